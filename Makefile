@@ -1,0 +1,53 @@
+# Two commands: `make demo` compiles a real example, `make test` runs everything.
+# Each makes its own .venv. Needs Python 3.11+ and a package index.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST ?= $(BIN)/python -m pytest
+
+.PHONY: demo test lint types layers pytest nightly cases bench clean
+
+demo: .venv/demo
+	$(BIN)/shardspec compile specs/examples/t5-1.1-xxl.yaml
+	$(BIN)/shardspec explain decoder/layers_7/self_attention/key/kernel --spec specs/examples/t5-1.1-xxl.yaml
+
+test: lint types layers pytest
+
+lint: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/test
+	$(BIN)/mypy
+
+layers: .venv/test
+	$(BIN)/lint-imports --no-cache
+
+pytest: .venv/test
+	$(PYTEST) -q -n auto --dist loadfile
+
+nightly: .venv/test
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) -q -n auto --dist loadfile
+
+cases: .venv/test
+	$(PYTEST) -q tests/test_cases.py --update-cases
+
+bench: .venv/test
+	$(BIN)/python benchmarks/resolve.py
+
+.venv/python: Makefile
+	@$(PYTHON) -c 'import sys; sys.exit("shardspec needs Python 3.11 or newer; set PYTHON=" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
+
+.venv/demo: .venv/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/test: .venv/demo pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[flax,optax,equinox,orbax,tpu-aot,terminal]' --group test
+	@touch $@
+
+clean:
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

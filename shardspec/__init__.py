@@ -1,0 +1,39 @@
+"""A declarative sharding-spec compiler for JAX: rules in, NamedShardings and reasons out.
+
+Importing this loads neither jax nor numpy; `Resolver` loads jax when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardspec.diagnostics import Diagnostic, ShardspecError
+    from shardspec.jax_backend.resolver import Resolver
+    from shardspec.public import Plan, Spec, load, loads
+
+__all__ = ["Diagnostic", "Plan", "Resolver", "ShardspecError", "Spec", "load", "loads"]
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Diagnostic": "shardspec.diagnostics",
+    "Plan": "shardspec.public",
+    "Resolver": "shardspec.jax_backend.resolver",
+    "ShardspecError": "shardspec.diagnostics",
+    "Spec": "shardspec.public",
+    "load": "shardspec.public",
+    "loads": "shardspec.public",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'shardspec' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

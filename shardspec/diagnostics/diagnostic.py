@@ -1,0 +1,106 @@
+"""A fault as a value: what, where, why it matters, and the way out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from shardspec.diagnostics.source import Span
+
+
+class Severity(StrEnum):
+    """How loud a finding is. `lints:` in a spec may change it."""
+
+    ALLOW = "allow"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The identity of one kind of finding.
+
+    Attributes:
+      id: `SHD` and three digits; the first digit is the family (see `diagnostics.codes`).
+      name: kebab-case, what `lints:` in a spec says.
+      severity: how loud it is unless the spec says otherwise.
+      summary: one line, without a full stop.
+    """
+
+    id: str
+    name: str
+    severity: Severity
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A piece of source text and what to say about it.
+
+    Attributes:
+      primary: the culprit (`^^^`); the others show the cause (`---`).
+    """
+
+    span: Span
+    text: str = ""
+    primary: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding.
+
+    Attributes:
+      message: the fact, in one line, with names in backticks and numbers.
+      labels: places in the source; exactly one is primary, or there is none at all.
+      notes: further facts, e.g. how many arrays it touches and the bytes it costs.
+      help: what would work.
+      level: the severity that the spec chose, or None for the code's own.
+
+    Invariants:
+      one_primary: labels hold one primary label, or are empty.
+    """
+
+    code: Code
+    message: str
+    labels: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    help: str | None = None
+    level: Severity | None = None
+
+    @property
+    def severity(self) -> Severity:
+        """Return how loud this finding is."""
+        return self.code.severity if self.level is None else self.level
+
+    @property
+    def primary(self) -> Label | None:
+        """Return the label of the culprit."""
+        return next((label for label in self.labels if label.primary), None)
+
+    @property
+    def is_error(self) -> bool:
+        """Say whether this finding makes a run fail."""
+        return self.severity is Severity.ERROR
+
+    def with_level(self, level: Severity) -> Diagnostic:
+        """Return the same finding, as loud as `level`."""
+        return replace(self, level=level)
+
+
+def point(code: Code, message: str, span: Span | None, label: str = "", **rest: object) -> Diagnostic:
+    """Return a diagnostic with one label: the common case.
+
+    Args:
+      rest: `notes` and `help` of `Diagnostic`.
+    """
+    labels = () if span is None else (Label(span, label),)
+    return Diagnostic(code, message, labels, **rest)  # type: ignore[arg-type]
+
+
+def sort_key(diagnostic: Diagnostic) -> tuple[str, int, str, str]:
+    """Return the key that puts diagnostics in reading order: by file, place, then code."""
+    label = diagnostic.primary
+    if label is None:
+        return ("", -1, diagnostic.code.id, diagnostic.message)
+    return (label.span.source.name, label.span.start, diagnostic.code.id, diagnostic.message)

@@ -1,0 +1,151 @@
+"""Diagnostics as text with carets under the offending characters.
+
+Two labels are shown where there are two sides: `^^^` marks the culprit, `---` the cause. A
+finding in a preset points into the preset, and says who pulled it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from shardspec.diagnostics.diagnostic import Diagnostic, Label, Severity
+from shardspec.diagnostics.source import SourceFile, Span
+
+#: Longer lines are cut around the label, so that a minified file does not flood the terminal.
+_WIDTH = 160
+
+_COLORS = {
+    "error": "\x1b[1;31m",
+    "warning": "\x1b[1;33m",
+    "allow": "\x1b[2m",
+    "frame": "\x1b[1;34m",
+    "help": "\x1b[1;32m",
+    "bold": "\x1b[1m",
+}
+_RESET = "\x1b[0m"
+
+
+def render_all(diagnostics: Iterable[Diagnostic], *, color: bool = False) -> str:
+    """Return all diagnostics in full form, an empty line between two."""
+    return "\n\n".join(render(diagnostic, color=color) for diagnostic in diagnostics)
+
+
+def render(diagnostic: Diagnostic, *, color: bool = False) -> str:
+    """Return one diagnostic in full form: header, source with carets, notes, help."""
+    return "\n".join(_lines(diagnostic, color))
+
+
+def render_concise(diagnostic: Diagnostic) -> str:
+    """Return one diagnostic on one line: `spec.yaml:8:10: error[SHD201]: message`."""
+    label = diagnostic.primary
+    place = f"{label.span}: " if label else ""
+    return f"{place}{diagnostic.severity}[{diagnostic.code.id}]: {diagnostic.message}"
+
+
+def _lines(diagnostic: Diagnostic, color: bool) -> Iterator[str]:
+    severity = diagnostic.severity
+    head = _paint(f"{severity}[{diagnostic.code.id}]", severity, color)
+    yield f"{head}: {_paint(diagnostic.message, 'bold', color)}"
+    margin = _margin(diagnostic.labels)
+    bar = _paint("|", "frame", color)
+    for source, labels in _by_source(diagnostic.labels):
+        first = next((label for label in labels if label.primary), labels[0])
+        arrow = "-->" if first.primary else ":::"
+        yield f"{' ' * margin}{_paint(arrow, 'frame', color)} {first.span}"
+        yield f"{' ' * margin} {bar}"
+        yield from _snippet(source, labels, margin, severity, color)
+        yield f"{' ' * margin} {bar}"
+        yield from (f"{' ' * margin} = note: {line}" for line in _inclusion(source))
+    for note in diagnostic.notes:
+        yield from _remark("note", note, margin, color)
+    if diagnostic.help:
+        yield from _remark("help", diagnostic.help, margin, color)
+
+
+def _margin(labels: Sequence[Label]) -> int:
+    return max((len(str(label.span.line)) for label in labels), default=0) + 1
+
+
+
+def _by_source(labels: Sequence[Label]) -> list[tuple[SourceFile, list[Label]]]:
+    """Group labels by file, the file of the culprit first."""
+    groups: list[tuple[SourceFile, list[Label]]] = []
+    for label in sorted(labels, key=lambda label: not label.primary):
+        for source, members in groups:
+            if source is label.span.source:
+                members.append(label)
+                break
+        else:
+            groups.append((label.span.source, [label]))
+    return groups
+
+
+def _snippet(
+    source: SourceFile, labels: Sequence[Label], margin: int, severity: Severity, color: bool
+) -> Iterator[str]:
+    """Yield the labelled lines of one file, each followed by its carets."""
+    previous = 0
+    for label in sorted(labels, key=lambda label: (label.span.start, label.span.end)):
+        line = label.span.line
+        if previous and line > previous + 1:
+            yield "..."
+        text = source.line_text(line)
+        shown, shift = _window(text, label.span.column - 1)
+        if line != previous:
+            number = _paint(f"{line:>{margin - 1}} |", "frame", color)
+            yield f" {number} {shown}".rstrip()
+        indent = _blank(text[shift : label.span.column - 1])
+        mark = ("^" if label.primary else "-") * _caret_width(label.span, text)
+        said = _paint(f"{mark} {label.text}".rstrip(), severity if label.primary else "frame", color)
+        yield f"{' ' * (margin + 1)}{_paint('|', 'frame', color)} {indent}{said}"
+        previous = line
+
+
+def _window(text: str, column: int) -> tuple[str, int]:
+    """Return the part of a long line around `column`, and where it starts."""
+    if len(text) <= _WIDTH:
+        return _plain(text), 0
+    shift = max(0, min(column - _WIDTH // 2, len(text) - _WIDTH))
+    return _plain(text[shift : shift + _WIDTH]), shift
+
+
+def _plain(text: str) -> str:
+    """Return `text` with what would upset a terminal or the alignment made harmless."""
+    return "".join(char if char.isprintable() else " " if char == "\t" else "?" for char in text)
+
+
+def _blank(text: str) -> str:
+    """Return spaces as wide as `text` is on a terminal."""
+    return " " * sum(_cells(char) for char in text)
+
+
+def _cells(char: str) -> int:
+    if char.isascii():
+        return 1
+    import unicodedata
+
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _caret_width(span: Span, line: str) -> int:
+    rest = line[span.column - 1 : span.column - 1 + (span.end - span.start)][:_WIDTH]
+    return max(1, sum(_cells(char) for char in rest.rstrip()))
+
+
+def _inclusion(source: SourceFile) -> Iterator[str]:
+    """Yield who pulled this file in, from the inside out."""
+    while source.included_from is not None:
+        yield f"{source.name} is pulled in by {source.included_from}"
+        source = source.included_from.source
+
+
+def _remark(kind: str, text: str, margin: int, color: bool) -> Iterator[str]:
+    first, *rest = text.split("\n")
+    yield f"{' ' * margin} = {_paint(kind, kind if kind == 'help' else 'bold', color)}: {first}"
+    yield from (f"{' ' * (margin + 3 + len(kind) + 2)}{line}" for line in rest)
+
+
+def _paint(text: str, style: str, color: bool) -> str:
+    return f"{_COLORS[str(style)]}{text}{_RESET}" if color else text

@@ -1,0 +1,101 @@
+"""Text that came from a file, and pieces of it.
+
+Everything that can be wrong points at a `Span`. A span holds offsets, and turns them into
+lines and columns only when someone asks: a spec has thousands of spans and few are shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One text with the name to show for it.
+
+    Attributes:
+      name: as the user wrote it: a relative path, `-`, or `preset:t5x/2d`.
+      text: the decoded text, without a byte order mark.
+      included_from: the place that pulled this file in, e.g. an `extends:` entry.
+    """
+
+    name: str
+    text: str = field(repr=False)
+    included_from: Span | None = field(default=None, repr=False)
+
+    @property
+    def whole(self) -> Span:
+        """Return the span of the first line: for findings about the file itself."""
+        end = self.text.find("\n")
+        return Span(self, 0, len(self.text) if end < 0 else end)
+
+    def line_text(self, line: int) -> str:
+        """Return line number `line` (from 1), without its line break."""
+        start = 0
+        for _ in range(line - 1):
+            start = self.text.index("\n", start) + 1
+        end = self.text.find("\n", start)
+        return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open range of characters `[start, end)` of one source.
+
+    Invariants:
+      in_bounds: 0 <= start <= end <= len(source.text).
+    """
+
+    source: SourceFile
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        """Return the characters under the span."""
+        return self.source.text[self.start : self.end]
+
+    @property
+    def line(self) -> int:
+        """Return the line of the first character, counted from 1."""
+        return self.source.text.count("\n", 0, self.start) + 1
+
+    @property
+    def column(self) -> int:
+        """Return the column of the first character, counted in characters from 1."""
+        return self.start - (self.source.text.rfind("\n", 0, self.start) + 1) + 1
+
+    def __str__(self) -> str:
+        """Return `name:line:column`, which terminals turn into a link."""
+        return f"{self.source.name}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A value read from a file, with the way back from its characters to the file's.
+
+    A quoted scalar starts one character after its span; after an escape or a line fold the
+    characters of the value no longer line up with those of the file. `start` is the offset
+    of the value's first character where they do line up, else None, and then every part of
+    the value points at the whole of it.
+    """
+
+    text: str
+    span: Span = field(compare=False, repr=False)
+    start: int | None = field(default=None, compare=False, repr=False)
+
+    def at(self, start: int, end: int) -> Span:
+        """Return the span of `text[start:end]`, or of the whole where that is not known."""
+        if self.start is None:
+            return self.span
+        return Span(self.span.source, self.start + start, self.start + end)
+
+    def part(self, start: int, end: int) -> Excerpt:
+        """Return `text[start:end]` as an excerpt of its own."""
+        inner = None if self.start is None else self.start + start
+        return Excerpt(self.text[start:end], self.at(start, end), inner)
+
+
+def excerpt_of(text: str, name: str = "<string>") -> Excerpt:
+    """Return `text` as an excerpt of a source that holds nothing else."""
+    return Excerpt(text, Span(SourceFile(name, text), 0, len(text)), 0)
