@@ -1,0 +1,68 @@
+"""Arrays that differ in a layer number only, shown as one.
+
+`decoder/layers_0/kernel` to `decoder/layers_23/kernel` are `decoder/layers_{0..23}/kernel`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_DIGITS = re.compile(r"\d+")
+
+
+def template(path: str) -> str:
+    """Return `path` with every number as `#`: equal for arrays of different layers."""
+    return _DIGITS.sub("#", path)
+
+
+def natural(path: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a sort key under which `layers_2` comes before `layers_10`.
+
+    >>> sorted(["a10", "a2", "a"], key=natural)
+    ['a', 'a2', 'a10']
+    """
+    return tuple(
+        (0, int(part), "") if part.isdecimal() else (1, 0, part)
+        for part in re.split(r"(\d+)", path)
+        if part
+    )
+
+
+def collapsed(paths: Sequence[str]) -> str | None:
+    """Return one glob for exactly these paths, which share a template; None if there is none.
+
+    >>> collapsed(["a_0/w_0", "a_0/w_1", "a_1/w_0", "a_1/w_1"])
+    'a_{0,1}/w_{0,1}'
+    >>> collapsed(["a_0", "a_2"])
+    'a_{0,2}'
+    """
+    if len(paths) == 1:
+        return paths[0]
+    texts = _DIGITS.split(paths[0])
+    columns = list(zip(*(_DIGITS.findall(path) for path in paths), strict=True))
+    alternatives = [sorted(set(column), key=lambda number: (int(number), number)) for column in columns]
+    count = 1
+    for options in alternatives:
+        count *= len(options)
+    if count != len(set(paths)):
+        return None
+    spelt = [_spelt(options) for options in alternatives]
+    return texts[0] + "".join(number + text for number, text in zip(spelt, texts[1:], strict=True))
+
+
+def _spelt(numbers: list[str]) -> str:
+    if len(numbers) == 1:
+        return numbers[0]
+    low, high = numbers[0], numbers[-1]
+    width = len(low) if low.startswith("0") and len(low) > 1 else 0
+    run = [f"{n:0{width}d}" for n in range(int(low), int(low) + len(numbers))]
+    return f"{{{low}..{high}}}" if run == numbers and len(run) > 2 else f"{{{','.join(numbers)}}}"
+
+
+def described(paths: Iterable[str]) -> str:
+    """Return `160 arrays, first layers/0/attn/k/kernel` for a note."""
+    paths = list(paths)
+    if len(paths) == 1:
+        return f"1 array, {paths[0]}"
+    return f"{len(paths)} arrays, first {paths[0]}"

@@ -1,0 +1,61 @@
+"""A mesh: named axes with sizes and no devices, as JAX's `AbstractMesh`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardspec.diagnostics import Span
+
+Network = Literal["ici", "dcn"]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshAxis:
+    """One named axis of a mesh.
+
+    Attributes:
+      size: how many ways it splits; 1 shards nothing.
+      network: `ici` inside a slice (GPUs: NVLink), `dcn` between slices (GPUs: the network).
+      submesh: the (x, y, z, core) tile this axis runs over, where the spec asked for one.
+      auto: whether the spec left the choice of the tile to the compiler (`auto N`).
+      span: where the spec states the size.
+    """
+
+    name: str
+    size: int
+    network: Network = "ici"
+    submesh: tuple[int, ...] | None = None
+    auto: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Mesh axes, major to minor.
+
+    Invariants:
+      distinct: no two axes have the same name.
+    """
+
+    axes: tuple[MeshAxis, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the axis names in mesh order."""
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each axis by name, in mesh order."""
+        return {axis.name: axis.size for axis in self.axes}
+
+    @property
+    def device_count(self) -> int:
+        """Return the product of the sizes."""
+        return math.prod(axis.size for axis in self.axes)
+
+    def __str__(self) -> str:
+        """Return `data=16 model=16`."""
+        return " ".join(f"{axis.name}={axis.size}" for axis in self.axes)

@@ -1,0 +1,193 @@
+"""The result, which is the trace: every rule that was tried, and what came of it.
+
+Nothing here stores a partition spec. It is derived from the attempts, so an explanation
+cannot drift from the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Param, Shape
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import AxisRule, Override, PathRule, ScanRule, Spec, Target
+
+
+class Outcome(StrEnum):
+    """What came of one attempt. Only `TAKEN` places a dimension."""
+
+    TAKEN = "taken"
+    #: another dimension of the array has one of the mesh axes
+    BUSY = "busy"
+    #: the mesh axes do not divide the dimension, in whole units
+    INDIVISIBLE = "indivisible"
+    #: this target has none of the mesh axes; another target has
+    ABSENT = "absent"
+    #: no target has one of the mesh axes
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One rule tried on one dimension.
+
+    Attributes:
+      rule: for a partition that an override states, a rule made of the stated dimension.
+      mesh_axes: what the rule asks for on this target, absent axes dropped from its tuple.
+      blocked_by: the dimension that has the mesh axis, for `BUSY`.
+      ways: product of the sizes of mesh_axes.
+    """
+
+    rule: AxisRule
+    mesh_axes: tuple[str, ...]
+    outcome: Outcome
+    ways: int = 1
+    blocked_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DimSharding:
+    """One dimension of one array.
+
+    Attributes:
+      size: None where it is not known (activations).
+      logical_axis: None for a dimension without a name.
+      attempts: in the order the rules were tried; ends with the one taken, if any.
+
+    Invariants:
+      complete: attempts are that axis's rules in order, up to the one taken.
+    """
+
+    size: int | None
+    logical_axis: str | None
+    attempts: tuple[Attempt, ...] = ()
+    unit: int = 1
+
+    @property
+    def taken(self) -> Attempt | None:
+        """Return the attempt that placed the dimension."""
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.outcome is Outcome.TAKEN else None
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """Return the mesh axes that split the dimension, major to minor."""
+        taken = self.taken
+        return taken.mesh_axes if taken else ()
+
+    @property
+    def ways(self) -> int:
+        """Return into how many shards the dimension is split."""
+        taken = self.taken
+        return taken.ways if taken else 1
+
+    @property
+    def is_even(self) -> bool:
+        """Say whether every shard is equally long and holds whole units."""
+        return self.size is None or divides(self.ways, self.size, self.unit)
+
+    @property
+    def shard_size(self) -> int | None:
+        """Return the length of the longest shard."""
+        return None if self.size is None else -(-self.size // self.ways)
+
+
+def divides(ways: int, size: int, unit: int = 1) -> bool:
+    """Say whether `size` splits `ways` times into equal shards of whole units.
+
+    Splitting once, or into shards of nothing (size 0), always works.
+    """
+    return ways == 1 or size % (ways * unit) == 0
+
+
+class Origin(StrEnum):
+    """Where an array's logical axes came from."""
+
+    OVERRIDE = "override"
+    ARRAY = "array"
+    PARAMS = "params"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSharding:
+    """One array with its answer and the reasons for it.
+
+    Attributes:
+      origin: which of the three sources named the dimensions.
+      matched: the entry of `overrides:` or `params:` that did.
+      scan: the entry of `scan:` that added stacked axes.
+      mismatch: the names that were given, where their count is not the array's rank; the
+        dimensions are then without names.
+    """
+
+    param: Param
+    dims: tuple[DimSharding, ...]
+    origin: Origin = Origin.NONE
+    matched: PathRule | Override | None = None
+    scan: ScanRule | None = None
+    mismatch: tuple[str | None, ...] | None = None
+
+    @property
+    def logical_axes(self) -> tuple[str | None, ...]:
+        """Return the name of each dimension."""
+        return tuple(dim.logical_axis for dim in self.dims)
+
+    @property
+    def partition_spec(self) -> PartitionSpec:
+        """Return the mesh axes of each dimension."""
+        return PartitionSpec(tuple(dim.mesh_axes for dim in self.dims))
+
+    @property
+    def shard_shape(self) -> Shape:
+        """Return the shape of the largest shard."""
+        return tuple(dim.shard_size or 0 for dim in self.dims)
+
+    @property
+    def shard_count(self) -> int:
+        """Return the number of distinct shards."""
+        return math.prod(dim.ways for dim in self.dims)
+
+    @property
+    def per_device_bytes(self) -> int:
+        """Return the bytes of the largest shard."""
+        return Param(self.param.path, self.shard_shape, self.param.dtype).bytes
+
+    @property
+    def is_replicated(self) -> bool:
+        """Say whether every device holds the whole array."""
+        return self.shard_count == 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingPlan:
+    """The layout of every array on one target.
+
+    Invariants:
+      once: no array uses a mesh axis twice.
+      order: params stand in the order they were given.
+    """
+
+    spec: Spec
+    target: Target
+    params: tuple[ParamSharding, ...]
+    _by_path: dict[str, ParamSharding] = field(init=False, compare=False, repr=False, default_factory=dict)
+
+    def __getitem__(self, path: str) -> ParamSharding:
+        """Return the array at `path`; KeyError where there is none."""
+        if not self._by_path:
+            self._by_path.update({sharding.param.path: sharding for sharding in self.params})
+        return self._by_path[path]
+
+    @property
+    def mesh(self) -> Mesh:
+        """Return the mesh of the target."""
+        return self.target.mesh
+
+    @property
+    def per_device_bytes(self) -> int:
+        """Return the bytes one device holds of all arrays."""
+        return sum(sharding.per_device_bytes for sharding in self.params)

@@ -1,0 +1,189 @@
+"""A lowered spec: what a document means, after presets, priorities and placement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardspec.diagnostics import Severity, SourceFile, Span
+from shardspec.ir.hardware import Hardware
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import LogicalAxes, Params
+
+Dialect = Literal["glob", "regex"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalAxis:
+    """A model's name for a dimension.
+
+    Attributes:
+      size: how long it is, when that is known.
+      unit: a shard must hold whole multiples of this many elements (one head, say).
+    """
+
+    name: str
+    size: int | None = None
+    unit: int = 1
+    doc: str = ""
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRule:
+    """ONE alternative: `a -> x | y` is two of these, adjacent in one flat ordered list.
+
+    Attributes:
+      mesh_axes: major to minor; `()` is `none`: replicate, and stop looking.
+      priority: lower is earlier; ties keep the order of the document.
+      span: the alternative itself (`y` of `a -> x | y`).
+    """
+
+    logical_axis: str
+    mesh_axes: tuple[str, ...]
+    priority: int = 0
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_none(self) -> bool:
+        """Say whether the rule asks for replication."""
+        return not self.mesh_axes
+
+    def __str__(self) -> str:
+        """Return `embed -> (replica, data)`."""
+        return f"{self.logical_axis} -> {target_text(self.mesh_axes)}"
+
+
+def target_text(mesh_axes: tuple[str, ...]) -> str:
+    """Return the right side of a rule as the language spells it."""
+    if not mesh_axes:
+        return "none"
+    return mesh_axes[0] if len(mesh_axes) == 1 else f"({', '.join(mesh_axes)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern over whole paths.
+
+    Attributes:
+      text: a glob, or a Python regular expression under `fullmatch`.
+    """
+
+    text: str
+    dialect: Dialect = "glob"
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """Return it as a `params:` key: regexes behind `re:`."""
+        return self.text if self.dialect == "glob" else f"re:{self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """Logical axes for the arrays whose path matches: an entry of `params:`."""
+
+    pattern: Pattern
+    logical_axes: LogicalAxes
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """An entry of `overrides:`: it beats what the array itself says.
+
+    Attributes:
+      logical_axes: new names; or None, and then `partition` is the answer itself.
+      partition: mesh axes per dimension; rules are not asked.
+    """
+
+    pattern: Pattern
+    logical_axes: LogicalAxes | None = None
+    partition: tuple[tuple[str, ...], ...] | None = None
+    because: str = ""
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRule:
+    """Stacked axes of the arrays whose path matches, as (name, position in the array)."""
+
+    pattern: Pattern
+    axes: tuple[tuple[str, int], ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A named constraint that code asks for by name."""
+
+    name: str
+    logical_axes: LogicalAxes
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Choices that change the answer.
+
+    Attributes:
+      indivisible: what to do with a rule whose mesh axes do not divide the dimension: `next`
+        tries the next alternative; `keep` fires it as Flax does, and JAX refuses later.
+    """
+
+    indivisible: Literal["next", "keep"] = "next"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One machine and the mesh on it.
+
+    Attributes:
+      hardware: None where the spec gives a mesh alone.
+    """
+
+    name: str
+    mesh: Mesh
+    hardware: Hardware | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LintLevel:
+    """A finding's severity as the spec sets it, by code id or name."""
+
+    finding: str
+    severity: Severity
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Everything one document says, with its presets merged in.
+
+    Attributes:
+      axis_rules: the flat list the resolver walks: priorities and placement are applied.
+      params: arrays the document itself lists, inline and by manifest.
+      sources: this document and all it extends or includes, itself first.
+
+    Invariants:
+      flat: axis_rules are sorted by priority, and stable in it.
+    """
+
+    source: SourceFile
+    logical_axes: tuple[LogicalAxis, ...] = ()
+    axis_rules: tuple[AxisRule, ...] = ()
+    path_rules: tuple[PathRule, ...] = ()
+    overrides: tuple[Override, ...] = ()
+    scans: tuple[ScanRule, ...] = ()
+    activations: tuple[Activation, ...] = ()
+    policy: Policy = Policy()
+    targets: tuple[Target, ...] = ()
+    params: Params = ()
+    lint_levels: tuple[LintLevel, ...] = ()
+    sources: tuple[SourceFile, ...] = ()
+    doc: str = ""
+
+    @property
+    def mesh_axis_names(self) -> frozenset[str]:
+        """Return the names of the mesh axes of all targets."""
+        return frozenset(name for target in self.targets for name in target.mesh.names)

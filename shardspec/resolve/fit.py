@@ -1,0 +1,46 @@
+"""Sizes that would have fitted: the way out that a finding offers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+
+def divisors(number: int, limit: int = 1 << 16) -> tuple[int, ...]:
+    """Return the divisors of `number`, ascending, those up to `limit`.
+
+    >>> divisors(12)
+    (1, 2, 3, 4, 6, 12)
+    """
+    low = [d for d in range(1, min(math.isqrt(number), limit) + 1) if number % d == 0]
+    high = [number // d for d in reversed(low) if d * d != number]
+    return tuple(d for d in (*low, *high) if d <= limit)
+
+
+def near_multiples(size: int, step: int) -> tuple[int, ...]:
+    """Return the multiples of `step` next to `size`, below and above, without 0.
+
+    >>> near_multiples(14340, 8)
+    (14336, 14344)
+    """
+    below = size - size % step
+    return tuple(multiple for multiple in (below, below + step) if multiple)
+
+
+def axis_sizes(size: int, unit: int, others: int) -> tuple[int, ...]:
+    """Return the sizes of a mesh axis that divide a dimension, beside axes that split `others` ways.
+
+    >>> axis_sizes(8, 1, 1)
+    (1, 2, 4, 8)
+    """
+    units = size // unit if size % unit == 0 else 0
+    if not units or units % others:
+        return ()
+    return divisors(units // others)
+
+
+def set_text(numbers: Iterable[int], limit: int = 8) -> str:
+    """Return `{1, 2, 4, 8}`, cut after `limit`."""
+    numbers = list(numbers)
+    more = ", ..." if len(numbers) > limit else ""
+    return f"{{{', '.join(map(str, numbers[:limit]))}{more}}}"

@@ -1,0 +1,116 @@
+"""Which names an array's dimensions have: overrides, then its own, then `params:`.
+
+The first source that says anything decides. A count of names that is not the array's rank is
+kept as a mismatch and never falls through to the next source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardspec.ir.param import LogicalAxes, Param
+from shardspec.ir.plan import Origin
+from shardspec.ir.spec import Override, PathRule, ScanRule, Spec
+from shardspec.resolve.match import PathMatcher
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The names of one array, and who gave them.
+
+    Attributes:
+      logical_axes: one per dimension, or None where nothing names the array or names it wrongly.
+      mismatch: the names that were given, where their count is not the array's rank.
+    """
+
+    logical_axes: LogicalAxes | None
+    origin: Origin = Origin.NONE
+    matched: PathRule | Override | None = None
+    scan: ScanRule | None = None
+    mismatch: LogicalAxes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NameSource:
+    """The path patterns of a spec, made ready to match."""
+
+    spec: Spec
+    overrides: PathMatcher = field(repr=False)
+    path_rules: PathMatcher = field(repr=False)
+    scans: PathMatcher = field(repr=False)
+
+    def name(self, param: Param) -> Naming:
+        """Return the names of one array."""
+        override = self._first_override(param.path)
+        if override is not None:
+            if override.logical_axes is None:
+                return Naming(None, Origin.OVERRIDE, override)
+            return self._fitted(param, override.logical_axes, Origin.OVERRIDE, override)
+        if param.logical_axes is not None:
+            return _checked(param, param.logical_axes, Origin.ARRAY)
+        index = self.path_rules.first_match(param.path) if self.spec.path_rules else None
+        if index is None:
+            return Naming((), Origin.NONE) if param.rank == 0 else Naming(None)
+        rule = self.spec.path_rules[index]
+        return self._fitted(param, rule.logical_axes, Origin.PARAMS, rule)
+
+    @property
+    def needs_paths(self) -> bool:
+        """Say whether an array that carries its own names still depends on its path."""
+        return bool(self.spec.overrides)
+
+    def _first_override(self, path: str) -> Override | None:
+        index = self.overrides.first_match(path) if self.spec.overrides else None
+        return None if index is None else self.spec.overrides[index]
+
+    def _fitted(
+        self, param: Param, names: LogicalAxes, origin: Origin, matched: PathRule | Override
+    ) -> Naming:
+        """Return `names` with the stacked axes of a scanned array put in."""
+        if len(names) == param.rank or not self.spec.scans:
+            return _checked(param, names, origin, matched)
+        index = self.scans.first_match(param.path)
+        if index is None:
+            return _checked(param, names, origin, matched)
+        scan = self.spec.scans[index]
+        return _checked(param, stacked(names, scan.axes), origin, matched, scan)
+
+
+def name_source(spec: Spec) -> NameSource:
+    """Return the patterns of `spec`, compiled."""
+    return NameSource(
+        spec,
+        PathMatcher(tuple(override.pattern for override in spec.overrides)),
+        PathMatcher(tuple(rule.pattern for rule in spec.path_rules)),
+        PathMatcher(tuple(scan.pattern for scan in spec.scans)),
+    )
+
+
+def stacked(names: LogicalAxes, axes: tuple[tuple[str, int], ...]) -> LogicalAxes:
+    """Return `names` with each scan axis at its position in the whole array.
+
+    Negative positions count from the end of the stacked array, as in `jax.vmap`.
+
+    >>> stacked(("embed", "mlp"), (("layers", 0),))
+    ('layers', 'embed', 'mlp')
+    >>> stacked(("embed", "mlp"), (("layers", -1),))
+    ('embed', 'mlp', 'layers')
+    """
+    rank = len(names) + len(axes)
+    placed = sorted((position % rank if -rank <= position < rank else rank, axis) for axis, position in axes)
+    result = list(names)
+    for position, axis in placed:
+        result.insert(position, axis)
+    return tuple(result)
+
+
+def _checked(
+    param: Param,
+    names: LogicalAxes,
+    origin: Origin,
+    matched: PathRule | Override | None = None,
+    scan: ScanRule | None = None,
+) -> Naming:
+    if len(names) == param.rank:
+        return Naming(names, origin, matched, scan)
+    return Naming(None, origin, matched, scan, mismatch=names)

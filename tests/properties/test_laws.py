@@ -1,0 +1,170 @@
+"""The laws of the resolver, one test each. `Invariants:` in the docstrings name them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.ir.mesh import Mesh, MeshAxis
+from shardspec.ir.param import Param
+from shardspec.ir.plan import Outcome
+from shardspec.ir.spec import AxisRule, Policy, Spec, Target
+from shardspec.resolve.assign import assign_axes, rule_table
+from shardspec.resolve.resolver import resolve
+from tests.strategies import meshes, params, rule_lists, specs
+
+arrays = st.lists(params(), min_size=1, max_size=4).map(
+    lambda found: tuple(replace(param, path=f"a{i}") for i, param in enumerate(found))
+)
+
+
+@given(specs(), arrays)
+def test_once(spec: Spec, given_params: tuple[Param, ...]) -> None:
+    """No array uses a mesh axis twice."""
+    for target in spec.targets:
+        for sharding in resolve(spec, target, given_params).params:
+            used = sharding.partition_spec.mesh_axes
+            assert len(set(used)) == len(used)
+            assert set(used) <= set(target.mesh.names)
+
+
+@given(specs(), arrays)
+def test_divides(spec: Spec, given_params: tuple[Param, ...]) -> None:
+    """Under `next`, whatever is split is split evenly and in whole units."""
+    spec = replace(spec, policy=Policy("next"))
+    units = {axis.name: axis.unit for axis in spec.logical_axes}
+    for sharding in resolve(spec, spec.targets[0], given_params).params:
+        for dim in sharding.dims:
+            assert dim.is_even
+            if dim.ways > 1:
+                assert dim.size is not None
+                assert dim.size // dim.ways % units.get(dim.logical_axis or "", 1) == 0
+                assert dim.size % dim.ways == 0
+
+
+@given(specs(), arrays)
+def test_complete(spec: Spec, given_params: tuple[Param, ...]) -> None:
+    """Attempts are that axis's rules in order, up to the one taken."""
+    for sharding in resolve(spec, spec.targets[0], given_params).params:
+        for dim in sharding.dims:
+            rules = [rule for rule in spec.axis_rules if rule.logical_axis == dim.logical_axis]
+            tried = [attempt.rule for attempt in dim.attempts]
+            assert tried == rules[: len(tried)]
+            taken = [a.outcome is Outcome.TAKEN for a in dim.attempts]
+            assert sum(taken) == (1 if dim.taken else 0)
+            assert dim.taken is not None or len(tried) == len(rules)
+
+
+@given(specs(), arrays, rule_lists())
+def test_append(spec: Spec, given_params: tuple[Param, ...], more: tuple[AxisRule, ...]) -> None:
+    """Rules added at the end never move a placed dimension."""
+    before = resolve(spec, spec.targets[0], given_params)
+    longer = replace(spec, axis_rules=spec.axis_rules + more)
+    after = resolve(longer, spec.targets[0], given_params)
+    for old, new in zip(before.params, after.params, strict=True):
+        for old_dim, new_dim in zip(old.dims, new.dims, strict=True):
+            if old_dim.taken is not None:
+                assert new_dim.mesh_axes == old_dim.mesh_axes
+
+
+@given(specs(), arrays, st.permutations(["data", "fsdp", "tensor", "expert", "stage"]))
+def test_rename(spec: Spec, given_params: tuple[Param, ...], order: list[str]) -> None:
+    """Renaming mesh axes renames the answer and does no more."""
+    names = dict(zip(["data", "fsdp", "tensor", "expert", "stage"], order, strict=True))
+
+    def renamed(axes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(names[axis] for axis in axes)
+
+    def mesh(target: Target) -> Mesh:
+        return Mesh(tuple(replace(axis, name=names[axis.name]) for axis in target.mesh.axes))
+
+    other = replace(
+        spec,
+        axis_rules=tuple(replace(r, mesh_axes=renamed(r.mesh_axes)) for r in spec.axis_rules),
+        targets=tuple(replace(target, mesh=mesh(target)) for target in spec.targets),
+    )
+    before = resolve(spec, spec.targets[0], given_params)
+    after = resolve(other, other.targets[0], given_params)
+    for old, new in zip(before.params, after.params, strict=True):
+        assert tuple(map(renamed, old.partition_spec.dims)) == new.partition_spec.dims
+
+
+@given(specs(), arrays, st.randoms(use_true_random=False))
+def test_order(spec: Spec, given_params: tuple[Param, ...], random: object) -> None:
+    """Permuting the arrays permutes the plan."""
+    shuffled = list(given_params)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    plan = resolve(spec, spec.targets[0], given_params)
+    again = resolve(spec, spec.targets[0], shuffled)
+    assert [plan[param.path] for param in shuffled] == list(again.params)
+    assert [s.param for s in plan.params] == list(given_params)
+
+
+@given(specs(), arrays)
+def test_bytes(spec: Spec, given_params: tuple[Param, ...]) -> None:
+    """Shards times shard size is the whole array where it is split evenly."""
+    spec = replace(spec, policy=Policy("next"))
+    target = spec.targets[0]
+    for sharding in resolve(spec, target, given_params).params:
+        shard_elements = math.prod(sharding.shard_shape)
+        assert sharding.shard_count * shard_elements == sharding.param.element_count
+        assert target.mesh.device_count % sharding.shard_count == 0
+        assert sharding.per_device_bytes <= sharding.param.bytes
+
+
+@given(rule_lists(), params(), meshes(names=("data", "fsdp", "expert")))
+def test_factor(rules: tuple[AxisRule, ...], param: Param, mesh: Mesh) -> None:
+    """A mesh axis of 4 and two axes of 2 in its place give the same shard shape."""
+    whole = Mesh((*mesh.axes, MeshAxis("tensor", 4)))
+    halves = Mesh((*mesh.axes, MeshAxis("t0", 2), MeshAxis("t1", 2)))
+
+    def split(axes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(n for axis in axes for n in (("t0", "t1") if axis == "tensor" else (axis,)))
+
+    factored = tuple(replace(rule, mesh_axes=split(rule.mesh_axes)) for rule in rules)
+    names = param.logical_axes or ()
+    one = assign_axes(param.shape, names, rule_table(rules, whole))
+    two = assign_axes(param.shape, names, rule_table(factored, halves))
+    assert [dim.shard_size for dim in one] == [dim.shard_size for dim in two]
+
+
+@given(specs(), arrays)
+def test_total_and_pure(spec: Spec, given_params: tuple[Param, ...]) -> None:
+    """Resolving twice gives equal plans, whatever the spec says."""
+    for target in spec.targets:
+        assert resolve(spec, target, given_params) == resolve(spec, target, given_params)
+
+
+@given(specs(), params())
+def test_rule_order_decides(spec: Spec, param: Param) -> None:
+    """Turning the dimensions of an array around turns the answer around."""
+    names = param.logical_axes or ()
+    if len({n for n in names if n}) < len([n for n in names if n]):
+        return
+    turned = replace(param, shape=param.shape[::-1], logical_axes=names[::-1])
+    one = resolve(spec, spec.targets[0], (param,)).params[0]
+    two = resolve(spec, spec.targets[0], (turned,)).params[0]
+    assert one.partition_spec.dims == two.partition_spec.dims[::-1]
+
+
+@given(specs(), params(), meshes())
+def test_absent_axes_drop_out(spec: Spec, param: Param, other: Mesh) -> None:
+    """An axis that only another target has leaves its tuple, and never splits anything here."""
+    both = replace(spec, targets=(spec.targets[0], Target("other", other)))
+    target = both.targets[0]
+    known = both.mesh_axis_names
+    sharding = resolve(both, target, (param,)).params[0]
+    for dim in sharding.dims:
+        for attempt in dim.attempts:
+            asked = attempt.rule.mesh_axes
+            present = tuple(axis for axis in asked if axis in target.mesh.names)
+            if attempt.outcome is Outcome.UNKNOWN:
+                assert set(asked) - known
+            elif attempt.outcome is Outcome.ABSENT:
+                assert asked
+                assert not present
+            else:
+                assert attempt.mesh_axes == present

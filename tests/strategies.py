@@ -1,0 +1,72 @@
+"""One hypothesis strategy per core type, drawing from awkward values.
+
+Sizes of 1, 3 and primes, rank 0, no rules at all, axes that no mesh has, tuples, `none`,
+units, priorities, names that stand twice.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from shardspec.diagnostics import SourceFile
+from shardspec.ir.mesh import Mesh, MeshAxis
+from shardspec.ir.param import Param
+from shardspec.ir.spec import AxisRule, LogicalAxis, Policy, Spec, Target
+
+LOGICAL = ("batch", "embed", "mlp", "heads", "kv", "vocab", "layers")
+MESH = ("data", "fsdp", "tensor", "expert")
+ABSENT = "stage"
+
+mesh_axis_sizes = st.sampled_from((1, 2, 3, 4, 5, 8, 16))
+dim_sizes = st.sampled_from((0, 1, 2, 3, 4, 6, 7, 8, 12, 13, 16, 24, 60, 64, 97, 128, 240))
+
+
+@st.composite
+def meshes(draw: st.DrawFn, names: tuple[str, ...] = MESH) -> Mesh:
+    chosen = draw(st.lists(st.sampled_from(names), unique=True, max_size=len(names)))
+    return Mesh(tuple(MeshAxis(name, draw(mesh_axis_sizes)) for name in chosen))
+
+
+def axis_rules(
+    logical: tuple[str, ...] = LOGICAL, mesh: tuple[str, ...] = (*MESH, ABSENT)
+) -> st.SearchStrategy[AxisRule]:
+    targets = st.lists(st.sampled_from(mesh), unique=True, max_size=3).map(tuple)
+    return st.builds(AxisRule, st.sampled_from(logical), targets, st.integers(-2, 2))
+
+
+def rule_lists(**names: tuple[str, ...]) -> st.SearchStrategy[tuple[AxisRule, ...]]:
+    return st.lists(axis_rules(**names), max_size=10).map(
+        lambda rules: tuple(sorted(rules, key=lambda rule: rule.priority))
+    )
+
+
+@st.composite
+def params(draw: st.DrawFn, *, repeats: bool = True, path: str = "array") -> Param:
+    names = draw(
+        st.lists(st.sampled_from((*LOGICAL, None)), max_size=4, unique_by=None if repeats else _key)
+    )
+    shape = tuple(draw(dim_sizes) for _ in names)
+    dtype = draw(st.sampled_from(("bf16", "f32", "s4", "bool")))
+    return Param(path, shape, dtype, tuple(names))
+
+
+def _key(name: str | None) -> object:
+    return object() if name is None else name
+
+
+units = st.dictionaries(st.sampled_from(LOGICAL), st.sampled_from((1, 2, 4, 8)), max_size=4)
+policies = st.builds(Policy, st.sampled_from(("next", "keep")))
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> Spec:
+    """A spec with one or two targets, over which `param()` arrays resolve."""
+    targets = draw(st.lists(meshes(), min_size=1, max_size=2))
+    axes = tuple(LogicalAxis(name, None, unit) for name, unit in draw(units).items())
+    return Spec(
+        SourceFile("spec.yaml", ""),
+        logical_axes=axes,
+        axis_rules=draw(rule_lists()),
+        policy=draw(policies),
+        targets=tuple(Target(f"t{i}", mesh) for i, mesh in enumerate(targets)),
+    )
