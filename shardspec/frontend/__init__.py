@@ -1,0 +1,1 @@
+"""Text -> Spec and Params: two readers, one Document, presets, manifests, the catalogue."""

@@ -1,0 +1,145 @@
+"""Layers -> one: what `extends:` means.
+
+A child that has rules for a logical axis replaces the parent's rules for that axis at the
+parent's first position of it; new axes go to the end; `at:` places by hand; `drop:` removes.
+Nothing is ever appended below a rule that shadows it. Elsewhere the child's entries come
+first (first match wins) or replace the parent's of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from typing import TypeVar
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import BAD_PLACE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.frontend.layer import Layer, Place, PlacedRule
+from shardspec.ir.spec import AxisRule
+
+T = TypeVar("T")
+
+
+def merge(layers: Iterable[Layer]) -> tuple[Layer, tuple[Diagnostic, ...]]:
+    """Return parents and child as one layer: the last one wins, and gives source and doc."""
+    diagnostics: list[Diagnostic] = []
+
+    def merge_two(parent: Layer, child: Layer) -> Layer:
+        return _merge(parent, child, diagnostics)
+
+    first, *rest = layers
+    start = _merge(Layer(first.source), first, diagnostics)
+    return reduce(merge_two, rest, start), tuple(diagnostics)
+
+
+def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
+    return Layer(
+        source=child.source,
+        doc=child.doc,
+        axes=_by_name(parent.axes, child.axes, lambda axis: axis.name),
+        rules=tuple(PlacedRule(rule) for rule in _rules(parent, child, diagnostics)),
+        targets=_by_name(parent.targets, child.targets, lambda target: target.name),
+        path_rules=child.path_rules + parent.path_rules,
+        overrides=child.overrides + parent.overrides,
+        scans=child.scans + parent.scans,
+        activations=_by_name(parent.activations, child.activations, lambda entry: entry.name),
+        policy=tuple((dict(parent.policy) | dict(child.policy)).items()),
+        lint_levels=_by_name(parent.lint_levels, child.lint_levels, lambda level: level.finding),
+        arrays=tuple(dict.fromkeys(parent.arrays + child.arrays)),
+        params=tuple(dict.fromkeys(parent.params + child.params)),
+    )
+
+
+def _by_name(parent: tuple[T, ...], child: tuple[T, ...], key: Callable[[T], str]) -> tuple[T, ...]:
+    merged = {key(entry): entry for entry in parent}
+    merged.update((key(entry), entry) for entry in child)
+    return tuple(merged.values())
+
+
+def _rules(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> list[AxisRule]:
+    """Return the parent's rules with the child's in their places."""
+    inherited = [placed.rule for placed in parent.rules]
+    known = {rule.logical_axis for rule in inherited}
+    for drop in child.drops:
+        if drop.text not in known:
+            diagnostics.append(
+                point(
+                    BAD_PLACE,
+                    f"`drop` names `{drop.text}`, which has no inherited rule",
+                    drop.span,
+                    help=did_you_mean(drop.text, known) or _known_help(known),
+                )
+            )
+    dropped = {drop.text for drop in child.drops}
+    merged = [rule for rule in inherited if rule.logical_axis not in dropped]
+    unplaced = [placed.rule for placed in child.rules if placed.place is None]
+    placed_by_hand = [placed for placed in child.rules if placed.place is not None]
+    by_hand = {placed.rule.logical_axis for placed in placed_by_hand}
+    merged = _replace(merged, unplaced, by_hand)
+    return _place_all(merged, placed_by_hand, diagnostics)
+
+
+def _replace(
+    inherited: list[AxisRule], own: list[AxisRule], by_hand: set[str]
+) -> list[AxisRule]:
+    """Return `inherited` with the rules of each own axis at that axis's first position."""
+    own_axes = dict.fromkeys(rule.logical_axis for rule in own)
+    merged: list[AxisRule] = []
+    settled: set[str] = set()
+    for rule in inherited:
+        axis = rule.logical_axis
+        if axis in own_axes:
+            if axis not in settled:
+                settled.add(axis)
+                merged += [mine for mine in own if mine.logical_axis == axis]
+        elif axis not in by_hand:
+            merged.append(rule)
+    return merged + [rule for rule in own if rule.logical_axis not in settled]
+
+
+def _place_all(
+    rules: list[AxisRule], placed: list[PlacedRule], diagnostics: list[Diagnostic]
+) -> list[AxisRule]:
+    """Return `rules` with those that ask for a place put there, in document order."""
+    ends: dict[tuple[str, str | None], list[AxisRule]] = {}
+    places: dict[tuple[str, str | None], Place] = {}
+    for entry in placed:
+        if entry.place is None:
+            continue
+        key = (entry.place.kind, entry.place.axis)
+        ends.setdefault(key, []).append(entry.rule)
+        places.setdefault(key, entry.place)
+    for key, group in ends.items():
+        position = _position(rules, places[key])
+        if position is None:
+            diagnostics.append(_unknown_place(places[key], rules))
+            position = len(rules)
+        rules = [*rules[:position], *group, *rules[position:]]
+    return rules
+
+
+def _position(rules: list[AxisRule], place: Place) -> int | None:
+    if place.kind == "start":
+        return 0
+    if place.kind == "end":
+        return len(rules)
+    found = [index for index, rule in enumerate(rules) if rule.logical_axis == place.axis]
+    if not found:
+        return None
+    return found[0] if place.kind == "before" else found[-1] + 1
+
+
+def _unknown_place(place: Place, rules: list[AxisRule]) -> Diagnostic:
+    known = {rule.logical_axis for rule in rules}
+    return point(
+        BAD_PLACE,
+        f"`at: {place.kind} {place.axis}`: no rule for `{place.axis}` stands here",
+        place.span,
+        help=did_you_mean(place.axis or "", known) or _known_help(known),
+    )
+
+
+def _known_help(known: set[str]) -> str:
+    return f"axes with rules: {listed(sorted(known), limit=16)}" if known else "nothing is inherited"

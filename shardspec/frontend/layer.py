@@ -1,0 +1,82 @@
+"""One document, lowered on its own: before it is merged with what it extends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardspec.diagnostics import Excerpt, SourceFile, Span
+from shardspec.frontend.syntax import SizeExpr
+from shardspec.ir.param import Params
+from shardspec.ir.spec import (
+    Activation,
+    AxisRule,
+    LintLevel,
+    Override,
+    PathRule,
+    ScanRule,
+    Target,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rule wants to stand among inherited ones."""
+
+    kind: Literal["start", "end", "before", "after"]
+    axis: str | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRule:
+    """A rule, and its place where it asks for one."""
+
+    rule: AxisRule
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AxisDecl:
+    """A logical axis whose size may still be a product of others."""
+
+    name: str
+    size: SizeExpr | None
+    unit: int
+    doc: str
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayDecl:
+    """An entry of `arrays:`."""
+
+    path: Excerpt
+    type: Excerpt
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one document says itself.
+
+    Attributes:
+      drops: logical axes whose inherited rules go.
+      policy: the keys it sets, and no more.
+      arrays: inline ones, whose sizes may need the axes of every layer.
+      params: those of its manifests.
+    """
+
+    source: SourceFile
+    doc: str = ""
+    axes: tuple[AxisDecl, ...] = ()
+    rules: tuple[PlacedRule, ...] = ()
+    drops: tuple[Excerpt, ...] = ()
+    targets: tuple[Target, ...] = ()
+    path_rules: tuple[PathRule, ...] = ()
+    overrides: tuple[Override, ...] = ()
+    scans: tuple[ScanRule, ...] = ()
+    activations: tuple[Activation, ...] = ()
+    policy: tuple[tuple[str, str], ...] = ()
+    lint_levels: tuple[LintLevel, ...] = ()
+    arrays: tuple[ArrayDecl, ...] = ()
+    params: Params = ()

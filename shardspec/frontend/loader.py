@@ -1,0 +1,255 @@
+"""A path or text -> one Spec: reads the file, what it extends, and its manifests."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shardspec import assets
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span
+from shardspec.diagnostics.codes import PRESET_CYCLE, UNKNOWN_PRESET
+from shardspec.diagnostics.diagnostic import point, sort_key
+from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.frontend.files import read_source
+from shardspec.frontend.finish import finish
+from shardspec.frontend.inherit import merge
+from shardspec.frontend.layer import Layer
+from shardspec.frontend.lower import lower
+from shardspec.frontend.manifests import read_manifest
+from shardspec.frontend.reading import Reading, Route, SourceMap
+from shardspec.frontend.validate import validate
+from shardspec.ir.param import Params
+from shardspec.ir.spec import Spec
+
+_SPEC_SUFFIXES = (".yaml", ".yml", ".shard", ".json")
+_DEEPEST = 32
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to load: its text, and where relative names in it start from.
+
+    Attributes:
+      identity: equal for two ways to name one file; tells circles.
+    """
+
+    source: SourceFile
+    folder: str
+    identity: str
+    is_dsl: bool = False
+
+
+@dataclass(slots=True)
+class _Loading:
+    """One run: everything read so far, and what was wrong with it."""
+
+    settings: Mapping[str, str]
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    sources: list[SourceFile] = field(default_factory=list)
+
+
+def load_path(
+    path: str, settings: Mapping[str, str] | None = None
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """Return the spec in the file at `path` (`-` is stdin), and every fault found.
+
+    Args:
+      settings: what-ifs, route to value: `{"mesh.model": "8"}`; they beat the file.
+    """
+    source = read_source(Path(path), name=path)
+    if isinstance(source, Diagnostic):
+        return None, (source,)
+    folder = os.path.dirname(path) if path != "-" else ""
+    is_dsl = path.endswith(".shard") or (path == "-" and looks_like_dsl(source.text))
+    return load_file(File(source, folder, os.path.realpath(path), is_dsl), settings)
+
+
+def load_text(
+    text: str, name: str = "<string>", settings: Mapping[str, str] | None = None
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """Return the spec in `text`, YAML or DSL; relative names start from this folder."""
+    is_dsl = name.endswith(".shard") or looks_like_dsl(text)
+    return load_file(File(SourceFile(name, text), "", name, is_dsl), settings)
+
+
+def load_file(
+    file: File, settings: Mapping[str, str] | None = None
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """Return the spec in `file` with everything it extends, in one pass over all faults."""
+    loading = _Loading(settings or {})
+    layer = _layer(file, (), loading)
+    if layer is None:
+        return None, _in_order(loading.diagnostics)
+    spec, faults = finish(layer, tuple(loading.sources))
+    return spec, _in_order([*loading.diagnostics, *faults])
+
+
+def looks_like_dsl(text: str) -> bool:
+    """Say whether `text` is the DSL: its first line of substance is no `key:`."""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            first = stripped.split("#", 1)[0]
+            return ":" not in first and not first.startswith(("-", "{", "%", "["))
+    return False
+
+
+def read(file: File) -> tuple[Reading | None, tuple[Diagnostic, ...]]:
+    """Return what the reader for the file's spelling makes of it."""
+    if file.is_dsl:
+        from shardspec.frontend.dsl_reader import read_dsl
+
+        return read_dsl(file.source)
+    from shardspec.frontend.yaml_reader import read_yaml
+
+    return read_yaml(file.source)
+
+
+def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
+    return tuple(dict.fromkeys(sorted(diagnostics, key=sort_key)))
+
+
+def _layer(file: File, above: tuple[str, ...], loading: _Loading) -> Layer | None:
+    """Return the file's layer merged onto those it extends."""
+    loading.sources.append(file.source)
+    reading, faults = read(file)
+    loading.diagnostics += faults
+    if reading is None:
+        return None
+    if loading.settings and not above:
+        reading = apply_settings(reading, loading.settings)
+    document, faults = validate(reading)
+    loading.diagnostics += faults
+    own, faults = lower(document, reading.source_map)
+    loading.diagnostics += faults
+    own = replace(own, params=_manifests(document.manifest, file, reading.source_map, loading))
+    parents = []
+    for index, name in enumerate(document.extends):
+        excerpt = _item(reading.source_map, "extends", index)
+        parent = _parent(name, excerpt, file, (*above, file.identity), loading)
+        if parent is not None:
+            parents.append(parent)
+    merged, faults = merge((*parents, own))
+    loading.diagnostics += faults
+    return merged
+
+
+def _item(source_map: SourceMap, section: str, index: int) -> Excerpt:
+    """Return item `index` of a list that may be written as one string."""
+    route: Route = (section, index)
+    return source_map.value(route if route in source_map.values else (section,))
+
+
+def _parent(
+    name: str, excerpt: Excerpt, child: File, above: tuple[str, ...], loading: _Loading
+) -> Layer | None:
+    parent = _find(name, excerpt, child, "presets")
+    if isinstance(parent, Diagnostic):
+        loading.diagnostics.append(parent)
+        return None
+    if parent.identity in above or len(above) > _DEEPEST:
+        loading.diagnostics.append(_cycle(parent, excerpt.span, child))
+        return None
+    return _layer(parent, above, loading)
+
+
+def _cycle(parent: File, span: Span, child: File) -> Diagnostic:
+    labels = [Label(span, f"{parent.source.name} leads back here")]
+    if child.source.included_from is not None:
+        labels.append(Label(child.source.included_from, "this file is pulled in here", primary=False))
+    message = f"`{child.source.name}` extends itself through `{parent.source.name}`"
+    return Diagnostic(PRESET_CYCLE, message, tuple(labels), help="take one of the two out")
+
+
+def _manifests(
+    names: list[str], file: File, source_map: SourceMap, loading: _Loading
+) -> Params:
+    params: list[Any] = []
+    for index, name in enumerate(names):
+        found = _find(name, _item(source_map, "manifest", index), file, "arrays")
+        if isinstance(found, Diagnostic):
+            loading.diagnostics.append(found)
+            continue
+        loading.sources.append(found.source)
+        arrays, faults = read_manifest(found.source)
+        params += arrays
+        loading.diagnostics += faults
+    return tuple(params)
+
+
+def _find(name: str, excerpt: Excerpt, child: File, kind: str) -> File | Diagnostic:
+    """Return the file that `extends:` or `manifest:` names: a relative path, or a bundled name."""
+    if name.endswith(_SPEC_SUFFIXES) or name.startswith(("./", "../", "/")):
+        path = os.path.normpath(os.path.join(child.folder, name))
+        source = read_source(Path(path), name=path)
+        if isinstance(source, Diagnostic):
+            why = source.message
+            return point(UNKNOWN_PRESET, why, excerpt.span, "named here", help=source.help)
+        source = SourceFile(path, source.text, excerpt.span)
+        return File(source, os.path.dirname(path), os.path.realpath(path), path.endswith(".shard"))
+    found = assets.spec_path(kind, name)
+    if found is None:
+        return _unknown(name, excerpt, kind)
+    label = "preset" if kind == "presets" else kind
+    text = found.read_text(encoding="utf-8")
+    source = SourceFile(f"{label}:{name}", text, excerpt.span)
+    return File(source, str(found.parent), str(found), found.suffix == ".shard")
+
+
+def _unknown(name: str, excerpt: Excerpt, kind: str) -> Diagnostic:
+    known = assets.spec_names(kind)
+    what = "preset" if kind == "presets" else "bundled manifest"
+    return point(
+        UNKNOWN_PRESET,
+        f"no {what} is called `{name}`",
+        excerpt.span,
+        help=(did_you_mean(name, known) or f"there are {listed(known, limit=24)}")
+        + "\na file needs its suffix: `./base.yaml`",
+    )
+
+
+def apply_settings(reading: Reading, settings: Mapping[str, str]) -> Reading:
+    """Return `reading` with the values of `--set` in place of its own.
+
+    `mesh.model` is the axis of every target, where the document has no mesh of its own.
+    """
+    import copy
+
+    data = copy.deepcopy(reading.data)
+    keys, values = dict(reading.source_map.keys), dict(reading.source_map.values)
+    for name, text in settings.items():
+        source = SourceFile("--set", f"{name}={text}")
+        start = len(name) + 1
+        excerpt = Excerpt(text, Span(source, start, len(source.text)), start)
+        key = Excerpt(name, Span(source, 0, len(name)), 0)
+        for route in _setting_routes(name, data):
+            _put(data, route, _scalar(text))
+            keys[route], values[route] = key, excerpt
+    return Reading(data, SourceMap(reading.source, keys, values), reading.comments)
+
+
+def _setting_routes(name: str, data: Any) -> list[tuple[str, ...]]:
+    route = tuple(name.split("."))
+    if route[0] == "mesh" and isinstance(data, dict) and "mesh" not in data:
+        targets = data.get("targets")
+        if isinstance(targets, dict):
+            return [("targets", target, *route) for target in targets]
+    return [route]
+
+
+def _put(data: Any, route: tuple[str, ...], value: Any) -> None:
+    for step in route[:-1]:
+        if not isinstance(data, dict):
+            return
+        data = data.setdefault(step, {})
+    if isinstance(data, dict):
+        data[route[-1]] = value
+
+
+def _scalar(text: str) -> Any:
+    return int(text) if text.isdecimal() else text
+
+

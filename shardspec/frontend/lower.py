@@ -1,0 +1,290 @@
+"""Document -> Layer: expressions parsed, every node with the span it came from.
+
+Faulty expressions are reported and left out; the rest goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from shardspec.diagnostics import Diagnostic, Excerpt, Severity
+from shardspec.diagnostics.codes import BAD_PATTERN, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import did_you_mean
+from shardspec.frontend import expressions
+from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
+from shardspec.frontend.lower_targets import TargetDecl, lower_target
+from shardspec.frontend.reading import Route, SourceMap
+from shardspec.frontend.syntax import AxisTarget, NamesExpr, SyntaxFault
+from shardspec.ir.param import LogicalAxes
+from shardspec.ir.spec import (
+    Activation,
+    AxisRule,
+    LintLevel,
+    Override,
+    PathRule,
+    Pattern,
+    ScanRule,
+    Target,
+)
+
+if TYPE_CHECKING:
+    from shardspec.frontend.document import Document, OverrideEntry
+
+T = TypeVar("T")
+
+_LEVELS = {"allow": Severity.ALLOW, "warn": Severity.WARNING, "error": Severity.ERROR}
+
+
+def lower(document: Document, source_map: SourceMap) -> tuple[Layer, tuple[Diagnostic, ...]]:
+    """Return what `document` says, without what cannot be read, and why that is."""
+    lowering = _Lowering(document, source_map)
+    layer = Layer(
+        source=source_map.source,
+        doc=document.doc,
+        axes=tuple(lowering.axes()),
+        rules=tuple(lowering.rules()),
+        drops=tuple(lowering.excerpt(("drop", i), name) for i, name in enumerate(document.drop)),
+        targets=tuple(lowering.targets()),
+        path_rules=tuple(lowering.path_rules()),
+        overrides=tuple(lowering.overrides()),
+        scans=tuple(lowering.scans()),
+        activations=tuple(lowering.activations()),
+        policy=tuple((k, getattr(document.policy, k)) for k in document.policy.model_fields_set),
+        lint_levels=tuple(lowering.lint_levels()),
+        arrays=tuple(lowering.arrays()),
+    )
+    return layer, tuple(lowering.diagnostics)
+
+
+class _Lowering:
+    """The walk over one document; collects what goes wrong on the way."""
+
+    def __init__(self, document: Document, source_map: SourceMap) -> None:
+        self.document = document
+        self.source_map = source_map
+        self.diagnostics: list[Diagnostic] = []
+
+    def excerpt(self, route: Route, text: str) -> Excerpt:
+        """Return the value at `route` with the way back to its characters."""
+        found = self.source_map.value(route)
+        return found if found.text == text else Excerpt(text, found.span)
+
+    def key(self, route: Route) -> Excerpt:
+        """Return the key that `route` ends in."""
+        found = self.source_map.key(route)
+        return found if found.text == route[-1] else Excerpt(str(route[-1]), found.span)
+
+    def parse(self, parser: Callable[[str], T | SyntaxFault], excerpt: Excerpt) -> T | None:
+        """Return what `parser` makes of the text, or None after reporting its fault."""
+        parsed = parser(excerpt.text)
+        if not isinstance(parsed, SyntaxFault):
+            return parsed
+        span = excerpt.at(parsed.start, parsed.end)
+        self.report(point(SYNTAX, parsed.message, span, help=parsed.help))
+        return None
+
+    def report(self, diagnostic: Diagnostic) -> None:
+        """Keep a finding."""
+        self.diagnostics.append(diagnostic)
+
+    def name(self, route: Route) -> bool:
+        """Say whether the key at `route` is a name that expressions can use; report if not."""
+        key = self.key(route)
+        parsed = expressions.parse_names(key.text)
+        if isinstance(parsed, NamesExpr) and len(parsed.names) == 1 and parsed.names[0] is not None:
+            return True
+        self.report(
+            point(
+                WRONG_TYPE,
+                f"`{key.text}` is no name for an axis",
+                key.span,
+                help="names are letters, digits and `_`, with `-` and `.` inside; `none` is taken",
+            )
+        )
+        return False
+
+    def axes(self) -> Iterator[AxisDecl]:
+        """Yield the axes, sizes still as expressions."""
+        for name, entry in self.document.axes.items():
+            route: Route = ("axes", name)
+            if not self.name(route):
+                continue
+            size = None
+            if entry.size is not None:
+                inner = (*route, "size")
+                exact = inner if inner in self.source_map.values else route
+                size = self.parse(expressions.parse_size, self.excerpt(exact, entry.size))
+            yield AxisDecl(name, size, entry.unit, entry.doc, self.source_map.entry(route))
+
+    def rules(self) -> Iterator[PlacedRule]:
+        """Yield one rule for each alternative of each name, in order."""
+        for index, entry in enumerate(self.document.rules):
+            route: Route = ("rules", index)
+            if not entry.rule and self.source_map.value(route).text != "":
+                continue
+            inner = (*route, "rule")
+            exact = inner if inner in self.source_map.values else route
+            excerpt = self.excerpt(exact, entry.rule)
+            parsed = self.parse(expressions.parse_axis_rule, excerpt)
+            place = self._place(route, entry.at)
+            if parsed is None:
+                continue
+            for name in parsed.names:
+                for target in parsed.targets:
+                    span = excerpt.at(target.start, target.end)
+                    rule = AxisRule(name.text, _mesh_axes(target), parsed.priority, span)
+                    yield PlacedRule(rule, place)
+
+    def _place(self, route: Route, text: str | None) -> Place | None:
+        if text is None:
+            return None
+        excerpt = self.excerpt((*route, "at"), text)
+        parsed = self.parse(expressions.parse_place, excerpt)
+        if parsed is None:
+            return None
+        axis = parsed.axis
+        span = excerpt.at(axis.start, axis.end) if axis else excerpt.span
+        return Place(parsed.kind, axis.text if axis else None, span)
+
+    def targets(self) -> Iterator[Target]:
+        """Yield the targets; top-level `mesh` is one called `default`."""
+        entries = {name: (("targets", name), entry) for name, entry in self.document.targets.items()}
+        if self.document.mesh is not None:
+            yield from self._target("default", (), self.document.hardware, self.document.mesh)
+        elif self.document.hardware is not None:
+            span = self.source_map.key(("hardware",)).span
+            self.report(point(WRONG_TYPE, "`hardware` stands without a `mesh`", span))
+        for name, (route, entry) in entries.items():
+            yield from self._target(name, route, entry.hardware, entry.mesh)
+
+    def _target(
+        self, name: str, route: Route, hardware: str | None, mesh: dict[str, str]
+    ) -> Iterator[Target]:
+        sizes = tuple(
+            (self.key((*route, "mesh", axis)), self.excerpt((*route, "mesh", axis), size))
+            for axis, size in mesh.items()
+            if self.name((*route, "mesh", axis))
+        )
+        machine = None if hardware is None else self.excerpt((*route, "hardware"), hardware)
+        span = self.source_map.key(route or ("mesh",)).span
+        declared = TargetDecl(name, machine, sizes, self.source_map.key((*route, "mesh")).span, span)
+        target, diagnostics = lower_target(declared)
+        self.diagnostics += diagnostics
+        yield target
+
+    def path_rules(self) -> Iterator[PathRule]:
+        """Yield the entries of `params:`."""
+        for key, names in self.document.params.items():
+            route: Route = ("params", key)
+            pattern = self._key_pattern(route)
+            axes = self._axes(self.excerpt(route, names))
+            if pattern is not None and axes is not None:
+                yield PathRule(pattern, axes, self.source_map.entry(route))
+
+    def scans(self) -> Iterator[ScanRule]:
+        """Yield the entries of `scan:`."""
+        for key, text in self.document.scan.items():
+            route: Route = ("scan", key)
+            pattern = self._key_pattern(route)
+            parsed = self.parse(expressions.parse_scan, self.excerpt(route, text))
+            if pattern is not None and parsed is not None:
+                axes = tuple((name.text, position) for name, position in parsed.axes)
+                yield ScanRule(pattern, axes, self.source_map.entry(route))
+
+    def activations(self) -> Iterator[Activation]:
+        """Yield the named activations."""
+        for name, text in self.document.activations.items():
+            route: Route = ("activations", name)
+            axes = self._axes(self.excerpt(route, text))
+            if axes is not None:
+                yield Activation(name, axes, self.source_map.entry(route))
+
+    def overrides(self) -> Iterator[Override]:
+        """Yield the overrides that say one pattern and one answer."""
+        for index, entry in enumerate(self.document.overrides):
+            route: Route = ("overrides", index)
+            if not entry.model_fields_set:
+                continue
+            fault = _override_fault(entry)
+            if fault:
+                self.report(point(WRONG_TYPE, fault, self.source_map.value(route).span))
+                continue
+            override = self._override(route, entry)
+            if override is not None:
+                yield override
+
+    def _override(self, route: Route, entry: OverrideEntry) -> Override | None:
+        kind = "path" if entry.path is not None else "match"
+        text = entry.path if entry.path is not None else entry.match or ""
+        pattern = self._pattern(self.excerpt((*route, kind), text), is_regex=kind == "match")
+        span = self.source_map.value(route).span
+        if entry.axes is not None:
+            axes = self._axes(self.excerpt((*route, "axes"), entry.axes))
+            if pattern is None or axes is None:
+                return None
+            return Override(pattern, logical_axes=axes, because=entry.because, span=span)
+        stated = self.excerpt((*route, "spec"), entry.spec or "")
+        parsed = self.parse(expressions.parse_partition, stated)
+        if pattern is None or parsed is None:
+            return None
+        partition = tuple(_mesh_axes(dim) for dim in parsed.dims)
+        return Override(pattern, partition=partition, because=entry.because, span=stated.span)
+
+    def lint_levels(self) -> Iterator[LintLevel]:
+        """Yield the severities that the document sets, for findings that exist."""
+        from shardspec.diagnostics.codes import ALL
+
+        known = {code.id for code in ALL} | {code.name for code in ALL}
+        for name, level in self.document.lints.items():
+            span = self.source_map.key(("lints", name)).span
+            if name not in known:
+                help = did_you_mean(name, known) or "`shardspec explain --list` shows them all"
+                self.report(point(UNKNOWN_LINT, f"no finding is called `{name}`", span, help=help))
+            else:
+                yield LintLevel(name, _LEVELS[level], span)
+
+    def arrays(self) -> Iterator[ArrayDecl]:
+        """Yield the inline arrays, not yet expanded: their sizes need every layer's axes."""
+        for path, text in self.document.arrays.items():
+            route: Route = ("arrays", path)
+            yield ArrayDecl(self.key(route), self.excerpt(route, text))
+
+    def _axes(self, excerpt: Excerpt) -> LogicalAxes | None:
+        parsed = self.parse(expressions.parse_names, excerpt)
+        if parsed is None:
+            return None
+        return tuple(name.text if name else None for name in parsed.names)
+
+    def _key_pattern(self, route: Route) -> Pattern | None:
+        key = self.key(route)
+        if key.text.startswith("re:"):
+            return self._pattern(key.part(3, len(key.text)), is_regex=True)
+        return self._pattern(key, is_regex=False)
+
+    def _pattern(self, excerpt: Excerpt, *, is_regex: bool) -> Pattern | None:
+        """Return the pattern, once it is known that it compiles."""
+        from shardspec.frontend.glob import glob_regex
+        from shardspec.frontend.regex import compile_regex
+
+        compiled = compile_regex(excerpt.text) if is_regex else glob_regex(excerpt.text)
+        if isinstance(compiled, SyntaxFault):
+            span = excerpt.at(compiled.start, compiled.end)
+            self.report(point(BAD_PATTERN, compiled.message, span, help=compiled.help))
+            return None
+        return Pattern(excerpt.text, "regex" if is_regex else "glob", excerpt.span)
+
+
+def _mesh_axes(target: AxisTarget) -> tuple[str, ...]:
+    return tuple(axis.text for axis in target.mesh_axes)
+
+
+def _override_fault(entry: OverrideEntry) -> str | None:
+    if (entry.path is None) == (entry.match is None):
+        return "an override needs one of `path` (a glob) and `match` (a regex)"
+    if (entry.axes is None) == (entry.spec is None):
+        return "an override needs one of `axes` (names) and `spec` (a partition)"
+    return None
+
+

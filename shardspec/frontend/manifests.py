@@ -1,0 +1,159 @@
+"""Manifests: files that list the arrays of a model, as JSON or YAML.
+
+Either `{path: type}` alone, or under `arrays:` beside `shardspec-arrays: 1` with a `doc` and
+the `source` of the figures. A type is `bf16[4096, 512]`, or `{shape: [4096, 512], dtype: bf16}`.
+Paths may hold ranges: `layers_{0..23}/kernel`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
+from shardspec.diagnostics.codes import BAD_MANIFEST, DUPLICATE_KEY, SYNTAX
+from shardspec.diagnostics.diagnostic import point
+from shardspec.frontend import expressions
+from shardspec.frontend.finish import unknown_dtype
+from shardspec.frontend.reading import Route, SourceMap
+from shardspec.frontend.syntax import ArrayType, SyntaxFault
+from shardspec.ir.param import Param, Params, dtype_name
+
+_HEADER = "shardspec-arrays"
+_KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
+
+
+def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
+    """Return the arrays that `source` lists, and what in it is no array."""
+    if source.text.lstrip()[:1] == "{":
+        data, source_map, diagnostics = _read_json(source)
+    else:
+        from shardspec.frontend.yaml_reader import read_yaml
+
+        reading, faults = read_yaml(source)
+        if reading is None:
+            return (), faults
+        data, source_map, diagnostics = reading.data, reading.source_map, list(faults)
+    route: Route = ()
+    if isinstance(data, dict) and _HEADER in data:
+        data, route = data.get("arrays"), ("arrays",)
+    if not isinstance(data, dict):
+        if not diagnostics:
+            diagnostics.append(_fault("a manifest maps paths to arrays", source.whole))
+        return (), tuple(diagnostics)
+    params = tuple(_params(data, route, source_map, diagnostics))
+    return params, tuple(diagnostics)
+
+
+def _fault(message: str, span: Span) -> Diagnostic:
+    help = 'an array is `"path": bf16[4096, 512]` or `{"shape": [4096, 512], "dtype": "bf16"}`'
+    return point(BAD_MANIFEST, message, span, help=help)
+
+
+def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
+    """Return the data of a JSON file; keys have spans, found by their text."""
+    import json
+
+    diagnostics: list[Diagnostic] = []
+    keys: dict[Route, Excerpt] = {}
+
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        data = dict(pairs)
+        if len(data) < len(pairs):
+            diagnostics.append(_repeated(pairs, source))
+        return data
+
+    try:
+        data = json.loads(source.text, object_pairs_hook=mapping)
+    except json.JSONDecodeError as error:
+        at = min(error.pos, len(source.text))
+        span = Span(source, at, min(at + 1, len(source.text)))
+        diagnostics.append(point(SYNTAX, f"not JSON: {error.msg[0].lower()}{error.msg[1:]}", span))
+        return None, SourceMap(source), diagnostics
+    except (RecursionError, ValueError) as error:
+        why = "brackets are nested too deep" if isinstance(error, RecursionError) else str(error)
+        diagnostics.append(point(SYNTAX, f"not JSON: {why}", source.whole))
+        return None, SourceMap(source), diagnostics
+    inner = ("arrays",) if isinstance(data, dict) and _HEADER in data else ()
+    for match in _KEY.finditer(source.text):
+        start, end = match.span(1)
+        keys.setdefault((*inner, match[1]), Excerpt(match[1], Span(source, start, end), start))
+    return data, SourceMap(source, keys, keys), diagnostics
+
+
+def _repeated(pairs: list[tuple[str, Any]], source: SourceFile) -> Diagnostic:
+    names = [name for name, _ in pairs]
+    twice = next(name for name in names if names.count(name) > 1)
+    at = source.text.rfind(f'"{twice}"')
+    span = Span(source, at, at + len(twice) + 2) if at >= 0 else source.whole
+    return point(DUPLICATE_KEY, f"`{twice}` stands twice", span)
+
+
+def _params(
+    data: dict[str, Any], route: Route, source_map: SourceMap, diagnostics: list[Diagnostic]
+) -> Iterator[Param]:
+    from shardspec.frontend.glob import expand
+
+    for path, entry in data.items():
+        here = (*route, path)
+        key = source_map.key(here)
+        template = _template(path, entry, key, source_map.value(here))
+        if isinstance(template, Diagnostic):
+            diagnostics.append(template)
+            continue
+        if "{" not in path:
+            yield template
+            continue
+        paths = expand(path)
+        if isinstance(paths, SyntaxFault):
+            span = key.at(paths.start, paths.end)
+            diagnostics.append(point(SYNTAX, paths.message, span, help=paths.help))
+            continue
+        for each in paths:
+            yield Param(each, template.shape, template.dtype, template.logical_axes, template.span)
+
+
+def _template(path: str, entry: Any, key: Excerpt, value: Excerpt) -> Param | Diagnostic:
+    """Return the array of one entry, its path not yet expanded."""
+    if isinstance(entry, str):
+        parsed = expressions.parse_array_type(entry)
+        if isinstance(parsed, SyntaxFault):
+            exact = value if value.text == entry else Excerpt(entry, key.span)
+            return point(SYNTAX, parsed.message, exact.at(parsed.start, parsed.end), help=parsed.help)
+        return _typed(path, parsed, key)
+    if not isinstance(entry, dict) or "shape" not in entry:
+        return _fault(f"`{path}` is no array", key.span)
+    shape, dtype = entry["shape"], entry.get("dtype", "f32")
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        return _fault(f"`{path}`: `shape` should be a list of sizes", key.span)
+    name = dtype_name(dtype) if isinstance(dtype, str) else None
+    if name is None:
+        return unknown_dtype(str(dtype), key.span)
+    axes = entry.get("axes")
+    if axes is None:
+        return Param(path, tuple(shape), name, None, key.span)
+    names = tuple(axes.split()) if isinstance(axes, str) else axes
+    if not isinstance(names, list | tuple) or not all(isinstance(a, str | None) for a in names):
+        return _fault(f"`{path}`: `axes` should be names", key.span)
+    own = tuple(None if axis == "_" else axis for axis in names)
+    return Param(path, tuple(shape), name, own, key.span)
+
+
+def _typed(path: str, parsed: ArrayType, key: Excerpt) -> Param | Diagnostic:
+    """Return the array of a type whose sizes are all numbers."""
+    dtype = dtype_name(parsed.dtype.text)
+    if dtype is None:
+        return unknown_dtype(parsed.dtype.text, key.span)
+    shape = []
+    for dim in parsed.dims:
+        factors = dim.size.factors if dim.size else ()
+        numbers = [factor for factor in factors if isinstance(factor, int)]
+        if not factors or len(numbers) < len(factors):
+            return _fault(f"`{path}`: a manifest states every size as a number", key.span)
+        size = 1
+        for number in numbers:
+            size *= number
+        shape.append(size)
+    names = tuple(dim.name.text if dim.name else None for dim in parsed.dims)
+    return Param(path, tuple(shape), dtype, names if any(names) else None, key.span)

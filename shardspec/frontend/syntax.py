@@ -1,0 +1,152 @@
+"""What the small expressions of the language mean, before anything is looked up.
+
+Offsets are relative to the expression's own text, so a parsed expression can be shared by
+every place that holds the same text; `Excerpt.at` turns them into spans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shardspec.ir.mesh import Network
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxFault:
+    """An expression that cannot be read.
+
+    Attributes:
+      message: the fact, e.g. "expected a mesh axis after `|`".
+      start, end: the offending characters.
+      help: what would work.
+    """
+
+    message: str
+    start: int
+    end: int
+    help: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name and its place in the expression."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class AxisTarget:
+    """One right side of a rule, or one dimension of a partition: `none`, `data`, `(a, b)`.
+
+    Attributes:
+      mesh_axes: major to minor; empty for `none`.
+    """
+
+    mesh_axes: tuple[Name, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuleExpr:
+    """`mlp, heads -> model | (replica, data) | none @ 5`."""
+
+    names: tuple[Name, ...]
+    targets: tuple[AxisTarget, ...]
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceExpr:
+    """`start`, `end`, `before mlp`, `after mlp`."""
+
+    kind: Literal["start", "end", "before", "after"]
+    axis: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamesExpr:
+    """`embed mlp` or `embed, mlp`; `_` is a dimension without a name (None here)."""
+
+    names: tuple[Name | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionExpr:
+    """`(none, model)`, `((replica, data), none)`, `(model,)` or `()`: one entry a dimension."""
+
+    dims: tuple[AxisTarget, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeExpr:
+    """A product of numbers and axis names: `4096`, `heads * kv`, `3*embed`."""
+
+    factors: tuple[int | Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayDim:
+    """One dimension of an array type: `4096`, `embed`, `embed=4096`, `qkv = 3 * embed`, `_=7`.
+
+    Attributes:
+      name: None for a bare size.
+      size: None for a bare name, whose size its axis must state.
+    """
+
+    name: Name | None
+    size: SizeExpr | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """`bf16[embed mlp]`, `bf16[10240, 4096]`, `f32[]`."""
+
+    dtype: Name
+    dims: tuple[ArrayDim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSize:
+    """`8`, `rest`, `submesh 4x2x2x1`, `auto 16`, each with an optional `@ dcn`.
+
+    Attributes:
+      count: the integer, or N of `auto N`.
+      tile: the submesh.
+    """
+
+    kind: Literal["integer", "rest", "submesh", "auto"]
+    count: int = 0
+    tile: tuple[int, ...] = ()
+    network: Network = "ici"
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareExpr:
+    """`2 * tpu v5p 4x4x8`, `v4-512`, `4 * h100`, `8 cpu`.
+
+    Attributes:
+      slices: the number before `*`; 1 when left out.
+      platform: `tpu`, `gpu` or `cpu` where it was written.
+      chip: the catalogue name or accelerator type: `v5p`, `h100`, `v4-512`, `a3-highgpu-8g`.
+      count: the number before a chip without `*`: `8 cpu`.
+      topology: `(4, 4, 8)`, or empty.
+    """
+
+    chip: Name
+    slices: int = 1
+    platform: str | None = None
+    count: int | None = None
+    topology: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScanExpr:
+    """`layers@0`, or several: `stage@0 layers@1`."""
+
+    axes: tuple[tuple[Name, int], ...]
