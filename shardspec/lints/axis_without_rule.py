@@ -1,0 +1,53 @@
+"""A logical axis is declared and in use, and no rule says where it goes.
+
+It is replicated, which may be meant; say so with `kv -> none`, and the next reader knows.
+
+Bad:
+    shardspec: 1
+    mesh: {fsdp: 2, tensor: 4}
+    axes: {embed: 64, kv: 16}
+    rules:
+      - embed -> fsdp
+    arrays:
+      key/kernel: bf16[embed kv]
+
+Good:
+    shardspec: 1
+    mesh: {fsdp: 2, tensor: 4}
+    axes: {embed: 64, kv: 16}
+    rules:
+      - embed -> fsdp
+      - kv -> none
+    arrays:
+      key/kernel: bf16[embed kv]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE as CODE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.ir.grouping import described
+from shardspec.lints.context import Context
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each declared axis that arrays use and no rule names."""
+    ruled = context.axes_in_rules()
+    if not ruled:
+        return
+    for axis in context.spec.logical_axes:
+        if axis.name in ruled:
+            continue
+        paths = [s.param.path for s in context.first if axis.name in s.logical_axes]
+        if paths:
+            yield point(
+                CODE,
+                f"no rule names `{axis.name}`, so it is replicated",
+                axis.span,
+                "declared here",
+                notes=(described(paths),),
+                help=f"if that is meant, say so: `{axis.name} -> none`",
+            )

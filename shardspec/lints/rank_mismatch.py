@@ -1,0 +1,82 @@
+"""An array is given more or fewer names than it has dimensions.
+
+The names cannot be right, so none is used, and no later pattern is tried: a fall-through
+would hide the mistake. Stacked layers have one dimension more: say so under `scan:`.
+
+Bad:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - embed -> none
+      - mlp -> tensor
+    params:
+      "**/wi/kernel": embed mlp
+    arrays:
+      layers/wi/kernel: bf16[24, 64, 128]
+
+Good:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - layers, embed -> none
+      - mlp -> tensor
+    params:
+      "**/wi/kernel": embed mlp
+    scan:
+      "layers/**": layers@0
+    arrays:
+      layers/wi/kernel: bf16[24, 64, 128]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.diagnostics import Diagnostic, Label, Span
+from shardspec.diagnostics.codes import RANK_MISMATCH as CODE
+from shardspec.ir.grouping import described, template
+from shardspec.ir.plan import Origin, ParamSharding
+from shardspec.lints.context import Context
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield one finding for each entry and rank that do not agree."""
+    groups: dict[tuple[Span | None, int, str], list[ParamSharding]] = {}
+    for sharding in context.first:
+        if sharding.mismatch is not None:
+            place = sharding.matched.span if sharding.matched else sharding.param.span
+            alike = "" if sharding.matched else template(sharding.param.path)
+            groups.setdefault((place, sharding.param.rank, alike), []).append(sharding)
+    for (place, _, _), group in groups.items():
+        yield _finding(place, group)
+
+
+def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
+    sharding = group[0]
+    param = sharding.param
+    names = sharding.mismatch or ()
+    shown = " ".join(name or "_" for name in names)
+    source = "its own names" if sharding.origin is Origin.ARRAY else f"{sharding.origin} entry"
+    labels = []
+    if place is not None:
+        labels.append(Label(place, f"{len(names)} names"))
+    if param.span is not None and param.span != place:
+        labels.append(Label(param.span, f"{param.rank} dimensions", primary=place is None))
+    return Diagnostic(
+        CODE,
+        f"{source} `{shown}`: {len(names)} names for the {param.rank} dimensions of"
+        f" `{param.path}` {param}",
+        tuple(labels),
+        notes=(described([member.param.path for member in group]),),
+        help=_help(len(names), param.rank, param.path),
+    )
+
+
+def _help(names: int, rank: int, path: str) -> str:
+    if names + 1 == rank:
+        folder = path.rsplit("/", 1)[0]
+        return (
+            "name every dimension, `_` where it has none; if layers are stacked, add to `scan`: "
+            f'`"{folder}/**": layers@0`'
+        )
+    return "name every dimension, `_` where it has none"

@@ -1,0 +1,48 @@
+"""Every finding, in one hand-written tuple, in the order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+from shardspec.diagnostics import Code, Diagnostic
+from shardspec.lints import (
+    axis_without_rule,
+    cut_unit,
+    indivisible,
+    rank_mismatch,
+    repeated_axis,
+    size_mismatch,
+    slow_regex,
+    unknown_logical_axis,
+    unknown_mesh_axis,
+    unmatched_pattern,
+    unnamed_array,
+)
+from shardspec.lints.context import Context
+
+#: Each module has a docstring that is its page, a `CODE`, and `check(context)`.
+CHECKS: tuple[ModuleType, ...] = (
+    unknown_mesh_axis,
+    unknown_logical_axis,
+    axis_without_rule,
+    unmatched_pattern,
+    unnamed_array,
+    rank_mismatch,
+    slow_regex,
+    repeated_axis,
+    indivisible,
+    size_mismatch,
+    cut_unit,
+)
+
+
+def run(context: Context) -> Iterator[Diagnostic]:
+    """Yield what every check finds."""
+    for module in CHECKS:
+        yield from module.check(context)
+
+
+def codes() -> tuple[Code, ...]:
+    """Return the codes that have a check."""
+    return tuple(module.CODE for module in CHECKS)

@@ -1,0 +1,55 @@
+"""A regex needs backtracking, which can take for ever.
+
+Patterns run in linear time under RE2 wherever RE2 can express them. Backreferences, lookaround
+and a few others need Python's `re`, where one pattern on one path may take longer than the
+training run. Most can be written without.
+
+Bad:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - mlp -> tensor
+    params:
+      're:(?!decoder).*/kernel': _ mlp
+    arrays:
+      encoder/kernel: bf16[64, 128]
+
+Good:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - mlp -> tensor
+    params:
+      're:encoder/.*kernel': _ mlp
+    arrays:
+      encoder/kernel: bf16[64, 128]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import SLOW_REGEX as CODE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.frontend.regex import compile_regex
+from shardspec.frontend.syntax import SyntaxFault
+from shardspec.lints.context import Context
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each regex that RE2 cannot express."""
+    spec = context.spec
+    entries = (*spec.overrides, *spec.path_rules, *spec.scans)
+    for pattern in (entry.pattern for entry in entries):
+        if pattern.dialect != "regex":
+            continue
+        compiled = compile_regex(pattern.text)
+        if not isinstance(compiled, SyntaxFault) and compiled.engine == "re":
+            yield point(
+                CODE,
+                f"regex `{pattern.text}` may backtrack without end: {compiled.reason}",
+                pattern.span,
+                "runs under Python's `re`",
+                help="write it without, or as a glob with `*`, `**`, `{a,b}` and `{0..23}`",
+            )

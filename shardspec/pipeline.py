@@ -1,0 +1,78 @@
+"""The only place where stages are chained: text -> Spec -> plan -> findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from shardspec.diagnostics import Diagnostic, Severity
+from shardspec.diagnostics.codes import UNKNOWN_TARGET
+from shardspec.diagnostics.diagnostic import point, sort_key
+from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.frontend.loader import load_file, load_path, load_text
+from shardspec.frontend.manifests import read_manifest
+from shardspec.ir.param import Params
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec, Target
+from shardspec.resolve.resolver import resolve
+
+__all__ = [
+    "compile_plans",
+    "find_target",
+    "findings",
+    "leveled",
+    "load_file",
+    "load_path",
+    "load_text",
+    "read_manifest",
+]
+
+
+def compile_plans(
+    spec: Spec, params: Params | None = None, targets: Sequence[Target] | None = None
+) -> tuple[ShardingPlan, ...]:
+    """Return a plan for each target.
+
+    Args:
+      params: the arrays; None for those that the spec itself lists.
+      targets: None for all of the spec.
+    """
+    chosen = spec.targets if targets is None else targets
+    arrays = spec.params if params is None else params
+    return tuple(resolve(spec, target, arrays) for target in chosen)
+
+
+def findings(spec: Spec, plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...]:
+    """Return everything that the checks have to say, in reading order, as loud as the spec asks."""
+    from shardspec.lints.context import Context
+    from shardspec.lints.registry import run
+
+    found = run(Context(spec, tuple(plans)))
+    return leveled(spec, found)
+
+
+def leveled(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return `diagnostics` with the severities that `lints:` sets, sorted, without the allowed."""
+    levels = {level.finding: level.severity for level in spec.lint_levels}
+    kept = []
+    for diagnostic in diagnostics:
+        code = diagnostic.code
+        level = levels.get(code.id, levels.get(code.name))
+        adjusted = diagnostic if level is None else diagnostic.with_level(level)
+        if adjusted.severity is not Severity.ALLOW:
+            kept.append(adjusted)
+    return tuple(dict.fromkeys(sorted(kept, key=sort_key)))
+
+
+def find_target(spec: Spec, name: str | None) -> Target | Diagnostic:
+    """Return the target called `name`; the first one for None."""
+    if not spec.targets:
+        help = "add `mesh: {data: 8}`, or `targets:` with a mesh each"
+        return point(UNKNOWN_TARGET, "the spec has no target", spec.source.whole, help=help)
+    if name is None:
+        return spec.targets[0]
+    for target in spec.targets:
+        if target.name == name:
+            return target
+    names = [target.name for target in spec.targets]
+    help = did_you_mean(name, names) or f"targets: {listed(names)}"
+    return point(UNKNOWN_TARGET, f"no target is called `{name}`", spec.targets[0].span, help=help)

@@ -1,0 +1,146 @@
+"""What `import shardspec` offers: load a spec, compile it, read the plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.ir import spec as ir_spec
+from shardspec.ir.param import Param, Params
+from shardspec.ir.plan import ParamSharding, ShardingPlan
+
+
+def load(path: str | os.PathLike[str]) -> Spec:
+    """Return the spec in a YAML or DSL file.
+
+    Raises:
+      ShardspecError: the file cannot be read or is wrong; holds every fault at once.
+    """
+    return _checked(*pipeline.load_path(os.fspath(path)))
+
+
+def loads(text: str, name: str = "<string>") -> Spec:
+    """Return the spec in `text`; a `name` that ends in `.shard` says that it is the DSL.
+
+    Raises:
+      ShardspecError: the text is wrong; holds every fault at once.
+    """
+    return _checked(*pipeline.load_text(text, name))
+
+
+def _checked(loaded: ir_spec.Spec | None, diagnostics: tuple[Diagnostic, ...]) -> Spec:
+    if loaded is None or any(diagnostic.is_error for diagnostic in diagnostics):
+        raise ShardspecError(diagnostics)
+    return Spec(loaded)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A loaded spec.
+
+    Attributes:
+      ir: the lowered form that every stage reads.
+    """
+
+    ir: ir_spec.Spec = field(repr=False)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Return the names of the targets."""
+        return tuple(target.name for target in self.ir.targets)
+
+    def compile(self, arrays: Any = None, target: str | None = None) -> Plan:
+        """Return the plan for one target.
+
+        Args:
+          arrays: a pytree of arrays or `ShapeDtypeStruct`s, the path of a manifest, a sequence
+            of `Param`, or None for the arrays that the spec itself lists.
+          target: a name; None for the first. `auto` is for `Resolver`, which sees devices.
+
+        Raises:
+          ShardspecError: the plan has error-level findings.
+        """
+        found = pipeline.find_target(self.ir, target)
+        if isinstance(found, Diagnostic):
+            raise ShardspecError([found])
+        plans = pipeline.compile_plans(self.ir, _params(arrays), [found])
+        diagnostics = pipeline.findings(self.ir, plans)
+        if any(diagnostic.is_error for diagnostic in diagnostics):
+            raise ShardspecError(diagnostics)
+        return Plan(plans[0], diagnostics)
+
+    def check(self, arrays: Any = None) -> tuple[Diagnostic, ...]:
+        """Return the findings over all targets, without raising."""
+        plans = pipeline.compile_plans(self.ir, _params(arrays))
+        return pipeline.findings(self.ir, plans)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The layout of every array on one target.
+
+    Attributes:
+      diagnostics: warnings; a plan with errors is not handed out.
+    """
+
+    ir: ShardingPlan = field(repr=False)
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def target(self) -> str:
+        """Return the name of the target."""
+        return self.ir.target.name
+
+    def __getitem__(self, path: str) -> ParamSharding:
+        """Return the array at `path`; KeyError, with the nearest path, where there is none."""
+        try:
+            return self.ir[path]
+        except KeyError:
+            from shardspec.diagnostics.suggest import did_you_mean
+
+            hint = did_you_mean(path, list(self)) or f"the plan has {len(self)} arrays"
+            raise KeyError(f"no array `{path}`; {hint}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the paths."""
+        return (sharding.param.path for sharding in self.ir.params)
+
+    def __len__(self) -> int:
+        """Return the number of arrays."""
+        return len(self.ir.params)
+
+    def explain(self, path: str) -> str:
+        """Return why the array at `path` is laid out as it is."""
+        from shardspec.report.explain import explain
+
+        return "\n".join(explain(self[path], self.ir))
+
+
+def _params(arrays: Any) -> Params | None:
+    if arrays is None:
+        return None
+    if isinstance(arrays, str | os.PathLike):
+        return _manifest(os.fspath(arrays))
+    if isinstance(arrays, list | tuple) and arrays and all(isinstance(a, Param) for a in arrays):
+        return tuple(arrays)
+    from shardspec.jax_backend.arrays import params_of
+
+    return params_of(arrays)
+
+
+def _manifest(path: str) -> Params:
+    from pathlib import Path
+
+    from shardspec.frontend.files import read_source
+
+    source = read_source(Path(path), name=path)
+    if isinstance(source, Diagnostic):
+        raise ShardspecError([source])
+    params, diagnostics = pipeline.read_manifest(source)
+    if diagnostics:
+        raise ShardspecError(diagnostics)
+    return params
