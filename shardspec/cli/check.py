@@ -1,0 +1,90 @@
+"""`shardspec check`: every finding over all targets of one or many specs."""
+
+from __future__ import annotations
+
+import click
+
+from shardspec import pipeline
+from shardspec.cli import options
+from shardspec.cli.discovery import find_spec
+from shardspec.cli.session import FAILED, FINDINGS, FINE, echo, has_errors, params_or_exit, wants_color
+from shardspec.diagnostics import Diagnostic, Severity
+from shardspec.diagnostics.render import render, render_concise
+from shardspec.ir.spec import Spec
+
+
+@click.command("check")
+@click.argument("spec_files", nargs=-1)
+@options.spec_option
+@options.target_option
+@options.params_option
+@options.set_option
+@options.format_option("full", "concise", "json", name="--output-format")
+@options.color_option
+def command(
+    spec_files: tuple[str, ...],
+    spec_name: str | None,
+    target: str | None,
+    manifest: str | None,
+    settings: dict[str, str],
+    output_format: str,
+    color: str,
+) -> None:
+    """Report everything that is wrong, on all targets."""
+    files = spec_files or (find_spec(spec_name),)
+    found: list[Diagnostic] = []
+    arrays = targets = 0
+    unreadable = False
+    for file in files:
+        spec, diagnostics = pipeline.load_path(file, settings)
+        if spec is None:
+            unreadable |= any(d.code.id == "SHD001" for d in diagnostics)
+        else:
+            diagnostics, counts = _check(spec, diagnostics, target, manifest)
+            arrays, targets = arrays + counts[0], targets + counts[1]
+        found += diagnostics
+    if output_format == "json":
+        from shardspec.formats.findings_json import findings_text
+
+        echo(findings_text(found))
+    else:
+        _print(found, color, concise=output_format == "concise")
+        echo(_closing(found, len(files), arrays, targets), err=output_format == "concise")
+    raise SystemExit(FAILED if unreadable else FINDINGS if has_errors(found) else FINE)
+
+
+def _check(
+    spec: Spec, diagnostics: tuple[Diagnostic, ...], target: str | None, manifest: str | None
+) -> tuple[tuple[Diagnostic, ...], tuple[int, int]]:
+    """Return all findings of one spec, and its numbers of arrays and targets."""
+    targets = spec.targets
+    if target is not None:
+        chosen = pipeline.find_target(spec, target)
+        if isinstance(chosen, Diagnostic):
+            return (*diagnostics, chosen), (0, 0)
+        targets = (chosen,)
+    params = params_or_exit(spec, manifest)
+    plans = pipeline.compile_plans(spec, params, targets)
+    found = (*pipeline.leveled(spec, diagnostics), *pipeline.findings(spec, plans))
+    return found, (len(params), len(targets))
+
+
+def _print(found: list[Diagnostic], color: str, *, concise: bool) -> None:
+    paint = wants_color(color)
+    for diagnostic in found:
+        echo(render_concise(diagnostic) if concise else render(diagnostic, color=paint) + "\n")
+
+
+def _closing(found: list[Diagnostic], files: int, arrays: int, targets: int) -> str:
+    """Return `Found 2 errors in 1 file (723 arrays, 3 targets).   Details: ...`."""
+    scope = f"{_count(files, 'file')} ({_count(arrays, 'array')}, {_count(targets, 'target')})"
+    if not found:
+        return f"No findings in {scope}."
+    errors = sum(diagnostic.is_error for diagnostic in found)
+    warnings = sum(diagnostic.severity is Severity.WARNING for diagnostic in found)
+    parts = [_count(n, what) for n, what in ((errors, "error"), (warnings, "warning")) if n]
+    return f"Found {' and '.join(parts)} in {scope}.   Details: shardspec explain {found[0].code.id}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,103 @@
+"""`shardspec compile`: the table, or the plan as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from shardspec import pipeline
+from shardspec.cli import options
+from shardspec.cli.session import (
+    FINDINGS,
+    echo,
+    has_errors,
+    load_or_exit,
+    params_or_exit,
+    report,
+    target_or_exit,
+    write_file,
+)
+
+
+@click.command("compile")
+@click.argument("spec_file", required=False)
+@options.spec_option
+@options.target_option
+@options.params_option
+@options.set_option
+@options.format_option("text", "json")
+@options.color_option
+@click.option("--select", metavar="GLOB", help="Only arrays whose path matches.")
+@click.option("-o", "--output", metavar="FILE", help="Write the plan as JSON; `-` is stdout.")
+@click.option("--list-presets", is_flag=True, help="Show the presets, one line each.")
+@click.option("--list-targets", is_flag=True, help="Show the targets of the spec.")
+def command(
+    spec_file: str | None,
+    spec_name: str | None,
+    target: str | None,
+    manifest: str | None,
+    settings: Mapping[str, str],
+    output_format: str,
+    color: str,
+    select: str | None,
+    output: str | None,
+    list_presets: bool,
+    list_targets: bool,
+) -> None:
+    """Resolve every array on one target and print the table."""
+    if list_presets:
+        _print_presets()
+        return
+    spec, diagnostics = load_or_exit(spec_file or spec_name, settings, color)
+    if list_targets:
+        from shardspec.report.table import target_title
+
+        for each in spec.targets:
+            echo(f"{target_title(each)}   mesh {each.mesh}")
+        return
+    chosen = target_or_exit(spec, target, diagnostics)
+    params = params_or_exit(spec, manifest)
+    plans = pipeline.compile_plans(spec, params, [chosen])
+    found = (*diagnostics, *pipeline.findings(spec, plans))
+    plan = plans[0] if select is None else _selected(plans[0], select)
+    if output_format == "json":
+        from shardspec.formats.plan_json import plan_text
+
+        echo(plan_text(plan).rstrip("\n"))
+    elif output != "-":
+        from shardspec.report.table import table
+
+        for line in table(plan):
+            echo(line)
+    report(found, color)
+    if not params:
+        echo("the spec lists no arrays: add `arrays:` or `manifest:`, or pass --params", err=True)
+    if has_errors(found):
+        if output:
+            echo(f"{output} is not written: the plan has errors", err=True)
+        raise SystemExit(FINDINGS)
+    if output:
+        from shardspec.formats.plan_json import plan_text
+
+        write_file(output, plan_text(plan))
+
+
+def _selected(plan: pipeline.ShardingPlan, select: str) -> pipeline.ShardingPlan:
+    from shardspec.ir.plan import ShardingPlan
+    from shardspec.ir.spec import Pattern
+    from shardspec.resolve.match import PathMatcher
+
+    matcher = PathMatcher((Pattern(select),))
+    kept = tuple(s for s in plan.params if matcher.first_match(s.param.path) is not None)
+    return ShardingPlan(plan.spec, plan.target, kept)
+
+
+def _print_presets() -> None:
+    from shardspec import assets
+    from shardspec.frontend.presets import preset_doc
+
+    names = assets.spec_names("presets")
+    width = max((len(name) for name in names), default=0)
+    for name in names:
+        echo(f"{name:<{width}}   {preset_doc(name)}".rstrip())

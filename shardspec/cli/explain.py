@@ -1,0 +1,227 @@
+"""`shardspec explain`: one verb for every "why"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import click
+
+from shardspec import pipeline
+from shardspec.cli import options
+from shardspec.cli.session import (
+    FAILED,
+    FINDINGS,
+    echo,
+    fail,
+    has_errors,
+    load_or_exit,
+    params_or_exit,
+    report,
+    target_or_exit,
+)
+from shardspec.ir.plan import ParamSharding, ShardingPlan
+
+_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
+_WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>\d+)=(?P<axes>[^=]+)")
+
+
+@click.command("explain")
+@click.argument("subject", required=False, shell_complete=options.complete_paths)
+@options.spec_option
+@options.target_option
+@options.params_option
+@options.set_option
+@options.color_option
+@click.option("--why-not", metavar="PATH:DIM=AXIS", help="Why is this dimension not on that axis?")
+@click.option("--porcelain", is_flag=True, help="Tab-separated lines for other programs.")
+@click.option("--list", "list_codes", is_flag=True, help="Show all findings.")
+def command(
+    subject: str | None,
+    spec_name: str | None,
+    target: str | None,
+    manifest: str | None,
+    settings: Mapping[str, str],
+    color: str,
+    why_not: str | None,
+    porcelain: bool,
+    list_codes: bool,
+) -> None:
+    """Say why.
+
+    SUBJECT is the path of an array or a glob over paths, a line of a spec (`spec.yaml:15`),
+    `axis:NAME` for a mesh axis or a logical axis, a finding (`SHD301`, `indivisible`), or a field
+    of the language (`rules`, `policy.indivisible`).
+    """
+    if list_codes:
+        _print_codes()
+        return
+    if subject is None and why_not is None:
+        raise click.UsageError("say what to explain: a path, a glob, FILE:LINE, axis:NAME, a code")
+    if subject is not None and _explain_words(subject):
+        return
+    match = _LINE.fullmatch(subject or "")
+    spec_name = spec_name or (_spec_file(match["file"]) if match else None)
+    spec, diagnostics = load_or_exit(spec_name, settings, color)
+    report(diagnostics, color)
+    chosen = target_or_exit(spec, target)
+    plan = pipeline.compile_plans(spec, params_or_exit(spec, manifest), [chosen])[0]
+    if why_not is not None:
+        lines = _why_not(why_not, plan)
+    elif match and not _has_path(plan, subject or ""):
+        lines = _line(match["file"], int(match["line"]), plan)
+    else:
+        lines = _subject(subject or "", plan, porcelain=porcelain)
+    for line in lines:
+        echo(line)
+    if len(spec.targets) > 1 and target is None and not porcelain:
+        echo(f"\non target {chosen.name}; --target shows another of {len(spec.targets)}", err=True)
+    raise SystemExit(FINDINGS if has_errors(diagnostics) else 0)
+
+
+def _explain_words(subject: str) -> bool:
+    """Explain a finding or a field, which needs no spec; say whether it was one."""
+    from shardspec.diagnostics.codes import ALL
+
+    code = next((c for c in ALL if subject.upper() == c.id or subject == c.name), None)
+    if code is not None:
+        from shardspec.report.finding_page import finding_page
+
+        echo(finding_page(code))
+        return True
+    if re.fullmatch(r"(?i)SHD\d*", subject):
+        from shardspec.diagnostics.suggest import listed, nearest
+
+        near = nearest(subject.upper(), [c.id for c in ALL], count=3)
+        fail(f"no finding has the code {subject}", f"near it: {listed(near)}; all: explain --list")
+    if re.fullmatch(r"[a-z-]+(\.[a-z]+)?", subject):
+        from shardspec.report.field_page import field_page
+
+        lines = field_page(subject)
+        if lines:
+            echo("\n".join(lines))
+            return True
+    return False
+
+
+def _print_codes() -> None:
+    from shardspec.diagnostics.codes import ALL
+
+    width = max(len(code.name) for code in ALL)
+    for code in ALL:
+        echo(f"{code.id}  {code.name:<{width}}  {code.severity:<7}  {code.summary}")
+
+
+def _spec_file(file: str) -> str | None:
+    """Return the file of `FILE:LINE`, unless that is a preset's."""
+    return None if file.startswith("preset:") else file
+
+
+def _has_path(plan: ShardingPlan, path: str) -> bool:
+    return any(sharding.param.path == path for sharding in plan.params)
+
+
+def _line(file: str, line: int, plan: ShardingPlan) -> list[str]:
+    from shardspec.report.explain_line import explain_line
+
+    lines = list(explain_line(file, line, plan))
+    if not lines:
+        fail(f"{file}:{line} holds no rule, pattern, axis or target")
+    return lines
+
+
+def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[str]:
+    if subject.startswith("axis:"):
+        yield from _axis(subject[5:], plan)
+        return
+    found = _matching(subject, plan)
+    if not found:
+        _unknown_path(subject, plan)
+    if porcelain:
+        from shardspec.report.porcelain import porcelain as lines_of
+
+        for sharding in found:
+            yield from lines_of(sharding)
+        return
+    from shardspec.report.explain import explain
+    from shardspec.report.table import rows
+
+    shown = rows(ShardingPlan(plan.spec, plan.target, tuple(found)))
+    for number, row in enumerate(shown):
+        if number:
+            yield ""
+        if len(row.shardings) > 1:
+            yield f"{row.name}: alike; the first of them:"
+        yield from explain(row.first, plan)
+
+
+def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
+    from shardspec.report.explain_axis import explain_logical_axis, explain_mesh_axis
+
+    if name in plan.mesh.names:
+        return explain_mesh_axis(name, plan)
+    logical = {axis for s in plan.params for axis in s.logical_axes if axis}
+    logical |= {rule.logical_axis for rule in plan.spec.axis_rules}
+    if name in logical:
+        return explain_logical_axis(name, plan)
+    from shardspec.diagnostics.suggest import did_you_mean
+
+    hint = did_you_mean(name, [*plan.mesh.names, *logical])
+    return fail(f"no mesh axis and no logical axis is called `{name}`", hint)
+
+
+def _matching(subject: str, plan: ShardingPlan) -> list[ParamSharding]:
+    """Return the array with this path, or those that match it as a glob."""
+    exact = [sharding for sharding in plan.params if sharding.param.path == subject]
+    if exact or not set(subject) & set("*{?"):
+        return exact
+    from shardspec.frontend.glob import glob_regex
+    from shardspec.frontend.syntax import SyntaxFault
+    from shardspec.ir.spec import Pattern
+    from shardspec.resolve.match import PathMatcher
+
+    compiled = glob_regex(subject)
+    if isinstance(compiled, SyntaxFault):
+        fail(f"`{subject}`: {compiled.message}", compiled.help)
+    matcher = PathMatcher((Pattern(subject),))
+    return [s for s in plan.params if matcher.first_match(s.param.path) is not None]
+
+
+def _unknown_path(subject: str, plan: ShardingPlan) -> None:
+    from shardspec.diagnostics.suggest import nearest
+    from shardspec.ir.grouping import template
+
+    if not plan.params:
+        fail("the spec lists no arrays", "add `arrays:` or `manifest:`, or pass --params FILE")
+    paths = {template(s.param.path): s.param.path for s in reversed(plan.params)}
+    near = [_with_numbers(subject, paths[key], plan) for key in nearest(template(subject), paths, count=3)]
+    help = f"did you mean {' or '.join(f'`{path}`' for path in near)}?" if near else None
+    echo(f"Error: no array has the path `{subject}` ({len(plan.params)} arrays)", err=True)
+    if help:
+        echo(f"  help: {help}", err=True)
+    raise SystemExit(FAILED)
+
+
+def _with_numbers(subject: str, path: str, plan: ShardingPlan) -> str:
+    """Return `path` with the numbers of `subject`, where such an array exists."""
+    numbers = iter(re.findall(r"\d+", subject))
+    candidate = re.sub(r"\d+", lambda found: next(numbers, found[0]), path)
+    return candidate if _has_path(plan, candidate) else path
+
+
+def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
+    from shardspec.report.why_not import why_not
+
+    match = _WHY_NOT.fullmatch(question)
+    if match is None:
+        raise click.UsageError(f"--why-not wants PATH:DIM=AXIS, as in `a/kernel:0=data`: {question}")
+    found = _matching(match["path"], plan)
+    if not found:
+        _unknown_path(match["path"], plan)
+    index = int(match["dim"])
+    wanted = tuple(re.findall(r"[^\s,()]+", match["axes"]))
+    wanted = () if wanted == ("none",) else wanted
+    for sharding in found:
+        if index >= len(sharding.dims):
+            fail(f"{sharding.param.path} {sharding.param} has no dim {index}")
+        yield from why_not(sharding, index, wanted, plan)

@@ -1,0 +1,80 @@
+"""`shardspec`: the verbs, each loaded when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+#: Verb -> what it is for, in the order of `--help`. The module has the verb's name.
+VERBS = {
+    "compile": "Resolve every array on one target and print the table.",
+    "explain": "Say why: an array, a line of the spec, a mesh axis, a finding, a field.",
+    "check": "Report everything that is wrong, on all targets.",
+    "fmt": "Format a spec, or turn YAML into the DSL and back.",
+    "mesh": "Show which devices each mesh axis runs over.",
+    "schema": "Print the JSON Schema of the YAML format.",
+}
+
+_MODULES = {"compile": "compile_verb", "fmt": "fmt", "mesh": "mesh"}
+
+
+class _Verbs(click.Group):
+    """A group that imports a verb when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return one verb."""
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"shardspec.cli.{_MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb, or fail with the nearest one."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from shardspec.diagnostics.suggest import did_you_mean
+
+            hint = did_you_mean(args[0], VERBS) or f"verbs: {', '.join(VERBS)}"
+            raise click.UsageError(f"no verb is called `{args[0]}`; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="shardspec", message="shardspec %(version)s")
+def cli() -> None:
+    """Compile sharding specs for JAX: rules in, NamedShardings and reasons out."""
+
+
+def main() -> None:
+    """Run the command line. A closed pipe ends it in silence, Ctrl-C with 130."""
+    try:
+        exit_code: Any = cli.main(standalone_mode=False, prog_name="shardspec")
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        exit_code = 130
+    except click.ClickException as error:
+        error.show()
+        exit_code = 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        exit_code = 0
+    sys.exit(exit_code if isinstance(exit_code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

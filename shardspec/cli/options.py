@@ -1,0 +1,89 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def spec_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--spec FILE`."""
+    return click.option(
+        "--spec", "spec_name", metavar="FILE", help="The spec; found by itself when left out."
+    )(function)
+
+
+def target_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--target NAME`, which completes."""
+    return click.option(
+        "--target", "-t", metavar="NAME", shell_complete=_targets, help="A target of the spec."
+    )(function)
+
+
+def set_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--set KEY=VALUE` for what-ifs."""
+    return click.option(
+        "--set",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_settings,
+        help="A what-if: `--set mesh.model=8`.",
+    )(function)
+
+
+def params_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--params FILE`."""
+    return click.option(
+        "--params", "manifest", metavar="FILE", help="A manifest of arrays, instead of the spec's."
+    )(function)
+
+
+def color_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--color WHEN`."""
+    return click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Colour; NO_COLOR turns it off.",
+    )(function)
+
+
+def format_option(*formats: str, name: str = "--format") -> Decorator:
+    """Add `--format`, the first of `formats` being the default."""
+    return click.option(
+        name, "output_format", type=click.Choice(formats), default=formats[0], show_default=True
+    )
+
+
+def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key or not text:
+            raise click.BadParameter(f"`{value}` is not KEY=VALUE", ctx, param)
+        settings[key.strip()] = text.strip()
+    return settings
+
+
+def _targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a target."""
+    from shardspec.cli.session import quiet_spec
+
+    spec = quiet_spec(ctx.params.get("spec_name") or ctx.params.get("spec_file"))
+    names = [target.name for target in spec.targets] if spec else []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the path of an array."""
+    from shardspec.cli.session import quiet_spec
+
+    spec = quiet_spec(ctx.params.get("spec_name"))
+    paths = [array.path for array in spec.params] if spec else []
+    return [path for path in paths if path.startswith(incomplete)]

@@ -1,0 +1,140 @@
+"""What every verb does alike: load, report on stderr, know whether to colour, exit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from shardspec import pipeline
+from shardspec.cli.discovery import find_spec
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.render import render, render_concise
+from shardspec.ir.param import Params
+from shardspec.ir.spec import Spec, Target
+
+FINE, FINDINGS, FAILED = 0, 1, 2
+
+
+def wants_color(when: str, stream: int = 1) -> bool:
+    """Say whether to colour what goes to stdout (1) or stderr (2)."""
+    if when != "auto":
+        return when == "always"
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return (sys.stdout if stream == 1 else sys.stderr).isatty()
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print text, in ASCII where the stream cannot hold more."""
+    stream = sys.stderr if err else sys.stdout
+    encoding = stream.encoding or "ascii"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(text + "\n")
+
+
+def report(diagnostics: Iterable[Diagnostic], color: str = "auto", *, concise: bool = False) -> None:
+    """Print diagnostics on stderr."""
+    paint = wants_color(color, stream=2)
+    for diagnostic in diagnostics:
+        text = render_concise(diagnostic) if concise else render(diagnostic, color=paint) + "\n"
+        echo(text, err=True)
+
+
+def fail(message: str, help: str | None = None) -> NoReturn:
+    """End with exit code 2 and a message on stderr."""
+    raise click.ClickException(message if help is None else f"{message}\n  help: {help}")
+
+
+def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
+    """Say whether a run with these findings has failed."""
+    return any(diagnostic.is_error for diagnostic in diagnostics)
+
+
+def load_or_exit(
+    name: str | None, settings: Mapping[str, str], color: str = "auto"
+) -> tuple[Spec, tuple[Diagnostic, ...]]:
+    """Return the spec and its findings; exit where nothing can be made of the file."""
+    path = find_spec(name)
+    spec, diagnostics = pipeline.load_path(path, settings)
+    if spec is None:
+        report(diagnostics, color)
+        unreadable = any(d.code.id == "SHD001" for d in diagnostics)
+        raise SystemExit(FAILED if unreadable else FINDINGS)
+    return spec, pipeline.leveled(spec, diagnostics)
+
+
+def target_or_exit(spec: Spec, name: str | None, diagnostics: Sequence[Diagnostic] = ()) -> Target:
+    """Return the target that is meant; exit with 2 where there is none."""
+    found = pipeline.find_target(spec, name)
+    if isinstance(found, Diagnostic):
+        report((*diagnostics, found))
+        raise SystemExit(FAILED)
+    return found
+
+
+def params_or_exit(spec: Spec, manifest: str | None) -> Params:
+    """Return the arrays of a manifest, or those of the spec; exit with 2 on faults."""
+    if manifest is None:
+        return spec.params
+    from shardspec.frontend.files import read_source
+
+    source = read_source(Path(manifest), name=manifest)
+    diagnostics: tuple[Diagnostic, ...] = (source,) if isinstance(source, Diagnostic) else ()
+    params: Params = ()
+    if not isinstance(source, Diagnostic):
+        params, diagnostics = pipeline.read_manifest(source)
+    if diagnostics:
+        report(diagnostics)
+        raise SystemExit(FAILED)
+    return params
+
+
+def quiet_spec(name: str | None) -> Spec | None:
+    """Return the spec, or None and no word: for shell completion."""
+    try:
+        return pipeline.load_path(find_spec(name))[0]
+    except (click.ClickException, OSError):
+        return None
+
+
+def write_file(path: str, text: str) -> None:
+    """Write a file whole or not at all: to a temporary name beside it, then rename.
+
+    `-` is stdout.
+    """
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    import tempfile
+
+    folder = os.path.dirname(path) or "."
+    try:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+                stream.write(text)
+            os.chmod(temporary, _mode(path))
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        fail(f"cannot write {path}: {(error.strerror or str(error)).lower()}")
+
+
+def _mode(path: str) -> int:
+    """Return the mode of the file that is replaced, or that of a new one."""
+    try:
+        return os.stat(path).st_mode & 0o777
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask

@@ -1,0 +1,42 @@
+"""Findings as JSON for other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from shardspec.diagnostics import Diagnostic, Label
+
+SCHEMA = "shardspec.check/1"
+
+
+def findings_text(diagnostics: Iterable[Diagnostic]) -> str:
+    """Return findings as JSON text, in the order given."""
+    import json
+
+    document = {"schema": SCHEMA, "findings": [_finding(each) for each in diagnostics]}
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
+    return {
+        "code": diagnostic.code.id,
+        "name": diagnostic.code.name,
+        "severity": str(diagnostic.severity),
+        "message": diagnostic.message,
+        "labels": [_label(label) for label in diagnostic.labels],
+        "notes": list(diagnostic.notes),
+        "help": diagnostic.help,
+    }
+
+
+def _label(label: Label) -> dict[str, Any]:
+    span = label.span
+    return {
+        "file": span.source.name,
+        "line": span.line,
+        "column": span.column,
+        "length": span.end - span.start,
+        "text": label.text,
+        "primary": label.primary,
+    }

@@ -1,0 +1,65 @@
+"""A plan as JSON: sorted, one line per array, so that `git diff` shows what moved.
+
+No timestamps, hosts or absolute paths; sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shardspec.ir.grouping import natural
+from shardspec.ir.plan import ParamSharding, ShardingPlan
+
+SCHEMA = "shardspec.compile/1"
+
+
+def plan_text(plan: ShardingPlan) -> str:
+    """Return the plan as JSON text, one line per array, with a line break at the end."""
+    import json
+
+    head = json.dumps(_head(plan), indent=2)
+    shardings = sorted(plan.params, key=lambda sharding: natural(sharding.param.path))
+    lines = ",\n".join(
+        f"    {json.dumps(s.param.path)}: {json.dumps(_array(s))}" for s in shardings
+    )
+    body = f"{{\n{lines}\n  }}" if lines else "{}"
+    return f'{head[:-2]},\n  "arrays": {body}\n}}\n'
+
+
+def _head(plan: ShardingPlan) -> dict[str, Any]:
+    hardware = plan.target.hardware
+    machine = None
+    if hardware is not None:
+        machine = {
+            "chip": hardware.chip.name,
+            "topology": list(hardware.topology),
+            "slices": hardware.slice_count,
+            "devices": hardware.device_count,
+        }
+    return {
+        "schema": SCHEMA,
+        "spec": plan.spec.source.name,
+        "target": plan.target.name,
+        "hardware": machine,
+        "mesh": {axis.name: axis.size for axis in plan.mesh.axes},
+        "dcn": [axis.name for axis in plan.mesh.axes if axis.network == "dcn"],
+        "per_device_bytes": plan.per_device_bytes,
+        "total_bytes": sum(sharding.param.bytes for sharding in plan.params),
+    }
+
+
+def _array(sharding: ParamSharding) -> dict[str, Any]:
+    return {
+        "shape": list(sharding.param.shape),
+        "dtype": sharding.param.dtype,
+        "axes": list(sharding.logical_axes),
+        "spec": list(_entries(sharding)),
+        "shard": list(sharding.shard_shape),
+        "per_device_bytes": sharding.per_device_bytes,
+    }
+
+
+def _entries(sharding: ParamSharding) -> Iterator[str | list[str] | None]:
+    for dim in sharding.partition_spec.dims:
+        yield None if not dim else dim[0] if len(dim) == 1 else list(dim)

@@ -1,0 +1,1 @@
+"""Plans for people: tables, explanations, drawings. Plain text unless a person watches."""

@@ -1,0 +1,142 @@
+"""The plan as a table: layers that agree in everything are one row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shardspec.ir.grouping import collapsed, natural, template
+from shardspec.ir.hardware import Hardware
+from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
+from shardspec.ir.spec import Target, target_text
+from shardspec.ir.units import binary_bytes, element_count, percent
+
+_HEADINGS = ("array", "shape", "spec", "shard", "per device", "rules")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Arrays with one shape, dtype, answer and reason."""
+
+    name: str
+    shardings: tuple[ParamSharding, ...]
+
+    @property
+    def first(self) -> ParamSharding:
+        """Return the array that stands for all."""
+        return self.shardings[0]
+
+    @property
+    def per_device_bytes(self) -> int:
+        """Return the bytes on one device of all of them."""
+        return sum(sharding.per_device_bytes for sharding in self.shardings)
+
+
+def rows(plan: ShardingPlan) -> tuple[Row, ...]:
+    """Return the arrays of a plan, collapsed, in natural order."""
+    groups: dict[tuple[object, ...], list[ParamSharding]] = {}
+    for sharding in plan.params:
+        param = sharding.param
+        key = (template(param.path), param.dtype, id(sharding.dims), sharding.origin, id(sharding.matched))
+        groups.setdefault(key, []).append(sharding)
+    found = []
+    for group in groups.values():
+        group.sort(key=lambda sharding: natural(sharding.param.path))
+        found.append(Row(_row_name([sharding.param.path for sharding in group]), tuple(group)))
+    return tuple(sorted(found, key=lambda row: natural(row.first.param.path)))
+
+
+def _row_name(paths: Sequence[str]) -> str:
+    if len(paths) == 1:
+        return paths[0]
+    return f"{collapsed(paths) or f'{paths[0]} ..'} x{len(paths)}"
+
+
+def table(plan: ShardingPlan) -> Iterator[str]:
+    """Yield the lines of the table: heading, rows, total, and what to notice."""
+    yield from heading(plan)
+    yield ""
+    lines = [_HEADINGS, *(_cells(row, plan) for row in rows(plan))]
+    total = sum(sharding.per_device_bytes for sharding in plan.params)
+    lines.append(("total", "", "", "", f"= {binary_bytes(total)}", ""))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
+    for line in lines:
+        cells = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
+        cells[4] = line[4].rjust(widths[4])
+        yield f"  {'  '.join(cells)}".rstrip()
+    yield f"  {summary(plan)}"
+
+
+def heading(plan: ShardingPlan) -> Iterator[str]:
+    """Yield the two lines that say what this is a plan of."""
+    elements = element_count(sum(sharding.param.element_count for sharding in plan.params))
+    count = f"{len(plan.params)} array{'' if len(plan.params) == 1 else 's'}"
+    yield f"{plan.spec.source.name}   {count}, {elements} elements       {target_title(plan.target)}"
+    asked = [
+        f"{axis.name} = {axis.span.text}"
+        for axis in plan.mesh.axes
+        if axis.span is not None and (axis.submesh or axis.auto)
+    ]
+    asked += [f"{axis.name} over DCN" for axis in plan.mesh.axes if axis.network == "dcn"]
+    yield f"mesh {plan.mesh}{f'   ({chr(44).join(asked)})' if asked else ''}"
+
+
+def target_title(target: Target) -> str:
+    """Return `target v4-512: TPU v4 4x8x8, 256 chips`."""
+    if target.hardware is None:
+        return f"target {target.name}: {target.mesh.device_count} devices"
+    return f"target {target.name}: {hardware_title(target.hardware)}"
+
+
+def hardware_title(hardware: Hardware) -> str:
+    """Return `2 x TPU v5p 4x4x8, 256 chips`; chips always stand beside a marketing name."""
+    chip = hardware.chip
+    if chip.platform == "cpu":
+        return f"{hardware.device_count} CPU devices"
+    count = f"{hardware.slice_count} x " if hardware.slice_count > 1 else ""
+    shape = "x".join(map(str, hardware.topology))
+    topology = f" {shape}" if chip.platform == "tpu" else ""
+    said = f" ({hardware.accelerator_type})" if hardware.accelerator_type else ""
+    devices = f", {hardware.device_count} devices" if chip.devices_per_chip > 1 else ""
+    return f"{count}{chip.title}{topology}{said}, {hardware.chip_count} chips{devices}"
+
+
+def _cells(row: Row, plan: ShardingPlan) -> tuple[str, ...]:
+    first = row.first
+    return (
+        row.name,
+        str(first.param),
+        spec_text(first),
+        str(list(first.shard_shape)),
+        binary_bytes(row.per_device_bytes),
+        _rules(first, plan),
+    )
+
+
+def spec_text(sharding: ParamSharding) -> str:
+    """Return `model, data`, `-` for a whole dimension, `replicated` where all are whole."""
+    spec = sharding.partition_spec
+    if spec.is_replicated:
+        return "replicated"
+    return ", ".join(target_text(dim) if dim else "-" for dim in spec.dims)
+
+
+def _rules(sharding: ParamSharding, plan: ShardingPlan) -> str:
+    """Return the lines of the rules that placed each dimension."""
+    places = []
+    for dim in sharding.dims:
+        taken = dim.taken
+        span = taken.rule.span if taken and taken.mesh_axes else None
+        if span is not None:
+            own = span.source is plan.spec.source
+            places.append(f":{span.line}" if own else f"{span.source.name}:{span.line}")
+    return " ".join(dict.fromkeys(places))
+
+
+def summary(plan: ShardingPlan) -> str:
+    """Return `0 unnamed, 0 uneven, 171 replicated (0.002 % of bytes)`."""
+    unnamed = sum(s.origin is Origin.NONE and s.param.rank > 0 for s in plan.params)
+    uneven = sum(any(not dim.is_even for dim in s.dims) for s in plan.params)
+    whole = [sharding.param.bytes for sharding in plan.params if sharding.is_replicated]
+    share = percent(sum(whole), sum(sharding.param.bytes for sharding in plan.params))
+    return f"{unnamed} unnamed, {uneven} uneven, {len(whole)} replicated ({share} of bytes)"
