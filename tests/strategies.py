@@ -6,6 +6,8 @@ units, priorities, names that stand twice.
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
@@ -70,3 +72,52 @@ def specs(draw: st.DrawFn) -> Spec:
         policy=draw(policies),
         targets=tuple(Target(f"t{i}", mesh) for i, mesh in enumerate(targets)),
     )
+
+
+REGEX_CHARS = "aAbBkKsS09_/.- \t\n\x0b\x1c\\^$[]()éÉſKİıß٣\u2028\U0001d7d8\ud800"
+
+_regex_leaves = st.one_of(
+    st.sampled_from(REGEX_CHARS).map(re.escape),
+    st.sampled_from([".", r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", r"\n", r"\x1f"]),
+    st.sampled_from(["^", "$", r"\A", r"\Z", r"\b", r"\B", "(?!)", "", "(?:)", "ab", "kernel"]),
+    st.sampled_from(["[a-k]", "[^/]", "[^a]", r"[^\W_]", r"[\s\d]", r"[\w-]", "[A-z]", "[é-ſ]"]),
+    st.sampled_from(["[[:alpha:]]", "[]a]", "[^]]", r"[\]\\]", "[a^]"]),
+)
+
+
+def _grown_regex(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    quantifiers = st.sampled_from(
+        ["*", "+", "?", "*?", "+?", "??", "{2}", "{,2}", "{1,3}", "{2,}", "{0}", "{0,0}", "{1,2}?"]
+    )
+    scopes = [
+        "(?:",
+        "(",
+        "(?i:",
+        "(?a:",
+        "(?s:",
+        "(?m:",
+        "(?-i:",
+        "(?i-s:",
+        "(?x: ",
+        "(?ai:",
+        "(?u:",
+    ]
+    return st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: f"(?:{'|'.join(parts)})"),
+        st.tuples(inner, quantifiers).map(lambda pair: f"(?:{pair[0]}){pair[1]}"),
+        st.tuples(st.sampled_from(scopes), inner).map(lambda pair: f"{pair[0]}{pair[1]})"),
+    )
+
+
+#: Python regexes of every construct that RE2 can express.
+regexes = st.tuples(
+    st.sampled_from(["", "", "", "(?i)", "(?a)", "(?s)", "(?m)", "(?x)", "(?im)"]),
+    st.recursive(_regex_leaves, _grown_regex, max_leaves=8),
+).map("".join)
+#: Paths with line breaks, words of other scripts and lone surrogates.
+odd_paths = st.one_of(
+    st.text(st.sampled_from(REGEX_CHARS), max_size=8),
+    st.text(st.sampled_from("ab/\n_é"), max_size=5),
+    st.text(max_size=5),
+)

@@ -1,0 +1,153 @@
+"""Which of many patterns match a path, in one walk over it.
+
+Plain texts are looked up; all other patterns that RE2 can express are one automaton, so a
+hundred patterns cost about what one costs. What only `re` can express is tried one by one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from shardspec.frontend.glob import compile_glob, glob_literal
+from shardspec.frontend.re2_engine import Re2Set, re2_set
+from shardspec.frontend.regex import Regex, compile_regex, is_plain, regex_literal
+from shardspec.frontend.regex_tree import Beyond, Tree, read_regex
+from shardspec.frontend.syntax import SyntaxFault
+from shardspec.frontend.wide_paths import WideMatcher, needs_own_matcher
+from shardspec.ir.spec import Pattern
+
+Placed = tuple[tuple[int, Regex], ...]
+
+
+class PathMatcher:
+    """Patterns made ready to match; one that cannot be read matches nothing.
+
+    Nothing is compiled before the first question.
+
+    Invariants:
+      one_by_one: the answers are those of each pattern on its own.
+    """
+
+    def __init__(self, patterns: tuple[Pattern, ...]) -> None:
+        """Take the patterns, in order of priority."""
+        self._patterns = patterns
+
+    def first_match(self, path: str) -> int | None:
+        """Return the position of the first pattern that matches the whole path."""
+        none = len(self._patterns)
+        best = self._first_linear(path)
+        if path in self._literals:
+            best = min(best, self._literals[path][0])
+        for position, regex in self._backtracking:
+            if position > best:
+                break
+            if regex.matches(path):
+                return position
+        return None if best == none else best
+
+    def all_matches(self, path: str) -> tuple[int, ...]:
+        """Return the positions of all patterns that match the whole path, in order."""
+        slow = (position for position, regex in self._backtracking if regex.matches(path))
+        return tuple(sorted((*self._literals.get(path, ()), *self._linear_matches(path), *slow)))
+
+    @cached_property
+    def _literals(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the positions of the patterns that are a path, by the path."""
+        positions: dict[str, list[int]] = defaultdict(list)
+        for position, pattern in enumerate(self._patterns):
+            literal = _literal(pattern)
+            if literal is not None:
+                positions[literal].append(position)
+        return {path: tuple(found) for path, found in positions.items()}
+
+    @cached_property
+    def _linear(self) -> Placed:
+        return tuple(placed for placed in self._regexes() if placed[1].engine == "re2")
+
+    @cached_property
+    def _backtracking(self) -> Placed:
+        return tuple(placed for placed in self._regexes() if placed[1].engine == "re")
+
+    def _regexes(self) -> Iterator[tuple[int, Regex]]:
+        for position, pattern in enumerate(self._patterns):
+            if _literal(pattern) is None:
+                regex = _compiled(pattern)
+                if not isinstance(regex, SyntaxFault):
+                    yield position, regex
+
+    def _first_linear(self, path: str) -> int:
+        """Return the first matching position of `_linear`, or the count of all patterns."""
+        if self._plain_set is not None and is_plain(path):
+            first = self._plain_set.first(path)
+            if first is not None:
+                return self._linear_positions[first]
+        return min(self._linear_matches(path), default=len(self._patterns))
+
+    @cached_property
+    def _linear_positions(self) -> tuple[int, ...]:
+        """Return the position of each pattern of `_linear`, and of none of them."""
+        return (*(position for position, _ in self._linear), len(self._patterns))
+
+    def _linear_matches(self, path: str) -> list[int]:
+        """Return the positions of the matching patterns of `_linear`, in any order."""
+        linear = self._linear
+        if not linear:
+            return []
+        if is_plain(path):
+            found = None if self._plain_set is None else self._plain_set.indices(path)
+            if found is not None:
+                return [linear[index][0] for index in found]
+            return [position for position, regex in linear if regex.matches(path)]
+        return self._wide_matches(path)
+
+    @cached_property
+    def _plain_set(self) -> Re2Set | None:
+        if not self._linear:
+            return None
+        return re2_set(regex.plain for _, regex in self._linear)
+
+    @cached_property
+    def _trees(self) -> tuple[tuple[Tree, ...], Placed, Placed]:
+        """Return the patterns that share a matcher of wide paths (trees too), and the others."""
+        trees = [_tree(regex) for _, regex in self._linear]
+        alone = [needs_own_matcher(tree) for tree in trees]
+        split = tuple(zip(self._linear, alone, strict=True))
+        shared = tuple(placed for placed, is_alone in split if not is_alone)
+        others = tuple(placed for placed, is_alone in split if is_alone)
+        kept = (tree for tree, is_alone in zip(trees, alone, strict=True) if not is_alone)
+        return tuple(kept), shared, others
+
+    @cached_property
+    def _wide_matcher(self) -> WideMatcher:
+        return WideMatcher(self._trees[0])
+
+    def _wide_matches(self, path: str) -> list[int]:
+        """Return the same as `_linear_matches`, for a path that is not plain."""
+        _, shared, others = self._trees
+        found = self._wide_matcher.indices(path)
+        if found is None:
+            others, matching = self._linear, []
+        else:
+            matching = [shared[index][0] for index in found]
+        return matching + [position for position, regex in others if regex.matches(path)]
+
+
+def _literal(pattern: Pattern) -> str | None:
+    """Return the one path that a pattern matches, where it is a path itself."""
+    if pattern.dialect == "glob":
+        return glob_literal(pattern.text)
+    return regex_literal(pattern.text)
+
+
+def _compiled(pattern: Pattern) -> Regex | SyntaxFault:
+    if pattern.dialect == "glob":
+        return compile_glob(pattern.text)
+    return compile_regex(pattern.text)
+
+
+def _tree(regex: Regex) -> Tree:
+    tree = read_regex(regex.text)
+    assert not isinstance(tree, Beyond | SyntaxFault), "only what RE2 can express comes here"
+    return tree
