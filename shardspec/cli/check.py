@@ -7,9 +7,18 @@ import click
 from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.discovery import find_spec
-from shardspec.cli.session import FAILED, FINDINGS, FINE, echo, has_errors, params_or_exit, wants_color
+from shardspec.cli.session import (
+    FAILED,
+    FINDINGS,
+    FINE,
+    echo,
+    has_errors,
+    params_or_exit,
+    wants_color,
+)
 from shardspec.diagnostics import Diagnostic, Severity
 from shardspec.diagnostics.render import render, render_concise
+from shardspec.ir.grouping import counted
 from shardspec.ir.spec import Spec
 
 
@@ -65,7 +74,7 @@ def _check(
         targets = (chosen,)
     params = params_or_exit(spec, manifest)
     plans = pipeline.compile_plans(spec, params, targets)
-    found = (*pipeline.leveled(spec, diagnostics), *pipeline.findings(spec, plans))
+    found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
     return found, (len(params), len(targets))
 
 
@@ -77,14 +86,12 @@ def _print(found: list[Diagnostic], color: str, *, concise: bool) -> None:
 
 def _closing(found: list[Diagnostic], files: int, arrays: int, targets: int) -> str:
     """Return `Found 2 errors in 1 file (723 arrays, 3 targets).   Details: ...`."""
-    scope = f"{_count(files, 'file')} ({_count(arrays, 'array')}, {_count(targets, 'target')})"
+    scope = f"{counted(files, 'file')} ({counted(arrays, 'array')}, {counted(targets, 'target')})"
     if not found:
         return f"No findings in {scope}."
     errors = sum(diagnostic.is_error for diagnostic in found)
     warnings = sum(diagnostic.severity is Severity.WARNING for diagnostic in found)
-    parts = [_count(n, what) for n, what in ((errors, "error"), (warnings, "warning")) if n]
-    return f"Found {' and '.join(parts)} in {scope}.   Details: shardspec explain {found[0].code.id}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    parts = [counted(n, what) for n, what in ((errors, "error"), (warnings, "warning")) if n]
+    return (
+        f"Found {' and '.join(parts)} in {scope}.   Details: shardspec explain {found[0].code.id}"
+    )

@@ -18,6 +18,7 @@ from shardspec.cli.session import (
     target_or_exit,
     write_file,
 )
+from shardspec.ir.plan import ShardingPlan
 
 
 @click.command("compile")
@@ -59,7 +60,7 @@ def command(
     chosen = target_or_exit(spec, target, diagnostics)
     params = params_or_exit(spec, manifest)
     plans = pipeline.compile_plans(spec, params, [chosen])
-    found = (*diagnostics, *pipeline.findings(spec, plans))
+    found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
     plan = plans[0] if select is None else _selected(plans[0], select)
     if output_format == "json":
         from shardspec.formats.plan_json import plan_text
@@ -83,8 +84,7 @@ def command(
         write_file(output, plan_text(plan))
 
 
-def _selected(plan: pipeline.ShardingPlan, select: str) -> pipeline.ShardingPlan:
-    from shardspec.ir.plan import ShardingPlan
+def _selected(plan: ShardingPlan, select: str) -> ShardingPlan:
     from shardspec.ir.spec import Pattern
     from shardspec.resolve.match import PathMatcher
 

@@ -66,6 +66,7 @@ def command(
     report(diagnostics, color)
     chosen = target_or_exit(spec, target)
     plan = pipeline.compile_plans(spec, params_or_exit(spec, manifest), [chosen])[0]
+    lines: Iterable[str]
     if why_not is not None:
         lines = _why_not(why_not, plan)
     elif match and not _has_path(plan, subject or ""):
@@ -175,12 +176,12 @@ def _matching(subject: str, plan: ShardingPlan) -> list[ParamSharding]:
     exact = [sharding for sharding in plan.params if sharding.param.path == subject]
     if exact or not set(subject) & set("*{?"):
         return exact
-    from shardspec.frontend.glob import glob_regex
+    from shardspec.frontend.glob import compile_glob
     from shardspec.frontend.syntax import SyntaxFault
     from shardspec.ir.spec import Pattern
     from shardspec.resolve.match import PathMatcher
 
-    compiled = glob_regex(subject)
+    compiled = compile_glob(subject)
     if isinstance(compiled, SyntaxFault):
         fail(f"`{subject}`: {compiled.message}", compiled.help)
     matcher = PathMatcher((Pattern(subject),))
@@ -194,7 +195,10 @@ def _unknown_path(subject: str, plan: ShardingPlan) -> None:
     if not plan.params:
         fail("the spec lists no arrays", "add `arrays:` or `manifest:`, or pass --params FILE")
     paths = {template(s.param.path): s.param.path for s in reversed(plan.params)}
-    near = [_with_numbers(subject, paths[key], plan) for key in nearest(template(subject), paths, count=3)]
+    near = [
+        _with_numbers(subject, paths[key], plan)
+        for key in nearest(template(subject), paths, count=3)
+    ]
     help = f"did you mean {' or '.join(f'`{path}`' for path in near)}?" if near else None
     echo(f"Error: no array has the path `{subject}` ({len(plan.params)} arrays)", err=True)
     if help:
@@ -214,7 +218,9 @@ def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
 
     match = _WHY_NOT.fullmatch(question)
     if match is None:
-        raise click.UsageError(f"--why-not wants PATH:DIM=AXIS, as in `a/kernel:0=data`: {question}")
+        raise click.UsageError(
+            f"--why-not wants PATH:DIM=AXIS, as in `a/kernel:0=data`: {question}"
+        )
     found = _matching(match["path"], plan)
     if not found:
         _unknown_path(match["path"], plan)

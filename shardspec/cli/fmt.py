@@ -15,9 +15,13 @@ from shardspec.diagnostics import Diagnostic
 
 @click.command("fmt")
 @click.argument("spec_files", nargs=-1)
-@click.option("--to", "spelling", type=click.Choice(["yaml", "dsl"]), help="Convert; to stdout, or to -o.")
+@click.option(
+    "--to", "spelling", type=click.Choice(["yaml", "dsl"]), help="Convert; to stdout, or to -o."
+)
 @click.option("-o", "--output", metavar="FILE", help="Where to write, instead of in place.")
-@click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 if a file would change.")
+@click.option(
+    "--check", "only_check", is_flag=True, help="Write nothing; exit 1 if a file would change."
+)
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
 def command(
     spec_files: tuple[str, ...],
@@ -70,7 +74,10 @@ def _compare(file: str, old: str, new: str, *, diff: bool) -> int:
 
         name = os.path.basename(file)
         lines = difflib.unified_diff(
-            old.splitlines(keepends=True), new.splitlines(keepends=True), name, f"{name} (formatted)"
+            old.splitlines(keepends=True),
+            new.splitlines(keepends=True),
+            name,
+            f"{name} (formatted)",
         )
         sys.stdout.writelines(line if line.endswith("\n") else line + "\n" for line in lines)
     else:

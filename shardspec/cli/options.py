@@ -61,7 +61,9 @@ def format_option(*formats: str, name: str = "--format") -> Decorator:
     )
 
 
-def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _settings(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
     settings = {}
     for value in values:
         key, equals, text = value.partition("=")

@@ -40,7 +40,9 @@ def echo(text: str, *, err: bool = False) -> None:
     stream.write(text + "\n")
 
 
-def report(diagnostics: Iterable[Diagnostic], color: str = "auto", *, concise: bool = False) -> None:
+def report(
+    diagnostics: Iterable[Diagnostic], color: str = "auto", *, concise: bool = False
+) -> None:
     """Print diagnostics on stderr."""
     paint = wants_color(color, stream=2)
     for diagnostic in diagnostics:

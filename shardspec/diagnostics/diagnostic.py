@@ -88,7 +88,9 @@ class Diagnostic:
         return replace(self, level=level)
 
 
-def point(code: Code, message: str, span: Span | None, label: str = "", **rest: object) -> Diagnostic:
+def point(
+    code: Code, message: str, span: Span | None, label: str = "", **rest: object
+) -> Diagnostic:
     """Return a diagnostic with one label: the common case.
 
     Args:

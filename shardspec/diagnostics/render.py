@@ -48,23 +48,26 @@ def _lines(diagnostic: Diagnostic, color: bool) -> Iterator[str]:
     yield f"{head}: {_paint(diagnostic.message, 'bold', color)}"
     margin = _margin(diagnostic.labels)
     bar = _paint("|", "frame", color)
+    remarks = [("note", note) for note in diagnostic.notes]
+    if diagnostic.help:
+        remarks.append(("help", diagnostic.help))
     for source, labels in _by_source(diagnostic.labels):
         first = next((label for label in labels if label.primary), labels[0])
         arrow = "-->" if first.primary else ":::"
         yield f"{' ' * margin}{_paint(arrow, 'frame', color)} {first.span}"
         yield f"{' ' * margin} {bar}"
         yield from _snippet(source, labels, margin, severity, color)
-        yield f"{' ' * margin} {bar}"
-        yield from (f"{' ' * margin} = note: {line}" for line in _inclusion(source))
-    for note in diagnostic.notes:
-        yield from _remark("note", note, margin, color)
-    if diagnostic.help:
-        yield from _remark("help", diagnostic.help, margin, color)
+        pulled_in = [("note", line) for line in _inclusion(source)]
+        if pulled_in or remarks:
+            yield f"{' ' * margin} {bar}"
+        for kind, text in pulled_in:
+            yield from _remark(kind, text, margin, color)
+    for kind, text in remarks:
+        yield from _remark(kind, text, margin, color)
 
 
 def _margin(labels: Sequence[Label]) -> int:
     return max((len(str(label.span.line)) for label in labels), default=0) + 1
-
 
 
 def _by_source(labels: Sequence[Label]) -> list[tuple[SourceFile, list[Label]]]:
@@ -96,7 +99,9 @@ def _snippet(
             yield f" {number} {shown}".rstrip()
         indent = _blank(text[shift : label.span.column - 1])
         mark = ("^" if label.primary else "-") * _caret_width(label.span, text)
-        said = _paint(f"{mark} {label.text}".rstrip(), severity if label.primary else "frame", color)
+        said = _paint(
+            f"{mark} {label.text}".rstrip(), severity if label.primary else "frame", color
+        )
         yield f"{' ' * (margin + 1)}{_paint('|', 'frame', color)} {indent}{said}"
         previous = line
 

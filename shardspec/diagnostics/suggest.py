@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def nearest(name: str, known: Iterable[str], *, count: int = 1, cutoff: float = 0.6) -> tuple[str, ...]:
+def nearest(
+    name: str, known: Iterable[str], *, count: int = 1, cutoff: float = 0.6
+) -> tuple[str, ...]:
     """Return up to `count` of `known` that look like `name`, the nearest first.
 
     >>> nearest("tenosr", ["data", "tensor"])

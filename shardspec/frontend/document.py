@@ -42,9 +42,7 @@ def _names(value: Any) -> Any:
 
 
 Expression = Annotated[str, BeforeValidator(_integer_as_text, json_schema_input_type=int | str)]
-Texts = Annotated[
-    list[str], BeforeValidator(_one_as_list, json_schema_input_type=str | list[str])
-]
+Texts = Annotated[list[str], BeforeValidator(_one_as_list, json_schema_input_type=str | list[str])]
 Names = Annotated[str, BeforeValidator(_names, json_schema_input_type=str)]
 Level = Literal["allow", "warn", "error"]
 
@@ -93,7 +91,8 @@ class OverrideEntry(_Model):
     match: str | None = Field(None, description="A Python regex that must match the whole path.")
     axes: Names | None = Field(None, description="Logical axes, one per dimension: `embed mlp`.")
     spec: str | None = Field(
-        None, description="Mesh axes, one entry per dimension: `(none, model)`. Rules are not asked."
+        None,
+        description="Mesh axes, one entry per dimension: `(none, model)`. Rules are not asked.",
     )
     because: str = Field("", description="Why, for whoever reads this next.")
 
@@ -120,7 +119,8 @@ class Document(_Model):
     shardspec: int = Field(1, description="Version of the language: 1.")
     doc: str = Field("", description="One line on what this spec is for.")
     extends: Texts = Field(
-        default_factory=list, description="Presets by name, or files by relative path, merged left to right."
+        default_factory=list,
+        description="Presets by name, or files by relative path, merged left to right.",
     )
     axes: dict[str, Axis] = Field(
         default_factory=dict, description="Logical axes: what the model calls its dimensions."
@@ -137,7 +137,9 @@ class Document(_Model):
     rules: list[Rule] = Field(
         default_factory=list, description="Axis rules, tried top to bottom: order is priority."
     )
-    drop: Texts = Field(default_factory=list, description="Logical axes whose inherited rules are removed.")
+    drop: Texts = Field(
+        default_factory=list, description="Logical axes whose inherited rules are removed."
+    )
     params: dict[str, Names] = Field(
         default_factory=dict,
         description="Logical axes by path, for arrays that carry none: a glob, or `re:` and a "
@@ -159,9 +161,12 @@ class Document(_Model):
         description="Arrays by path, with ranges: `bf16[embed mlp]` or `bf16[10240, 4096]`.",
     )
     manifest: Texts = Field(
-        default_factory=list, description="Files that list arrays, relative to this one, or names of bundled ones."
+        default_factory=list,
+        description="Files that list arrays, relative to this one, or names of bundled ones.",
     )
-    policy: PolicyEntry = Field(PolicyEntry(), description="Choices that change the answer.")
+    policy: PolicyEntry = Field(
+        default_factory=lambda: PolicyEntry(), description="Choices that change the answer."
+    )
     lints: dict[str, Level] = Field(
         default_factory=dict, description="Severity of findings, by name or code."
     )

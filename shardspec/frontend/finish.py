@@ -21,9 +21,7 @@ _LARGEST = 1 << 62
 _DEEPEST = 64
 
 
-def finish(
-    layer: Layer, sources: tuple[SourceFile, ...]
-) -> tuple[Spec, tuple[Diagnostic, ...]]:
+def finish(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[Diagnostic, ...]]:
     """Return the spec that `layer` means, with arrays from manifests after the inline ones."""
     diagnostics: list[Diagnostic] = []
     axes = _axes(layer.axes, diagnostics)
@@ -42,6 +40,7 @@ def finish(
         targets=layer.targets,
         params=_distinct(inline + list(layer.params), diagnostics),
         lint_levels=layer.lint_levels,
+        inherited_axes=layer.inherited_axes,
         sources=sources,
         doc=layer.doc,
     )
@@ -90,7 +89,11 @@ def _product(size: SizeExpr, lookup: Any) -> int | None:
 
 
 def _unknown_factor(decl: AxisDecl, known: dict[str, AxisDecl]) -> Diagnostic:
-    names = [factor.text for factor in decl.size.factors if not isinstance(factor, int)] if decl.size else []
+    names = (
+        [factor.text for factor in decl.size.factors if not isinstance(factor, int)]
+        if decl.size
+        else []
+    )
     unknown = next((name for name in names if name not in known or known[name].size is None), None)
     if unknown is None:
         return point(UNKNOWN_SIZE, f"the size of `{decl.name}` cannot be worked out", decl.span)
@@ -170,7 +173,9 @@ def _dim_size(dim: ArrayDim, axes: dict[str, LogicalAxis]) -> int | None:
 
 def _unknown_size(dim: ArrayDim, excerpt: Excerpt, axes: dict[str, LogicalAxis]) -> Diagnostic:
     sized = {axis.name for axis in axes.values() if axis.size is not None}
-    used = [dim.name] if dim.size is None else [f for f in dim.size.factors if not isinstance(f, int)]
+    used = (
+        [dim.name] if dim.size is None else [f for f in dim.size.factors if not isinstance(f, int)]
+    )
     name = next((axis.text for axis in used if axis and axis.text not in sized), None)
     if name is None:
         return point(UNKNOWN_SIZE, "a dimension is too large", excerpt.at(dim.start, dim.end))
@@ -197,4 +202,9 @@ def _twice(first: Param, second: Param) -> Diagnostic:
     labels = [Label(second.span, "stands for it again")] if second.span else []
     if first.span and second.span and first.span != second.span:
         labels.append(Label(first.span, "stands for it first", primary=False))
-    return Diagnostic(DUPLICATE_ARRAY, f"two arrays have the path `{second.path}`", tuple(labels))
+    return Diagnostic(
+        DUPLICATE_ARRAY,
+        f"two arrays have the path `{second.path}`: {first} and {second}",
+        tuple(labels),
+        help="take one of the two out; the first counts",
+    )

@@ -49,7 +49,12 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         lint_levels=_by_name(parent.lint_levels, child.lint_levels, lambda level: level.finding),
         arrays=tuple(dict.fromkeys(parent.arrays + child.arrays)),
         params=tuple(dict.fromkeys(parent.params + child.params)),
+        inherited_axes=tuple(dict.fromkeys(_known_axes(parent) + child.inherited_axes)),
     )
+
+
+def _known_axes(layer: Layer) -> tuple[str, ...]:
+    return layer.inherited_axes + tuple(placed.rule.logical_axis for placed in layer.rules)
 
 
 def _by_name(parent: tuple[T, ...], child: tuple[T, ...], key: Callable[[T], str]) -> tuple[T, ...]:
@@ -81,9 +86,7 @@ def _rules(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> list[A
     return _place_all(merged, placed_by_hand, diagnostics)
 
 
-def _replace(
-    inherited: list[AxisRule], own: list[AxisRule], by_hand: set[str]
-) -> list[AxisRule]:
+def _replace(inherited: list[AxisRule], own: list[AxisRule], by_hand: set[str]) -> list[AxisRule]:
     """Return `inherited` with the rules of each own axis at that axis's first position."""
     own_axes = dict.fromkeys(rule.logical_axis for rule in own)
     merged: list[AxisRule] = []
@@ -103,18 +106,15 @@ def _place_all(
     rules: list[AxisRule], placed: list[PlacedRule], diagnostics: list[Diagnostic]
 ) -> list[AxisRule]:
     """Return `rules` with those that ask for a place put there, in document order."""
-    ends: dict[tuple[str, str | None], list[AxisRule]] = {}
-    places: dict[tuple[str, str | None], Place] = {}
+    groups: dict[tuple[str, str | None], tuple[Place, list[AxisRule]]] = {}
     for entry in placed:
-        if entry.place is None:
-            continue
-        key = (entry.place.kind, entry.place.axis)
-        ends.setdefault(key, []).append(entry.rule)
-        places.setdefault(key, entry.place)
-    for key, group in ends.items():
-        position = _position(rules, places[key])
+        if entry.place is not None:
+            key = (entry.place.kind, entry.place.axis)
+            groups.setdefault(key, (entry.place, []))[1].append(entry.rule)
+    for place, group in groups.values():
+        position = _position(rules, place)
         if position is None:
-            diagnostics.append(_unknown_place(places[key], rules))
+            diagnostics.append(_unknown_place(place, rules))
             position = len(rules)
         rules = [*rules[:position], *group, *rules[position:]]
     return rules
@@ -142,4 +142,6 @@ def _unknown_place(place: Place, rules: list[AxisRule]) -> Diagnostic:
 
 
 def _known_help(known: set[str]) -> str:
-    return f"axes with rules: {listed(sorted(known), limit=16)}" if known else "nothing is inherited"
+    return (
+        f"axes with rules: {listed(sorted(known), limit=16)}" if known else "nothing is inherited"
+    )

@@ -64,6 +64,7 @@ class Layer:
       policy: the keys it sets, and no more.
       arrays: inline ones, whose sizes may need the axes of every layer.
       params: those of its manifests.
+      inherited_axes: logical axes that what it extends has rules for, replaced or not.
     """
 
     source: SourceFile
@@ -80,3 +81,4 @@ class Layer:
     lint_levels: tuple[LintLevel, ...] = ()
     arrays: tuple[ArrayDecl, ...] = ()
     params: Params = ()
+    inherited_axes: tuple[str, ...] = ()

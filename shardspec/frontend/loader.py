@@ -159,14 +159,14 @@ def _parent(
 def _cycle(parent: File, span: Span, child: File) -> Diagnostic:
     labels = [Label(span, f"{parent.source.name} leads back here")]
     if child.source.included_from is not None:
-        labels.append(Label(child.source.included_from, "this file is pulled in here", primary=False))
+        labels.append(
+            Label(child.source.included_from, "this file is pulled in here", primary=False)
+        )
     message = f"`{child.source.name}` extends itself through `{parent.source.name}`"
     return Diagnostic(PRESET_CYCLE, message, tuple(labels), help="take one of the two out")
 
 
-def _manifests(
-    names: list[str], file: File, source_map: SourceMap, loading: _Loading
-) -> Params:
+def _manifests(names: list[str], file: File, source_map: SourceMap, loading: _Loading) -> Params:
     params: list[Any] = []
     for index, name in enumerate(names):
         found = _find(name, _item(source_map, "manifest", index), file, "arrays")
@@ -180,7 +180,7 @@ def _manifests(
     return tuple(params)
 
 
-def _find(name: str, excerpt: Excerpt, child: File, kind: str) -> File | Diagnostic:
+def _find(name: str, excerpt: Excerpt, child: File, kind: assets.SpecKind) -> File | Diagnostic:
     """Return the file that `extends:` or `manifest:` names: a relative path, or a bundled name."""
     if name.endswith(_SPEC_SUFFIXES) or name.startswith(("./", "../", "/")):
         path = os.path.normpath(os.path.join(child.folder, name))
@@ -199,7 +199,7 @@ def _find(name: str, excerpt: Excerpt, child: File, kind: str) -> File | Diagnos
     return File(source, str(found.parent), str(found), found.suffix == ".shard")
 
 
-def _unknown(name: str, excerpt: Excerpt, kind: str) -> Diagnostic:
+def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind) -> Diagnostic:
     known = assets.spec_names(kind)
     what = "preset" if kind == "presets" else "bundled manifest"
     return point(
@@ -251,5 +251,3 @@ def _put(data: Any, route: tuple[str, ...], value: Any) -> None:
 
 def _scalar(text: str) -> Any:
     return int(text) if text.isdecimal() else text
-
-

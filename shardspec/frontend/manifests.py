@@ -7,8 +7,7 @@ Paths may hold ranges: `layers_{0..23}/kernel`.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
@@ -21,7 +20,6 @@ from shardspec.frontend.syntax import ArrayType, SyntaxFault
 from shardspec.ir.param import Param, Params, dtype_name
 
 _HEADER = "shardspec-arrays"
-_KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
 
 
 def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
@@ -56,7 +54,6 @@ def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
     import json
 
     diagnostics: list[Diagnostic] = []
-    keys: dict[Route, Excerpt] = {}
 
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         data = dict(pairs)
@@ -75,11 +72,20 @@ def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
         why = "brackets are nested too deep" if isinstance(error, RecursionError) else str(error)
         diagnostics.append(point(SYNTAX, f"not JSON: {why}", source.whole))
         return None, SourceMap(source), diagnostics
-    inner = ("arrays",) if isinstance(data, dict) and _HEADER in data else ()
-    for match in _KEY.finditer(source.text):
-        start, end = match.span(1)
-        keys.setdefault((*inner, match[1]), Excerpt(match[1], Span(source, start, end), start))
+    route: Route = ("arrays",) if isinstance(data, dict) and _HEADER in data else ()
+    paths = data.get("arrays") if route else data
+    keys = dict(_keys(paths, route, source)) if isinstance(paths, dict) else {}
     return data, SourceMap(source, keys, keys), diagnostics
+
+
+def _keys(paths: Iterable[str], route: Route, source: SourceFile) -> Iterator[tuple[Route, Excerpt]]:
+    """Yield the place of each key, found by its text: keys stand in order, so one pass will do."""
+    text, at = source.text, 0
+    for path in paths:
+        found = text.find(f'"{path}"', at)
+        if found >= 0:
+            at = found + len(path) + 2
+            yield (*route, path), Excerpt(path, Span(source, found + 1, at - 1), found + 1)
 
 
 def _repeated(pairs: list[tuple[str, Any]], source: SourceFile) -> Diagnostic:
@@ -120,7 +126,9 @@ def _template(path: str, entry: Any, key: Excerpt, value: Excerpt) -> Param | Di
         parsed = expressions.parse_array_type(entry)
         if isinstance(parsed, SyntaxFault):
             exact = value if value.text == entry else Excerpt(entry, key.span)
-            return point(SYNTAX, parsed.message, exact.at(parsed.start, parsed.end), help=parsed.help)
+            return point(
+                SYNTAX, parsed.message, exact.at(parsed.start, parsed.end), help=parsed.help
+            )
         return _typed(path, parsed, key)
     if not isinstance(entry, dict) or "shape" not in entry:
         return _fault(f"`{path}` is no array", key.span)

@@ -18,7 +18,7 @@ def schema() -> dict[str, Any]:
     """Return the schema; every property has a description."""
     from shardspec.frontend.document import Document
 
-    made = _draft_07(Document.model_json_schema(mode="validation"))
+    made: dict[str, Any] = _draft_07(Document.model_json_schema(mode="validation"))
     made["$schema"] = _DRAFT
     made["title"] = "shardspec"
     return made

@@ -41,7 +41,9 @@ def collapsed(paths: Sequence[str]) -> str | None:
         return paths[0]
     texts = _DIGITS.split(paths[0])
     columns = list(zip(*(_DIGITS.findall(path) for path in paths), strict=True))
-    alternatives = [sorted(set(column), key=lambda number: (int(number), number)) for column in columns]
+    alternatives = [
+        sorted(set(column), key=lambda number: (int(number), number)) for column in columns
+    ]
     count = 1
     for options in alternatives:
         count *= len(options)
@@ -55,7 +57,7 @@ def _spelt(numbers: list[str]) -> str:
     if len(numbers) == 1:
         return numbers[0]
     low, high = numbers[0], numbers[-1]
-    width = len(low) if low.startswith("0") and len(low) > 1 else 0
+    width = len(low) if low.startswith("0") and len(low) == len(high) else 0
     run = [f"{n:0{width}d}" for n in range(int(low), int(low) + len(numbers))]
     return f"{{{low}..{high}}}" if run == numbers and len(run) > 2 else f"{{{','.join(numbers)}}}"
 
@@ -63,6 +65,14 @@ def _spelt(numbers: list[str]) -> str:
 def described(paths: Iterable[str]) -> str:
     """Return `160 arrays, first layers/0/attn/k/kernel` for a note."""
     paths = list(paths)
-    if len(paths) == 1:
-        return f"1 array, {paths[0]}"
-    return f"{len(paths)} arrays, first {paths[0]}"
+    first = "" if len(paths) == 1 else "first "
+    return f"{counted(len(paths), 'array')}, {first}{paths[0]}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "array"), counted(0, "array")
+    ('1 array', '0 arrays')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"

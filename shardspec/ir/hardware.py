@@ -20,6 +20,7 @@ class Chip:
       title: what a person says: `TPU v5e`.
       device_kinds: the strings that JAX reports as `device_kind` for it.
       devices_per_chip: JAX devices a chip shows (2 on TPU v2, v3 and v7x).
+      cores_per_chip: TensorCores of a TPU chip; with megacore (v4, v5p) two are one device.
       torus_rank: dimensions of the chip torus; 0 where there is none.
       host_shape: chips per host along each torus dimension; for GPUs, chips per node.
       hbm_bytes: memory of one chip; None where the host's own memory is used.
@@ -51,6 +52,7 @@ class Chip:
     int8_ops_per_s: float | None = None
     fp8_flops_per_s: float | None = None
     pair_bytes_per_s: float | None = None
+    cores_per_chip: int = 1
     wrap_size: int | None = None
     wrap_multiple: int | None = None
 

@@ -174,7 +174,9 @@ class ShardingPlan:
     spec: Spec
     target: Target
     params: tuple[ParamSharding, ...]
-    _by_path: dict[str, ParamSharding] = field(init=False, compare=False, repr=False, default_factory=dict)
+    _by_path: dict[str, ParamSharding] = field(
+        init=False, compare=False, repr=False, default_factory=dict
+    )
 
     def __getitem__(self, path: str) -> ParamSharding:
         """Return the array at `path`; KeyError where there is none."""

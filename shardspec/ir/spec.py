@@ -164,6 +164,8 @@ class Spec:
       axis_rules: the flat list the resolver walks: priorities and placement are applied.
       params: arrays the document itself lists, inline and by manifest.
       sources: this document and all it extends or includes, itself first.
+      inherited_axes: logical axes that presets have rules for, even where the document
+        replaces or drops those.
 
     Invariants:
       flat: axis_rules are sorted by priority, and stable in it.
@@ -181,6 +183,7 @@ class Spec:
     params: Params = ()
     lint_levels: tuple[LintLevel, ...] = ()
     sources: tuple[SourceFile, ...] = ()
+    inherited_axes: tuple[str, ...] = ()
     doc: str = ""
 
     @property

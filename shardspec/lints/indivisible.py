@@ -42,6 +42,5 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _message(case: Uneven) -> str:
     return (
-        f"`{case.axis}` = {case.size} does not divide over {case.mesh_text}"
-        f" on {case.targets_text}"
+        f"`{case.axis}` = {case.size} does not divide over {case.mesh_text} on {case.targets_text}"
     )

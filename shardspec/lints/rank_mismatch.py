@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, Label, Span
 from shardspec.diagnostics.codes import RANK_MISMATCH as CODE
-from shardspec.ir.grouping import described, template
+from shardspec.ir.grouping import counted, described, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.lints.context import Context
 
@@ -59,13 +59,14 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
     source = "its own names" if sharding.origin is Origin.ARRAY else f"{sharding.origin} entry"
     labels = []
     if place is not None:
-        labels.append(Label(place, f"{len(names)} names"))
+        labels.append(Label(place, counted(len(names), "name")))
     if param.span is not None and param.span != place:
-        labels.append(Label(param.span, f"{param.rank} dimensions", primary=place is None))
+        said = counted(param.rank, "dimension")
+        labels.append(Label(param.span, said, primary=place is None))
     return Diagnostic(
         CODE,
-        f"{source} `{shown}`: {len(names)} names for the {param.rank} dimensions of"
-        f" `{param.path}` {param}",
+        f"{source} `{shown}`: {counted(len(names), 'name')} for"
+        f" {counted(param.rank, 'dimension')} of `{param.path}` {param}",
         tuple(labels),
         notes=(described([member.param.path for member in group]),),
         help=_help(len(names), param.rank, param.path),

@@ -12,7 +12,9 @@ from shardspec.lints import (
     indivisible,
     rank_mismatch,
     repeated_axis,
+    replicated_large,
     size_mismatch,
+    size_one_axis,
     slow_regex,
     unknown_logical_axis,
     unknown_mesh_axis,
@@ -34,6 +36,8 @@ CHECKS: tuple[ModuleType, ...] = (
     indivisible,
     size_mismatch,
     cut_unit,
+    size_one_axis,
+    replicated_large,
 )
 
 

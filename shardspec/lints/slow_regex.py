@@ -40,8 +40,10 @@ from shardspec.lints.context import Context
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each regex that RE2 cannot express."""
     spec = context.spec
-    entries = (*spec.overrides, *spec.path_rules, *spec.scans)
-    for pattern in (entry.pattern for entry in entries):
+    patterns = [override.pattern for override in spec.overrides]
+    patterns += [rule.pattern for rule in spec.path_rules]
+    patterns += [scan.pattern for scan in spec.scans]
+    for pattern in patterns:
         if pattern.dialect != "regex":
             continue
         compiled = compile_regex(pattern.text)

@@ -65,7 +65,15 @@ def uneven(context: Context) -> Iterator[Uneven]:
     for plan in context.plans:
         for sharding, dim, attempt, kept in _refusals(plan):
             axis = dim.logical_axis or "this dimension"
-            key = (axis, dim.size, dim.unit, attempt.rule.span, attempt.mesh_axes, attempt.ways, kept)
+            key = (
+                axis,
+                dim.size,
+                dim.unit,
+                attempt.rule.span,
+                attempt.mesh_axes,
+                attempt.ways,
+                kept,
+            )
             case = cases.get(key)
             if case is None:
                 size = dim.size or 0
@@ -120,7 +128,12 @@ def _help(case: Uneven) -> str:
     options = [f"{case.axis} = {' or '.join(map(str, sizes))} would divide"]
     mesh_sizes = case.mesh.sizes
     for axis in case.attempt.mesh_axes:
-        fitting = axis_sizes(case.size, case.unit, case.ways // mesh_sizes[axis])
+        devices = case.mesh.device_count
+        fitting = [
+            size
+            for size in axis_sizes(case.size, case.unit, case.ways // mesh_sizes[axis])
+            if devices % size == 0
+        ]
         if len(fitting) > 1:
             options.append(f"`{axis}` in {set_text(fitting)}")
     target = case.attempt.rule

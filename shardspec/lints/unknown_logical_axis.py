@@ -45,14 +45,16 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _in_rules(context: Context) -> Iterator[Diagnostic]:
-    known = context.axes_in_use() | context.axes.keys()
+    known = context.axes_in_use() | context.axes.keys() | set(context.spec.inherited_axes)
     reported = set()
     for rule in context.spec.axis_rules:
         axis = rule.logical_axis
         if axis in known or axis in reported or not context.is_own(rule.span):
             continue
         reported.add(axis)
-        yield _finding(axis, known, _left_side(rule.span, axis), "no array and no `axes` entry has it")
+        yield _finding(
+            axis, known, _left_side(rule.span, axis), "no array and no `axes` entry has it"
+        )
 
 
 def _left_side(span: Span | None, axis: str) -> Span | None:

@@ -16,22 +16,37 @@ def explain(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
     param = sharding.param
     shard = list(sharding.shard_shape)
     size = binary_bytes(sharding.per_device_bytes)
-    yield f"{param.path}   {param}   ->   {sharding.partition_spec}   shard {shard}, {size} per device"
+    answer = f"{sharding.partition_spec}   shard {shard}, {size} per device"
+    yield f"{param.path}   {param}   ->   {answer}"
     yield ""
     yield f"names   {_names(sharding, plan)}"
     if sharding.scan is not None:
         stacked = ", ".join(f"{name}@{position}" for name, position in sharding.scan.axes)
-        yield f"scan    {stacked}     {_place(sharding.scan.span)}  scan \"{sharding.scan.pattern}\""
+        yield f'scan    {stacked}     {_place(sharding.scan.span)}  scan "{sharding.scan.pattern}"'
     if not sharding.dims:
         yield "dims    none: a scalar is replicated"
         return
     yield "dims"
-    rows = [row for index, dim in enumerate(sharding.dims) for row in _rows(index, dim, sharding, plan)]
+    rows = [
+        row for index, dim in enumerate(sharding.dims) for row in _rows(index, dim, sharding, plan)
+    ]
+    yield from _aligned(rows)
+
+
+def _aligned(rows: list[Row]) -> Iterator[str]:
+    """Yield rows as columns: sizes to the right, the rest to the left."""
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
-        cells[0], cells[2] = row[0].rjust(widths[0]), row[2].rjust(widths[2])
-        yield f"  {'  '.join(cells)}  {row[5]}".rstrip() if len(row) > 5 else "  ".join(cells).rstrip()
+        dim, name, size, target, said, place = row
+        cells = (
+            dim.rjust(widths[0]),
+            name.ljust(widths[1]),
+            size.rjust(widths[2]),
+            target.ljust(widths[3]),
+            said.ljust(widths[4]),
+            place,
+        )
+        yield f"  {'  '.join(cells)}".rstrip()
 
 
 def _names(sharding: ParamSharding, plan: ShardingPlan) -> str:
@@ -42,10 +57,15 @@ def _names(sharding: ParamSharding, plan: ShardingPlan) -> str:
     if sharding.mismatch is not None:
         given = " ".join(name or "_" for name in sharding.mismatch)
         place = f" from {_place(matched.span)}" if matched else ""
-        return f"none: `{given}`{place} is {len(sharding.mismatch)} names for {sharding.param.rank} dimensions"
+        count = f"{len(sharding.mismatch)} names for {sharding.param.rank} dimensions"
+        return f"none: `{given}`{place} is {count}"
     if isinstance(matched, Override):
         because = f"  because {matched.because}" if matched.because else ""
-        what = f"spec ({', '.join(map(target_text, matched.partition))})" if matched.partition is not None else names
+        what = (
+            f"spec ({', '.join(map(target_text, matched.partition))})"
+            if matched.partition is not None
+            else names
+        )
         return f'{what}     {_place(matched.span)}  override "{matched.pattern}"{because}{count}'
     if isinstance(matched, PathRule):
         return f'{names}     {_place(matched.span)}  params "{matched.pattern}"{count}'
@@ -58,14 +78,20 @@ def _names(sharding: ParamSharding, plan: ShardingPlan) -> str:
 Row = tuple[str, str, str, str, str, str]
 
 
-def _rows(index: int, dim: DimSharding, sharding: ParamSharding, plan: ShardingPlan) -> Iterator[Row]:
+def _rows(
+    index: int, dim: DimSharding, sharding: ParamSharding, plan: ShardingPlan
+) -> Iterator[Row]:
     """Yield a row for each rule tried: dim, name, size, target, outcome, place."""
     head = (str(index), dim.logical_axis or "_", str(dim.size))
     if not dim.attempts:
         if sharding.matched is not None and dim.logical_axis is None and sharding.mismatch is None:
             why = "replicated: the dimension has no name"
         else:
-            why = f"replicated: no rule for `{dim.logical_axis}`" if dim.logical_axis else "replicated: no name"
+            why = (
+                f"replicated: no rule for `{dim.logical_axis}`"
+                if dim.logical_axis
+                else "replicated: no name"
+            )
         yield (*head, "", why, "")
         return
     for attempt in dim.attempts:
@@ -127,7 +153,8 @@ def _indivisible(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
     product = " x ".join(str(mesh.sizes[axis]) for axis in attempt.mesh_axes)
     by = f"{product} = {attempt.ways}" if len(attempt.mesh_axes) > 1 else product
     if dim.size is not None and dim.size % attempt.ways == 0:
-        return f"{dim.size} / {attempt.ways} = {dim.size // attempt.ways} would cut a unit of {dim.unit}  <- SHD312"
+        cut = f"would cut a unit of {dim.unit}  <- SHD312"
+        return f"{dim.size} / {attempt.ways} = {dim.size // attempt.ways} {cut}"
     return f"{dim.size} is not divisible by {by}  <- SHD301"
 
 

@@ -14,7 +14,7 @@ from shardspec.report.explain import outcome_text
 
 
 def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
-    """Yield what stands on the line and what it does on this target; nothing if nothing stands there."""
+    """Yield what stands on the line and what it does on this target, if anything."""
     spec = plan.spec
     for rule in spec.axis_rules:
         if _stands_on(rule.span, file, line):

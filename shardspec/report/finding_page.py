@@ -9,4 +9,6 @@ def finding_page(code: Code) -> str:
     """Return the page with its heading."""
     from shardspec.lints.pages import page
 
-    return f"{code.id}  {code.name}  ({code.severity} unless `lints:` says otherwise)\n\n{page(code)}"
+    return (
+        f"{code.id}  {code.name}  ({code.severity} unless `lints:` says otherwise)\n\n{page(code)}"
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from shardspec.analysis.coverage import coverage
 from shardspec.ir.grouping import collapsed, natural, template
 from shardspec.ir.hardware import Hardware
-from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
+from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Target, target_text
 from shardspec.ir.units import binary_bytes, element_count, percent
 
@@ -29,7 +30,7 @@ class Row:
     @property
     def per_device_bytes(self) -> int:
         """Return the bytes on one device of all of them."""
-        return sum(sharding.per_device_bytes for sharding in self.shardings)
+        return self.first.per_device_bytes * len(self.shardings)
 
 
 def rows(plan: ShardingPlan) -> tuple[Row, ...]:
@@ -37,7 +38,13 @@ def rows(plan: ShardingPlan) -> tuple[Row, ...]:
     groups: dict[tuple[object, ...], list[ParamSharding]] = {}
     for sharding in plan.params:
         param = sharding.param
-        key = (template(param.path), param.dtype, id(sharding.dims), sharding.origin, id(sharding.matched))
+        key = (
+            template(param.path),
+            param.dtype,
+            id(sharding.dims),
+            sharding.origin,
+            id(sharding.matched),
+        )
         groups.setdefault(key, []).append(sharding)
     found = []
     for group in groups.values():
@@ -56,8 +63,9 @@ def table(plan: ShardingPlan) -> Iterator[str]:
     """Yield the lines of the table: heading, rows, total, and what to notice."""
     yield from heading(plan)
     yield ""
-    lines = [_HEADINGS, *(_cells(row, plan) for row in rows(plan))]
-    total = sum(sharding.per_device_bytes for sharding in plan.params)
+    shown = rows(plan)
+    lines = [_HEADINGS, *(_cells(row, plan) for row in shown)]
+    total = sum(row.per_device_bytes for row in shown)
     lines.append(("total", "", "", "", f"= {binary_bytes(total)}", ""))
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
     for line in lines:
@@ -71,7 +79,8 @@ def heading(plan: ShardingPlan) -> Iterator[str]:
     """Yield the two lines that say what this is a plan of."""
     elements = element_count(sum(sharding.param.element_count for sharding in plan.params))
     count = f"{len(plan.params)} array{'' if len(plan.params) == 1 else 's'}"
-    yield f"{plan.spec.source.name}   {count}, {elements} elements       {target_title(plan.target)}"
+    model = f"{plan.spec.source.name}   {count}, {elements} elements"
+    yield f"{model}       {target_title(plan.target)}"
     asked = [
         f"{axis.name} = {axis.span.text}"
         for axis in plan.mesh.axes
@@ -135,8 +144,7 @@ def _rules(sharding: ParamSharding, plan: ShardingPlan) -> str:
 
 def summary(plan: ShardingPlan) -> str:
     """Return `0 unnamed, 0 uneven, 171 replicated (0.002 % of bytes)`."""
-    unnamed = sum(s.origin is Origin.NONE and s.param.rank > 0 for s in plan.params)
-    uneven = sum(any(not dim.is_even for dim in s.dims) for s in plan.params)
-    whole = [sharding.param.bytes for sharding in plan.params if sharding.is_replicated]
-    share = percent(sum(whole), sum(sharding.param.bytes for sharding in plan.params))
-    return f"{unnamed} unnamed, {uneven} uneven, {len(whole)} replicated ({share} of bytes)"
+    found = coverage(plan)
+    share = percent(found.replicated_bytes, found.total_bytes)
+    whole = f"{len(found.replicated)} replicated ({share} of bytes)"
+    return f"{len(found.unnamed)} unnamed, {len(found.uneven)} uneven, {whole}"

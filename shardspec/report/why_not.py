@@ -12,7 +12,7 @@ from shardspec.report.explain import outcome_text
 def why_not(
     sharding: ParamSharding, index: int, wanted: tuple[str, ...], plan: ShardingPlan
 ) -> Iterator[str]:
-    """Yield what stands between dimension `index` and the mesh axes `wanted`, and what would help."""
+    """Yield what keeps dimension `index` off the mesh axes `wanted`, and what would help."""
     dim = sharding.dims[index]
     name = target_text(wanted)
     head = f"{sharding.param.path}   dim {index} ({dim.logical_axis or '_'}={dim.size})"
@@ -37,7 +37,8 @@ def _not_tried(
     later = next((rule for rule in rules if rule.mesh_axes == wanted), None)
     taken = dim.taken
     if later is not None and taken is not None:
-        yield f"  `{taken.rule}` comes first ({_rule_place(taken.rule)}), before `{later}` ({_rule_place(later)})"
+        first = f"`{taken.rule}` comes first ({_rule_place(taken.rule)})"
+        yield f"  {first}, before `{later}` ({_rule_place(later)})"
         yield f"  help: move `{later}` up, or give it a lower priority number: `{later} @ -1`"
         return
     yield f"  no rule says `{axis} -> {target_text(wanted)}`"

@@ -1,0 +1,1 @@
+"""ShardingPlan -> numbers. Every figure keeps its cause."""

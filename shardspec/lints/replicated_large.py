@@ -1,0 +1,110 @@
+"""Every device holds a large array whole, and no rule asked for that.
+
+Large is 2 % of all bytes of the model, and 1 MiB at least. Whoever writes `vocab -> none` means
+it, and is not bothered; this is for arrays that are whole because no rule was left that fits,
+because this target lacks the mesh axes, or because their dimensions have no names.
+
+Bad:
+    shardspec: 1
+    targets:
+      pod: {mesh: {data: 4, model: 2}}
+      laptop: {mesh: {data: 8}}
+    rules:
+      - embed -> none
+      - vocab -> model
+    arrays:
+      embedding: bf16[vocab=32128 embed=4096]
+
+Good:
+    shardspec: 1
+    targets:
+      pod: {mesh: {data: 4, model: 2}}
+      laptop: {mesh: {data: 8}}
+    rules:
+      - embed -> none
+      - vocab -> model | data
+    arrays:
+      embedding: bf16[vocab=32128 embed=4096]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics.codes import REPLICATED_LARGE as CODE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.ir.plan import DimSharding, Origin, Outcome, ParamSharding, ShardingPlan
+from shardspec.ir.spec import target_text
+from shardspec.ir.units import binary_bytes, percent
+from shardspec.lints.context import Context
+
+_SHARE = 0.02
+_LEAST_BYTES = 1 << 20
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each large array that is whole on a target without being meant to."""
+    for plan in context.plans:
+        if plan.mesh.device_count > 1:
+            yield from _on_target(plan)
+
+
+def _on_target(plan: ShardingPlan) -> Iterator[Diagnostic]:
+    total = sum(sharding.param.bytes for sharding in plan.params)
+    groups: dict[tuple[object, ...], list[ParamSharding]] = {}
+    for sharding in plan.params:
+        if sharding.is_replicated and not _is_meant(sharding):
+            key = (template(sharding.param.path), sharding.dims, sharding.param.dtype)
+            groups.setdefault(key, []).append(sharding)
+    for group in groups.values():
+        size = sum(sharding.param.bytes for sharding in group)
+        if size >= max(_LEAST_BYTES, _SHARE * total):
+            yield _finding(plan, group, size, total)
+
+
+def _is_meant(sharding: ParamSharding) -> bool:
+    """Say whether the spec asks for a whole array, or another finding speaks of it already."""
+    if sharding.origin is Origin.NONE or sharding.mismatch is not None:
+        return True
+    return all(_is_settled(dim) for dim in sharding.dims if dim.size != 1)
+
+
+def _is_settled(dim: DimSharding) -> bool:
+    """Say whether a dimension is whole by `none`, or for a reason that has its own finding."""
+    if dim.taken is not None:
+        return True
+    if dim.logical_axis is not None and not dim.attempts:
+        return True
+    return any(a.outcome in {Outcome.INDIVISIBLE, Outcome.UNKNOWN} for a in dim.attempts)
+
+
+def _finding(plan: ShardingPlan, group: list[ParamSharding], size: int, total: int) -> Diagnostic:
+    paths = sorted((sharding.param.path for sharding in group), key=natural)
+    first = group[0]
+    place: Span | None = first.matched.span if first.matched else first.param.span
+    return point(
+        CODE,
+        f"`{collapsed(paths) or paths[0]}` {first.param} is whole on every device of target"
+        f" `{plan.target.name}`",
+        place,
+        "named here" if first.matched else "this array",
+        notes=(
+            f"{counted(len(group), 'array')}, {binary_bytes(size)} per device,"
+            f" {percent(size, total)} of the model",
+            *(_why(index, dim) for index, dim in enumerate(first.dims)),
+        ),
+        help=f"add an alternative for mesh axes of this target ({', '.join(plan.mesh.names)}),"
+        " or say that it is meant: `AXIS -> none`",
+    )
+
+
+def _why(index: int, dim: DimSharding) -> str:
+    name = f"dim {index} ({dim.logical_axis or '_'}={dim.size})"
+    if dim.taken is not None:
+        return f"{name}: a rule says `{target_text(dim.mesh_axes)}`"
+    if dim.logical_axis is None:
+        return f"{name} has no name"
+    tried = ", ".join(f"`{target_text(attempt.mesh_axes)}`" for attempt in dim.attempts)
+    return f"{name}: {tried} is not on this target"

@@ -1,0 +1,70 @@
+"""A mesh axis of size 1 wins a rule, and shards nothing.
+
+It fires as in Flax: the dimension is then decided, and no later alternative is tried, though
+one of them might have split it. On a small machine that may be meant: `lints: {size-one-axis:
+allow}`.
+
+Bad:
+    shardspec: 1
+    mesh: {data: 8, model: 1}
+    rules:
+      - mlp -> model | data
+    arrays:
+      mlp/wi/kernel: bf16[_=64 mlp=128]
+
+Good:
+    shardspec: 1
+    mesh: {data: 4, model: 2}
+    rules:
+      - mlp -> model | data
+    arrays:
+      mlp/wi/kernel: bf16[_=64 mlp=128]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics.codes import SIZE_ONE_AXIS as CODE
+from shardspec.ir.grouping import described
+from shardspec.ir.mesh import MeshAxis
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import AxisRule
+from shardspec.lints.context import Context
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each axis of size 1 that decides a dimension on some target."""
+    for plan in context.plans:
+        if plan.mesh.device_count == 1:
+            continue
+        for axis in plan.mesh.axes:
+            if axis.size == 1:
+                yield from _wins(axis, plan)
+
+
+def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
+    won: dict[AxisRule, list[str]] = {}
+    for sharding in plan.params:
+        for dim in sharding.dims:
+            if dim.mesh_axes == (axis.name,) and dim.taken is not None:
+                won.setdefault(dim.taken.rule, []).append(sharding.param.path)
+    if not won:
+        return
+    rule = next(iter(won))
+    labels = []
+    if axis.span is not None:
+        labels.append(Label(axis.span, "shards nothing"))
+    if rule.span is not None:
+        labels.append(Label(rule.span, "this rule takes it", primary=not labels))
+    paths = list(dict.fromkeys(path for paths in won.values() for path in paths))
+    rules = ", ".join(f"`{rule}`" for rule in won)
+    yield Diagnostic(
+        CODE,
+        f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
+        tuple(labels),
+        notes=(described(paths),),
+        help=f"give `{axis.name}` a larger size, or take it out of this mesh, and the next"
+        " alternative is tried; or `lints: {size-one-axis: allow}`",
+    )

@@ -1,0 +1,54 @@
+"""Every example compiles on every target, in YAML and in the DSL, to the golden table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.formats.plan_json import plan_text
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec
+from shardspec.report.table import table
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+NAMES = sorted(path.stem for path in (ROOT / "specs" / "examples").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _in_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def loaded(name: str, suffix: str) -> tuple[Spec, tuple[ShardingPlan, ...]]:
+    spec, diagnostics = pipeline.load_path(f"specs/examples/{name}{suffix}")
+    assert spec is not None
+    plans = pipeline.compile_plans(spec)
+    assert (*diagnostics, *pipeline.findings(spec, plans)) == ()
+    return spec, plans
+
+
+def test_there_is_one_for_each_strategy() -> None:
+    assert len(NAMES) >= 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_table_is_golden(name: str, request: pytest.FixtureRequest) -> None:
+    _, plans = loaded(name, ".yaml")
+    text = "\n\n".join("\n".join(table(plan)) for plan in plans) + "\n"
+    golden = GOLDEN / f"{name}.txt"
+    if request.config.getoption("--update-cases"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_dsl_says_the_same(name: str) -> None:
+    _, from_yaml = loaded(name, ".yaml")
+    _, from_dsl = loaded(name, ".shard")
+    for one, two in zip(from_yaml, from_dsl, strict=True):
+        assert plan_text(one).replace(f"{name}.yaml", "") == plan_text(two).replace(
+            f"{name}.shard", ""
+        )
