@@ -10,7 +10,7 @@ from typing import Any
 
 from shardspec import assets
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span
-from shardspec.diagnostics.codes import PRESET_CYCLE, UNKNOWN_PRESET
+from shardspec.diagnostics.codes import PRESET_CYCLE, UNKNOWN_PRESET, YAML_TRAP
 from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.files import read_source
@@ -44,11 +44,17 @@ class File:
 
 @dataclass(slots=True)
 class _Loading:
-    """One run: everything read so far, and what was wrong with it."""
+    """One run: everything read so far, and what was wrong with it.
+
+    Attributes:
+      layers: by identity of the file, in the order they are merged. What two documents extend
+        counts once, where it is named first.
+    """
 
     settings: Mapping[str, str]
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sources: list[SourceFile] = field(default_factory=list)
+    layers: dict[str, Layer] = field(default_factory=dict)
 
 
 def load_path(
@@ -80,11 +86,11 @@ def load_file(
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in `file` with everything it extends, in one pass over all faults."""
     loading = _Loading(settings or {})
-    layer = _layer(file, (), loading)
-    if layer is None:
+    if not _add_layers(file, (), loading):
         return None, _in_order(loading.diagnostics)
+    layer, misplaced = merge(loading.layers.values())
     spec, faults = finish(layer, tuple(loading.sources))
-    return spec, _in_order([*loading.diagnostics, *faults])
+    return spec, _in_order([*loading.diagnostics, *misplaced, *faults])
 
 
 def looks_like_dsl(text: str) -> bool:
@@ -109,16 +115,23 @@ def read(file: File) -> tuple[Reading | None, tuple[Diagnostic, ...]]:
 
 
 def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
-    return tuple(dict.fromkeys(sorted(diagnostics, key=sort_key)))
+    """Return diagnostics in reading order; a word that YAML misreads has no further faults."""
+    trapped = {d.primary.span for d in diagnostics if d.primary and d.code is YAML_TRAP}
+    kept = (
+        d
+        for d in diagnostics
+        if d.code is YAML_TRAP or d.primary is None or d.primary.span not in trapped
+    )
+    return tuple(dict.fromkeys(sorted(kept, key=sort_key)))
 
 
-def _layer(file: File, above: tuple[str, ...], loading: _Loading) -> Layer | None:
-    """Return the file's layer merged onto those it extends."""
+def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
+    """Add the layers of all that the file extends, then its own; say whether it can be read."""
     loading.sources.append(file.source)
     reading, faults = read(file)
     loading.diagnostics += faults
     if reading is None:
-        return None
+        return False
     if loading.settings and not above:
         reading = apply_settings(reading, loading.settings)
     document, faults = validate(reading)
@@ -126,15 +139,11 @@ def _layer(file: File, above: tuple[str, ...], loading: _Loading) -> Layer | Non
     own, faults = lower(document, reading.source_map)
     loading.diagnostics += faults
     own = replace(own, params=_manifests(document.manifest, file, reading.source_map, loading))
-    parents = []
     for index, name in enumerate(document.extends):
         excerpt = _item(reading.source_map, "extends", index)
-        parent = _parent(name, excerpt, file, (*above, file.identity), loading)
-        if parent is not None:
-            parents.append(parent)
-    merged, faults = merge((*parents, own))
-    loading.diagnostics += faults
-    return merged
+        _add_parent(name, excerpt, file, (*above, file.identity), loading)
+    loading.layers[file.identity] = own
+    return True
 
 
 def _item(source_map: SourceMap, section: str, index: int) -> Excerpt:
@@ -143,17 +152,16 @@ def _item(source_map: SourceMap, section: str, index: int) -> Excerpt:
     return source_map.value(route if route in source_map.values else (section,))
 
 
-def _parent(
+def _add_parent(
     name: str, excerpt: Excerpt, child: File, above: tuple[str, ...], loading: _Loading
-) -> Layer | None:
+) -> None:
     parent = _find(name, excerpt, child, "presets")
     if isinstance(parent, Diagnostic):
         loading.diagnostics.append(parent)
-        return None
-    if parent.identity in above or len(above) > _DEEPEST:
+    elif parent.identity in above or len(above) > _DEEPEST:
         loading.diagnostics.append(_cycle(parent, excerpt.span, child))
-        return None
-    return _layer(parent, above, loading)
+    elif parent.identity not in loading.layers:
+        _add_layers(parent, above, loading)
 
 
 def _cycle(parent: File, span: Span, child: File) -> Diagnostic:
@@ -207,7 +215,7 @@ def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind) -> Diagnostic:
         f"no {what} is called `{name}`",
         excerpt.span,
         help=(did_you_mean(name, known) or f"there are {listed(known, limit=24)}")
-        + "\na file needs its suffix: `./base.yaml`",
+        + f"\na file needs its suffix: `{'./base.yaml' if kind == 'presets' else './arrays.json'}`",
     )
 
 

@@ -1,0 +1,67 @@
+"""Where the files are that come with the package: grammars, presets, hardware, arrays, examples.
+
+A wheel carries them inside the package, a checkout beside it. The same question gets the same
+answer in both.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+SpecKind = Literal["presets", "hardware", "arrays", "examples"]
+
+_PACKAGE = Path(__file__).parent
+
+
+@cache
+def data_folder() -> Path:
+    """Return the folder that holds `grammars/` and `specs/`."""
+    packed = _PACKAGE / "_data"
+    return packed if packed.is_dir() else _PACKAGE.parent
+
+
+def grammar_path(name: str) -> Path:
+    """Return the file of the grammar called `name`: `axis_rule`."""
+    return data_folder() / "grammars" / f"{name}.lark"
+
+
+def grammar_text(name: str) -> str:
+    """Return the grammar called `name`."""
+    return grammar_path(name).read_text(encoding="utf-8")
+
+
+def grammar_names() -> tuple[str, ...]:
+    """Return the names of all grammars, sorted."""
+    return tuple(sorted(path.stem for path in grammar_path("*").parent.glob("*.lark")))
+
+
+def spec_path(kind: SpecKind, name: str, suffix: str = ".yaml") -> Path | None:
+    """Return the file of the bundled spec called `name`, or None where there is none.
+
+    Invariants:
+      inside: the file lies in the folder of its kind, whatever the name holds.
+
+    >>> spec_path("presets", "../hardware/h100") is None
+    True
+    """
+    parts = name.split("/")
+    if any(not part or part.startswith(".") or not part.isprintable() for part in parts):
+        return None
+    if any(char in name for char in '\\:*?"<>|'):
+        return None
+    folder = data_folder() / "specs" / kind
+    path = folder.joinpath(*parts[:-1], parts[-1] + suffix)
+    try:
+        return path if path.is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def spec_names(kind: SpecKind, suffix: str = ".yaml") -> tuple[str, ...]:
+    """Return the names of the bundled specs of a kind, sorted: `t5x/2d`."""
+    folder = data_folder() / "specs" / kind
+    files = (path.relative_to(folder).as_posix() for path in folder.rglob(f"*{suffix}"))
+    return tuple(sorted(name.removesuffix(suffix) for name in files))

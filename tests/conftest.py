@@ -1,0 +1,34 @@
+"""Eight CPU devices, the depth of property tests, and `--update-cases`."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_FLAG = "--xla_force_host_platform_device_count=8"
+# The flag only counts before JAX starts.
+if _FLAG not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+_SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile(
+    "nightly", max_examples=10_000, deadline=None, suppress_health_check=_SLOW
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--update-cases`, which rewrites the output blocks of the golden cases."""
+    parser.addoption("--update-cases", action="store_true", help="rewrite tests/cases outputs")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the deep runs out, unless the nightly profile asks for them."""
+    if os.environ.get("HYPOTHESIS_PROFILE") == "nightly":
+        return
+    skip = pytest.mark.skip(reason="HYPOTHESIS_PROFILE=nightly runs it")
+    for item in items:
+        if "nightly" in item.keywords:
+            item.add_marker(skip)
