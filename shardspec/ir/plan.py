@@ -13,7 +13,7 @@ from enum import StrEnum
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Shape
 from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.spec import AxisRule, Override, PathRule, ScanRule, Spec, Target
+from shardspec.ir.spec import Activation, AxisRule, Override, PathRule, ScanRule, Spec, Target
 
 
 class Outcome(StrEnum):
@@ -163,6 +163,19 @@ class ParamSharding:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivationSharding:
+    """One named activation with its answer; sizes are known where `axes:` states them."""
+
+    activation: Activation
+    dims: tuple[DimSharding, ...]
+
+    @property
+    def partition_spec(self) -> PartitionSpec:
+        """Return the mesh axes of each dimension."""
+        return PartitionSpec(tuple(dim.mesh_axes for dim in self.dims))
+
+
+@dataclass(frozen=True, slots=True)
 class ShardingPlan:
     """The layout of every array on one target.
 
@@ -174,6 +187,7 @@ class ShardingPlan:
     spec: Spec
     target: Target
     params: tuple[ParamSharding, ...]
+    activations: tuple[ActivationSharding, ...] = ()
     _by_path: dict[str, ParamSharding] = field(
         init=False, compare=False, repr=False, default_factory=dict
     )

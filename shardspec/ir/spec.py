@@ -139,12 +139,14 @@ class Target:
 
     Attributes:
       hardware: None where the spec gives a mesh alone.
+      is_sound: False where the mesh has a fault that is reported; a size may be a stand-in.
     """
 
     name: str
     mesh: Mesh
     hardware: Hardware | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+    is_sound: bool = field(default=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,5 +50,5 @@ def _listed(group: list[Row], mesh_axis: str | None) -> Iterator[str]:
             for index, dim in enumerate(row.first.dims)
             if mesh_axis in dim.mesh_axes
         ]
-        said = ", ".join(dims) if dims else spec_text(row.first)
+        said = ", ".join(dims) if dims else spec_text(row.first.partition_spec)
         yield f"  {row.name:<{width}}  {binary_bytes(_bytes(row)):>9}  {said}"

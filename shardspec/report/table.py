@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from shardspec.analysis.coverage import coverage
 from shardspec.ir.grouping import collapsed, natural, template
 from shardspec.ir.hardware import Hardware
-from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Target, target_text
 from shardspec.ir.units import binary_bytes, element_count, percent
 
@@ -73,6 +74,25 @@ def table(plan: ShardingPlan) -> Iterator[str]:
         cells[4] = line[4].rjust(widths[4])
         yield f"  {'  '.join(cells)}".rstrip()
     yield f"  {summary(plan)}"
+    if plan.activations:
+        yield ""
+        yield from _activations(plan)
+
+
+def _activations(plan: ShardingPlan) -> Iterator[str]:
+    """Yield the named activations: names, sizes where they are known, and the spec."""
+    lines = [("activation", "names", "spec")]
+    for sharding in plan.activations:
+        names = " ".join(_named_size(dim) for dim in sharding.dims)
+        lines.append((sharding.activation.name, names, spec_text(sharding.partition_spec)))
+    widths = [max(len(line[column]) for line in lines) for column in range(2)]
+    for line in lines:
+        yield f"  {line[0]:<{widths[0]}}  {line[1]:<{widths[1]}}  {line[2]}"
+
+
+def _named_size(dim: DimSharding) -> str:
+    name = dim.logical_axis or "_"
+    return name if dim.size is None else f"{name}={dim.size}"
 
 
 def heading(plan: ShardingPlan) -> Iterator[str]:
@@ -115,16 +135,15 @@ def _cells(row: Row, plan: ShardingPlan) -> tuple[str, ...]:
     return (
         row.name,
         str(first.param),
-        spec_text(first),
+        spec_text(first.partition_spec),
         str(list(first.shard_shape)),
         binary_bytes(row.per_device_bytes),
         _rules(first, plan),
     )
 
 
-def spec_text(sharding: ParamSharding) -> str:
+def spec_text(spec: PartitionSpec) -> str:
     """Return `model, data`, `-` for a whole dimension, `replicated` where all are whole."""
-    spec = sharding.partition_spec
     if spec.is_replicated:
         return "replicated"
     return ", ".join(target_text(dim) if dim else "-" for dim in spec.dims)

@@ -1,0 +1,195 @@
+"""What a spec says about hardware -> the machine, from the catalogue in `specs/hardware/`.
+
+Accelerator types are marketing: `v4-512` counts cores and is 256 chips, `v5litepod-64` counts
+chips. They expand to chips and the default topology of that size; the name is kept, so that
+whoever prints the one can print the other beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from shardspec.diagnostics import Diagnostic, Excerpt
+from shardspec.diagnostics.codes import UNKNOWN_HARDWARE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import listed, nearest
+from shardspec.frontend.catalogue_entry import CatalogueEntry, catalogue_entry, hardware_names
+from shardspec.frontend.slice_shapes import Shape, shape_text
+from shardspec.frontend.syntax import HardwareExpr
+from shardspec.ir.hardware import Chip, Hardware
+
+_FORMS = (
+    "forms: `tpu v4 4x8x8`, `2 * tpu v5p 4x4x8` (slices), `v4-512` (accelerator type), "
+    "`4 * h100` (nodes), `2 * a3-highgpu-8g`, `8 cpu`"
+)
+
+
+def find_hardware(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
+    """Return the machine that `expr` names, or what is wrong with it.
+
+    Args:
+      excerpt: the text of the expression, for places.
+    """
+    name = expr.chip.text.lower()
+    prefix, dash, number = name.rpartition("-")
+    files = hardware_names()
+    is_type = bool(dash) and number.isdecimal() and name not in files
+    file = files.get(prefix if is_type else name)
+    if file is None:
+        return _unknown(expr, excerpt, files)
+    entry = catalogue_entry(file)
+    if expr.platform is not None and expr.platform.lower() != entry.chip.platform:
+        message = f"`{expr.chip.text}` is a {entry.chip.platform.upper()}, not a {expr.platform}"
+        help = f"write `{entry.chip.platform} {expr.chip.text}`, or the name alone"
+        return _fault(expr, excerpt, message, help)
+    if expr.slices < 1 or (expr.count is not None and expr.count < 1):
+        return _fault(expr, excerpt, "a machine has at least one chip", _FORMS)
+    if entry.chip.platform == "tpu":
+        return _tpu(entry, expr, excerpt, int(number) if is_type else None)
+    if is_type or expr.topology:
+        extra = f"-{number}" if is_type else f" {shape_text(expr.topology)}"
+        message = f"`{entry.chip.name}` takes no `{extra.strip()}`: it has no torus"
+        help = f"write a count: `4 * {entry.chip.name}`" if entry.domain else "write `8 cpu`"
+        return _fault(expr, excerpt, message, help)
+    if entry.chip.platform == "gpu":
+        return _gpu(entry, expr, excerpt)
+    return Hardware(
+        entry.chip,
+        expr.slices,
+        (expr.count or 1,),
+        host_shape=(expr.count or 1,),
+        span=excerpt.span,
+    )
+
+
+def chips_of_kind(device_kind: str) -> tuple[Chip, ...]:
+    """Return the chips that JAX calls `device_kind`; reads the whole catalogue."""
+    entries = (catalogue_entry(file) for file in dict.fromkeys(hardware_names().values()))
+    return tuple(entry.chip for entry in entries if device_kind in entry.chip.device_kinds)
+
+
+def _tpu(
+    entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt, number: int | None
+) -> Hardware | Diagnostic:
+    """Return slices of one TPU generation: by topology, by accelerator type, or by chips."""
+    chips = _stated_chips(entry, expr, number)
+    shape = expr.topology
+    if not shape:
+        found = None if chips is None else entry.shapes.of_size(chips)
+        if found is None:
+            return _no_size(entry, expr, excerpt, chips, number)
+        shape = found
+    if number is not None and chips != math.prod(shape):
+        message = (
+            f"`{expr.chip.text}` is {_chips_text(entry, number)}, "
+            f"but `{shape_text(shape)}` has {math.prod(shape)}"
+        )
+        return _fault(expr, excerpt, message, f"leave out `{shape_text(shape)}`, or the number")
+    if not entry.shapes.has(shape):
+        return _no_shape(entry, expr, excerpt, shape)
+    type_name = expr.chip.text if number is not None else None
+    hosts = _host_shape(entry, shape)
+    return Hardware(entry.chip, expr.slices, shape, type_name, hosts, excerpt.span)
+
+
+def _stated_chips(entry: CatalogueEntry, expr: HardwareExpr, number: int | None) -> int | None:
+    """Return the number of chips a spec states; None where it states none or half a chip."""
+    if number is None:
+        return expr.count
+    per_chip = _counted_per_chip(entry)
+    return number // per_chip if number % per_chip == 0 else None
+
+
+def _counted_per_chip(entry: CatalogueEntry) -> int:
+    """Return how many of what an accelerator type counts are one chip."""
+    return entry.chip.cores_per_chip if entry.counts == "cores" else 1
+
+
+def _host_shape(entry: CatalogueEntry, shape: Shape) -> Shape:
+    """Return the chips of one host along each dimension of a slice."""
+    if shape in entry.shapes.one_host:
+        return shape
+    return tuple(map(min, zip(entry.chip.host_shape, shape, strict=True)))
+
+
+def _gpu(entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
+    """Return NVLink domains: `4 * h100`, `16 h100`, `2 * a3-highgpu-8g`."""
+    machines = dict(entry.machines)
+    name = expr.chip.text.lower()
+    type_name = expr.chip.text if name in machines else None
+    if name in machines:
+        chips = machines[name] * (expr.count or 1) * expr.slices
+        domain = max(machines[name], entry.domain)
+        if machines[name] < entry.chip.host_shape[0]:
+            domain = machines[name]
+    elif expr.count is not None:
+        chips, domain = expr.count * expr.slices, entry.domain
+    else:
+        chips, domain = entry.domain * expr.slices, entry.domain
+    if chips > domain and chips % domain:
+        message = f"{chips} {entry.chip.title} do not fill whole NVLink domains of {domain}"
+        help = f"up to {domain}, or a multiple of {domain}: `{chips // domain} * {entry.chip.name}`"
+        return _fault(expr, excerpt, message, help)
+    nodes, size = (chips // domain, domain) if chips > domain else (1, chips)
+    hosts = (min(size, max(entry.chip.host_shape[0], machines.get(name, 0))),)
+    return Hardware(entry.chip, nodes, (size,), type_name, hosts, excerpt.span)
+
+
+def _unknown(expr: HardwareExpr, excerpt: Excerpt, files: Iterable[str]) -> Diagnostic:
+    near = nearest(expr.chip.text.rpartition("-")[0] or expr.chip.text, files, count=3)
+    near = near or nearest(expr.chip.text, files, count=3)
+    help = f"did you mean {listed(near)}? {_FORMS}" if near else _FORMS
+    return _fault(expr, excerpt, f"the catalogue has no hardware `{expr.chip.text}`", help)
+
+
+def _no_shape(
+    entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt, shape: Shape
+) -> Diagnostic:
+    rank = entry.chip.torus_rank
+    if len(shape) != rank:
+        message = (
+            f"{entry.chip.title} slices have {rank} dimensions, "
+            f"but `{shape_text(shape)}` has {len(shape)}"
+        )
+    else:
+        message = f"there is no {entry.chip.title} slice of {shape_text(shape)} chips"
+    near = listed(shape_text(other) for other in entry.shapes.near(shape))
+    return _fault(expr, excerpt, message, f"slices near it: {near}", shape=True)
+
+
+def _no_size(
+    entry: CatalogueEntry,
+    expr: HardwareExpr,
+    excerpt: Excerpt,
+    chips: int | None,
+    number: int | None,
+) -> Diagnostic:
+    name = entry.chip.name
+    if chips is None and number is None:
+        every = listed((shape_text(shape) for shape in entry.shapes.every()), 12)
+        return _fault(expr, excerpt, f"`{name}` needs the topology of its slice", f"one of {every}")
+    if number is None:
+        message = f"there is no {entry.chip.title} slice of {chips} chips"
+        near = listed(map(str, entry.shapes.sizes_near(chips or 1)))
+        return _fault(expr, excerpt, message, f"sizes near it, in chips: {near}")
+    message = f"there is no `{expr.chip.text}`: {_chips_text(entry, number)}"
+    per = _counted_per_chip(entry)
+    sizes = entry.shapes.sizes_near(max(1, number // per))
+    near = listed(f"{entry.prefixes[0]}-{size * per}" for size in sizes)
+    return _fault(expr, excerpt, message, f"accelerator types near it: {near}")
+
+
+def _chips_text(entry: CatalogueEntry, number: int) -> str:
+    per = _counted_per_chip(entry)
+    return f"{number} chips" if per == 1 else f"{number} cores, {number / per:g} chips"
+
+
+def _fault(
+    expr: HardwareExpr, excerpt: Excerpt, message: str, help: str, *, shape: bool = False
+) -> Diagnostic:
+    """Return the finding, pointing at the chip's name, or at what follows it."""
+    start, end = expr.chip.start, expr.chip.end
+    if shape:
+        start, end = min(end + 1, len(excerpt.text)), len(excerpt.text)
+    return point(UNKNOWN_HARDWARE, message, excerpt.at(start, end), help=help)

@@ -1,0 +1,1 @@
+"""The only floor that imports jax: meshes, shardings and constraints from our plans."""

@@ -1,0 +1,176 @@
+"""The arrays of a live tree as `Param`s: path, shape, dtype, and the names they carry.
+
+Names come from Flax's boxes, or from a collection beside the arrays as `param_with_axes` of
+Linen writes it: `params_axes` holds `AxisMetadata` under the path of the array and `_axes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.diagnostics.codes import WRONG_TYPE
+from shardspec.ir.param import LogicalAxes, Param, Params, Shape, dtype_name
+from shardspec.jax_backend.boxes import box_names, box_test, box_value
+from shardspec.jax_backend.paths import PARAMS, component, path_of
+
+_AXES = "_axes"
+#: The Python numbers that JAX takes for arrays, with the dtype it gives them.
+SCALARS = {bool: "bool", int: "s32", float: "f32", complex: "c64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One leaf of a tree.
+
+    Attributes:
+      value: an array, something that has its shape and dtype, or anything else.
+      names: what the tree says about its dimensions, as written there.
+    """
+
+    path: str
+    value: Any
+    names: Any = None
+
+    @property
+    def shape(self) -> Shape | None:
+        """Return the sizes, or None for what is no array."""
+        return shape_of(self.value)
+
+    @property
+    def param(self) -> Param | None:
+        """Return the leaf as the compiler sees it, or None for what is no array."""
+        shape = self.shape
+        if shape is None:
+            return None
+        return Param(self.path, shape, dtype_of(self.value), logical_axes(self.names, self.path))
+
+
+def params_of(tree: Any) -> Params:
+    """Return the arrays of any pytree, in the order in which JAX flattens it.
+
+    Python numbers are arrays of rank 0. Leaves that are no arrays (functions, strings) and
+    None are left out.
+    """
+    params = (leaf.param for leaf in leaves_of(tree))
+    return tuple(param for param in params if param is not None)
+
+
+def leaves_of(tree: Any) -> list[Leaf]:
+    """Return every leaf of a pytree with path and names, in the order of `jax.tree.leaves`."""
+    import jax
+
+    nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=box_test())
+    leaves = [leaf for key_path, node in nodes for leaf in _leaves_at(key_path, node)]
+    beside = names_beside(tree)
+    if not beside:
+        return leaves
+    return [
+        leaf if leaf.names is not None else Leaf(leaf.path, leaf.value, beside.get(leaf.path))
+        for leaf in leaves
+    ]
+
+
+def _leaves_at(key_path: tuple[Any, ...], node: Any) -> Iterator[Leaf]:
+    """Yield the leaf `node` is, or those that it boxes."""
+    import jax
+
+    stop = box_test()
+    if not stop(node):
+        yield Leaf(path_of(key_path), node)
+        return
+    names = box_names(node)
+    inner, _ = jax.tree_util.tree_flatten_with_path(box_value(node), is_leaf=stop)
+    for rest, value in inner:
+        for leaf in _leaves_at((*key_path, *rest), value):
+            yield leaf if leaf.names is not None else Leaf(leaf.path, leaf.value, names)
+
+
+def names_beside(tree: Any) -> dict[str, Any]:
+    """Return path -> names from the collections that end in `_axes`, empty where none does."""
+    import jax
+
+    if not isinstance(tree, Mapping):
+        return {}
+    found: dict[str, Any] = {}
+    for collection, entries in tree.items():
+        owner = str(collection).removesuffix(_AXES)
+        if owner == collection or owner not in tree:
+            continue
+        flat, _ = jax.tree_util.tree_flatten_with_path(entries, is_leaf=_has_names)
+        for key_path, entry in flat:
+            place = "/".join(map(component, key_path)).removesuffix(_AXES)
+            path = place if owner == PARAMS else f"{owner}/{place}"
+            found.update(_names_under(path, getattr(entry, "names", None)))
+    return found
+
+
+def _has_names(node: Any) -> bool:
+    return hasattr(node, "names") and not isinstance(node, Mapping)
+
+
+def _names_under(path: str, names: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names of the array at `path`, or of each array of the tree there."""
+    import jax
+
+    flat, _ = jax.tree_util.tree_flatten_with_path(names, is_leaf=_is_names)
+    for rest, leaf in flat:
+        yield "/".join((path, *map(component, rest))), leaf
+
+
+def _is_names(node: Any) -> bool:
+    return isinstance(node, (tuple, list)) and all(
+        name is None or isinstance(name, str) for name in node
+    )
+
+
+def shape_of(value: Any) -> Shape | None:
+    """Return the sizes of an array or a number, or None for what is neither."""
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return () if type(value) in SCALARS else None
+    return tuple(shape)
+
+
+def dtype_of(value: Any) -> str:
+    """Return the short name of an array's dtype; one we do not know, as JAX spells it."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return SCALARS.get(type(value), "f32")
+    name = str(getattr(dtype, "name", dtype))
+    return dtype_name(name) or name
+
+
+def logical_axes(names: Any, path: str) -> LogicalAxes | None:
+    """Return names as the compiler wants them: one per dimension, a string or None.
+
+    Args:
+      names: a tuple, list, `PartitionSpec`, or a sharding that has one.
+      path: for the error that a dimension with several names is.
+    """
+    import jax
+
+    names = getattr(names, "sharding", names)  # a Format holds a sharding
+    names = getattr(names, "spec", names)  # and a sharding holds a spec
+    if names is None:
+        return None
+    unconstrained = jax.sharding.PartitionSpec.UNCONSTRAINED
+    entries = (names,) if isinstance(names, str) else tuple(names)
+    wrong = [entry for entry in entries if not _is_name(entry) and entry is not unconstrained]
+    if wrong:
+        raise ShardspecError((_several_names(path, wrong[0]),))
+    return tuple(entry if isinstance(entry, str) else None for entry in entries)
+
+
+def _is_name(entry: Any) -> bool:
+    return entry is None or isinstance(entry, str)
+
+
+def _several_names(path: str, entry: Any) -> Diagnostic:
+    return Diagnostic(
+        WRONG_TYPE,
+        f"`{path}` names a dimension {entry!r}; a dimension has one logical axis",
+        help="give it one name, and place that on several mesh axes by a rule: `name -> (a, b)`",
+    )

@@ -1,0 +1,64 @@
+"""Boxes: nodes that hold one array and what its author said about it.
+
+Flax has two families, Linen's `AxisMetadata` (`Partitioned`, `LogicallyPartitioned`) and
+NNX's `Variable`. Neither is imported here: a tree can hold a box only where its module has
+been imported already.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+#: Metadata keys in which NNX keeps names; the last two are its own older spellings.
+_NNX_NAMES = ("out_sharding", "sharding_names", "sharding")
+
+_LINEN = (("flax.core.meta", "AxisMetadata"),)
+_NNX = (("flax.nnx", "Variable"), ("flax.nnx", "VariableState"))
+
+
+def is_linen(kind: type) -> bool:
+    """Say whether `kind` is a box of Linen."""
+    return issubclass(kind, _loaded(_LINEN))
+
+
+def is_nnx(kind: type) -> bool:
+    """Say whether `kind` is a box of NNX."""
+    return issubclass(kind, _loaded(_NNX))
+
+
+def _loaded(places: tuple[tuple[str, str], ...]) -> tuple[type, ...]:
+    found = (vars(sys.modules[name]).get(kind) for name, kind in places if name in sys.modules)
+    return tuple(kind for kind in found if isinstance(kind, type))
+
+
+class _BoxTypes(dict[type, bool]):
+    """Type of a node -> whether it is a box; asked once per type, as JAX asks per node."""
+
+    def __missing__(self, kind: type) -> bool:
+        """Return the answer for a type that was not met before."""
+        self[kind] = is_box = is_linen(kind) or is_nnx(kind)
+        return is_box
+
+
+def box_test() -> Callable[[Any], bool]:
+    """Return the `is_leaf` that stops at boxes."""
+    types = _BoxTypes()
+    return lambda node: types[type(node)]
+
+
+def box_value(box: Any) -> Any:
+    """Return what a box holds, without the constraint that Linen's `unbox` would apply."""
+    if is_nnx(type(box)):
+        return box.get_raw_value() if hasattr(box, "get_raw_value") else box.value
+    return box.value if hasattr(box, "value") else box.unbox()
+
+
+def box_names(box: Any) -> Any:
+    """Return the names a box carries, as its author wrote them; None where it has none."""
+    if not is_nnx(type(box)):
+        return getattr(box, "names", None)
+    metadata = box.get_metadata()
+    # NNX takes an empty annotation for none at all.
+    return next((metadata[key] for key in _NNX_NAMES if metadata.get(key)), None)

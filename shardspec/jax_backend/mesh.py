@@ -1,0 +1,148 @@
+"""Our device order as a `jax.sharding.Mesh`, and the target that a machine's devices fit.
+
+The order comes from `topology`, which knows no devices; here each coordinate gets its device.
+All processes list the same devices, so all make the same mesh. Axis types are always passed:
+`jax.make_mesh` and `Mesh` no longer agree on a default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
+from shardspec.frontend.catalogue import chips_of_kind
+from shardspec.ir.hardware import Hardware
+from shardspec.ir.spec import Target
+from shardspec.jax_backend.devices import (
+    describe_devices,
+    device_extents,
+    devices_by_coordinate,
+    slices_of,
+)
+from shardspec.topology.placement import Order, place
+
+if TYPE_CHECKING:
+    import jax
+
+
+def device_mesh(
+    target: Target, devices: Sequence[jax.Device] | None = None, *, order: Order = "t5x"
+) -> jax.sharding.Mesh:
+    """Return the mesh of `target` over real devices, in the order the topology asks for.
+
+    Args:
+      devices: those of every process, in any order; None takes `jax.devices()`.
+      order: how a mesh axis counts the chips of its tile, see `topology.placement.place`.
+
+    Raises:
+      ShardspecError: the devices are not the target's machine, or its mesh does not fit it.
+    """
+    import jax
+    import numpy as np
+
+    chosen = list(jax.devices() if devices is None else devices)
+    shape = tuple(axis.size for axis in target.mesh.axes)
+    if len(chosen) != target.mesh.device_count:
+        raise ShardspecError((_wrong_count(target, len(chosen)),))
+    array = np.empty(len(chosen), dtype=object)
+    array[:] = _in_order(target, chosen, order)
+    types = (jax.sharding.AxisType.Auto,) * len(shape)
+    return jax.sharding.Mesh(array.reshape(shape), target.mesh.names, axis_types=types)
+
+
+def _in_order(target: Target, devices: list[jax.Device], order: Order) -> list[jax.Device]:
+    """Return the devices in row-major order of the mesh."""
+    if target.hardware is None:
+        machine = hardware_of(devices)
+        if machine is None:
+            return sorted(devices, key=lambda device: device.id)
+        target = dataclasses.replace(target, hardware=machine)
+    hardware = target.hardware
+    assert hardware is not None
+    found = devices_by_coordinate(devices, hardware)
+    if found is None:
+        raise ShardspecError((_wrong_machine(target, devices),))
+    placement = place(target, order)
+    if isinstance(placement, Diagnostic):
+        raise ShardspecError((placement,))
+    return [found[coordinate] for coordinate in placement.coordinates()]
+
+
+def hardware_of(devices: Sequence[jax.Device]) -> Hardware | None:
+    """Return the machine that these devices are; None where the catalogue does not know it."""
+    kinds = {device.device_kind for device in devices}
+    if len(kinds) != 1 or devices[0].platform != "tpu":
+        return None
+    extents = device_extents(devices)
+    chips = chips_of_kind(kinds.pop())
+    if extents is None or not chips:
+        return None
+    count = len(slices_of(devices))
+    machines = (Hardware(chip, count, extents[: chip.torus_rank]) for chip in chips)
+    return next((each for each in machines if each.device_count == len(devices)), None)
+
+
+def match_target(targets: Sequence[Target], devices: Sequence[jax.Device]) -> Target:
+    """Return the target whose hardware is what `devices` are.
+
+    A target without hardware fits any devices of the right number, if no other target does.
+
+    Raises:
+      ShardspecError: none fits; the message says what is here and what each target wants.
+    """
+    stated = [target for target in targets if target.hardware and _fits(target.hardware, devices)]
+    bare = [
+        target
+        for target in targets
+        if target.hardware is None and target.mesh.device_count == len(devices)
+    ]
+    for target in (*stated, *bare):
+        return target
+    wanted = tuple(f"target `{target.name}` wants {_wish(target)}" for target in targets)
+    message = f"no target fits the devices here: {describe_devices(devices)}"
+    help = "name a target, or add one for this machine"
+    raise ShardspecError((Diagnostic(UNKNOWN_TARGET, message, notes=wanted, help=help),))
+
+
+def _fits(hardware: Hardware, devices: Sequence[jax.Device]) -> bool:
+    """Say whether the devices are of the kind, the number and the topology of `hardware`."""
+    if len(devices) != hardware.device_count or not devices:
+        return False
+    if hardware.chip.platform == "cpu":
+        return {device.platform for device in devices} == {"cpu"}
+    kinds = {device.device_kind for device in devices}
+    return kinds <= set(hardware.chip.device_kinds) and (
+        devices_by_coordinate(devices, hardware) is not None
+    )
+
+
+def _wish(target: Target) -> str:
+    hardware = target.hardware
+    if hardware is None:
+        return f"{target.mesh.device_count} devices of any kind"
+    shape = "x".join(map(str, hardware.topology))
+    slices = f"{hardware.slice_count} * " if hardware.slice_count > 1 else ""
+    return f"{slices}{hardware.chip.title} {shape}, {hardware.device_count} devices"
+
+
+def _wrong_count(target: Target, count: int) -> Diagnostic:
+    sizes = " * ".join(str(axis.size) for axis in target.mesh.axes)
+    message = (
+        f"target `{target.name}` needs {sizes} = {target.mesh.device_count} devices, "
+        f"but there are {count}"
+    )
+    hardware = target.hardware
+    help = "pass the devices of the whole machine, or another target"
+    if hardware is not None and count == 2 * hardware.device_count and hardware.chip.name == "v4":
+        help = "each core is a device here: start with megacore, or say `tpu v4-nomegacore`"
+    return Diagnostic(MESH_PRODUCT, message, help=help)
+
+
+def _wrong_machine(target: Target, devices: Sequence[jax.Device]) -> Diagnostic:
+    message = (
+        f"target `{target.name}` is for {_wish(target)}, but here are {describe_devices(devices)}"
+    )
+    return Diagnostic(UNKNOWN_TARGET, message, help="name another target, or add one")

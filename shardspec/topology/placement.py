@@ -1,0 +1,253 @@
+"""A target's mesh laid onto its hardware: which device stands at which mesh index, and why.
+
+The answer is not a list of devices but the digits each mesh axis runs over; the list is derived
+from them, and so is every sentence of an explanation.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics.codes import MESH_PRODUCT, SUBMESH_TILING, UNSOLVED_SIZE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.ir.hardware import Hardware
+from shardspec.ir.mesh import Mesh, MeshAxis
+from shardspec.ir.spec import Target
+from shardspec.topology.assignment import Factors, Request, assign_digits
+from shardspec.topology.digit import Coordinate, Digit, digit_offsets
+from shardspec.topology.machine import Machine, machine_of
+from shardspec.topology.ring import ring_walk
+from shardspec.topology.submesh import best_submesh, full_submesh, slice_extents, slice_host
+from shardspec.topology.tiling import Tiling, TilingFault, tile_slice
+
+Order = Literal["t5x", "ring"]
+
+
+@dataclass(frozen=True, slots=True)
+class AxisPlacement:
+    """One mesh axis on the machine.
+
+    Attributes:
+      digits: the stretches of physical axes it runs over, most significant first.
+      route: offset of each of its indices; a device is the sum of one offset per mesh axis.
+    """
+
+    axis: MeshAxis
+    digits: tuple[Digit, ...]
+    route: tuple[Coordinate, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A mesh laid onto a machine.
+
+    Attributes:
+      axes: in mesh order.
+      path: how a submesh was tiled, where there is one.
+
+    Invariants:
+      once: every device stands at exactly one mesh index.
+      translate: the groups of a mesh axis are translates of one another.
+    """
+
+    hardware: Hardware
+    machine: Machine
+    axes: tuple[AxisPlacement, ...]
+    order: Order = "t5x"
+    path: str | None = None
+
+    @property
+    def mesh(self) -> Mesh:
+        """Return the mesh, every size known."""
+        return Mesh(tuple(placed.axis for placed in self.axes))
+
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """Return the coordinate of every device, in row-major order of the mesh."""
+        places: list[Coordinate] = [(0,) * len(self.machine)]
+        for placed in self.axes:
+            places = [
+                tuple(map(int.__add__, place, offset))
+                for place, offset in itertools.product(places, placed.route)
+            ]
+        return tuple(places)
+
+    def axis(self, name: str) -> AxisPlacement:
+        """Return the placement of the mesh axis `name`."""
+        return next(placed for placed in self.axes if placed.axis.name == name)
+
+
+def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
+    """Return the target's mesh on its hardware, or what does not fit.
+
+    Args:
+      order: how a mesh axis counts the chips of its tile: row by row as T5X does, or along a
+        ring in which neighbours touch.
+    """
+    hardware = target.hardware
+    if hardware is None:
+        message = f"target `{target.name}` has a mesh and no hardware to lay it on"
+        return point(UNSOLVED_SIZE, message, target.span, help="add `hardware: tpu v4 4x8x8`")
+    if target.mesh.device_count != hardware.device_count:
+        return _wrong_product(target, hardware)
+    machine = machine_of(hardware)
+    tiled = [axis for axis in target.mesh.axes if axis.submesh is not None or axis.auto]
+    if len(tiled) > 1:
+        message = "more than one mesh axis asks for a tile of the torus"
+        return point(SUBMESH_TILING, message, tiled[1].span, help="give the other one a number")
+    if tiled and tiled[0].network == "dcn":
+        message = f"`{tiled[0].name}` is a tile, which lies inside one slice, and says `@ dcn`"
+        return point(SUBMESH_TILING, message, tiled[0].span, help="leave out `@ dcn`")
+    tile = _tile_of(tiled[0], hardware) if tiled else None
+    if isinstance(tile, Diagnostic):
+        return tile
+    if tiled and tile is not None:
+        return _place_tiled(target.mesh, hardware, machine, tiled[0], tile, order)
+    digits = assign_digits([_request(axis) for axis in target.mesh.axes], machine)
+    if digits is None:
+        return _wrong_product(target, hardware)
+    return _placement(hardware, machine, target.mesh, digits, order, None)
+
+
+def _request(axis: MeshAxis, factors: Factors | None = None) -> Request:
+    return Request(axis.size, asks_dcn=axis.network == "dcn", factors=factors)
+
+
+def _tile_of(axis: MeshAxis, hardware: Hardware) -> Factors | Diagnostic | None:
+    """Return the (x, y, z, core) tile of an axis that asks for one, or why it does not tile.
+
+    None for `auto` where there is no torus to cut: then any order inside a node will do.
+    """
+    if axis.submesh is None:
+        found = best_submesh(hardware, axis.size)
+        if found is not None or hardware.chip.torus_rank == 0:
+            return found
+        message = f"no tile of {axis.size} devices fits {_shape_text(hardware)}"
+        return point(SUBMESH_TILING, message, axis.span, help=_tile_sizes(hardware))
+    tile = full_submesh(axis.submesh, hardware)
+    extents, host = slice_extents(hardware), slice_host(hardware)
+    fault = tile_slice(extents, tile, host)
+    if isinstance(fault, TilingFault) and fault.reason == "host":
+        fault = tile_slice(extents, tile, None)
+    if isinstance(fault, TilingFault):
+        message = f"{fault.message} ({_shape_text(hardware)})"
+        return point(SUBMESH_TILING, message, axis.span, help=fault.help)
+    return tile
+
+
+def _place_tiled(
+    mesh: Mesh, hardware: Hardware, machine: Machine, owner: MeshAxis, tile: Factors, order: Order
+) -> Placement | Diagnostic:
+    """Return a placement in which `owner` runs over tiles.
+
+    With one other axis inside the slice this is T5X's order; with more, the tile is fixed and
+    the others share what is left.
+    """
+    others = [axis for axis in mesh.axes if axis is not owner and axis.network == "ici"]
+    host = slice_host(hardware)
+    tiling = tile_slice(slice_extents(hardware), tile, host)
+    if isinstance(tiling, TilingFault):
+        tiling = tile_slice(slice_extents(hardware), tile, None)
+    across = math.prod(axis.size for axis in mesh.axes if axis.network == "dcn")
+    if isinstance(tiling, Tiling) and len(others) <= 1 and across in (1, hardware.slice_count):
+        digits = _t5x_digits(mesh, machine, owner, tiling, hardware.slice_count // across)
+        return _placement(hardware, machine, mesh, digits, order, tiling.path)
+    requests = [_request(axis, (1, *tile) if axis is owner else None) for axis in mesh.axes]
+    assigned = assign_digits(requests, machine)
+    if assigned is None:
+        message = f"the mesh does not fit {_shape_text(hardware)} beside this submesh"
+        return point(SUBMESH_TILING, message, owner.span, help="let one axis be `rest`")
+    return _placement(hardware, machine, mesh, assigned, order, None)
+
+
+def _t5x_digits(
+    mesh: Mesh, machine: Machine, owner: MeshAxis, tiling: Tiling, spare_slices: int
+) -> tuple[tuple[Digit, ...], ...]:
+    """Return T5X's digits; slices that no axis asked for are the data axis's most significant."""
+    result: list[tuple[Digit, ...]] = []
+    reached = machine[0].extent
+    for axis in mesh.axes:
+        if axis.network == "dcn":
+            reached //= axis.size
+            result.append((Digit(0, axis.size, reached),) if axis.size > 1 else ())
+            continue
+        digits = tiling.model if axis is owner else tiling.data
+        shifted = tuple(Digit(digit.axis + 1, digit.size, digit.stride) for digit in digits)
+        spare = axis is not owner and spare_slices > 1
+        result.append(((Digit(0, spare_slices, 1), *shifted)) if spare else shifted)
+    return tuple(result)
+
+
+def _placement(
+    hardware: Hardware,
+    machine: Machine,
+    mesh: Mesh,
+    digits: tuple[tuple[Digit, ...], ...],
+    order: Order,
+    path: str | None,
+) -> Placement:
+    axes = tuple(
+        AxisPlacement(axis, own, _route(own, machine, order))
+        for axis, own in zip(mesh.axes, digits, strict=True)
+    )
+    return Placement(hardware, machine, axes, order, path)
+
+
+def _route(digits: tuple[Digit, ...], machine: Machine, order: Order) -> tuple[Coordinate, ...]:
+    """Return the offsets of a mesh axis in counting order, or along a ring of chips."""
+    torus = [digit for digit in digits if machine[digit.axis].link == "ici"]
+    if order == "t5x" or len(torus) < 2:
+        return digit_offsets(digits, len(machine))
+    merged = _merged(torus)
+    before = digit_offsets([d for d in digits if machine[d.axis].link == "dcn"], len(machine))
+    after = digit_offsets([d for d in digits if machine[d.axis].link == "chip"], len(machine))
+    walk = []
+    for step in ring_walk([len(values) for values in merged.values()]):
+        place = [0] * len(machine)
+        for (axis, values), index in zip(merged.items(), step, strict=True):
+            place[axis] = values[index]
+        walk.append(tuple(place))
+    return tuple(
+        tuple(map(sum, zip(*parts, strict=True)))
+        for parts in itertools.product(before, walk, after)
+    )
+
+
+def _merged(digits: list[Digit]) -> dict[int, list[int]]:
+    """Return physical axis -> every coordinate that the digits on it reach, ascending."""
+    reached: dict[int, list[int]] = {}
+    for digit in digits:
+        steps = reached.get(digit.axis, [0])
+        reached[digit.axis] = sorted(
+            step + digit.stride * value for step in steps for value in range(digit.size)
+        )
+    return reached
+
+
+def _shape_text(hardware: Hardware) -> str:
+    shape = "x".join(map(str, hardware.topology))
+    cores = hardware.chip.devices_per_chip
+    per_chip = f", {cores} devices a chip" if cores > 1 else ""
+    return f"{hardware.chip.title} {shape}{per_chip}"
+
+
+def _tile_sizes(hardware: Hardware) -> str:
+    sizes = sorted(
+        size
+        for size in range(1, hardware.devices_per_slice + 1)
+        if hardware.devices_per_slice % size == 0
+    )
+    return f"sizes with a tile: {', '.join(map(str, sizes[:16]))}"
+
+
+def _wrong_product(target: Target, hardware: Hardware) -> Diagnostic:
+    sizes = " * ".join(str(axis.size) for axis in target.mesh.axes)
+    message = (
+        f"mesh sizes {sizes} = {target.mesh.device_count}, but {_shape_text(hardware)} has "
+        f"{hardware.device_count} devices"
+    )
+    span: Span | None = target.mesh.axes[0].span if target.mesh.axes else target.span
+    return point(MESH_PRODUCT, message, span, help="let one axis be `rest`")

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shardspec.diagnostics import Severity, ShardspecError
+from shardspec.jax_backend.constrain import constrained
+from shardspec.jax_backend.resolver import Resolver
+from tests.jax_backend.specs import make_spec
+
+X = np.arange(32, dtype=np.float32).reshape(4, 8)
+
+
+@pytest.fixture(scope="module")
+def found() -> Resolver:
+    return Resolver(
+        make_spec(activations={"residual": "batch mlp", "logits": "batch length vocab"})
+    )
+
+
+def constraints(function: Any, *args: Any) -> list[str]:
+    """Return the shardings that constrain something in the lowered module."""
+    text = jax.jit(function).lower(*args).as_text()
+    return re.findall(r"sdy\.sharding_constraint \S+ <@mesh, (\[.*?\])>", text)
+
+
+def test_it_lands_in_the_lowered_module(found: Resolver) -> None:
+    def twice(x: Any) -> Any:
+        return found.constrain(found.constrain(x * 2, "batch mlp") + 1, activation="residual")
+
+    assert constraints(twice, X) == ['[{"data"}, {"model"}]'] * 2
+    assert constraints(lambda x: x * 2, X) == []
+    np.testing.assert_array_equal(jax.jit(twice)(X), X * 2 + 1)
+
+
+@pytest.mark.parametrize("context", ["none", "set_mesh", "legacy"])
+def test_under_any_context(found: Resolver, context: str) -> None:
+    import contextlib
+
+    managers = {
+        "none": contextlib.nullcontext,
+        "set_mesh": lambda: jax.set_mesh(found.mesh),
+        "legacy": lambda: found.mesh,
+    }
+    with managers[context]():
+        assert constraints(lambda x: found.constrain(x, "batch mlp"), X) == [
+            '[{"data"}, {"model"}]'
+        ]
+        placed = found.constrain(jnp.asarray(X), "batch mlp")
+    assert placed.sharding.is_equivalent_to(found.sharding("batch mlp"), 2)
+
+
+def test_grad_and_vmap(found: Resolver) -> None:
+    def loss(x: Any) -> Any:
+        return jnp.sum(found.constrain(x, "batch mlp") ** 2)
+
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(X), 2 * X)
+    stacked = jnp.stack([X, X])
+    np.testing.assert_array_equal(
+        jax.vmap(lambda x: found.constrain(x, "batch mlp"))(stacked), stacked
+    )
+
+
+def test_explicit_axes_are_resharded(found: Resolver) -> None:
+    mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    seen = []
+
+    def function(x: Any) -> Any:
+        y = found.constrain(x, "batch mlp")
+        seen.append(jax.typeof(y).sharding.spec)
+        return y
+
+    with jax.set_mesh(mesh):
+        result = jax.jit(function)(X)
+    assert seen == [P("data", "model")]
+    assert result.sharding.spec == P("data", "model")
+    lying = jax.device_put(X, NamedSharding(mesh, P()))
+    assert jax.jit(function)(lying).sharding.spec == P("data", "model")
+    assert found.constrain(lying, "batch mlp").sharding.spec == P("data", "model")
+
+
+def test_mixed_axes_get_both(found: Resolver) -> None:
+    kinds = (AxisType.Explicit, AxisType.Auto)
+    mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=kinds)
+    with jax.set_mesh(mesh):
+        result = jax.jit(lambda x: found.constrain(x, "batch mlp"))(X)
+    assert result.sharding.spec == P("data", "model")
+
+
+def test_nothing_inside_shard_map(found: Resolver) -> None:
+    @jax.shard_map(mesh=found.mesh, in_specs=P("data", "model"), out_specs=P("data", "model"))
+    def function(x: Any) -> Any:
+        assert x.shape == (2, 2)
+        return found.constrain(x * 2, "_ _")
+
+    assert constraints(function, X) == []
+    np.testing.assert_array_equal(jax.jit(function)(X), X * 2)
+
+
+def test_manual_axes_are_left_out_of_a_partly_manual_mesh(found: Resolver) -> None:
+    function = jax.shard_map(
+        lambda x: found.constrain(x * 2, "batch mlp"),
+        mesh=found.mesh,
+        in_specs=P("data"),
+        out_specs=P("data"),
+        axis_names={"data"},
+    )
+    np.testing.assert_array_equal(jax.jit(function)(X), X * 2)
+    assert jax.jit(function)(X).sharding.spec == P("data", "model")
+
+
+def test_a_context_of_other_axes_is_not_ours() -> None:
+    other = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    own = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    sharding = NamedSharding(own, P("data", None))
+    with jax.set_mesh(other):
+        assert constrained(jnp.asarray(X), sharding).sharding.is_equivalent_to(sharding, 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "text"),
+    [
+        ("batch", "SHD206", "names 1 dimensions, the array [4, 8] has 2"),
+        ("batch mlp kv", "SHD206", "names 3 dimensions"),
+        ("batch mpl", "SHD202", "did you mean `mlp`"),
+        ("batch zzz", "SHD202", "known here: `batch`"),
+        ("mlp mlp", "SHD209", "mlp"),
+    ],
+)
+def test_wrong_names_are_refused(found: Resolver, names: str, code: str, text: str) -> None:
+    for _ in range(2):
+        with pytest.raises(ShardspecError) as error:
+            jax.jit(lambda x: found.constrain(x, names))(X)
+        assert error.value.diagnostics[0].code.id == code
+        assert text in str(error.value)
+
+
+def test_an_unknown_activation(found: Resolver) -> None:
+    with pytest.raises(ShardspecError, match="did you mean `residual`"):
+        found.constrain(X, activation="residul")
+    with pytest.raises(ShardspecError, match="names `residual`, `logits`"):
+        found.constrain(X, activation="x")
+    with pytest.raises(ShardspecError, match="the spec has no `activations`"):
+        Resolver(make_spec()).constrain(X, activation="x")
+
+
+def test_an_indivisible_size_is_an_error_unless_the_policy_keeps_it() -> None:
+    with pytest.raises(ShardspecError, match="`mlp` = 6 does not divide over `model` = 4"):
+        Resolver(make_spec()).constrain(jnp.ones((4, 6)), "batch mlp")
+    keep = Resolver(make_spec(indivisible="keep"))
+    assert constraints(lambda x: keep.constrain(x, "batch mlp"), jnp.ones((4, 6))) != []
+    allowed = Resolver(make_spec(lints={"indivisible": Severity.ALLOW}))
+    assert allowed.constrain(jnp.ones((4, 6)), "batch mlp").sharding.spec == P("data", None)
+
+
+def test_the_next_alternative_is_taken() -> None:
+    rules = [("mlp", "model"), ("mlp", "data")]
+    assert Resolver(make_spec(rules)).constrain(jnp.ones((4, 6)), "_ mlp").sharding.spec == P(
+        None, "data"
+    )
+
+
+def test_misuse(found: Resolver) -> None:
+    with pytest.raises(TypeError, match="either names or activation"):
+        found.constrain(X)
+    with pytest.raises(TypeError, match="either names or activation"):
+        found.constrain(X, "batch mlp", activation="residual")
+    with pytest.raises(TypeError, match="a string or None"):
+        found.constrain(X, (3, "mlp"))

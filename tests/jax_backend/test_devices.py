@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import pytest
+
+pytest.importorskip("jax")
+
+from shardspec.jax_backend.devices import (
+    describe_devices,
+    device_extents,
+    devices_by_coordinate,
+    slices_of,
+)
+from tests.differential.test_t5x_vectors import StandInTpu, tpu_devices
+from tests.topology.machines import hardware
+
+
+@dataclass(frozen=True)
+class SlicedTpu(StandInTpu):
+    """A TPU device of one of several slices."""
+
+    slice_index: int = 0
+
+
+def _two_slices() -> list[SlicedTpu]:
+    return [
+        SlicedTpu(**{**dataclasses.asdict(device), "client": device.client}, slice_index=number)
+        for number in (3, 1)
+        for device in tpu_devices("TPU v5 lite", [2, 2, 1, 1], [2, 2, 1, 1])
+    ]
+
+
+def test_slices_are_numbered_in_order_of_their_index() -> None:
+    devices = _two_slices()
+    found = devices_by_coordinate(devices, hardware("tpu_v5e", (2, 2), slices=2))
+    assert found is not None
+    assert {place[0]: device.slice_index for place, device in found.items()} == {0: 1, 1: 3}
+    assert [len(members) for members in slices_of(devices)] == [4, 4]
+    assert describe_devices(devices) == (
+        "8 devices of kind 'TPU v5 lite' in 2 slices in a topology of 2x2x1 chips"
+    )
+
+
+def test_a_slice_need_not_begin_at_the_origin() -> None:
+    devices = [
+        dataclasses.replace(device, coords=(device.coords[0] + 4, device.coords[1] + 2, 0))
+        for device in tpu_devices("TPU v5 lite", [2, 4, 1, 1], [2, 2, 1, 1])
+    ]
+    assert device_extents(devices) == (2, 4, 1)
+    assert devices_by_coordinate(devices, hardware("tpu_v5e", (2, 4))) is not None
+
+
+def test_holes_and_doubles_are_no_machine() -> None:
+    devices = tpu_devices("TPU v5 lite", [2, 4, 1, 1], [2, 2, 1, 1])
+    machine = hardware("tpu_v5e", (2, 4))
+    assert devices_by_coordinate(devices[1:], machine) is None
+    assert devices_by_coordinate([devices[0], *devices[:-1]], machine) is None
+
+
+def test_devices_without_coordinates_have_no_topology() -> None:
+    import jax
+
+    assert device_extents(jax.devices()) is None
+    assert device_extents([]) is None

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+jax = pytest.importorskip("jax")
+
+from shardspec.diagnostics import ShardspecError  # noqa: E402
+from shardspec.ir.mesh import Mesh, MeshAxis  # noqa: E402
+from shardspec.ir.spec import Target  # noqa: E402
+from shardspec.jax_backend.mesh import device_mesh, hardware_of, match_target  # noqa: E402
+from tests.differential.test_t5x_vectors import StandInDevice, tpu_devices  # noqa: E402
+from tests.topology.machines import hardware, sized, target  # noqa: E402
+
+_CPU = hardware("cpu", (8,))
+
+
+def test_cpu_devices_come_in_order_of_id() -> None:
+    mesh = device_mesh(sized(_CPU, data=4, model=2))
+    assert [device.id for device in mesh.devices.flat] == list(range(8))
+    assert mesh.axis_names == ("data", "model")
+    assert set(mesh.axis_types) == {jax.sharding.AxisType.Auto}
+
+
+def test_the_order_of_the_list_does_not_matter() -> None:
+    devices = list(tpu_devices("TPU v4", [4, 4, 8, 1], [2, 2, 1, 1]))
+    wanted = target(
+        hardware("tpu_v4", (4, 4, 8)), MeshAxis("data", 16), MeshAxis("model", 8, auto=True)
+    )
+    straight = device_mesh(wanted, devices)
+    random.Random(1).shuffle(devices)
+    assert (device_mesh(wanted, devices).devices == straight.devices).all()
+
+
+def test_a_slice_that_lies_the_other_way_is_turned() -> None:
+    devices = tpu_devices("TPU v5 lite", [8, 4, 1, 1], [2, 2, 1, 1])
+    mesh = device_mesh(sized(hardware("tpu_v5e", (4, 8)), data=8, model=4), devices)
+    assert len({device.id for device in mesh.devices.flat}) == 32
+
+
+def test_gpus_fill_a_node_first() -> None:
+    devices = [StandInDevice(n, n // 8, "gpu", "NVIDIA H100 80GB HBM3") for n in range(16)]
+    mesh = device_mesh(sized(hardware("h100", (8,), 2), data=2, model=8), devices)
+    assert [{device.process_index for device in row} for row in mesh.devices] == [{0}, {1}]
+
+
+def test_too_few_devices_are_said_with_the_arithmetic() -> None:
+    with pytest.raises(ShardspecError, match=r"needs 4 \* 4 = 16 devices, but there are 8"):
+        device_mesh(Target("t", Mesh((MeshAxis("a", 4), MeshAxis("b", 4)))))
+
+
+def test_another_machine_of_the_same_size_is_refused() -> None:
+    devices = tpu_devices("TPU v4", [2, 2, 2, 1], [2, 2, 1, 1])
+    with pytest.raises(ShardspecError, match="in a topology of 2x2x2 chips"):
+        device_mesh(sized(hardware("tpu_v5e", (2, 4)), data=8), devices)
+
+
+def test_a_mesh_alone_is_laid_on_the_machine_that_is_there() -> None:
+    devices = tpu_devices("TPU v4", [4, 4, 4, 1], [2, 2, 1, 1])
+    bare = Target("t", Mesh((MeshAxis("data", 16), MeshAxis("model", 4))))
+    same = sized(hardware("tpu_v4", (4, 4, 4)), data=16, model=4)
+    assert (device_mesh(bare, devices).devices == device_mesh(same, devices).devices).all()
+    machine = hardware_of(devices)
+    assert machine is not None
+    assert machine.topology == (4, 4, 4)
+    assert hardware_of(jax.devices()) is None
+
+
+def test_a_target_is_found_by_kind_and_topology() -> None:
+    devices = tpu_devices("TPU v4", [2, 2, 4, 1], [2, 2, 1, 1])
+    right = sized(hardware("tpu_v4", (2, 2, 4)), data=16)
+    targets = [sized(_CPU, data=8), sized(hardware("tpu_v5e", (4, 4)), data=16), right]
+    assert match_target(targets, devices) is right
+    assert match_target(targets, jax.devices()) is targets[0]
+
+
+def test_a_bare_mesh_fits_by_number_and_comes_last() -> None:
+    bare = Target("bare", Mesh((MeshAxis("a", 8),)))
+    stated = sized(_CPU, data=8)
+    assert match_target([bare, stated], jax.devices()) is stated
+    assert match_target([bare], jax.devices()) is bare
+
+
+def test_no_target_names_both_sides() -> None:
+    with pytest.raises(ShardspecError) as caught:
+        match_target([sized(hardware("tpu_v4", (2, 2, 4)), data=16)], jax.devices())
+    text = str(caught.value)
+    assert "8 devices of kind 'cpu'" in text
+    assert "target `t` wants TPU v4 2x2x4, 16 devices" in text

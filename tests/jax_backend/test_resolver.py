@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import linen as nn
+from flax import nnx
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shardspec.diagnostics import Severity, ShardspecError
+from shardspec.ir.spec import LogicalAxis, Override, Pattern
+from shardspec.jax_backend.resolver import Resolver
+from tests.jax_backend.specs import make_spec
+
+
+def shape(*sizes: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, jnp.float32)
+
+
+def boxed(names: tuple[str | None, ...], *sizes: int) -> nn.LogicallyPartitioned:
+    return nn.LogicallyPartitioned(shape(*sizes), names)
+
+
+def codes(error: pytest.ExceptionInfo[ShardspecError]) -> list[str]:
+    return [diagnostic.code.id for diagnostic in error.value.diagnostics if diagnostic.is_error]
+
+
+def test_mesh_and_target() -> None:
+    found = Resolver(make_spec())
+    assert found.target.name == "here"
+    assert dict(found.mesh.shape) == {"data": 2, "model": 4}
+    assert set(found.mesh.axis_types) == {jax.sharding.AxisType.Auto}
+    assert repr(found) == "Resolver(spec.yaml, target here: data=2 model=4)"
+
+
+def test_target_by_name_and_unknown_target() -> None:
+    assert Resolver(make_spec(), target="here").target.name == "here"
+    with pytest.raises(ShardspecError, match="did you mean `here`"):
+        Resolver(make_spec(), target="hera")
+
+
+def test_devices_that_fit_no_target() -> None:
+    with pytest.raises(ShardspecError, match="no target fits"):
+        Resolver(make_spec(mesh={"data": 3}))
+    with pytest.raises(ShardspecError, match="has no target"):
+        Resolver(make_spec(mesh={}).__class__(make_spec().source))
+
+
+def test_some_of_the_devices() -> None:
+    found = Resolver(make_spec(mesh={"data": 2, "model": 2}), devices=jax.devices()[:4])
+    assert found.mesh.devices.size == 4
+
+
+def test_a_rule_with_an_unknown_mesh_axis_is_an_error_at_once() -> None:
+    with pytest.raises(ShardspecError) as error:
+        Resolver(make_spec([("embed", "modle")]))
+    assert codes(error) == ["SHD201"]
+
+
+def test_a_missing_file() -> None:
+    with pytest.raises(ShardspecError):
+        Resolver(Path("no") / "such.yaml")
+
+
+def test_specs_are_of_full_rank() -> None:
+    found = Resolver(make_spec())
+    assert found.spec("batch length embed") == P("data", None, None)
+    assert found.spec("vocab embed") == P("model", "data")
+    assert found.spec("batch, length, heads, kv") == P("data", None, "model", None)
+    assert found.spec(("embed", None)) == P("data", None)
+    assert found.spec("_ _") == P(None, None)
+    assert found.spec("") == P()
+
+
+def test_several_mesh_axes_on_one_dimension_are_a_tuple() -> None:
+    found = Resolver(make_spec([("batch", ("data", "model"))]))
+    assert found.spec("batch _") == P(("data", "model"), None)
+
+
+def test_one_object_for_one_spec() -> None:
+    found = Resolver(make_spec())
+    tree = {f"l{n}": {"a": boxed(("embed", "mlp"), 4 * n + 4, 8)} for n in range(5)}
+    flat = jax.tree.leaves(found.shardings(tree))
+    assert len(flat) == 5
+    assert {id(sharding) for sharding in flat} == {id(found.sharding("embed mlp"))}
+
+
+def test_shardings_have_the_structure_of_the_tree() -> None:
+    found = Resolver(make_spec(params={"a/**": "embed"}))
+    tree = {"a": [shape(4), None, (shape(6),)], "b": boxed(("embed", "mlp"), 4, 8), "c": 1.0}
+    shardings = found.shardings(tree)
+    assert jax.tree.structure(shardings) == jax.tree.structure(tree)
+    assert shardings["a"][0] == NamedSharding(found.mesh, P("data"))
+    assert shardings["b"].value.spec == P("data", "model")
+    assert shardings["c"].spec == P()
+    unboxed = found.shardings(tree, boxed=False)
+    assert unboxed["b"] == shardings["b"].value
+    assert jax.tree.structure(unboxed) == jax.tree.structure(nn.unbox(tree))
+
+
+def test_boxes_that_hold_trees_or_boxes() -> None:
+    found = Resolver(make_spec())
+    tree = {"a": nn.LogicallyPartitioned({"x": shape(4), "y": shape(8)}, ("embed",))}
+    shardings = found.shardings(tree)
+    assert jax.tree.structure(shardings) == jax.tree.structure(tree)
+    assert [s.spec for s in jax.tree.leaves(shardings)] == [P("data"), P("data")]
+    assert found.shardings(tree, boxed=False)["a"].keys() == {"x", "y"}
+
+
+def test_boxes_with_their_own_rules_keep_them() -> None:
+    found = Resolver(make_spec())
+    rules = (("embed", "x"),)
+    tree = {
+        "a": nn.LogicallyPartitioned(shape(4), ("embed",), rules=rules),
+        "b": nn.LogicallyPartitioned(shape(4), ("embed",), rules=[["embed", "y"]]),
+        "c": nn.Partitioned(shape(4), ("embed",)),
+    }
+    shardings = found.shardings(tree)
+    assert jax.tree.structure(shardings) == jax.tree.structure(tree)
+
+
+def test_nnx_state_keeps_variables_and_does_not_share_them() -> None:
+    found = Resolver(make_spec())
+    variables = [nnx.Param(shape(4), out_sharding=("embed",), eager_sharding=False) for _ in "ab"]
+    state = nnx.State(dict(zip("ab", variables, strict=True)))
+    shardings = found.shardings(state)
+    assert jax.tree.structure(shardings) == jax.tree.structure(state)
+    assert shardings["a"] is not shardings["b"]
+    assert shardings["a"].get_raw_value() is shardings["b"].get_raw_value()
+
+
+def test_an_override_needs_the_path_and_beats_the_box() -> None:
+    overrides = [
+        Override(Pattern("a/*"), partition=((), ("data",)), because="test"),
+        Override(Pattern("b/.*", "regex"), logical_axes=("mlp", "embed"), because="test"),
+    ]
+    found = Resolver(make_spec(overrides=overrides))
+    tree = {key: {"w": boxed(("embed", "mlp"), 8, 8)} for key in "abc"}
+    specs = jax.tree.map(lambda sharding: sharding.spec, found.shardings(tree, boxed=False))
+    assert specs == {
+        "a": {"w": P(None, "data")},
+        "b": {"w": P("model", "data")},
+        "c": {"w": P("data", "model")},
+    }
+
+
+def test_the_plan_is_what_shardings_say() -> None:
+    found = Resolver(make_spec(params={"**/bias": "mlp"}))
+    tree = {"wi": {"kernel": boxed(("embed", "mlp"), 8, 8), "bias": shape(8)}}
+    plan = found.plan(tree)
+    assert str(plan["wi/kernel"].partition_spec) == "P('data', 'model')"
+    assert str(plan["wi/bias"].partition_spec) == "P('model')"
+    assert found.findings(tree) == ()
+
+
+@pytest.mark.parametrize(
+    ("tree", "code", "text"),
+    [
+        ({"layers_0": {"w": shape(4, 4)}}, "SHD205", "layers_0/w"),
+        ({"w": boxed(("embed",), 4, 4)}, "SHD206", "`w`"),
+        ({"w": boxed(("embed", "mlp"), 4, 6)}, "SHD301", "`mlp` = 6"),
+        ({"w": boxed(("embed", "embed"), 4, 4)}, "SHD209", "embed"),
+        ({"w": boxed(("embd", "mlp"), 4, 4)}, "SHD202", "did you mean `embed`"),
+    ],
+)
+def test_faults_of_the_tree_are_raised(tree: object, code: str, text: str) -> None:
+    found = Resolver(make_spec())
+    for _ in range(2):  # a fault is not forgotten
+        with pytest.raises(ShardspecError) as error:
+            found.shardings({"good": boxed(("embed",), 4), **tree})
+        assert codes(error) == [code]
+        assert text in str(error.value)
+    assert found.findings(tree)[0].code.id == code
+
+
+def test_all_faults_at_once_with_every_array_counted() -> None:
+    found = Resolver(make_spec())
+    layer = {"a": shape(4), "b": boxed(("embed", "mlp"), 3, 8)}
+    with pytest.raises(ShardspecError) as error:
+        found.shardings({f"layers_{n}": layer for n in range(30)})
+    assert codes(error) == ["SHD205", "SHD301"]
+    assert "30 arrays" in str(error.value)
+
+
+def test_a_fault_that_the_spec_allows_passes() -> None:
+    found = Resolver(make_spec(lints={"unnamed-array": Severity.ALLOW}))
+    assert found.shardings({"w": shape(4, 4)})["w"].spec == P(None, None)
+
+
+def test_a_part_of_the_tree_is_fine_where_patterns_match_nothing_in_it() -> None:
+    found = Resolver(make_spec(params={"a/*": "embed", "b/*": "mlp"}))
+    assert found.shardings({"a": {"w": shape(4)}})["a"]["w"].spec == P("data")
+
+
+def test_stated_sizes_count_where_no_shape_is_given() -> None:
+    axes = [LogicalAxis("mlp", size=6)]
+    found = Resolver(make_spec([("mlp", "model"), ("mlp", "data")], axes=axes))
+    assert found.spec("mlp") == P("data")
+    assert found.sharding("mlp", (8,)).spec == P("model")
+
+
+def test_param_with_axes_collections_are_placed() -> None:
+    from flax.linen import partitioning as legacy
+
+    tree = {
+        "params": {"w": shape(8, 8)},
+        "params_axes": {"w_axes": legacy.AxisMetadata(("embed", "mlp"))},
+    }
+    shardings = Resolver(make_spec()).shardings(tree)
+    assert shardings["params"]["w"].spec == P("data", "model")
+    assert jax.tree.structure(shardings) == jax.tree.structure(tree)
+
+
+def test_an_nnx_module_as_the_tree() -> None:
+    class Model(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs) -> None:
+            init = nnx.with_partitioning(
+                nnx.initializers.ones, ("embed", "mlp"), eager_sharding=False
+            )
+            self.linear = nnx.Linear(4, 8, use_bias=False, kernel_init=init, rngs=rngs)
+            self.dropout = nnx.Dropout(0.1, rngs=rngs)
+
+    module = nnx.eval_shape(lambda: Model(nnx.Rngs(0)))
+    shardings = Resolver(make_spec()).shardings(module)
+    assert shardings.linear.kernel.get_raw_value().spec == P("data", "model")

@@ -1,0 +1,164 @@
+"""Hops, hosts and slices are what a brute-force count on the devices gives."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+
+from shardspec.ir.spec import Target
+from shardspec.topology.explanation import Run, explain_axes, network_per_device
+from shardspec.topology.groups import seats
+from shardspec.topology.machine import Machine
+from shardspec.topology.placement import Placement, place
+from tests.topology.machines import hardware, sized, targets
+
+Place = tuple[int, ...]
+
+
+def _placed(wanted: Target, order: str = "t5x") -> Placement:
+    placement = place(wanted, "ring" if order == "ring" else "t5x")
+    assert isinstance(placement, Placement)
+    return placement
+
+
+def _groups(placement: Placement, name: str) -> list[list[Place]]:
+    found: dict[int, list[tuple[int, Place]]] = {}
+    for spot, seat in seats(placement, name).items():
+        found.setdefault(seat.group, []).append((seat.position, spot))
+    return [[spot for _, spot in sorted(group)] for group in found.values()]
+
+
+def _links_from(spot: Place, machine: Machine) -> list[Place]:
+    near = []
+    for index, axis in enumerate(machine):
+        if axis.link != "ici":
+            continue
+        for step in (-1, 1):
+            value = spot[index] + step
+            if axis.wraps:
+                value %= axis.extent
+            if 0 <= value < axis.extent:
+                near.append((*spot[:index], value, *spot[index + 1 :]))
+    return near
+
+
+def _walked(start: Place, end: Place, machine: Machine) -> int:
+    """Return the links on a shortest way through the torus, by search."""
+    seen, queue = {start: 0}, deque([start])
+    while queue:
+        spot = queue.popleft()
+        if spot == end:
+            break
+        for following in _links_from(spot, machine):
+            if following not in seen:
+                seen[following] = seen[spot] + 1
+                queue.append(following)
+    return seen[end]
+
+
+@pytest.mark.parametrize("order", ["t5x", "ring"])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        sized(hardware("tpu_v4", (4, 4, 4)), data=8, model=8),
+        sized(hardware("tpu_v4", (2, 2, 4)), data=2, model=8),
+        sized(hardware("tpu_v5e", (4, 4)), data=2, fsdp=4, model=2),
+        sized(hardware("tpu_v5e", (8, 16)), data=8, model=16),
+        sized(hardware("tpu_v3", (4, 4)), data=4, model=8),
+    ],
+    ids=str,
+)
+def test_hops_equal_a_search_through_the_torus(wanted: Target, order: str) -> None:
+    placement = _placed(wanted, order)
+    for explanation in explain_axes(placement):
+        for group in _groups(placement, explanation.name)[:3]:
+            if len(group) < 2:
+                assert explanation.hops == ()
+                continue
+            ring = zip(group, (*group[1:], group[0]), strict=True)
+            flat = [((*spot[:4], 0), (*other[:4], 0)) for spot, other in ring]
+            assert explanation.hops == tuple(_walked(a, b, placement.machine) for a, b in flat)
+
+
+@given(targets())
+@settings(deadline=None)
+def test_hosts_and_slices_equal_a_count(wanted: Target) -> None:
+    placement = _placed(wanted)
+    for explanation in explain_axes(placement):
+        hosts, slices = [], []
+        for group in _groups(placement, explanation.name):
+            owners = {
+                tuple(
+                    value // axis.host for value, axis in zip(spot, placement.machine, strict=True)
+                )
+                for spot in group
+            }
+            hosts.append(len(owners))
+            slices.append(len({spot[0] for spot in group}))
+        assert explanation.hosts == max(hosts)
+        assert set(slices) == {explanation.slices}
+
+
+@given(targets())
+@settings(deadline=None)
+def test_runs_multiply_to_the_axis(wanted: Target) -> None:
+    for explanation in explain_axes(_placed(wanted)):
+        product = 1
+        for run in explanation.runs:
+            product *= run.size
+        assert product == explanation.size
+
+
+def test_a_whole_wrapped_axis_is_a_ring_at_twice_the_link() -> None:
+    placement = _placed(sized(hardware("tpu_v5p", (4, 4, 8)), data=16, model=8))
+    model = explain_axes(placement)[1]
+    assert model.runs == (Run("z", 8, 1, 8, "ring"),)
+    assert model.hops == (1,) * 8
+    assert model.wrapped
+    assert model.bytes_per_s == 2 * 9e10
+    assert model.bottleneck == "ici"
+
+
+def test_a_line_has_one_link_and_a_long_way_back() -> None:
+    placement = _placed(sized(hardware("tpu_v5e", (8, 8)), data=8, model=8))
+    data, model = explain_axes(placement)
+    assert model.hops[-1] == max(model.hops)
+    assert not model.wrapped
+    assert data.bottleneck == "ici"
+
+
+def test_slices_are_as_fast_as_their_network() -> None:
+    machine = hardware("tpu_v5p", (4, 4, 4), slices=2)
+    data = explain_axes(_placed(sized(machine, data=2, model=64)))[0]
+    assert data.slices == 2
+    assert data.bottleneck == "dcn"
+    assert data.bytes_per_s == network_per_device(machine) == 2.5e10 / 4
+
+
+def test_a_slice_of_half_a_host_has_half_its_network() -> None:
+    whole, part = hardware("tpu_v5e", (4, 4), 2), hardware("tpu_v5e", (1, 1), 2)
+    assert network_per_device(whole) == network_per_device(part) == 1.25e10 / 4
+    assert network_per_device(hardware("tpu_v2", (4, 4), 2)) is None
+
+
+def test_nvlink_joins_every_pair() -> None:
+    model = explain_axes(_placed(sized(hardware("h100", (8,), 2), data=2, model=8)))[1]
+    assert model.shape == "switch"
+    assert model.bytes_per_s == 450e9
+
+
+def test_a_ring_order_walks_by_single_hops() -> None:
+    wanted = sized(hardware("tpu_v4", (4, 8, 8)), data=16, model=16)
+    t5x, ring = explain_axes(_placed(wanted))[1], explain_axes(_placed(wanted, "ring"))[1]
+    assert set(ring.hops) == {1}
+    assert sum(ring.hops) < sum(t5x.hops)
+
+
+def test_groups_are_the_rows_of_the_mesh() -> None:
+    placement = _placed(sized(hardware("tpu_v4", (2, 2, 4)), data=2, model=8))
+    rows = itertools.batched(placement.coordinates(), 8) if hasattr(itertools, "batched") else None
+    if rows is not None:
+        assert [list(row) for row in rows] == _groups(placement, "model")
