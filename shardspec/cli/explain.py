@@ -145,6 +145,10 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
             yield from lines_of(sharding)
         return
     from shardspec.report.explain import explain
+
+    if len(found) == 1:
+        yield from explain(found[0], plan)
+        return
     from shardspec.report.table import rows
 
     shown = rows(ShardingPlan(plan.spec, plan.target, tuple(found)))

@@ -32,9 +32,8 @@ from shardspec.topology.placement import Order, Placement, place
 @click.option(
     "--order",
     type=click.Choice(["t5x", "ring"]),
-    default="t5x",
-    show_default=True,
-    help="How an axis counts the chips of its tile: row by row, or along a ring.",
+    help="How an axis counts the chips of its tile: row by row, or along a ring. It beats the"
+    " spec's `policy: {order: ..}`; else t5x.",
 )
 @click.option("--compare", is_flag=True, help="The spec as it is, beside the one with --set.")
 @click.option("-o", "--output", metavar="FILE", default="-", help="Write to FILE.")
@@ -45,7 +44,7 @@ def command(
     settings: Mapping[str, str],
     output_format: str,
     color: str,
-    order: Order,
+    order: Order | None,
     compare: bool,
     output: str,
 ) -> None:
@@ -68,12 +67,12 @@ def command(
 
 
 def _placed(
-    name: str | None, target: str | None, settings: Mapping[str, str], order: Order, color: str
+    name: str | None, target: str | None, settings: Mapping[str, str], order: Order | None, color: str
 ) -> tuple[Target, Placement]:
     """Return the target and its placement; exit where there is none."""
     spec, diagnostics = load_or_exit(name, settings, color)
     chosen = target_or_exit(spec, target, diagnostics)
-    placement = place(chosen, order)
+    placement = place(chosen, order or spec.policy.order)
     if isinstance(placement, Diagnostic):
         report((*diagnostics, *_unsaid(placement, diagnostics)), color)
         raise SystemExit(FINDINGS)

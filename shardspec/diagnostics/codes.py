@@ -32,6 +32,10 @@ UNSOLVED_SIZE = Code("SHD104", "unsolved-size", _E, "a mesh size needs hardware 
 SUBMESH_TILING = Code("SHD105", "submesh-tiling", _E, "a submesh does not tile the slice")
 UNKNOWN_TARGET = Code("SHD106", "unknown-target", _E, "no target has this name")
 SIZE_ONE_AXIS = Code("SHD107", "size-one-axis", _W, "a mesh axis of size 1 wins a rule")
+CROSSES_SLICES = Code(
+    "SHD108", "crosses-slices", _W, "a mesh axis crosses slices or nodes and does not say so"
+)
+SLOW_RING = Code("SHD109", "slow-ring", _W, "another submesh of the same size has more links")
 
 UNKNOWN_MESH_AXIS = Code(
     "SHD201", "unknown-mesh-axis", _E, "a rule names a mesh axis no target has"

@@ -51,14 +51,15 @@ def _lines(diagnostic: Diagnostic, color: bool) -> Iterator[str]:
     remarks = [("note", note) for note in diagnostic.notes]
     if diagnostic.help:
         remarks.append(("help", diagnostic.help))
-    for source, labels in _by_source(diagnostic.labels):
+    groups = _by_source(diagnostic.labels)
+    for source, labels in groups:
         first = next((label for label in labels if label.primary), labels[0])
         arrow = "-->" if first.primary else ":::"
         yield f"{' ' * margin}{_paint(arrow, 'frame', color)} {first.span}"
         yield f"{' ' * margin} {bar}"
         yield from _snippet(source, labels, margin, severity, color)
-        pulled_in = [("note", line) for line in _inclusion(source)]
-        if pulled_in or remarks:
+        pulled_in = [("note", line) for line in _inclusion(source, diagnostic.labels)]
+        if pulled_in or remarks or labels is not groups[-1][1]:
             yield f"{' ' * margin} {bar}"
         for kind, text in pulled_in:
             yield from _remark(kind, text, margin, color)
@@ -139,9 +140,10 @@ def _caret_width(span: Span, line: str) -> int:
     return max(1, sum(_cells(char) for char in rest.rstrip()))
 
 
-def _inclusion(source: SourceFile) -> Iterator[str]:
-    """Yield who pulled this file in, from the inside out."""
-    while source.included_from is not None:
+def _inclusion(source: SourceFile, labels: Sequence[Label]) -> Iterator[str]:
+    """Yield who pulled this file in, from the inside out, unless a label shows it."""
+    shown = {label.span for label in labels}
+    while source.included_from is not None and source.included_from not in shown:
         yield f"{source.name} is pulled in by {source.included_from}"
         source = source.included_from.source
 

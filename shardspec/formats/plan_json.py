@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardspec.ir.grouping import natural
+from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 
 SCHEMA = "shardspec.compile/1"
@@ -23,8 +24,13 @@ def plan_text(plan: ShardingPlan) -> str:
     lines = ",\n".join(
         f"    {json.dumps(s.param.path)}: {json.dumps(_array(s))}" for s in shardings
     )
-    body = f"{{\n{lines}\n  }}" if lines else "{}"
-    return f'{head[:-2]},\n  "arrays": {body}\n}}\n'
+    arrays = f"{{\n{lines}\n  }}" if lines else "{}"
+    lines = ",\n".join(
+        f"    {json.dumps(s.activation.name)}: {json.dumps(list(_entries(s.partition_spec)))}"
+        for s in sorted(plan.activations, key=lambda s: natural(s.activation.name))
+    )
+    activations = f"{{\n{lines}\n  }}" if lines else "{}"
+    return f'{head[:-2]},\n  "arrays": {arrays},\n  "activations": {activations}\n}}\n'
 
 
 def _head(plan: ShardingPlan) -> dict[str, Any]:
@@ -43,6 +49,7 @@ def _head(plan: ShardingPlan) -> dict[str, Any]:
         "target": plan.target.name,
         "hardware": machine,
         "mesh": {axis.name: axis.size for axis in plan.mesh.axes},
+        "order": plan.spec.policy.order,
         "dcn": [axis.name for axis in plan.mesh.axes if axis.network == "dcn"],
         "per_device_bytes": plan.per_device_bytes,
         "total_bytes": sum(sharding.param.bytes for sharding in plan.params),
@@ -54,12 +61,12 @@ def _array(sharding: ParamSharding) -> dict[str, Any]:
         "shape": list(sharding.param.shape),
         "dtype": sharding.param.dtype,
         "axes": list(sharding.logical_axes),
-        "spec": list(_entries(sharding)),
+        "spec": list(_entries(sharding.partition_spec)),
         "shard": list(sharding.shard_shape),
         "per_device_bytes": sharding.per_device_bytes,
     }
 
 
-def _entries(sharding: ParamSharding) -> Iterator[str | list[str] | None]:
-    for dim in sharding.partition_spec.dims:
+def _entries(spec: PartitionSpec) -> Iterator[str | list[str] | None]:
+    for dim in spec.dims:
         yield None if not dim else dim[0] if len(dim) == 1 else list(dim)

@@ -105,6 +105,11 @@ class PolicyEntry(_Model):
         description="A rule whose mesh axes do not divide the dimension: `next` tries the next "
         "alternative, `keep` fires it as Flax does and lets JAX refuse.",
     )
+    order: Literal["t5x", "ring"] = Field(
+        "t5x",
+        description="How a mesh axis counts the chips of a torus: `t5x` row by row, as T5X does; "
+        "`ring` along a ring in which neighbours touch.",
+    )
 
 
 Axis = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile
@@ -66,8 +67,8 @@ def _axes(decls: tuple[AxisDecl, ...], diagnostics: list[Diagnostic]) -> tuple[L
                 diagnostics.append(point(UNKNOWN_SIZE, message, decl.span))
                 return None
             sizes[name] = _product(decl.size, lambda inner: size_of(inner, (*seen, name)))
-            if sizes[name] is None and not seen:
-                diagnostics.append(_unknown_factor(decl, by_name))
+            if sizes[name] is None:
+                diagnostics.extend(_unknown_factor(decl, by_name, sizes))
         return sizes[name]
 
     return tuple(
@@ -88,21 +89,23 @@ def _product(size: SizeExpr, lookup: Any) -> int | None:
     return product
 
 
-def _unknown_factor(decl: AxisDecl, known: dict[str, AxisDecl]) -> Diagnostic:
-    names = (
-        [factor.text for factor in decl.size.factors if not isinstance(factor, int)]
-        if decl.size
-        else []
-    )
+def _unknown_factor(
+    decl: AxisDecl, known: dict[str, AxisDecl], sizes: dict[str, int | None]
+) -> Iterator[Diagnostic]:
+    """Yield why a size is not known, unless a factor has that fault and it is reported there."""
+    factors = decl.size.factors if decl.size else ()
+    names = [factor.text for factor in factors if not isinstance(factor, int)]
     unknown = next((name for name in names if name not in known or known[name].size is None), None)
-    if unknown is None:
-        return point(UNKNOWN_SIZE, f"the size of `{decl.name}` cannot be worked out", decl.span)
-    return point(
-        UNKNOWN_SIZE,
-        f"the size of `{decl.name}` needs that of `{unknown}`, which no entry of `axes` states",
-        decl.span,
-        help=did_you_mean(unknown, set(known) - {unknown}) or f"add `{unknown}: SIZE` to `axes`",
-    )
+    if unknown is not None:
+        yield point(
+            UNKNOWN_SIZE,
+            f"the size of `{decl.name}` needs that of `{unknown}`, which no entry of `axes` states",
+            decl.span,
+            help=did_you_mean(unknown, set(known) - {unknown, decl.name})
+            or f"add `{unknown}: SIZE` to `axes`",
+        )
+    elif all(sizes.get(name) is not None for name in names):
+        yield point(UNKNOWN_SIZE, f"the size of `{decl.name}` is beyond any array", decl.span)
 
 
 def _arrays(
@@ -176,16 +179,21 @@ def _unknown_size(dim: ArrayDim, excerpt: Excerpt, axes: dict[str, LogicalAxis])
     used = (
         [dim.name] if dim.size is None else [f for f in dim.size.factors if not isinstance(f, int)]
     )
-    name = next((axis.text for axis in used if axis and axis.text not in sized), None)
-    if name is None:
+    unknown = next((axis for axis in used if axis and axis.text not in sized), None)
+    if unknown is None:
         return point(UNKNOWN_SIZE, "a dimension is too large", excerpt.at(dim.start, dim.end))
     return point(
         UNKNOWN_SIZE,
-        f"the size of `{name}` is not known",
-        excerpt.at(dim.start, dim.end),
+        f"the size of `{unknown.text}` is not known",
+        excerpt.at(unknown.start, unknown.end),
         "no entry of `axes` states it",
-        help=did_you_mean(name, sized) or f"write `{name}=SIZE` here, or add `{name}` to `axes`",
+        help=did_you_mean(unknown.text, sized) or _size_help(unknown.text, dim),
     )
+
+
+def _size_help(name: str, dim: ArrayDim) -> str:
+    inline = f"write `{name}=SIZE` here, or " if dim.size is None else ""
+    return f"{inline}add `{name}: SIZE` to `axes`"
 
 
 def _distinct(params: list[Param], diagnostics: list[Diagnostic]) -> Params:

@@ -25,7 +25,7 @@ def formatted(
     is_dsl = source.name.endswith(".shard") or (
         not source.name.endswith((".yaml", ".yml", ".json")) and looks_like_dsl(source.text)
     )
-    reading, diagnostics = read(File(source, "", source.name, is_dsl))
+    reading, diagnostics = read(File(source, "", source.name, is_dsl), with_comments=True)
     if reading is None:
         return None, diagnostics
     document, faults = validate(reading)

@@ -103,7 +103,9 @@ def looks_like_dsl(text: str) -> bool:
     return False
 
 
-def read(file: File) -> tuple[Reading | None, tuple[Diagnostic, ...]]:
+def read(
+    file: File, *, with_comments: bool = False
+) -> tuple[Reading | None, tuple[Diagnostic, ...]]:
     """Return what the reader for the file's spelling makes of it."""
     if file.is_dsl:
         from shardspec.frontend.dsl_reader import read_dsl
@@ -111,7 +113,7 @@ def read(file: File) -> tuple[Reading | None, tuple[Diagnostic, ...]]:
         return read_dsl(file.source)
     from shardspec.frontend.yaml_reader import read_yaml
 
-    return read_yaml(file.source)
+    return read_yaml(file.source, with_comments=with_comments)
 
 
 def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -5,10 +5,11 @@ Faulty expressions are reported and left out; the rest goes on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Severity
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, Severity, Span
 from shardspec.diagnostics.codes import BAD_PATTERN, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
@@ -17,6 +18,7 @@ from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRu
 from shardspec.frontend.lower_targets import TargetDecl, lower_target
 from shardspec.frontend.reading import Route, SourceMap
 from shardspec.frontend.syntax import AxisTarget, NamesExpr, SyntaxFault
+from shardspec.frontend.validate import FAULTY
 from shardspec.ir.param import LogicalAxes
 from shardspec.ir.spec import (
     Activation,
@@ -33,6 +35,14 @@ if TYPE_CHECKING:
     from shardspec.frontend.document import Document, OverrideEntry
 
 T = TypeVar("T")
+
+_OVERRIDE_HELP = {
+    "pattern": "a glob, or a regex, over whole paths",
+    "answer": "names (`embed mlp`), or the partition itself (`(none, model)`)",
+}
+
+#: The axes of a rule that goes wrong further on.
+_LEFT_SIDE = r"\s*([\w.-]+?(?:\s*,\s*[\w.-]+?)*)\s*(?:-*>|=|:|→|\s|$)"
 
 _LEVELS = {"allow": Severity.ALLOW, "warn": Severity.WARNING, "error": Severity.ERROR}
 
@@ -89,6 +99,10 @@ class _Lowering:
         """Keep a finding."""
         self.diagnostics.append(diagnostic)
 
+    def is_reported(self, route: Route, text: str | None) -> bool:
+        """Say whether a value only stands in for one whose fault is known already."""
+        return text == FAULTY and self.source_map.value(route).text != FAULTY
+
     def name(self, route: Route) -> bool:
         """Say whether the key at `route` is a name that expressions can use; report if not."""
         key = self.key(route)
@@ -122,20 +136,30 @@ class _Lowering:
         """Yield one rule for each alternative of each name, in order."""
         for index, entry in enumerate(self.document.rules):
             route: Route = ("rules", index)
-            if not entry.rule and self.source_map.value(route).text != "":
-                continue
             inner = (*route, "rule")
             exact = inner if inner in self.source_map.values else route
+            if self.is_reported(exact, entry.rule):
+                continue
             excerpt = self.excerpt(exact, entry.rule)
             parsed = self.parse(expressions.parse_axis_rule, excerpt)
             place = self._place(route, entry.at)
             if parsed is None:
+                yield from self._unread_rule(excerpt)
                 continue
             for name in parsed.names:
                 for target in parsed.targets:
                     span = excerpt.at(target.start, target.end)
                     rule = AxisRule(name.text, _mesh_axes(target), parsed.priority, span)
                     yield PlacedRule(rule, place)
+
+    def _unread_rule(self, excerpt: Excerpt) -> Iterator[PlacedRule]:
+        """Yield `none` for the axes of a faulty rule: one fault, and not also axes without rule."""
+        left = re.match(_LEFT_SIDE, excerpt.text)
+        names = expressions.parse_names(left[1]) if left else None
+        if left is None or not isinstance(names, NamesExpr):
+            return
+        span = excerpt.at(left.end(1), len(excerpt.text))
+        yield from (PlacedRule(AxisRule(name.text, (), 0, span)) for name in names.names if name)
 
     def _place(self, route: Route, text: str | None) -> Place | None:
         if text is None:
@@ -150,7 +174,9 @@ class _Lowering:
 
     def targets(self) -> Iterator[Target]:
         """Yield the targets; top-level `mesh` is one called `default`."""
-        entries = {name: (("targets", name), entry) for name, entry in self.document.targets.items()}
+        entries = {
+            name: (("targets", name), entry) for name, entry in self.document.targets.items()
+        }
         if self.document.mesh is not None:
             yield from self._target("default", (), self.document.hardware, self.document.mesh)
         elif self.document.hardware is not None:
@@ -167,9 +193,12 @@ class _Lowering:
             for axis, size in mesh.items()
             if self.name((*route, "mesh", axis))
         )
+        reported = any(self.is_reported((*route, "mesh", axis), mesh[axis]) for axis in mesh)
         machine = None if hardware is None else self.excerpt((*route, "hardware"), hardware)
         span = self.source_map.key(route or ("mesh",)).span
-        declared = TargetDecl(name, machine, sizes, self.source_map.key((*route, "mesh")).span, span)
+        declared = TargetDecl(
+            name, machine, sizes, self.source_map.key((*route, "mesh")).span, span, reported
+        )
         target, diagnostics = lower_target(declared)
         self.diagnostics += diagnostics
         yield target
@@ -205,15 +234,37 @@ class _Lowering:
         """Yield the overrides that say one pattern and one answer."""
         for index, entry in enumerate(self.document.overrides):
             route: Route = ("overrides", index)
-            if not entry.model_fields_set:
+            if self.is_reported((*route, "path"), entry.path):
                 continue
-            fault = _override_fault(entry)
-            if fault:
-                self.report(point(WRONG_TYPE, fault, self.source_map.value(route).span))
+            fault = self._override_fault(route, entry)
+            if fault is not None:
+                self.report(fault)
                 continue
             override = self._override(route, entry)
             if override is not None:
                 yield override
+
+    def _override_fault(self, route: Route, entry: OverrideEntry) -> Diagnostic | None:
+        """Return what is wrong where an entry lacks pattern or answer, or has two of them."""
+        choices = (("path", "match", "pattern"), ("axes", "spec", "answer"))
+        for first, second, what in choices:
+            given = [getattr(entry, first) is not None, getattr(entry, second) is not None]
+            if all(given):
+                places = (self.key((*route, second)).span, self.key((*route, first)).span)
+                labels = tuple(Label(span, "", span is places[0]) for span in places)
+                message = f"an override has one {what}, and this has both `{first}` and `{second}`"
+                return Diagnostic(WRONG_TYPE, message, labels, help="take one of the two out")
+            if not any(given):
+                help = f"add `{first}` or `{second}`: " + _OVERRIDE_HELP[what]
+                message = f"this override has no {what}"
+                return point(WRONG_TYPE, message, self._head(route), help=help)
+        return None
+
+    def _head(self, route: Route) -> Span:
+        """Return the first line of an entry, without what follows it."""
+        span = self.source_map.value(route).span
+        first = span.text.partition("\n")[0].partition(" #")[0].rstrip()
+        return Span(span.source, span.start, span.start + len(first))
 
     def _override(self, route: Route, entry: OverrideEntry) -> Override | None:
         kind = "path" if entry.path is not None else "match"
@@ -240,7 +291,8 @@ class _Lowering:
         for name, level in self.document.lints.items():
             span = self.source_map.key(("lints", name)).span
             if name not in known:
-                help = did_you_mean(name, known) or "`shardspec explain --list` shows them all"
+                near = None if name.startswith("SHD") else did_you_mean(name, known)
+                help = near or "`shardspec explain --list` shows them all"
                 self.report(point(UNKNOWN_LINT, f"no finding is called `{name}`", span, help=help))
             else:
                 yield LintLevel(name, _LEVELS[level], span)
@@ -265,10 +317,10 @@ class _Lowering:
 
     def _pattern(self, excerpt: Excerpt, *, is_regex: bool) -> Pattern | None:
         """Return the pattern, once it is known that it compiles."""
-        from shardspec.frontend.glob import glob_regex
+        from shardspec.frontend.glob import compile_glob
         from shardspec.frontend.regex import compile_regex
 
-        compiled = compile_regex(excerpt.text) if is_regex else glob_regex(excerpt.text)
+        compiled = compile_regex(excerpt.text) if is_regex else compile_glob(excerpt.text)
         if isinstance(compiled, SyntaxFault):
             span = excerpt.at(compiled.start, compiled.end)
             self.report(point(BAD_PATTERN, compiled.message, span, help=compiled.help))
@@ -278,13 +330,3 @@ class _Lowering:
 
 def _mesh_axes(target: AxisTarget) -> tuple[str, ...]:
     return tuple(axis.text for axis in target.mesh_axes)
-
-
-def _override_fault(entry: OverrideEntry) -> str | None:
-    if (entry.path is None) == (entry.match is None):
-        return "an override needs one of `path` (a glob) and `match` (a regex)"
-    if (entry.axes is None) == (entry.spec is None):
-        return "an override needs one of `axes` (names) and `spec` (a partition)"
-    return None
-
-

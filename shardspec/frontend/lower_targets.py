@@ -34,6 +34,7 @@ class TargetDecl:
       sizes: (axis, size) in mesh order.
       mesh_span: the word `mesh`, for faults of the mesh as a whole.
       span: the target's name.
+      is_faulty: whether a size is missing for a reason that is reported already.
     """
 
     name: str
@@ -41,6 +42,7 @@ class TargetDecl:
     sizes: tuple[tuple[Excerpt, Excerpt], ...]
     mesh_span: Span
     span: Span
+    is_faulty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ def lower_target(decl: TargetDecl) -> tuple[Target, tuple[Diagnostic, ...]]:
             for axis, size in zip(axes, sizes, strict=True)
         )
     )
-    return Target(decl.name, mesh, hardware, decl.span), tuple(diagnostics)
+    is_sound = not diagnostics and not decl.is_faulty
+    return Target(decl.name, mesh, hardware, decl.span, is_sound), tuple(diagnostics)
 
 
 def _hardware(excerpt: Excerpt, diagnostics: list[Diagnostic]) -> Hardware | None:
@@ -104,7 +107,9 @@ def _parsed(decl: TargetDecl, diagnostics: list[Diagnostic]) -> tuple[_Axis, ...
     axes = []
     for name, text in decl.sizes:
         parsed = expressions.parse_mesh_size(text.text)
-        if isinstance(parsed, SyntaxFault):
+        if decl.is_faulty and isinstance(parsed, SyntaxFault):
+            parsed = MeshSize("integer", 1)
+        elif isinstance(parsed, SyntaxFault):
             diagnostics.append(_fault(parsed, text))
             parsed = MeshSize("integer", 1)
         axes.append(_Axis(name, text, parsed))
@@ -121,7 +126,7 @@ def _solve(
     rests = [axis for axis in axes if axis.known is None]
     if len(rests) > 1:
         diagnostics.append(_two_rest(rests))
-    elif diagnostics:
+    elif diagnostics or decl.is_faulty:
         pass
     elif hardware is None:
         diagnostics += [
@@ -156,7 +161,7 @@ def _two_rest(rests: list[_Axis]) -> Diagnostic:
             Label(second.text.span, "takes the rest as well"),
             Label(first.text.span, "takes the rest", primary=False),
         ),
-        help=f"give one of them a number: `{second.name.text}: 1`",
+        help="give one of them a number",
     )
 
 
@@ -164,7 +169,7 @@ def _needs_hardware(axis: _Axis, decl: TargetDecl) -> Diagnostic:
     what = "what is left over" if axis.size.kind == "rest" else "how a tile lies in the torus"
     return point(
         UNSOLVED_SIZE,
-        f"`{axis.name.text}: {axis.text.text}` needs hardware, and target `{decl.name}` states none",
+        f"`{axis.name.text}: {axis.text.text}` needs hardware; target `{decl.name}` states none",
         axis.text.span,
         f"{what} depends on the machine",
         help="add `hardware: 8 cpu` (or `tpu v5e 4x4`, `2 * h100`), or write the size as a number",
@@ -180,7 +185,7 @@ def _tiling(axis: _Axis, hardware: Hardware) -> list[Diagnostic]:
     if len(tile) != 4:
         why = f"a submesh is (x, y, z, core), and `{axis.text.text}` has {len(tile)} numbers"
         return [point(SUBMESH_TILING, why, axis.text.span, help="as in `submesh 4x2x2x1`")]
-    slice_shape = (*hardware.topology, 1, 1)[:3] + (chip.devices_per_chip,)
+    slice_shape = (*(*hardware.topology, 1, 1)[:3], chip.devices_per_chip)
     bad = [
         f"{name}: {want} does not divide {have}"
         for name, want, have in zip(("x", "y", "z", "core"), tile, slice_shape, strict=True)
@@ -191,8 +196,10 @@ def _tiling(axis: _Axis, hardware: Hardware) -> list[Diagnostic]:
     shown = "x".join(map(str, slice_shape))
     notes = []
     if slice_shape[3] == 1 and tile[3] > 1:
+        joined = ", its two cores joined (megacore)" if chip.cores_per_chip > 1 else ""
         notes.append(
-            f"`core` counts the JAX devices of one chip; {chip.title} shows one, so core must be 1"
+            f"`core` counts the JAX devices of one chip; {chip.title} shows one{joined}, so core"
+            " must be 1"
         )
     return [
         point(
@@ -231,18 +238,25 @@ def _wrong_product(decl: TargetDecl, axes: tuple[_Axis, ...], hardware: Hardware
     total = hardware.device_count
     numbered = [axis for axis in axes if axis.known is not None]
     product = math.prod(axis.known or 1 for axis in numbered)
-    sum_text = " x ".join(f"{axis.name.text}={axis.known}" for axis in numbered)
+    sum_text = _sum_text([(axis.name.text, axis.known or 1) for axis in numbered])
     has_rest = len(numbered) < len(axes)
     relation = "does not divide" if has_rest else "is not"
-    labels = [Label(decl.mesh_span, f"{sum_text} = {product}")]
+    labels = [Label(decl.mesh_span, sum_text)]
     if decl.hardware is not None:
         labels.append(Label(decl.hardware.span, f"{total} devices", primary=False))
     return Diagnostic(
         MESH_PRODUCT,
-        f"mesh of target `{decl.name}`: {sum_text} = {product} {relation} {total} devices",
+        f"mesh of target `{decl.name}`: {sum_text} {relation} {total} devices",
         tuple(labels),
+        notes=() if has_rest or product > total else (f"{total - product} would stand idle",),
         help=_fitting_sizes(numbered, total, has_rest),
     )
+
+
+def _sum_text(sizes: list[tuple[str, int]]) -> str:
+    """Return `data=4 x tensor=8 = 32`."""
+    factors = " x ".join(f"{name}={size}" for name, size in sizes)
+    return factors if len(sizes) == 1 else f"{factors} = {math.prod(s for _, s in sizes)}"
 
 
 def _fitting_sizes(numbered: list[_Axis], total: int, has_rest: bool) -> str:
@@ -261,9 +275,9 @@ def _fitting_sizes(numbered: list[_Axis], total: int, has_rest: bool) -> str:
             )
             options.append(f"`{axis.name.text}` in {{{', '.join(map(str, sorted(near[:4])))}}}")
         else:
-            options.append(f"`{axis.name.text}: {left}`")
+            options.append(f"`{axis.name.text}` = {left}")
     if not has_rest and numbered:
-        options.append(f"`{numbered[0].name.text}: rest` where the others divide {total}")
+        options.append(f"`rest` for one of them, where the others divide {total}")
     return "these fit: " + ", or ".join(options) if options else f"sizes must multiply to {total}"
 
 
@@ -272,9 +286,7 @@ def _network_faults(
 ) -> list[Diagnostic]:
     """Return a fault where `@ dcn` axes and the number of slices or nodes disagree."""
     crossing = [
-        (axis, size)
-        for axis, size in zip(axes, sizes, strict=True)
-        if axis.size.network == "dcn"
+        (axis, size) for axis, size in zip(axes, sizes, strict=True) if axis.size.network == "dcn"
     ]
     product = math.prod(size for _, size in crossing)
     fits = product == hardware.slice_count
@@ -283,13 +295,13 @@ def _network_faults(
     if not crossing or fits:
         return []
     unit = "nodes" if hardware.chip.platform == "gpu" else "slices"
-    shown = " x ".join(f"{axis.name.text}={size}" for axis, size in crossing)
+    shown = _sum_text([(axis.name.text, size) for axis, size in crossing])
     return [
         point(
             MESH_PRODUCT,
-            f"`@ dcn` axes: {shown} = {product}, but there are {hardware.slice_count} {unit}",
+            f"`@ dcn` axes: {shown}, but there are {hardware.slice_count} {unit}",
             crossing[0][0].text.span,
             f"this axis crosses {unit}",
-                help=f"`@ dcn` axes must multiply to {hardware.slice_count}",
+            help=f"`@ dcn` axes must multiply to {hardware.slice_count}",
         )
     ]

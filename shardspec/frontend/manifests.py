@@ -29,7 +29,7 @@ def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
     else:
         from shardspec.frontend.yaml_reader import read_yaml
 
-        reading, faults = read_yaml(source)
+        reading, faults = read_yaml(source, with_comments=False)
         if reading is None:
             return (), faults
         data, source_map, diagnostics = reading.data, reading.source_map, list(faults)
@@ -78,7 +78,9 @@ def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
     return data, SourceMap(source, keys, keys), diagnostics
 
 
-def _keys(paths: Iterable[str], route: Route, source: SourceFile) -> Iterator[tuple[Route, Excerpt]]:
+def _keys(
+    paths: Iterable[str], route: Route, source: SourceFile
+) -> Iterator[tuple[Route, Excerpt]]:
     """Yield the place of each key, found by its text: keys stand in order, so one pass will do."""
     text, at = source.text, 0
     for path in paths:

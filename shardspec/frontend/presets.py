@@ -13,7 +13,8 @@ def preset_doc(name: str) -> str:
     path = assets.spec_path("presets", name)
     if path is None:
         return ""
-    reading, _ = read_yaml(SourceFile(f"preset:{name}", path.read_text(encoding="utf-8")))
+    source = SourceFile(f"preset:{name}", path.read_text(encoding="utf-8"))
+    reading, _ = read_yaml(source, with_comments=False)
     data = reading.data if reading else None
     doc = data.get("doc") if isinstance(data, dict) else None
     return doc if isinstance(doc, str) else ""

@@ -51,7 +51,8 @@ class Comments:
     """The comments that belong to one entry, each line without its `#`.
 
     Attributes:
-      before: own-line comments above it; an empty string is an empty line between them.
+      before: own-line comments above it; an empty string is an empty line between them, below
+        them, or above them where they start a group inside a list or mapping.
       trailing: the comment on the entry's first line.
     """
 

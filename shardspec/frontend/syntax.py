@@ -6,14 +6,12 @@ every place that holds the same text; `Excerpt.at` turns them into spans.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shardspec.ir.mesh import Network
 
 
-@dataclass(frozen=True, slots=True)
-class SyntaxFault:
+class SyntaxFault(NamedTuple):
     """An expression that cannot be read.
 
     Attributes:
@@ -28,8 +26,7 @@ class SyntaxFault:
     help: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(NamedTuple):
     """A name and its place in the expression."""
 
     text: str
@@ -37,8 +34,7 @@ class Name:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class AxisTarget:
+class AxisTarget(NamedTuple):
     """One right side of a rule, or one dimension of a partition: `none`, `data`, `(a, b)`.
 
     Attributes:
@@ -50,8 +46,7 @@ class AxisTarget:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class RuleExpr:
+class RuleExpr(NamedTuple):
     """`mlp, heads -> model | (replica, data) | none @ 5`."""
 
     names: tuple[Name, ...]
@@ -59,37 +54,32 @@ class RuleExpr:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceExpr:
+class PlaceExpr(NamedTuple):
     """`start`, `end`, `before mlp`, `after mlp`."""
 
     kind: Literal["start", "end", "before", "after"]
     axis: Name | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NamesExpr:
+class NamesExpr(NamedTuple):
     """`embed mlp` or `embed, mlp`; `_` is a dimension without a name (None here)."""
 
     names: tuple[Name | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionExpr:
+class PartitionExpr(NamedTuple):
     """`(none, model)`, `((replica, data), none)`, `(model,)` or `()`: one entry a dimension."""
 
     dims: tuple[AxisTarget, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SizeExpr:
+class SizeExpr(NamedTuple):
     """A product of numbers and axis names: `4096`, `heads * kv`, `3*embed`."""
 
     factors: tuple[int | Name, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayDim:
+class ArrayDim(NamedTuple):
     """One dimension of an array type: `4096`, `embed`, `embed=4096`, `qkv = 3 * embed`, `_=7`.
 
     Attributes:
@@ -103,16 +93,14 @@ class ArrayDim:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayType:
+class ArrayType(NamedTuple):
     """`bf16[embed mlp]`, `bf16[10240, 4096]`, `f32[]`."""
 
     dtype: Name
     dims: tuple[ArrayDim, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MeshSize:
+class MeshSize(NamedTuple):
     """`8`, `rest`, `submesh 4x2x2x1`, `auto 16`, each with an optional `@ dcn`.
 
     Attributes:
@@ -126,8 +114,7 @@ class MeshSize:
     network: Network = "ici"
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareExpr:
+class HardwareExpr(NamedTuple):
     """`2 * tpu v5p 4x4x8`, `v4-512`, `4 * h100`, `8 cpu`.
 
     Attributes:
@@ -145,8 +132,7 @@ class HardwareExpr:
     topology: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ScanExpr:
+class ScanExpr(NamedTuple):
     """`layers@0`, or several: `stage@0 layers@1`."""
 
     axes: tuple[tuple[Name, int], ...]

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 LANGUAGE_VERSION = 1
 
+#: Text in the place of a faulty value, where something has to stand: no file can hold it, and
+#: lowering passes over it in silence.
+FAULTY = "\x00"
+
 #: What stands in for a faulty item of a list, so that its neighbours keep their indices.
-_PLACEHOLDERS: dict[str | int, Any] = {"rules": {"rule": ""}, "overrides": {}}
+_PLACEHOLDERS: dict[str | int, Any] = {"rules": {"rule": FAULTY}, "overrides": {"path": FAULTY}}
 
 _WANTED = {
     "string_type": "text",
@@ -82,12 +86,15 @@ def _take_out(data: Any, route: Route) -> None:
     if section in {"extends", "drop", "manifest"}:
         route = route[:1]
     *parents, last = route
+    in_mesh = parents[-1:] == ["mesh"]
     for step in parents:
         try:
             data = data[step]
         except (KeyError, IndexError, TypeError):
             return
-    if isinstance(data, dict):
+    if isinstance(data, dict) and in_mesh and data.get(last) != FAULTY:
+        data[last] = FAULTY
+    elif isinstance(data, dict):
         data.pop(last, None)
 
 
@@ -96,13 +103,10 @@ def _route(loc: Sequence[str | int], reading: Reading) -> Route:
     route: Route = ()
     data: Any = reading.data
     for step in loc:
-        if isinstance(data, dict) and step in data:
+        is_item = isinstance(data, list) and isinstance(step, int) and step < len(data)
+        if is_item or (isinstance(data, dict) and step in data):
             data = data[step]
-        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
-            data = data[step]
-        else:
-            continue
-        route = (*route, step)
+            route = (*route, step)
     return route
 
 
@@ -129,18 +133,39 @@ def _diagnostic(fault: ErrorDetails, reading: Reading) -> Diagnostic:
 
 
 def _complaint(fault: ErrorDetails) -> str:
-    wanted = _WANTED.get(fault["type"])
+    wanted = _wanted(fault)
     if wanted:
         return f"this should be {wanted}, and is {_kind(fault['input'])}"
     if fault["type"] == "literal_error":
-        return f"this should be {fault['ctx']['expected']}, and is `{fault['input']}`"
+        expected = fault["ctx"]["expected"].replace("'", "`")
+        return f"this should be {expected}, and is {_shown(fault['input'])}"
+    if fault["type"] == "greater_than_equal":
+        return f"this should be at least {fault['ctx']['ge']}, and is {fault['input']}"
     return fault["msg"][0].lower() + fault["msg"][1:]
+
+
+def _wanted(fault: ErrorDetails) -> str | None:
+    """Return in words what would stand there, for faults of type."""
+    loc = fault["loc"]
+    if fault["type"] == "model_type" and len(loc) == 2 and loc[0] == "rules":
+        return "a rule in text"
+    if fault["type"] == "string_type" and (
+        loc[-1] in {"size", "hardware"} or loc[-2:-1] == ("mesh",)
+    ):
+        return "a whole number or an expression"
+    return _WANTED.get(fault["type"])
+
+
+def _shown(value: object) -> str:
+    return f"`{value}`" if isinstance(value, str) else _kind(value)
 
 
 def _kind(value: object) -> str:
     if value is None:
         return "empty"
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "text"}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"the number {value}"
+    names = {bool: "a boolean", str: "text"}
     names |= {list: "a list", dict: "a mapping"}
     return names.get(type(value), "something else")
 
@@ -159,6 +184,14 @@ def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
 
 def fields_at(route: Sequence[str | int]) -> tuple[str, ...]:
     """Return the keys that the format knows at `route`."""
+    from shardspec.frontend.document import Document
+
+    model = _entry_model(route[0]) if route else None
+    return tuple((model or Document).model_fields)
+
+
+def _entry_model(section: str | int) -> Any:
+    """Return the model of the entries of a section, None where they are plain values."""
     from shardspec.frontend import document
 
     entries: dict[str | int, Any] = {
@@ -168,13 +201,18 @@ def fields_at(route: Sequence[str | int]) -> tuple[str, ...]:
         "overrides": document.OverrideEntry,
         "policy": document.PolicyEntry,
     }
-    model = entries.get(route[0], document.Document) if route else document.Document
-    return tuple(model.model_fields)
+    return entries.get(section)
 
 
 def _field_help(loc: Sequence[str | int]) -> str | None:
-    """Return the description of the field that `loc` ends in."""
+    """Return the description of the innermost field that `loc` leads to, behind its name."""
     from shardspec.frontend.document import Document
 
-    field = Document.model_fields.get(str(loc[0])) if loc else None
-    return field.description if field else None
+    innermost = "mesh" if loc[-2:-1] == ("mesh",) else str(loc[-1])
+    inner = _entry_model("targets" if innermost == "mesh" else loc[0])
+    for name, model in ((innermost, inner), (str(loc[0]), Document)):
+        field = model.model_fields.get(name) if model else None
+        if field is not None and field.description:
+            said = field.description.rstrip(".")
+            return f"`{name}`: {said[0].lower()}{said[1:]}"
+    return None

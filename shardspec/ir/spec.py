@@ -128,9 +128,12 @@ class Policy:
     Attributes:
       indivisible: what to do with a rule whose mesh axes do not divide the dimension: `next`
         tries the next alternative; `keep` fires it as Flax does, and JAX refuses later.
+      order: how a mesh axis counts the chips of a torus: `t5x` row by row, `ring` along a ring
+        in which neighbours touch. It moves devices, never a shard's shape.
     """
 
     indivisible: Literal["next", "keep"] = "next"
+    order: Literal["t5x", "ring"] = "t5x"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from shardspec.jax_backend.arrays import shape_of
 from shardspec.jax_backend.constrain import constrained
 from shardspec.jax_backend.faults import plan_of, raise_errors
 from shardspec.jax_backend.mesh import device_mesh, match_target
-from shardspec.jax_backend.shardings import TreePlacer
+from shardspec.jax_backend.shardings import tree_placer
 from shardspec.resolve.resolver import array_resolver
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Resolver:
 
     Attributes:
       target: the target in use.
-      mesh: its mesh over real devices, in topology order, axis types set.
+      mesh: its mesh over real devices, in the order that the spec's `policy` asks for, axis types
+        set.
     """
 
     def __init__(
@@ -62,9 +63,11 @@ class Resolver:
         """
         lowered = _lowered(spec)
         self.target: Target = _chosen(lowered, target, devices)
-        self.mesh: jax.sharding.Mesh = device_mesh(self.target, devices)
+        self.mesh: jax.sharding.Mesh = device_mesh(
+            self.target, devices, order=lowered.policy.order
+        )
         self._arrays = array_resolver(lowered, self.target)
-        self._placer = TreePlacer(self._arrays, self.mesh)
+        self._placer = tree_placer(self._arrays, self.mesh)
         self._activations = ActivationResolver(self._arrays)
         found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])
         raise_errors(d for d in found if d.code == UNKNOWN_MESH_AXIS)

@@ -26,6 +26,7 @@ from shardspec.jax_backend.arrays import (
 )
 from shardspec.jax_backend.boxes import box_names, box_test, box_value, is_linen, is_nnx
 from shardspec.jax_backend.faults import raise_faults
+from shardspec.jax_backend.templates import Templates, template_maker, templates_of
 from shardspec.resolve.resolver import ArrayResolver
 
 if TYPE_CHECKING:
@@ -71,13 +72,18 @@ def collector_at_rest() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class TreePlacer:
-    """The shardings of trees on one mesh, remembered by shape and names."""
+    """The shardings of trees on one mesh, remembered by shape, names and template.
+
+    Attributes:
+      template: makes a path's template; None where the patterns of the spec allow none.
+    """
 
     arrays: ArrayResolver
     mesh: jax.sharding.Mesh
+    template: Callable[[str], str] | None = field(repr=False)
     _by_spec: dict[Any, jax.sharding.NamedSharding] = field(default_factory=dict, repr=False)
-    _by_key: dict[Key, jax.sharding.NamedSharding] = field(default_factory=dict, repr=False)
-    _boxed: dict[Key, Any] = field(default_factory=dict, repr=False)
+    _by_key: dict[Any, jax.sharding.NamedSharding] = field(default_factory=dict, repr=False)
+    _boxed: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def named(self, dims: Sequence[DimSharding]) -> jax.sharding.NamedSharding:
         """Return the one sharding object for this answer."""
@@ -101,27 +107,28 @@ class TreePlacer:
         treedef: Any
         with collector_at_rest():
             nodes, treedef = jax.tree_util.tree_flatten(tree, is_leaf=box_test())
-            parts = None if names_beside(tree) else self._parts(nodes, tree, boxed)
+            parts = None if names_beside(tree) else self._remembered(nodes, tree, boxed)
             if parts is None:
                 parts = _parts_of(nodes, iter(self._by_path(leaves_of(tree), tree)), boxed)
             return treedef.unflatten(parts)
 
-    def _parts(self, nodes: Sequence[Any], tree: Any, boxed: bool) -> list[Any] | None:
-        """Return what stands in place of each node; None where shape and names do not decide."""
-        readers = _Readers()
+    def _remembered(self, nodes: list[Any], tree: Any, boxed: bool) -> list[Any] | None:
+        """Return what stands in place of each node; None where only its whole path decides."""
+        parts = self._parts(Templates(nodes, [], {}), tree, boxed)
+        if parts is None and self.template is not None:
+            return self._parts(templates_of(tree, self.template), tree, boxed)
+        return parts
+
+    def _parts(self, found: Templates, tree: Any, boxed: bool) -> list[Any] | None:
+        """Return what stands in place of each node; None where its key does not decide."""
         answers = self._boxed if boxed else self._by_key
         try:
-            kinds = set(map(type, nodes))
-            if len(kinds) == 1:
-                read = readers[kinds.pop()]
-                parts = [answers[read(node)] for node in nodes]
-            else:
-                parts = [answers[readers[type(node)](node)] for node in nodes]
+            parts = [answers[key] for key in _keys(found)]
         except (KeyError, *_UNREADABLE):
-            return self._parts(nodes, tree, boxed) if self._learnt(nodes, tree) else None
+            return self._parts(found, tree, boxed) if self._learnt(found, tree) else None
         if None in parts:
-            flat = [self._by_key[readers[type(node)](node)] for node in nodes]
-            parts = list(map(_in_box, nodes, flat, parts))
+            flat = [self._by_key[key] for key in _keys(found)]
+            parts = list(map(_in_box, found.nodes, flat, parts))
         return parts
 
     def _by_path(
@@ -138,40 +145,60 @@ class TreePlacer:
         known = {id(found.dims): self.named(found.dims) for found in distinct.values()}
         return [None if found is None else known[id(found.dims)] for found in resolved]
 
-    def _learnt(self, nodes: Sequence[Any], tree: Any) -> bool:
-        """Resolve what is new in `nodes`; False where shape and names do not decide."""
-        readers = _Readers()
-        first: dict[Key, Any] = {}
+    def _learnt(self, found: Templates, tree: Any) -> bool:
+        """Resolve what is new in a tree; False where keys do not decide."""
+        fresh: dict[Any, Any] = {}
         try:
-            for node in nodes:
-                key = readers[type(node)](node)
-                if key not in self._by_key:
-                    first.setdefault(key, node)
+            for key, node in zip(_keys(found), found.nodes, strict=True):
+                if key in self._by_key or key in fresh:
+                    continue
+                shape, names = (key[0] if found.of_nodes else key)[:2]
+                if shape is None or (names_need_path(self.arrays, names) and not found.of_nodes):
+                    return False
+                fresh[key] = node
         except _UNREADABLE:
             return False
-        if any(key[0] is None or self._needs_path(key[1]) for key in first):
-            return False
-        if first:
-            self._learn(first, tree)
+        self._learn(fresh, found, tree)
         return True
 
-    def _needs_path(self, names: Any) -> bool:
-        spec = self.arrays.spec
-        return self.arrays.names.needs_paths or (names is None and bool(spec.path_rules))
-
-    def _learn(self, fresh: dict[Key, Any], tree: Any) -> None:
+    def _learn(self, fresh: dict[Any, Any], found: Templates, tree: Any) -> None:
         """Resolve and check the first node of every new key."""
-        resolved = {
-            key: self.arrays.resolve(
-                Param("", tuple(key[0]), dtype_of(_content(node)), logical_axes(key[1], ""))
-            )
-            for key, node in fresh.items()
-        }
+        resolved = {}
+        for key, node in fresh.items():
+            own, path = (key[0], found.samples[key[1]]) if found.of_nodes else (key, "")
+            names = logical_axes(own[1], path)
+            param = Param(path, tuple(own[0]), dtype_of(_content(node)), names)
+            resolved[key] = self.arrays.resolve(param)
         raise_faults(self.arrays, tuple(resolved.values()), tree)
-        for key, found in resolved.items():
-            sharding = self.named(found.dims)
-            self._by_key[key] = sharding
-            self._boxed[key] = _shared_box(fresh[key], sharding)
+        for key, sharding in resolved.items():
+            named = self.named(sharding.dims)
+            self._by_key[key] = named
+            self._boxed[key] = _shared_box(fresh[key], named)
+
+
+def tree_placer(arrays: ArrayResolver, mesh: jax.sharding.Mesh) -> TreePlacer:
+    """Return the shardings of trees on `mesh`, none of them known yet."""
+    spec = arrays.spec
+    patterns = [
+        *(override.pattern for override in spec.overrides),
+        *(rule.pattern for rule in spec.path_rules),
+        *(scan.pattern for scan in spec.scans),
+    ]
+    return TreePlacer(arrays, mesh, template_maker(patterns))
+
+
+def names_need_path(arrays: ArrayResolver, names: Any) -> bool:
+    """Say whether an array that carries `names` is named, or named anew, by its path."""
+    return arrays.names.needs_paths or (names is None and bool(arrays.spec.path_rules))
+
+
+def _keys(found: Templates) -> Iterator[Any]:
+    """Yield what decides the answer for each node: its key, and its template where they count."""
+    readers = _Readers()
+    if not found.of_nodes:
+        return (readers[type(node)](node) for node in found.nodes)
+    pairs = zip(found.nodes, found.of_nodes, strict=True)
+    return ((readers[type(node)](node), template) for node, template in pairs)
 
 
 def _content(node: Any) -> Any:

@@ -16,16 +16,21 @@ class Context:
     """A spec with its plans.
 
     Attributes:
-      plans: one per target, all over the same arrays; empty where the spec has no target.
+      all_plans: one per target, all over the same arrays; empty where the spec has no target.
     """
 
     spec: Spec
-    plans: tuple[ShardingPlan, ...] = field(repr=False)
+    all_plans: tuple[ShardingPlan, ...] = field(repr=False)
+
+    @property
+    def plans(self) -> tuple[ShardingPlan, ...]:
+        """Return the plans whose mesh is sound: what a faulty one leads to is no finding."""
+        return tuple(plan for plan in self.all_plans if plan.target.is_sound)
 
     @property
     def first(self) -> tuple[ParamSharding, ...]:
         """Return the arrays of one plan: for checks that no mesh can change."""
-        return self.plans[0].params if self.plans else ()
+        return self.all_plans[0].params if self.all_plans else ()
 
     @property
     def params(self) -> tuple[Param, ...]:

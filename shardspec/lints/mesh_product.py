@@ -1,7 +1,8 @@
 """Mesh sizes do not multiply to the device count.
 
-JAX refuses such a mesh when the job starts, on the machine that is paid for. The arithmetic is
-shown with the sizes that would fit; `rest` takes what the other axes leave over. The axes `@ dcn`
+JAX refuses such a mesh when the job starts, on the machine that is paid for; where it is the
+smaller one, the devices left over stand idle. The arithmetic is shown with the sizes that would
+fit; `rest` takes what the other axes leave over. The axes `@ dcn`
 must multiply to the number of slices, or on GPUs divide the number of nodes.
 
 Bad:

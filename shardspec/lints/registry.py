@@ -8,6 +8,7 @@ from types import ModuleType
 from shardspec.diagnostics import Code, Diagnostic
 from shardspec.lints import (
     axis_without_rule,
+    crosses_slices,
     cut_unit,
     indivisible,
     rank_mismatch,
@@ -16,6 +17,8 @@ from shardspec.lints import (
     size_mismatch,
     size_one_axis,
     slow_regex,
+    slow_ring,
+    submesh_tiling,
     unknown_logical_axis,
     unknown_mesh_axis,
     unmatched_pattern,
@@ -37,6 +40,9 @@ CHECKS: tuple[ModuleType, ...] = (
     size_mismatch,
     cut_unit,
     size_one_axis,
+    submesh_tiling,
+    crosses_slices,
+    slow_ring,
     replicated_large,
 )
 

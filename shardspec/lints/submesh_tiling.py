@@ -25,6 +25,26 @@ Good:
 
 from __future__ import annotations
 
-from shardspec.diagnostics.codes import SUBMESH_TILING as CODE
+from collections.abc import Iterator
 
-__all__ = ["CODE"]
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import SUBMESH_TILING as CODE
+from shardspec.lints.context import Context
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield why a mesh whose sizes are right cannot be laid on its hardware, on any target.
+
+    What a submesh gets wrong by itself is said where sizes are read; this is about the mesh as
+    a whole.
+    """
+    for plan in context.plans:
+        target = plan.target
+        asks = any(axis.submesh is not None or axis.auto for axis in target.mesh.axes)
+        if target.hardware is None or not asks:
+            continue
+        from shardspec.topology.placement import place
+
+        fault = place(target)
+        if isinstance(fault, Diagnostic):
+            yield fault

@@ -34,6 +34,7 @@ from shardspec.diagnostics.codes import UNKNOWN_LOGICAL_AXIS as CODE
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.grouping import described
 from shardspec.lints.context import Context
+from shardspec.lints.words import last_word
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -62,8 +63,9 @@ def _left_side(span: Span | None, axis: str) -> Span | None:
     if span is None:
         return None
     line = span.source.text.rfind("\n", 0, span.start) + 1
-    at = span.source.text.find(axis, line, span.start)
-    return span if at < 0 else Span(span.source, at, at + len(axis))
+    before = Span(span.source, line, span.start)
+    found = last_word(before, axis)
+    return span if found == before else found
 
 
 def _in_arrays(context: Context) -> Iterator[Diagnostic]:
@@ -76,16 +78,8 @@ def _in_arrays(context: Context) -> Iterator[Diagnostic]:
                 found.setdefault(axis, (place, []))[1].append(sharding.param.path)
     for axis, (span, paths) in found.items():
         notes = (f"{described(paths)}; the dimension is replicated",)
-        exact = _last_word(span, axis)
+        exact = None if span is None else last_word(span, axis)
         yield _finding(axis, known, exact, "no rule and no `axes` entry has it", notes)
-
-
-def _last_word(span: Span | None, axis: str) -> Span | None:
-    """Return the place of a name in an entry: behind the pattern, so the last one."""
-    if span is None:
-        return None
-    at = span.text.rfind(axis)
-    return span if at < 0 else Span(span.source, span.start + at, span.start + at + len(axis))
 
 
 def _finding(

@@ -27,39 +27,56 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Label, Span
+from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
 from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS as CODE
 from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
+from shardspec.lints.words import first_word
+
+#: Places that are shown; more are counted.
+_SHOWN = 4
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield a finding for each unknown mesh axis in a rule or a stated partition."""
+    """Yield a finding for each unknown mesh axis and file: the rules and partitions with it."""
     spec = context.spec
     if not spec.targets:
         return
     known = spec.mesh_axis_names
-    asked: dict[tuple[str, Span | None], Span | None] = {}
-    for rule in spec.axis_rules:
-        asked.update(((axis, rule.span), rule.span) for axis in rule.mesh_axes if axis not in known)
+    asked: dict[tuple[str, SourceFile | None], dict[Span | None, None]] = {}
+    for span, axes in _uses(spec):
+        for axis in axes:
+            if axis not in known:
+                place = None if span is None else first_word(span, axis)
+                source = None if span is None else span.source
+                asked.setdefault((axis, source), {}).setdefault(place)
+    for (axis, _), places in asked.items():
+        yield _finding(axis, [place for place in places if place is not None], spec)
+
+
+def _uses(spec: Spec) -> Iterator[tuple[Span | None, tuple[str, ...]]]:
+    """Yield each place that names mesh axes, with those axes."""
+    yield from ((rule.span, rule.mesh_axes) for rule in spec.axis_rules)
     for override in spec.overrides:
-        axes = [axis for dim in override.partition or () for axis in dim]
-        asked.update(((axis, override.span), override.span) for axis in axes if axis not in known)
-    for (axis, _), span in asked.items():
-        labels = [] if span is None else [Label(part(span, axis), "no target has this axis")]
-        for target in spec.targets[:1]:
-            if target.span is not None and labels:
-                text = f"its mesh axes: {', '.join(target.mesh.names)}"
-                labels.append(Label(target.span, text, primary=False))
-        yield Diagnostic(
-            CODE,
-            f"unknown mesh axis `{axis}`",
-            tuple(labels),
-            help=did_you_mean(axis, known) or f"the targets have {listed(sorted(known))}",
-        )
+        yield override.span, tuple(axis for dim in override.partition or () for axis in dim)
 
 
-def part(span: Span, word: str) -> Span:
-    """Return the place of `word` inside `span`, or all of it."""
-    at = span.text.find(word)
-    return span if at < 0 else Span(span.source, span.start + at, span.start + at + len(word))
+def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
+    places.sort(key=lambda place: place.start)
+    labels = [Label(place, "", primary=False) for place in places[1:_SHOWN]]
+    if places:
+        labels.insert(0, Label(places[0], "no target has this axis"))
+    for target in spec.targets[:1]:
+        if target.span is not None and labels:
+            text = f"its mesh axes: {', '.join(target.mesh.names)}"
+            labels.append(Label(target.span, text, primary=False))
+    rest = len(places) - _SHOWN
+    known = spec.mesh_axis_names
+    return Diagnostic(
+        CODE,
+        f"unknown mesh axis `{axis}`",
+        tuple(labels),
+        notes=(f"it stands in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else (),
+        help=did_you_mean(axis, known) or f"the targets have {listed(sorted(known))}",
+    )

@@ -28,7 +28,7 @@ def near_multiples(size: int, step: int) -> tuple[int, ...]:
 
 
 def axis_sizes(size: int, unit: int, others: int) -> tuple[int, ...]:
-    """Return the sizes of a mesh axis that divide a dimension, beside axes that split `others` ways.
+    """Return the sizes of a mesh axis that divide a dimension, which others split `others` ways.
 
     >>> axis_sizes(8, 1, 1)
     (1, 2, 4, 8)

@@ -97,7 +97,9 @@ def stacked(names: LogicalAxes, axes: tuple[tuple[str, int], ...]) -> LogicalAxe
     ('embed', 'mlp', 'layers')
     """
     rank = len(names) + len(axes)
-    placed = sorted((position % rank if -rank <= position < rank else rank, axis) for axis, position in axes)
+    placed = sorted(
+        (position % rank if -rank <= position < rank else rank, axis) for axis, position in axes
+    )
     result = list(names)
     for position, axis in placed:
         result.insert(position, axis)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shardspec.ir.param import LogicalAxes, Param
-from shardspec.ir.plan import DimSharding, Origin, ParamSharding, ShardingPlan
+from shardspec.ir.plan import ActivationSharding, DimSharding, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Activation, AxisRule, Override, Spec, Target
 from shardspec.resolve.assign import RuleTable, assign_axes, rule_table
 from shardspec.resolve.naming import NameSource, name_source
@@ -46,11 +46,11 @@ class ArrayResolver:
             found = self._known[key] = assign_axes(shape, logical_axes, self.table)
         return found
 
-    def activation(self, activation: Activation) -> Dims:
+    def activation(self, activation: Activation) -> ActivationSharding:
         """Return the sharding of a named activation, with the sizes that axes state."""
         sizes = {axis.name: axis.size for axis in self.spec.logical_axes}
         shape = tuple(sizes.get(name) if name else None for name in activation.logical_axes)
-        return self.dims(shape, activation.logical_axes)
+        return ActivationSharding(activation, self.dims(shape, activation.logical_axes))
 
     def _as_stated(
         self, param: Param, override: Override, partition: tuple[tuple[str, ...], ...]
@@ -99,4 +99,9 @@ def array_resolver(spec: Spec, target: Target) -> ArrayResolver:
 def resolve(spec: Spec, target: Target, params: Iterable[Param]) -> ShardingPlan:
     """Return the layout of every array on `target`. Never raises on what users wrote."""
     resolver = array_resolver(spec, target)
-    return ShardingPlan(spec, target, tuple(resolver.resolve(param) for param in params))
+    return ShardingPlan(
+        spec,
+        target,
+        tuple(resolver.resolve(param) for param in params),
+        tuple(resolver.activation(activation) for activation in spec.activations),
+    )

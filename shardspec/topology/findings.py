@@ -4,49 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh, MeshAxis
+from shardspec.ir.spec import Target
 from shardspec.topology.explanation import AxisExplanation, explain_axes
-from shardspec.topology.placement import Placement
-from shardspec.topology.submesh import SubmeshChoice, choose_submesh
-
-
-@dataclass(frozen=True, slots=True)
-class ProductFact:
-    """The mesh sizes do not multiply to the devices.
-
-    Attributes:
-      product, devices: the two numbers that differ.
-      unused: devices left over where the mesh is smaller.
-      fitting: mesh axis -> the size it would need, the others as they are.
-    """
-
-    product: int
-    devices: int
-    unused: int
-    fitting: tuple[tuple[str, int], ...]
-
-    @property
-    def arithmetic(self) -> str:
-        """Return `24 of 32 devices` or `64 devices wanted, 32 there`."""
-        if self.unused:
-            return f"{self.product} of {self.devices} devices used, {self.unused} left over"
-        return f"{self.product} devices wanted, {self.devices} there"
-
-
-@dataclass(frozen=True, slots=True)
-class CoreFact:
-    """A submesh asks for more devices of a chip than JAX shows.
-
-    Attributes:
-      asked, there: core of the submesh, and devices a chip has.
-    """
-
-    axis: MeshAxis
-    asked: int
-    there: int
+from shardspec.topology.placement import Placement, place
+from shardspec.topology.submesh import Tile, better_submeshes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,36 +30,19 @@ class DcnFact:
 
 @dataclass(frozen=True, slots=True)
 class RingFact:
-    """The heaviest mesh axis inside a slice lies badly, and a better tile exists.
+    """A mesh axis asks for a tile, and another tile of the same size has more links at work.
 
     Attributes:
-      better: a tile of the same size with a better score.
+      tile: the better one, as `submesh` spells it.
+      now, then: the axis as it lies, and on that tile.
+      slower: (before, after) of the other axes that would lose links by it.
     """
 
     axis: MeshAxis
-    explanation: AxisExplanation
-    better: SubmeshChoice
-
-
-def product_fact(mesh: Mesh, hardware: Hardware) -> ProductFact | None:
-    """Return how the mesh misses the device count; None where it does not."""
-    product, devices = mesh.device_count, hardware.device_count
-    if product == devices:
-        return None
-    fitting = tuple(
-        (axis.name, devices // (product // axis.size))
-        for axis in mesh.axes
-        if product and devices % (product // axis.size) == 0
-    )
-    return ProductFact(product, devices, max(0, devices - product), fitting)
-
-
-def core_fact(axis: MeshAxis, hardware: Hardware) -> CoreFact | None:
-    """Return that a submesh wants more cores than a chip shows, e.g. 2 on megacore."""
-    there = hardware.chip.devices_per_chip
-    if axis.submesh is None or len(axis.submesh) < 4 or axis.submesh[3] <= there:
-        return None
-    return CoreFact(axis, axis.submesh[3], there)
+    tile: Tile
+    now: AxisExplanation
+    then: AxisExplanation
+    slower: tuple[tuple[AxisExplanation, AxisExplanation], ...] = ()
 
 
 def core_note(hardware: Hardware) -> str:
@@ -116,35 +64,51 @@ def core_note(hardware: Hardware) -> str:
 
 
 def dcn_facts(placement: Placement) -> Iterator[DcnFact]:
-    """Yield every mesh axis that crosses slices though it does not say `@ dcn`."""
+    """Yield every mesh axis that crosses slices though it does not say `@ dcn`.
+
+    Between GPU nodes an axis with nothing inside a node has no other way to lie, and is left
+    out.
+    """
     for placed in placement.axes:
         if placed.axis.network == "dcn":
             continue
         across = math.prod(
             digit.size for digit in placed.digits if placement.machine[digit.axis].link == "dcn"
         )
-        if across > 1:
-            yield DcnFact(placed.axis, placed.axis.size // across, across)
+        inside = placed.axis.size // across
+        if across > 1 and (inside > 1 or placement.hardware.chip.platform == "tpu"):
+            yield DcnFact(placed.axis, inside, across)
 
 
-def ring_fact(placement: Placement) -> RingFact | None:
-    """Return that the last mesh axis inside a slice could lie on better rings."""
-    explained = zip(placement.axes, explain_axes(placement), strict=True)
-    inside = [
-        (placed.axis, explanation)
-        for placed, explanation in explained
-        if placed.axis.network == "ici" and placed.axis.size > 1
-    ]
-    if not inside or placement.hardware.chip.torus_rank == 0:
+def ring_fact(target: Target, placement: Placement) -> RingFact | None:
+    """Return that the tile a mesh axis asks for could lie on better rings, where it could.
+
+    Plain sizes and `auto` are laid out best already, so only a `submesh` is looked at. Better
+    is by the score and by links at work, both: no tile is called better that moves fewer bytes.
+    """
+    owner = next((axis for axis in target.mesh.axes if axis.submesh is not None), None)
+    if owner is None:
         return None
-    axis, explanation = inside[-1]
-    better = choose_submesh(placement.hardware, axis.size)
-    if better is None or better.score >= explanation.score:
-        return None
-    gains = (better.score.chip_groups, better.score.open_runs, better.score.minus_links)
-    ours = (
-        explanation.score.chip_groups,
-        explanation.score.open_runs,
-        explanation.score.minus_links,
+    before = {explained.name: explained for explained in explain_axes(placement)}
+    now = before[owner.name]
+    for tile in better_submeshes(placement.hardware, owner.size, now.score):
+        other = place(_turned(target, owner, tile), placement.order)
+        if not isinstance(other, Placement):
+            continue
+        after = {explained.name: explained for explained in explain_axes(other)}
+        then = after[owner.name]
+        if then.score < now.score and then.score.links > now.score.links:
+            slower = tuple(
+                (before[name], after[name])
+                for name in before
+                if name != owner.name and after[name].score.links < before[name].score.links
+            )
+            return RingFact(owner, tile, now, then, slower)
+    return None
+
+
+def _turned(target: Target, owner: MeshAxis, tile: Tile) -> Target:
+    axes = (
+        replace(axis, submesh=tile) if axis is owner else axis for axis in target.mesh.axes
     )
-    return RingFact(axis, explanation, better) if gains < ours else None
+    return replace(target, mesh=Mesh(tuple(axes)))

@@ -65,13 +65,24 @@ def score_tile(tile: Sequence[int], hardware: Hardware) -> AxisScore:
 
 def best_submesh(hardware: Hardware, partitions: int) -> Tile | None:
     """Return the best tile of so many devices; None where none divides the slice."""
+    return next(iter(_ranked(hardware, partitions)), None)
+
+
+def better_submeshes(hardware: Hardware, partitions: int, score: AxisScore) -> tuple[Tile, ...]:
+    """Return the tiles of so many devices that beat `score`, with more links; the best first."""
+    scored = ((tile, score_tile(tile, hardware)) for tile in _ranked(hardware, partitions))
+    return tuple(tile for tile, own in scored if own < score and own.links > score.links)
+
+
+def _ranked(hardware: Hardware, partitions: int) -> list[Tile]:
+    """Return the tiles of so many devices that divide the slice, the best first."""
     extents, host = slice_extents(hardware), slice_host(hardware)
     tiles = [
         tile
         for tile in _tiles(partitions, extents)
         if isinstance(tile_slice(extents, tile, host), Tiling)
     ]
-    return min(tiles, key=lambda tile: (score_tile(tile, hardware), tile), default=None)
+    return sorted(tiles, key=lambda tile: (score_tile(tile, hardware), tile))
 
 
 def choose_submesh(hardware: Hardware, partitions: int) -> SubmeshChoice | None:

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from shardspec.diagnostics import Severity, ShardspecError
 from shardspec.ir.spec import LogicalAxis, Override, Pattern
+from shardspec.jax_backend.arrays import params_of
 from shardspec.jax_backend.resolver import Resolver
 from tests.jax_backend.specs import make_spec
 
@@ -226,3 +227,49 @@ def test_an_nnx_module_as_the_tree() -> None:
     module = nnx.eval_shape(lambda: Model(nnx.Rngs(0)))
     shardings = Resolver(make_spec()).shardings(module)
     assert shardings.linear.kernel.get_raw_value().spec == P("data", "model")
+
+
+NUMBERED = {
+    "layers_*/wi_0/kernel": "embed mlp",
+    "layers_{1,3}/wi_1/kernel": "mlp embed",
+    "layers_*/wi_1/kernel": "_ mlp",
+    "other/*/w": "embed",
+}
+
+
+@pytest.mark.parametrize("more", [{}, {"layers_*2/none": "embed"}])
+def test_layers_that_share_an_answer_get_that_of_their_own_path(more: dict[str, str]) -> None:
+    """With and without templates: the last pattern allows none."""
+    found = Resolver(make_spec(params={**NUMBERED, **more}))
+    tree = {
+        "params": {
+            **{
+                f"layers_{n}": {f"wi_{k}": {"kernel": shape(8, 8)} for k in "01"} for n in range(12)
+            },
+            "other": [{"w": shape(8)}, {"w": shape(6)}, {"w": boxed(("mlp",), 8)}],
+        },
+        "step": 0,
+    }
+    shardings = found.shardings(tree)
+    assert jax.tree.structure(shardings) == jax.tree.structure(tree)
+    plan = found.plan(tree)
+    leaves = params_of(shardings_as_arrays(shardings))
+    assert [leaf.path for leaf in leaves] == [param.param.path for param in plan.params]
+    placed = jax.tree.leaves(shardings)
+    for sharding, planned in zip(placed, plan.params, strict=True):
+        expected = P(*(dim.mesh_axes or None for dim in planned.dims))
+        assert sharding.spec == expected, planned.param.path
+    assert plan["layers_3/wi_1/kernel"].logical_axes == ("mlp", "embed")
+    assert plan["layers_4/wi_1/kernel"].logical_axes == (None, "mlp")
+
+
+def shardings_as_arrays(shardings: object) -> object:
+    return jax.tree.map(lambda _: shape(1), shardings)
+
+
+def test_faults_of_layers_that_share_an_answer_name_them_all() -> None:
+    found = Resolver(make_spec(params={"layers_*/w": "mlp"}))
+    tree = {f"layers_{n}": {"w": shape(8 if n else 6)} for n in range(5)}
+    with pytest.raises(ShardspecError, match="layers_0/w") as error:
+        found.shardings(tree)
+    assert codes(error) == ["SHD301"]

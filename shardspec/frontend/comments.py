@@ -1,0 +1,218 @@
+"""Comments -> the entries they belong to, since libyaml drops them.
+
+A comment on a line of its own belongs to the entry that starts next; one behind an entry, to
+that entry. Inside `[...]` and `{...}` all belong to the entry that holds the brackets. Every
+comment goes somewhere: what follows the last entry is kept under the route `()`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from shardspec.diagnostics import Excerpt
+from shardspec.frontend.reading import Comments, Route, SourceMap
+
+# The line breaks of YAML 1.1; libyaml ends a comment at each of them.
+_COMMENT = re.compile("#[^\r\n\x85\u2028\u2029]*")
+
+
+def comment_text(raw: str) -> str:
+    """Return a comment without its `#` and the space behind it; a bare `#` gives one space.
+
+    An empty text would be an empty line.
+
+    >>> comment_text("# the data axis "), comment_text("#"), comment_text("#   indented")
+    ('the data axis', ' ', '  indented')
+    """
+    return raw.removeprefix("#").removeprefix(" ").rstrip() or " "
+
+
+def comment_line(text: str) -> str:
+    """Return the line that `comment_text` reads as `text`; empty for an empty line.
+
+    >>> comment_line("the data axis"), comment_line(" "), comment_line("")
+    ('# the data axis', '#', '')
+    """
+    return f"# {text}".rstrip() if text else ""
+
+
+def attach_comments(source_map: SourceMap) -> Mapping[Route, Comments]:
+    """Return the comments of a YAML text by the route of the entry that each belongs to."""
+    if "#" not in source_map.source.text:
+        return {}
+    spans = list(_comment_spans(source_map))
+    return _Attacher(_Entries.of(source_map)).attach(spans) if spans else {}
+
+
+def _comment_spans(source_map: SourceMap) -> Iterator[tuple[int, int]]:
+    """Yield where comments are: each `#` that no key and no value holds."""
+    text = source_map.source.text
+    scalars = sorted(_scalar_spans(source_map, text))
+    starts = [start for start, _ in scalars]
+    position = text.find("#")
+    while position >= 0:
+        index = bisect_right(starts, position) - 1
+        end = scalars[index][1] if index >= 0 else 0
+        if end <= position:
+            found = _COMMENT.match(text, position)
+            end = found.end() if found else position + 1
+            yield position, end
+        position = text.find("#", end)
+
+
+def _scalar_spans(source_map: SourceMap, text: str) -> Iterator[tuple[int, int]]:
+    for excerpts in (source_map.keys, source_map.values):
+        for excerpt in excerpts.values():
+            start, end = excerpt.span.start, excerpt.span.end
+            if not excerpt.text:
+                continue
+            if text[start] in "|>":
+                # A comment may stand behind the sign that begins a block of text.
+                line_end = text.find("\n", start, end)
+                start = end if line_end < 0 else line_end
+            yield start, end
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """The entries that a comment can belong to, in the order of the text.
+
+    Attributes:
+      brackets: the outermost `[...]` and `{...}`, as (start, end).
+      values: where the value of each entry starts.
+    """
+
+    text: str
+    starts: tuple[int, ...]
+    routes: tuple[Route, ...]
+    brackets: tuple[tuple[int, int], ...]
+    values: Mapping[Route, Excerpt]
+
+    @classmethod
+    def of(cls, source_map: SourceMap) -> _Entries:
+        """Return the entries of a text; those inside brackets or behind an alias are none."""
+        text, values = source_map.source.text, source_map.values
+        found = sorted(
+            ((excerpt.span.start, len(route), route) for route, excerpt in _heads(source_map)),
+            key=lambda entry: entry[:2],
+        )
+        closed = {
+            route
+            for route, excerpt in values.items()
+            if not excerpt.text
+            and text[excerpt.span.start : excerpt.span.start + 1] in ("[", "{", "*")
+        }
+        inner: set[Route] = set()
+        kept: list[tuple[int, Route]] = []
+        for start, _, route in found:
+            if route[:-1] in closed or route[:-1] in inner:
+                inner.add(route)
+            else:
+                kept.append((start, route))
+        outer = sorted(
+            (values[route].span.start, values[route].span.end) for route in closed - inner
+        )
+        starts = tuple(start for start, _ in kept)
+        return cls(text, starts, tuple(route for _, route in kept), tuple(outer), values)
+
+    def last_before(self, position: int) -> int:
+        """Return the index of the last entry that starts before `position`, or -1."""
+        return bisect_right(self.starts, position) - 1
+
+    def owner(self, position: int) -> tuple[int, bool]:
+        """Return the entry of a comment, and whether the comment stands above it.
+
+        The index is len(routes) where no entry follows.
+        """
+        line_start = self.text.rfind("\n", 0, position) + 1
+        last = self.last_before(position)
+        if last >= 0 and self._is_in_brackets(position):
+            return last, False
+        if self.text[line_start:position].strip(" \t\r-?"):
+            return max(last, 0), False
+        if last >= 0 and self._awaits_value(last, position):
+            return last, False
+        index = last + 1
+        while index < len(self.starts) and self.starts[index] <= position:
+            index += 1
+        return index, True
+
+    def _is_in_brackets(self, position: int) -> bool:
+        index = bisect_right(self.brackets, (position, len(self.text))) - 1
+        return index >= 0 and self.brackets[index][0] < position < self.brackets[index][1]
+
+    def _awaits_value(self, index: int, position: int) -> bool:
+        """Return whether the comment stands between an entry's key and its single value."""
+        route = self.routes[index]
+        value = self.values.get(route)
+        if value is None or value.span.start < position:
+            return False
+        following = self.routes[index + 1] if index + 1 < len(self.routes) else ()
+        return following[: len(route)] != route
+
+
+def _heads(source_map: SourceMap) -> Iterable[tuple[Route, Excerpt]]:
+    """Yield each entry's route with its key, or for a list item with its value."""
+    yield from source_map.keys.items()
+    for route, excerpt in source_map.values.items():
+        if route and isinstance(route[-1], int):
+            yield route, excerpt
+
+
+@dataclass(slots=True)
+class _Attacher:
+    """Hands out comments in the order of the text."""
+
+    entries: _Entries
+    before: dict[Route, list[str]] = field(default_factory=dict)
+    trailing: dict[Route, str] = field(default_factory=dict)
+
+    def attach(self, spans: list[tuple[int, int]]) -> Mapping[Route, Comments]:
+        """Return the comments at `spans` by route."""
+        for number, (start, end) in enumerate(spans):
+            index, is_above = self.entries.owner(start)
+            route = self.entries.routes[index] if index < len(self.entries.routes) else ()
+            raw = comment_text(self.entries.text[start:end])
+            if self._is_trailing(route, start) and not is_above:
+                self.trailing[route] = raw
+                continue
+            lines = self.before.setdefault(route, [])
+            if is_above and not lines and self._starts_group(start, index):
+                lines.append("")
+            lines.append(raw)
+            following = spans[number + 1][0] if number + 1 < len(spans) else None
+            if is_above and self._is_gap(end, index, following):
+                lines.append("")
+        routes = dict.fromkeys((*self.before, *self.trailing))
+        return {
+            route: Comments(tuple(self.before.get(route, ())), self.trailing.get(route))
+            for route in routes
+        }
+
+    def _is_trailing(self, route: Route, start: int) -> bool:
+        text = self.entries.text
+        line_start = text.rfind("\n", 0, start) + 1
+        return bool(route) and route not in self.trailing and bool(text[line_start:start].strip())
+
+    def _starts_group(self, start: int, index: int) -> bool:
+        """Return whether an empty line sets a comment off from an entry above it."""
+        text, routes = self.entries.text, self.entries.routes
+        route = routes[index] if index < len(routes) else ()
+        if len(route) < 2 or routes[index - 1] == route[:-1]:
+            return False
+        line_start = text.rfind("\n", 0, start) + 1
+        above = text.rfind("\n", 0, max(line_start - 1, 0)) + 1
+        return not text[above:line_start].strip()
+
+    def _is_gap(self, end: int, index: int, following: int | None) -> bool:
+        """Return whether an empty line stands below an own-line comment, before what it is for."""
+        starts, text = self.entries.starts, self.entries.text
+        entry = starts[index] if index < len(starts) else None
+        stops = [stop for stop in (entry, following) if stop is not None]
+        if not stops:
+            return False
+        gap = text[end : min(stops)]
+        return gap.count("\n") >= 2 and not gap.strip(" \t\r\n-?")

@@ -1,0 +1,112 @@
+"""A file on disk, or standard input -> text, or the reason why not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
+from shardspec.diagnostics.codes import UNREADABLE
+
+LARGEST_FILE_BYTES = 64 * 2**20
+
+# The longer marks first: UTF-32-LE starts with the mark of UTF-16-LE.
+_FOREIGN_MARKS = (
+    (b"\xff\xfe\x00\x00", "UTF-32"),
+    (b"\x00\x00\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+
+
+def read_source(path: Path, *, name: str | None = None) -> SourceFile | Diagnostic:
+    """Return the text at `path` (`-` is standard input), or why it cannot be read.
+
+    Args:
+      name: what messages call the file; as `path` says when left out.
+    """
+    name = str(path) if name is None else name
+    raw = _read_bytes(path, name)
+    return raw if isinstance(raw, Diagnostic) else decode(raw, name)
+
+
+def decode(raw: bytes, name: str) -> SourceFile | Diagnostic:
+    """Return bytes as text: UTF-8, with or without a byte order mark; line ends stay."""
+    for mark, encoding in _FOREIGN_MARKS:
+        if raw.startswith(mark):
+            return _refuse(
+                f"`{name}` is {encoding}, not UTF-8", f"save it as UTF-8: {_recode(name, encoding)}"
+            )
+    body = raw.removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        return _not_utf8(body, name, fault.start, len(raw) - len(body))
+    if "\x00" in text:
+        return _null_byte(text, name)
+    return SourceFile(name, text)
+
+
+def _read_bytes(path: Path, name: str) -> bytes | Diagnostic:
+    try:
+        if str(path) == "-":
+            raw = sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                raw = file.read(LARGEST_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return _refuse(f"there is no file `{name}`", _missing_help(path))
+    except IsADirectoryError:
+        return _refuse(f"`{name}` is a folder, not a file", "name a file inside it")
+    except PermissionError:
+        return _refuse(f"`{name}` may not be read: permission denied", "check its permissions")
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or str(fault)
+        return _refuse(f"`{name}` cannot be read: {reason}")
+    if len(raw) > LARGEST_FILE_BYTES:
+        limit = LARGEST_FILE_BYTES // 2**20
+        return _refuse(f"`{name}` is larger than {limit} MiB", "is it a spec or manifest at all?")
+    return raw
+
+
+def _missing_help(path: Path) -> str | None:
+    """Return the nearest names beside a file that is not there."""
+    from shardspec.diagnostics.suggest import did_you_mean
+
+    folder = path.parent
+    try:
+        beside = os.listdir(folder)
+    except (OSError, ValueError):
+        return f"there is no folder `{folder}` either" if not folder.exists() else None
+    return did_you_mean(path.name, beside)
+
+
+def _not_utf8(body: bytes, name: str, offset: int, skipped: int) -> Diagnostic:
+    line_start = body.rfind(b"\n", 0, offset) + 1
+    line = body.count(b"\n", 0, offset) + 1
+    before = body[line_start:offset].decode("utf-8")
+    rest = body[offset : offset + 60].split(b"\n", 1)[0].decode("utf-8", errors="replace")
+    place = f"byte 0x{body[offset]:02x} at offset {offset + skipped}, line {line}"
+    message = f"`{name}` is not UTF-8: {place}"
+    # The span stands in a text that ends with the bad line, so that the line can be shown.
+    text = body[:line_start].decode("utf-8") + before + rest
+    start = len(text) - len(rest)
+    label = Label(Span(SourceFile(name, text), start, start + 1), "cannot be decoded")
+    return Diagnostic(UNREADABLE, message, (label,), help=f"save it as UTF-8: {_recode(name)}")
+
+
+def _null_byte(text: str, name: str) -> Diagnostic:
+    start = text.index("\x00")
+    span = Span(SourceFile(name, text), start, start + 1)
+    message = f"`{name}` holds a NUL character on line {span.line}"
+    way_out = "is it a binary file, or UTF-16 without a byte order mark? a spec is UTF-8 text"
+    return Diagnostic(UNREADABLE, message, (Label(span, "NUL"),), help=way_out)
+
+
+def _recode(name: str, encoding: str = "LATIN1") -> str:
+    return f"`iconv -f {encoding} -t UTF-8 {name}`"
+
+
+def _refuse(message: str, way_out: str | None = None) -> Diagnostic:
+    return Diagnostic(UNREADABLE, message, help=way_out)

@@ -1,0 +1,85 @@
+"""A mesh axis crosses slices or nodes, and does not say `@ dcn`.
+
+Part of each group then lies in another slice (on GPUs: another node), and every collective of the
+axis waits for the network between them, which is many times slower than the links inside. Give
+that part an axis of its own: then the rules decide what may cross. An axis that fills the GPU
+nodes' network and nothing else is left in peace: there is no other place for it.
+
+Bad:
+    shardspec: 1
+    hardware: 2 * tpu v5e 4x4
+    mesh: {data: rest, tensor: 4}
+    rules:
+      - batch -> data
+      - mlp -> tensor
+    activations:
+      hidden: batch mlp
+
+Good:
+    shardspec: 1
+    hardware: 2 * tpu v5e 4x4
+    mesh: {replica: 2 @ dcn, data: rest, tensor: 4}
+    rules:
+      - batch -> (replica, data)
+      - mlp -> tensor
+    activations:
+      hidden: batch mlp
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics.codes import CROSSES_SLICES as CODE
+from shardspec.ir.hardware import Hardware
+from shardspec.ir.spec import Target
+from shardspec.lints.context import Context
+
+if TYPE_CHECKING:
+    from shardspec.topology.findings import DcnFact
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each mesh axis that runs over DCN unasked."""
+    for plan in context.plans:
+        hardware = plan.target.hardware
+        if hardware is None or hardware.slice_count == 1:
+            continue
+        from shardspec.topology.findings import dcn_facts
+        from shardspec.topology.placement import place
+
+        placement = place(plan.target)
+        if not isinstance(placement, Diagnostic):
+            for fact in dcn_facts(placement):
+                yield _finding(fact, plan.target, hardware)
+
+
+def _finding(fact: DcnFact, target: Target, hardware: Hardware) -> Diagnostic:
+    unit = "slices" if hardware.chip.platform == "tpu" else "nodes"
+    axis = fact.axis
+    labels = []
+    if axis.span is not None:
+        labels.append(Label(axis.span, f"in {fact.across} {unit}, {fact.inside} in each"))
+    if hardware.span is not None:
+        labels.append(Label(hardware.span, f"{hardware.slice_count} {unit}", primary=not labels))
+    return Diagnostic(
+        CODE,
+        f"`{axis.name}` = {axis.size} crosses {unit} on target `{target.name}`, and does not say"
+        " `@ dcn`",
+        tuple(labels),
+        help=_way_out(fact, target),
+    )
+
+
+def _way_out(fact: DcnFact, target: Target) -> str:
+    name = fact.axis.name
+    if fact.inside == 1:
+        return f"if that is meant, say so: `{name}: {fact.across} @ dcn`"
+    taken = set(target.mesh.names)
+    new = next(other for other in ("replica", "outer", f"{name}_dcn") if other not in taken)
+    return (
+        f"split it: `{new}: {fact.across} @ dcn` and `{name}: {fact.inside}`, and in rules"
+        f" `({new}, {name})` for what may cross"
+    )

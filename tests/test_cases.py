@@ -1,0 +1,128 @@
+"""Literate golden cases: specs with marks where findings must stand, and the real output.
+
+A case is `tests/cases/<CODE>-<name>.md`. Its fenced `yaml`, `shard` or `json` blocks are files,
+each named by a line `file: NAME` above it (`spec.yaml` or `spec.shard` when left out). A line of
+a file that has a finding ends in `# error: 17 [SHD201]`: level, column, code. A finding without a
+place in these files has a line of its own in the text: `error: - [SHD001]`, or
+`error: preset:t5x/2d:5:3 [SHD201]`. The `output` block holds what a terminal shows;
+`pytest --update-cases` rewrites that block, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shardspec.cli.main import cli
+
+CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
+
+_FILE = re.compile(
+    r"(?:^file: (?P<name>\S+)\n\n?)?^```(?P<language>yaml|shard|json)\n(?P<body>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+_OUTPUT = re.compile(r"^```output\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_MARK = re.compile(r"(error|warning): (\d+) \[(SHD\d{3})\]")
+_UNPLACED = re.compile(r"^(error|warning): (\S+) \[(SHD\d{3})\]$", re.MULTILINE)
+_COMMAND = "$ shardspec "
+
+Finding = tuple[str, str, str]
+
+
+def files_of(case: str) -> dict[str, str]:
+    """Return the files of a case by name."""
+    return {
+        found["name"] or f"spec.{found['language']}": found["body"]
+        for found in _FILE.finditer(case)
+    }
+
+
+def marks_of(case: str) -> list[Finding]:
+    """Return what the case says must be found: level, place and code, sorted."""
+    marks = [(level, place, code) for level, place, code in _UNPLACED.findall(case)]
+    for name, body in files_of(case).items():
+        for number, line in enumerate(body.splitlines(), start=1):
+            _, hash_sign, comment = line.rpartition("#")
+            if hash_sign:
+                for level, column, code in _MARK.findall(comment):
+                    marks.append((level, f"{name}:{number}:{column}", code))
+    return sorted(marks)
+
+
+def found_by(arguments: list[str]) -> list[Finding]:
+    """Return what `shardspec check` finds, as `marks_of` does."""
+    result = CliRunner().invoke(cli, [*arguments, "--output-format", "json"])
+    found = []
+    for finding in json.loads(result.stdout)["findings"]:
+        place = next((label for label in finding["labels"] if label["primary"]), None)
+        where = "{file}:{line}:{column}".format(**place) if place else "-"
+        found.append((finding["severity"], where, finding["code"]))
+    return sorted(found)
+
+
+def command_of(case: str) -> str:
+    """Return the command line of the output block."""
+    shown = _OUTPUT.search(case)
+    assert shown, "a case has an `output` block"
+    first = shown[1].partition("\n")[0]
+    assert first.startswith(f"{_COMMAND}check"), "an output block starts with its command"
+    return first
+
+
+def printed_by(command: str) -> str:
+    """Return a terminal's text: the command, what it prints, and its exit code."""
+    result = CliRunner().invoke(cli, shlex.split(command.removeprefix(_COMMAND)))
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return f"{command}\n{result.output}(exit {result.exit_code})\n"
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_case(
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
+) -> None:
+    case = path.read_text(encoding="utf-8")
+    for name, body in files_of(case).items():
+        (tmp_path / name).write_text(body, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    command = command_of(case)
+    arguments = shlex.split(command.removeprefix(_COMMAND))
+
+    assert found_by(arguments) == marks_of(case)
+    own = path.name.partition("-")[0]
+    if own.startswith("SHD"):
+        assert own in {code for _, _, code in marks_of(case)}, "a case shows the finding it is for"
+
+    output = printed_by(command)
+    if pytestconfig.getoption("--update-cases"):
+        start, end = _OUTPUT.search(case).span(1)  # type: ignore[union-attr]
+        path.write_text(case[:start] + output + case[end:], encoding="utf-8")
+    else:
+        assert _OUTPUT.search(case)[1] == output  # type: ignore[index]
+
+
+def test_there_are_cases() -> None:
+    assert len(CASES) > 30
+
+
+def test_a_wrong_mark_is_noticed() -> None:
+    case = "```yaml\n- mlp -> tenosr  # error: 10 [SHD201] warning: 3 [SHD203]\n```\nerror: - [SHD001]\n"
+    assert marks_of(case) == [
+        ("error", "-", "SHD001"),
+        ("error", "spec.yaml:1:10", "SHD201"),
+        ("warning", "spec.yaml:1:3", "SHD203"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["ten-mistakes", "ten-mistakes-dsl"])
+def test_ten_mistakes_are_ten_findings(name: str) -> None:
+    case = (Path(__file__).parent / "cases" / f"{name}.md").read_text(encoding="utf-8")
+    assert len(marks_of(case)) == 10

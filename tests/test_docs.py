@@ -1,0 +1,261 @@
+"""Codes in the table = pages = literate cases; every example is true; the README runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from shardspec import assets, pipeline
+from shardspec.diagnostics import Code, Diagnostic, SourceFile
+from shardspec.diagnostics.codes import ALL
+from shardspec.ir.spec import Spec
+from shardspec.lints.pages import page
+from shardspec.lints.registry import CHECKS
+
+ROOT = Path(__file__).parent.parent
+LINTS = ROOT / "shardspec" / "lints"
+CASES = ROOT / "tests" / "cases"
+
+#: Findings that no single YAML text can show; each has a test of its own below.
+NOT_ONE_TEXT = {
+    "unreadable": "is about bytes, not text",
+    "preset-cycle": "takes two files",
+    "bad-manifest": "stands in a manifest, not in a spec",
+    "unknown-target": "takes a flag",
+    "unknown-activation": "takes a call in Python",
+}
+
+#: Findings that `shardspec check` cannot have.
+NO_CASE = {"unknown-activation": "only a call in Python asks for an activation by name"}
+
+#: Modules of the folder that are no page.
+MACHINERY = {"__init__", "context", "pages", "registry", "uneven", "words"}
+
+by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)
+shown_as_text = pytest.mark.parametrize(
+    "code", [c for c in ALL if c.name not in NOT_ONE_TEXT], ids=lambda code: code.name
+)
+
+
+def example(code: Code, heading: str) -> str:
+    """Return the text under `Bad:` or `Good:` of a page."""
+    _, found, rest = page(code).partition(f"\n{heading}:\n")
+    assert found, f"{code.name} has no `{heading}:`"
+    block = re.match(r"(?:[ ]{4}.*\n?|\n)+", rest)
+    assert block, f"{code.name}: `{heading}:` is empty"
+    return textwrap.dedent(block[0]).strip() + "\n"
+
+
+def check(text: str) -> tuple[Diagnostic, ...]:
+    """Return every finding that `shardspec check` has on all targets."""
+    spec, diagnostics = pipeline.load_text(text, "spec.yaml")
+    if spec is None:
+        return diagnostics
+    plans = pipeline.compile_plans(spec)
+    return (*pipeline.leveled(spec, diagnostics), *pipeline.findings(spec, plans))
+
+
+def loaded(text: str) -> Spec:
+    spec, diagnostics = pipeline.load_text(text, "spec.yaml")
+    assert spec is not None
+    assert diagnostics == ()
+    return spec
+
+
+def test_ids_and_names_are_unique_and_in_order_of_family() -> None:
+    ids = [code.id for code in ALL]
+    assert ids == sorted(set(ids))
+    assert all(re.fullmatch(r"SHD[0-9]{3}", id) for id in ids)
+    assert len({code.name for code in ALL}) == len(ALL)
+    source = Path(ROOT / "shardspec/diagnostics/codes.py").read_text(encoding="utf-8")
+    assert re.findall(r'"(SHD\d+)"', source) == ids, "the table stands in order of number"
+
+
+@by_name
+def test_code_is_well_named(code: Code) -> None:
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code.name)
+    assert "\n" not in code.summary
+    assert not code.summary.endswith(".")
+    assert len(code.summary) <= 72
+
+
+def test_codes_are_pages() -> None:
+    pages = {path.stem for path in LINTS.glob("*.py")} - MACHINERY
+    assert pages == {code.name.replace("-", "_") for code in ALL}
+
+
+def test_every_page_with_a_check_runs() -> None:
+    from importlib import import_module
+
+    modules = {path.stem for path in LINTS.glob("*.py")} - MACHINERY
+    with_check = {
+        name for name in modules if hasattr(import_module(f"shardspec.lints.{name}"), "check")
+    }
+    assert with_check == {module.__name__.rpartition(".")[2] for module in CHECKS}
+
+
+def test_codes_have_cases() -> None:
+    having = {path.name.partition("-")[0] for path in CASES.glob("SHD*.md")}
+    assert having == {code.id for code in ALL if code.name not in NO_CASE}
+
+
+def test_exceptions_are_codes() -> None:
+    names = {code.name for code in ALL}
+    assert set(NOT_ONE_TEXT) <= names
+    assert set(NO_CASE) <= names
+
+
+@by_name
+def test_page_is_whole(code: Code) -> None:
+    from importlib import import_module
+
+    module = import_module(f"shardspec.lints.{code.name.replace('-', '_')}")
+    assert code is module.CODE
+    first, empty, *_ = page(code).splitlines()
+    assert first.endswith("."), "the first line states the fact"
+    assert empty == ""
+    assert example(code, "Bad") != example(code, "Good")
+    assert all(len(line) <= 100 for line in page(code).splitlines())
+
+
+@shown_as_text
+def test_bad_example_has_this_finding_alone(code: Code) -> None:
+    found = check(example(code, "Bad"))
+    assert [diagnostic.code.id for diagnostic in found] == [code.id]
+    assert found[0].severity is code.severity
+
+
+@by_name
+def test_good_example_has_no_finding(code: Code) -> None:
+    if code.name == "bad-manifest":
+        params, found = pipeline.read_manifest(SourceFile("m.yaml", example(code, "Good")))
+        assert len(params) == 2
+    else:
+        found = check(example(code, "Good"))
+    assert found == ()
+
+
+@shown_as_text
+def test_labels_lie_in_their_source(code: Code) -> None:
+    for diagnostic in check(example(code, "Bad")):
+        assert sum(label.primary for label in diagnostic.labels) == 1
+        for label in diagnostic.labels:
+            span = label.span
+            assert 0 <= span.start < span.end <= len(span.source.text)
+            assert "\n" not in span.text or not label.primary
+
+
+@shown_as_text
+def test_message_is_one_line_and_offers_a_way_out(code: Code) -> None:
+    for diagnostic in check(example(code, "Bad")):
+        assert "\n" not in diagnostic.message
+        assert not diagnostic.message.endswith(".")
+        assert diagnostic.help, "every finding says what would work"
+
+
+def test_unreadable(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_bytes(example(_code("unreadable"), "Bad").encode("latin-1"))
+    spec, found = pipeline.load_path(str(file))
+    assert spec is None
+    assert [d.code.name for d in found] == ["unreadable"]
+    assert "0xe9" in found[0].message
+    assert "line 1" in found[0].message
+
+
+def test_preset_cycle(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("extends: ./spec.yaml\n", encoding="utf-8")
+    file = tmp_path / "spec.yaml"
+    file.write_text(example(_code("preset-cycle"), "Bad"), encoding="utf-8")
+    _, found = pipeline.load_path(str(file))
+    assert [d.code.name for d in found] == ["preset-cycle"]
+
+
+def test_bad_manifest() -> None:
+    source = SourceFile("arrays.yaml", example(_code("bad-manifest"), "Bad"))
+    params, found = pipeline.read_manifest(source)
+    assert [param.path for param in params] == ["mlp/wi/kernel"]
+    assert [d.code.name for d in found] == ["bad-manifest"]
+
+
+def test_unknown_target() -> None:
+    spec = loaded(example(_code("unknown-target"), "Bad"))
+    found = pipeline.find_target(spec, "labtop")
+    assert isinstance(found, Diagnostic)
+    assert found.code.name == "unknown-target"
+    assert "laptop" in (found.help or "")
+
+
+def test_unknown_activation() -> None:
+    from shardspec.diagnostics import ShardspecError
+    from shardspec.jax_backend.activations import ActivationResolver
+    from shardspec.resolve.resolver import array_resolver
+
+    spec = loaded(example(_code("unknown-activation"), "Bad"))
+    resolver = ActivationResolver(array_resolver(spec, spec.targets[0]))
+    assert resolver.named("residual") == ("batch", None, None)
+    with pytest.raises(ShardspecError) as caught:
+        resolver.named("residaul")
+    assert [d.code.name for d in caught.value.diagnostics] == ["unknown-activation"]
+
+
+def _code(name: str) -> Code:
+    return next(code for code in ALL if code.name == name)
+
+
+README = ROOT / "README.md"
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(language: str) -> list[str]:
+    """Return the fenced blocks of the README in a language."""
+    if not README.exists():
+        pytest.skip("there is no README")
+    return [body for found, body in FENCE.findall(README.read_text("utf-8")) if found == language]
+
+
+def test_readme_specs_have_no_findings() -> None:
+    specs = [text for text in blocks("yaml") if "rules:" in text]
+    assert specs
+    for text in specs:
+        assert check(text) == ()
+
+
+def test_readme_commands_run(tmp_path: Path) -> None:
+    for text in blocks("yaml"):
+        name = re.match(r"# (\S+\.yaml)\n", text)
+        if name:
+            (tmp_path / name[1]).write_text(text, encoding="utf-8")
+    commands = [
+        line[2:].partition("#")[0].split()
+        for body in blocks("console")
+        for line in body.splitlines()
+        if line.startswith("$ shardspec ")
+    ]
+    assert commands
+    for _, *arguments in commands:
+        process = subprocess.run(
+            [sys.executable, "-m", "shardspec", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={"PYTHONPATH": str(ROOT), "PATH": ""},
+            check=False,
+        )
+        assert process.returncode == 0, f"{arguments}\n{process.stdout}{process.stderr}"
+
+
+def test_readme_python_parses() -> None:
+    for body in blocks("python"):
+        compile(body, "README.md", "exec")
+
+
+def test_readme_names_files_that_are_there() -> None:
+    text = "\n".join(blocks("console")) + README.read_text(encoding="utf-8")
+    for name in re.findall(r"\bspecs/[\w./-]+\.(?:yaml|shard)\b", text):
+        assert (assets.data_folder() / name).is_file(), name
