@@ -85,13 +85,16 @@ def model(layers: int, leaf: Callable[[tuple[str, ...]], Any]) -> Any:
     return {"decoder": decoder}
 
 
-def spec_text(params: dict[str, str] | None = None) -> str:
+def spec_text() -> str:
     """Return the rules as a spec on one device, which is all that resolving needs."""
-    lines = ["shardspec: 1", "mesh: {data: 1, model: 1}", "rules:"]
-    lines += [f"  - {axis} -> {target or 'none'}" for axis, target in RULES]
-    if params:
-        lines += ["params:", *(f'  "{pattern}": {names}' for pattern, names in params.items())]
-    return "\n".join(lines) + "\n"
+    rules = (f"  - {axis} -> {target or 'none'}" for axis, target in RULES)
+    return "\n".join(("shardspec: 1", "mesh: {data: 1, model: 1}", "rules:", *rules, ""))
+
+
+def params_text() -> str:
+    """Return the names by path as an entry of a spec."""
+    entries = (f'  "{pattern}": {names}' for pattern, names in PARAMS.items())
+    return "\n".join(("params:", *entries, ""))
 
 
 def timed(sides: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -126,7 +129,7 @@ def in_process(layers: int, repeats: int) -> list[Row]:
     logical = nn.get_partition_spec(boxed)
     devices = jax.devices()[:1]
     by_box = shardspec.Resolver(shardspec.loads(spec_text()), devices=devices)
-    by_path = shardspec.Resolver(shardspec.loads(spec_text(PARAMS)), devices=devices)
+    by_path = shardspec.Resolver(shardspec.loads(spec_text() + params_text()), devices=devices)
     mesh = by_box.mesh
     expected = nn.logical_to_mesh_sharding(logical, mesh, RULES)
     sides: dict[str, Callable[[], Any]] = {
@@ -171,7 +174,8 @@ def whole_process(repeats: int) -> list[Row]:
             for path, names in LAYER.items()
         }
         manifest.write_text(json.dumps(dict(list(arrays.items())[:10_000])))
-        spec.write_text(spec_text(PARAMS) + "manifest: manifest.json\n")
+        text = f"shardspec: 1\nextends: [t5x/parameters-2d]\n{params_text()}"
+        spec.write_text(f"{text}mesh: {{data: 16, model: 16}}\nmanifest: manifest.json\n")
         xxl = str(root / "specs" / "examples" / "t5-1.1-xxl.yaml")
         path = "decoder/layers_7/self_attention/key/kernel"
         command = [sys.executable, "-m", "shardspec"]
@@ -182,9 +186,11 @@ def whole_process(repeats: int) -> list[Row]:
         }
 
         def run(arguments: Sequence[str]) -> None:
-            subprocess.run(
-                arguments, cwd=root, env=environment, check=True, stdout=subprocess.DEVNULL
+            done = subprocess.run(
+                arguments, cwd=root, env=environment, capture_output=True, text=True
             )
+            if done.returncode:
+                raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr}")
 
         for arguments in commands.values():  # writes the .pyc files and caches
             run(arguments)

@@ -6,7 +6,9 @@ lines and columns only when someone asks: a spec has thousands of spans and few 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,19 @@ class SourceFile:
 
     def line_text(self, line: int) -> str:
         """Return line number `line` (from 1), without its line break."""
-        start = 0
-        for _ in range(line - 1):
-            start = self.text.index("\n", start) + 1
+        start = _line_starts(self.text)[line - 1]
         end = self.text.find("\n", start)
         return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
+
+
+@lru_cache(maxsize=32)
+def _line_starts(text: str) -> tuple[int, ...]:
+    """Return the offset of the first character of every line."""
+    starts, at = [0], text.find("\n")
+    while at >= 0:
+        starts.append(at + 1)
+        at = text.find("\n", at + 1)
+    return tuple(starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +68,12 @@ class Span:
     @property
     def line(self) -> int:
         """Return the line of the first character, counted from 1."""
-        return self.source.text.count("\n", 0, self.start) + 1
+        return bisect_right(_line_starts(self.source.text), self.start)
 
     @property
     def column(self) -> int:
         """Return the column of the first character, counted in characters from 1."""
-        return self.start - (self.source.text.rfind("\n", 0, self.start) + 1) + 1
+        return self.start - _line_starts(self.source.text)[self.line - 1] + 1
 
     def __str__(self) -> str:
         """Return `name:line:column`, which terminals turn into a link."""

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
 
 def _integer_as_text(value: Any) -> Any:
@@ -101,12 +101,12 @@ class PolicyEntry(_Model):
     """Choices that change the answer."""
 
     indivisible: Literal["next", "keep"] = Field(
-        "next",
+        default="next",
         description="A rule whose mesh axes do not divide the dimension: `next` tries the next "
         "alternative, `keep` fires it as Flax does and lets JAX refuse.",
     )
     order: Literal["t5x", "ring"] = Field(
-        "t5x",
+        default="t5x",
         description="How a mesh axis counts the chips of a torus: `t5x` row by row, as T5X does; "
         "`ring` along a ring in which neighbours touch.",
     )

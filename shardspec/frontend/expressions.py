@@ -56,7 +56,9 @@ def parse_place(text: str) -> PlaceExpr | SyntaxFault:
 def parse_names(text: str) -> NamesExpr | SyntaxFault:
     """Return the logical axes in `text`: `batch length embed`."""
     plain = plain_forms.plain_names(text)
-    return plain or _parse("names", "names", text, transform.names, refusals.in_names)
+    if plain is not None:
+        return plain
+    return _parse("names", "names", text, transform.names, refusals.in_names)
 
 
 @lru_cache(_KEPT)
@@ -68,23 +70,28 @@ def parse_scan(text: str) -> ScanExpr | SyntaxFault:
 @lru_cache(_KEPT)
 def parse_size(text: str) -> SizeExpr | SyntaxFault:
     """Return the product in `text`: `heads * kv`."""
-    return plain_forms.plain_size(text) or _parse("array_type", "size", text, transform.size)
+    plain = plain_forms.plain_size(text)
+    if plain is not None:
+        return plain
+    return _parse("array_type", "size", text, transform.size)
 
 
 @lru_cache(_KEPT)
 def parse_array_type(text: str) -> ArrayType | SyntaxFault:
     """Return the type in `text`: `bf16[embed mlp]`."""
     plain = plain_forms.plain_array_type(text)
-    refuse = refusals.in_array_type
-    return plain or _parse("array_type", "array_type", text, transform.array_type, refuse)
+    if plain is not None:
+        return plain
+    return _parse("array_type", "array_type", text, transform.array_type, refusals.in_array_type)
 
 
 @lru_cache(_KEPT)
 def parse_mesh_size(text: str) -> MeshSize | SyntaxFault:
     """Return the size in `text`: `submesh 4x2x2x1`."""
     plain = plain_forms.plain_mesh_size(text)
-    refuse = refusals.in_mesh_size
-    return plain or _parse("mesh_axis", "mesh_size", text, transform.mesh_size, refuse)
+    if plain is not None:
+        return plain
+    return _parse("mesh_axis", "mesh_size", text, transform.mesh_size, refusals.in_mesh_size)
 
 
 @lru_cache(_KEPT)

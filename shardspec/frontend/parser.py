@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardspec import assets
 
@@ -37,6 +37,13 @@ STARTS = {
 }
 
 
+OPTIONS: dict[str, Any] = {
+    "parser": "lalr",
+    "maybe_placeholders": False,
+    "propagate_positions": True,
+}
+
+
 @cache
 def parser(grammar: str) -> Lark:
     """Return the parser for the grammar of this name."""
@@ -55,9 +62,7 @@ def build_parser(grammar: str) -> Lark:
 
     path = assets.grammar_path(grammar)
     starts = list(STARTS[grammar])
-    return Lark.open(
-        str(path), parser="lalr", start=starts, maybe_placeholders=False, propagate_positions=True
-    )
+    return Lark.open(str(path), start=starts, **OPTIONS)
 
 
 def cache_folder() -> Path:
@@ -75,7 +80,7 @@ def _fingerprint() -> str:
 
     import lark
 
-    digest = sha256(f"{lark.__version__} {sys.version_info[:2]} {STARTS}".encode())
+    digest = sha256(f"{lark.__version__} {sys.version_info[:2]} {STARTS} {OPTIONS}".encode())
     for name in assets.grammar_names():
         digest.update(assets.grammar_path(name).read_bytes())
     return digest.hexdigest()[:16]

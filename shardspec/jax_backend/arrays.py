@@ -44,6 +44,7 @@ class Leaf:
         """Return the leaf as the compiler sees it, or None for what is no array."""
         shape = self.shape
         if shape is None:
+            _refuse_spec(self.path, self.value)
             return None
         return Param(self.path, shape, dtype_of(self.value), logical_axes(self.names, self.path))
 
@@ -162,6 +163,16 @@ def logical_axes(names: Any, path: str) -> LogicalAxes | None:
     if wrong:
         raise ShardspecError((_several_names(path, wrong[0]),))
     return tuple(entry if isinstance(entry, str) else None for entry in entries)
+
+
+def _refuse_spec(path: str, value: Any) -> None:
+    """Raise for a leaf that is a `PartitionSpec`, which a tree for Flax's functions has."""
+    import jax
+
+    if isinstance(value, jax.sharding.PartitionSpec):
+        message = f"`{path}` is a PartitionSpec, which has no shape"
+        help = "pass the arrays or `ShapeDtypeStruct`s that carry the names, boxes and all"
+        raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
 
 
 def _is_name(entry: Any) -> bool:

@@ -51,14 +51,25 @@ def box_test() -> Callable[[Any], bool]:
 def box_value(box: Any) -> Any:
     """Return what a box holds, without the constraint that Linen's `unbox` would apply."""
     if is_nnx(type(box)):
-        return box.get_raw_value() if hasattr(box, "get_raw_value") else box.value
+        return nnx_value(box)
     return box.value if hasattr(box, "value") else box.unbox()
 
 
 def box_names(box: Any) -> Any:
     """Return the names a box carries, as its author wrote them; None where it has none."""
-    if not is_nnx(type(box)):
-        return getattr(box, "names", None)
+    return nnx_names(box) if is_nnx(type(box)) else getattr(box, "names", None)
+
+
+def nnx_value(box: Any) -> Any:
+    """Return what a box of NNX holds."""
+    return box.get_raw_value() if hasattr(box, "get_raw_value") else box.value
+
+
+def nnx_names(box: Any) -> Any:
+    """Return the names a box of NNX carries; it takes an empty annotation for none at all."""
     metadata = box.get_metadata()
-    # NNX takes an empty annotation for none at all.
-    return next((metadata[key] for key in _NNX_NAMES if metadata.get(key)), None)
+    for key in _NNX_NAMES:
+        names = metadata.get(key)
+        if names:
+            return names
+    return None

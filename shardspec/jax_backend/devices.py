@@ -1,7 +1,8 @@
 """Where each JAX device stands on the machine's physical axes.
 
 TPU devices say it themselves: slice, coordinates, core. GPUs and CPU devices do not; they are
-counted node by node, in order of process and id.
+counted node by node (JAX calls the GPUs of one node a slice), in order of process and id. No
+order depends on how the devices are listed, so every process finds the same one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def devices_by_coordinate(
     if len(devices) != hardware.device_count:
         return None
     if hardware.chip.platform != "tpu":
-        ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
+        ordered = [device for members in slices_of(devices) for device in _by_process(members)]
         return dict(zip(itertools.product(*map(range, extents)), ordered, strict=True))
     turn = _turn(devices, (extents[1], extents[2], extents[3]))
     if turn is None:
@@ -57,6 +58,10 @@ def slices_of(devices: Iterable[jax.Device]) -> list[list[jax.Device]]:
     for device in devices:
         groups.setdefault(getattr(device, "slice_index", None) or 0, []).append(device)
     return [groups[index] for index in sorted(groups)]
+
+
+def _by_process(devices: Iterable[jax.Device]) -> list[jax.Device]:
+    return sorted(devices, key=lambda device: (device.process_index, device.id))
 
 
 def device_extents(devices: Sequence[jax.Device]) -> Triple | None:

@@ -63,9 +63,7 @@ class Resolver:
         """
         lowered = _lowered(spec)
         self.target: Target = _chosen(lowered, target, devices)
-        self.mesh: jax.sharding.Mesh = device_mesh(
-            self.target, devices, order=lowered.policy.order
-        )
+        self.mesh: jax.sharding.Mesh = device_mesh(self.target, devices, order=lowered.policy.order)
         self._arrays = array_resolver(lowered, self.target)
         self._placer = tree_placer(self._arrays, self.mesh)
         self._activations = ActivationResolver(self._arrays)

@@ -24,7 +24,7 @@ from shardspec.jax_backend.arrays import (
     logical_axes,
     names_beside,
 )
-from shardspec.jax_backend.boxes import box_names, box_test, box_value, is_linen, is_nnx
+from shardspec.jax_backend.boxes import box_test, box_value, is_linen, is_nnx, nnx_names, nnx_value
 from shardspec.jax_backend.faults import raise_faults
 from shardspec.jax_backend.templates import Templates, template_maker, templates_of
 from shardspec.resolve.resolver import ArrayResolver
@@ -126,8 +126,8 @@ class TreePlacer:
             parts = [answers[key] for key in _keys(found)]
         except (KeyError, *_UNREADABLE):
             return self._parts(found, tree, boxed) if self._learnt(found, tree) else None
-        if None in parts:
-            flat = [self._by_key[key] for key in _keys(found)]
+        if boxed and any(map(is_nnx, set(map(type, found.nodes)))):
+            flat = (self._by_key[key] for key in _keys(found))
             parts = list(map(_in_box, found.nodes, flat, parts))
         return parts
 
@@ -248,7 +248,7 @@ class _Readers(dict[type, Callable[[Any], Key]]):
 
 def _reader(kind: type) -> Callable[[Any], Key]:
     if is_nnx(kind):
-        return lambda box: (box_value(box).shape, box_names(box), kind)
+        return lambda box: (nnx_value(box).shape, nnx_names(box), kind)
     if is_linen(kind):
         fields = set(getattr(kind, "__dataclass_fields__", ()))
         if not {"value", "names", "mesh"} <= fields <= _SHARED:

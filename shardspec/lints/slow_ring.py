@@ -1,9 +1,9 @@
 """A submesh lies on the torus such that another of the same size has more links at work.
 
 A collective over a tile is as fast as the links it can use: a whole ring of chips sends both
-ways, a line only one way, and every direction of the tile adds to the others. Turning a tile costs
-nothing but the edit. `shardspec mesh --set 'mesh.model=submesh 4x2x2x1' --compare` shows both side by
-side. Plain sizes and `auto N` take the best tile by themselves.
+ways, a line only one way, and every direction of the tile adds to the others. Turning a tile
+costs nothing but the edit. `shardspec mesh --set 'mesh.model=submesh 4x2x2x1' --compare` shows
+both side by side. Plain sizes and `auto N` take the best tile by themselves.
 
 Bad:
     shardspec: 1

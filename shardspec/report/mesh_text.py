@@ -28,8 +28,8 @@ def mesh_lines(target: Target, placement: Placement, *, color: bool = False) -> 
     yield ""
     yield from axis_table(explain_axes(placement))
     yield ""
-    yield from _notes(placement)
-    yield ""
+    notes = tuple(_notes(placement))
+    yield from (*notes, "") if notes else ()
     yield from drawing(placement, color=color)
 
 

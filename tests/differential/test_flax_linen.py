@@ -100,7 +100,9 @@ def test_the_drop_in_is_linen_on_trees(tree: Any, rules: Any) -> None:
 
 #: Only what our own language can say: names or None, no axis twice, every mesh axis known.
 own_names = st.lists(
-    st.one_of(st.sampled_from(NAMES), st.none()), max_size=5, unique_by=lambda n: object() if n is None else n
+    st.one_of(st.sampled_from(NAMES), st.none()),
+    max_size=5,
+    unique_by=lambda name: object() if name is None else name,
 ).map(tuple)
 own_values = st.one_of(
     mesh_axis, st.none(), st.lists(mesh_axis, max_size=3, unique=True).map(tuple)

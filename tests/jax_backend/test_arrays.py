@@ -137,3 +137,8 @@ def test_scanned_layers_carry_the_stacked_name() -> None:
 
     tree = jax.eval_shape(Stack().init, jax.random.key(0), jnp.ones((2, 4)))
     assert one(tree) == Param("layers/Dense_0/kernel", (3, 4, 4), "f32", ("layers", "embed", "mlp"))
+
+
+def test_a_tree_of_partition_specs_is_refused() -> None:
+    with pytest.raises(ShardspecError, match="`a/w` is a PartitionSpec"):
+        params_of({"a": {"w": P("embed")}})

@@ -64,3 +64,22 @@ def test_devices_without_coordinates_have_no_topology() -> None:
 
     assert device_extents(jax.devices()) is None
     assert device_extents([]) is None
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    """A GPU of one node; processes are dealt out to nodes in turn."""
+
+    id: int
+    process_index: int
+    slice_index: int
+    platform: str = "gpu"
+    device_kind: str = "NVIDIA H100 80GB HBM3"
+
+
+def test_gpus_are_counted_node_by_node_whatever_process_they_belong_to() -> None:
+    devices = [_Gpu(id=n, process_index=n, slice_index=n % 2) for n in range(16)]
+    found = devices_by_coordinate(devices, hardware("h100", (8,), slices=2))
+    assert found is not None
+    assert {place[0] == device.slice_index for place, device in found.items()} == {True}
+    assert [found[(0, gpu)].process_index for gpu in range(8)] == list(range(0, 16, 2))

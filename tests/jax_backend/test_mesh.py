@@ -6,10 +6,12 @@ import pytest
 
 jax = pytest.importorskip("jax")
 
+import shardspec  # noqa: E402
 from shardspec.diagnostics import ShardspecError  # noqa: E402
 from shardspec.ir.mesh import Mesh, MeshAxis  # noqa: E402
 from shardspec.ir.spec import Target  # noqa: E402
 from shardspec.jax_backend.mesh import device_mesh, hardware_of, match_target  # noqa: E402
+from shardspec.topology.placement import Order  # noqa: E402
 from tests.differential.test_t5x_vectors import StandInDevice, tpu_devices  # noqa: E402
 from tests.topology.machines import hardware, sized, target  # noqa: E402
 
@@ -37,6 +39,47 @@ def test_a_slice_that_lies_the_other_way_is_turned() -> None:
     devices = tpu_devices("TPU v5 lite", [8, 4, 1, 1], [2, 2, 1, 1])
     mesh = device_mesh(sized(hardware("tpu_v5e", (4, 8)), data=8, model=4), devices)
     assert len({device.id for device in mesh.devices.flat}) == 32
+
+
+@pytest.mark.parametrize("order", ["t5x", "ring"])
+@pytest.mark.parametrize(
+    ("devices", "wanted"),
+    [
+        (
+            tpu_devices("TPU v4", [4, 4, 4, 1], [2, 2, 1, 1]),
+            target(
+                hardware("tpu_v4", (4, 4, 4)),
+                MeshAxis("data", 8),
+                MeshAxis("model", 8, submesh=(2, 2, 2, 1)),
+            ),
+        ),
+        (
+            tpu_devices("TPU v3", [4, 4, 1, 2], [2, 2, 1, 2]),
+            sized(hardware("tpu_v3", (4, 4)), data=4, model=8),
+        ),
+        (
+            [StandInDevice(n, n // 4, "gpu", "NVIDIA H100 80GB HBM3") for n in range(32)],
+            sized(hardware("h100", (8,), 4), data=8, model=4),
+        ),
+        (
+            [StandInDevice(n, n // 2, "cpu", "cpu") for n in range(8)],
+            sized(_CPU, data=4, model=2),
+        ),
+    ],
+    ids=["v4", "v3", "gpu", "cpu"],
+)
+def test_every_process_makes_the_same_mesh(
+    devices: list[StandInDevice], wanted: Target, order: Order
+) -> None:
+    """A process lists its own devices first, then the others, as it finds them."""
+    processes = sorted({device.process_index for device in devices})
+    assert len(processes) > 1
+    meshes = []
+    for own in processes:
+        seen = sorted(devices, key=lambda device: (device.process_index != own, -device.id))
+        meshes.append(device_mesh(wanted, seen, order=order).devices)
+    assert all((mesh == meshes[0]).all() for mesh in meshes)
+    assert {device.id for device in meshes[0].flat} == {device.id for device in devices}
 
 
 def test_gpus_fill_a_node_first() -> None:
@@ -88,3 +131,27 @@ def test_no_target_names_both_sides() -> None:
     text = str(caught.value)
     assert "8 devices of kind 'cpu'" in text
     assert "target `t` wants TPU v4 2x2x4, 16 devices" in text
+
+
+_RING = """
+shardspec: 1
+hardware: tpu v4 4x4x4
+mesh: {data: rest, model: submesh 2x2x2x1}
+policy: {order: ORDER}
+"""
+
+
+@pytest.mark.parametrize("order", ["t5x", "ring"])
+def test_the_order_of_the_policy_is_the_order_of_the_mesh(order: Order) -> None:
+    spec = shardspec.loads(_RING.replace("ORDER", order))
+    devices = tpu_devices("TPU v4", [4, 4, 4, 1], [2, 2, 1, 1])
+    resolver = shardspec.Resolver(spec, devices=devices)
+    asked = device_mesh(resolver.target, devices, order=order)
+    assert (resolver.mesh.devices == asked.devices).all()
+    model = [device.coords for device in resolver.mesh.devices[0]]
+    following = (*model[1:], model[0])
+    steps = {
+        sum(abs(a - b) for a, b in zip(here, there, strict=True))
+        for here, there in zip(model, following, strict=True)
+    }
+    assert steps == ({1} if order == "ring" else {1, 2, 3})

@@ -17,15 +17,16 @@ import json, sys
 import jax
 jax.config.update("jax_num_cpu_devices", 4)
 jax.distributed.initialize(f"127.0.0.1:{sys.argv[2]}", 2, int(sys.argv[1]))
-from shardspec.frontend.catalogue_entry import catalogue_entry
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.spec import Target
-from shardspec.jax_backend.mesh import device_mesh, match_target
-axes = (MeshAxis("data", 4), MeshAxis("model", 2))
-target = Target("laptop", Mesh(axes), Hardware(catalogue_entry("cpu").chip, 1, (8,)))
-assert match_target([target], jax.devices()) is target
-devices = device_mesh(target).devices
+import shardspec
+spec = shardspec.loads('''
+shardspec: 1
+targets:
+  other: {hardware: tpu v5e 2x4, mesh: {data: 4, model: 2}}
+  laptop: {hardware: 8 cpu, mesh: {data: 4, model: 2}}
+''')
+resolver = shardspec.Resolver(spec, target="auto")
+assert resolver.target.name == "laptop"
+devices = resolver.mesh.devices
 print(json.dumps([[[d.process_index, d.id] for d in row] for row in devices]))
 """
 

@@ -273,3 +273,43 @@ def test_faults_of_layers_that_share_an_answer_name_them_all() -> None:
     with pytest.raises(ShardspecError, match="layers_0/w") as error:
         found.shardings(tree)
     assert codes(error) == ["SHD301"]
+
+
+SPEC = """\
+shardspec: 1
+targets:
+  big: {hardware: tpu v5e 4x4, mesh: {data: rest, model: 4}}
+  small: {hardware: 8 cpu, mesh: {data: rest, model: 4}}
+rules:
+  - batch, embed -> data
+  - mlp -> model
+activations: {residual: batch _ mlp}
+"""
+
+
+def test_from_a_file_with_the_target_of_this_machine(tmp_path: Path) -> None:
+    import shardspec
+
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC)
+    for given in (path, str(path), shardspec.load(path), shardspec.load(path).ir):
+        found = shardspec.Resolver(given)
+        assert found.target.name == "small"
+        assert found.constrain(jnp.ones((2, 3, 8)), activation="residual").sharding.spec == P(
+            "data", None, "model"
+        )
+    tree = {"w": boxed(("embed", "mlp"), 8, 8)}
+    plan = shardspec.load(path).compile(tree, target="big")
+    assert str(plan["w"].partition_spec) == "P('data', 'model')"
+    with pytest.raises(ShardspecError, match="no target is called"):
+        shardspec.Resolver(path, target="huge")
+
+
+def test_a_broken_file_is_refused_with_every_fault(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        SPEC.replace("mlp -> model", "mlp -> -> x").replace("activations:", "activatons:")
+    )
+    with pytest.raises(ShardspecError) as error:
+        Resolver(path)
+    assert len(error.value.diagnostics) == 2

@@ -1,0 +1,46 @@
+"""The pages of `docs/`: blocks that start with a command hold what it prints.
+
+`pytest --update-cases` rewrites the blocks.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shardspec.cli.main import cli
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+_BLOCK = re.compile(r"^```console\n(\$ shardspec [^\n]*\n)(.*?)^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_are_real_output(
+    page: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    monkeypatch.chdir(ROOT / "specs" / "examples")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def printed(block: re.Match[str]) -> str:
+        result = CliRunner().invoke(cli, shlex.split(block[1].removeprefix("$ shardspec ")))
+        assert result.exit_code == 0, result.output
+        return f"```console\n{block[1]}{result.output}```"
+
+    text = page.read_text(encoding="utf-8")
+    real = _BLOCK.sub(printed, text)
+    if pytestconfig.getoption("--update-cases"):
+        page.write_text(real, encoding="utf-8")
+    else:
+        assert text == real
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
