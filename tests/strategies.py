@@ -57,9 +57,7 @@ def _key(name: str | None) -> object:
 
 
 units = st.dictionaries(st.sampled_from(LOGICAL), st.sampled_from((1, 2, 4, 8)), max_size=4)
-policies = st.builds(
-    Policy, st.sampled_from(("next", "keep")), st.sampled_from(("t5x", "ring"))
-)
+policies = st.builds(Policy, st.sampled_from(("next", "keep")), st.sampled_from(("t5x", "ring")))
 
 
 @st.composite

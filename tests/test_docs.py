@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -232,7 +233,7 @@ def test_readme_commands_run(tmp_path: Path) -> None:
         if name:
             (tmp_path / name[1]).write_text(text, encoding="utf-8")
     commands = [
-        line[2:].partition("#")[0].split()
+        shlex.split(line[2:], comments=True)
         for body in blocks("console")
         for line in body.splitlines()
         if line.startswith("$ shardspec ")

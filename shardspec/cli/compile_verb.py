@@ -46,7 +46,11 @@ def command(
     list_presets: bool,
     list_targets: bool,
 ) -> None:
-    """Resolve every array on one target and print the table."""
+    """Resolve every array on one target and print the table.
+
+    Without --target that is the first; the others are checked too, so that a mistake does not
+    wait for the next machine.
+    """
     if list_presets:
         _print_presets()
         return
@@ -59,7 +63,7 @@ def command(
         return
     chosen = target_or_exit(spec, target, diagnostics)
     params = params_or_exit(spec, manifest)
-    plans = pipeline.compile_plans(spec, params, [chosen])
+    plans = pipeline.compile_plans(spec, params, None if target is None else [chosen])
     found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
     plan = plans[0] if select is None else _selected(plans[0], select)
     if output_format == "json":

@@ -67,7 +67,11 @@ def command(
 
 
 def _placed(
-    name: str | None, target: str | None, settings: Mapping[str, str], order: Order | None, color: str
+    name: str | None,
+    target: str | None,
+    settings: Mapping[str, str],
+    order: Order | None,
+    color: str,
 ) -> tuple[Target, Placement]:
     """Return the target and its placement; exit where there is none."""
     spec, diagnostics = load_or_exit(name, settings, color)

@@ -18,6 +18,9 @@ from shardspec.ir.spec import LogicalAxis, Policy, Spec
 #: A product of sizes stops here, far above any array.
 _LARGEST = 1 << 62
 
+#: Ranges multiply: a line or two could ask for more arrays than there is memory.
+MOST_ARRAYS = 250_000
+
 #: Axes whose sizes name each other, one behind the other.
 _DEEPEST = 64
 
@@ -124,6 +127,10 @@ def _arrays(
         paths = expand(decl.path.text)
         if isinstance(paths, SyntaxFault):
             diagnostics.append(_fault(paths, decl.path))
+        elif len(params) + len(paths) > MOST_ARRAYS:
+            message = f"this entry makes it {len(params) + len(paths):,} arrays"
+            help = f"`arrays` may list {MOST_ARRAYS:,}; a model of more belongs in a manifest"
+            diagnostics.append(point(SYNTAX, message, decl.path.span, help=help))
         elif template is not None:
             shape, dtype, names = template.shape, template.dtype, template.logical_axes
             params += [Param(path, shape, dtype, names, template.span) for path in paths]

@@ -32,8 +32,8 @@ from shardspec.frontend.syntax_glob import (
 
 Parts = tuple[Part, ...]
 
-MAX_PATHS = 1_000_000
-MAX_CHARACTERS = 100_000_000
+MAX_PATHS = 100_000
+MAX_CHARACTERS = 20_000_000
 
 _ABOVE = "(?:[^/]*/)*"
 _BELOW = "(?:/[^/]*)*"

@@ -54,10 +54,10 @@ def validate(reading: Reading) -> tuple[Document, tuple[Diagnostic, ...]]:
             document = Document.model_validate(data)
         except ValidationError as error:
             faults = error.errors(include_url=False)
-            diagnostics += [_diagnostic(fault, reading) for fault in faults]
-            data = copy.deepcopy(data)
-            for fault in faults:
-                _take_out(data, _route(fault["loc"], reading))
+            diagnostics += [
+                _diagnostic(fault, reading) for fault in faults if not _follows(fault, reading)
+            ]
+            data = _without(data, faults, reading)
         else:
             break
     if document.shardspec != LANGUAGE_VERSION:
@@ -75,6 +75,23 @@ def _wrong_version(version: int, reading: Reading) -> Diagnostic:
     )
 
 
+def _follows(fault: ErrorDetails, reading: Reading) -> bool:
+    """Say whether a key is missing only because its value was faulty, which is reported."""
+    return fault["type"] == "missing" and _route(fault["loc"], reading) == fault["loc"]
+
+
+def _without(data: Any, faults: Sequence[ErrorDetails], reading: Reading) -> Any:
+    """Return a copy of `data` without the faulty parts; it always has fewer of them."""
+    changed = copy.deepcopy(data)
+    for fault in faults:
+        route = _route(fault["loc"], reading)
+        _take_out(changed, route[:-1] if _follows(fault, reading) else route)
+    if changed == data:
+        for fault in faults:
+            changed.pop(fault["loc"][0], None)
+    return changed
+
+
 def _take_out(data: Any, route: Route) -> None:
     """Remove the entry at `route`; an item of a list makes way for a placeholder."""
     if not route:
@@ -86,16 +103,21 @@ def _take_out(data: Any, route: Route) -> None:
     if section in {"extends", "drop", "manifest"}:
         route = route[:1]
     *parents, last = route
-    in_mesh = parents[-1:] == ["mesh"]
     for step in parents:
         try:
             data = data[step]
         except (KeyError, IndexError, TypeError):
             return
-    if isinstance(data, dict) and in_mesh and data.get(last) != FAULTY:
+    if isinstance(data, dict) and _is_mesh_size(route) and data.get(last) != FAULTY:
         data[last] = FAULTY
     elif isinstance(data, dict):
         data.pop(last, None)
+
+
+def _is_mesh_size(route: Sequence[str | int]) -> bool:
+    """Say whether `route` leads to the size of a mesh axis."""
+    parents = list(route[:-1])
+    return parents == ["mesh"] or (len(parents) == 3 and parents[::2] == ["targets", "mesh"])
 
 
 def _route(loc: Sequence[str | int], reading: Reading) -> Route:
@@ -150,7 +172,7 @@ def _wanted(fault: ErrorDetails) -> str | None:
     if fault["type"] == "model_type" and len(loc) == 2 and loc[0] == "rules":
         return "a rule in text"
     if fault["type"] == "string_type" and (
-        loc[-1] in {"size", "hardware"} or loc[-2:-1] == ("mesh",)
+        loc[-1] in {"size", "hardware"} or _is_mesh_size(loc)
     ):
         return "a whole number or an expression"
     return _WANTED.get(fault["type"])
@@ -208,7 +230,7 @@ def _field_help(loc: Sequence[str | int]) -> str | None:
     """Return the description of the innermost field that `loc` leads to, behind its name."""
     from shardspec.frontend.document import Document
 
-    innermost = "mesh" if loc[-2:-1] == ("mesh",) else str(loc[-1])
+    innermost = "mesh" if _is_mesh_size(loc) else str(loc[-1])
     inner = _entry_model("targets" if innermost == "mesh" else loc[0])
     for name, model in ((innermost, inner), (str(loc[0]), Document)):
         field = model.model_fields.get(name) if model else None

@@ -31,17 +31,18 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SUBMESH_TILING as CODE
 from shardspec.lints.context import Context
 
+__all__ = ["CODE", "check"]
+
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield why a mesh whose sizes are right cannot be laid on its hardware, on any target.
+    """Yield why a mesh whose sizes are right cannot be laid on its hardware, on every target.
 
     What a submesh gets wrong by itself is said where sizes are read; this is about the mesh as
-    a whole.
+    a whole. Like that, it is said of all targets, also when only one is compiled.
     """
-    for plan in context.plans:
-        target = plan.target
+    for target in context.spec.targets:
         asks = any(axis.submesh is not None or axis.auto for axis in target.mesh.axes)
-        if target.hardware is None or not asks:
+        if target.hardware is None or not target.is_sound or not asks:
             continue
         from shardspec.topology.placement import place
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from shardspec.diagnostics import Code, Diagnostic, Label
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import Attempt, DimSharding, Outcome, ParamSharding, ShardingPlan
+from shardspec.ir.plan import (
+    ActivationSharding,
+    Attempt,
+    DimSharding,
+    Outcome,
+    ParamSharding,
+    ShardingPlan,
+)
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
 from shardspec.resolve.fit import axis_sizes, near_multiples, set_text
@@ -19,7 +26,7 @@ from shardspec.resolve.fit import axis_sizes, near_multiples, set_text
 
 @dataclass(slots=True)
 class Uneven:
-    """One axis of one size under one rule, with every array and target it happens to.
+    """One axis of one size under one rule, with all that it happens to and every target.
 
     Attributes:
       kept: whether the rule fired all the same (`policy: {indivisible: keep}`).
@@ -33,6 +40,7 @@ class Uneven:
     kept: bool
     targets: list[str] = field(default_factory=list)
     arrays: dict[str, ParamSharding] = field(default_factory=dict)
+    activations: list[str] = field(default_factory=list)
 
     @property
     def ways(self) -> int:
@@ -81,16 +89,20 @@ def uneven(context: Context) -> Iterator[Uneven]:
                 cases[key] = case
             if plan.target.name not in case.targets:
                 case.targets.append(plan.target.name)
-            case.arrays.setdefault(sharding.param.path, sharding)
+            if isinstance(sharding, ParamSharding):
+                case.arrays.setdefault(sharding.param.path, sharding)
+            elif sharding.activation.name not in case.activations:
+                case.activations.append(sharding.activation.name)
     yield from cases.values()
 
 
 def _refusals(
     plan: ShardingPlan,
-) -> Iterator[tuple[ParamSharding, DimSharding, Attempt, bool]]:
+) -> Iterator[tuple[ParamSharding | ActivationSharding, DimSharding, Attempt, bool]]:
     """Yield each dimension that ends whole or uneven for want of division, with the attempt."""
     judged: dict[int, tuple[tuple[DimSharding, Attempt, bool], ...]] = {}
-    for sharding in plan.params:
+    shardings: tuple[ParamSharding | ActivationSharding, ...] = plan.params + plan.activations
+    for sharding in shardings:
         found = judged.get(id(sharding.dims))
         if found is None:
             found = judged[id(sharding.dims)] = tuple(_refused(sharding.dims))
@@ -115,12 +127,22 @@ def finding(code: Code, case: Uneven, message: str) -> Diagnostic:
     if case.attempt.rule.span is not None:
         said = "fires all the same, and JAX will refuse" if case.kept else "cannot fire here"
         labels.append(Label(case.attempt.rule.span, said))
+    return Diagnostic(code, message, tuple(labels), tuple(_notes(case)), _help(case))
+
+
+def _notes(case: Uneven) -> Iterator[str]:
+    """Yield what it happens to, and for arrays the damage."""
     arrays = list(case.arrays.values())
-    note = described([sharding.param.path for sharding in arrays])
-    if not case.kept:
-        lost = sum(s.per_device_bytes * (case.ways - 1) // case.ways for s in arrays)
-        note += f"; replicated instead: +{binary_bytes(lost)} per device"
-    return Diagnostic(code, message, tuple(labels), (note,), _help(case))
+    if arrays:
+        note = described([sharding.param.path for sharding in arrays])
+        if not case.kept:
+            lost = sum(s.per_device_bytes * (case.ways - 1) // case.ways for s in arrays)
+            note += f"; replicated instead: +{binary_bytes(lost)} per device"
+        yield note
+    if case.activations:
+        names = ", ".join(f"`{name}`" for name in case.activations)
+        plural = "s" if len(case.activations) > 1 else ""
+        yield f"activation{plural} {names}, by the sizes in `axes`"
 
 
 def _help(case: Uneven) -> str:

@@ -43,6 +43,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         yield from _in_rules(context)
     if context.spec.axis_rules:
         yield from _in_arrays(context)
+        yield from _in_activations(context)
 
 
 def _in_rules(context: Context) -> Iterator[Diagnostic]:
@@ -80,6 +81,17 @@ def _in_arrays(context: Context) -> Iterator[Diagnostic]:
         notes = (f"{described(paths)}; the dimension is replicated",)
         exact = None if span is None else last_word(span, axis)
         yield _finding(axis, known, exact, "no rule and no `axes` entry has it", notes)
+
+
+def _in_activations(context: Context) -> Iterator[Diagnostic]:
+    known = context.axes_in_rules() | context.axes.keys() | set(context.spec.inherited_axes)
+    for activation in context.spec.activations:
+        for axis in dict.fromkeys(activation.logical_axes):
+            if axis and axis not in known:
+                span = activation.span
+                exact = None if span is None else last_word(span, axis)
+                notes = (f"activation `{activation.name}`; the dimension is left whole",)
+                yield _finding(axis, known, exact, "no rule and no `axes` entry has it", notes)
 
 
 def _finding(

@@ -15,10 +15,8 @@ def first_word(span: Span, word: str) -> Span:
 
 def last_word(span: Span, word: str) -> Span:
     """Return where `word` last stands as a whole word in `span`; all of it if nowhere."""
-    found = None
-    for found in _found(span, word):
-        pass
-    return _at(found, span)
+    found = list(_found(span, word))
+    return _at(found[-1] if found else None, span)
 
 
 def _found(span: Span, word: str) -> Iterator[re.Match[str]]:

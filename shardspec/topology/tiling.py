@@ -149,7 +149,15 @@ def _core_fault(extents: Sequence[int], tile: Sequence[int]) -> TilingFault:
         f"a submesh that is one whole row or plane of the slice must take all {extents[3]} devices "
         f"of a chip, but core is {tile[3]}"
     )
-    return TilingFault("core", message, f"core = {extents[3]}, with a smaller x, y or z")
+    whole = next(
+        (
+            (*tile[:axis], tile[axis] // extents[3], *tile[axis + 1 : 3], extents[3])
+            for axis in range(3)
+            if tile[axis] % extents[3] == 0 and tile[3] == 1
+        ),
+        (*tile[:3], extents[3]),
+    )
+    return TilingFault("core", message, f"write `submesh {'x'.join(map(str, whole))}`")
 
 
 def _host_fault(tile: Sequence[int], host: Sequence[int]) -> TilingFault:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 from flax import linen as nn
 from flax.linen import spmd
 from hypothesis import given
@@ -91,7 +92,13 @@ def test_the_drop_in_is_linen_in_a_context(names: Any, rules: Any) -> None:
         assert outcome(logical_to_mesh_axes, names) == outcome(nn.logical_to_mesh_axes, names)
 
 
-@given(st.lists(st.one_of(st.none(), names_of_any_kind), max_size=4), rule_lists)
+#: Linen has an IndexError for a leaf that is "" under a rule for ""; we have an empty spec.
+trees = st.lists(names_of_any_kind, max_size=4).filter(
+    lambda tree: "" not in jax.tree_util.tree_leaves(tree)
+)
+
+
+@given(trees, rule_lists)
 def test_the_drop_in_is_linen_on_trees(tree: Any, rules: Any) -> None:
     from shardspec.compat.flax import logical_to_mesh
 
@@ -170,8 +177,6 @@ kept_names = own_names.filter(lambda names: "" not in names)
 
 @given(own_rules, st.lists(kept_names, min_size=1, max_size=6))
 def test_a_tree_is_placed_as_linen_places_it(rules: Any, arrays: Any) -> None:
-    import jax
-
     mesh = {"data": 2, "model": 2, "expert": 2, "replica": 1}
     known = [(name, None, 9) for name in NAMES]
     ordered = by_priority([*rules, *known])

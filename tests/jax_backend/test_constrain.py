@@ -40,6 +40,7 @@ def test_it_lands_in_the_lowered_module(found: Resolver) -> None:
     np.testing.assert_array_equal(jax.jit(twice)(X), X * 2 + 1)
 
 
+@pytest.mark.filterwarnings("ignore:.with mesh:DeprecationWarning")
 @pytest.mark.parametrize("context", ["none", "set_mesh", "legacy"])
 def test_under_any_context(found: Resolver, context: str) -> None:
     import contextlib
