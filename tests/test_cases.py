@@ -114,7 +114,8 @@ def test_there_are_cases() -> None:
 
 
 def test_a_wrong_mark_is_noticed() -> None:
-    case = "```yaml\n- mlp -> tenosr  # error: 10 [SHD201] warning: 3 [SHD203]\n```\nerror: - [SHD001]\n"
+    line = "- mlp -> tenosr  # error: 10 [SHD201] warning: 3 [SHD203]"
+    case = f"```yaml\n{line}\n```\nerror: - [SHD001]\n"
     assert marks_of(case) == [
         ("error", "-", "SHD001"),
         ("error", "spec.yaml:1:10", "SHD201"),

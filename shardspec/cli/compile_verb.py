@@ -66,15 +66,7 @@ def command(
     plans = pipeline.compile_plans(spec, params, None if target is None else [chosen])
     found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
     plan = plans[0] if select is None else _selected(plans[0], select)
-    if output_format == "json":
-        from shardspec.formats.plan_json import plan_text
-
-        echo(plan_text(plan).rstrip("\n"))
-    elif output != "-":
-        from shardspec.report.table import table
-
-        for line in table(plan):
-            echo(line)
+    _print_plan(plan, output_format, output)
     report(found, color)
     if not params:
         echo("the spec lists no arrays: add `arrays:` or `manifest:`, or pass --params", err=True)
@@ -86,6 +78,18 @@ def command(
         from shardspec.formats.plan_json import plan_text
 
         write_file(output, plan_text(plan))
+
+
+def _print_plan(plan: ShardingPlan, output_format: str, output: str | None) -> None:
+    if output_format == "json":
+        from shardspec.formats.plan_json import plan_text
+
+        echo(plan_text(plan).rstrip("\n"))
+    elif output != "-":
+        from shardspec.report.table import table
+
+        for line in table(plan):
+            echo(line)
 
 
 def _selected(plan: ShardingPlan, select: str) -> ShardingPlan:

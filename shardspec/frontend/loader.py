@@ -20,6 +20,7 @@ from shardspec.frontend.layer import Layer
 from shardspec.frontend.lower import lower
 from shardspec.frontend.manifests import read_manifest
 from shardspec.frontend.reading import Reading, Route, SourceMap
+from shardspec.frontend.settings import apply_settings
 from shardspec.frontend.validate import validate
 from shardspec.ir.param import Params
 from shardspec.ir.spec import Spec
@@ -135,7 +136,8 @@ def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
     if reading is None:
         return False
     if loading.settings and not above:
-        reading = apply_settings(reading, loading.settings)
+        reading, faults = apply_settings(reading, loading.settings)
+        loading.diagnostics += faults
     document, faults = validate(reading)
     loading.diagnostics += faults
     own, faults = lower(document, reading.source_map)
@@ -219,45 +221,3 @@ def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind) -> Diagnostic:
         help=(did_you_mean(name, known) or f"there are {listed(known, limit=24)}")
         + f"\na file needs its suffix: `{'./base.yaml' if kind == 'presets' else './arrays.json'}`",
     )
-
-
-def apply_settings(reading: Reading, settings: Mapping[str, str]) -> Reading:
-    """Return `reading` with the values of `--set` in place of its own.
-
-    `mesh.model` is the axis of every target, where the document has no mesh of its own.
-    """
-    import copy
-
-    data = copy.deepcopy(reading.data)
-    keys, values = dict(reading.source_map.keys), dict(reading.source_map.values)
-    for name, text in settings.items():
-        source = SourceFile("--set", f"{name}={text}")
-        start = len(name) + 1
-        excerpt = Excerpt(text, Span(source, start, len(source.text)), start)
-        key = Excerpt(name, Span(source, 0, len(name)), 0)
-        for route in _setting_routes(name, data):
-            _put(data, route, _scalar(text))
-            keys[route], values[route] = key, excerpt
-    return Reading(data, SourceMap(reading.source, keys, values), reading.comments)
-
-
-def _setting_routes(name: str, data: Any) -> list[tuple[str, ...]]:
-    route = tuple(name.split("."))
-    if route[0] == "mesh" and isinstance(data, dict) and "mesh" not in data:
-        targets = data.get("targets")
-        if isinstance(targets, dict):
-            return [("targets", target, *route) for target in targets]
-    return [route]
-
-
-def _put(data: Any, route: tuple[str, ...], value: Any) -> None:
-    for step in route[:-1]:
-        if not isinstance(data, dict):
-            return
-        data = data.setdefault(step, {})
-    if isinstance(data, dict):
-        data[route[-1]] = value
-
-
-def _scalar(text: str) -> Any:
-    return int(text) if text.isdecimal() else text

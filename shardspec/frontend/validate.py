@@ -171,9 +171,7 @@ def _wanted(fault: ErrorDetails) -> str | None:
     loc = fault["loc"]
     if fault["type"] == "model_type" and len(loc) == 2 and loc[0] == "rules":
         return "a rule in text"
-    if fault["type"] == "string_type" and (
-        loc[-1] in {"size", "hardware"} or _is_mesh_size(loc)
-    ):
+    if fault["type"] == "string_type" and (loc[-1] in {"size", "hardware"} or _is_mesh_size(loc)):
         return "a whole number or an expression"
     return _WANTED.get(fault["type"])
 
@@ -195,12 +193,15 @@ def _kind(value: object) -> str:
 def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
     known = fields_at(route[:-1])
     key = str(route[-1])
+    help = did_you_mean(key, known) or f"known here: {listed(known, limit=20)}"
+    if key.endswith((")", "]")):
+        help = 'between `{` and `}`, quote what holds a comma: `"(none, model)"`'
     return point(
         UNKNOWN_KEY,
         f"unknown key `{key}`",
         reading.source_map.key(route).span,
         "means nothing here",
-        help=did_you_mean(key, known) or f"known here: {listed(known, limit=20)}",
+        help=help,
     )
 
 

@@ -69,3 +69,37 @@ def test_a_tile_that_does_not_fit_is_a_finding(spec: str) -> None:
     result = _run(spec, "-t", "v4-512", "--set", "mesh.model=submesh 3x2x2x1")
     assert result.exit_code == 1
     assert "SHD105" in result.stderr
+
+
+def _order_line(*arguments: str) -> str:
+    return next(line for line in _run(*arguments).stdout.splitlines() if line.startswith("mesh "))
+
+
+def test_the_policy_states_the_order_and_the_flag_beats_it(spec: str) -> None:
+    assert "order t5x" in _order_line(spec, "-t", "v4-512")
+    assert "order ring" in _order_line(spec, "-t", "v4-512", "--set", "policy.order=ring")
+    both = ("--set", "policy.order=ring", "--order", "t5x")
+    assert "order t5x" in _order_line(spec, "-t", "v4-512", *both)
+
+
+def test_the_plan_records_the_order(tmp_path: Path) -> None:
+    path = tmp_path / "spec.shard"
+    path.write_text("shardspec 1\nmesh on 8 cpu { data = rest }\npolicy order ring\n")
+    result = CliRunner().invoke(cli, ["compile", str(path), "--format", "json"])
+    assert json.loads(result.stdout)["order"] == "ring"
+
+
+def test_the_marketing_name_stands_beside_the_chips(spec: str) -> None:
+    result = _run(spec, "--set", "targets.v4-512.hardware=v4-512")
+    assert result.stdout.startswith("target v4-512: TPU v4 4x8x8 (v4-512), 256 chips")
+
+
+def test_a_mesh_that_cannot_be_laid_out_is_said_when_another_target_is_compiled(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(_SPEC + "  bad: {hardware: tpu v5e 4x4, mesh: {a: auto 4, b: auto 4}}\n")
+    for verb in (["check"], ["compile"], ["compile", "-t", "dgx"]):
+        result = CliRunner().invoke(cli, [verb[0], str(path), *verb[1:]])
+        assert result.exit_code == 1
+        assert "more than one mesh axis asks for a tile" in result.output

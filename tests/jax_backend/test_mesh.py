@@ -3,6 +3,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 jax = pytest.importorskip("jax")
 
@@ -25,14 +27,16 @@ def test_cpu_devices_come_in_order_of_id() -> None:
     assert set(mesh.axis_types) == {jax.sharding.AxisType.Auto}
 
 
-def test_the_order_of_the_list_does_not_matter() -> None:
+@given(st.randoms(use_true_random=False), st.sampled_from(("t5x", "ring")))
+@settings(deadline=None, max_examples=25)
+def test_the_order_of_the_list_does_not_matter(shuffler: random.Random, order: Order) -> None:
     devices = list(tpu_devices("TPU v4", [4, 4, 8, 1], [2, 2, 1, 1]))
     wanted = target(
         hardware("tpu_v4", (4, 4, 8)), MeshAxis("data", 16), MeshAxis("model", 8, auto=True)
     )
-    straight = device_mesh(wanted, devices)
-    random.Random(1).shuffle(devices)
-    assert (device_mesh(wanted, devices).devices == straight.devices).all()
+    straight = device_mesh(wanted, devices, order=order)
+    shuffler.shuffle(devices)
+    assert (device_mesh(wanted, devices, order=order).devices == straight.devices).all()
 
 
 def test_a_slice_that_lies_the_other_way_is_turned() -> None:

@@ -33,12 +33,82 @@ any_text = st.text(max_size=200)
 #: Text that the languages are made of, so that random text gets past the first character.
 pieces = st.sampled_from(
     [
-        *("shardspec: 1", "rules:", "  - ", "a -> b", "mesh:", "{a: 2}", "axes", "params:", "- ", ": "),
-        *("shardspec 1", "rules {", "}", "mesh { a = 2 }", "target t on tpu v4 2x2x1 {", "axis a = 2"),
-        *("\n", "\n  ", " ", "\t", "#", '"', "'", "[", "]", "{", "}", "&x ", "*x", "|", ">", "? ", "\\"),
-        *("rest", "none", "auto 4", "submesh 2x2x1x1", " @ dcn", "->", ",", "**/k", 're"', "re:", "0x1F"),
-        *("bf16[a b]", "layers@0", "no", "1e999", "{0..3}", "...", "---", "%YAML 9", "!!python/object:x"),
-        *("\ufeff", "\x85", "\u2028", "\r", "\0", "é", "層", "\U0001f600", "\u0301", "extends", "arrays:"),
+        *(
+            "shardspec: 1",
+            "rules:",
+            "  - ",
+            "a -> b",
+            "mesh:",
+            "{a: 2}",
+            "axes",
+            "params:",
+            "- ",
+            ": ",
+        ),
+        *(
+            "shardspec 1",
+            "rules {",
+            "}",
+            "mesh { a = 2 }",
+            "target t on tpu v4 2x2x1 {",
+            "axis a = 2",
+        ),
+        *(
+            "\n",
+            "\n  ",
+            " ",
+            "\t",
+            "#",
+            '"',
+            "'",
+            "[",
+            "]",
+            "{",
+            "}",
+            "&x ",
+            "*x",
+            "|",
+            ">",
+            "? ",
+            "\\",
+        ),
+        *(
+            "rest",
+            "none",
+            "auto 4",
+            "submesh 2x2x1x1",
+            " @ dcn",
+            "->",
+            ",",
+            "**/k",
+            're"',
+            "re:",
+            "0x1F",
+        ),
+        *(
+            "bf16[a b]",
+            "layers@0",
+            "no",
+            "1e999",
+            "{0..3}",
+            "...",
+            "---",
+            "%YAML 9",
+            "!!python/object:x",
+        ),
+        *(
+            "\ufeff",
+            "\x85",
+            "\u2028",
+            "\r",
+            "\0",
+            "é",
+            "層",
+            "\U0001f600",
+            "\u0301",
+            "extends",
+            "arrays:",
+        ),
     ]
 )
 spec_like_text = st.lists(st.one_of(pieces, st.text(max_size=3)), max_size=40).map("".join)
@@ -67,7 +137,11 @@ def _print(diagnostics: tuple[Diagnostic, ...]) -> None:
     for diagnostic in diagnostics:
         check_labels(diagnostic)
     for diagnostic in diagnostics[:_SHOWN]:
-        for text in (render(diagnostic), render(diagnostic, color=True), render_concise(diagnostic)):
+        for text in (
+            render(diagnostic),
+            render(diagnostic, color=True),
+            render_concise(diagnostic),
+        ):
             assert diagnostic.code.id in text
     assert len(json.loads(findings_text(diagnostics))["findings"]) == len(diagnostics)
 
@@ -166,7 +240,10 @@ SKELETON: dict[str, Any] = {
         "cpu": {"hardware": "8 cpu", "mesh": {"data": 4, "model": "auto 2"}},
         "bare": {"mesh": {"replica": "2 @ dcn", "data": 2, "model": 1}},
     },
-    "rules": ["batch -> (replica, data)", {"rule": "mlp, heads -> model | none @ 2", "at": "start"}],
+    "rules": [
+        "batch -> (replica, data)",
+        {"rule": "mlp, heads -> model | none @ 2", "at": "start"},
+    ],
     "drop": ["kv"],
     "params": {"**/wi_{0,1}": "embed mlp", "re:.*/(q|k)": "embed heads _"},
     "overrides": [
@@ -183,10 +260,63 @@ SKELETON: dict[str, Any] = {
 
 words = st.sampled_from(
     [
-        *("embed", "mlp", "model", "data", "replica", "a", "_", "none", "rest", "layers", "start", "x/1"),
-        *("->", "|", ",", "(", ")", "@", "*", "**", "[", "]", "{", "}", "=", "..", "re:", "\\", " ", "0"),
-        *("8", "-1", "10**9", "4x4", "tpu v4 ", "h100", "cpu", "auto 3", "submesh 2x2x1x1", "bf16", "dcn"),
-        *("before mlp", "layers@9", "layers@0 layers@0", "99999999999999999999", "é", "\u0301", "\x00", "\n"),
+        *(
+            "embed",
+            "mlp",
+            "model",
+            "data",
+            "replica",
+            "a",
+            "_",
+            "none",
+            "rest",
+            "layers",
+            "start",
+            "x/1",
+        ),
+        *(
+            "->",
+            "|",
+            ",",
+            "(",
+            ")",
+            "@",
+            "*",
+            "**",
+            "[",
+            "]",
+            "{",
+            "}",
+            "=",
+            "..",
+            "re:",
+            "\\",
+            " ",
+            "0",
+        ),
+        *(
+            "8",
+            "-1",
+            "10**9",
+            "4x4",
+            "tpu v4 ",
+            "h100",
+            "cpu",
+            "auto 3",
+            "submesh 2x2x1x1",
+            "bf16",
+            "dcn",
+        ),
+        *(
+            "before mlp",
+            "layers@9",
+            "layers@0 layers@0",
+            "99999999999999999999",
+            "é",
+            "\u0301",
+            "\x00",
+            "\n",
+        ),
     ]
 )
 expressions = st.lists(words, max_size=6).map("".join) | st.lists(words, max_size=6).map(" ".join)
@@ -285,7 +415,9 @@ def made(start: str) -> st.SearchStrategy[str]:
 #: Terminals as people write them; the grammar's own would be unreadable noise.
 EASY = {
     "KEY": words.filter(lambda text: text.isidentifier()),
-    "PATTERN": st.sampled_from(("**/k", "a/*", "l_{0..3}/wi", "x", "{a,b}", "{3..1}", "**x", "é/層")),
+    "PATTERN": st.sampled_from(
+        ("**/k", "a/*", "l_{0..3}/wi", "x", "{a,b}", "{3..1}", "**x", "é/層")
+    ),
     "STRING": st.sampled_from(('"x"', '""', '"a b"', r'"\""', r'"\q"', '"**/wo"', '"{"')),
     "REGEX": st.sampled_from(('re"a.*"', 're"("', r're"(a)\1"', 're"(?!a)b"', 're""')),
     "SPACE": st.just(" "),
@@ -337,7 +469,9 @@ def test_any_manifest(text: str) -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(("mesh.data", "mesh", "rules", "axes.embed", "targets.cpu.mesh.x", "a.b", ".")),
+        st.sampled_from(
+            ("mesh.data", "mesh", "rules", "axes.embed", "targets.cpu.mesh.x", "a.b", ".")
+        ),
         expressions.filter(bool),
         max_size=3,
     )
@@ -348,7 +482,10 @@ def test_any_setting(settings: dict[str, str]) -> None:
     assert spec is not None or diagnostics
 
 
-@given(st.one_of(changed_examples(), st.tuples(spec_like_text, names)), st.sampled_from((None, "yaml", "dsl")))
+@given(
+    st.one_of(changed_examples(), st.tuples(spec_like_text, names)),
+    st.sampled_from((None, "yaml", "dsl")),
+)
 def test_any_formatting(changed: tuple[str, str], spelling: str | None) -> None:
     from shardspec.frontend.formatting import formatted
 

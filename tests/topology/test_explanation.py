@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 from collections import deque
 
-import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Target
 from shardspec.topology.explanation import Run, explain_axes, network_per_device
 from shardspec.topology.groups import seats
 from shardspec.topology.machine import Machine
 from shardspec.topology.placement import Placement, place
-from tests.topology.machines import hardware, sized, targets
+from tests.topology.machines import hardware, sized, targets, tiled_targets
 
 Place = tuple[int, ...]
 
@@ -31,56 +32,55 @@ def _groups(placement: Placement, name: str) -> list[list[Place]]:
     return [[spot for _, spot in sorted(group)] for group in found.values()]
 
 
-def _links_from(spot: Place, machine: Machine) -> list[Place]:
+def _links_from(spot: Place, machine: Machine) -> list[tuple[Place, int]]:
+    """Return the places one step away and the links it takes: inside a chip or a host, none."""
     near = []
     for index, axis in enumerate(machine):
+        steps = {spot[index] - 1, spot[index] + 1}
+        if axis.wraps:
+            steps = {value % axis.extent for value in steps}
         if axis.link != "ici":
-            continue
-        for step in (-1, 1):
-            value = spot[index] + step
-            if axis.wraps:
-                value %= axis.extent
-            if 0 <= value < axis.extent:
-                near.append((*spot[:index], value, *spot[index + 1 :]))
+            steps = set(range(axis.extent)) - {spot[index]}
+        links = 0 if axis.link in ("chip", "memory") else 1
+        near += [
+            ((*spot[:index], value, *spot[index + 1 :]), links)
+            for value in steps
+            if 0 <= value < axis.extent
+        ]
     return near
 
 
-def _walked(start: Place, end: Place, machine: Machine) -> int:
-    """Return the links on a shortest way through the torus, by search."""
-    seen, queue = {start: 0}, deque([start])
+def _walked(start: Place, machine: Machine) -> dict[Place, int]:
+    """Return the links on a shortest way through the machine to every place, by search."""
+    found, queue = {start: 0}, deque([start])
     while queue:
         spot = queue.popleft()
-        if spot == end:
-            break
-        for following in _links_from(spot, machine):
-            if following not in seen:
-                seen[following] = seen[spot] + 1
-                queue.append(following)
-    return seen[end]
+        for following, links in _links_from(spot, machine):
+            length = found[spot] + links
+            if length < found.get(following, length + 1):
+                found[following] = length
+                (queue.append if links else queue.appendleft)(following)
+    return found
 
 
-@pytest.mark.parametrize("order", ["t5x", "ring"])
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        sized(hardware("tpu_v4", (4, 4, 4)), data=8, model=8),
-        sized(hardware("tpu_v4", (2, 2, 4)), data=2, model=8),
-        sized(hardware("tpu_v5e", (4, 4)), data=2, fsdp=4, model=2),
-        sized(hardware("tpu_v5e", (8, 16)), data=8, model=16),
-        sized(hardware("tpu_v3", (4, 4)), data=4, model=8),
-    ],
-    ids=str,
-)
-def test_hops_equal_a_search_through_the_torus(wanted: Target, order: str) -> None:
-    placement = _placed(wanted, order)
+@given(targets() | tiled_targets(), st.sampled_from(("t5x", "ring")), st.data())
+@settings(deadline=None)
+def test_hops_equal_a_search_through_the_machine(
+    wanted: Target, order: str, data: st.DataObject
+) -> None:
+    placement = place(wanted, "ring" if order == "ring" else "t5x")
+    if isinstance(placement, Diagnostic):
+        return
     for explanation in explain_axes(placement):
-        for group in _groups(placement, explanation.name)[:3]:
-            if len(group) < 2:
-                assert explanation.hops == ()
-                continue
-            ring = zip(group, (*group[1:], group[0]), strict=True)
-            flat = [((*spot[:4], 0), (*other[:4], 0)) for spot, other in ring]
-            assert explanation.hops == tuple(_walked(a, b, placement.machine) for a, b in flat)
+        group = data.draw(st.sampled_from(_groups(placement, explanation.name)))
+        if len(group) < 2:
+            assert explanation.hops == ()
+            continue
+        assert len(explanation.hops) == len(group)
+        index = data.draw(st.integers(0, len(group) - 1))
+        for step in {0, index, len(group) - 1}:
+            following = group[(step + 1) % len(group)]
+            assert explanation.hops[step] == _walked(group[step], placement.machine)[following]
 
 
 @given(targets())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -149,15 +150,44 @@ def test_a_tile_does_not_cross_slices() -> None:
     assert "inside one slice" in fault.message
 
 
-def test_equal_axes_swap_and_no_more() -> None:
-    """A slice turned by 90 degrees gives every mesh axis the same score."""
-    for model in (2, 4, 8, 16, 32):
-        upright, turned = (
-            placed(sized(hardware("tpu_v5e", shape), data=64 // model, model=model))
-            for shape in ((4, 16), (16, 4))
-        )
-        for a, b in zip(upright.axes, turned.axes, strict=True):
-            assert score_axis(a.digits, upright.machine) == score_axis(b.digits, turned.machine)
+@given(targets())
+@settings(deadline=None)
+def test_equal_axes_swap_and_no_more(wanted: Target) -> None:
+    """A slice turned by 90 degrees, x for y, gives every mesh axis the same score."""
+    machine = wanted.hardware
+    if machine is None or machine.chip.torus_rank == 0:
+        return
+    x, y, *rest = machine.topology
+    turned = replace(wanted, hardware=replace(machine, topology=(y, x, *rest)))
+    upright, other = placed(wanted), placed(turned)
+    for a, b in zip(upright.axes, other.axes, strict=True):
+        assert score_axis(a.digits, upright.machine) == score_axis(b.digits, other.machine)
+
+
+@given(tiled_targets())
+@settings(deadline=None)
+def test_a_turned_tile_is_the_same_groups_turned(wanted: Target) -> None:
+    """Exchanging x and y of slice and tile exchanges them in every group, and no more."""
+    machine, (data, model) = wanted.hardware, wanted.mesh.axes
+    assert machine is not None
+    assert model.submesh is not None
+    (x, y, *rest), (mx, my, *others) = machine.topology, model.submesh
+    turned = target(
+        replace(machine, topology=(y, x, *rest)), data, replace(model, submesh=(my, mx, *others))
+    )
+    ours, theirs = place(wanted), place(turned)
+    assert isinstance(ours, Placement) == isinstance(theirs, Placement)
+    if isinstance(ours, Placement) and isinstance(theirs, Placement):
+        swapped = {
+            frozenset((s, x, y, *end) for s, y, x, *end in group) for group in groups_of(theirs)
+        }
+        assert groups_of(ours) == swapped
+
+
+def groups_of(placement: Placement) -> set[frozenset[tuple[int, ...]]]:
+    """Return the devices of each group of the last mesh axis."""
+    size, places = placement.axes[-1].axis.size, placement.coordinates()
+    return {frozenset(places[start : start + size]) for start in range(0, len(places), size)}
 
 
 def test_two_tiles_are_refused() -> None:

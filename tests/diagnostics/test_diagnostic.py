@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from shardspec.diagnostics import Diagnostic, Severity, SourceFile, Span
+from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE, SYNTAX
+from shardspec.diagnostics.diagnostic import point, sort_key
+from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
+
+
+def test_a_level_beats_the_code() -> None:
+    diagnostic = Diagnostic(AXIS_WITHOUT_RULE, "m")
+    assert not diagnostic.is_error
+    assert diagnostic.with_level(Severity.ERROR).is_error
+    assert diagnostic.with_level(Severity.ALLOW).severity is Severity.ALLOW
+
+
+def test_point_without_a_place_has_no_label() -> None:
+    assert point(SYNTAX, "m", None).labels == ()
+    assert point(SYNTAX, "m", SourceFile("s", "x").whole, help="h").primary is not None
+
+
+def test_reading_order() -> None:
+    a, b = SourceFile("a", "xy"), SourceFile("b", "xy")
+    order = [
+        Diagnostic(SYNTAX, "no place"),
+        point(SYNTAX, "m", Span(a, 0, 1)),
+        point(AXIS_WITHOUT_RULE, "m", Span(a, 0, 1)),
+        point(SYNTAX, "m", Span(a, 1, 2)),
+        point(SYNTAX, "m", Span(b, 0, 1)),
+    ]
+    shuffled = [order[i] for i in (3, 0, 4, 2, 1)]
+    assert sorted(shuffled, key=sort_key) == order
+
+
+def test_nearest() -> None:
+    assert nearest("tenosr", ["data", "tensor"]) == ("tensor",)
+    assert nearest("EMBED", ["embed"]) == ("embed",)
+    assert did_you_mean("xyz", ["embed"]) is None
+    assert did_you_mean("x", []) is None
+
+
+def test_listed_is_cut() -> None:
+    assert listed(["a", "b"]) == "`a`, `b`"
+    assert listed("abcdefghij", limit=2) == "`a`, `b` and 8 more"

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.frontend.loader import looks_like_dsl
+from shardspec.ir.spec import Spec
+
+
+@pytest.mark.parametrize(
+    ("text", "is_dsl"),
+    [
+        ("shardspec 1\n", True),
+        ("# a comment\n\nrules {\n  a -> b\n}", True),
+        ("mesh { a = 2 }", True),
+        ("shardspec: 1", False),
+        ("{rules: []}", False),
+        ("- a", False),
+        ("%YAML 1.2", False),
+        ("---\nrules: []", False),
+        ("", False),
+        ("# only", False),
+    ],
+)
+def test_the_spelling_is_seen(text: str, is_dsl: bool) -> None:
+    assert looks_like_dsl(text) == is_dsl
+
+
+def test_relative_names_start_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / "in/side").mkdir(parents=True)
+    (tmp_path / "in/base.shard").write_text(
+        "rules { a -> x }\nmanifest ./m.json\n", encoding="utf-8"
+    )
+    (tmp_path / "in/m.json").write_text('{"k": "f32[4]"}', encoding="utf-8")
+    (tmp_path / "in/side/spec.yaml").write_text("extends: ../base.shard\n", encoding="utf-8")
+    spec, diagnostics = pipeline.load_path(str(tmp_path / "in/side/spec.yaml"))
+    assert diagnostics == ()
+    assert spec is not None
+    assert [str(rule) for rule in spec.axis_rules] == ["a -> x"]
+    assert [param.path for param in spec.params] == ["k"]
+
+
+def test_a_diamond_is_no_circle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("base.yaml").write_text("rules: [a -> x]", encoding="utf-8")
+    Path("left.yaml").write_text("extends: ./base.yaml\nrules: [b -> x]", encoding="utf-8")
+    Path("right.yaml").write_text("extends: ./base.yaml\nrules: [c -> x]", encoding="utf-8")
+    spec, diagnostics = pipeline.load_text("extends: [./left.yaml, ./right.yaml]", "s.yaml")
+    assert diagnostics == ()
+    assert spec is not None
+    assert [rule.logical_axis for rule in spec.axis_rules] == ["a", "b", "c"]
+
+
+def test_circles_are_found_through_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text("extends: ./sub/../b.yaml", encoding="utf-8")
+    Path("sub").mkdir()
+    Path("b.yaml").write_text(f"extends: {tmp_path}/a.yaml", encoding="utf-8")
+    _, diagnostics = pipeline.load_path("a.yaml")
+    assert [d.code.name for d in diagnostics] == ["preset-cycle"]
+    Path("self.yaml").write_text("extends: ./self.yaml", encoding="utf-8")
+    _, diagnostics = pipeline.load_path("self.yaml")
+    assert [d.code.name for d in diagnostics] == ["preset-cycle"]
+
+
+def test_a_long_chain_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(200):
+        Path(f"{number}.yaml").write_text(f"extends: ./{number + 1}.yaml", encoding="utf-8")
+    _, diagnostics = pipeline.load_path("0.yaml")
+    assert len(diagnostics) == 1
+
+
+@pytest.mark.parametrize("name", ["t5x", "T5X/1d", "t5x//1d", "", " ", "t5x/1d.yaml"])
+def test_names_that_are_no_preset(name: str) -> None:
+    spec, diagnostics = pipeline.load_text(f"extends: ['{name}']", "s.yaml")
+    assert spec is not None
+    assert [d.code.name for d in diagnostics] == ["unknown-preset"]
+
+
+def setting(settings: dict[str, str], text: str = "") -> Spec:
+    spec, diagnostics = pipeline.load_text(
+        text
+        or "targets: {a: {mesh: {x: 2}}, b: {mesh: {x: 4}}}\nrules: [e -> x]\n"
+        "overrides: [{path: k, spec: (x)}]\npolicy: {indivisible: next}",
+        "s.yaml",
+        settings,
+    )
+    assert diagnostics == ()
+    assert spec is not None
+    return spec
+
+
+def test_settings() -> None:
+    sizes = [target.mesh.sizes for target in setting({"mesh.x": "8"}).targets]
+    assert sizes == [{"x": 8}, {"x": 8}]
+    sizes = [target.mesh.sizes for target in setting({"targets.a.mesh.x": "8"}).targets]
+    assert sizes == [{"x": 8}, {"x": 4}]
+    assert setting({"policy.indivisible": "keep"}).policy.indivisible == "keep"
+    assert setting({"mesh.x": "8"}, "mesh: {x: 2}").targets[0].mesh.sizes == {"x": 8}
+
+
+def test_a_faulty_setting_points_at_the_flag() -> None:
+    text = "mesh: {x: 2}\nrules: [e -> x]"
+    _, (diagnostic,) = pipeline.load_text(text, "s.yaml", {"mesh.x": "eight"})
+    assert diagnostic.primary is not None
+    assert diagnostic.primary.span.source.name == "--set"
+    assert diagnostic.primary.span.text == "eight"

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic
+from shardspec.ir.spec import Spec
+
+
+def load(text: str) -> tuple[Spec, tuple[Diagnostic, ...]]:
+    spec, diagnostics = pipeline.load_text(text, "s.yaml")
+    assert spec is not None
+    return spec, diagnostics
+
+
+def sound(text: str) -> Spec:
+    spec, diagnostics = load(text)
+    assert diagnostics == ()
+    return spec
+
+
+def codes(text: str) -> list[str]:
+    return [diagnostic.code.name for diagnostic in load(text)[1]]
+
+
+def test_rules_are_one_flat_list_with_a_span_each() -> None:
+    spec = sound("rules:\n  - mlp, heads -> model | (replica, data)\n  - kv -> none")
+    assert [str(rule) for rule in spec.axis_rules] == [
+        "mlp -> model",
+        "mlp -> (replica, data)",
+        "heads -> model",
+        "heads -> (replica, data)",
+        "kv -> none",
+    ]
+    spans = [rule.span.text for rule in spec.axis_rules if rule.span]
+    assert spans == ["model", "(replica, data)", "model", "(replica, data)", "none"]
+
+
+def test_priorities_sort_and_ties_keep_order() -> None:
+    spec = sound("rules: [a -> x @ 1, b -> x, c -> x @ -1, d -> x]")
+    assert [rule.logical_axis for rule in spec.axis_rules] == ["c", "b", "d", "a"]
+
+
+def test_names_and_patterns() -> None:
+    spec = sound(
+        "params: {'**/k': embed _, 're:.*/q': 'embed, heads'}\n"
+        "overrides: [{match: 'x\\d', axes: a}, {path: y, spec: '(none, m)', because: z}]\n"
+        "scan: {'l/**': layers@0}\nactivations: {r: 'batch, embed'}"
+    )
+    assert [str(rule.pattern) for rule in spec.path_rules] == ["**/k", "re:.*/q"]
+    assert [rule.logical_axes for rule in spec.path_rules] == [("embed", None), ("embed", "heads")]
+    assert spec.overrides[0].logical_axes == ("a",)
+    assert spec.overrides[1].partition == ((), ("m",))
+    assert spec.overrides[1].because == "z"
+    assert spec.scans[0].axes == (("layers", 0),)
+    assert spec.activations[0].logical_axes == ("batch", "embed")
+
+
+def test_the_span_of_a_quoted_expression_is_exact() -> None:
+    _, diagnostics = load("rules: [\"a => b\", 'a -> b c']")
+    assert [d.primary.span.text for d in diagnostics if d.primary] == ["=>", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("rules: [a => b]", "syntax"),
+        ("rules: [{rule: a -> b, at: beside c}]", "syntax"),
+        ("axes: {a: 4 ** 2}", "syntax"),
+        ("params: {x: a ->}", "syntax"),
+        ("params: {'{': a}", "bad-pattern"),
+        ("params: {'re:(': a}", "bad-pattern"),
+        ("overrides: [{match: '(', axes: a}]", "bad-pattern"),
+        ("overrides: [{path: a, spec: '[x]'}]", "syntax"),
+        ("overrides: [{axes: a}]", "wrong-type"),
+        ("overrides: [{}]", "wrong-type"),
+        ("overrides: [{path: a}]", "wrong-type"),
+        ("overrides: [{path: a, match: b, axes: c}]", "wrong-type"),
+        ("overrides: [{path: a, axes: b, spec: (c)}]", "wrong-type"),
+        ("scan: {a: layers}", "syntax"),
+        ("hardware: 8 cpu", "wrong-type"),
+        ("axes: {none: 4}", "wrong-type"),
+        ("axes: {a b: 4}", "wrong-type"),
+        ("mesh: {2x: 4}", "wrong-type"),
+        ("lints: {nope: warn}", "unknown-lint"),
+    ],
+)
+def test_each_fault_is_one_finding(text: str, code: str) -> None:
+    assert codes(text) == [code]
+
+
+def test_an_unread_rule_leaves_its_axes_replicated() -> None:
+    spec, _ = load("rules: ['a, b => x', 'c -> x | ', '-> x', 'd e']")
+    assert {rule.logical_axis for rule in spec.axis_rules if rule.is_none} == {"a", "b", "c", "d"}
+
+
+def test_a_word_that_yaml_misreads_is_one_finding() -> None:
+    assert codes("axes: {a: 1_0}\npolicy: {indivisible: no}") == ["yaml-trap", "yaml-trap"]
+
+
+def test_lint_levels_by_name_and_code() -> None:
+    spec = sound("lints: {indivisible: warn, SHD201: allow}")
+    assert [(level.finding, str(level.severity)) for level in spec.lint_levels] == [
+        ("indivisible", "warning"),
+        ("SHD201", "allow"),
+    ]

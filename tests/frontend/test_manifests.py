@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shardspec.diagnostics import SourceFile
+from shardspec.frontend.manifests import read_manifest
+
+ARRAYS = {
+    "a/k": "bf16[64, 128]",
+    "b/k": {"shape": [2, 3], "dtype": "float32"},
+    "c/k": {"shape": [], "dtype": "s8", "axes": []},
+    "d/k": {"shape": [4, 5], "axes": "embed _"},
+}
+
+
+@pytest.mark.parametrize("header", [True, False], ids=["header", "bare"])
+@pytest.mark.parametrize("spelling", ["json", "yaml"])
+def test_both_spellings(spelling: str, header: bool) -> None:
+    import yaml
+
+    data = {"shardspec-arrays": 1, "doc": "d", "arrays": ARRAYS} if header else ARRAYS
+    text = json.dumps(data) if spelling == "json" else yaml.safe_dump(data)
+    params, diagnostics = read_manifest(SourceFile(f"m.{spelling}", text))
+    assert diagnostics == ()
+    found = {param.path: param for param in params}
+    assert found["a/k"].shape == (64, 128)
+    assert found["a/k"].dtype == "bf16"
+    assert found["b/k"].dtype == "f32"
+    assert found["c/k"].shape == ()
+    assert found["d/k"].logical_axes == ("embed", None)
+
+
+def test_ranges() -> None:
+    params, diagnostics = read_manifest(SourceFile("m.json", '{"l_{0..2}/k": "f32[2]"}'))
+    assert diagnostics == ()
+    assert [param.path for param in params] == ["l_0/k", "l_1/k", "l_2/k"]
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("[1]", ["wrong-type"]),
+        ("{", ["syntax"]),
+        ('{"a": }', ["syntax"]),
+        ("", ["syntax"]),
+        ('{"a": 5}', ["bad-manifest"]),
+        ('{"a": {"shape": 5}}', ["bad-manifest"]),
+        ('{"a": {"shape": [true]}}', ["bad-manifest"]),
+        ('{"a": {"shape": [-1]}}', ["bad-manifest"]),
+        ('{"a": {"shape": [1], "dtype": "bf15"}}', ["syntax"]),
+        ('{"a": {"shape": [1], "axes": [5]}}', ["bad-manifest"]),
+        ('{"a": "f32[embed]"}', ["bad-manifest"]),
+        ('{"a": "f32(4)"}', ["syntax"]),
+        ('{"a": "f32[1]", "a": "f32[2]"}', ["duplicate-key"]),
+        ('{"{": "f32[1]"}', ["syntax"]),
+        ('{"shardspec-arrays": 1}', ["bad-manifest"]),
+        ("[" * 100_000, ["too-deep"]),
+        ("{" + '"a":{' * 100_000, ["syntax"]),
+    ],
+)
+def test_faults(text: str, codes: list[str]) -> None:
+    _, diagnostics = read_manifest(SourceFile("m.json", text))
+    assert [d.code.name for d in diagnostics] == codes
+
+
+def test_the_rest_is_kept() -> None:
+    params, diagnostics = read_manifest(SourceFile("m.json", '{"a": 5, "b": "f32[2]"}'))
+    assert [param.path for param in params] == ["b"]
+    assert diagnostics[0].primary is not None
+    assert diagnostics[0].primary.span.text == "a"

@@ -1,0 +1,21 @@
+"""What the checks find in a spec."""
+
+from __future__ import annotations
+
+from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic
+
+
+def findings_of(text: str, *, only: str | None = None) -> tuple[Diagnostic, ...]:
+    """Return what the checks find in a spec that loads without a fault."""
+    spec, diagnostics = pipeline.load_text(text, "s.yaml")
+    assert spec is not None
+    assert diagnostics == ()
+    found = pipeline.findings(spec, pipeline.compile_plans(spec))
+    return tuple(d for d in found if only is None or d.code.name == only)
+
+
+def marked(diagnostic: Diagnostic) -> list[str]:
+    """Return the text under the labels, the culprit first."""
+    labels = sorted(diagnostic.labels, key=lambda label: not label.primary)
+    return [label.span.text for label in labels]

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.lints.findings_of import findings_of, marked
+
+HEAD = "mesh: {x: 2}\nrules: [a -> x, b -> none]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("params: {'**': a}\narrays: {k: 'f32[8]'}", []),
+        ("params: {k: a, j: a}\narrays: {k: 'f32[8]'}", ["unmatched-pattern"]),
+        ("params: {'**': a, k: a}\narrays: {k: 'f32[8]'}", []),
+        ("scan: {'l/**': a@0}\narrays: {k: 'f32[a=8]'}", ["unmatched-pattern"]),
+        ("params: {k: a}\narrays: {k: 'f32[8]', j: 'f32[8]'}", ["unnamed-array"]),
+        ("params: {k: a}\narrays: {k: 'f32[8]', 'l_{0..9}/j': 'f32[8]'}", ["unnamed-array"]),
+        ("params: {k: a}\narrays: {k: 'f32[8]', j: 'f32[]'}", []),
+        ("params: {'**': a}\narrays: {k: 'f32[8, 8]', j: 'f32[8, 8]'}", ["rank-mismatch"]),
+        ("params: {'**': a}\nscan: {k: b@0}\narrays: {k: 'f32[2, 8]'}", []),
+        ("overrides: [{path: k, 'spec': '(x, none)'}]\narrays: {k: 'f32[8]'}", ["rank-mismatch"]),
+        ("params: {'**': a a}\narrays: {k: 'f32[8, 8]'}", ["repeated-axis"]),
+        ("axes: {a: 4}\nparams: {'**': a}\narrays: {k: 'f32[8]'}", ["size-mismatch"]),
+        ("params: {'re:(?=k).*': a}\narrays: {k: 'f32[8]'}", ["slow-regex"]),
+        ("params: {'re:(k+)+': a}\narrays: {k: 'f32[8]'}", []),
+        ("axes: {c: 4}\narrays: {k: 'f32[c]'}", ["axis-without-rule"]),
+        ("axes: {c: 4}\narrays: {k: 'f32[a=2]'}", []),
+    ],
+)
+def test_which(text: str, expected: list[str]) -> None:
+    found = findings_of(HEAD + text + "\nlints: {unknown-logical-axis: allow}")
+    assert [d.code.name for d in found] == expected
+
+
+def test_the_nearest_path_is_offered() -> None:
+    text = "params: {'**': a, 'dec/wj': a}\narrays: {dec/wi: 'f32[8]'}"
+    (found,) = findings_of(HEAD + text, only="unmatched-pattern")
+    assert found.help == "the nearest path is `dec/wi`"
+
+
+def test_layers_are_one_finding_with_their_bytes() -> None:
+    (found,) = findings_of(HEAD + "arrays: {'l_{0..9}/j': 'f32[256]'}", only="unnamed-array")
+    assert "l_{0..9}/j" in found.message
+    assert "10 arrays" in found.notes[0]
+    assert "10.0 KiB" in found.notes[0]
+
+
+def test_names_in_the_wrong_order_are_seen_by_size() -> None:
+    text = "axes: {a: 4, b: 6}\nparams: {k: b a}\narrays: {k: 'f32[4, 6]'}"
+    (found,) = findings_of(HEAD + text)
+    assert found.help == "by size, the names are `a b`"
+    assert marked(found)[0] == "k: b a"
+
+
+def test_the_help_for_stacked_layers_works() -> None:
+    text = "params: {'l/k': a b}\narrays: {l/k: 'f32[3, 8, 8]'}"
+    (found,) = findings_of(HEAD + text)
+    assert '"l/**": layers@0' in (found.help or "")
+    fixed = (
+        text + "\nscan: {'l/**': layers@0}\naxes: {layers: 3}\nlints: {axis-without-rule: allow}"
+    )
+    assert findings_of(HEAD + fixed) == ()

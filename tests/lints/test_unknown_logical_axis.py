@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.lints.findings_of import findings_of, marked
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("rules: [e -> x, q -> x]\narrays: {k: 'f32[e=8]'}", ["q"]),
+        ("rules: ['e, q -> x']\narrays: {k: 'f32[e=8]'}", ["q"]),
+        ("rules:\n  - rule: q -> x\n    at: end\narrays: {k: 'f32[8]'}\nparams: {k: _}", ["q"]),
+        ("rules: [e -> x]\nparams: {'**': q}\narrays: {k: 'f32[8]'}\naxes: {e: 4}", ["q"]),
+        ("rules: [e -> x]\naxes: {e: 4, q: 4}\nparams: {'**': q}\narrays: {k: 'f32[4]'}", []),
+        ("rules: [e -> x]\nactivations: {r: e}\narrays: {k: 'f32[]'}", []),
+        ("arrays: {k: 'f32[e=8]'}", []),
+        ("rules: [e -> x]", []),
+    ],
+)
+def test_marks(text: str, marks: list[str]) -> None:
+    found = findings_of("mesh: {x: 2}\n" + text, only="unknown-logical-axis")
+    assert [marked(d)[0] for d in found] == marks
+
+
+def test_rules_of_presets_may_name_other_axes() -> None:
+    text = "extends: t5x/2d\nmesh: {data: 2, model: 2}\narrays: {k: 'f32[embed=8]'}"
+    assert findings_of(text) == ()
+
+
+def test_one_finding_for_all_arrays() -> None:
+    text = "mesh: {x: 2}\nrules: [e -> x]\naxes: {e: 4}\narrays: {'l_{0..9}/k': 'f32[q=8]'}"
+    (found,) = findings_of(text)
+    assert "10 arrays" in found.notes[0]

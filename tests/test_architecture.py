@@ -1,0 +1,252 @@
+"""The house rules: floors, sizes, names, docstrings, and what a command may load."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "shardspec"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+MODULE_CEILING = 350
+FUNCTION_CEILING = 40
+
+#: Functions or modules over their ceiling, each with the reason: `path` or `path:function`.
+OVERSIZED: dict[str, str] = {}
+
+#: Names that say nothing about what is in a file.
+BANNED = {"utils", "util", "helpers", "helper", "common", "base", "manager", "handler", "misc"}
+
+#: Verbs that touch no device, and what a run of each looks like.
+LIGHT_RUNS = {
+    "help": ["--help"],
+    "compile": ["compile", "{spec}"],
+    "explain": ["explain", "a/wi/kernel", "--spec", "{spec}"],
+    "explain a finding": ["explain", "SHD301"],
+    "check": ["check", "{spec}"],
+    "fmt": ["fmt", "{spec}", "--to", "dsl"],
+    "schema": ["schema"],
+}
+
+every_module = pytest.mark.parametrize(
+    "path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE))
+)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def code_lines(source: str) -> set[int]:
+    """Return the numbers of the lines that hold code: no comments, docstrings or empty lines."""
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node):
+            first = node.body[0]
+            docstrings.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    idle = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    idle |= {tokenize.ENDMARKER, tokenize.ENCODING}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in idle:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return lines - docstrings
+
+
+def functions_of(tree: ast.Module) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def oversized(path: Path) -> Iterator[str]:
+    """Yield what is over its ceiling in one module."""
+    source = path.read_text(encoding="utf-8")
+    lines = code_lines(source)
+    name = path.relative_to(ROOT).as_posix()
+    if len(lines) > MODULE_CEILING:
+        yield name
+    for function in functions_of(ast.parse(source)):
+        end = function.end_lineno or function.lineno
+        if len(lines & set(range(function.lineno, end + 1))) > FUNCTION_CEILING:
+            yield f"{name}:{function.name}"
+
+
+# floors
+
+
+def test_contracts_hold() -> None:
+    """Every contract of pyproject.toml, which also rules out cycles between the floors."""
+    lint_imports = Path(sys.executable).with_name("lint-imports")
+    command = [str(lint_imports), "--no-cache"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_there_are_no_cycles() -> None:
+    import grimp
+
+    graph = grimp.build_graph("shardspec", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert find_cycle(imports) is None
+
+
+def test_a_cycle_would_be_found() -> None:
+    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) == ["a", "b", "c", "a"]
+    assert find_cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+
+
+def find_cycle(imports: dict[str, set[str]]) -> list[str] | None:
+    """Return modules that import each other in a circle, or None."""
+    done: set[str] = set()
+
+    def visit(module: str, above: list[str]) -> list[str] | None:
+        if module in above:
+            return [*above[above.index(module) :], module]
+        if module in done:
+            return None
+        for inner in sorted(imports.get(module, ())):
+            found = visit(inner, [*above, module])
+            if found:
+                return found
+        done.add(module)
+        return None
+
+    return next((found for module in sorted(imports) if (found := visit(module, []))), None)
+
+
+# sizes and names
+
+
+@every_module
+def test_modules_and_functions_are_small(path: Path) -> None:
+    assert set(oversized(path)) <= set(OVERSIZED)
+
+
+def test_exceptions_are_needed() -> None:
+    needed = {name for path in MODULES for name in oversized(path)}
+    assert set(OVERSIZED) == needed & set(OVERSIZED)
+    assert all(OVERSIZED.values()), "each exception has its reason"
+
+
+def test_the_ceiling_can_be_hit() -> None:
+    body = "\n".join("    x = 1  # comment\n\n    # more" for _ in range(FUNCTION_CEILING))
+    source = f'def f():\n    """Return nothing.\n\n    At all.\n    """\n{body}\n'
+    assert len(code_lines(source)) == FUNCTION_CEILING + 1
+
+
+def test_no_file_has_an_empty_name() -> None:
+    names = {path.stem for path in [*MODULES, *(ROOT / "tests").rglob("*.py")]}
+    folders = {path.name for path in PACKAGE.rglob("*") if path.is_dir()}
+    assert not (names | folders) & BANNED
+
+
+# docstrings
+
+
+@every_module
+def test_public_names_have_docstrings(path: Path) -> None:
+    tree = tree_of(path)
+    assert ast.get_docstring(tree), "a module says what it is for"
+    for node in public_definitions(tree):
+        text = ast.get_docstring(node)
+        assert text, f"{node.name} has no docstring"
+        first = text.splitlines()[0]
+        assert first.endswith((".", ":")), f"{node.name}: {first}"
+
+
+def public_definitions(tree: ast.Module | ast.ClassDef) -> Iterator[Function | ast.ClassDef]:
+    for node in tree.body:
+        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_"):
+            yield node
+            if isinstance(node, ast.ClassDef):
+                yield from public_definitions(node)
+
+
+@every_module
+def test_no_module_has_state(path: Path) -> None:
+    """A `global` statement, or a lower-case name that a module fills as it goes."""
+    for node in ast.walk(tree_of(path)):
+        assert not isinstance(node, ast.Global)
+
+
+@every_module
+def test_nothing_names_the_workshop(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").lower()
+    for word in ("/work/", "/tmp/", "../shared"):
+        assert word not in text
+
+
+# what gets loaded
+
+_PROBE = """
+import sys
+{body}
+heavy = {{"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "equinox"}}
+loaded = sorted({{name.partition(".")[0] for name in sys.modules}} & heavy)
+print("LOADED", *loaded, file=sys.stderr)
+"""
+
+
+def loaded_by(body: str) -> list[str]:
+    """Return the heavy packages that are loaded after running `body` in a new process."""
+    result = subprocess.run(
+        [sys.executable, "-c", _PROBE.format(body=body)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+        timeout=120,
+    )
+    last = result.stderr.strip().splitlines()[-1] if result.stderr.strip() else ""
+    assert last.startswith("LOADED"), result.stderr
+    return last.split()[1:]
+
+
+def test_the_probe_can_fail() -> None:
+    assert "numpy" in loaded_by("import numpy")
+    assert "jax" in loaded_by("import jax")
+
+
+@pytest.mark.parametrize("module", ["shardspec", "shardspec.cli.main", "shardspec.public"])
+def test_import_loads_nothing_heavy(module: str) -> None:
+    assert loaded_by(f"import {module}") == []
+
+
+@pytest.mark.parametrize("run", LIGHT_RUNS)
+def test_light_verbs_load_nothing_heavy(run: str, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "mesh: {model: 4}\nrules: [mlp -> model]\narrays: {a/wi/kernel: 'bf16[_=64 mlp=128]'}\n",
+        encoding="utf-8",
+    )
+    arguments = [argument.format(spec=spec) for argument in LIGHT_RUNS[run]]
+    body = f"""
+from shardspec.cli.main import main
+sys.argv = ["shardspec", *{arguments!r}]
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0, end.code
+"""
+    assert loaded_by(body) == []
+
+
+def test_schema_and_findings_pages_need_no_parser() -> None:
+    body = "import shardspec.cli.main\nprint(*sorted(sys.modules))"
+    result = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{body}"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert not {"pydantic", "lark", "yaml", "re2", "rich"} & set(result.stdout.split())
