@@ -11,6 +11,7 @@ from shardspec.cli.session import (
     FAILED,
     FINDINGS,
     FINE,
+    MOST_IN_FULL,
     echo,
     has_errors,
     params_or_exit,
@@ -80,8 +81,11 @@ def _check(
 
 def _print(found: list[Diagnostic], color: str, *, concise: bool) -> None:
     paint = wants_color(color)
-    for diagnostic in found:
+    for diagnostic in found if concise else found[:MOST_IN_FULL]:
         echo(render_concise(diagnostic) if concise else render(diagnostic, color=paint) + "\n")
+    if not concise and len(found) > MOST_IN_FULL:
+        rest = len(found) - MOST_IN_FULL
+        echo(f"... and {rest} more: --output-format concise shows one a line\n")
 
 
 def _closing(found: list[Diagnostic], files: int, arrays: int, targets: int) -> str:

@@ -93,12 +93,10 @@ def _print_plan(plan: ShardingPlan, output_format: str, output: str | None) -> N
 
 
 def _selected(plan: ShardingPlan, select: str) -> ShardingPlan:
-    from shardspec.ir.spec import Pattern
-    from shardspec.resolve.match import PathMatcher
+    from shardspec.cli.selection import select_or_exit
 
-    matcher = PathMatcher((Pattern(select),))
-    kept = tuple(s for s in plan.params if matcher.first_match(s.param.path) is not None)
-    return ShardingPlan(plan.spec, plan.target, kept)
+    kept = tuple(select_or_exit(select, plan))
+    return ShardingPlan(plan.spec, plan.target, kept, plan.activations)
 
 
 def _print_presets() -> None:

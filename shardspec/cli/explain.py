@@ -9,8 +9,8 @@ import click
 
 from shardspec import pipeline
 from shardspec.cli import options
+from shardspec.cli.selection import has_path, select_or_exit
 from shardspec.cli.session import (
-    FAILED,
     FINDINGS,
     echo,
     fail,
@@ -20,10 +20,10 @@ from shardspec.cli.session import (
     report,
     target_or_exit,
 )
-from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.plan import ShardingPlan
 
-_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
-_WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>\d+)=(?P<axes>[^=]+)")
+_LINE = re.compile(r"(?P<file>.+):(?P<line>[0-9]{1,9})")
+_WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>[0-9]{1,9})=(?P<axes>[^=]+)")
 
 
 @click.command("explain")
@@ -69,7 +69,7 @@ def command(
     lines: Iterable[str]
     if why_not is not None:
         lines = _why_not(why_not, plan)
-    elif match and not _has_path(plan, subject or ""):
+    elif match and not has_path(plan, subject or ""):
         lines = _line(match["file"], int(match["line"]), plan)
     else:
         lines = _subject(subject or "", plan, porcelain=porcelain)
@@ -118,10 +118,6 @@ def _spec_file(file: str) -> str | None:
     return None if file.startswith("preset:") else file
 
 
-def _has_path(plan: ShardingPlan, path: str) -> bool:
-    return any(sharding.param.path == path for sharding in plan.params)
-
-
 def _line(file: str, line: int, plan: ShardingPlan) -> list[str]:
     from shardspec.report.explain_line import explain_line
 
@@ -135,9 +131,7 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
     if subject.startswith("axis:"):
         yield from _axis(subject[5:], plan)
         return
-    found = _matching(subject, plan)
-    if not found:
-        _unknown_path(subject, plan)
+    found = select_or_exit(subject, plan)
     if porcelain:
         from shardspec.report.porcelain import porcelain as lines_of
 
@@ -175,48 +169,6 @@ def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
     return fail(f"no mesh axis and no logical axis is called `{name}`", hint)
 
 
-def _matching(subject: str, plan: ShardingPlan) -> list[ParamSharding]:
-    """Return the array with this path, or those that match it as a glob."""
-    exact = [sharding for sharding in plan.params if sharding.param.path == subject]
-    if exact or not set(subject) & set("*{?"):
-        return exact
-    from shardspec.frontend.glob import compile_glob
-    from shardspec.frontend.syntax import SyntaxFault
-    from shardspec.ir.spec import Pattern
-    from shardspec.resolve.match import PathMatcher
-
-    compiled = compile_glob(subject)
-    if isinstance(compiled, SyntaxFault):
-        fail(f"`{subject}`: {compiled.message}", compiled.help)
-    matcher = PathMatcher((Pattern(subject),))
-    return [s for s in plan.params if matcher.first_match(s.param.path) is not None]
-
-
-def _unknown_path(subject: str, plan: ShardingPlan) -> None:
-    from shardspec.diagnostics.suggest import nearest
-    from shardspec.ir.grouping import template
-
-    if not plan.params:
-        fail("the spec lists no arrays", "add `arrays:` or `manifest:`, or pass --params FILE")
-    paths = {template(s.param.path): s.param.path for s in reversed(plan.params)}
-    near = [
-        _with_numbers(subject, paths[key], plan)
-        for key in nearest(template(subject), paths, count=3)
-    ]
-    help = f"did you mean {' or '.join(f'`{path}`' for path in near)}?" if near else None
-    echo(f"Error: no array has the path `{subject}` ({len(plan.params)} arrays)", err=True)
-    if help:
-        echo(f"  help: {help}", err=True)
-    raise SystemExit(FAILED)
-
-
-def _with_numbers(subject: str, path: str, plan: ShardingPlan) -> str:
-    """Return `path` with the numbers of `subject`, where such an array exists."""
-    numbers = iter(re.findall(r"\d+", subject))
-    candidate = re.sub(r"\d+", lambda found: next(numbers, found[0]), path)
-    return candidate if _has_path(plan, candidate) else path
-
-
 def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
     from shardspec.report.why_not import why_not
 
@@ -225,9 +177,7 @@ def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
         raise click.UsageError(
             f"--why-not wants PATH:DIM=AXIS, as in `a/kernel:0=data`: {question}"
         )
-    found = _matching(match["path"], plan)
-    if not found:
-        _unknown_path(match["path"], plan)
+    found = select_or_exit(match["path"], plan)
     index = int(match["dim"])
     wanted = tuple(re.findall(r"[^\s,()]+", match["axes"]))
     wanted = () if wanted == ("none",) else wanted

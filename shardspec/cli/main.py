@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from importlib import import_module
 from typing import Any
 
 import click
+
+from shardspec import __version__
 
 #: Verb -> what it is for, in the order of `--help`. The module has the verb's name.
 VERBS = {
@@ -56,7 +57,7 @@ class _Verbs(click.Group):
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="shardspec", message="shardspec %(version)s")
+@click.version_option(__version__, message="shardspec %(version)s")
 def cli() -> None:
     """Compile sharding specs for JAX: rules in, NamedShardings and reasons out."""
 
@@ -73,7 +74,9 @@ def main() -> None:
         error.show()
         exit_code = 2
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from shardspec.cli.session import close_quietly
+
+        close_quietly()
         exit_code = 0
     sys.exit(exit_code if isinstance(exit_code, int) else 0)
 

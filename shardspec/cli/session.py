@@ -13,11 +13,14 @@ import click
 from shardspec import pipeline
 from shardspec.cli.discovery import find_spec
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.render import render, render_concise
+from shardspec.diagnostics.render import render
 from shardspec.ir.param import Params
 from shardspec.ir.spec import Spec, Target
 
 FINE, FINDINGS, FAILED = 0, 1, 2
+
+#: Findings shown in full; a file broken from end to end has thousands.
+MOST_IN_FULL = 100
 
 
 def wants_color(when: str, stream: int = 1) -> bool:
@@ -37,17 +40,26 @@ def echo(text: str, *, err: bool = False) -> None:
         text.encode(encoding)
     except UnicodeEncodeError:
         text = text.encode(encoding, "backslashreplace").decode(encoding)
-    stream.write(text + "\n")
+    try:
+        stream.write(text + "\n")
+    except BrokenPipeError:
+        close_quietly()
+        raise SystemExit(FINE) from None
 
 
-def report(
-    diagnostics: Iterable[Diagnostic], color: str = "auto", *, concise: bool = False
-) -> None:
+def close_quietly() -> None:
+    """Let what is still buffered for a closed pipe go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def report(diagnostics: Iterable[Diagnostic], color: str = "auto") -> None:
     """Print diagnostics on stderr."""
     paint = wants_color(color, stream=2)
-    for diagnostic in diagnostics:
-        text = render_concise(diagnostic) if concise else render(diagnostic, color=paint) + "\n"
-        echo(text, err=True)
+    found = tuple(diagnostics)
+    for diagnostic in found[:MOST_IN_FULL]:
+        echo(render(diagnostic, color=paint) + "\n", err=True)
+    if len(found) > MOST_IN_FULL:
+        echo(f"... and {len(found) - MOST_IN_FULL} more: shardspec check shows them", err=True)
 
 
 def fail(message: str, help: str | None = None) -> NoReturn:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-_DIGITS = re.compile(r"\d+")
+#: A number; a longer run of digits is several, since Python refuses to read one of thousands.
+_DIGITS = re.compile(r"([0-9]{1,18})")
 
 
 def template(path: str) -> str:
@@ -23,8 +24,8 @@ def natural(path: str) -> tuple[tuple[int, int, str], ...]:
     ['a', 'a2', 'a10']
     """
     return tuple(
-        (0, int(part), "") if part.isdecimal() else (1, 0, part)
-        for part in re.split(r"(\d+)", path)
+        (0, int(part), "") if index % 2 else (1, 0, part)
+        for index, part in enumerate(_DIGITS.split(path))
         if part
     )
 
@@ -39,7 +40,7 @@ def collapsed(paths: Sequence[str]) -> str | None:
     """
     if len(paths) == 1:
         return paths[0]
-    texts = _DIGITS.split(paths[0])
+    texts = _DIGITS.split(paths[0])[::2]
     columns = list(zip(*(_DIGITS.findall(path) for path in paths), strict=True))
     alternatives = [
         sorted(set(column), key=lambda number: (int(number), number)) for column in columns

@@ -75,7 +75,7 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
 
 def _help(names: int, rank: int, path: str) -> str:
     if names + 1 == rank:
-        folder = path.rsplit("/", 1)[0]
+        folder = template(path).replace("#", "*").rsplit("/", 1)[0]
         return (
             "name every dimension, `_` where it has none; if layers are stacked, add to `scan`: "
             f'`"{folder}/**": layers@0`'

@@ -43,6 +43,9 @@ from shardspec.lints.context import Context
 _SHARE = 0.02
 _LEAST_BYTES = 1 << 20
 
+#: Outcomes that have a finding of their own.
+_SPOKEN_OF = {Outcome.INDIVISIBLE, Outcome.UNKNOWN}
+
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each large array that is whole on a target without being meant to."""
@@ -68,16 +71,14 @@ def _is_meant(sharding: ParamSharding) -> bool:
     """Say whether the spec asks for a whole array, or another finding speaks of it already."""
     if sharding.origin is Origin.NONE or sharding.mismatch is not None:
         return True
+    if any(attempt.outcome in _SPOKEN_OF for dim in sharding.dims for attempt in dim.attempts):
+        return True
     return all(_is_settled(dim) for dim in sharding.dims if dim.size != 1)
 
 
 def _is_settled(dim: DimSharding) -> bool:
     """Say whether a dimension is whole by `none`, or for a reason that has its own finding."""
-    if dim.taken is not None:
-        return True
-    if dim.logical_axis is not None and not dim.attempts:
-        return True
-    return any(a.outcome in {Outcome.INDIVISIBLE, Outcome.UNKNOWN} for a in dim.attempts)
+    return dim.taken is not None or (dim.logical_axis is not None and not dim.attempts)
 
 
 def _finding(plan: ShardingPlan, group: list[ParamSharding], size: int, total: int) -> Diagnostic:

@@ -110,3 +110,34 @@ def test_a_faulty_setting_points_at_the_flag() -> None:
     assert diagnostic.primary is not None
     assert diagnostic.primary.span.source.name == "--set"
     assert diagnostic.primary.span.text == "eight"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rules.7",
+        "rules.x",
+        "rules.0.rule",
+        "shardspec.x",
+        "policy.indivisible.x",
+        f"rules.{'9' * 5000}",
+    ],
+)
+def test_a_setting_that_leads_nowhere_is_reported(name: str) -> None:
+    text = "shardspec: 1\nmesh: {x: 2}\nrules: [e -> x]\npolicy: {indivisible: next}"
+    _, (diagnostic,) = pipeline.load_text(text, "s.yaml", {name: "1"})
+    assert diagnostic.code.name == "unknown-key"
+    assert diagnostic.primary is not None
+    assert diagnostic.primary.span.text == name
+
+
+def test_settings_reach_lists_and_keys_with_dots() -> None:
+    text = "targets: {v5.8: {mesh: {x.y: 2}}}\nrules: [e -> x.y]"
+    spec = setting({"targets.v5.8.mesh.x.y": "4", "rules.0": "f -> x.y"}, text)
+    assert spec.targets[0].mesh.sizes == {"x.y": 4}
+    assert str(spec.axis_rules[0]) == "f -> x.y"
+
+
+def test_a_setting_of_many_digits_is_a_fault_and_no_crash() -> None:
+    _, diagnostics = pipeline.load_text("mesh: {x: 2}", "s.yaml", {"mesh.x": "9" * 5000})
+    assert [d.code.name for d in diagnostics] == ["syntax"]

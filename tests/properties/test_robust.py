@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -204,7 +205,10 @@ def examples() -> tuple[tuple[str, str], ...]:
     folder = assets.data_folder() / "specs"
     files = [*folder.glob("examples/*.yaml"), *folder.glob("presets/**/*.yaml")]
     files += folder.glob("examples/*.shard")
-    return tuple((path.read_text("utf-8"), path.name) for path in sorted(files))
+    found = ((path.read_text("utf-8"), path.name) for path in sorted(files))
+    return tuple(
+        (re.sub(r"\.\./arrays/([\w.-]+)\.yaml", r"\1", text), name) for text, name in found
+    )
 
 
 @st.composite
@@ -439,7 +443,8 @@ ENTRIES = {
 @st.composite
 def dsl_files(draw: st.DrawFn) -> str:
     """Return a file of statements that the grammar makes, some of them blocks."""
-    parts = []
+    sound = "mesh { a = 2; model = 2 }\narrays { x/k : f32[a=8 embed=4]; b : s8[mlp=6] }"
+    parts = [sound] if draw(st.booleans()) else []
     for _ in range(draw(st.integers(1, 8))):
         section = draw(st.sampled_from((*STATEMENTS, *ENTRIES, "target")))
         if section in ENTRIES or section == "target":
@@ -538,6 +543,12 @@ def deep(text: str) -> str:
 )
 def test_known_trouble(text: str, name: str) -> None:
     check(text, name)
+
+
+def test_paths_of_many_digits() -> None:
+    paths = [f"a/{digit * 5000}" for digit in "987"] + ["a/\u0663" * 900]
+    arrays = json.dumps(dict.fromkeys(paths, "f32[x=2]"))
+    check(f"mesh: {{m: 2}}\nrules: [x -> m]\narrays: {arrays}", "spec.yaml")
 
 
 def test_a_false_label_would_be_noticed() -> None:
