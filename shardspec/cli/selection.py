@@ -27,8 +27,8 @@ def _matching(subject: str, plan: ShardingPlan) -> list[ParamSharding]:
     exact = [sharding for sharding in plan.params if sharding.param.path == subject]
     if exact or not set(subject) & set("*{?"):
         return exact
-    from shardspec.frontend.glob import compile_glob
-    from shardspec.frontend.syntax import SyntaxFault
+    from shardspec.frontend.grammar.syntax import SyntaxFault
+    from shardspec.frontend.patterns.glob import compile_glob
     from shardspec.ir.spec import Pattern
     from shardspec.resolve.match import PathMatcher
 

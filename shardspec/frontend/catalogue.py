@@ -15,8 +15,8 @@ from shardspec.diagnostics.codes import UNKNOWN_HARDWARE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed, nearest
 from shardspec.frontend.catalogue_entry import CatalogueEntry, catalogue_entry, hardware_names
+from shardspec.frontend.grammar.syntax import HardwareExpr
 from shardspec.frontend.slice_shapes import Shape, shape_text
-from shardspec.frontend.syntax import HardwareExpr
 from shardspec.ir.hardware import Chip, Hardware
 
 _FORMS = (

@@ -9,9 +9,9 @@ from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile
 from shardspec.diagnostics.codes import DUPLICATE_ARRAY, SYNTAX, UNKNOWN_SIZE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
-from shardspec.frontend import expressions
+from shardspec.frontend.grammar import expressions
+from shardspec.frontend.grammar.syntax import ArrayDim, ArrayType, SizeExpr, SyntaxFault
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer
-from shardspec.frontend.syntax import ArrayDim, ArrayType, SizeExpr, SyntaxFault
 from shardspec.ir.param import Param, Params, dtype_name
 from shardspec.ir.spec import LogicalAxis, Policy, Spec
 
@@ -115,7 +115,7 @@ def _arrays(
     decls: tuple[ArrayDecl, ...], axes: dict[str, LogicalAxis], diagnostics: list[Diagnostic]
 ) -> list[Param]:
     """Return the arrays of every entry, ranges expanded."""
-    from shardspec.frontend.glob import expand
+    from shardspec.frontend.patterns.glob import expand
 
     params: list[Param] = []
     for decl in decls:

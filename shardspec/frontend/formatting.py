@@ -18,9 +18,9 @@ def formatted(
     Args:
       spelling: `yaml` or `dsl`; None keeps that of the source.
     """
-    from shardspec.frontend.print_dsl import print_dsl
-    from shardspec.frontend.print_expressions import canonical
-    from shardspec.frontend.print_yaml import print_yaml
+    from shardspec.frontend.dsl_text.printer import print_dsl
+    from shardspec.frontend.grammar.print_expressions import canonical
+    from shardspec.frontend.yaml_text.printer import print_yaml
 
     is_dsl = source.name.endswith(".shard") or (
         not source.name.endswith((".yaml", ".yml", ".json")) and looks_like_dsl(source.text)

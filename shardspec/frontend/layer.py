@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shardspec.diagnostics import Excerpt, SourceFile, Span
-from shardspec.frontend.syntax import SizeExpr
+from shardspec.frontend.grammar.syntax import SizeExpr
 from shardspec.ir.param import Params
 from shardspec.ir.spec import (
     Activation,

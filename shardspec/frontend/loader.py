@@ -109,10 +109,10 @@ def read(
 ) -> tuple[Reading | None, tuple[Diagnostic, ...]]:
     """Return what the reader for the file's spelling makes of it."""
     if file.is_dsl:
-        from shardspec.frontend.dsl_reader import read_dsl
+        from shardspec.frontend.dsl_text.reader import read_dsl
 
         return read_dsl(file.source)
-    from shardspec.frontend.yaml_reader import read_yaml
+    from shardspec.frontend.yaml_text.reader import read_yaml
 
     return read_yaml(file.source, with_comments=with_comments)
 

@@ -13,11 +13,11 @@ from shardspec.diagnostics import Diagnostic, Excerpt, Label, Severity, Span
 from shardspec.diagnostics.codes import BAD_PATTERN, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
-from shardspec.frontend import expressions
+from shardspec.frontend.grammar import expressions
+from shardspec.frontend.grammar.syntax import AxisTarget, NamesExpr, SyntaxFault
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.frontend.lower_targets import TargetDecl, lower_target
 from shardspec.frontend.reading import Route, SourceMap
-from shardspec.frontend.syntax import AxisTarget, NamesExpr, SyntaxFault
 from shardspec.frontend.validate import FAULTY
 from shardspec.ir.param import LogicalAxes
 from shardspec.ir.spec import (
@@ -317,8 +317,8 @@ class _Lowering:
 
     def _pattern(self, excerpt: Excerpt, *, is_regex: bool) -> Pattern | None:
         """Return the pattern, once it is known that it compiles."""
-        from shardspec.frontend.glob import compile_glob
-        from shardspec.frontend.regex import compile_regex
+        from shardspec.frontend.patterns.glob import compile_glob
+        from shardspec.frontend.patterns.regex import compile_regex
 
         compiled = compile_regex(excerpt.text) if is_regex else compile_glob(excerpt.text)
         if isinstance(compiled, SyntaxFault):

@@ -18,9 +18,9 @@ from shardspec.diagnostics.codes import (
     UNSOLVED_SIZE,
 )
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend import expressions
 from shardspec.frontend.catalogue import find_hardware
-from shardspec.frontend.syntax import MeshSize, SyntaxFault
+from shardspec.frontend.grammar import expressions
+from shardspec.frontend.grammar.syntax import MeshSize, SyntaxFault
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.spec import Target

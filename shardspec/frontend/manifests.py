@@ -13,10 +13,10 @@ from typing import Any
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
 from shardspec.diagnostics.codes import BAD_MANIFEST, DUPLICATE_KEY, SYNTAX
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend import expressions
 from shardspec.frontend.finish import unknown_dtype
+from shardspec.frontend.grammar import expressions
+from shardspec.frontend.grammar.syntax import ArrayType, SyntaxFault
 from shardspec.frontend.reading import Route, SourceMap
-from shardspec.frontend.syntax import ArrayType, SyntaxFault
 from shardspec.ir.param import Param, Params, dtype_name
 
 _HEADER = "shardspec-arrays"
@@ -27,7 +27,7 @@ def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
     if source.text.lstrip()[:1] == "{":
         data, source_map, diagnostics = _read_json(source)
     else:
-        from shardspec.frontend.yaml_reader import read_yaml
+        from shardspec.frontend.yaml_text.reader import read_yaml
 
         reading, faults = read_yaml(source, with_comments=False)
         if reading is None:
@@ -101,7 +101,7 @@ def _repeated(pairs: list[tuple[str, Any]], source: SourceFile) -> Diagnostic:
 def _params(
     data: dict[str, Any], route: Route, source_map: SourceMap, diagnostics: list[Diagnostic]
 ) -> Iterator[Param]:
-    from shardspec.frontend.glob import expand
+    from shardspec.frontend.patterns.glob import expand
 
     for path, entry in data.items():
         here = (*route, path)

@@ -8,7 +8,7 @@ from shardspec.diagnostics import SourceFile
 
 def preset_doc(name: str) -> str:
     """Return the one line that a preset says about itself; "" where it says none."""
-    from shardspec.frontend.yaml_reader import read_yaml
+    from shardspec.frontend.yaml_text.reader import read_yaml
 
     path = assets.spec_path("presets", name)
     if path is None:

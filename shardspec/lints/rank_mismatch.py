@@ -36,6 +36,7 @@ from shardspec.diagnostics import Diagnostic, Label, Span
 from shardspec.diagnostics.codes import RANK_MISMATCH as CODE
 from shardspec.ir.grouping import counted, described, template
 from shardspec.ir.plan import Origin, ParamSharding
+from shardspec.ir.spec import Override
 from shardspec.lints.context import Context
 
 
@@ -57,15 +58,18 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
     names = sharding.mismatch or ()
     shown = " ".join(name or "_" for name in names)
     source = "its own names" if sharding.origin is Origin.ARRAY else f"{sharding.origin} entry"
+    matched = sharding.matched
+    is_partition = isinstance(matched, Override) and matched.partition is not None
+    given = counted(len(names), "part" if is_partition else "name")
     labels = []
     if place is not None:
-        labels.append(Label(place, counted(len(names), "name")))
+        labels.append(Label(place, given))
     if param.span is not None and param.span != place:
         said = counted(param.rank, "dimension")
         labels.append(Label(param.span, said, primary=place is None))
     return Diagnostic(
         CODE,
-        f"{source} `{shown}`: {counted(len(names), 'name')} for"
+        f"{source} `{shown}`: {given} for"
         f" {counted(param.rank, 'dimension')} of `{param.path}` {param}",
         tuple(labels),
         notes=(described([member.param.path for member in group]),),

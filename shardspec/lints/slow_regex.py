@@ -32,8 +32,8 @@ from collections.abc import Iterator
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SLOW_REGEX as CODE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend.regex import compile_regex
-from shardspec.frontend.syntax import SyntaxFault
+from shardspec.frontend.grammar.syntax import SyntaxFault
+from shardspec.frontend.patterns.regex import compile_regex
 from shardspec.lints.context import Context
 
 

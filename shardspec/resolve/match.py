@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from shardspec.frontend.glob import compile_glob, glob_literal
-from shardspec.frontend.re2_engine import Re2Set, re2_set
-from shardspec.frontend.regex import Regex, compile_regex, is_plain, regex_literal
-from shardspec.frontend.regex_tree import Beyond, Tree, read_regex
-from shardspec.frontend.syntax import SyntaxFault
-from shardspec.frontend.wide_paths import WideMatcher, needs_own_matcher
+from shardspec.frontend.grammar.syntax import SyntaxFault
+from shardspec.frontend.patterns.glob import compile_glob, glob_literal
+from shardspec.frontend.patterns.re2_engine import Re2Set, re2_set
+from shardspec.frontend.patterns.regex import Regex, compile_regex, is_plain, regex_literal
+from shardspec.frontend.patterns.regex_tree import Beyond, Tree, read_regex
+from shardspec.frontend.patterns.wide_paths import WideMatcher, needs_own_matcher
 from shardspec.ir.spec import Pattern
 
 Placed = tuple[tuple[int, Regex], ...]

@@ -23,6 +23,7 @@ from tests.jax_backend.specs import axis_rules
 _DATA = Path(__file__).parent.parent / "data" / "flax_resolution.json"
 VECTORS = json.loads(_DATA.read_text())["vectors"]
 
+
 def of_kind(*kinds: str) -> list[Any]:
     return [pytest.param(v, id=v["id"]) for v in VECTORS if v["kind"] in kinds]
 

@@ -5,8 +5,8 @@ import pytest
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.source import excerpt_of
 from shardspec.frontend.catalogue import chips_of_kind, find_hardware
-from shardspec.frontend.expressions import parse_hardware
-from shardspec.frontend.syntax import HardwareExpr
+from shardspec.frontend.grammar.expressions import parse_hardware
+from shardspec.frontend.grammar.syntax import HardwareExpr
 from shardspec.ir.hardware import Hardware
 
 

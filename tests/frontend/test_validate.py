@@ -5,7 +5,7 @@ import pytest
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.frontend.validate import FAULTY, fields_at, validate
-from shardspec.frontend.yaml_reader import read_yaml
+from shardspec.frontend.yaml_text.reader import read_yaml
 
 
 def faults(text: str) -> list[tuple[str, str]]:

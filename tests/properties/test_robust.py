@@ -403,7 +403,7 @@ def test_the_skeleton_is_sound() -> None:
 
 @cache
 def grammar() -> Any:
-    from shardspec.frontend.parser import build_parser
+    from shardspec.frontend.grammar.parser import build_parser
 
     return build_parser("document")
 

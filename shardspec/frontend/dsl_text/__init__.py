@@ -1,0 +1,1 @@
+"""DSL text -> the same plain data as YAML gives, and back."""

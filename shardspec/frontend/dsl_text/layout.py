@@ -1,0 +1,228 @@
+"""The first look at a DSL file: where its statements begin and end.
+
+Nothing is parsed here. A statement ends with its line, or at `;`, unless a bracket is open;
+`{` after the head of a block opens it, and braces inside a path pattern are part of the
+pattern. So whatever is wrong within one statement leaves the others whole, and where a bracket
+or a block is never closed, the next line that can only begin a statement ends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardspec.frontend.dsl_text.words import BLOCKS, KEYWORDS, SECTIONS
+
+_LEXEME = re.compile(
+    r"""(?P<comment>(?<!\S)\#[^\n]*)
+    | (?P<string>"(?:[^"\\\n]|\\[^\n])*"?)
+    | (?P<newline>\n)
+    | (?P<space>[^\S\n]+)
+    | (?P<mark>[;{}()\[\]])
+    | (?P<word>(?:\\[^\n]|[^\s"\\;{}()\[\]])+|\\)
+    """,
+    re.VERBOSE,
+)
+#: A line that begins a statement, whatever is still open above it.
+_BEGINS = re.compile(
+    rf"(?:{'|'.join(SECTIONS)})[^\S\n]*\{{|target[^\S\n]+\S[^\n]*\{{|mesh[^\S\n]+on\b"
+    rf"|(?:{'|'.join(sorted(KEYWORDS - BLOCKS))})[^\S\n]+[\w\"./*]"
+)
+#: A line that cannot go on with what stands in brackets above it.
+_NEW_ENTRY = re.compile(r"[^\n]*?(?:->|:|\})")
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """One comment.
+
+    Attributes:
+      own_line: nothing stands before it on its line.
+    """
+
+    start: int
+    end: int
+    own_line: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement or one entry of a block, not parsed yet.
+
+    Attributes:
+      start, end: its text; for a block, that of its head, before `{`.
+      entries: what stands in the block; None where there is no block.
+      opening: the offset of `{`.
+      block_end: the end of the block, `}` included.
+      is_closed: whether there is a `}`.
+    """
+
+    start: int
+    end: int
+    entries: tuple[Statement, ...] | None = None
+    opening: int = 0
+    block_end: int = 0
+    is_closed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A file cut into statements.
+
+    Attributes:
+      text: the same text, of the same length, with blanks for comments.
+    """
+
+    text: str
+    statements: tuple[Statement, ...]
+    comments: tuple[Comment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lexeme:
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def lay_out(text: str) -> Layout:
+    """Return where the statements and comments of `text` are."""
+    lexemes = tuple(_lexemes(text))
+    comments = tuple(_comments(text, lexemes))
+    pieces: list[str] = []
+    at = 0
+    for comment in comments:
+        pieces += (text[at : comment.start], " " * (comment.end - comment.start))
+        at = comment.end
+    blanked = "".join((*pieces, text[at:]))
+    return Layout(blanked, tuple(_Cutter(blanked, tuple(_solid(lexemes))).statements()), comments)
+
+
+def _solid(lexemes: tuple[_Lexeme, ...]) -> Iterator[_Lexeme]:
+    """Yield the lexemes that count: no space, no comments, one line break of several."""
+    previous = ""
+    for lexeme in lexemes:
+        if lexeme.kind in {"comment", "space"} or lexeme.kind == previous == "newline":
+            continue
+        previous = lexeme.kind
+        yield lexeme
+
+
+def _lexemes(text: str) -> Iterator[_Lexeme]:
+    for match in _LEXEME.finditer(text):
+        yield _Lexeme(match.lastgroup or "", match.group(), match.start(), match.end())
+
+
+def _comments(text: str, lexemes: tuple[_Lexeme, ...]) -> Iterator[Comment]:
+    own_line = True
+    for lexeme in lexemes:
+        if lexeme.kind == "comment":
+            yield Comment(lexeme.start, lexeme.end, own_line)
+        elif lexeme.kind != "space":
+            own_line = lexeme.kind == "newline"
+
+
+class _Cutter:
+    """The walk over the lexemes of one file."""
+
+    def __init__(self, text: str, lexemes: tuple[_Lexeme, ...]) -> None:
+        self.text = text
+        self.lexemes = lexemes
+        self.at = 0
+
+    def statements(self) -> Iterator[Statement]:
+        """Yield the statements of the file."""
+        while self._skip_separators():
+            yield self._statement()
+
+    def _skip_separators(self) -> bool:
+        """Go to the next statement; return whether there is one."""
+        while self.at < len(self.lexemes):
+            lexeme = self.lexemes[self.at]
+            if lexeme.kind != "newline" and lexeme.text != ";":
+                return True
+            self.at += 1
+        return False
+
+    def _statement(self) -> Statement:
+        start, end, opens = self._run(self.at)
+        if not opens:
+            return Statement(start, end)
+        opening = self.lexemes[self.at]
+        self.at += 1
+        entries = tuple(self._entries())
+        closing = self.lexemes[self.at] if self.at < len(self.lexemes) else None
+        is_closed = closing is not None and closing.text == "}"
+        self.at += is_closed
+        last = entries[-1].end if entries else opening.end
+        block_end = closing.end if closing is not None and is_closed else last
+        return Statement(start, end, entries, opening.start, block_end, is_closed)
+
+    def _entries(self) -> Iterator[Statement]:
+        """Yield the entries of a block, up to its `}` or what can only stand outside."""
+        while self._skip_separators():
+            lexeme = self.lexemes[self.at]
+            if lexeme.text == "}" or self._begins_statement(lexeme):
+                return
+            start, end, _ = self._run(None)
+            yield Statement(start, end)
+
+    def _begins_statement(self, lexeme: _Lexeme) -> bool:
+        at_margin = lexeme.start == 0 or self.text[lexeme.start - 1] == "\n"
+        return at_margin and _BEGINS.match(self.text, lexeme.start) is not None
+
+    def _run(self, head: int | None) -> tuple[int, int, bool]:
+        """Go to the end of one statement or entry.
+
+        Args:
+          head: the index of the first word of a statement; None within a block.
+
+        Returns:
+          Its start and end, and whether a block opens there.
+        """
+        start = end = self.lexemes[self.at].start
+        braces = brackets = 0
+        while self.at < len(self.lexemes):
+            lexeme = self.lexemes[self.at]
+            if lexeme.kind == "newline":
+                if not brackets or self._cannot_go_on():
+                    break
+            elif lexeme.text == ";" and lexeme.kind == "mark" and not brackets:
+                break
+            elif lexeme.text == "{" and lexeme.kind == "mark":
+                if head is not None and not braces and self._opens_block(head):
+                    return start, end, True
+                braces += 1
+            elif lexeme.text == "}" and lexeme.kind == "mark":
+                if not braces and head is None:
+                    break
+                braces = max(0, braces - 1)
+            elif lexeme.kind == "mark":
+                brackets = max(0, brackets + (1 if lexeme.text in "([" else -1))
+            if lexeme.kind != "newline":
+                end = lexeme.end
+            self.at += 1
+        return start, end, False
+
+    def _cannot_go_on(self) -> bool:
+        """Say whether the line after this line break is no part of what stands in brackets."""
+        if self.at + 1 >= len(self.lexemes):
+            return True
+        after = self.lexemes[self.at + 1]
+        return self._begins_statement(after) or bool(_NEW_ENTRY.match(self.text, after.start))
+
+    def _opens_block(self, head: int) -> bool:
+        """Say whether the `{` here opens a block, and is not the brace of a pattern."""
+        word = self.lexemes[head].text
+        if word in BLOCKS:
+            return True
+        if word in KEYWORDS:
+            return word in SECTIONS and self.at == head + 1
+        brace = self.lexemes[self.at]
+        before, after = (
+            self.text[brace.start - 1 : brace.start],
+            self.text[brace.end : brace.end + 1],
+        )
+        return self.at > head and before.isspace() and (not after or after.isspace())

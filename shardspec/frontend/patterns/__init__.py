@@ -1,0 +1,1 @@
+"""Globs and regexes over paths, in linear time."""

@@ -1,0 +1,1 @@
+"""YAML text -> plain data with positions and comments, and back."""

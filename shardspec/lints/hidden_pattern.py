@@ -1,0 +1,134 @@
+"""A pattern matches arrays, and entries before it take every one of them.
+
+The first match wins in each section, so the entry has no effect, and nobody notices: a general
+pattern was put above a special one. What stands in a spec comes before what it extends.
+
+Bad:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - mlp -> tensor
+    params:
+      "**/kernel": _ mlp
+      "**/wo/kernel": mlp _
+    arrays:
+      mlp/wi/kernel: bf16[64, 128]
+      mlp/wo/kernel: bf16[128, 64]
+
+Good:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - mlp -> tensor
+    params:
+      "**/wo/kernel": mlp _
+      "**/kernel": _ mlp
+    arrays:
+      mlp/wi/kernel: bf16[64, 128]
+      mlp/wo/kernel: bf16[128, 64]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics.codes import HIDDEN_PATTERN as CODE
+from shardspec.diagnostics.suggest import listed
+from shardspec.ir.grouping import counted
+from shardspec.lints.context import Context
+from shardspec.lints.entries import Entry, sections
+from shardspec.resolve.match import PathMatcher
+
+#: Entries in the way that are pointed at; more are named or counted.
+_SHOWN = 4
+
+
+@dataclass(slots=True)
+class _Hidden:
+    """What stands in the way of an entry.
+
+    Attributes:
+      takers: position of an entry before it -> how many of its arrays that one takes.
+      first: the first array that it matches.
+    """
+
+    first: str
+    takers: Counter[int] = field(default_factory=Counter)
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each entry of the spec itself that is wholly behind others."""
+    overrides, params, _ = sections(context.spec)
+    for entries in (overrides, params):
+        own = {at for at, entry in enumerate(entries) if context.is_own(entry.pattern.span)}
+        hidden, wins = _hidden(entries, own, context.paths)
+        for at in sorted(hidden):
+            yield _finding(entries, at, hidden[at], wins)
+
+
+def _hidden(
+    entries: Sequence[Entry], own: set[int], paths: Sequence[str]
+) -> tuple[dict[int, _Hidden], Counter[int]]:
+    """Return the entries that match and never come first, and how often each one does."""
+    matcher = PathMatcher(tuple(entry.pattern for entry in entries))
+    hidden: dict[int, _Hidden] = {}
+    wins: Counter[int] = Counter()
+    open_ = set(own)
+    for path in paths:
+        if not open_:
+            break
+        matches = matcher.all_matches(path)
+        if not matches:
+            continue
+        first = matches[0]
+        wins[first] += 1
+        open_.discard(first)
+        hidden.pop(first, None)
+        for at in matches[1:]:
+            if at in open_:
+                hidden.setdefault(at, _Hidden(path)).takers[first] += 1
+    return {at: found for at, found in hidden.items() if at in open_}, wins
+
+
+def _finding(
+    entries: Sequence[Entry], at: int, hidden: _Hidden, wins: Counter[int]
+) -> Diagnostic:
+    entry, takers = entries[at], sorted(hidden.takers)
+    count = hidden.takers.total()
+    before = listed((str(entries[taker].pattern) for taker in takers), limit=2)
+    taken = "it" if count == 1 else f"all {count}"
+    verb = "takes" if len(takers) == 1 else "take"
+    return Diagnostic(
+        CODE,
+        f"{entry.section} pattern `{entry.pattern}` matches {counted(count, 'array')},"
+        f" and {before} before it {verb} {taken}",
+        tuple(_labels(entries, at, hidden)),
+        notes=(f"the first is {hidden.first}",),
+        help=_help(entries, at, hidden, wins),
+    )
+
+
+def _labels(entries: Sequence[Entry], at: int, hidden: _Hidden) -> Iterator[Label]:
+    span = entries[at].pattern.span
+    if span is None:
+        return
+    yield Label(span, "has no effect")
+    for taker in sorted(hidden.takers)[:_SHOWN]:
+        before = entries[taker].pattern.span
+        if before is not None and before != span:
+            yield Label(before, f"takes {hidden.takers[taker]}", primary=False)
+
+
+def _help(entries: Sequence[Entry], at: int, hidden: _Hidden, wins: Counter[int]) -> str:
+    takers = sorted(hidden.takers)
+    if all(entries[taker].answer == entries[at].answer for taker in takers):
+        return "take it out: the arrays get the same answer already"
+    if any(hidden.takers[taker] == wins[taker] for taker in takers):
+        other = next(taker for taker in takers if hidden.takers[taker] == wins[taker])
+        return (
+            f"keep one: put before `{entries[other].pattern}`, it would take all that this one takes"
+        )
+    return f"put it before `{entries[takers[0]].pattern}`, or take it out"
