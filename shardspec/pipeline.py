@@ -16,6 +16,7 @@ from shardspec.ir.spec import Spec, Target
 from shardspec.resolve.resolver import resolve
 
 __all__ = [
+    "about",
     "compile_plans",
     "find_target",
     "findings",
@@ -61,6 +62,11 @@ def leveled(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, 
         if adjusted.severity is not Severity.ALLOW:
             kept.append(adjusted)
     return tuple(dict.fromkeys(sorted(kept, key=sort_key)))
+
+
+def about(diagnostics: Iterable[Diagnostic], target: str | None) -> tuple[Diagnostic, ...]:
+    """Return the diagnostics that concern `target`; all of them for None."""
+    return tuple(d for d in diagnostics if target is None or d.target in (None, target))
 
 
 def find_target(spec: Spec, name: str | None) -> Target | Diagnostic:

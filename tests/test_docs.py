@@ -35,7 +35,17 @@ NOT_ONE_TEXT = {
 NO_CASE = {"unknown-activation": "only a call in Python asks for an activation by name"}
 
 #: Modules of the folder that are no page.
-MACHINERY = {"__init__", "context", "pages", "registry", "uneven", "words"}
+MACHINERY = {
+    "__init__",
+    "context",
+    "entries",
+    "other_spellings",
+    "pages",
+    "registry",
+    "digit_places",
+    "uneven",
+    "words",
+}
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)
 shown_as_text = pytest.mark.parametrize(

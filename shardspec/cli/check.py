@@ -16,11 +16,16 @@ from shardspec.cli.session import (
     has_errors,
     params_or_exit,
     wants_color,
+    warn_of_slow_regexes,
 )
 from shardspec.diagnostics import Diagnostic, Severity
+from shardspec.diagnostics.codes import UNKNOWN_TARGET, UNREADABLE
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.ir.grouping import counted
 from shardspec.ir.spec import Spec
+
+#: Findings that leave nothing to check.
+_NO_JOB = (UNREADABLE, UNKNOWN_TARGET)
 
 
 @click.command("check")
@@ -44,12 +49,9 @@ def command(
     files = spec_files or (find_spec(spec_name),)
     found: list[Diagnostic] = []
     arrays = targets = 0
-    unreadable = False
     for file in files:
         spec, diagnostics = pipeline.load_path(file, settings)
-        if spec is None:
-            unreadable |= any(d.code.id == "SHD001" for d in diagnostics)
-        else:
+        if spec is not None:
             diagnostics, counts = _check(spec, diagnostics, target, manifest)
             arrays, targets = arrays + counts[0], targets + counts[1]
         found += diagnostics
@@ -60,20 +62,26 @@ def command(
     else:
         _print(found, color, concise=output_format == "concise")
         echo(_closing(found, len(files), arrays, targets), err=output_format == "concise")
-    raise SystemExit(FAILED if unreadable else FINDINGS if has_errors(found) else FINE)
+    failed = any(diagnostic.code in _NO_JOB for diagnostic in found)
+    raise SystemExit(FAILED if failed else FINDINGS if has_errors(found) else FINE)
 
 
 def _check(
     spec: Spec, diagnostics: tuple[Diagnostic, ...], target: str | None, manifest: str | None
 ) -> tuple[tuple[Diagnostic, ...], tuple[int, int]]:
     """Return all findings of one spec, and its numbers of arrays and targets."""
+    params = params_or_exit(spec, manifest)
     targets = spec.targets
     if target is not None:
         chosen = pipeline.find_target(spec, target)
         if isinstance(chosen, Diagnostic):
             return (*diagnostics, chosen), (0, 0)
         targets = (chosen,)
-    params = params_or_exit(spec, manifest)
+    elif params and not targets:
+        missing = pipeline.find_target(spec, None)
+        return (*diagnostics, *([missing] if isinstance(missing, Diagnostic) else [])), (0, 0)
+    warn_of_slow_regexes(spec)
+    diagnostics = pipeline.about(diagnostics, target)
     plans = pipeline.compile_plans(spec, params, targets)
     found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
     return found, (len(params), len(targets))
@@ -93,9 +101,8 @@ def _closing(found: list[Diagnostic], files: int, arrays: int, targets: int) -> 
     scope = f"{counted(files, 'file')} ({counted(arrays, 'array')}, {counted(targets, 'target')})"
     if not found:
         return f"No findings in {scope}."
+    worst = next((diagnostic for diagnostic in found if diagnostic.is_error), found[0])
     errors = sum(diagnostic.is_error for diagnostic in found)
     warnings = sum(diagnostic.severity is Severity.WARNING for diagnostic in found)
     parts = [counted(n, what) for n, what in ((errors, "error"), (warnings, "warning")) if n]
-    return (
-        f"Found {' and '.join(parts)} in {scope}.   Details: shardspec explain {found[0].code.id}"
-    )
+    return f"Found {' and '.join(parts)} in {scope}.   Details: shardspec explain {worst.code.id}"

@@ -16,6 +16,7 @@ from shardspec.cli.session import (
     params_or_exit,
     report,
     target_or_exit,
+    warn_of_slow_regexes,
     write_file,
 )
 from shardspec.ir.plan import ShardingPlan
@@ -54,6 +55,10 @@ def command(
     if list_presets:
         _print_presets()
         return
+    if spec_file and spec_name:
+        raise click.UsageError(f"two specs: {spec_file} and --spec {spec_name}")
+    if output == "":
+        raise click.UsageError("-o names no file")
     spec, diagnostics = load_or_exit(spec_file or spec_name, settings, color)
     if list_targets:
         from shardspec.report.table import target_title
@@ -63,6 +68,8 @@ def command(
         return
     chosen = target_or_exit(spec, target, diagnostics)
     params = params_or_exit(spec, manifest)
+    warn_of_slow_regexes(spec)
+    diagnostics = pipeline.about(diagnostics, target)
     plans = pipeline.compile_plans(spec, params, None if target is None else [chosen])
     found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
     plan = plans[0] if select is None else _selected(plans[0], select)

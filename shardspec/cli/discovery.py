@@ -49,10 +49,13 @@ def _configured(folder: Path) -> Path | None:
 
     try:
         tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return None
-    spec = tool.get("shardspec", {}).get("spec") if isinstance(tool, dict) else None
-    return folder / spec if isinstance(spec, str) else None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"cannot read {os.path.relpath(file)}: {error}") from None
+    table = tool.get("shardspec") if isinstance(tool, dict) else None
+    spec = table.get("spec") if isinstance(table, dict) else None
+    if spec is None or isinstance(spec, str):
+        return None if spec is None else folder / spec
+    raise click.UsageError(f"`[tool.shardspec] spec` in {os.path.relpath(file)} is no path")
 
 
 def _candidates(folder: Path) -> list[Path]:

@@ -34,6 +34,8 @@ def command(
     files = spec_files or (find_spec(None),)
     if output and len(files) > 1:
         raise click.UsageError("-o takes one file")
+    if spelling and (only_check or diff):
+        raise click.UsageError("--check and --diff look at files in their own spelling, not --to")
     codes = [_format(file, spelling, output, only_check=only_check, diff=diff) for file in files]
     raise SystemExit(max(codes))
 
@@ -55,15 +57,13 @@ def _format(
         return FINDINGS
     if only_check or diff:
         return _compare(file, source.text, text, diff=diff)
-    target = output or ("-" if spelling and not _is_spelt(file, spelling) else file)
-    if target == file and text == source.text:
-        return FINE
+    target = output or ("-" if spelling else file)
+    if target == file != "-":
+        if text == source.text:
+            return FINE
+        echo(f"formatted {file}", err=True)
     write_file(target, text)
     return FINE
-
-
-def _is_spelt(file: str, spelling: str) -> bool:
-    return file != "-" and file.endswith(".shard") == (spelling == "dsl")
 
 
 def _compare(file: str, old: str, new: str, *, diff: bool) -> int:

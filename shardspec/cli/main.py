@@ -65,6 +65,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line. A closed pipe ends it in silence, Ctrl-C with 130."""
     gc.disable()  # short-lived: collecting while modules load costs a tenth of the start-up
+    if sys.stdout is None:
+        sys.exit("Error: cannot write: standard output is closed")
     try:
         exit_code: Any = cli.main(standalone_mode=False, prog_name="shardspec")
         sys.stdout.flush()
@@ -78,6 +80,9 @@ def main() -> None:
 
         close_quietly()
         exit_code = 0
+    except OSError as error:
+        sys.stderr.write(f"Error: cannot write: {error.strerror or error}\n")
+        exit_code = 2
     sys.exit(exit_code if isinstance(exit_code, int) else 0)
 
 

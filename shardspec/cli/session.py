@@ -13,7 +13,7 @@ import click
 from shardspec import pipeline
 from shardspec.cli.discovery import find_spec
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.render import render
+from shardspec.diagnostics.render import render, render_concise
 from shardspec.ir.param import Params
 from shardspec.ir.spec import Spec, Target
 
@@ -111,6 +111,18 @@ def params_or_exit(spec: Spec, manifest: str | None) -> Params:
     return params
 
 
+def warn_of_slow_regexes(spec: Spec) -> None:
+    """Say on stderr which patterns may take for ever, before they are tried."""
+    patterns = [pattern for pattern in spec.patterns if pattern.dialect == "regex"]
+    if not patterns:
+        return
+    from shardspec.lints.slow_regex import slow
+
+    for diagnostic in slow(patterns):
+        echo(f"this may take long: {render_concise(diagnostic)}", err=True)
+    sys.stderr.flush()
+
+
 def quiet_spec(name: str | None) -> Spec | None:
     """Return the spec, or None and no word: for shell completion."""
     try:
@@ -122,15 +134,20 @@ def quiet_spec(name: str | None) -> Spec | None:
 def write_file(path: str, text: str) -> None:
     """Write a file whole or not at all: to a temporary name beside it, then rename.
 
-    `-` is stdout.
+    `-` is stdout. A link is followed; a device or a pipe is written to, not replaced.
     """
     if path == "-":
-        sys.stdout.write(text)
+        echo(text.removesuffix("\n"))
         return
     import tempfile
 
-    folder = os.path.dirname(path) or "."
+    path = os.path.realpath(path)
+    folder = os.path.dirname(path)
     try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            return
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:

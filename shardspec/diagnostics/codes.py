@@ -62,6 +62,11 @@ DUPLICATE_ARRAY = Code("SHD212", "duplicate-array", _E, "one path stands for two
 UNKNOWN_ACTIVATION = Code(
     "SHD213", "unknown-activation", _E, "code asks for an activation not named"
 )
+DEAD_RULE = Code("SHD214", "dead-rule", _E, "a rule can never fire")
+HIDDEN_PATTERN = Code(
+    "SHD215", "hidden-pattern", _W, "entries before a pattern take all that it matches"
+)
+SINGLE_DIGIT = Code("SHD216", "single-digit", _W, "a regex has room for one digit, and misses 10")
 
 INDIVISIBLE = Code("SHD301", "indivisible", _E, "mesh axes do not divide a dimension")
 SIZE_MISMATCH = Code(

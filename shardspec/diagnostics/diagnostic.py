@@ -56,6 +56,7 @@ class Diagnostic:
       notes: further facts, e.g. how many arrays it touches and the bytes it costs.
       help: what would work.
       level: the severity that the spec chose, or None for the code's own.
+      target: the one target it is about; None where it is about more.
 
     Invariants:
       one_primary: labels hold one primary label, or are empty.
@@ -67,6 +68,7 @@ class Diagnostic:
     notes: tuple[str, ...] = ()
     help: str | None = None
     level: Severity | None = None
+    target: str | None = None
 
     @property
     def severity(self) -> Severity:

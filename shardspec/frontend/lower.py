@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, Severity, Span
@@ -179,6 +180,9 @@ class _Lowering:
         }
         if self.document.mesh is not None:
             yield from self._target("default", (), self.document.hardware, self.document.mesh)
+        elif "mesh" in self.document.model_fields_set:
+            span = self.source_map.key(("mesh",)).span
+            self.report(point(WRONG_TYPE, "`mesh` is empty", span, help="as in `mesh: {data: 8}`"))
         elif self.document.hardware is not None:
             span = self.source_map.key(("hardware",)).span
             self.report(point(WRONG_TYPE, "`hardware` stands without a `mesh`", span))
@@ -200,7 +204,7 @@ class _Lowering:
             name, machine, sizes, self.source_map.key((*route, "mesh")).span, span, reported
         )
         target, diagnostics = lower_target(declared)
-        self.diagnostics += diagnostics
+        self.diagnostics += [replace(fault, target=name) for fault in diagnostics]
         yield target
 
     def path_rules(self) -> Iterator[PathRule]:
@@ -226,6 +230,10 @@ class _Lowering:
         """Yield the named activations."""
         for name, text in self.document.activations.items():
             route: Route = ("activations", name)
+            if not name.strip():
+                message = "an activation needs a name"
+                self.report(point(WRONG_TYPE, message, self.key(route).span))
+                continue
             axes = self._axes(self.excerpt(route, text))
             if axes is not None:
                 yield Activation(name, axes, self.source_map.entry(route))

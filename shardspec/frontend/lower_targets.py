@@ -15,6 +15,7 @@ from shardspec.diagnostics.codes import (
     SUBMESH_TILING,
     SYNTAX,
     TWO_REST,
+    UNKNOWN_HARDWARE,
     UNSOLVED_SIZE,
 )
 from shardspec.diagnostics.diagnostic import point
@@ -24,6 +25,9 @@ from shardspec.frontend.grammar.syntax import MeshSize, SyntaxFault
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.spec import Target
+
+#: Beyond any machine there is; a placement is worked out device by device.
+_MOST_DEVICES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,11 @@ def _hardware(excerpt: Excerpt, diagnostics: list[Diagnostic]) -> Hardware | Non
     found = find_hardware(parsed, excerpt)
     if isinstance(found, Diagnostic):
         diagnostics.append(found)
+        return None
+    if found.device_count > _MOST_DEVICES:
+        message = f"`{excerpt.text}` is {found.device_count:,} devices"
+        help = f"no machine has more than {_MOST_DEVICES:,}"
+        diagnostics.append(point(UNKNOWN_HARDWARE, message, excerpt.span, help=help))
         return None
     return found
 

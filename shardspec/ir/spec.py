@@ -192,6 +192,15 @@ class Spec:
     doc: str = ""
 
     @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """Return every pattern over paths: of overrides, of `params:`, of `scan:`."""
+        return (
+            *(override.pattern for override in self.overrides),
+            *(rule.pattern for rule in self.path_rules),
+            *(scan.pattern for scan in self.scans),
+        )
+
+    @property
     def mesh_axis_names(self) -> frozenset[str]:
         """Return the names of the mesh axes of all targets."""
         return frozenset(name for target in self.targets for name in target.mesh.names)

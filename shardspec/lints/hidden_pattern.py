@@ -72,30 +72,32 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _hidden(
     entries: Sequence[Entry], own: set[int], paths: Sequence[str]
 ) -> tuple[dict[int, _Hidden], Counter[int]]:
-    """Return the entries that match and never come first, and how often each one does."""
+    """Return the entries that match and never come first, and how often each other does.
+
+    Invariants:
+      hidden: those that match something, and of no path are the first that does.
+    """
     matcher = PathMatcher(tuple(entry.pattern for entry in entries))
     hidden: dict[int, _Hidden] = {}
     wins: Counter[int] = Counter()
-    open_ = set(own)
+    waiting = set(own)
     for path in paths:
-        if not open_:
+        if not waiting:
             break
         matches = matcher.all_matches(path)
         if not matches:
             continue
         first = matches[0]
         wins[first] += 1
-        open_.discard(first)
+        waiting.discard(first)
         hidden.pop(first, None)
         for at in matches[1:]:
-            if at in open_:
+            if at in waiting:
                 hidden.setdefault(at, _Hidden(path)).takers[first] += 1
-    return {at: found for at, found in hidden.items() if at in open_}, wins
+    return hidden, wins
 
 
-def _finding(
-    entries: Sequence[Entry], at: int, hidden: _Hidden, wins: Counter[int]
-) -> Diagnostic:
+def _finding(entries: Sequence[Entry], at: int, hidden: _Hidden, wins: Counter[int]) -> Diagnostic:
     entry, takers = entries[at], sorted(hidden.takers)
     count = hidden.takers.total()
     before = listed((str(entries[taker].pattern) for taker in takers), limit=2)
@@ -126,9 +128,8 @@ def _help(entries: Sequence[Entry], at: int, hidden: _Hidden, wins: Counter[int]
     takers = sorted(hidden.takers)
     if all(entries[taker].answer == entries[at].answer for taker in takers):
         return "take it out: the arrays get the same answer already"
-    if any(hidden.takers[taker] == wins[taker] for taker in takers):
-        other = next(taker for taker in takers if hidden.takers[taker] == wins[taker])
-        return (
-            f"keep one: put before `{entries[other].pattern}`, it would take all that this one takes"
-        )
+    swallowed = [taker for taker in takers if hidden.takers[taker] == wins[taker]]
+    if swallowed:  # put first, it would leave nothing to them
+        others = listed((str(entries[taker].pattern) for taker in swallowed), limit=2)
+        return f"take it out, or put it in place of {others}"
     return f"put it before `{entries[takers[0]].pattern}`, or take it out"

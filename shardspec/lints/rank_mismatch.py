@@ -61,6 +61,8 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
     matched = sharding.matched
     is_partition = isinstance(matched, Override) and matched.partition is not None
     given = counted(len(names), "part" if is_partition else "name")
+    if sharding.scan is not None and len(names) == param.rank:
+        return _no_position(group)
     labels = []
     if place is not None:
         labels.append(Label(place, given))
@@ -74,6 +76,20 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
         tuple(labels),
         notes=(described([member.param.path for member in group]),),
         help=_help(len(names), param.rank, param.path),
+    )
+
+
+def _no_position(group: list[ParamSharding]) -> Diagnostic:
+    """Return the finding for a scan axis beyond the end of the array."""
+    param, scan = group[0].param, group[0].scan
+    asked = " ".join(f"{axis}@{position}" for axis, position in scan.axes) if scan else ""
+    labels = () if scan is None or scan.span is None else (Label(scan.span),)
+    return Diagnostic(
+        CODE,
+        f"`{asked}`: `{param.path}` {param} has no such position",
+        labels,
+        notes=(described([member.param.path for member in group]),),
+        help=f"positions run from 0 to {param.rank - 1}, or from -{param.rank} to -1",
     )
 
 

@@ -52,6 +52,15 @@ def check(context: Context) -> Iterator[Diagnostic]:
             notes=(described([member.param.path for member in group]),),
             help="give one of them a name of its own, with its own rule",
         )
+    for activation in context.spec.activations:
+        twice = repeated(activation.logical_axes)
+        if twice:
+            yield point(
+                CODE,
+                f"{listed(twice)} names more than one dimension of activation `{activation.name}`",
+                activation.span,
+                help="give one of them a name of its own, with its own rule",
+            )
 
 
 def repeated(names: tuple[str | None, ...]) -> tuple[str, ...]:

@@ -27,22 +27,24 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SLOW_REGEX as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.regex import compile_regex
+from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each regex that RE2 cannot express."""
-    spec = context.spec
-    patterns = [override.pattern for override in spec.overrides]
-    patterns += [rule.pattern for rule in spec.path_rules]
-    patterns += [scan.pattern for scan in spec.scans]
+    yield from slow(context.spec.patterns)
+
+
+def slow(patterns: Iterable[Pattern]) -> Iterator[Diagnostic]:
+    """Yield a finding for each of `patterns` that RE2 cannot express."""
     for pattern in patterns:
         if pattern.dialect != "regex":
             continue

@@ -35,12 +35,12 @@ __all__ = ["CODE", "check"]
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield why a mesh whose sizes are right cannot be laid on its hardware, on every target.
+    """Yield why a mesh whose sizes are right cannot be laid on its hardware.
 
     What a submesh gets wrong by itself is said where sizes are read; this is about the mesh as
-    a whole. Like that, it is said of all targets, also when only one is compiled.
+    a whole.
     """
-    for target in context.spec.targets:
+    for target in (plan.target for plan in context.all_plans):
         asks = any(axis.submesh is not None or axis.auto for axis in target.mesh.axes)
         if target.hardware is None or not target.is_sound or not asks:
             continue

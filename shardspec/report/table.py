@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.analysis.coverage import coverage
-from shardspec.ir.grouping import collapsed, natural, template
+from shardspec.ir.grouping import collapsed, counted, natural, template
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
@@ -107,13 +107,14 @@ def heading(plan: ShardingPlan) -> Iterator[str]:
         if axis.span is not None and (axis.submesh or axis.auto)
     ]
     asked += [f"{axis.name} over DCN" for axis in plan.mesh.axes if axis.network == "dcn"]
-    yield f"mesh {plan.mesh}{f'   ({chr(44).join(asked)})' if asked else ''}"
+    remarks = f"   ({', '.join(asked)})" if asked else ""
+    yield f"mesh {plan.mesh}{remarks}"
 
 
 def target_title(target: Target) -> str:
     """Return `target v4-512: TPU v4 4x8x8, 256 chips`."""
     if target.hardware is None:
-        return f"target {target.name}: {target.mesh.device_count} devices"
+        return f"target {target.name}: {counted(target.mesh.device_count, 'device')}"
     return f"target {target.name}: {hardware_title(target.hardware)}"
 
 
@@ -121,7 +122,7 @@ def hardware_title(hardware: Hardware) -> str:
     """Return `2 x TPU v5p 4x4x8, 256 chips`; chips always stand beside a marketing name."""
     chip = hardware.chip
     if chip.platform == "cpu":
-        return f"{hardware.device_count} CPU devices"
+        return counted(hardware.device_count, "CPU device")
     count = f"{hardware.slice_count} x " if hardware.slice_count > 1 else ""
     shape = "x".join(map(str, hardware.topology))
     topology = f" {shape}" if chip.platform == "tpu" else ""

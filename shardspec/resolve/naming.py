@@ -73,7 +73,11 @@ class NameSource:
         if index is None:
             return _checked(param, names, origin, matched)
         scan = self.spec.scans[index]
-        return _checked(param, stacked(names, scan.axes), origin, matched, scan)
+        whole = stacked(names, scan.axes)
+        if whole is None:
+            given = (*names, *(axis for axis, _ in scan.axes))
+            return Naming(None, origin, matched, scan, mismatch=given)
+        return _checked(param, whole, origin, matched, scan)
 
 
 def name_source(spec: Spec) -> NameSource:
@@ -86,8 +90,8 @@ def name_source(spec: Spec) -> NameSource:
     )
 
 
-def stacked(names: LogicalAxes, axes: tuple[tuple[str, int], ...]) -> LogicalAxes:
-    """Return `names` with each scan axis at its position in the whole array.
+def stacked(names: LogicalAxes, axes: tuple[tuple[str, int], ...]) -> LogicalAxes | None:
+    """Return `names` with each scan axis at its position in the whole array, None if it has none.
 
     Negative positions count from the end of the stacked array, as in `jax.vmap`.
 
@@ -97,9 +101,9 @@ def stacked(names: LogicalAxes, axes: tuple[tuple[str, int], ...]) -> LogicalAxe
     ('embed', 'mlp', 'layers')
     """
     rank = len(names) + len(axes)
-    placed = sorted(
-        (position % rank if -rank <= position < rank else rank, axis) for axis, position in axes
-    )
+    if not all(-rank <= position < rank for _, position in axes):
+        return None
+    placed = sorted((position % rank, axis) for axis, position in axes)
     result = list(names)
     for position, axis in placed:
         result.insert(position, axis)

@@ -12,7 +12,8 @@ HEAD = "mesh: {x: 2}\nrules: [a -> x, b -> none]\n"
     [
         ("params: {'**': a}\narrays: {k: 'f32[8]'}", []),
         ("params: {k: a, j: a}\narrays: {k: 'f32[8]'}", ["unmatched-pattern"]),
-        ("params: {'**': a, k: a}\narrays: {k: 'f32[8]'}", []),
+        ("params: {'**': a, k: a}\narrays: {k: 'f32[8]'}", ["hidden-pattern"]),
+        ("params: {k: a, '**': a}\narrays: {k: 'f32[8]', j: 'f32[8]'}", []),
         ("scan: {'l/**': a@0}\narrays: {k: 'f32[a=8]'}", ["unmatched-pattern"]),
         ("params: {k: a}\narrays: {k: 'f32[8]', j: 'f32[8]'}", ["unnamed-array"]),
         ("params: {k: a}\narrays: {k: 'f32[8]', 'l_{0..9}/j': 'f32[8]'}", ["unnamed-array"]),

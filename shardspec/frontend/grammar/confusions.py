@@ -70,6 +70,7 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
     (_TYPES, r"^\s*$", r"\[|\d", "a dtype comes first: `f32[4096, 512]`"),
     (_TYPES, r"", r"none\b", "a dimension without a name is its size: `4096`, or `_=4096`"),
     (_TYPES, r"_\s*$", r"", "a dimension without a name needs its size: `_=4096`"),
+    (_SIZES, r"\w\s*$", r"[x×]\s", "sizes are multiplied by `*`: `heads * kv`"),
     (_SIZES, r"", r"\d+[x×]", "sizes are multiplied by `*`: `heads * kv`"),
     (_SIZES, r"", r"\d+_\d|\d+[kKmM]\b", "sizes are written in digits: `4096`"),
     (_SIZES, r"", r"[+/-]|\*\*", "a size is a number, an axis, or a product: `heads * kv`"),
@@ -85,7 +86,7 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
     (_MESH_SIZES, r"^\s*$", r"\d+x", "a tile is written `submesh 4x2x2x1`"),
     (_MESH_SIZES, r"", r"dcn\b|ici\b", "the network follows `@`: `2 @ dcn`"),
     (_HARDWARE, r"", r"\d+x(\s|[A-Za-z])|[x×]\s", "slices or nodes stand before `*`: `2 * h100`"),
-    (_HARDWARE, r"", r"[x×]\s|[(\[]|\d+[*X]\d|\*", _TILE),
+    (_HARDWARE, r"", r"[x×]\s|[(\[,]|\d+[*X]\d|\*", _TILE),
     (
         _HARDWARE,
         r"[A-Za-z]\w*\s+$",

@@ -32,7 +32,7 @@ _WORDS = {
     "REST": "`rest`",
     "SUBMESH": "`submesh`",
     "AUTO": "`auto`",
-    "NETWORK": "`dcn`, `ici`",
+    "NETWORK": "`dcn` or `ici`",
     "PLATFORM": "`tpu`, `gpu`, `cpu`",
     "CHIP": "the name of a chip",
     "TILE": "chips along each dimension (`4x4x8`)",

@@ -297,7 +297,7 @@ def test_a_rule_has_names_alternatives_and_priority() -> None:
         ("names", "embed none", "none", "a logical axis", "`_`"),
         ("names", "embed None", "None", "no logical axis", "`_`"),
         ("scan", "layers", "", "`@`", "layers@0"),
-        ("scan", "layers@-1", "-1", "a position", "counted from 0"),
+        ("scan", "layers@x", "x", "a position", "counted from 0"),
         ("scan", "a@0 b@0", "b", "both stand at position 0", "its own"),
         ("place", "befor x", "befor", "`before`", "`before mlp`"),
         ("size", "4x4", "4x4", "a size", "`*`"),

@@ -1,0 +1,122 @@
+r"""What a pattern that matches nothing may have been meant as.
+
+A glob behind `re:`, a regex without it, a path without its beginning, `\d` for a layer number.
+Each is tried on the arrays, so that what is offered works.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shardspec.frontend.grammar.syntax import SyntaxFault
+from shardspec.frontend.loader import looks_like_dsl
+from shardspec.frontend.patterns.regex import compile_regex
+from shardspec.ir.grouping import counted
+from shardspec.ir.spec import Pattern
+from shardspec.lints.digit_places import single_digits, widened
+from shardspec.resolve.match import PathMatcher
+
+_GLOB_SIGNS = re.compile(r"[*?{]")
+#: A star behind a letter or a slash, which a regex would repeat.
+_GLOB_STAR = re.compile(r"(?<!\\)[\w/]\*")
+_REGEX_SIGNS = re.compile(r"\.[*+?]|\\[dDwWsSb.]|\[[^\]/]+\]|\([^()]*\)|^\^|\$$")
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """Another way to write a pattern.
+
+    Attributes:
+      name: what to call it: "`**/wi`" or "as a glob it".
+      how: what to do for it, where the name does not say so.
+      looks: what the pattern looks like, where that is worth saying even if it matches nothing.
+    """
+
+    pattern: Pattern
+    name: str
+    how: str = ""
+    looks: str = ""
+
+
+def spellings(pattern: Pattern) -> tuple[Spelling, ...]:
+    """Return what else a pattern could be, the likeliest first; none may run without end."""
+    return tuple(each for each in _candidates(pattern) if _is_safe(each.pattern))
+
+
+def working(patterns: Sequence[Pattern], paths: Sequence[str]) -> tuple[str | None, ...]:
+    """Return, for each pattern, another spelling that matches; one walk over the paths."""
+    offers = [(at, each) for at, pattern in enumerate(patterns) for each in spellings(pattern)]
+    counts, firsts = [0] * len(offers), [""] * len(offers)
+    matcher = PathMatcher(tuple(each.pattern for _, each in offers))
+    for path in paths if offers else ():
+        for index in matcher.all_matches(path):
+            firsts[index] = firsts[index] or path
+            counts[index] += 1
+    found: list[str | None] = [None] * len(patterns)
+    for (at, each), count, first in zip(offers, counts, firsts, strict=True):
+        if count and found[at] is None:
+            how = f": {each.how}" if each.how else ""
+            found[at] = f"{each.name} matches {_described(count, first)}{how}"
+    return tuple(found)
+
+
+def looks(pattern: Pattern) -> str | None:
+    """Return which other kind of pattern this looks like, and how to make it one."""
+    found = (f"it looks like {e.looks}: {e.how}" for e in spellings(pattern) if e.looks)
+    return next(found, None)
+
+
+def _described(count: int, first: str) -> str:
+    return f"{counted(count, 'array')}, {'first ' if count > 1 else ''}{first}"
+
+
+def _candidates(pattern: Pattern) -> Iterator[Spelling]:
+    text = pattern.text
+    if pattern.dialect == "glob":
+        if not text.startswith("**"):
+            yield Spelling(Pattern(f"**/{text}"), f"`**/{text}`")
+        if _REGEX_SIGNS.search(text):
+            yield Spelling(Pattern(text, "regex"), "as a regex it", _as_regex(pattern), "a regex")
+        return
+    if _GLOB_SIGNS.search(text):
+        looks = "a glob" if _GLOB_STAR.search(text) else ""
+        yield Spelling(Pattern(text), "as a glob it", _as_glob(pattern), looks)
+    ends = single_digits(text)
+    if ends:
+        wide = widened(text, ends)
+        yield Spelling(Pattern(wide, "regex"), f"the regex `{wide}`")
+    if not text.startswith((".*", "^", "(.*", "(?")):
+        below = f".*/{f'(?:{text})' if '|' in text else text}"
+        yield Spelling(Pattern(below, "regex"), f"the regex `{below}`")
+
+
+def _is_safe(pattern: Pattern) -> bool:
+    if pattern.dialect == "glob":
+        return True
+    compiled = compile_regex(pattern.text)
+    return not isinstance(compiled, SyntaxFault) and compiled.engine == "re2"
+
+
+def _as_glob(pattern: Pattern) -> str:
+    """Return how to make a glob of a regex where it stands."""
+    before = _text_before(pattern)
+    if re.search(r"""match["']?\s*:\s*["']?$""", before):
+        return "write `path:` for `match:`"
+    return 'drop the `re` before `"`' if before.endswith('re"') else "drop `re:`"
+
+
+def _as_regex(pattern: Pattern) -> str:
+    """Return how to make a regex of a glob where it stands."""
+    if re.search(r"""path["']?\s*:\s*["']?$""", _text_before(pattern)):
+        return "write `match:` for `path:`"
+    source = pattern.span.source if pattern.span is not None else None
+    if source is not None and (source.name.endswith(".shard") or looks_like_dsl(source.text)):
+        return f'write `re"{pattern.text}"`'
+    return "put `re:` before it"
+
+
+def _text_before(pattern: Pattern) -> str:
+    span = pattern.span
+    return "" if span is None else span.source.text[max(0, span.start - 24) : span.start]

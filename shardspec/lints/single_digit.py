@@ -1,0 +1,147 @@
+r"""A regex has room for one digit, and the model has more layers.
+
+`layer_\d` matches layers 0 to 9 and silently not layer 10, which then keeps other names or none.
+Looked at are arrays that differ from matched ones in the number alone. `layer_\d\d` and
+`layer_1\d` count digits on purpose, and so does a `layer_\d` with an entry beside it that is
+for the other layers alone, or gives them the same answer.
+
+Bad:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - mlp -> tensor
+      - embed -> none
+    overrides:
+      - match: 'encoder/layer_\d/mlp/kernel'
+        axes: embed mlp
+    arrays:
+      "encoder/layer_{0..23}/mlp/kernel": bf16[_=64 mlp=128]
+
+Good:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - mlp -> tensor
+      - embed -> none
+    overrides:
+      - match: 'encoder/layer_\d+/mlp/kernel'
+        axes: embed mlp
+    arrays:
+      "encoder/layer_{0..23}/mlp/kernel": bf16[_=64 mlp=128]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics.codes import SINGLE_DIGIT as CODE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.frontend.grammar.syntax import SyntaxFault
+from shardspec.frontend.patterns.regex import compile_regex
+from shardspec.ir.grouping import counted, described, template
+from shardspec.ir.spec import Pattern
+from shardspec.lints.context import Context
+from shardspec.lints.digit_places import least_widened, single_digits, widened
+from shardspec.lints.entries import Entry, sections
+from shardspec.resolve.match import PathMatcher
+
+
+@dataclass(slots=True)
+class _Reach:
+    """What a regex matches, and what it would match with room for more digits."""
+
+    matched: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each regex of the spec itself that misses the higher numbers."""
+    for entries in sections(context.spec):
+        places = {
+            at: single_digits(entry.pattern.text)
+            for at, entry in enumerate(entries)
+            if context.is_own(entry.pattern.span) and _is_linear(entry.pattern)
+        }
+        places = {at: ends for at, ends in places.items() if ends}
+        if not places:
+            continue
+        matcher = PathMatcher(tuple(entry.pattern for entry in entries))
+        for at, reach in _reaches(entries, places, context.paths).items():
+            missed = tuple(_by_mistake(entries, at, reach, matcher))
+            if missed:
+                yield _finding(entries[at], places[at], reach.matched, missed)
+
+
+def _is_linear(pattern: Pattern) -> bool:
+    """Say whether a pattern is a regex that more room cannot make slow."""
+    if pattern.dialect != "regex":
+        return False
+    compiled = compile_regex(pattern.text)
+    return not isinstance(compiled, SyntaxFault) and compiled.engine == "re2"
+
+
+def _reaches(
+    entries: Sequence[Entry], places: Mapping[int, tuple[int, ...]], paths: Sequence[str]
+) -> dict[int, _Reach]:
+    """Return the reach of each regex with single digits, in one walk over the paths."""
+    positions = tuple(places)
+    texts = [entries[at].pattern.text for at in positions]
+    narrow = PathMatcher(tuple(Pattern(text, "regex") for text in texts))
+    wide = PathMatcher(
+        tuple(
+            Pattern(widened(text, places[at]), "regex")
+            for at, text in zip(positions, texts, strict=True)
+        )
+    )
+    reaches = {at: _Reach() for at in positions}
+    for path in paths:
+        reached = wide.all_matches(path)
+        matched = narrow.all_matches(path) if reached else ()
+        for index in reached:
+            reach = reaches[positions[index]]
+            (reach.matched if index in matched else reach.missed).append(path)
+    return reaches
+
+
+def _by_mistake(
+    entries: Sequence[Entry], at: int, reach: _Reach, matcher: PathMatcher
+) -> Iterator[str]:
+    """Yield what is missed though only its number differs, and no entry is meant for it alone."""
+    templates = {template(path) for path in reach.matched}
+    missed = [path for path in reach.missed if template(path) in templates]
+    if not missed:
+        return
+    beside = {other for path in reach.matched for other in matcher.all_matches(path)}
+    for path in missed:
+        taker = matcher.first_match(path)
+        if taker is None or (taker in beside and entries[taker].answer != entries[at].answer):
+            yield path
+
+
+def _finding(
+    entry: Entry, ends: tuple[int, ...], matched: Sequence[str], missed: Sequence[str]
+) -> Diagnostic:
+    text = entry.pattern.text
+    right = least_widened(text, ends, missed)
+    end = next(end for end in ends if right[end : end + 1] == "+")
+    start = text.rfind("[" if text[end - 1] == "]" else "\\", 0, end)
+    return point(
+        CODE,
+        f"{entry.section} pattern `{entry.pattern}` matches {counted(len(matched), 'array')},"
+        f" and misses {len(missed)} whose number has more digits",
+        _part(entry.pattern, start, end),
+        "one digit",
+        notes=(f"missed: {described(missed)}",),
+        help=f"`{right}` matches them all; or say that one digit is meant, as a glob: `{{0..9}}`",
+    )
+
+
+def _part(pattern: Pattern, start: int, end: int) -> Span | None:
+    """Return where a part of a pattern stands; all of it where escapes hide the place."""
+    span = pattern.span
+    offset = -1 if span is None else span.text.find(pattern.text)
+    if span is None or offset < 0:
+        return span
+    return Span(span.source, span.start + offset + start, span.start + offset + end)
