@@ -19,7 +19,9 @@ from shardspec.cli.session import (
     warn_of_slow_regexes,
     write_file,
 )
+from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec
 
 
 @click.command("compile")
@@ -61,10 +63,7 @@ def command(
         raise click.UsageError("-o names no file")
     spec, diagnostics = load_or_exit(spec_file or spec_name, settings, color)
     if list_targets:
-        from shardspec.report.table import target_title
-
-        for each in spec.targets:
-            echo(f"{target_title(each)}   mesh {each.mesh}")
+        _print_targets(spec)
         return
     chosen = target_or_exit(spec, target, diagnostics)
     params = params_or_exit(spec, manifest)
@@ -75,9 +74,14 @@ def command(
     plan = plans[0] if select is None else _selected(plans[0], select)
     _print_plan(plan, output_format, output)
     report(found, color)
+    _finish(plan, params, output, has_errors(found))
+
+
+def _finish(plan: ShardingPlan, params: Params, output: str | None, failed: bool) -> None:
+    """Write the plan where it is asked for and sound; exit with 1 where it is not."""
     if not params:
         echo("the spec lists no arrays: add `arrays:` or `manifest:`, or pass --params", err=True)
-    if has_errors(found):
+    if failed:
         if output:
             echo(f"{output} is not written: the plan has errors", err=True)
         raise SystemExit(FINDINGS)
@@ -104,6 +108,13 @@ def _selected(plan: ShardingPlan, select: str) -> ShardingPlan:
 
     kept = tuple(select_or_exit(select, plan))
     return ShardingPlan(plan.spec, plan.target, kept, plan.activations)
+
+
+def _print_targets(spec: Spec) -> None:
+    from shardspec.report.table import target_title
+
+    for target in spec.targets:
+        echo(f"{target_title(target)}   mesh {target.mesh}")
 
 
 def _print_presets() -> None:

@@ -66,7 +66,8 @@ def main() -> None:
     """Run the command line. A closed pipe ends it in silence, Ctrl-C with 130."""
     gc.disable()  # short-lived: collecting while modules load costs a tenth of the start-up
     if sys.stdout is None:
-        sys.exit("Error: cannot write: standard output is closed")
+        sys.stderr.write("Error: cannot write: standard output is closed\n")
+        sys.exit(2)
     try:
         exit_code: Any = cli.main(standalone_mode=False, prog_name="shardspec")
         sys.stdout.flush()
