@@ -17,6 +17,7 @@ from shardspec.cli.session import (
     has_errors,
     load_or_exit,
     params_or_exit,
+    quiet_spec,
     report,
     target_or_exit,
 )
@@ -24,6 +25,9 @@ from shardspec.ir.plan import ShardingPlan
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>[0-9]{1,9})")
 _WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>[0-9]{1,9})=(?P<axes>[^=]+)")
+
+
+_ARRAYS_ONLY = "--porcelain prints arrays: give it a path or a glob alone"
 
 
 @click.command("explain")
@@ -50,16 +54,17 @@ def command(
     """Say why.
 
     SUBJECT is the path of an array or a glob over paths, a line of a spec (`spec.yaml:15`),
-    `axis:NAME` for a mesh axis or a logical axis, a finding (`SHD301`, `indivisible`), or a field
-    of the language (`rules`, `policy.indivisible`).
+    `axis:NAME` for a mesh axis or a logical axis, the name of an activation, a finding (`SHD301`,
+    `indivisible`), or a field of the language (`rules`, `policy.indivisible`).
     """
+    _one_question(subject, why_not, list_codes=list_codes, porcelain=porcelain)
     if list_codes:
         _print_codes()
         return
-    if subject is None and why_not is None:
-        raise click.UsageError("say what to explain: a path, a glob, FILE:LINE, axis:NAME, a code")
-    if subject is not None and _explain_words(subject):
-        return
+    if subject is not None and not porcelain and _explain_words(subject):
+        if not _stands_in_spec(subject, spec_name):
+            return
+        echo("")
     match = _LINE.fullmatch(subject or "")
     spec_name = spec_name or (_spec_file(match["file"]) if match else None)
     spec, diagnostics = load_or_exit(spec_name, settings, color)
@@ -70,6 +75,8 @@ def command(
     if why_not is not None:
         lines = _why_not(why_not, plan)
     elif match and not has_path(plan, subject or ""):
+        if porcelain:
+            raise click.UsageError(_ARRAYS_ONLY)
         lines = _line(match["file"], int(match["line"]), plan)
     else:
         lines = _subject(subject or "", plan, porcelain=porcelain)
@@ -78,6 +85,29 @@ def command(
     if len(spec.targets) > 1 and target is None and not porcelain:
         echo(f"\non target {chosen.name}; --target shows another of {len(spec.targets)}", err=True)
     raise SystemExit(FINDINGS if has_errors(diagnostics) else 0)
+
+
+def _one_question(
+    subject: str | None, why_not: str | None, *, list_codes: bool, porcelain: bool
+) -> None:
+    """Refuse what asks for nothing, or for two things at once."""
+    asked = [
+        name
+        for name, is_asked in (
+            (f"`{subject}`", subject is not None),
+            ("--why-not", why_not is not None),
+            ("--list", list_codes),
+        )
+        if is_asked
+    ]
+    if not asked:
+        raise click.UsageError(
+            "say what to explain: a path, a glob, FILE:LINE, axis:NAME, an activation, a code"
+        )
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(asked)} are two questions: ask one at a time")
+    if porcelain and (subject is None or subject.startswith("axis:")):
+        raise click.UsageError(_ARRAYS_ONLY)
 
 
 def _explain_words(subject: str) -> bool:
@@ -105,6 +135,16 @@ def _explain_words(subject: str) -> bool:
     return False
 
 
+def _stands_in_spec(word: str, spec_name: str | None) -> bool:
+    """Say whether a word of the language is also an array or an activation of the spec."""
+    spec = quiet_spec(spec_name)
+    if spec is None or not spec.targets:
+        return False
+    return any(array.path == word for array in spec.params) or any(
+        activation.name == word for activation in spec.activations
+    )
+
+
 def _print_codes() -> None:
     from shardspec.diagnostics.codes import ALL
 
@@ -119,11 +159,11 @@ def _spec_file(file: str) -> str | None:
 
 
 def _line(file: str, line: int, plan: ShardingPlan) -> list[str]:
-    from shardspec.report.explain_line import explain_line
+    from shardspec.report.explain_line import explain_line, nothing_there
 
     lines = list(explain_line(file, line, plan))
     if not lines:
-        fail(f"{file}:{line} holds no rule, pattern, axis or target")
+        fail(*nothing_there(file, line, plan))
     return lines
 
 
@@ -131,6 +171,13 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
     if subject.startswith("axis:"):
         yield from _axis(subject[5:], plan)
         return
+    if not has_path(plan, subject):
+        lines = _named(subject, plan)
+        if lines is not None:
+            if porcelain:
+                raise click.UsageError(_ARRAYS_ONLY)
+            yield from lines
+            return
     found = select_or_exit(subject, plan)
     if porcelain:
         from shardspec.report.porcelain import porcelain as lines_of
@@ -154,17 +201,41 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
         yield from explain(row.first, plan)
 
 
+def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:
+    """Return the explanation of an activation; point to `axis:` for the name of an axis."""
+    for sharding in plan.activations:
+        if sharding.activation.name == name:
+            from shardspec.report.explain import explain_activation
+
+            return explain_activation(sharding, plan)
+    kinds = (("mesh", plan.spec.mesh_axis_names), ("logical", _logical_axes(plan)))
+    for kind, names in kinds:
+        if name in names:
+            fail(f"no array has the path `{name}`", f"for the {kind} axis ask `axis:{name}`")
+    return None
+
+
+def _logical_axes(plan: ShardingPlan) -> set[str]:
+    """Return the names of logical axes: of arrays, of rules, of `axes`."""
+    logical = {axis for s in plan.params for axis in s.logical_axes if axis}
+    logical |= {axis.name for axis in plan.spec.logical_axes}
+    return logical | {rule.logical_axis for rule in plan.spec.axis_rules}
+
+
 def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
     from shardspec.report.explain_axis import explain_logical_axis, explain_mesh_axis
 
     if name in plan.mesh.names:
         return explain_mesh_axis(name, plan)
-    logical = {axis for s in plan.params for axis in s.logical_axes if axis}
-    logical |= {rule.logical_axis for rule in plan.spec.axis_rules}
+    logical = _logical_axes(plan)
     if name in logical:
         return explain_logical_axis(name, plan)
     from shardspec.diagnostics.suggest import did_you_mean
 
+    having = [target.name for target in plan.spec.targets if name in target.mesh.names]
+    if having:
+        message = f"target {plan.target.name} has no mesh axis `{name}`; it has {plan.mesh}"
+        fail(message, f"ask about one that has it: --target {having[0]}")
     hint = did_you_mean(name, [*plan.mesh.names, *logical])
     return fail(f"no mesh axis and no logical axis is called `{name}`", hint)
 
@@ -184,4 +255,7 @@ def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
     for sharding in found:
         if index >= len(sharding.dims):
             fail(f"{sharding.param.path} {sharding.param} has no dim {index}")
-        yield from why_not(sharding, index, wanted, plan)
+    from shardspec.report.table import rows
+
+    for row in rows(ShardingPlan(plan.spec, plan.target, tuple(found))):
+        yield from why_not(row.first, index, wanted, plan, row.name)

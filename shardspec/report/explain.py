@@ -6,9 +6,19 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Span
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import Attempt, DimSharding, Origin, Outcome, ParamSharding, ShardingPlan
+from shardspec.ir.plan import (
+    ActivationSharding,
+    Attempt,
+    DimSharding,
+    Origin,
+    Outcome,
+    ParamSharding,
+    ShardingPlan,
+)
 from shardspec.ir.spec import Override, PathRule, target_text
 from shardspec.ir.units import binary_bytes
+
+Sharding = ParamSharding | ActivationSharding
 
 
 def explain(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
@@ -26,11 +36,30 @@ def explain(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
     if not sharding.dims:
         yield "dims    none: a scalar is replicated"
         return
+    yield from _dims(sharding, plan)
+
+
+def explain_activation(sharding: ActivationSharding, plan: ShardingPlan) -> Iterator[str]:
+    """Yield the lines of the explanation of a named activation; `?` is a size no axis states."""
+    activation = sharding.activation
+    yield f"activation {activation.name}   ->   {sharding.partition_spec}"
+    yield ""
+    names = " ".join(name or "_" for name in activation.logical_axes)
+    yield f"names   {names}     {_place(activation.span)}".rstrip()
+    if sharding.dims:
+        yield from _dims(sharding, plan)
+
+
+def _dims(sharding: Sharding, plan: ShardingPlan) -> Iterator[str]:
     yield "dims"
-    rows = [
-        row for index, dim in enumerate(sharding.dims) for row in _rows(index, dim, sharding, plan)
-    ]
-    yield from _aligned(rows)
+    dims = enumerate(sharding.dims)
+    yield from _aligned([row for index, dim in dims for row in _rows(index, dim, sharding, plan)])
+
+
+def is_stated(sharding: Sharding) -> bool:
+    """Say whether an override states the partition itself, so that no rule is asked."""
+    matched = sharding.matched if isinstance(sharding, ParamSharding) else None
+    return isinstance(matched, Override) and matched.partition is not None
 
 
 def _aligned(rows: list[Row]) -> Iterator[str]:
@@ -78,21 +107,12 @@ def _names(sharding: ParamSharding, plan: ShardingPlan) -> str:
 Row = tuple[str, str, str, str, str, str]
 
 
-def _rows(
-    index: int, dim: DimSharding, sharding: ParamSharding, plan: ShardingPlan
-) -> Iterator[Row]:
+def _rows(index: int, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> Iterator[Row]:
     """Yield a row for each rule tried: dim, name, size, target, outcome, place."""
-    head = (str(index), dim.logical_axis or "_", str(dim.size))
+    size = "?" if dim.size is None else str(dim.size)
+    head = (str(index), dim.logical_axis or "_", size)
     if not dim.attempts:
-        if sharding.matched is not None and dim.logical_axis is None and sharding.mismatch is None:
-            why = "replicated: the dimension has no name"
-        else:
-            why = (
-                f"replicated: no rule for `{dim.logical_axis}`"
-                if dim.logical_axis
-                else "replicated: no name"
-            )
-        yield (*head, "", why, "")
+        yield (*head, "", f"replicated: {_without_rule(dim, sharding)}", "")
         return
     for attempt in dim.attempts:
         said = outcome_text(attempt, dim, sharding, plan.mesh)
@@ -102,10 +122,20 @@ def _rows(
         yield ("", "", "", "", "replicated: no rule is left", "")
 
 
-def outcome_text(attempt: Attempt, dim: DimSharding, sharding: ParamSharding, mesh: Mesh) -> str:
+def _without_rule(dim: DimSharding, sharding: Sharding) -> str:
+    if dim.logical_axis is not None:
+        return f"no rule for `{dim.logical_axis}`"
+    if isinstance(sharding, ParamSharding) and (sharding.matched is None or sharding.mismatch):
+        return "no name"
+    return "the dimension has no name"
+
+
+def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: Mesh) -> str:
     """Return what came of one attempt, with its numbers."""
     match attempt.outcome:
         case Outcome.TAKEN:
+            if not attempt.mesh_axes and is_stated(sharding):
+                return "TAKEN   replicated, as the spec of the override says"
             return _taken(attempt, dim, mesh)
         case Outcome.BUSY:
             return _busy(attempt, sharding)
@@ -135,14 +165,14 @@ def _taken(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
     return f"{text} cuts a unit of {dim.unit}  <- SHD312{gone}"
 
 
-def _busy(attempt: Attempt, sharding: ParamSharding) -> str:
+def _busy(attempt: Attempt, sharding: Sharding) -> str:
     if attempt.blocked_by is None:
         return "never fires: it names a mesh axis twice"
     other = sharding.dims[attempt.blocked_by]
     winner = other.taken
     name = other.logical_axis or "_"
     comes_first = ""
-    if winner is not None and winner.rule.span is not None:
+    if winner is not None and winner.rule.span is not None and not is_stated(sharding):
         comes_first = f", {_place(winner.rule.span)} comes first"
     shared = [axis for axis in attempt.mesh_axes if axis in other.mesh_axes]
     which = f" {', '.join(shared)}" if len(attempt.mesh_axes) > 1 else " it"
@@ -152,10 +182,17 @@ def _busy(attempt: Attempt, sharding: ParamSharding) -> str:
 def _indivisible(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
     product = " x ".join(str(mesh.sizes[axis]) for axis in attempt.mesh_axes)
     by = f"{product} = {attempt.ways}" if len(attempt.mesh_axes) > 1 else product
+    reported = _is_reported(attempt, dim)
     if dim.size is not None and dim.size % attempt.ways == 0:
-        cut = f"would cut a unit of {dim.unit}  <- SHD312"
+        cut = f"would cut a unit of {dim.unit}{'  <- SHD312' if reported else ''}"
         return f"{dim.size} / {attempt.ways} = {dim.size // attempt.ways} {cut}"
-    return f"{dim.size} is not divisible by {by}  <- SHD301"
+    return f"{dim.size} is not divisible by {by}{'  <- SHD301' if reported else ''}"
+
+
+def _is_reported(attempt: Attempt, dim: DimSharding) -> bool:
+    """Say whether `check` reports this refusal: the first, where no rule takes the dimension."""
+    refused = (a for a in dim.attempts if a.outcome is Outcome.INDIVISIBLE)
+    return dim.taken is None and next(refused, None) is attempt
 
 
 def _place(span: Span | None) -> str:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Span
-from shardspec.ir.grouping import described
-from shardspec.ir.plan import Attempt, DimSharding, Outcome, ParamSharding, ShardingPlan
-from shardspec.ir.spec import AxisRule, Override, PathRule
+from shardspec.diagnostics import SourceFile, Span
+from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.ir.grouping import counted, described
+from shardspec.ir.plan import (
+    Attempt,
+    DimSharding,
+    Origin,
+    Outcome,
+    ParamSharding,
+    ShardingPlan,
+)
+from shardspec.ir.spec import AxisRule, Override, PathRule, ScanRule
 from shardspec.ir.units import binary_bytes
-from shardspec.report.explain import outcome_text
+from shardspec.report.explain import explain_activation, outcome_text
+from shardspec.report.table import rows, spec_text
+from shardspec.resolve.match import PathMatcher
 
 
 def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
@@ -19,12 +30,11 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     for rule in spec.axis_rules:
         if _stands_on(rule.span, file, line):
             yield from _rule(rule, plan)
-    for path_rule in spec.path_rules:
-        if _stands_on(path_rule.pattern.span, file, line):
-            yield from _entry(f'params "{path_rule.pattern}"', path_rule, plan)
-    for override in spec.overrides:
-        if _covers(override.pattern.span, file, line) or _covers(override.span, file, line):
-            yield from _entry(f'override "{override.pattern}"', override, plan)
+    yield from _entries(file, line, plan)
+    yield from _arrays(file, line, plan)
+    for sharding in plan.activations:
+        if _covers(sharding.activation.span, file, line):
+            yield from explain_activation(sharding, plan)
     for axis in spec.logical_axes:
         if _stands_on(axis.span, file, line):
             users = [s.param.path for s in plan.params if axis.name in s.logical_axes]
@@ -36,18 +46,88 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
             _stands_on(member.span, file, line) for member in target.mesh.axes
         ):
             yield f"target `{target.name}`: mesh {target.mesh}"
+    for level in spec.lint_levels:
+        if _stands_on(level.span, file, line):
+            yield f"finding `{level.finding}` is set to {level.severity.name.lower()}"
+
+
+def nothing_there(file: str, line: int, plan: ShardingPlan) -> tuple[str, str | None]:
+    """Return why `explain_line` has nothing to say about a line, and a hint."""
+    sources = _sources(plan)
+    source = next((s for s in sources.values() if _same_file(s.name, file)), None)
+    if source is None:
+        hint = did_you_mean(file, sources)
+        return f"the spec reads no file {file}", hint or f"it reads {listed(sources)}"
+    count = len(source.text.splitlines())
+    if not 1 <= line <= count:
+        return f"{source.name} has {counted(count, 'line')}, no line {line}", None
+    text = source.line_text(line).strip()
+    if not text or text.startswith("#"):
+        what = "empty" if not text else "a comment"
+        return f"line {line} of {source.name} is {what}", None
+    nothing = f"line {line} of {source.name} holds nothing in force"
+    if source is plan.spec.source:
+        return f"{nothing}: no rule, pattern, axis, array, activation or target", None
+    return f"{nothing}: a rule that is replaced or dropped, or a heading", None
+
+
+def _sources(plan: ShardingPlan) -> dict[str, SourceFile]:
+    """Return the files that the plan was read from, manifests among them, by name."""
+    found = {source.name: source for source in (plan.spec.source, *plan.spec.sources)}
+    for sharding in plan.params:
+        if sharding.param.span is not None:
+            found.setdefault(sharding.param.span.source.name, sharding.param.span.source)
+    return found
+
+
+def _same_file(name: str, file: str) -> bool:
+    return name == file or posixpath.normpath(name) == posixpath.normpath(file)
 
 
 def _stands_on(span: Span | None, file: str, line: int) -> bool:
-    return span is not None and span.source.name == file and span.line == line
+    return span is not None and _same_file(span.source.name, file) and span.line == line
 
 
 def _covers(span: Span | None, file: str, line: int) -> bool:
     return (
         span is not None
-        and span.source.name == file
-        and span.line <= line <= span.line + span.text.count("\n")
+        and _same_file(span.source.name, file)
+        and span.line <= line <= span.line + span.text.rstrip().count("\n")
     )
+
+
+def _entries(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
+    """Yield what the path patterns on the line do."""
+    for path_rule in plan.spec.path_rules:
+        if _covers(path_rule.pattern.span, file, line) or _covers(path_rule.span, file, line):
+            yield from _entry(f'params "{path_rule.pattern}"', path_rule, plan)
+    for override in plan.spec.overrides:
+        if _covers(override.pattern.span, file, line) or _covers(override.span, file, line):
+            yield from _entry(f'override "{override.pattern}"', override, plan)
+    for scan in plan.spec.scans:
+        if _covers(scan.pattern.span, file, line) or _covers(scan.span, file, line):
+            yield from _scan(scan, plan)
+
+
+def _arrays(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
+    """Yield the arrays that the line lists, those that agree as one."""
+    known: dict[Span, bool] = {}
+    here = []
+    for sharding in plan.params:
+        span = sharding.param.span
+        if span is None:
+            continue
+        if span not in known:
+            known[span] = _covers(span, file, line)
+        if known[span]:
+            here.append(sharding)
+    if not here:
+        return
+    yield counted(len(here), "array")
+    for row in rows(ShardingPlan(plan.spec, plan.target, tuple(here))):
+        size = binary_bytes(row.per_device_bytes)
+        said = spec_text(row.first.partition_spec)
+        yield f"  {row.name}   {row.first.param}   {said}   {size} per device"
 
 
 def _rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
@@ -81,11 +161,84 @@ def _said(attempt: Attempt, dim: DimSharding, sharding: ParamSharding, plan: Sha
 
 
 def _entry(title: str, entry: PathRule | Override, plan: ShardingPlan) -> Iterator[str]:
+    """Yield which arrays an entry names, and who names the others that it matches."""
     yield title
     named = [sharding for sharding in plan.params if sharding.matched is entry]
-    if not named:
-        yield "  names no array: nothing matches, or an earlier entry does"
-        return
-    yield f"  names {described([sharding.param.path for sharding in named])}"
-    for spec, count in Counter(str(sharding.partition_spec) for sharding in named).most_common():
-        yield f"  {spec}   {count} array{'s' if count > 1 else ''}"
+    matcher = PathMatcher((entry.pattern,))
+    matching = [s for s in plan.params if matcher.first_match(s.param.path) is not None]
+    if named:
+        yield f"  names {_described(named)}"
+    counts = Counter(str(s.partition_spec) for s in named if s.mismatch is None)
+    for spec, count in counts.most_common():
+        yield f"  {spec}   {counted(count, 'array')}"
+    misfits = [s for s in named if s.mismatch is not None]
+    if misfits:
+        yield f"  {_described(misfits)}: left without names, for they have another rank"
+    if not matching and not named:
+        yield f"  matches none of {counted(len(plan.params), 'array')}"
+    elif len(matching) > len(named):
+        yield f"  matches {_described(matching)}"
+        yield from _others(matching, entry)
+
+
+def _others(matching: list[ParamSharding], entry: PathRule | Override) -> Iterator[str]:
+    """Yield what else gives names to arrays that an entry matches."""
+    groups: dict[int, list[ParamSharding]] = {}
+    for sharding in matching:
+        if sharding.matched is not entry:
+            groups.setdefault(id(sharding.matched), []).append(sharding)
+    for group in groups.values():
+        taker = group[0].matched
+        if taker is None:
+            own = group[0].origin is Origin.ARRAY
+            verb = "carries its" if len(group) == 1 else "carry their"
+            why = f"{verb} own names" if own else "needs no names"
+            yield f"    {len(group)} {why}"
+            continue
+        section = "override" if isinstance(taker, Override) else "params"
+        span = taker.pattern.span
+        place = f" ({span.source.name}:{span.line})" if span else ""
+        taken = "is taken" if len(group) == 1 else "are taken"
+        by = f'{section} "{taker.pattern}"{place}'
+        yield f"    {len(group)} {taken} by {by}, which comes first"
+
+
+def _scan(scan: ScanRule, plan: ShardingPlan) -> Iterator[str]:
+    """Yield the arrays whose names a `scan` entry completes."""
+    stacked = ", ".join(f"{name}@{position}" for name, position in scan.axes)
+    yield f'scan "{scan.pattern}": {stacked}'
+    used = [sharding for sharding in plan.params if sharding.scan is scan]
+    matcher = PathMatcher((scan.pattern,))
+    matching = [s for s in plan.params if matcher.first_match(s.param.path) is not None]
+    if used:
+        yield f"  adds to the names of {_described(used)}"
+    if not matching:
+        yield f"  matches none of {counted(len(plan.params), 'array')}"
+    elif len(matching) > len(used):
+        yield f"  matches {_described(matching)}"
+        yield from _unscanned([s for s in matching if s.scan is not scan])
+
+
+def _unscanned(others: list[ParamSharding]) -> Iterator[str]:
+    """Yield why a `scan` entry that matches these arrays adds nothing to them."""
+    reasons = Counter(_why_unscanned(sharding) for sharding in others)
+    for why, count in reasons.most_common():
+        yield f"    {count} {why}"
+
+
+def _why_unscanned(sharding: ParamSharding) -> str:
+    if sharding.scan is not None:
+        span = sharding.scan.pattern.span
+        place = f" ({span.source.name}:{span.line})" if span else ""
+        return f'by an earlier entry, scan "{sharding.scan.pattern}"{place}'
+    if sharding.origin is Origin.ARRAY:
+        return "with names of their own"
+    if sharding.matched is None:
+        return "without names, which it could add to"
+    if isinstance(sharding.matched, Override) and sharding.matched.partition is not None:
+        return "with a spec that an override states"
+    return "with as many names as dimensions without it"
+
+
+def _described(shardings: list[ParamSharding]) -> str:
+    return described([sharding.param.path for sharding in shardings])

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.ir.plan import ShardingPlan
+from shardspec.report.explain_line import explain_line, nothing_there
+
+SPEC = """\
+shardspec: 1
+# a comment
+mesh: {data: 2, fsdp: 4}
+rules:
+  - embed -> fsdp
+params:
+  "own/**": embed mlp
+  "**/wi/kernel": embed mlp
+  "**/wi/*": embed mlp
+  "nowhere/**": embed
+scan:
+  "scanned/**": layers@0
+  "own/*": layers@0
+overrides:
+  - path: "a/*/bias"
+    axes: embed
+  - path: "a/wi/*"
+    axes: _
+activations:
+  residual: embed _
+
+arrays:
+  "own/{0..3}/k": bf16[embed=64 mlp=128]
+  "layers_{0..3}/wi/kernel": bf16[64, 128]
+  "scanned/wi/kernel": bf16[12, 64, 128]
+  "a/wi/bias": f32[64]
+"""
+
+
+@pytest.fixture
+def plan() -> ShardingPlan:
+    spec, diagnostics = pipeline.load_text(SPEC, "spec.yaml")
+    assert spec is not None, diagnostics
+    return pipeline.compile_plans(spec)[0]
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ('"own/**"', ["  matches 4 arrays, first own/0/k", "    4 carry their own names"]),
+        ('"**/wi/kernel"', ["  names 5 arrays, first layers_0/wi/kernel"]),
+        (
+            '"**/wi/*"',
+            [
+                "  matches 6 arrays, first layers_0/wi/kernel",
+                '    5 are taken by params "**/wi/kernel" (spec.yaml:8), which comes first',
+                '    1 is taken by override "a/*/bias" (spec.yaml:15), which comes first',
+            ],
+        ),
+        ('"nowhere/**"', ["  matches none of 10 arrays"]),
+        (
+            '"a/wi/*"',
+            ['    1 is taken by override "a/*/bias" (spec.yaml:15), which comes first'],
+        ),
+        ('"scanned/**"', ["  adds to the names of 1 array, scanned/wi/kernel"]),
+        ('"own/*": layers', ["  matches none of 10 arrays"]),
+        ("residual", ["activation residual   ->   P('fsdp', None)"]),
+        ('"own/{0..3}/k"', ["4 arrays"]),
+    ],
+)
+def test_a_line_says_what_it_does(plan: ShardingPlan, part: str, said: list[str]) -> None:
+    line = next(n for n, text in enumerate(SPEC.splitlines(), 1) if part in text)
+    lines = list(explain_line("./spec.yaml", line, plan))
+    assert set(said) <= set(lines), lines
+
+
+def test_alike_arrays_of_a_line_are_one(plan: ShardingPlan) -> None:
+    line = SPEC.splitlines().index('  "own/{0..3}/k": bf16[embed=64 mlp=128]') + 1
+    lines = list(explain_line("spec.yaml", line, plan))
+    assert lines[1].startswith("  own/{0..3}/k x4   bf16[64, 128]   fsdp, -")
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "said"),
+    [
+        ("spec.yaml", 1, "line 1 of spec.yaml holds nothing in force"),
+        ("spec.yaml", 2, "line 2 of spec.yaml is a comment"),
+        ("spec.yaml", 21, "line 21 of spec.yaml is empty"),
+        ("spec.yaml", 99, "spec.yaml has 26 lines, no line 99"),
+        ("spec.yaml", 0, "spec.yaml has 26 lines, no line 0"),
+        ("other.yaml", 1, "the spec reads no file other.yaml"),
+    ],
+)
+def test_a_line_that_holds_nothing(plan: ShardingPlan, file: str, line: int, said: str) -> None:
+    assert not list(explain_line(file, line, plan))
+    message, hint = nothing_there(file, line, plan)
+    assert message.startswith(said)
+    assert file == "spec.yaml" or hint is not None
