@@ -50,7 +50,7 @@ def command(
     found: list[Diagnostic] = []
     arrays = targets = 0
     for file in files:
-        spec, diagnostics = pipeline.load_path(file, settings)
+        spec, diagnostics = pipeline.load_path(file, settings, with_manifests=manifest is None)
         if spec is not None:
             diagnostics, counts = _check(spec, diagnostics, target, manifest)
             arrays, targets = arrays + counts[0], targets + counts[1]
@@ -90,7 +90,8 @@ def _check(
 def _print(found: list[Diagnostic], color: str, *, concise: bool) -> None:
     paint = wants_color(color)
     for diagnostic in found if concise else found[:MOST_IN_FULL]:
-        echo(render_concise(diagnostic) if concise else render(diagnostic, color=paint) + "\n")
+        text = render_concise(diagnostic) if concise else render(diagnostic, color=paint) + "\n"
+        echo(text, is_painted=not concise)
     if not concise and len(found) > MOST_IN_FULL:
         rest = len(found) - MOST_IN_FULL
         echo(f"... and {rest} more: --output-format concise shows one a line\n")

@@ -61,7 +61,9 @@ def command(
         raise click.UsageError(f"two specs: {spec_file} and --spec {spec_name}")
     if output == "":
         raise click.UsageError("-o names no file")
-    spec, diagnostics = load_or_exit(spec_file or spec_name, settings, color)
+    spec, diagnostics = load_or_exit(
+        spec_file or spec_name, settings, color, with_manifests=manifest is None
+    )
     if list_targets:
         _print_targets(spec)
         return

@@ -67,7 +67,7 @@ def command(
         echo("")
     match = _LINE.fullmatch(subject or "")
     spec_name = spec_name or (_spec_file(match["file"]) if match else None)
-    spec, diagnostics = load_or_exit(spec_name, settings, color)
+    spec, diagnostics = load_or_exit(spec_name, settings, color, with_manifests=manifest is None)
     report(diagnostics, color)
     chosen = target_or_exit(spec, target)
     plan = pipeline.compile_plans(spec, params_or_exit(spec, manifest), [chosen])[0]

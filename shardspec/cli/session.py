@@ -13,6 +13,7 @@ import click
 from shardspec import pipeline
 from shardspec.cli.discovery import find_spec
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.printable import printable
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.ir.param import Params
 from shardspec.ir.spec import Spec, Target
@@ -32,8 +33,15 @@ def wants_color(when: str, stream: int = 1) -> bool:
     return (sys.stdout if stream == 1 else sys.stderr).isatty()
 
 
-def echo(text: str, *, err: bool = False) -> None:
-    """Print text, in ASCII where the stream cannot hold more."""
+def echo(text: str, *, err: bool = False, is_painted: bool = False) -> None:
+    """Print text, in ASCII where the stream cannot hold more.
+
+    Args:
+      is_painted: whether escape sequences in it are ours; what comes from files is shown as
+        what it is.
+    """
+    if not is_painted:
+        text = "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
     stream = sys.stderr if err else sys.stdout
     encoding = stream.encoding or "ascii"
     try:
@@ -57,7 +65,7 @@ def report(diagnostics: Iterable[Diagnostic], color: str = "auto") -> None:
     paint = wants_color(color, stream=2)
     found = tuple(diagnostics)
     for diagnostic in found[:MOST_IN_FULL]:
-        echo(render(diagnostic, color=paint) + "\n", err=True)
+        echo(render(diagnostic, color=paint) + "\n", err=True, is_painted=True)
     if len(found) > MOST_IN_FULL:
         echo(f"... and {len(found) - MOST_IN_FULL} more: shardspec check shows them", err=True)
 
@@ -73,11 +81,15 @@ def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
 
 
 def load_or_exit(
-    name: str | None, settings: Mapping[str, str], color: str = "auto"
+    name: str | None,
+    settings: Mapping[str, str],
+    color: str = "auto",
+    *,
+    with_manifests: bool = True,
 ) -> tuple[Spec, tuple[Diagnostic, ...]]:
     """Return the spec and its findings; exit where nothing can be made of the file."""
     path = find_spec(name)
-    spec, diagnostics = pipeline.load_path(path, settings)
+    spec, diagnostics = pipeline.load_path(path, settings, with_manifests=with_manifests)
     if spec is None:
         report(diagnostics, color)
         unreadable = any(d.code.id == "SHD001" for d in diagnostics)

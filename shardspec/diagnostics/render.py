@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from shardspec.diagnostics.diagnostic import Diagnostic, Label, Severity
+from shardspec.diagnostics.printable import printable
 from shardspec.diagnostics.source import SourceFile, Span
 
 #: Longer lines are cut around the label, so that a minified file does not flood the terminal.
@@ -39,13 +40,13 @@ def render_concise(diagnostic: Diagnostic) -> str:
     """Return one diagnostic on one line: `spec.yaml:8:10: error[SHD201]: message`."""
     label = diagnostic.primary
     place = f"{label.span}: " if label else ""
-    return f"{place}{diagnostic.severity}[{diagnostic.code.id}]: {diagnostic.message}"
+    return printable(f"{place}{diagnostic.severity}[{diagnostic.code.id}]: {diagnostic.message}")
 
 
 def _lines(diagnostic: Diagnostic, color: bool) -> Iterator[str]:
     severity = diagnostic.severity
     head = _paint(f"{severity}[{diagnostic.code.id}]", severity, color)
-    yield f"{head}: {_paint(diagnostic.message, 'bold', color)}"
+    yield f"{head}: {_paint(printable(diagnostic.message), 'bold', color)}"
     margin = _margin(diagnostic.labels)
     bar = _paint("|", "frame", color)
     remarks = [("note", note) for note in diagnostic.notes]
@@ -55,7 +56,7 @@ def _lines(diagnostic: Diagnostic, color: bool) -> Iterator[str]:
     for source, labels in groups:
         first = next((label for label in labels if label.primary), labels[0])
         arrow = "-->" if first.primary else ":::"
-        yield f"{' ' * margin}{_paint(arrow, 'frame', color)} {first.span}"
+        yield f"{' ' * margin}{_paint(arrow, 'frame', color)} {printable(str(first.span))}"
         yield f"{' ' * margin} {bar}"
         yield from _snippet(source, labels, margin, severity, color)
         pulled_in = [("note", line) for line in _inclusion(source, diagnostic.labels)]
@@ -101,7 +102,9 @@ def _snippet(
         indent = _blank(text[shift : label.span.column - 1])
         mark = ("^" if label.primary else "-") * _caret_width(label.span, text)
         said = _paint(
-            f"{mark} {label.text}".rstrip(), severity if label.primary else "frame", color
+            f"{mark} {printable(label.text)}".rstrip(),
+            severity if label.primary else "frame",
+            color,
         )
         yield f"{' ' * (margin + 1)}{_paint('|', 'frame', color)} {indent}{said}"
         previous = line
@@ -149,7 +152,7 @@ def _inclusion(source: SourceFile, labels: Sequence[Label]) -> Iterator[str]:
 
 
 def _remark(kind: str, text: str, margin: int, color: bool) -> Iterator[str]:
-    first, *rest = text.split("\n")
+    first, *rest = map(printable, text.split("\n"))
     yield f"{' ' * margin} = {_paint(kind, kind if kind == 'help' else 'bold', color)}: {first}"
     yield from (f"{' ' * (margin + 3 + len(kind) + 2)}{line}" for line in rest)
 

@@ -11,6 +11,8 @@ from shardspec.diagnostics.codes import UNREADABLE
 
 LARGEST_FILE_BYTES = 64 * 2**20
 
+_NOT_TEXT = "specs and manifests are UTF-8 text"
+
 # The longer marks first: UTF-32-LE starts with the mark of UTF-16-LE.
 _FOREIGN_MARKS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
@@ -42,6 +44,8 @@ def decode(raw: bytes, name: str) -> SourceFile | Diagnostic:
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as fault:
+        if b"\x00" in body:
+            return _refuse(f"`{name}` is no text file: it holds NUL bytes", _NOT_TEXT)
         return _not_utf8(body, name, fault.start, len(raw) - len(body))
     if "\x00" in text:
         return _null_byte(text, name)
@@ -100,7 +104,7 @@ def _null_byte(text: str, name: str) -> Diagnostic:
     start = text.index("\x00")
     span = Span(SourceFile(name, text), start, start + 1)
     message = f"`{name}` holds a NUL character on line {span.line}"
-    way_out = "is it a binary file, or UTF-16 without a byte order mark? a spec is UTF-8 text"
+    way_out = f"is it a binary file, or UTF-16 without a byte order mark? {_NOT_TEXT}"
     return Diagnostic(UNREADABLE, message, (Label(span, "NUL"),), help=way_out)
 
 

@@ -19,8 +19,8 @@ from shardspec.frontend.inherit import merge
 from shardspec.frontend.layer import Layer
 from shardspec.frontend.lower import lower
 from shardspec.frontend.manifests import read_manifest
-from shardspec.frontend.reading import Reading, Route, SourceMap
-from shardspec.frontend.settings import apply_settings
+from shardspec.frontend.reading import Data, Reading, Route, SourceMap
+from shardspec.frontend.settings import apply_settings, check_settings
 from shardspec.frontend.validate import validate
 from shardspec.ir.param import Params
 from shardspec.ir.spec import Spec
@@ -50,28 +50,33 @@ class _Loading:
     Attributes:
       layers: by identity of the file, in the order they are merged. What two documents extend
         counts once, where it is named first.
+      unset: the data of the first document before the settings.
     """
 
     settings: Mapping[str, str]
+    with_manifests: bool = True
+    unset: Data = None
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sources: list[SourceFile] = field(default_factory=list)
     layers: dict[str, Layer] = field(default_factory=dict)
 
 
 def load_path(
-    path: str, settings: Mapping[str, str] | None = None
+    path: str, settings: Mapping[str, str] | None = None, *, with_manifests: bool = True
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in the file at `path` (`-` is stdin), and every fault found.
 
     Args:
       settings: what-ifs, route to value: `{"mesh.model": "8"}`; they beat the file.
+      with_manifests: False leaves what `manifest:` names unread, for arrays from elsewhere.
     """
     source = read_source(Path(path), name=path)
     if isinstance(source, Diagnostic):
         return None, (source,)
     folder = os.path.dirname(path) if path != "-" else ""
     is_dsl = path.endswith(".shard") or (path == "-" and looks_like_dsl(source.text))
-    return load_file(File(source, folder, os.path.realpath(path), is_dsl), settings)
+    file = File(source, folder, os.path.realpath(path), is_dsl)
+    return load_file(file, settings, with_manifests=with_manifests)
 
 
 def load_text(
@@ -83,15 +88,17 @@ def load_text(
 
 
 def load_file(
-    file: File, settings: Mapping[str, str] | None = None
+    file: File, settings: Mapping[str, str] | None = None, *, with_manifests: bool = True
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in `file` with everything it extends, in one pass over all faults."""
-    loading = _Loading(settings or {})
+    loading = _Loading(settings or {}, with_manifests)
     if not _add_layers(file, (), loading):
         return None, _in_order(loading.diagnostics)
     layer, misplaced = merge(loading.layers.values())
     spec, faults = finish(layer, tuple(loading.sources))
-    return spec, _in_order([*loading.diagnostics, *misplaced, *faults])
+    parents = [each for name, each in loading.layers.items() if name != file.identity]
+    unfounded = check_settings(loading.settings, loading.unset, layer, spec, parents)
+    return spec, _in_order([*loading.diagnostics, *misplaced, *faults, *unfounded])
 
 
 def looks_like_dsl(text: str) -> bool:
@@ -136,13 +143,16 @@ def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
     if reading is None:
         return False
     if loading.settings and not above:
+        loading.unset = reading.data
         reading, faults = apply_settings(reading, loading.settings)
         loading.diagnostics += faults
     document, faults = validate(reading)
     loading.diagnostics += faults
     own, faults = lower(document, reading.source_map)
     loading.diagnostics += faults
-    own = replace(own, params=_manifests(document.manifest, file, reading.source_map, loading))
+    if loading.with_manifests:
+        params = _manifests(document.manifest, file, reading.source_map, loading)
+        own = replace(own, params=params)
     for index, name in enumerate(document.extends):
         excerpt = _item(reading.source_map, "extends", index)
         _add_parent(name, excerpt, file, (*above, file.identity), loading)

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
-from shardspec.diagnostics.codes import BAD_MANIFEST, DUPLICATE_KEY, SYNTAX
+from shardspec.diagnostics.codes import BAD_MANIFEST, DUPLICATE_KEY, SYNTAX, UNKNOWN_KEY
 from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.finish import unknown_dtype
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import ArrayType, SyntaxFault
@@ -20,6 +21,10 @@ from shardspec.frontend.reading import Route, SourceMap
 from shardspec.ir.param import Param, Params, dtype_name
 
 _HEADER = "shardspec-arrays"
+_HEADER_KEYS = (_HEADER, "doc", "source", "parameters", "arrays")
+_ENTRY_KEYS = ("shape", "dtype", "axes")
+
+_MINIMAL = 'a manifest maps paths to arrays: `"decoder/wi/kernel": bf16[4096, 512]`'
 
 
 def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
@@ -29,12 +34,13 @@ def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
     else:
         from shardspec.frontend.yaml_text.reader import read_yaml
 
-        reading, faults = read_yaml(source, with_comments=False)
+        reading, faults = read_yaml(source, with_comments=False, minimal=_MINIMAL)
         if reading is None:
             return (), faults
         data, source_map, diagnostics = reading.data, reading.source_map, list(faults)
     route: Route = ()
     if isinstance(data, dict) and _HEADER in data:
+        diagnostics += _unknown_keys(data, (), _HEADER_KEYS, source_map)
         data, route = data.get("arrays"), ("arrays",)
     if not isinstance(data, dict):
         if not diagnostics:
@@ -75,6 +81,8 @@ def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
     route: Route = ("arrays",) if isinstance(data, dict) and _HEADER in data else ()
     paths = data.get("arrays") if route else data
     keys = dict(_keys(paths, route, source)) if isinstance(paths, dict) else {}
+    if route:
+        keys |= _keys(data, (), source)
     return data, SourceMap(source, keys, keys), diagnostics
 
 
@@ -106,6 +114,11 @@ def _params(
     for path, entry in data.items():
         here = (*route, path)
         key = source_map.key(here)
+        if isinstance(entry, dict) and "shape" in entry:
+            unknown = _unknown_keys(entry, here, _ENTRY_KEYS, source_map)
+            if unknown:
+                diagnostics += unknown
+                continue
         template = _template(path, entry, key, source_map.value(here))
         if isinstance(template, Diagnostic):
             diagnostics.append(template)
@@ -122,6 +135,24 @@ def _params(
             yield Param(each, template.shape, template.dtype, template.logical_axes, template.span)
 
 
+def _unknown_keys(
+    data: dict[str, Any], route: Route, known: tuple[str, ...], source_map: SourceMap
+) -> list[Diagnostic]:
+    """Return a fault for each key of a manifest's header or entry that means nothing there."""
+    inside = f" in `{route[-1]}`" if route else ""
+    return [
+        point(
+            UNKNOWN_KEY,
+            f"unknown key `{key}`{inside}",
+            source_map.key((*route, key)).span,
+            "means nothing here",
+            help=did_you_mean(key, known) or f"known here: {listed(known)}",
+        )
+        for key in data
+        if key not in known
+    ]
+
+
 def _template(path: str, entry: Any, key: Excerpt, value: Excerpt) -> Param | Diagnostic:
     """Return the array of one entry, its path not yet expanded."""
     if isinstance(entry, str):
@@ -134,7 +165,9 @@ def _template(path: str, entry: Any, key: Excerpt, value: Excerpt) -> Param | Di
         return _typed(path, parsed, key)
     if not isinstance(entry, dict) or "shape" not in entry:
         return _fault(f"`{path}` is no array", key.span)
-    shape, dtype = entry["shape"], entry.get("dtype", "f32")
+    if "dtype" not in entry:
+        return _fault(f"`{path}` lacks `dtype`", key.span)
+    shape, dtype = entry["shape"], entry["dtype"]
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
         return _fault(f"`{path}`: `shape` should be a list of sizes", key.span)
     name = dtype_name(dtype) if isinstance(dtype, str) else None

@@ -43,7 +43,9 @@ class SourceMap:
     def entry(self, route: Route) -> Span:
         """Return the span from the key to the end of the value."""
         key, value = self.key(route).span, self.value(route).span
-        return Span(self.source, min(key.start, value.start), max(key.end, value.end))
+        if key.source is not value.source:
+            return value
+        return Span(key.source, min(key.start, value.start), max(key.end, value.end))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,14 +57,29 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
     if axis.span is not None:
         labels.append(Label(axis.span, "shards nothing"))
     if rule.span is not None:
-        labels.append(Label(rule.span, "this rule takes it", primary=not labels))
+        what = "this override takes it" if _is_stated(rule) else "this rule takes it"
+        labels.append(Label(rule.span, what, primary=not labels))
     paths = list(dict.fromkeys(path for paths in won.values() for path in paths))
-    rules = ", ".join(f"`{rule}`" for rule in won)
+    rules = ", ".join(dict.fromkeys(_shown(rule) for rule in won))
+    allowed = "`lints: {size-one-axis: allow}`"
+    way_out = (
+        "take it out of the override"
+        if all(map(_is_stated, won))
+        else "take it out of this mesh, and the next alternative is tried"
+    )
     yield Diagnostic(
         CODE,
         f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
         tuple(labels),
         notes=(described(paths),),
-        help=f"give `{axis.name}` a larger size, or take it out of this mesh, and the next"
-        " alternative is tried; or `lints: {size-one-axis: allow}`",
+        help=f"give `{axis.name}` a larger size, or {way_out}; or {allowed}",
     )
+
+
+def _is_stated(rule: AxisRule) -> bool:
+    """Say whether an override states this: then a dimension's number stands for the axis."""
+    return rule.logical_axis.isdecimal()
+
+
+def _shown(rule: AxisRule) -> str:
+    return "an override" if _is_stated(rule) else f"`{rule}`"

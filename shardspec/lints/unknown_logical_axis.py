@@ -80,7 +80,15 @@ def _in_arrays(context: Context) -> Iterator[Diagnostic]:
     for axis, (span, paths) in found.items():
         notes = (f"{described(paths)}; the dimension is replicated",)
         exact = None if span is None else last_word(span, axis)
-        yield _finding(axis, known, exact, "no rule and no `axes` entry has it", notes)
+        removed = _removed(axis) if axis in context.spec.inherited_axes else None
+        yield _finding(axis, known, exact, "no rule and no `axes` entry has it", notes, removed)
+
+
+def _removed(axis: str) -> str:
+    """Return the way out for an axis whose inherited rules were dropped."""
+    return (
+        f"`drop` removed the rule for `{axis}`: keep it, write another, or add `{axis}` to `axes`"
+    )
 
 
 def _in_activations(context: Context) -> Iterator[Diagnostic]:
@@ -95,8 +103,15 @@ def _in_activations(context: Context) -> Iterator[Diagnostic]:
 
 
 def _finding(
-    axis: str, known: Iterable[str], span: Span | None, label: str, notes: tuple[str, ...] = ()
+    axis: str,
+    known: Iterable[str],
+    span: Span | None,
+    label: str,
+    notes: tuple[str, ...] = (),
+    help: str | None = None,
 ) -> Diagnostic:
     labels = () if span is None else (Label(span, label),)
-    help = did_you_mean(axis, known) or f"known here: {listed(sorted(known), limit=16)}"
+    names = sorted(known)
+    shown = f"known here: {listed(names, limit=16)}" if names else "nothing names an axis yet"
+    help = help or did_you_mean(axis, names) or shown
     return Diagnostic(CODE, f"unknown logical axis `{axis}`", labels, notes, help)

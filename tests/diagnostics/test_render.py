@@ -117,3 +117,13 @@ def test_error_is_the_rendered_text() -> None:
     error = ShardspecError(found)
     assert error.diagnostics == tuple(found)
     assert str(error) == "\n" + render_all(found)
+
+
+def test_nothing_raw_reaches_the_terminal() -> None:
+    source = SourceFile("a\x1b]0;t\x07.yaml", "k: 1")
+    labels = (Label(Span(source, 0, 1), "said \x1b[2J"),)
+    found = Diagnostic(SYNTAX, "m \x1b[31m\x00\n", labels, ("note \x9b",), "one \ud800\ntwo \x1b")
+    for text in (render(found), render_concise(found)):
+        assert all(line.isprintable() for line in text.split("\n"))
+    assert "m \\x1b[31m\\x00\\n" in render_concise(found)
+    assert "one \\ud800\n" in render(found)

@@ -97,3 +97,9 @@ def test_any_bytes(raw: bytes) -> None:
     found = decode(raw, "x")
     if isinstance(found, Diagnostic):
         render(refused(found))
+
+
+def test_a_binary_file_is_not_to_be_recoded() -> None:
+    fault = refused(decode(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "x"))
+    assert fault.message == "`x` is no text file: it holds NUL bytes"
+    assert "iconv" not in (fault.help or "")

@@ -141,3 +141,11 @@ def test_settings_reach_lists_and_keys_with_dots() -> None:
 def test_a_setting_of_many_digits_is_a_fault_and_no_crash() -> None:
     _, diagnostics = pipeline.load_text("mesh: {x: 2}", "s.yaml", {"mesh.x": "9" * 5000})
     assert [d.code.name for d in diagnostics] == ["syntax"]
+
+
+def test_manifests_may_be_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("mesh: {x: 2}\nmanifest: ./gone.json", encoding="utf-8")
+    _, faults = pipeline.load_path(str(path))
+    assert [fault.code.name for fault in faults] == ["unknown-preset"]
+    assert pipeline.load_path(str(path), with_manifests=False)[1] == ()

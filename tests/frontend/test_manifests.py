@@ -11,7 +11,7 @@ ARRAYS = {
     "a/k": "bf16[64, 128]",
     "b/k": {"shape": [2, 3], "dtype": "float32"},
     "c/k": {"shape": [], "dtype": "s8", "axes": []},
-    "d/k": {"shape": [4, 5], "axes": "embed _"},
+    "d/k": {"shape": [4, 5], "dtype": "f32", "axes": "embed _"},
 }
 
 
@@ -50,7 +50,9 @@ def test_ranges() -> None:
         ('{"a": {"shape": [true]}}', ["bad-manifest"]),
         ('{"a": {"shape": [-1]}}', ["bad-manifest"]),
         ('{"a": {"shape": [1], "dtype": "bf15"}}', ["syntax"]),
-        ('{"a": {"shape": [1], "axes": [5]}}', ["bad-manifest"]),
+        ('{"a": {"shape": [1]}}', ["bad-manifest"]),
+        ('{"a": {"shape": [1], "dytpe": "bf16", "axis": "b"}}', ["unknown-key", "unknown-key"]),
+        ('{"a": {"shape": [1], "dtype": "f32", "axes": [5]}}', ["bad-manifest"]),
         ('{"a": "f32[embed]"}', ["bad-manifest"]),
         ('{"a": "f32(4)"}', ["syntax"]),
         ('{"a": "f32[1]", "a": "f32[2]"}', ["duplicate-key"]),
@@ -70,3 +72,33 @@ def test_the_rest_is_kept() -> None:
     assert [param.path for param in params] == ["b"]
     assert diagnostics[0].primary is not None
     assert diagnostics[0].primary.span.text == "a"
+
+
+@pytest.mark.parametrize("spelling", ["json", "yaml"])
+def test_a_misspelt_key_names_the_right_one(spelling: str) -> None:
+    text = "a: {shape: [1], dtype: bf16}\nb: {shape: [1], dytpe: bf16}\n"
+    if spelling == "json":
+        text = '{"a": "f32[1]", "b": {"shape": [1], "dytpe": "bf16"}}'
+    params, (found,) = read_manifest(SourceFile("m", text))
+    assert [param.path for param in params] == ["a"]
+    assert found.help == "did you mean `dtype`?"
+    assert found.primary is not None
+    assert found.primary.span.text == ("dytpe" if spelling == "yaml" else "b")
+
+
+@pytest.mark.parametrize("quoted", [True, False], ids=["json", "yaml"])
+def test_a_header_has_few_keys(quoted: bool) -> None:
+    text = "{shardspec-arrays: 1, sorce: x, arrays: {a: 'f32[1]'}}"
+    if quoted:
+        text = '{"shardspec-arrays": 1, "sorce": "x", "arrays": {"a": "f32[1]"}}'
+    params, (found,) = read_manifest(SourceFile("m", text if quoted else "# m\n" + text))
+    assert len(params) == 1
+    assert (found.code.name, found.help) == ("unknown-key", "did you mean `source`?")
+    assert found.primary is not None
+    assert found.primary.span.text == "sorce"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "5", "- a"])
+def test_the_help_is_about_manifests(text: str) -> None:
+    _, (found,) = read_manifest(SourceFile("m.yaml", text))
+    assert "a manifest maps paths to arrays" in (found.help or "")

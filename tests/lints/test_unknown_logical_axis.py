@@ -32,3 +32,15 @@ def test_one_finding_for_all_arrays() -> None:
     text = "mesh: {x: 2}\nrules: [e -> x]\naxes: {e: 4}\narrays: {'l_{0..9}/k': 'f32[q=8]'}"
     (found,) = findings_of(text)
     assert "10 arrays" in found.notes[0]
+
+
+def test_nothing_is_known() -> None:
+    text = "mesh: {x: 2}\nrules: [a -> x]\narrays: {k: 'f32[8]'}"
+    (found,) = findings_of(text, only="unknown-logical-axis")
+    assert found.help == "nothing names an axis yet"
+
+
+def test_drop_is_said_to_have_removed_the_rule() -> None:
+    text = "extends: t5x/2d\ndrop: mlp\nmesh: {data: 2, model: 2}\narrays: {k: 'f32[mlp=8]'}"
+    (found,) = findings_of(text, only="unknown-logical-axis")
+    assert (found.help or "").startswith("`drop` removed the rule for `mlp`")

@@ -18,7 +18,7 @@ _MINIMAL = "a spec is at least:\nrules:\n  - batch -> data"
 
 
 def read_yaml(
-    source: SourceFile, *, with_comments: bool = True
+    source: SourceFile, *, with_comments: bool = True, minimal: str = _MINIMAL
 ) -> tuple[Reading | None, tuple[Diagnostic, ...]]:
     """Return the document in `source`, and every fault found in it.
 
@@ -27,12 +27,13 @@ def read_yaml(
 
     Args:
       with_comments: whether comments are wanted; only formatting wants them.
+      minimal: the help where there is no mapping: what such a file is at least.
 
     Invariants:
       robust: any text gives a reading or a fault, and every label lies in the text.
     """
     composer = Composer(source)
-    reading = _finish(composer, with_comments) if _compose(composer) else None
+    reading = _finish(composer, with_comments, minimal) if _compose(composer) else None
     return reading, tuple(composer.faults)
 
 
@@ -73,7 +74,7 @@ def _is_part(known: Diagnostic, fault: Diagnostic) -> bool:
     return first.end == second.start or first.start == second.start
 
 
-def _finish(composer: Composer, with_comments: bool) -> Reading | None:
+def _finish(composer: Composer, with_comments: bool, minimal: str) -> Reading | None:
     """Return the reading of a document whose root is a mapping; else note the fault."""
     source, root = composer.source, composer.root
     if isinstance(root, dict):
@@ -85,7 +86,7 @@ def _finish(composer: Composer, with_comments: bool) -> Reading | None:
         return Reading(root, source_map, attach_comments(source_map))
     excerpt = composer.values.get(())
     if root is None and (excerpt is None or excerpt.text in ("", "null", "~")):
-        composer.faults.append(point(SYNTAX, "the document is empty", source.whole, help=_MINIMAL))
+        composer.faults.append(point(SYNTAX, "the document is empty", source.whole, help=minimal))
     elif excerpt is not None:
         kind = "list" if isinstance(root, list) else "single value"
         message = f"the document is a {kind}, not a mapping of keys to values"
@@ -93,7 +94,7 @@ def _finish(composer: Composer, with_comments: bool) -> Reading | None:
         first, _, rest = source.text[start:end].partition("\n")
         span = Span(source, start, start + len(first.rstrip()))
         way_out = (
-            f"a key ends with `:`: write `{first.rstrip()}:`" if rest.startswith(" ") else _MINIMAL
+            f"a key ends with `:`: write `{first.rstrip()}:`" if rest.startswith(" ") else minimal
         )
         composer.faults.append(point(WRONG_TYPE, message, span, help=way_out))
     return None
