@@ -18,7 +18,10 @@ def schema() -> dict[str, Any]:
     """Return the schema; every property has a description."""
     from shardspec.frontend.document import Document
 
-    made: dict[str, Any] = _draft_07(Document.model_json_schema(mode="validation"))
+    generated = Document.model_json_schema(mode="validation")
+    for name, field in Document.model_fields.items():
+        generated["properties"][name].setdefault("description", field.description)
+    made: dict[str, Any] = _draft_07(generated)
     made["$schema"] = _DRAFT
     made["title"] = "shardspec"
     return made
