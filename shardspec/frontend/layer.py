@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Excerpt, SourceFile, Span
 from shardspec.frontend.grammar.syntax import SizeExpr
@@ -19,44 +18,39 @@ from shardspec.ir.spec import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a rule wants to stand among inherited ones."""
 
     kind: Literal["start", "end", "before", "after"]
     axis: str | None
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedRule:
+class PlacedRule(NamedTuple):
     """A rule, and its place where it asks for one."""
 
     rule: AxisRule
     place: Place | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AxisDecl:
+class AxisDecl(NamedTuple):
     """A logical axis whose size may still be a product of others."""
 
     name: str
     size: SizeExpr | None
     unit: int
     doc: str
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayDecl:
+class ArrayDecl(NamedTuple):
     """An entry of `arrays:`."""
 
     path: Excerpt
     type: Excerpt
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(NamedTuple):
     """What one document says itself.
 
     Attributes:

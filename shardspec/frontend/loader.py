@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,7 @@ def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
     loading.diagnostics += faults
     if loading.with_manifests:
         params = _manifests(document.manifest, file, reading.source_map, loading)
-        own = replace(own, params=params)
+        own = own._replace(params=params)
     for index, name in enumerate(document.extends):
         excerpt = _item(reading.source_map, "extends", index)
         _add_parent(name, excerpt, file, (*above, file.identity), loading)

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.glob import compile_glob, glob_literal
 from shardspec.frontend.patterns.re2_engine import Re2Set, re2_set
 from shardspec.frontend.patterns.regex import Regex, compile_regex, is_plain, regex_literal
-from shardspec.frontend.patterns.regex_tree import Beyond, Tree, read_regex
-from shardspec.frontend.patterns.wide_paths import WideMatcher, needs_own_matcher
 from shardspec.ir.spec import Pattern
+
+if TYPE_CHECKING:
+    from shardspec.frontend.patterns.regex_tree import Tree
+    from shardspec.frontend.patterns.wide_paths import WideMatcher
 
 Placed = tuple[tuple[int, Regex], ...]
 
@@ -111,6 +114,8 @@ class PathMatcher:
     @cached_property
     def _trees(self) -> tuple[tuple[Tree, ...], Placed, Placed]:
         """Return the patterns that share a matcher of wide paths (trees too), and the others."""
+        from shardspec.frontend.patterns.wide_paths import needs_own_matcher
+
         trees = [_tree(regex) for _, regex in self._linear]
         alone = [needs_own_matcher(tree) for tree in trees]
         split = tuple(zip(self._linear, alone, strict=True))
@@ -121,6 +126,8 @@ class PathMatcher:
 
     @cached_property
     def _wide_matcher(self) -> WideMatcher:
+        from shardspec.frontend.patterns.wide_paths import WideMatcher
+
         return WideMatcher(self._trees[0])
 
     def _wide_matches(self, path: str) -> list[int]:
@@ -148,6 +155,8 @@ def _compiled(pattern: Pattern) -> Regex | SyntaxFault:
 
 
 def _tree(regex: Regex) -> Tree:
+    from shardspec.frontend.patterns.regex_tree import Beyond, read_regex
+
     tree = read_regex(regex.text)
     assert not isinstance(tree, Beyond | SyntaxFault), "only what RE2 can express comes here"
     return tree

@@ -25,10 +25,10 @@ from shardspec.frontend.grammar.syntax_glob import (
     Part,
     Star,
 )
+from shardspec.frontend.patterns.limits import MAX_LENGTH
 from shardspec.frontend.patterns.number_range import range_regex
 from shardspec.frontend.patterns.re2_engine import has_re2
 from shardspec.frontend.patterns.regex import Regex, compile_regex
-from shardspec.frontend.patterns.regex_tree import MAX_LENGTH
 
 Parts = tuple[Part, ...]
 

@@ -12,22 +12,14 @@ import re
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.re2_engine import has_re2, re2_pattern
-from shardspec.frontend.patterns.re2_source import Alphabet, re2_source
-from shardspec.frontend.patterns.regex_tree import (
-    Anchor,
-    Beyond,
-    Exactly,
-    Run,
-    Tree,
-    nodes,
-    read_regex,
-    regex_fault,
-)
-from shardspec.frontend.patterns.wide_paths import WideMatcher
+
+if TYPE_CHECKING:
+    from shardspec.frontend.patterns.regex_tree import Beyond, Tree
+    from shardspec.frontend.patterns.wide_paths import WideMatcher
 
 Engine = Literal["re2", "re"]
 
@@ -78,6 +70,9 @@ def compile_regex(text: str) -> Regex | SyntaxFault:
     >>> compile_regex(r"(a+)/\1").reason
     'a backreference'
     """
+    from shardspec.frontend.patterns.re2_source import Alphabet, re2_source
+    from shardspec.frontend.patterns.regex_tree import Beyond, read_regex, regex_fault
+
     tree = read_regex(text)
     if isinstance(tree, SyntaxFault):
         return tree
@@ -101,6 +96,8 @@ def compile_regex(text: str) -> Regex | SyntaxFault:
 
 def regex_literal(text: str) -> str | None:
     """Return the one text that a regex matches, where it spells it out."""
+    from shardspec.frontend.patterns.regex_tree import Exactly, Run, read_regex
+
     tree = read_regex(text)
     items = tree.items if isinstance(tree, Run) else (tree,)
     chars = [item.char for item in items if isinstance(item, Exactly)]
@@ -117,6 +114,9 @@ def python_regex(text: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=256)
 def _wide(text: str) -> WideMatcher:
+    from shardspec.frontend.patterns.regex_tree import Beyond, read_regex
+    from shardspec.frontend.patterns.wide_paths import WideMatcher
+
     tree = read_regex(text)
     assert not isinstance(tree, Beyond | SyntaxFault), "only what RE2 can express comes here"
     return WideMatcher((tree,))
@@ -124,6 +124,8 @@ def _wide(text: str) -> WideMatcher:
 
 def _reason(tree: Tree | Beyond) -> str:
     """Return what keeps a pattern from RE2, or ""."""
+    from shardspec.frontend.patterns.regex_tree import Anchor, Beyond, nodes
+
     if isinstance(tree, Beyond):
         return tree.reason
     if not has_re2():

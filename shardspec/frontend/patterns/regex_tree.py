@@ -18,8 +18,8 @@ from importlib import import_module
 from typing import Any, Literal
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
+from shardspec.frontend.patterns.limits import MAX_LENGTH
 
-MAX_LENGTH = 10_000
 MAX_DEPTH = 50
 MAX_REPEAT = 1_000  # RE2 refuses more, since it unrolls them
 _TEMPLATE = 1  # undocumented, gone in Python 3.13
