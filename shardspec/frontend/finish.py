@@ -121,12 +121,12 @@ def _arrays(
     for decl in decls:
         parsed = expressions.parse_array_type(decl.type.text)
         if isinstance(parsed, SyntaxFault):
-            diagnostics.append(_fault(parsed, decl.type))
+            diagnostics.append(parsed.diagnostic(decl.type))
             continue
         template = _param(decl, parsed, axes, diagnostics)
         paths = expand(decl.path.text)
         if isinstance(paths, SyntaxFault):
-            diagnostics.append(_fault(paths, decl.path))
+            diagnostics.append(paths.diagnostic(decl.path))
         elif len(params) + len(paths) > MOST_ARRAYS:
             message = f"this entry makes it {len(params) + len(paths):,} arrays"
             help = f"`arrays` may list {MOST_ARRAYS:,}; a model of more belongs in a manifest"
@@ -135,10 +135,6 @@ def _arrays(
             shape, dtype, names = template.shape, template.dtype, template.logical_axes
             params += [Param(path, shape, dtype, names, template.span) for path in paths]
     return params
-
-
-def _fault(fault: SyntaxFault, excerpt: Excerpt) -> Diagnostic:
-    return point(SYNTAX, fault.message, excerpt.at(fault.start, fault.end), help=fault.help)
 
 
 def _param(

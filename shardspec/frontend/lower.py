@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, Severity, Span
-from shardspec.diagnostics.codes import BAD_PATTERN, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
+from shardspec.diagnostics.codes import BAD_PATTERN, UNKNOWN_LINT, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.frontend.grammar import expressions
@@ -92,8 +92,7 @@ class _Lowering:
         parsed = parser(excerpt.text)
         if not isinstance(parsed, SyntaxFault):
             return parsed
-        span = excerpt.at(parsed.start, parsed.end)
-        self.report(point(SYNTAX, parsed.message, span, help=parsed.help))
+        self.report(parsed.diagnostic(excerpt))
         return None
 
     def report(self, diagnostic: Diagnostic) -> None:
@@ -330,8 +329,7 @@ class _Lowering:
 
         compiled = compile_regex(excerpt.text) if is_regex else compile_glob(excerpt.text)
         if isinstance(compiled, SyntaxFault):
-            span = excerpt.at(compiled.start, compiled.end)
-            self.report(point(BAD_PATTERN, compiled.message, span, help=compiled.help))
+            self.report(compiled.diagnostic(excerpt, BAD_PATTERN))
             return None
         return Pattern(excerpt.text, "regex" if is_regex else "glob", excerpt.span)
 

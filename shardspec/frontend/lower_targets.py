@@ -13,7 +13,6 @@ from shardspec.diagnostics import Diagnostic, Excerpt, Label, Span
 from shardspec.diagnostics.codes import (
     MESH_PRODUCT,
     SUBMESH_TILING,
-    SYNTAX,
     TWO_REST,
     UNKNOWN_HARDWARE,
     UNSOLVED_SIZE,
@@ -93,7 +92,7 @@ def lower_target(decl: TargetDecl) -> tuple[Target, tuple[Diagnostic, ...]]:
 def _hardware(excerpt: Excerpt, diagnostics: list[Diagnostic]) -> Hardware | None:
     parsed = expressions.parse_hardware(excerpt.text)
     if isinstance(parsed, SyntaxFault):
-        diagnostics.append(_fault(parsed, excerpt))
+        diagnostics.append(parsed.diagnostic(excerpt))
         return None
     found = find_hardware(parsed, excerpt)
     if isinstance(found, Diagnostic):
@@ -107,11 +106,6 @@ def _hardware(excerpt: Excerpt, diagnostics: list[Diagnostic]) -> Hardware | Non
     return found
 
 
-def _fault(fault: SyntaxFault, excerpt: Excerpt) -> Diagnostic:
-    span = excerpt.at(fault.start, fault.end)
-    return point(SYNTAX, fault.message, span, help=fault.help)
-
-
 def _parsed(decl: TargetDecl, diagnostics: list[Diagnostic]) -> tuple[_Axis, ...]:
     axes = []
     for name, text in decl.sizes:
@@ -119,7 +113,7 @@ def _parsed(decl: TargetDecl, diagnostics: list[Diagnostic]) -> tuple[_Axis, ...
         if decl.is_faulty and isinstance(parsed, SyntaxFault):
             parsed = MeshSize("integer", 1)
         elif isinstance(parsed, SyntaxFault):
-            diagnostics.append(_fault(parsed, text))
+            diagnostics.append(parsed.diagnostic(text))
             parsed = MeshSize("integer", 1)
         axes.append(_Axis(name, text, parsed))
     return tuple(axes)

@@ -128,8 +128,7 @@ def _params(
             continue
         paths = expand(path)
         if isinstance(paths, SyntaxFault):
-            span = key.at(paths.start, paths.end)
-            diagnostics.append(point(SYNTAX, paths.message, span, help=paths.help))
+            diagnostics.append(paths.diagnostic(key))
             continue
         for each in paths:
             yield Param(each, template.shape, template.dtype, template.logical_axes, template.span)
@@ -159,9 +158,7 @@ def _template(path: str, entry: Any, key: Excerpt, value: Excerpt) -> Param | Di
         parsed = expressions.parse_array_type(entry)
         if isinstance(parsed, SyntaxFault):
             exact = value if value.text == entry else Excerpt(entry, key.span)
-            return point(
-                SYNTAX, parsed.message, exact.at(parsed.start, parsed.end), help=parsed.help
-            )
+            return parsed.diagnostic(exact)
         return _typed(path, parsed, key)
     if not isinstance(entry, dict) or "shape" not in entry:
         return _fault(f"`{path}` is no array", key.span)

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from shardspec.diagnostics import Code, Diagnostic, Excerpt
+from shardspec.diagnostics.codes import SYNTAX
+from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.mesh import Network
 
 
@@ -26,6 +29,10 @@ class SyntaxFault(NamedTuple):
     start: int
     end: int
     help: str | None = None
+
+    def diagnostic(self, excerpt: Excerpt, code: Code = SYNTAX) -> Diagnostic:
+        """Return the finding, with the offsets counted in `excerpt`."""
+        return point(code, self.message, excerpt.at(self.start, self.end), help=self.help)
 
 
 class Name(NamedTuple):
