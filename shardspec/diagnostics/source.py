@@ -75,6 +75,11 @@ class Span:
         """Return the column of the first character, counted in characters from 1."""
         return self.start - _line_starts(self.source.text)[self.line - 1] + 1
 
+    @property
+    def place(self) -> str:
+        """Return `name:line`: what reports show beside a fact."""
+        return f"{self.source.name}:{self.line}"
+
     def __str__(self) -> str:
         """Return `name:line:column`, which terminals turn into a link."""
         return f"{self.source.name}:{self.line}:{self.column}"

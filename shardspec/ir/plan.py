@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from shardspec.diagnostics import Span
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Shape
 from shardspec.ir.partition import PartitionSpec
@@ -130,6 +131,11 @@ class ParamSharding:
     matched: PathRule | Override | None = None
     scan: ScanRule | None = None
     mismatch: tuple[str | None, ...] | None = None
+
+    @property
+    def named_at(self) -> Span | None:
+        """Return where the names were given: the entry that matched, or the array itself."""
+        return self.matched.span if self.matched else self.param.span
 
     @property
     def logical_axes(self) -> tuple[str | None, ...]:

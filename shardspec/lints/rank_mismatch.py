@@ -45,7 +45,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     groups: dict[tuple[Span | None, int, str], list[ParamSharding]] = {}
     for sharding in context.first:
         if sharding.mismatch is not None:
-            place = sharding.matched.span if sharding.matched else sharding.param.span
+            place = sharding.named_at
             alike = "" if sharding.matched else template(sharding.param.path)
             groups.setdefault((place, sharding.param.rank, alike), []).append(sharding)
     for (place, _, _), group in groups.items():

@@ -41,7 +41,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     for sharding in context.first:
         names = sharding.logical_axes
         if len(set(names)) < len(names) and repeated(names):
-            place = sharding.matched.span if sharding.matched else sharding.param.span
+            place = sharding.named_at
             groups.setdefault((place, names), []).append(sharding)
     for (place, names), group in groups.items():
         param = group[0].param

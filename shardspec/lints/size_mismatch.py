@@ -50,7 +50,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
             if dim.logical_axis in sizes and dim.size != sizes[dim.logical_axis]
         )
         if wrong:
-            place = sharding.matched.span if sharding.matched else sharding.param.span
+            place = sharding.named_at
             groups.setdefault((place, wrong), []).append(sharding)
     for (place, wrong), group in groups.items():
         yield _finding(context, place, wrong, group)

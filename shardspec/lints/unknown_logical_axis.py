@@ -75,7 +75,7 @@ def _in_arrays(context: Context) -> Iterator[Diagnostic]:
     for sharding in context.first:
         for axis in sharding.logical_axes:
             if axis and axis not in known:
-                place = sharding.matched.span if sharding.matched else sharding.param.span
+                place = sharding.named_at
                 found.setdefault(axis, (place, []))[1].append(sharding.param.path)
     for axis, (span, paths) in found.items():
         notes = (f"{described(paths)}; the dimension is replicated",)

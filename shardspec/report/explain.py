@@ -196,7 +196,7 @@ def _is_reported(attempt: Attempt, dim: DimSharding) -> bool:
 
 
 def _place(span: Span | None) -> str:
-    return f"{span.source.name}:{span.line}" if span else ""
+    return span.place if span else ""
 
 
 def _short(span: Span | None, plan: ShardingPlan) -> str:

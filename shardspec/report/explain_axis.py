@@ -31,7 +31,7 @@ def explain_logical_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
     yield f"logical axis {name}"
     for rule in plan.spec.axis_rules:
         if rule.logical_axis == name:
-            place = f"{rule.span.source.name}:{rule.span.line}" if rule.span else ""
+            place = rule.span.place if rule.span else ""
             yield f"  {rule}   {place}"
     having = [row for row in rows(plan) if name in row.first.logical_axes]
     yield from _listed(having, None)

@@ -197,7 +197,7 @@ def _others(matching: list[ParamSharding], entry: PathRule | Override) -> Iterat
             continue
         section = "override" if isinstance(taker, Override) else "params"
         span = taker.pattern.span
-        place = f" ({span.source.name}:{span.line})" if span else ""
+        place = f" ({span.place})" if span else ""
         taken = "is taken" if len(group) == 1 else "are taken"
         by = f'{section} "{taker.pattern}"{place}'
         yield f"    {len(group)} {taken} by {by}, which comes first"
@@ -229,7 +229,7 @@ def _unscanned(others: list[ParamSharding]) -> Iterator[str]:
 def _why_unscanned(sharding: ParamSharding) -> str:
     if sharding.scan is not None:
         span = sharding.scan.pattern.span
-        place = f" ({span.source.name}:{span.line})" if span else ""
+        place = f" ({span.place})" if span else ""
         return f'by an earlier entry, scan "{sharding.scan.pattern}"{place}'
     if sharding.origin is Origin.ARRAY:
         return "with names of their own"

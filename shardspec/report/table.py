@@ -158,7 +158,7 @@ def _rules(sharding: ParamSharding, plan: ShardingPlan) -> str:
         span = taken.rule.span if taken and taken.mesh_axes else None
         if span is not None:
             own = span.source is plan.spec.source
-            places.append(f":{span.line}" if own else f"{span.source.name}:{span.line}")
+            places.append(f":{span.line}" if own else span.place)
     return " ".join(dict.fromkeys(places))
 
 

@@ -227,4 +227,4 @@ def _bytes(before: ParamSharding, after: ParamSharding) -> str:
 
 
 def _place(span: Span | None) -> str:
-    return f" ({span.source.name}:{span.line})" if span else ""
+    return f" ({span.place})" if span else ""
