@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from shardspec.diagnostics.source import Span
 
@@ -25,12 +26,14 @@ class Code:
       name: kebab-case, what `lints:` in a spec says.
       severity: how loud it is unless the spec says otherwise.
       summary: one line, without a full stop.
+      is_pedantic: whether it is only said when asked for: by `--pedantic`, or a level of its own.
     """
 
     id: str
     name: str
     severity: Severity
     summary: str
+    is_pedantic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,27 @@ class Label:
     primary: bool = True
 
 
+class Edit(NamedTuple):
+    """Text in place of the characters under a span; of an empty span, an insertion."""
+
+    span: Span
+    text: str
+
+
+class Fix(NamedTuple):
+    """A way out that a machine can take: edits of the source text that change nothing else.
+
+    Attributes:
+      title: what it does, imperative: "replace `tenosr` by `tensor`".
+      is_sure: whether it is what the author meant beyond doubt, and keeps every other answer.
+        The others are offered, and applied only under `--unsafe-fixes`.
+    """
+
+    title: str
+    edits: tuple[Edit, ...]
+    is_sure: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One finding.
@@ -57,6 +81,7 @@ class Diagnostic:
       help: what would work.
       level: the severity that the spec chose, or None for the code's own.
       target: the one target it is about; None where it is about more.
+      fix: the help as edits, where a machine can make them.
 
     Invariants:
       one_primary: labels hold one primary label, or are empty.
@@ -69,6 +94,7 @@ class Diagnostic:
     help: str | None = None
     level: Severity | None = None
     target: str | None = None
+    fix: Fix | None = None
 
     @property
     def severity(self) -> Severity:
@@ -96,7 +122,7 @@ def point(
     """Return a diagnostic with one label: the common case.
 
     Args:
-      rest: `notes` and `help` of `Diagnostic`.
+      rest: `notes`, `help` and `fix` of `Diagnostic`.
     """
     labels = () if span is None else (Label(span, label),)
     return Diagnostic(code, message, labels, **rest)  # type: ignore[arg-type]

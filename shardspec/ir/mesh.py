@@ -9,6 +9,7 @@ from typing import Literal
 from shardspec.diagnostics import Span
 
 Network = Literal["ici", "dcn"]
+AxisType = Literal["auto", "explicit", "manual"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class MeshAxis:
       network: `ici` inside a slice (GPUs: NVLink), `dcn` between slices (GPUs: the network).
       submesh: the (x, y, z, core) tile this axis runs over, where the spec asked for one.
       auto: whether the spec left the choice of the tile to the compiler (`auto N`).
+      axis_type: who shards along it: the compiler (`auto`), the types of the code (`explicit`),
+        or code that sees its own shard (`manual`). JAX's `AxisType`.
       span: where the spec states the size.
     """
 
@@ -28,6 +31,7 @@ class MeshAxis:
     network: Network = "ici"
     submesh: tuple[int, ...] | None = None
     auto: bool = False
+    axis_type: AxisType = "auto"
     span: Span | None = field(default=None, compare=False, repr=False)
 
 

@@ -20,6 +20,7 @@ class LogicalAxis:
     Attributes:
       size: how long it is, when that is known.
       unit: a shard must hold whole multiples of this many elements (one head, say).
+      min_shard: elements below which a shard is not worth having.
     """
 
     name: str
@@ -27,6 +28,7 @@ class LogicalAxis:
     unit: int = 1
     doc: str = ""
     span: Span | None = field(default=None, compare=False, repr=False)
+    min_shard: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,48 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class StatePolicy:
+    """What stands beside every parameter while training, and how it is laid out: `state:`.
+
+    Attributes:
+      optimizer: `same` lays state out as its parameter; `zero1` splits it further over the mesh
+        axes `over`, along the first dimension that they divide; `zero2` gradients as well.
+      over: mesh axes, major to minor; `()` for those of the first rule of `batch`.
+      moments: arrays of a parameter's size that the optimizer keeps (Adam: 2), for memory.
+      dtype: of those.
+    """
+
+    optimizer: Literal["same", "zero1", "zero2"] = "same"
+    over: tuple[str, ...] = ()
+    moments: int = 2
+    dtype: str = "f32"
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageGate:
+    """How much every device may hold whole: `coverage: {max_replicated_bytes: 2%}`.
+
+    Attributes:
+      max_share: of the bytes of all arrays, 0 to 1; None where `max_bytes` is stated.
+      max_bytes: per device; None where `max_share` is stated.
+    """
+
+    max_share: float | None = None
+    max_bytes: int | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """An entry of `replicate:`: arrays that are meant to be whole, with the reason."""
+
+    pattern: Pattern
+    because: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One machine and the mesh on it.
 
@@ -154,7 +198,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class LintLevel:
-    """A finding's severity as the spec sets it, by code id or name."""
+    """A finding's severity as the spec sets it, by code id or name, or the start of an id."""
 
     finding: str
     severity: Severity
@@ -190,14 +234,18 @@ class Spec:
     sources: tuple[SourceFile, ...] = ()
     inherited_axes: tuple[str, ...] = ()
     doc: str = ""
+    state: StatePolicy | None = None
+    coverage: CoverageGate | None = None
+    replicate: tuple[Replicate, ...] = ()
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
-        """Return every pattern over paths: of overrides, of `params:`, of `scan:`."""
+        """Return every pattern over paths: of overrides, of `params:`, `scan:`, `replicate:`."""
         return (
             *(override.pattern for override in self.overrides),
             *(rule.pattern for rule in self.path_rules),
             *(scan.pattern for scan in self.scans),
+            *(entry.pattern for entry in self.replicate),
         )
 
     @property
