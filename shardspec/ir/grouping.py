@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 #: A number; a longer run of digits is several, since Python refuses to read one of thousands.
 _DIGITS = re.compile(r"([0-9]{1,18})")
+_BRACES = re.compile(r"\{([0-9]{1,18}(?:\.\.[0-9]{1,18}|(?:,[0-9]{1,18})+))\}")
+
+MOST_PATHS = 1_000_000
+"""More than any model has."""
 
 
 def template(path: str) -> str:
@@ -61,6 +67,28 @@ def _spelt(numbers: list[str]) -> str:
     width = len(low) if low.startswith("0") and len(low) == len(high) else 0
     run = [f"{n:0{width}d}" for n in range(int(low), int(low) + len(numbers))]
     return f"{{{low}..{high}}}" if run == numbers and len(run) > 2 else f"{{{','.join(numbers)}}}"
+
+
+def expanded(text: str) -> list[str] | None:
+    """Return the paths that `collapsed` made `text` of; None where they are more than a model's.
+
+    >>> expanded("a_{0,1}/w_{08..10}")
+    ['a_0/w_08', 'a_0/w_09', 'a_0/w_10', 'a_1/w_08', 'a_1/w_09', 'a_1/w_10']
+    """
+    pieces = _BRACES.split(text)
+    choices = [_numbers(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
+    if math.prod(len(options) for options in choices) > MOST_PATHS:
+        return None
+    return ["".join(parts) for parts in product(*choices)]
+
+
+def _numbers(text: str) -> list[str]:
+    first, _, last = text.partition("..")
+    if not last:
+        return text.split(",")
+    width = len(first) if first.startswith("0") and len(first) == len(last) else 0
+    count = min(int(last) - int(first), MOST_PATHS) + 1
+    return [f"{int(first) + offset:0{width}d}" for offset in range(count)]
 
 
 def described(paths: Iterable[str]) -> str:

@@ -101,3 +101,18 @@ class Hardware:
     def devices_per_slice(self) -> int:
         """Return the JAX devices of one slice or node."""
         return self.device_count // self.slice_count
+
+    def __str__(self) -> str:
+        """Return it as a spec writes it: `2 * tpu v5p 4x4x8`, `4 * h100`, `8 cpu`."""
+        chip = self.chip
+        if chip.platform == "tpu":
+            shape = "x".join(map(str, self.topology))
+            return f"{_times(self.slice_count)}tpu {chip.name} {shape}"
+        if chip.platform == "cpu":
+            return f"{self.device_count} {chip.name}"
+        usual = self.topology == chip.host_shape
+        return f"{_times(self.slice_count)}{'' if usual else f'{self.topology[0]} '}{chip.name}"
+
+
+def _times(count: int) -> str:
+    return "" if count == 1 else f"{count} * "

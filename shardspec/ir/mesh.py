@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -59,6 +60,11 @@ class Mesh:
     def device_count(self) -> int:
         """Return the product of the sizes."""
         return math.prod(axis.size for axis in self.axes)
+
+    def ways(self, names: Iterable[str]) -> int:
+        """Return into how many shards these axes split; one that is not here splits nothing."""
+        sizes = self.sizes
+        return math.prod(sizes.get(name, 1) for name in names)
 
     def __str__(self) -> str:
         """Return `data=16 model=16`."""

@@ -1,0 +1,258 @@
+"""Two layouts -> what moved: array by array, with the bytes a device holds before and after.
+
+Only answers count, never how they are spelt: an array has moved where a dimension is split over
+other mesh axes or into another number of shards. Where plans are at hand, each side says which
+rule decided, and an array with the same answer by another rule is told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from shardspec.ir.layout import ActivationLayout, ArrayLayout, Layout, TargetLayout
+from shardspec.ir.plan import DimSharding, Outcome, ParamSharding, ShardingPlan
+
+
+class Mark(StrEnum):
+    """What became of an array."""
+
+    MORE = "+"
+    LESS = "-"
+    OTHER = "~"
+    SAME = ">"
+    NEW = "new"
+    GONE = "gone"
+    RESIZED = "resized"
+
+
+class Reason(NamedTuple):
+    """Why a dimension is as it is.
+
+    Attributes:
+      text: the rule, or what kept every rule from firing.
+      place: `spec.yaml:31`; empty where no line says it.
+    """
+
+    text: str
+    place: str
+
+
+#: Target -> path -> the reason of each dimension. Empty where a side is a lock.
+Reasons = Mapping[str, Mapping[str, tuple[Reason, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DimMove:
+    """One dimension that is split otherwise, or by another rule.
+
+    Attributes:
+      before: mesh axes, major to minor.
+    """
+
+    logical_axis: str | None
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    ways_before: int
+    ways_after: int
+    why_before: Reason | None = None
+    why_after: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayMove:
+    """One array that is not as it was.
+
+    Attributes:
+      dims: those that changed; empty for arrays that are new, gone or of another size.
+      bytes_before: on one device.
+    """
+
+    path: str
+    mark: Mark
+    before: ArrayLayout | None
+    after: ArrayLayout | None
+    dims: tuple[DimMove, ...]
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetDiff:
+    """What changed on one target; one side is None where the other alone has it."""
+
+    name: str
+    before: TargetLayout | None
+    after: TargetLayout | None
+    moves: tuple[ArrayMove, ...] = ()
+    activations: tuple[tuple[ActivationLayout | None, ActivationLayout | None], ...] = ()
+
+    @property
+    def machine_changed(self) -> bool:
+        """Say whether mesh, hardware or device order are others."""
+        return (
+            self.before is None
+            or self.after is None
+            or _machine(self.before) != _machine(self.after)
+        )
+
+    @property
+    def is_same(self) -> bool:
+        """Say whether nothing changed."""
+        return not (self.machine_changed or self.moves or self.activations)
+
+
+def diff_layouts(
+    before: Layout,
+    after: Layout,
+    why_before: Reasons | None = None,
+    why_after: Reasons | None = None,
+) -> tuple[TargetDiff, ...]:
+    """Return what changed on each target that either side has, in the order of the new one."""
+    old = {target.name: target for target in before.targets}
+    new = {target.name: target for target in after.targets}
+    return tuple(
+        _diff_target(
+            old.get(name),
+            new.get(name),
+            (why_before or {}).get(name, {}),
+            (why_after or {}).get(name, {}),
+        )
+        for name in dict.fromkeys((*new, *old))
+    )
+
+
+def reasons_of(plans: Sequence[ShardingPlan]) -> Reasons:
+    """Return why every dimension of every array is as it is."""
+    found: dict[str, dict[str, tuple[Reason, ...]]] = {}
+    for plan in plans:
+        known: dict[int, tuple[Reason, ...]] = {}
+        by_path = found.setdefault(plan.target.name, {})
+        for sharding in plan.params:
+            key = id(sharding.dims)
+            if key not in known:
+                known[key] = tuple(_reason(dim, sharding) for dim in sharding.dims)
+            by_path[sharding.param.path] = known[key]
+    return found
+
+
+_FAILED = {
+    Outcome.BUSY: "the mesh axes are busy",
+    Outcome.INDIVISIBLE: "does not divide",
+    Outcome.ABSENT: "this target lacks the mesh axes",
+    Outcome.UNKNOWN: "no target has the mesh axes",
+}
+
+
+def _reason(dim: DimSharding, sharding: ParamSharding) -> Reason:
+    attempt = dim.taken or (dim.attempts[-1] if dim.attempts else None)
+    if attempt is None:
+        name = dim.logical_axis
+        return Reason("no name" if name is None else f"no rule for `{name}`", "")
+    if dim.logical_axis is None and sharding.matched is not None:
+        return Reason(f"override {sharding.matched.pattern}", _place(sharding))
+    failed = "" if dim.taken else f": {_FAILED[attempt.outcome]}"
+    place = attempt.rule.span.place if attempt.rule.span else ""
+    return Reason(f"{attempt.rule}{failed}", place)
+
+
+def _place(sharding: ParamSharding) -> str:
+    return sharding.named_at.place if sharding.named_at else ""
+
+
+def _diff_target(
+    before: TargetLayout | None,
+    after: TargetLayout | None,
+    why_before: Mapping[str, tuple[Reason, ...]],
+    why_after: Mapping[str, tuple[Reason, ...]],
+) -> TargetDiff:
+    if before is None or after is None:
+        present = before or after
+        assert present is not None, "a target is on one side at least"
+        return TargetDiff(present.name, before, after)
+    old = {array.path: array for array in before.arrays}
+    new = {array.path: array for array in after.arrays}
+    moves = []
+    for path in dict.fromkeys((*new, *old)):
+        pair = (old.get(path), new.get(path))
+        dims = tuple(_dim_moves(pair, before, after, why_before.get(path), why_after.get(path)))
+        mark = _mark(pair, dims)
+        if mark is not None:
+            sizes = (_bytes(pair[0], before), _bytes(pair[1], after))
+            moves.append(ArrayMove(path, mark, *pair, dims, *sizes))
+    return TargetDiff(after.name, before, after, tuple(moves), tuple(_activations(before, after)))
+
+
+def _dim_moves(
+    pair: tuple[ArrayLayout | None, ArrayLayout | None],
+    before: TargetLayout,
+    after: TargetLayout,
+    why_before: tuple[Reason, ...] | None,
+    why_after: tuple[Reason, ...] | None,
+) -> Iterator[DimMove]:
+    """Yield the dimensions that changed, of an array that both sides have in one size."""
+    old, new = pair
+    if old is None or new is None or old.shape != new.shape:
+        return
+    ways_before, ways_after = before.mesh.ways, after.mesh.ways
+    for index, name in enumerate(new.logical_axes):
+        axes = (old.partition.dims[index], new.partition.dims[index])
+        move = DimMove(
+            name,
+            *axes,
+            ways_before(axes[0]),
+            ways_after(axes[1]),
+            why_before[index] if why_before else None,
+            why_after[index] if why_after else None,
+        )
+        moved = axes[0] != axes[1] or move.ways_before != move.ways_after
+        if moved or _by_another_rule(move):
+            yield move
+
+
+def _by_another_rule(move: DimMove) -> bool:
+    before, after = move.why_before, move.why_after
+    return before is not None and after is not None and before.text != after.text
+
+
+def _mark(
+    pair: tuple[ArrayLayout | None, ArrayLayout | None], dims: Sequence[DimMove]
+) -> Mark | None:
+    old, new = pair
+    if old is None or new is None:
+        return Mark.NEW if old is None else Mark.GONE
+    if (old.shape, old.dtype) != (new.shape, new.dtype):
+        return Mark.RESIZED
+    if not dims:
+        return None
+    if all((d.before, d.ways_before) == (d.after, d.ways_after) for d in dims):
+        return Mark.SAME
+    before = after = 1
+    for dim in dims:
+        before, after = before * dim.ways_before, after * dim.ways_after
+    return Mark.OTHER if before == after else Mark.MORE if after > before else Mark.LESS
+
+
+def _bytes(array: ArrayLayout | None, target: TargetLayout) -> int:
+    return 0 if array is None else array.per_device_bytes(target.mesh)
+
+
+def _activations(
+    before: TargetLayout, after: TargetLayout
+) -> Iterator[tuple[ActivationLayout | None, ActivationLayout | None]]:
+    old = {each.name: each for each in before.activations}
+    new = {each.name: each for each in after.activations}
+    for name in dict.fromkeys((*new, *old)):
+        pair = (old.get(name), new.get(name))
+        if pair[0] != pair[1]:
+            yield pair
+
+
+def _machine(target: TargetLayout) -> tuple[object, ...]:
+    axes = tuple(
+        (placed.axis.name, placed.axis.size, placed.axis.network, placed.axis.axis_type)
+        for placed in target.axes
+    )
+    return (target.hardware, axes, target.devices)

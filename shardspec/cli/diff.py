@@ -1,0 +1,149 @@
+"""`shardspec diff`: what moved between two specs, two locks, or two revisions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from shardspec import pipeline
+from shardspec.analysis.layout_diff import Reasons, TargetDiff, diff_layouts, reasons_of
+from shardspec.analysis.layouts import layout_of
+from shardspec.cli import options
+from shardspec.cli.discovery import find_spec
+from shardspec.cli.session import (
+    FAILED,
+    FINDINGS,
+    FINE,
+    echo,
+    fail,
+    load_or_exit,
+    params_or_exit,
+    report,
+)
+from shardspec.diagnostics import Diagnostic
+from shardspec.ir.layout import Layout
+
+_GIT = "git:"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a diff.
+
+    Attributes:
+      reasons: None for a lock, which keeps none.
+    """
+
+    name: str
+    layout: Layout = field(repr=False)
+    reasons: Reasons | None = field(default=None, repr=False)
+
+
+@click.command("diff")
+@click.argument("old")
+@click.argument("new", required=False)
+@options.spec_option
+@options.target_option
+@options.params_option
+@options.color_option
+@options.format_option("text", "md", "json")
+@click.option(
+    "--fail-on",
+    "limits",
+    metavar="WHAT",
+    multiple=True,
+    help="Exit 1 only for this: memory+5%, memory+64MiB, reshard, or change.",
+)
+def command(
+    old: str,
+    new: str | None,
+    spec_name: str | None,
+    target: str | None,
+    manifest: str | None,
+    color: str,
+    output_format: str,
+    limits: Sequence[str],
+) -> None:
+    """Show what moved, the line that moved it, and what a restore would have to reshard.
+
+    OLD and NEW are specs, locks (`spec.lock`), or `git:REV` for the other side's file at a
+    revision (`git:REV:PATH` for another). NEW left out is the spec of this project.
+    """
+    from shardspec.cli.diff_limits import is_over, parse_limit
+
+    parsed = [parse_limit(text) for text in limits]
+    new = new or find_spec(spec_name)
+    before = _side(_at_revision(old, new), manifest, color)
+    after = _side(_at_revision(new, old), manifest, color)
+    diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
+    diffs = _of_target(diffs, target)
+    _print(diffs, before, after, output_format)
+    if parsed:
+        raise SystemExit(FINDINGS if any(is_over(limit, diffs) for limit in parsed) else FINE)
+    raise SystemExit(FINE if all(diff.is_same for diff in diffs) else FINDINGS)
+
+
+def _at_revision(name: str, other: str) -> str:
+    """Return `git:REV` with the path of the other side."""
+    if not name.startswith(_GIT) or ":" in name.removeprefix(_GIT):
+        return name
+    if other.startswith(_GIT):
+        raise click.UsageError(f"`{name}` of which file? as in `{name}:spec.yaml`")
+    return f"{name}:./{os.path.relpath(other)}"
+
+
+def _side(name: str, manifest: str | None, color: str) -> Side:
+    if name.endswith(".lock"):
+        return _locked(name)
+    spec, diagnostics = load_or_exit(name, {}, color, with_manifests=manifest is None)
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic.is_error]
+    if errors:
+        report(errors, color)
+        raise SystemExit(FAILED)
+    plans = pipeline.compile_plans(spec, params_or_exit(spec, manifest))
+    if not plans:
+        fail(f"{name} has no target", "add `mesh: {data: 8}`, or `targets:` with a mesh each")
+    return Side(name, layout_of(spec, plans), reasons_of(plans))
+
+
+def _locked(name: str) -> Side:
+    from shardspec.formats.lock_reader import read_lock
+    from shardspec.frontend.files import read_source
+
+    source = read_source(Path(name), name=name)
+    layout = source if isinstance(source, Diagnostic) else read_lock(source)
+    if isinstance(layout, Diagnostic):
+        report([layout])
+        raise SystemExit(FAILED)
+    return Side(name, layout)
+
+
+def _of_target(diffs: tuple[TargetDiff, ...], name: str | None) -> tuple[TargetDiff, ...]:
+    if name is None:
+        return diffs
+    found = tuple(diff for diff in diffs if diff.name == name)
+    if not found:
+        fail(f"no target is called `{name}`", f"targets: {', '.join(diff.name for diff in diffs)}")
+    return found
+
+
+def _print(diffs: tuple[TargetDiff, ...], before: Side, after: Side, output_format: str) -> None:
+    if output_format == "json":
+        from shardspec.formats.diff_json import diff_text
+
+        echo(diff_text(diffs).rstrip("\n"))
+        return
+    if output_format == "md":
+        from shardspec.report.diff_markdown import markdown_lines
+
+        lines = list(markdown_lines(diffs, before.name, after.name))
+    else:
+        from shardspec.report.layout_diff import diff_lines
+
+        lines = list(diff_lines(diffs)) or [f"{after.name} places every array as {before.name}."]
+    for line in lines:
+        echo(line)

@@ -1,0 +1,202 @@
+"""The text of a lock -> the layout it holds. What was edited by hand or half merged is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple, cast
+
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics.codes import BAD_LOCK
+from shardspec.diagnostics.diagnostic import point
+from shardspec.formats.lock import FORMAT
+from shardspec.ir.grouping import expanded
+from shardspec.ir.layout import (
+    ActivationLayout,
+    ArrayLayout,
+    AxisLayout,
+    Input,
+    Layout,
+    TargetLayout,
+)
+from shardspec.ir.mesh import AxisType, MeshAxis
+from shardspec.ir.partition import PartitionSpec
+
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_NAME = rf"(?:{_QUOTED}|[A-Za-z_][A-Za-z0-9_.-]*)"
+_PATH = rf"(?:{_QUOTED}|[^\s\"=#]+)"
+_DIGEST = r"sha256:[0-9a-f]{32}"
+_DIM = rf"{_NAME}(?:=[0-9]{{1,19}})?"
+_DIMS = rf"\[(?P<dims>(?:{_DIM}(?: {_DIM})*)?)\]"
+_ANSWER = r"\((?P<answer>[^\n]*)\)"
+
+_HEAD = re.compile(r"lock (?P<format>[0-9]{1,9}), language (?P<language>[0-9]{1,9})")
+_INPUT = re.compile(rf"input (?P<name>{_PATH}) = (?P<digest>{_DIGEST})")
+_ARRAYS = re.compile(rf"arrays = (?P<digest>{_DIGEST})")
+_TARGET = re.compile(rf"target (?P<name>{_NAME})(?: on (?P<hardware>.+))?")
+_MESH = re.compile(
+    rf"mesh (?P<name>{_NAME}) = (?P<size>[0-9]{{1,19}})(?P<dcn> @ dcn)?"
+    r"(?: (?P<type>explicit|manual))?(?: : (?P<runs>.+))?"
+)
+_DEVICES = re.compile(rf"devices (?P<order>t5x|ring) = (?P<digest>{_DIGEST})")
+_ACTIVATION = re.compile(rf"activation (?P<name>{_NAME}) : {_DIMS} = {_ANSWER}")
+_ARRAY = re.compile(rf"(?P<path>{_PATH}) : (?P<dtype>{_NAME}){_DIMS} = {_ANSWER}")
+_DIM_PARTS = re.compile(rf"(?P<name>{_NAME})(?:=(?P<size>[0-9]+))?")
+_ENTRIES = re.compile(rf"(?:{_NAME}|\((?:{_NAME}(?:, {_NAME})*)\))(?:, |$)")
+_NAMES = re.compile(_NAME)
+
+_CONFLICT = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
+_HELP = "run `shardspec lock` to write it anew"
+
+
+class _Line(NamedTuple):
+    text: str
+    span: Span
+
+
+class _LineError(Exception):
+    """A line that no lock has; leaves the reader as a diagnostic."""
+
+
+def read_lock(source: SourceFile) -> Layout | Diagnostic:
+    """Return the layout in the text of a lock, or what is wrong with the text.
+
+    Invariants:
+      round_trip: `read_lock` of `lock_text(layout)` is the layout, arrays in natural order.
+    """
+    lines = [line for line in _lines(source) if line.text and not line.text.startswith("#")]
+    head = _HEAD.fullmatch(lines[0].text) if lines else None
+    if head is None:
+        span = lines[0].span if lines else source.whole
+        return point(BAD_LOCK, f"{source.name} is no lock", span, help=_HELP)
+    if int(head["format"]) != FORMAT:
+        message = f"this is version {head['format']} of the lock; this shardspec knows {FORMAT}"
+        return point(BAD_LOCK, message, lines[0].span, help=_HELP)
+    reader = _Reader(int(head["language"]))
+    for line in lines[1:]:
+        try:
+            reader.read(line.text)
+        except _LineError as fault:
+            return point(BAD_LOCK, _message(line.text, fault), line.span, help=_HELP)
+    return reader.layout()
+
+
+class _Reader:
+    """The walk over the lines of one lock."""
+
+    def __init__(self, language: int) -> None:
+        self.language = language
+        self.inputs: list[Input] = []
+        self.digest = ""
+        self.targets: list[TargetLayout] = []
+        self.arrays: list[ArrayLayout] = []
+
+    def read(self, text: str) -> None:
+        """Add what one line says.
+
+        Raises:
+          _LineError: no line of a lock reads like this here.
+        """
+        if found := _ARRAY.fullmatch(text) if self.targets else None:
+            self._array(found)
+        elif found := _INPUT.fullmatch(text):
+            self.inputs.append(Input(_unquoted(found["name"]), found["digest"]))
+        elif found := _ARRAYS.fullmatch(text):
+            self.digest = found["digest"]
+        elif found := _TARGET.fullmatch(text):
+            self._close()
+            hardware = found["hardware"] or ""
+            self.targets.append(TargetLayout(_unquoted(found["name"]), hardware, (), "", "", ()))
+        elif self.targets:
+            self._part(text)
+        else:
+            raise _LineError
+
+    def layout(self) -> Layout:
+        """Return all that was read."""
+        self._close()
+        return Layout(self.language, tuple(self.inputs), self.digest, tuple(self.targets))
+
+    def _part(self, text: str) -> None:
+        """Add a line about the target that is being read, other than an array."""
+        target = self.targets[-1]
+        if found := _MESH.fullmatch(text):
+            axis = MeshAxis(
+                _unquoted(found["name"]),
+                int(found["size"]),
+                "dcn" if found["dcn"] else "ici",
+                axis_type=cast(AxisType, found["type"] or "auto"),
+            )
+            placed = AxisLayout(axis, found["runs"] or "")
+            self.targets[-1] = replace(target, axes=(*target.axes, placed))
+        elif found := _DEVICES.fullmatch(text):
+            self.targets[-1] = replace(target, order=found["order"], devices=found["digest"])
+        elif found := _ACTIVATION.fullmatch(text):
+            names, sizes = _dims(found["dims"])
+            answer = _partition(found["answer"], len(names))
+            each = ActivationLayout(_unquoted(found["name"]), names, sizes, answer)
+            self.targets[-1] = replace(target, activations=(*target.activations, each))
+        else:
+            raise _LineError
+
+    def _array(self, found: re.Match[str]) -> None:
+        names, sizes = _dims(found["dims"])
+        shape = tuple(size for size in sizes if size is not None)
+        if len(shape) != len(sizes):
+            raise _LineError("an array has all its sizes")
+        answer = _partition(found["answer"], len(names))
+        quoted = found["path"].startswith('"')
+        paths = [_unquoted(found["path"])] if quoted else expanded(found["path"])
+        if paths is None:
+            raise _LineError("these are more paths than any model has")
+        dtype = _unquoted(found["dtype"])
+        self.arrays += [ArrayLayout(path, shape, dtype, names, answer) for path in paths]
+
+    def _close(self) -> None:
+        if self.targets:
+            self.targets[-1] = replace(self.targets[-1], arrays=tuple(self.arrays))
+            self.arrays = []
+
+
+def _lines(source: SourceFile) -> Iterator[_Line]:
+    start = 0
+    for text in source.text.split("\n"):
+        yield _Line(text.rstrip(), Span(source, start, start + len(text)))
+        start += len(text) + 1
+
+
+def _message(text: str, fault: _LineError) -> str:
+    if text.startswith(_CONFLICT):
+        return "the lock holds a merge conflict"
+    return f"this is no line of a lock{f': {fault}' if fault.args else ''}"
+
+
+def _dims(text: str) -> tuple[tuple[str | None, ...], tuple[int | None, ...]]:
+    found = list(_DIM_PARTS.finditer(text))
+    names = tuple(None if each["name"] == "_" else _unquoted(each["name"]) for each in found)
+    return names, tuple(None if each["size"] is None else int(each["size"]) for each in found)
+
+
+def _partition(text: str, rank: int) -> PartitionSpec:
+    dims = []
+    end = 0
+    for found in _ENTRIES.finditer(text):
+        if found.start() != end:
+            break
+        end = found.end()
+        names = _NAMES.findall(found[0])
+        dims.append(() if names == ["none"] else tuple(map(_unquoted, names)))
+    if end != len(text) or len(dims) != rank:
+        raise _LineError(f"the answer has to place {rank} dimensions")
+    return PartitionSpec(tuple(dims))
+
+
+def _unquoted(text: str) -> str:
+    if not text.startswith('"'):
+        return text
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        raise _LineError("a quoted name is not closed or escaped as in JSON") from None

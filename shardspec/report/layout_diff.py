@@ -1,0 +1,243 @@
+"""What moved between two layouts, as text: grouped by what moved it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shardspec.analysis.layout_diff import ArrayMove, DimMove, Mark, Reason, TargetDiff
+from shardspec.analysis.restore import restore
+from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.ir.layout import ActivationLayout, ArrayLayout, TargetLayout
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import target_text
+from shardspec.ir.units import binary_bytes, percent
+
+#: What a mark means, said once under a diff that uses it.
+MEANING = {
+    Mark.MORE: "sharded more",
+    Mark.LESS: "sharded less",
+    Mark.OTHER: "as many shards over other mesh axes",
+    Mark.SAME: "same answer by another rule",
+    Mark.NEW: "new array",
+    Mark.GONE: "array is gone",
+    Mark.RESIZED: "array has another shape or dtype",
+}
+
+_ORDER = tuple(MEANING)
+
+#: Rows of one cause, where several targets are shown.
+_MOST_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Arrays that one and the same change moved."""
+
+    mark: Mark
+    dims: tuple[DimMove, ...]
+    moves: tuple[ArrayMove, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRow:
+    """Arrays of one cause that differ in layer numbers only."""
+
+    name: str
+    count: int
+    before: str
+    after: str
+    bytes_before: int
+    bytes_after: int
+
+
+def causes(diff: TargetDiff) -> tuple[Cause, ...]:
+    """Return the moves of a target, those of one change together, the loudest mark first."""
+    groups: dict[tuple[Mark, tuple[DimMove, ...]], list[ArrayMove]] = {}
+    for move in diff.moves:
+        groups.setdefault((move.mark, move.dims), []).append(move)
+    found = [Cause(mark, dims, tuple(moves)) for (mark, dims), moves in groups.items()]
+    return tuple(sorted(found, key=lambda cause: _ORDER.index(cause.mark)))
+
+
+def move_rows(cause: Cause) -> tuple[MoveRow, ...]:
+    """Return the arrays of one cause, collapsed, in natural order."""
+    groups: dict[tuple[str, str, str], list[ArrayMove]] = {}
+    for move in cause.moves:
+        sides = (array_text(move.before, cause.mark), array_text(move.after, cause.mark))
+        groups.setdefault((template(move.path), *sides), []).append(move)
+    rows = []
+    for (_, before, after), moves in groups.items():
+        paths = sorted((move.path for move in moves), key=natural)
+        name = collapsed(paths) or f"{paths[0]} .."
+        sums = (sum(m.bytes_before for m in moves), sum(m.bytes_after for m in moves))
+        rows.append((natural(paths[0]), MoveRow(name, len(paths), before, after, *sums)))
+    return tuple(row for _, row in sorted(rows, key=lambda pair: pair[0]))
+
+
+def diff_lines(diffs: Iterable[TargetDiff]) -> Iterator[str]:
+    """Yield the lines of a diff; none where nothing changed.
+
+    One target is shown whole; of several, each cause shows its first arrays.
+    """
+    marks: set[Mark] = set()
+    changed = [diff for diff in diffs if not diff.is_same]
+    most_rows = None if len(changed) == 1 else _MOST_ROWS
+    for number, diff in enumerate(changed):
+        if number:
+            yield ""
+        yield from _target_lines(diff, most_rows)
+        marks.update(move.mark for move in diff.moves)
+    shown = [f"{mark} {MEANING[mark]}" for mark in _ORDER if mark in marks and mark.value in "+-~>"]
+    if shown:
+        yield ""
+        yield f"({'; '.join(shown)})"
+
+
+def _target_lines(diff: TargetDiff, most_rows: int | None) -> Iterator[str]:
+    if diff.before is None or diff.after is None:
+        present = diff.after or diff.before
+        assert present is not None
+        verb = "new" if diff.before is None else "gone"
+        yield f"target {diff.name} is {verb}: {machine(present)}"
+        return
+    yield f"target {diff.name}   {machine(diff.after)}"
+    if diff.machine_changed:
+        yield from _after("  machine     ", machine_change(diff.before, diff.after))
+    yield f"  per device  {bytes_change(diff.before.per_device_bytes, diff.after.per_device_bytes)}"
+    if diff.moves:
+        yield f"  restore     {restore_text(diff.before, diff.after)}"
+    for cause in causes(diff):
+        yield f"  {cause.mark} {counted(len(cause.moves), 'array')}{cause_text(cause)}"
+        rows = move_rows(cause)
+        yield from _row_lines(rows[:most_rows])
+        if rows[most_rows or len(rows) :]:
+            yield f"      ... and {len(rows) - (most_rows or 0)} more groups; diff --target {diff.name} shows all"
+    for before, after in diff.activations:
+        yield f"  ~ activation {activation_change(before, after)}"
+
+
+def _after(head: str, text: str) -> Iterator[str]:
+    """Yield `text` behind `head`, its further lines under its first."""
+    first, *rest = text.split("\n")
+    yield f"{head}{first}"
+    yield from (" " * len(head) + line for line in rest)
+
+
+def _row_lines(rows: Sequence[MoveRow]) -> Iterator[str]:
+    cells = [
+        (f"{row.name}{f' x{row.count}' if row.count > 1 else ''}", _sides(row), _sizes(row))
+        for row in rows
+    ]
+    widths = [max(len(cell[column]) for cell in cells) for column in range(2)]
+    for name, sides, sizes in cells:
+        yield f"      {name:<{widths[0]}}  {sides:<{widths[1]}}  {sizes}"
+
+
+def _sides(row: MoveRow) -> str:
+    sides = [side for side in (row.before, row.after) if side]
+    return " -> ".join(dict.fromkeys(sides))
+
+
+def _sizes(row: MoveRow) -> str:
+    before, after = binary_bytes(row.bytes_before), binary_bytes(row.bytes_after)
+    return before if row.bytes_before == row.bytes_after else f"{before} -> {after}"
+
+
+def array_text(array: ArrayLayout | None, mark: Mark) -> str:
+    """Return one side of a move: the answer, and type where that is what changed."""
+    if array is None:
+        return ""
+    shape = f"{array.dtype}{list(array.shape)} "
+    return f"{shape if mark in {Mark.NEW, Mark.GONE, Mark.RESIZED} else ''}{_spec(array.partition)}"
+
+
+def _spec(partition: PartitionSpec) -> str:
+    """Return `(model, none)`, as an override spells it."""
+    return f"({', '.join(target_text(dim) for dim in partition.dims)})"
+
+
+def machine(target: TargetLayout) -> str:
+    """Return `tpu v4 4x8x8, mesh data=16 model=16`."""
+    return f"{target.hardware}, mesh {target.mesh}" if target.hardware else f"mesh {target.mesh}"
+
+
+def machine_change(before: TargetLayout, after: TargetLayout) -> str:
+    """Return what is another: hardware, mesh, or only the order of devices."""
+    if machine(before) != machine(after):
+        return f"was {machine(before)}"
+    types = [
+        f"`{new.axis.name}` is {new.axis.axis_type}, was {old.axis.axis_type}"
+        for old, new in zip(before.axes, after.axes, strict=True)
+        if new.axis.axis_type != old.axis.axis_type
+    ]
+    if before.devices == after.devices:
+        return ", ".join(types) or "mesh axes cross slices or nodes where they did not, or stopped"
+    turned = [
+        f"\n`{new.axis.name}` runs over {new.runs} (was {old.runs})"
+        for old, new in zip(before.axes, after.axes, strict=True)
+        if new.runs != old.runs
+    ]
+    return "devices are in another order" + "".join(turned)
+
+
+def bytes_change(before: int, after: int) -> str:
+    """Return `2.59 GiB -> 1.31 GiB (-1.28 GiB, -49 %)`."""
+    if before == after:
+        return f"{binary_bytes(after)}, as before"
+    sign = "+" if after > before else "-"
+    difference = abs(after - before)
+    share = f", {sign}{percent(difference, before)}" if before else ""
+    sizes = f"{binary_bytes(before)} -> {binary_bytes(after)}"
+    return f"{sizes} ({sign}{binary_bytes(difference)}{share})"
+
+
+def restore_text(before: TargetLayout, after: TargetLayout) -> str:
+    """Return what restoring a checkpoint of the old layout into the new one moves."""
+    found = restore(before, after)
+    if not found.arrays:
+        return "nothing moves: every device keeps a part of what it held, or all"
+    basis = "" if found.is_exact else "at most "
+    return (
+        f"{counted(len(found.arrays), 'array')} to reshard: {basis}"
+        f"{binary_bytes(found.total_bytes)} move, {binary_bytes(found.most_bytes)} to one device"
+    )
+
+
+def cause_text(cause: Cause) -> str:
+    """Return `   mlp: model -> data   by spec.yaml:31 mlp -> data, was spec.yaml:30 ...`."""
+    if not cause.dims:
+        return f"   {MEANING[cause.mark]}"
+    return "".join(f"   {dim_text(dim)}" for dim in cause.dims)
+
+
+def dim_text(dim: DimMove) -> str:
+    """Return how one dimension moved and which line of either side says so."""
+    name = dim.logical_axis or "_"
+    before, after = target_text(dim.before), target_text(dim.after)
+    if dim.before == dim.after and dim.ways_before != dim.ways_after:
+        before, after = f"{before}={dim.ways_before}", f"{dim.ways_after}"
+    moved = f"{name}: {before} -> {after}" if before != after else f"{name}: {after}"
+    if dim.why_after is None:
+        return moved
+    if dim.why_before is None or dim.why_before.text == dim.why_after.text:
+        return f"{moved}, by {reason_text(dim.why_after)}"
+    return f"{moved}, by {reason_text(dim.why_after)}; was {reason_text(dim.why_before)}"
+
+
+def reason_text(reason: Reason) -> str:
+    """Return `spec.yaml:31 (mlp -> data)`."""
+    return f"{reason.place} ({reason.text})" if reason.place else reason.text
+
+
+def activation_change(before: ActivationLayout | None, after: ActivationLayout | None) -> str:
+    """Return what became of a named activation."""
+    present = after or before
+    assert present is not None
+    sides = [
+        f"[{' '.join(name or '_' for name in side.logical_axes)}] {_spec(side.partition)}"
+        if side
+        else "none"
+        for side in (before, after)
+    ]
+    return f"{present.name}: {' -> '.join(sides)}"

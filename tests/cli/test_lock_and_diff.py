@@ -1,0 +1,218 @@
+"""`lock` and `diff` as a user meets them: in a folder under git, from change to review."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec.cli.main import cli
+
+SPEC = """\
+shardspec: 1
+extends: ./base.yaml
+targets:
+  pod: {hardware: tpu v5e 4x4, mesh: {data: rest, model: 4}}
+  desk: {hardware: 8 cpu, mesh: {data: rest, model: 2}}
+manifest: ./arrays.yaml
+"""
+BASE = """\
+rules:
+  - mlp -> model
+  - embed -> data
+"""
+ARRAYS = """\
+"layers_{0..11}/mlp/wi/kernel": bf16[embed=64 mlp=128]
+"layers_{0..11}/mlp/wo/kernel": bf16[mlp=128 embed=64]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in (("spec.yaml", SPEC), ("base.yaml", BASE), ("arrays.yaml", ARRAYS)):
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def repository(folder: Path) -> Path:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for arguments in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
+    return folder
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments)
+
+
+def change(folder: Path, old: str, new: str, name: str = "base.yaml") -> None:
+    path = folder / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_lock_is_written_and_found_true(folder: Path) -> None:
+    written = run("lock")
+    assert written.exit_code == 0
+    assert written.stdout.startswith("spec.lock: 24 arrays on 2 targets, ")
+    assert (
+        "layers_{0..11}/mlp/wi/kernel : bf16[embed=64 mlp=128] = (data, model)"
+        in (folder / "spec.lock").read_text()
+    )
+    assert run("lock", "--check").exit_code == 0
+    before = (folder / "spec.lock").read_bytes()
+    assert run("lock").exit_code == 0
+    assert (folder / "spec.lock").read_bytes() == before
+
+
+def test_a_lock_from_another_folder_is_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("lock")
+    here = (folder / "spec.lock").read_bytes()
+    monkeypatch.chdir(folder.parent)
+    assert run("lock", f"{folder.name}/spec.yaml").exit_code == 0
+    assert (folder / "spec.lock").read_bytes() == here
+
+
+def test_a_stale_lock_fails_with_what_moved(folder: Path) -> None:
+    run("lock")
+    change(folder, "embed -> data", "embed -> none")
+    checked = run("lock", "--check")
+    assert checked.exit_code == 1
+    assert "- 24 arrays   embed: data -> none, by base.yaml:3 (embed -> none)" in checked.stdout
+    assert "spec.lock is stale" in checked.stderr
+    explained = run("explain", "layers_3/mlp/wi/kernel", "--spec", "spec.yaml")
+    assert "`spec.lock` is stale: `base.yaml` changed" in explained.stderr
+
+
+def test_explain_says_that_a_fresh_lock_agrees(folder: Path) -> None:
+    run("lock")
+    explained = run("explain", "layers_3/mlp/wi/kernel", "--spec", "spec.yaml")
+    assert "lock: spec.lock agrees" in explained.stderr
+    change(folder, "= (data, model)", "= (none, model)", "spec.lock")
+    explained = run("explain", "layers_3/mlp/wi/kernel", "--spec", "spec.yaml")
+    assert "spec.lock says (none, model)" in explained.stderr
+
+
+def test_a_change_that_moves_nothing_still_needs_a_new_lock(folder: Path) -> None:
+    run("lock")
+    change(folder, "rules:", "# a remark\nrules:")
+    checked = run("lock", "--check")
+    assert checked.exit_code == 1
+    assert "no array moved" in checked.stdout
+
+
+def test_a_conflict_in_the_lock_is_said(folder: Path) -> None:
+    run("lock")
+    change(folder, "target desk", "<<<<<<< ours\ntarget desk", "spec.lock")
+    checked = run("lock", "--check")
+    assert checked.exit_code == 1
+    assert "holds a merge conflict" in checked.stderr
+
+
+def test_no_lock_is_written_for_a_plan_with_errors(folder: Path) -> None:
+    change(folder, "mlp -> model", "mlp -> modle")
+    result = run("lock")
+    assert result.exit_code == 1
+    assert "spec.lock is not written: the plan has errors" in result.stderr
+    assert not (folder / "spec.lock").exists()
+
+
+def test_check_without_a_lock_fails(folder: Path) -> None:
+    result = run("lock", "--check")
+    assert result.exit_code == 1
+    assert "there is no spec.lock" in result.stderr
+
+
+def test_output_goes_where_it_is_asked_for(folder: Path) -> None:
+    assert run("lock", "-o", "-").stdout.startswith("# What every device holds.")
+    assert run("lock", "spec.yaml", "base.yaml", "-o", "x.lock").exit_code == 2
+
+
+def test_diff_against_a_revision_names_the_line(repository: Path) -> None:
+    assert run("diff", "git:HEAD", "spec.yaml").exit_code == 0
+    change(repository, "embed -> data", "embed -> none")
+    result = run("diff", "git:HEAD", "spec.yaml", "--target", "pod")
+    assert result.exit_code == 1
+    assert "by base.yaml:3 (embed -> none); was git:HEAD:./base.yaml:3 (embed -> data)" in (
+        result.stdout
+    )
+    assert "per device  24.0 KiB -> 96.0 KiB (+72.0 KiB, +300 %)" in result.stdout
+    assert "24 arrays to reshard: 1.12 MiB move, 72.0 KiB to one device" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["git:nowhere", "git:HEAD:./none.yaml", "git:--help"])
+def test_revisions_that_are_not_there(repository: Path, name: str) -> None:
+    result = run("diff", name, "spec.yaml")
+    assert result.exit_code == 2
+    assert "SHD001" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_two_specs_and_a_lock(folder: Path) -> None:
+    run("lock")
+    (folder / "other.yaml").write_text(SPEC.replace("model: 4", "model: 8"))
+    assert run("diff", "spec.lock", "spec.yaml").exit_code == 0
+    result = run("diff", "spec.lock", "other.yaml")
+    assert result.exit_code == 1
+    assert "machine     was tpu v5e 4x4, mesh data=4 model=4" in result.stdout
+    assert "target desk" not in result.stdout
+
+
+def test_targets_that_come_and_go(folder: Path) -> None:
+    (folder / "other.yaml").write_text(SPEC.replace("  desk:", "  lap:"))
+    result = run("diff", "spec.yaml", "other.yaml")
+    assert "target lap is new: 8 cpu, mesh data=4 model=2" in result.stdout
+    assert "target desk is gone" in result.stdout
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "exit_code"),
+    [
+        ("memory+299%", 1),
+        ("memory+301%", 0),
+        ("memory+71KiB", 1),
+        ("memory+73KiB", 0),
+        ("reshard", 1),
+        ("change", 1),
+        ("memory", 2),
+        ("memory+5", 2),
+    ],
+)
+def test_fail_on(folder: Path, limit: str, exit_code: int) -> None:
+    run("lock")
+    change(folder, "embed -> data", "embed -> none")
+    asked = ["diff", "spec.lock", "spec.yaml", "--target", "pod", "--fail-on", limit]
+    assert run(*asked).exit_code == exit_code
+
+
+def test_markdown_is_a_table_and_folds(folder: Path) -> None:
+    run("lock")
+    change(folder, "embed -> data", "embed -> none")
+    lines = run("diff", "spec.lock", "spec.yaml", "--format", "md").stdout.splitlines()
+    assert lines[0] == "### Sharding: `spec.lock` → `spec.yaml`"
+    assert "| `pod` | 24.0 KiB | 96.0 KiB | +300 % | 24 |" in lines
+    assert lines.count("</details>") == sum(line.startswith("<details>") for line in lines) == 2
+
+
+def test_json_holds_the_same(folder: Path) -> None:
+    run("lock")
+    change(folder, "embed -> data", "embed -> none")
+    data = json.loads(run("diff", "spec.lock", "spec.yaml", "--format", "json").stdout)
+    assert data["schema"] == "shardspec.diff/1"
+    (pod, _) = data["targets"]
+    assert len(pod["arrays"]) == 24
+    assert pod["arrays"][0]["path"] == "layers_0/mlp/wi/kernel"
+    assert pod["arrays"][0]["before"]["spec"] == ["data", "model"]
+    assert pod["restore"]["most_bytes"] == 72 * 1024
