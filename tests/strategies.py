@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.param import Param
-from shardspec.ir.spec import AxisRule, LogicalAxis, Policy, Spec, Target
+from shardspec.ir.spec import (
+    AxisRule,
+    CoverageGate,
+    LogicalAxis,
+    Pattern,
+    Policy,
+    Replicate,
+    Spec,
+    StatePolicy,
+    Target,
+)
 
 LOGICAL = ("batch", "embed", "mlp", "heads", "kv", "vocab", "layers")
 MESH = ("data", "fsdp", "tensor", "expert")
@@ -26,7 +36,10 @@ dim_sizes = st.sampled_from((0, 1, 2, 3, 4, 6, 7, 8, 12, 13, 16, 24, 60, 64, 97,
 @st.composite
 def meshes(draw: st.DrawFn, names: tuple[str, ...] = MESH) -> Mesh:
     chosen = draw(st.lists(st.sampled_from(names), unique=True, max_size=len(names)))
-    return Mesh(tuple(MeshAxis(name, draw(mesh_axis_sizes)) for name in chosen))
+    types = st.sampled_from(("auto", "auto", "explicit", "manual"))
+    return Mesh(
+        tuple(MeshAxis(name, draw(mesh_axis_sizes), axis_type=draw(types)) for name in chosen)
+    )
 
 
 def axis_rules(
@@ -56,6 +69,21 @@ def _key(name: str | None) -> object:
     return object() if name is None else name
 
 
+state_policies = st.builds(
+    StatePolicy,
+    st.sampled_from(("same", "zero1", "zero2")),
+    st.lists(st.sampled_from((*MESH, ABSENT)), unique=True, max_size=3).map(tuple),
+    st.integers(0, 3),
+    st.sampled_from(("f32", "bf16")),
+)
+coverage_gates = st.builds(CoverageGate, st.floats(0, 1)) | st.builds(
+    CoverageGate, st.none(), st.integers(0, 1 << 40)
+)
+replicates = st.lists(
+    st.builds(Replicate, st.sampled_from(("**", "a0", "a*", "b")).map(Pattern), st.just("tiny")),
+    max_size=3,
+).map(tuple)
+
 units = st.dictionaries(st.sampled_from(LOGICAL), st.sampled_from((1, 2, 4, 8)), max_size=4)
 policies = st.builds(Policy, st.sampled_from(("next", "keep")), st.sampled_from(("t5x", "ring")))
 
@@ -64,13 +92,20 @@ policies = st.builds(Policy, st.sampled_from(("next", "keep")), st.sampled_from(
 def specs(draw: st.DrawFn) -> Spec:
     """A spec with one or two targets, over which `param()` arrays resolve."""
     targets = draw(st.lists(meshes(), min_size=1, max_size=2))
-    axes = tuple(LogicalAxis(name, None, unit) for name, unit in draw(units).items())
+    minima = draw(units)
+    axes = tuple(
+        LogicalAxis(name, None, unit, min_shard=minima.get(name, 1))
+        for name, unit in draw(units).items()
+    )
     return Spec(
         SourceFile("spec.yaml", ""),
         logical_axes=axes,
         axis_rules=draw(rule_lists()),
         policy=draw(policies),
         targets=tuple(Target(f"t{i}", mesh) for i, mesh in enumerate(targets)),
+        state=draw(st.none() | state_policies),
+        coverage=draw(st.none() | coverage_gates),
+        replicate=draw(replicates),
     )
 
 

@@ -20,6 +20,10 @@ def _integer_as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _number_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 def _one_as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -41,7 +45,17 @@ def _names(value: Any) -> Any:
     return value
 
 
+def _nothing() -> dict[str, Any]:
+    """Return no entries; a function, since pydantic reads the signature of `dict` for 1 ms."""
+    return {}
+
+
+def _no_items() -> list[Any]:
+    return []
+
+
 Expression = Annotated[str, BeforeValidator(_integer_as_text, json_schema_input_type=int | str)]
+Bound = Annotated[str, BeforeValidator(_number_as_text, json_schema_input_type=str)]
 Texts = Annotated[list[str], BeforeValidator(_one_as_list, json_schema_input_type=str | list[str])]
 Names = Annotated[str, BeforeValidator(_names, json_schema_input_type=str)]
 Level = Literal["allow", "warn", "error"]
@@ -56,6 +70,9 @@ class AxisEntry(_Model):
     unit: Annotated[int, Field(ge=1)] = Field(
         1, description="Elements that must stay together on a device, such as one head."
     )
+    min_shard: Annotated[int, Field(ge=1)] = Field(
+        1, description="Elements below which a shard is not worth having: fewer is a finding."
+    )
     doc: str = Field("", description="What the axis is, for people.")
 
 
@@ -69,7 +86,8 @@ class TargetEntry(_Model):
     )
     mesh: dict[str, Expression] = Field(
         description="Mesh axes, major to minor, with sizes: `8`, `rest`, `submesh 4x2x2x1`, "
-        "`auto 16`; `@ dcn` for an axis between slices or nodes."
+        "`auto 16`; `@ dcn` for an axis between slices or nodes; last the type, where it is not "
+        "`auto`: `8 explicit`, `8 manual`."
     )
 
 
@@ -112,6 +130,45 @@ class PolicyEntry(_Model):
     )
 
 
+class StateEntry(_Model):
+    """What stands beside every parameter while training."""
+
+    optimizer: Literal["same", "zero1", "zero2"] = Field(
+        default="same",
+        description="`same` lays optimizer state out as its parameter; `zero1` splits it further "
+        "over the mesh axes `over`, along the first dimension that they divide; `zero2` gradients "
+        "as well.",
+    )
+    over: str | None = Field(
+        None,
+        description="Mesh axes for `zero1` and `zero2`: `data` or `(replica, data)`. Left out, "
+        "those of the first rule for `batch`.",
+    )
+    moments: Annotated[int, Field(ge=0)] = Field(
+        2,
+        description="Arrays of a parameter's size that the optimizer keeps (Adam: 2), for memory.",
+    )
+    dtype: str = Field("f32", description="The dtype of those.")
+
+
+class CoverageEntry(_Model):
+    """How much may stay replicated."""
+
+    max_replicated_bytes: Bound | None = Field(
+        None,
+        description="What every device may hold whole: a share of the bytes of all arrays, such "
+        "as `2%`, or a size, such as `64 MiB`.",
+    )
+
+
+class ReplicateEntry(_Model):
+    """Arrays that are meant to be whole on every device."""
+
+    path: str | None = Field(None, description="A glob over whole paths.")
+    match: str | None = Field(None, description="A Python regex that must match the whole path.")
+    because: str = Field(description="Why, for whoever reads this next.")
+
+
 Axis = Annotated[
     AxisEntry, BeforeValidator(_size_as_axis, json_schema_input_type=int | str | AxisEntry | None)
 ]
@@ -124,11 +181,11 @@ class Document(_Model):
     shardspec: int = Field(1, description="Version of the language: 1.")
     doc: str = Field("", description="One line on what this spec is for.")
     extends: Texts = Field(
-        default_factory=list,
+        default_factory=_no_items,
         description="Presets by name, or files by relative path, merged left to right.",
     )
     axes: dict[str, Axis] = Field(
-        default_factory=dict, description="Logical axes: what the model calls its dimensions."
+        default_factory=_nothing, description="Logical axes: what the model calls its dimensions."
     )
     hardware: Expression | None = Field(
         None, description="The machine of the only target, where `targets` is left out."
@@ -137,41 +194,65 @@ class Document(_Model):
         None, description="The mesh of the only target, where `targets` is left out."
     )
     targets: dict[str, TargetEntry] = Field(
-        default_factory=dict, description="Machines by name, each with its mesh."
+        default_factory=_nothing, description="Machines by name, each with its mesh."
     )
     rules: list[Rule] = Field(
-        default_factory=list, description="Axis rules, tried top to bottom: order is priority."
+        default_factory=_no_items, description="Axis rules, tried top to bottom: order is priority."
     )
     drop: Texts = Field(
-        default_factory=list, description="Logical axes whose inherited rules are removed."
+        default_factory=_no_items, description="Logical axes whose inherited rules are removed."
     )
     params: dict[str, Names] = Field(
-        default_factory=dict,
+        default_factory=_nothing,
         description="Logical axes by path, for arrays that carry none: a glob, or `re:` and a "
         "regex. The first match wins.",
     )
     overrides: list[OverrideEntry] = Field(
-        default_factory=list,
+        default_factory=_no_items,
         description="Names or partitions that beat what the array itself says. First match wins.",
     )
     scan: dict[str, str] = Field(
-        default_factory=dict,
+        default_factory=_nothing,
         description="Stacked axes by path: `layers@0` puts the axis `layers` at position 0.",
     )
     activations: dict[str, Names] = Field(
-        default_factory=dict, description="Named constraints that code asks for by name."
+        default_factory=_nothing, description="Named constraints that code asks for by name."
     )
     arrays: dict[str, str] = Field(
-        default_factory=dict,
+        default_factory=_nothing,
         description="Arrays by path, with ranges: `bf16[embed mlp]` or `bf16[10240, 4096]`.",
     )
     manifest: Texts = Field(
-        default_factory=list,
+        default_factory=_no_items,
         description="Files that list arrays, relative to this one, or names of bundled ones.",
     )
     policy: PolicyEntry = Field(
         default_factory=lambda: PolicyEntry(), description="Choices that change the answer."
     )
-    lints: dict[str, Level] = Field(
-        default_factory=dict, description="Severity of findings, by name or code."
+    state: StateEntry | None = Field(
+        None, description="What stands beside every parameter while training, and its layout."
     )
+    coverage: CoverageEntry | None = Field(
+        None, description="How much every device may hold whole."
+    )
+    replicate: list[ReplicateEntry] = Field(
+        default_factory=_no_items,
+        description="Arrays that are meant to be whole on every device, each with the reason.",
+    )
+    lints: dict[str, Level] = Field(
+        default_factory=_nothing,
+        description="Severity of findings, by name, by code or by the start of codes: `SHD3`.",
+    )
+
+
+#: The entries of a section, where they are no plain values.
+ENTRIES: dict[str | int, type[BaseModel]] = {
+    "axes": AxisEntry,
+    "targets": TargetEntry,
+    "rules": RuleEntry,
+    "overrides": OverrideEntry,
+    "policy": PolicyEntry,
+    "state": StateEntry,
+    "coverage": CoverageEntry,
+    "replicate": ReplicateEntry,
+}

@@ -1,4 +1,4 @@
-"""A file on disk, or standard input -> text, or the reason why not."""
+"""A file on disk, at a revision, or standard input -> text, or the reason why not."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ _FOREIGN_MARKS = (
 
 def read_source(path: Path, *, name: str | None = None) -> SourceFile | Diagnostic:
     """Return the text at `path` (`-` is standard input), or why it cannot be read.
+
+    A name `git:REV:PATH` is the file at a revision.
 
     Args:
       name: what messages call the file; as `path` says when left out.
@@ -53,6 +55,10 @@ def decode(raw: bytes, name: str) -> SourceFile | Diagnostic:
 
 
 def _read_bytes(path: Path, name: str) -> bytes | Diagnostic:
+    if name.startswith("git:"):
+        from shardspec.frontend.revisions import read_revision
+
+        return read_revision(name, LARGEST_FILE_BYTES)
     try:
         if str(path) == "-":
             raw = sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)

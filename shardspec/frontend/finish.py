@@ -13,7 +13,7 @@ from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import ArrayDim, ArrayType, SizeExpr, SyntaxFault
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer
 from shardspec.ir.param import Param, Params, dtype_name
-from shardspec.ir.spec import LogicalAxis, Policy, Spec
+from shardspec.ir.spec import LogicalAxis, Policy, Spec, StatePolicy
 
 #: A product of sizes stops here, far above any array.
 _LARGEST = 1 << 62
@@ -36,11 +36,15 @@ def finish(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[D
         source=layer.source,
         logical_axes=axes,
         axis_rules=tuple(rules),
+        placed_rules=tuple(placed.rule for placed in layer.rules),
         path_rules=layer.path_rules,
         overrides=layer.overrides,
         scans=layer.scans,
         activations=layer.activations,
         policy=Policy(**policy),
+        state=StatePolicy(**dict(layer.state)) if layer.state else None,
+        coverage=layer.coverage,
+        replicate=layer.replicate,
         targets=layer.targets,
         params=_distinct(inline + list(layer.params), diagnostics),
         lint_levels=layer.lint_levels,
@@ -75,7 +79,9 @@ def _axes(decls: tuple[AxisDecl, ...], diagnostics: list[Diagnostic]) -> tuple[L
         return sizes[name]
 
     return tuple(
-        LogicalAxis(decl.name, size_of(decl.name, ()), decl.unit, decl.doc, decl.span)
+        LogicalAxis(
+            decl.name, size_of(decl.name, ()), decl.unit, decl.doc, decl.span, decl.min_shard
+        )
         for decl in decls
     )
 

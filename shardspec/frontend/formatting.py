@@ -5,8 +5,9 @@ from __future__ import annotations
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.codes import SYNTAX
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend.loader import File, looks_like_dsl, read
+from shardspec.frontend.loader import File, read
 from shardspec.frontend.lower import lower
+from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.frontend.validate import validate
 
 

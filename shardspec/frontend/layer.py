@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from shardspec.diagnostics import Excerpt, SourceFile, Span
 from shardspec.frontend.grammar.syntax import SizeExpr
@@ -10,9 +10,11 @@ from shardspec.ir.param import Params
 from shardspec.ir.spec import (
     Activation,
     AxisRule,
+    CoverageGate,
     LintLevel,
     Override,
     PathRule,
+    Replicate,
     ScanRule,
     Target,
 )
@@ -41,6 +43,7 @@ class AxisDecl(NamedTuple):
     unit: int
     doc: str
     span: Span
+    min_shard: int = 1
 
 
 class ArrayDecl(NamedTuple):
@@ -56,6 +59,7 @@ class Layer(NamedTuple):
     Attributes:
       drops: logical axes whose inherited rules go.
       policy: the keys it sets, and no more.
+      state: the same, and the spans.
       arrays: inline ones, whose sizes may need the axes of every layer.
       params: those of its manifests.
       inherited_axes: logical axes that what it extends has rules for, replaced or not.
@@ -72,6 +76,9 @@ class Layer(NamedTuple):
     scans: tuple[ScanRule, ...] = ()
     activations: tuple[Activation, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
+    state: tuple[tuple[str, Any], ...] = ()
+    coverage: CoverageGate | None = None
+    replicate: tuple[Replicate, ...] = ()
     lint_levels: tuple[LintLevel, ...] = ()
     arrays: tuple[ArrayDecl, ...] = ()
     params: Params = ()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from shardspec import assets
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span
-from shardspec.diagnostics.codes import PRESET_CYCLE, UNKNOWN_PRESET, YAML_TRAP
+from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span
+from shardspec.diagnostics.codes import DUPLICATE_KEY, PRESET_CYCLE, UNKNOWN_PRESET, YAML_TRAP
 from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.files import read_source
@@ -19,14 +19,18 @@ from shardspec.frontend.inherit import merge
 from shardspec.frontend.layer import Layer
 from shardspec.frontend.lower import lower
 from shardspec.frontend.manifests import read_manifest
+from shardspec.frontend.manifests.named import names_path, read_named
 from shardspec.frontend.reading import Data, Reading, Route, SourceMap
 from shardspec.frontend.settings import apply_settings, check_settings
+from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.frontend.validate import validate
 from shardspec.ir.param import Params
 from shardspec.ir.spec import Spec
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".shard", ".json")
 _DEEPEST = 32
+#: A file with more faults than this is not mended key by key.
+_MOST_MENDED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +55,12 @@ class _Loading:
       layers: by identity of the file, in the order they are merged. What two documents extend
         counts once, where it is named first.
       unset: the data of the first document before the settings.
+      texts: by identity, what counts in place of what a file holds.
     """
 
     settings: Mapping[str, str]
     with_manifests: bool = True
+    texts: Mapping[str, str] = field(default_factory=dict)
     unset: Data = None
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sources: list[SourceFile] = field(default_factory=list)
@@ -62,21 +68,31 @@ class _Loading:
 
 
 def load_path(
-    path: str, settings: Mapping[str, str] | None = None, *, with_manifests: bool = True
+    path: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    with_manifests: bool = True,
+    texts: Mapping[str, str] | None = None,
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in the file at `path` (`-` is stdin), and every fault found.
 
     Args:
       settings: what-ifs, route to value: `{"mesh.model": "8"}`; they beat the file.
       with_manifests: False leaves what `manifest:` names unread, for arrays from elsewhere.
+      texts: by real path, what counts in place of what a file holds: edits not yet written.
     """
-    source = read_source(Path(path), name=path)
+    source = _read(path, texts or {})
     if isinstance(source, Diagnostic):
         return None, (source,)
     folder = os.path.dirname(path) if path != "-" else ""
     is_dsl = path.endswith(".shard") or (path == "-" and looks_like_dsl(source.text))
     file = File(source, folder, os.path.realpath(path), is_dsl)
-    return load_file(file, settings, with_manifests=with_manifests)
+    return load_file(file, settings, with_manifests=with_manifests, texts=texts)
+
+
+def _read(path: str, texts: Mapping[str, str]) -> SourceFile | Diagnostic:
+    text = texts.get(os.path.realpath(path)) if texts else None
+    return read_source(Path(path), name=path) if text is None else SourceFile(path, text)
 
 
 def load_text(
@@ -88,10 +104,14 @@ def load_text(
 
 
 def load_file(
-    file: File, settings: Mapping[str, str] | None = None, *, with_manifests: bool = True
+    file: File,
+    settings: Mapping[str, str] | None = None,
+    *,
+    with_manifests: bool = True,
+    texts: Mapping[str, str] | None = None,
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in `file` with everything it extends, in one pass over all faults."""
-    loading = _Loading(settings or {}, with_manifests)
+    loading = _Loading(settings or {}, with_manifests, texts or {})
     if not _add_layers(file, (), loading):
         return None, _in_order(loading.diagnostics)
     layer, misplaced = merge(loading.layers.values())
@@ -99,16 +119,6 @@ def load_file(
     parents = [each for name, each in loading.layers.items() if name != file.identity]
     unfounded = check_settings(loading.settings, loading.unset, layer, spec, parents)
     return spec, _in_order([*loading.diagnostics, *misplaced, *faults, *unfounded])
-
-
-def looks_like_dsl(text: str) -> bool:
-    """Say whether `text` is the DSL: its first line of substance is no `key:`."""
-    for line in text.splitlines():
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#"):
-            first = stripped.split("#", 1)[0]
-            return ":" not in first and not first.startswith(("-", "{", "%", "["))
-    return False
 
 
 def read(
@@ -139,7 +149,7 @@ def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
     """Add the layers of all that the file extends, then its own; say whether it can be read."""
     loading.sources.append(file.source)
     reading, faults = read(file)
-    loading.diagnostics += faults
+    loading.diagnostics += map(_with_fix, faults) if len(faults) <= _MOST_MENDED else faults
     if reading is None:
         return False
     if loading.settings and not above:
@@ -160,6 +170,16 @@ def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
     return True
 
 
+def _with_fix(fault: Diagnostic) -> Diagnostic:
+    """Return the fault of a second key with the edit that takes it out."""
+    if fault.code is not DUPLICATE_KEY or fault.primary is None:
+        return fault
+    from shardspec.frontend.removal import without_key
+
+    edit = without_key(fault.primary.span)
+    return fault if edit is None else replace(fault, fix=Fix("remove the second", (edit,)))
+
+
 def _item(source_map: SourceMap, section: str, index: int) -> Excerpt:
     """Return item `index` of a list that may be written as one string."""
     route: Route = (section, index)
@@ -169,7 +189,7 @@ def _item(source_map: SourceMap, section: str, index: int) -> Excerpt:
 def _add_parent(
     name: str, excerpt: Excerpt, child: File, above: tuple[str, ...], loading: _Loading
 ) -> None:
-    parent = _find(name, excerpt, child, "presets")
+    parent = _find(name, excerpt, child, "presets", loading.texts)
     if isinstance(parent, Diagnostic):
         loading.diagnostics.append(parent)
     elif parent.identity in above or len(above) > _DEEPEST:
@@ -191,7 +211,15 @@ def _cycle(parent: File, span: Span, child: File) -> Diagnostic:
 def _manifests(names: list[str], file: File, source_map: SourceMap, loading: _Loading) -> Params:
     params: list[Any] = []
     for index, name in enumerate(names):
-        found = _find(name, _item(source_map, "manifest", index), file, "arrays")
+        excerpt = _item(source_map, "manifest", index)
+        path = os.path.normpath(os.path.join(file.folder, name))
+        if names_path(name) and os.path.realpath(path) not in loading.texts:
+            named, faults = read_named(name, path, excerpt)
+            loading.sources += named.sources
+            loading.diagnostics += faults
+            params += named.params
+            continue
+        found = _find(name, excerpt, file, "arrays", loading.texts)
         if isinstance(found, Diagnostic):
             loading.diagnostics.append(found)
             continue
@@ -202,11 +230,13 @@ def _manifests(names: list[str], file: File, source_map: SourceMap, loading: _Lo
     return tuple(params)
 
 
-def _find(name: str, excerpt: Excerpt, child: File, kind: assets.SpecKind) -> File | Diagnostic:
+def _find(
+    name: str, excerpt: Excerpt, child: File, kind: assets.SpecKind, texts: Mapping[str, str]
+) -> File | Diagnostic:
     """Return the file that `extends:` or `manifest:` names: a relative path, or a bundled name."""
     if name.endswith(_SPEC_SUFFIXES) or name.startswith(("./", "../", "/")):
         path = os.path.normpath(os.path.join(child.folder, name))
-        source = read_source(Path(path), name=path)
+        source = _read(path, texts)
         if isinstance(source, Diagnostic):
             why = source.message
             return point(UNKNOWN_PRESET, why, excerpt.span, "named here", help=source.help)
@@ -222,6 +252,8 @@ def _find(name: str, excerpt: Excerpt, child: File, kind: assets.SpecKind) -> Fi
 
 
 def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind) -> Diagnostic:
+    from shardspec.diagnostics.respell import respelt
+
     known = assets.spec_names(kind)
     what = "preset" if kind == "presets" else "bundled manifest"
     return point(
@@ -230,4 +262,5 @@ def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind) -> Diagnostic:
         excerpt.span,
         help=(did_you_mean(name, known) or f"there are {listed(known, limit=24)}")
         + f"\na file needs its suffix: `{'./base.yaml' if kind == 'presets' else './arrays.json'}`",
+        fix=respelt([excerpt.span], name, known),
     )

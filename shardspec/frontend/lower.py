@@ -6,20 +6,20 @@ Faulty expressions are reported and left out; the rest goes on.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, Severity, Span
-from shardspec.diagnostics.codes import BAD_PATTERN, UNKNOWN_LINT, WRONG_TYPE
+from shardspec.diagnostics import Code, Diagnostic, Excerpt, Severity
+from shardspec.diagnostics.codes import UNKNOWN_LINT, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.frontend.grammar import expressions
-from shardspec.frontend.grammar.syntax import AxisTarget, NamesExpr, SyntaxFault
+from shardspec.frontend.grammar.syntax import AxisTarget, NamesExpr
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.frontend.lower_targets import TargetDecl, lower_target
+from shardspec.frontend.lowering import PATTERN, Choice, Lowering
 from shardspec.frontend.reading import Route, SourceMap
-from shardspec.frontend.validate import FAULTY
 from shardspec.ir.param import LogicalAxes
 from shardspec.ir.spec import (
     Activation,
@@ -35,12 +35,9 @@ from shardspec.ir.spec import (
 if TYPE_CHECKING:
     from shardspec.frontend.document import Document, OverrideEntry
 
-T = TypeVar("T")
-
-_OVERRIDE_HELP = {
-    "pattern": "a glob, or a regex, over whole paths",
-    "answer": "names (`embed mlp`), or the partition itself (`(none, model)`)",
-}
+_ANSWER = Choice(
+    "answer", "axes", "spec", "names (`embed mlp`), or the partition itself (`(none, model)`)"
+)
 
 #: The axes of a rule that goes wrong further on.
 _LEFT_SIDE = r"\s*([\w.-]+?(?:\s*,\s*[\w.-]+?)*)\s*(?:-*>|=|:|→|\s|$)"
@@ -66,42 +63,15 @@ def lower(document: Document, source_map: SourceMap) -> tuple[Layer, tuple[Diagn
         lint_levels=tuple(lowering.lint_levels()),
         arrays=tuple(lowering.arrays()),
     )
+    if document.model_fields_set & {"state", "coverage", "replicate"}:
+        from shardspec.frontend.lower_state import with_state
+
+        layer = with_state(layer, lowering)
     return layer, tuple(lowering.diagnostics)
 
 
-class _Lowering:
-    """The walk over one document; collects what goes wrong on the way."""
-
-    def __init__(self, document: Document, source_map: SourceMap) -> None:
-        self.document = document
-        self.source_map = source_map
-        self.diagnostics: list[Diagnostic] = []
-
-    def excerpt(self, route: Route, text: str) -> Excerpt:
-        """Return the value at `route` with the way back to its characters."""
-        found = self.source_map.value(route)
-        return found if found.text == text else Excerpt(text, found.span)
-
-    def key(self, route: Route) -> Excerpt:
-        """Return the key that `route` ends in."""
-        found = self.source_map.key(route)
-        return found if found.text == route[-1] else Excerpt(str(route[-1]), found.span)
-
-    def parse(self, parser: Callable[[str], T | SyntaxFault], excerpt: Excerpt) -> T | None:
-        """Return what `parser` makes of the text, or None after reporting its fault."""
-        parsed = parser(excerpt.text)
-        if not isinstance(parsed, SyntaxFault):
-            return parsed
-        self.report(parsed.diagnostic(excerpt))
-        return None
-
-    def report(self, diagnostic: Diagnostic) -> None:
-        """Keep a finding."""
-        self.diagnostics.append(diagnostic)
-
-    def is_reported(self, route: Route, text: str | None) -> bool:
-        """Say whether a value only stands in for one whose fault is known already."""
-        return text == FAULTY and self.source_map.value(route).text != FAULTY
+class _Lowering(Lowering):
+    """The walk, section by section."""
 
     def name(self, route: Route) -> bool:
         """Say whether the key at `route` is a name that expressions can use; report if not."""
@@ -130,7 +100,8 @@ class _Lowering:
                 inner = (*route, "size")
                 exact = inner if inner in self.source_map.values else route
                 size = self.parse(expressions.parse_size, self.excerpt(exact, entry.size))
-            yield AxisDecl(name, size, entry.unit, entry.doc, self.source_map.entry(route))
+            span = self.source_map.entry(route)
+            yield AxisDecl(name, size, entry.unit, entry.doc, span, entry.min_shard)
 
     def rules(self) -> Iterator[PlacedRule]:
         """Yield one rule for each alternative of each name, in order."""
@@ -253,30 +224,12 @@ class _Lowering:
 
     def _override_fault(self, route: Route, entry: OverrideEntry) -> Diagnostic | None:
         """Return what is wrong where an entry lacks pattern or answer, or has two of them."""
-        choices = (("path", "match", "pattern"), ("axes", "spec", "answer"))
-        for first, second, what in choices:
-            given = [getattr(entry, first) is not None, getattr(entry, second) is not None]
-            if all(given):
-                places = (self.key((*route, second)).span, self.key((*route, first)).span)
-                labels = tuple(Label(span, "", span is places[0]) for span in places)
-                message = f"an override has one {what}, and this has both `{first}` and `{second}`"
-                return Diagnostic(WRONG_TYPE, message, labels, help="take one of the two out")
-            if not any(given):
-                help = f"add `{first}` or `{second}`: " + _OVERRIDE_HELP[what]
-                message = f"this override has no {what}"
-                return point(WRONG_TYPE, message, self._head(route), help=help)
-        return None
-
-    def _head(self, route: Route) -> Span:
-        """Return the first line of an entry, without what follows it."""
-        span = self.source_map.value(route).span
-        first = span.text.partition("\n")[0].partition(" #")[0].rstrip()
-        return Span(span.source, span.start, span.start + len(first))
+        return self.choice_fault(route, entry, "override", PATTERN) or self.choice_fault(
+            route, entry, "override", _ANSWER
+        )
 
     def _override(self, route: Route, entry: OverrideEntry) -> Override | None:
-        kind = "path" if entry.path is not None else "match"
-        text = entry.path if entry.path is not None else entry.match or ""
-        pattern = self._pattern(self.excerpt((*route, kind), text), is_regex=kind == "match")
+        pattern = self.entry_pattern(route, entry)
         span = self.source_map.value(route).span
         if entry.axes is not None:
             axes = self._axes(self.excerpt((*route, "axes"), entry.axes))
@@ -292,15 +245,22 @@ class _Lowering:
 
     def lint_levels(self) -> Iterator[LintLevel]:
         """Yield the severities that the document sets, for findings that exist."""
+        if not self.document.lints:
+            return
         from shardspec.diagnostics.codes import ALL
+        from shardspec.diagnostics.levels import known
+        from shardspec.diagnostics.respell import respelt
 
-        known = {code.id for code in ALL} | {code.name for code in ALL}
         for name, level in self.document.lints.items():
             span = self.source_map.key(("lints", name)).span
-            if name not in known:
-                near = None if name.startswith("SHD") else did_you_mean(name, known)
+            if not known(name):
+                near = None if name.startswith("SHD") else did_you_mean(name, _names(ALL))
+                if known(name.upper()):
+                    near = f"did you mean `{name.upper()}`?"
                 help = near or "`shardspec explain --list` shows them all"
-                self.report(point(UNKNOWN_LINT, f"no finding is called `{name}`", span, help=help))
+                fix = respelt([span], name, _names(ALL))
+                message = f"no finding is called `{name}`"
+                self.report(point(UNKNOWN_LINT, message, span, help=help, fix=fix))
             else:
                 yield LintLevel(name, _LEVELS[level], span)
 
@@ -319,19 +279,12 @@ class _Lowering:
     def _key_pattern(self, route: Route) -> Pattern | None:
         key = self.key(route)
         if key.text.startswith("re:"):
-            return self._pattern(key.part(3, len(key.text)), is_regex=True)
-        return self._pattern(key, is_regex=False)
+            return self.pattern(key.part(3, len(key.text)), is_regex=True)
+        return self.pattern(key, is_regex=False)
 
-    def _pattern(self, excerpt: Excerpt, *, is_regex: bool) -> Pattern | None:
-        """Return the pattern, once it is known that it compiles."""
-        from shardspec.frontend.patterns.glob import compile_glob
-        from shardspec.frontend.patterns.regex import compile_regex
 
-        compiled = compile_regex(excerpt.text) if is_regex else compile_glob(excerpt.text)
-        if isinstance(compiled, SyntaxFault):
-            self.report(compiled.diagnostic(excerpt, BAD_PATTERN))
-            return None
-        return Pattern(excerpt.text, "regex" if is_regex else "glob", excerpt.span)
+def _names(codes: Iterable[Code]) -> set[str]:
+    return {name for code in codes for name in (code.id, code.name)}
 
 
 def _mesh_axes(target: AxisTarget) -> tuple[str, ...]:

@@ -80,6 +80,7 @@ def lower_target(decl: TargetDecl) -> tuple[Target, tuple[Diagnostic, ...]]:
                 axis.size.network,
                 submesh=axis.size.tile if axis.size.kind == "submesh" else None,
                 auto=axis.size.kind == "auto",
+                axis_type=axis.size.axis_type,
                 span=axis.text.span,
             )
             for axis, size in zip(axes, sizes, strict=True)

@@ -56,10 +56,13 @@ class Comments:
       before: own-line comments above it; an empty string is an empty line between them, below
         them, or above them where they start a group inside a list or mapping.
       trailing: the comment on the entry's first line.
+      after: own-line comments at the end of the block that the entry holds, below the last of
+        what stands in it.
     """
 
     before: tuple[str, ...] = ()
     trailing: str | None = None
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

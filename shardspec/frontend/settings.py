@@ -26,6 +26,9 @@ _DIGITS = 15
 #: none of them: a setting may state the size of an axis that something names.
 _OPEN = frozenset({"mesh", "targets", "params", "scan", "activations", "arrays"})
 
+#: Sections of entries that stand in order.
+_LISTS = frozenset({"rules", "overrides", "replicate"})
+
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
@@ -42,6 +45,7 @@ def apply_settings(
         value = Excerpt(text, Span(source, start, len(source.text)), start)
         key = Excerpt(name, Span(source, 0, len(name)), 0)
         for steps in _routes(name, data):
+            _make_room(steps, data, values)
             fault = _unknown_step(steps, data, key.span)
             known = fault is None and _put(data, steps, _scalar(text))
             if not known:
@@ -124,6 +128,19 @@ def _routes(name: str, data: Any) -> list[tuple[str, ...]]:
     return [route]
 
 
+def _make_room(steps: tuple[str, ...], data: Any, values: dict[Route, Excerpt]) -> None:
+    """Write an axis that is a size alone as one with fields, where a setting names a field."""
+    axes = data.get("axes") if isinstance(data, dict) and steps[0] == "axes" else None
+    if not isinstance(axes, dict) or len(steps) < 3:
+        return
+    name, rest = _first_key(axes, steps[1:])
+    size = axes.get(name)
+    if rest and name in axes and not isinstance(size, dict | list):
+        axes[name] = {} if size is None else {"size": size}
+        if size is not None and ("axes", name) in values:
+            values["axes", name, "size"] = values["axes", name]
+
+
 def _missing(steps: tuple[str, ...], data: Any) -> tuple[Route, str, list[str]] | None:
     """Return the mapping of names, the name, and the names there are; None for a known name."""
     route: Route = ()
@@ -146,7 +163,8 @@ def _holds_names(route: Route) -> bool:
 
 def _unknown_step(steps: tuple[str, ...], data: Any, span: Span) -> Diagnostic | None:
     """Return the fault of a setting for a name that the document does not have."""
-    if isinstance(data, dict) and steps[0] in _OPEN and steps[0] not in data:
+    is_entry = steps[0] in _OPEN or (steps[0] in _LISTS and len(steps) > 1)
+    if isinstance(data, dict) and is_entry and steps[0] not in data:
         if steps[0] == "mesh":
             return None
         message = f"the document has no `{steps[0]}` of its own to change"

@@ -10,13 +10,14 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, Fix, Span
 from shardspec.diagnostics.codes import UNKNOWN_KEY, VERSION, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.reading import Reading, Route
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from pydantic_core import ErrorDetails
 
     from shardspec.frontend.document import Document
@@ -28,7 +29,11 @@ LANGUAGE_VERSION = 1
 FAULTY = "\x00"
 
 #: What stands in for a faulty item of a list, so that its neighbours keep their indices.
-_PLACEHOLDERS: dict[str | int, Any] = {"rules": {"rule": FAULTY}, "overrides": {"path": FAULTY}}
+_PLACEHOLDERS: dict[str | int, Any] = {
+    "rules": {"rule": FAULTY},
+    "overrides": {"path": FAULTY},
+    "replicate": {"path": FAULTY, "because": FAULTY},
+}
 
 _WANTED = {
     "string_type": "text",
@@ -193,16 +198,29 @@ def _kind(value: object) -> str:
 def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
     known = fields_at(route[:-1])
     key = str(route[-1])
+    place = reading.source_map.key(route).span
     help = did_you_mean(key, known) or f"known here: {listed(known, limit=20)}"
     if key.endswith((")", "]")):
         help = 'between `{` and `}`, quote what holds a comma: `"(none, model)"`'
     return point(
         UNKNOWN_KEY,
         f"unknown key `{key}`",
-        reading.source_map.key(route).span,
+        place,
         "means nothing here",
         help=help,
+        fix=None if key.endswith((")", "]")) else _respelt(key, place, route, known, reading),
     )
+
+
+def _respelt(
+    key: str, place: Span, route: Route, known: Sequence[str], reading: Reading
+) -> Fix | None:
+    """Return the fix that writes the nearest key, where that is not taken."""
+    from shardspec.diagnostics.respell import respelt
+
+    fix = respelt([place], key, known)
+    taken = (*route[:-1], fix.edits[0].text) in reading.source_map.keys if fix else True
+    return None if taken else fix
 
 
 def fields_at(route: Sequence[str | int]) -> tuple[str, ...]:
@@ -213,18 +231,11 @@ def fields_at(route: Sequence[str | int]) -> tuple[str, ...]:
     return tuple((model or Document).model_fields)
 
 
-def _entry_model(section: str | int) -> Any:
+def _entry_model(section: str | int) -> type[BaseModel] | None:
     """Return the model of the entries of a section, None where they are plain values."""
-    from shardspec.frontend import document
+    from shardspec.frontend.document import ENTRIES
 
-    entries: dict[str | int, Any] = {
-        "axes": document.AxisEntry,
-        "targets": document.TargetEntry,
-        "rules": document.RuleEntry,
-        "overrides": document.OverrideEntry,
-        "policy": document.PolicyEntry,
-    }
-    return entries.get(section)
+    return ENTRIES.get(section)
 
 
 def _field_help(loc: Sequence[str | int]) -> str | None:

@@ -148,6 +148,7 @@ class StatePolicy:
       over: mesh axes, major to minor; `()` for those of the first rule of `batch`.
       moments: arrays of a parameter's size that the optimizer keeps (Adam: 2), for memory.
       dtype: of those.
+      over_span: the mesh axes as written.
     """
 
     optimizer: Literal["same", "zero1", "zero2"] = "same"
@@ -155,6 +156,7 @@ class StatePolicy:
     moments: int = 2
     dtype: str = "f32"
     span: Span | None = field(default=None, compare=False, repr=False)
+    over_span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,7 @@ class Spec:
       sources: this document and all it extends or includes, itself first.
       inherited_axes: logical axes that presets have rules for, even where the document
         replaces or drops those.
+      placed_rules: axis_rules in the order of the document, before priorities.
 
     Invariants:
       flat: axis_rules are sorted by priority, and stable in it.
@@ -237,6 +240,7 @@ class Spec:
     state: StatePolicy | None = None
     coverage: CoverageGate | None = None
     replicate: tuple[Replicate, ...] = ()
+    placed_rules: tuple[AxisRule, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardspec import pipeline
-from shardspec.frontend.loader import looks_like_dsl
+from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.ir.spec import Spec
 
 

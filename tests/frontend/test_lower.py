@@ -83,6 +83,9 @@ def test_the_span_of_a_quoted_expression_is_exact() -> None:
         ("axes: {a b: 4}", "wrong-type"),
         ("mesh: {2x: 4}", "wrong-type"),
         ("lints: {nope: warn}", "unknown-lint"),
+        ("lints: {SH: warn}", "unknown-lint"),
+        ("lints: {SHD8: warn}", "unknown-lint"),
+        ("lints: {shd3: warn}", "unknown-lint"),
     ],
 )
 def test_each_fault_is_one_finding(text: str, code: str) -> None:
@@ -99,8 +102,20 @@ def test_a_word_that_yaml_misreads_is_one_finding() -> None:
 
 
 def test_lint_levels_by_name_and_code() -> None:
-    spec = sound("lints: {indivisible: warn, SHD201: allow}")
+    spec = sound("lints: {indivisible: warn, SHD201: allow, SHD3: error, SHD: allow}")
     assert [(level.finding, str(level.severity)) for level in spec.lint_levels] == [
         ("indivisible", "warning"),
         ("SHD201", "allow"),
+        ("SHD3", "error"),
+        ("SHD", "allow"),
     ]
+
+
+def test_the_start_of_codes_is_in_capitals() -> None:
+    (fault,) = load("lints: {shd3: warn}")[1]
+    assert fault.help == "did you mean `SHD3`?"
+
+
+def test_axes_have_unit_and_least_shard() -> None:
+    spec = sound("axes: {mlp: {size: 14336, unit: 64, min_shard: 128}, embed: 64}")
+    assert [(axis.unit, axis.min_shard) for axis in spec.logical_axes] == [(64, 128), (1, 1)]

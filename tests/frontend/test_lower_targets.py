@@ -85,3 +85,15 @@ def test_a_mesh_with_a_fault_has_no_consequences() -> None:
     assert spec is not None
     assert [d.code.name for d in diagnostics] == ["unsolved-size"]
     assert pipeline.findings(spec, pipeline.compile_plans(spec)) == ()
+
+
+def test_axes_have_types() -> None:
+    mesh = "{r: 2 manual @ dcn, data: rest, model: auto 4 explicit, s: submesh 2x1x1x1 auto}"
+    found, diagnostics = target(mesh, "2 * tpu v4 2x2x2")
+    assert diagnostics == ()
+    assert [(axis.size, axis.network, axis.axis_type) for axis in found.mesh.axes] == [
+        (2, "dcn", "manual"),
+        (1, "ici", "auto"),
+        (4, "ici", "explicit"),
+        (2, "ici", "auto"),
+    ]

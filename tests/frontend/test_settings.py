@@ -58,6 +58,10 @@ def test_a_name_that_is_new_is_a_fault(name: str, help: str) -> None:
         {"mesh.model": "1"},
         {"targets.laptop.hardware": "4 cpu"},
         {"policy.indivisible": "keep"},
+        {"axes.kv.min_shard": "2"},
+        {"mesh.model": "2 explicit"},
+        {"state.optimizer": "zero1"},
+        {"lints.SHD3": "allow"},
         {"activations.logits": "batch"},
         {"params.**/wi": "embed _"},
         {"doc": "x"},
@@ -66,6 +70,21 @@ def test_a_name_that_is_new_is_a_fault(name: str, help: str) -> None:
 def test_what_is_there_may_change(settings: dict[str, str]) -> None:
     found = faults({"mesh.expert": "1"} | settings)
     assert [fault.code.name for fault in found] in ([], ["mesh-product"])
+
+
+def test_an_axis_that_is_a_size_gets_fields() -> None:
+    text = "axes: {a: 4, b}\nrules: ['a, b -> x']"
+    settings = {"axes.a.unit": "2", "axes.b.min_shard": "8"}
+    spec, diagnostics = pipeline.load_text(text, "s.yaml", settings)
+    assert spec is not None
+    assert diagnostics == ()
+    assert [(a.size, a.unit, a.min_shard) for a in spec.logical_axes] == [(4, 2, 1), (None, 1, 8)]
+
+
+def test_a_size_keeps_its_place_beside_a_setting() -> None:
+    (found,) = faults({"axes.a.unit": "2"}, "axes: {a: 4 ** 2}")
+    assert found.primary is not None
+    assert str(found.primary.span) == "s.yaml:1:14"
 
 
 def test_a_product_names_axes_too() -> None:
@@ -103,6 +122,10 @@ def test_an_inherited_mesh_is_out_of_reach(tmp_path: Path) -> None:
         ({"rules.0": "a -> -> b"}, "rules: [{rule: a -> x, at: end}]"),
         ({"extends": "t5x/2z"}, "extends: [t5x/2d]"),
         ({"mesh": "5"}, "mesh: {x: 8}"),
+        ({"mesh.x": "8 explict"}, "mesh: {x: 8}"),
+        ({"replicate.0.because": "x"}, "mesh: {x: 8}"),
+        ({"coverage.max_replicated_bytes": "64"}, "mesh: {x: 8}"),
+        ({"axes.a.min_shard": "0"}, "axes: {a: 4}"),
         ({"axes.a.size": "b * 2"}, "axes: {a: {size: 4}}"),
         ({"targets.a.hardware": "8 cup"}, "targets: {a: {mesh: {x: 8}}}"),
     ],

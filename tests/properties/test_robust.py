@@ -79,6 +79,10 @@ pieces = st.sampled_from(
             "auto 4",
             "submesh 2x2x1x1",
             " @ dcn",
+            " explicit",
+            "state optimizer zero1\n",
+            "coverage max_replicated_bytes 2%\n",
+            'replicate a because "b"\n',
             "->",
             ",",
             "**/k",
@@ -238,11 +242,15 @@ SKELETON: dict[str, Any] = {
     "shardspec": 1,
     "doc": "x",
     "extends": ["t5x/2d"],
-    "axes": {"embed": 64, "mlp": {"size": "2 * embed", "unit": 2, "doc": "y"}, "heads": None},
+    "axes": {
+        "embed": 64,
+        "mlp": {"size": "2 * embed", "unit": 2, "min_shard": 4, "doc": "y"},
+        "heads": None,
+    },
     "targets": {
         "v4": {"hardware": "tpu v4 2x2x2", "mesh": {"data": "rest", "model": "submesh 2x1x1x1"}},
         "cpu": {"hardware": "8 cpu", "mesh": {"data": 4, "model": "auto 2"}},
-        "bare": {"mesh": {"replica": "2 @ dcn", "data": 2, "model": 1}},
+        "bare": {"mesh": {"replica": "2 @ dcn explicit", "data": "2 manual", "model": 1}},
     },
     "rules": [
         "batch -> (replica, data)",
@@ -259,7 +267,10 @@ SKELETON: dict[str, Any] = {
     "arrays": {"l_{0..3}/wi_0": "bf16[64, 128]", "y/k": "f32[embed mlp=3*embed]", "s": "f32[]"},
     "manifest": "gpt2",
     "policy": {"indivisible": "keep"},
-    "lints": {"unmatched-pattern": "allow", "SHD301": "warn"},
+    "state": {"optimizer": "zero1", "over": "(replica, data)", "moments": 1, "dtype": "bf16"},
+    "coverage": {"max_replicated_bytes": "2%"},
+    "replicate": [{"path": "s", "because": "w"}, {"match": r"y/\w", "because": "v"}],
+    "lints": {"unmatched-pattern": "allow", "SHD301": "warn", "SHD4": "allow"},
 }
 
 words = st.sampled_from(
@@ -310,6 +321,9 @@ words = st.sampled_from(
             "submesh 2x2x1x1",
             "bf16",
             "dcn",
+            "explicit",
+            "64 MiB",
+            "2%",
         ),
         *(
             "before mlp",
@@ -419,6 +433,7 @@ def made(start: str) -> st.SearchStrategy[str]:
 #: Terminals as people write them; the grammar's own would be unreadable noise.
 EASY = {
     "KEY": words.filter(lambda text: text.isidentifier()),
+    "REST_OF_LINE": words.filter(lambda text: text.isalnum()) | st.just("(a, model)"),
     "PATTERN": st.sampled_from(
         ("**/k", "a/*", "l_{0..3}/wi", "x", "{a,b}", "{3..1}", "**x", "é/層")
     ),
@@ -428,7 +443,7 @@ EASY = {
 }
 STATEMENTS = (
     *("version", "doc", "extends", "axis", "drop", "manifest", "policy", "lint", "override"),
-    *("scan", "activation", "machine"),
+    *("scan", "activation", "machine", "state", "coverage", "replicate"),
 )
 ENTRIES = {
     "rules": "rules_entry",

@@ -26,6 +26,7 @@ class DslData:
     Attributes:
       text: the source with blanks for comments.
       entries: route, start and end of everything that a comment can belong to.
+      blocks: the same of everything in braces.
     """
 
     def __init__(self, source: SourceFile, text: str) -> None:
@@ -36,6 +37,7 @@ class DslData:
         self.keys: dict[Route, Excerpt] = {}
         self.values: dict[Route, Excerpt] = {(): Excerpt("", Span(source, 0, len(source.text)))}
         self.entries: list[tuple[Route, int, int]] = []
+        self.blocks: list[tuple[Route, int, int]] = []
         self.diagnostics: list[Diagnostic] = []
 
     def report(self, fault: SyntaxFault, at: int = 0) -> None:

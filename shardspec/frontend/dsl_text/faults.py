@@ -33,7 +33,7 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "machine": ((r"hardware\b(?P<text>.*)$", expressions.parse_hardware),),
     "axis": (
         (
-            r"axis\s+\S+\s*=(?P<text>[^\"]*?)(?:(?:\s+unit\b|\s*\").*)?$",
+            r"axis\s+\S+\s*=(?P<text>[^\"]*?)(?:(?:\s+(?:unit|min_shard)\b|\s*\").*)?$",
             expressions.parse_size,
         ),
     ),
@@ -53,6 +53,9 @@ _FORMS = {
     "manifest": 'manifest "params.json"',
     "policy": "policy indivisible next",
     "lint": "lint replicated-large error",
+    "state": "state optimizer zero1",
+    "coverage": "coverage max_replicated_bytes 2%",
+    "replicate": 'replicate **/norm/** because "tiny"',
     "override": "override decoder/logits/kernel = (none, model)` or `override a/kernel : embed mlp",
     "scan": "scan decoder/layers/** : layers@0",
     "scan_entry": "decoder/layers/** : layers@0",
@@ -67,7 +70,8 @@ _FORMS = {
     "params_entry": "**/mlp/wi/kernel : embed mlp",
     "arrays_entry": "decoder/mlp/wi/kernel : bf16[embed mlp]",
 }
-_BARE_REGEX = re.compile(r"(?:(?:override|scan)\s+)?re:(?=[^\s\"])")
+_BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate)\s+)?re:(?=[^\s\"])")
+_BARE_REASON = re.compile(r'\sbecause\s*(?P<reason>(?:(?<=\s)[^"\s][^"]*)?)$')
 _LOOK_BACK = 80
 
 
@@ -84,6 +88,11 @@ def statement_fault(start: str, text: str) -> SyntaxFault:
     if bare:
         help = 'a regex stands in quotes: `re".*/kernel"`'
         return SyntaxFault('expected `"` after `re`', bare.end() - 1, bare.end(), help)
+    plain = _BARE_REASON.search(text) if start in {"override", "replicate"} else None
+    if plain:
+        help = 'a reason stands in quotes: `because "tiny"`'
+        message = "expected text in double quotes after `because`"
+        return SyntaxFault(message, plain.start("reason"), plain.end("reason"), help)
     return _expression_fault(start, text) or _layout_fault(start, text)
 
 

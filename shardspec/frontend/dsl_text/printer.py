@@ -17,7 +17,14 @@ _KEY = re.compile(r"\w[\w./-]*")
 _REFERENCE = re.compile(r"[\w./@+~-]+")
 _PATTERN = re.compile(r"(?!re[:\"])(?:\\\S|[^\s:=\"#;()\[\]\\])+")
 _RAW_REGEX = re.compile(r'(?:[^"\\\n]|\\[^\n])*')
-_GROUPS = {"doc": "shardspec", "extends": "shardspec", "hardware": "mesh", "lints": "policy"}
+_REST = re.compile(r"[\w(][\w%(),.-]*(?: [\w%(),.-]+)*")
+_GROUPS = {
+    "doc": "shardspec",
+    "extends": "shardspec",
+    "hardware": "mesh",
+    "coverage": "state",
+    "lints": "policy",
+}
 
 
 def print_dsl(data: Data, comments: Mapping[Route, Comments]) -> str:
@@ -38,6 +45,7 @@ def print_dsl(data: Data, comments: Mapping[Route, Comments]) -> str:
         printer.gap()
         for key in group:
             _PRINTERS[key](printer, data[key])
+            printer.leave(key)
     printer.rest()
     return "\n".join(printer.lines) + "\n"
 
@@ -49,6 +57,8 @@ class _Printer:
         self.data = data
         self.lines: list[str] = []
         self.comments = {r: c for r, c in comments.items() if any(c.before) or c.trailing}
+        self.after = {r: c.after for r, c in comments.items() if any(c.after)}
+        self.left: tuple[str, ...] = ()
 
     def gap(self) -> None:
         """Leave a line empty, unless nothing stands above."""
@@ -57,9 +67,9 @@ class _Printer:
 
     def rest(self) -> None:
         """Add the comments that belong to nothing below them."""
-        left = self._take(tuple(self.comments))
+        found = self._take((*self.comments, *self.after))
         lines = _comment_lines(
-            (*left.before, *([left.trailing] if left.trailing is not None else []))
+            (*self.left, *found.before, *([found.trailing] if found.trailing is not None else []))
         )
         if lines:
             self.gap()
@@ -67,27 +77,44 @@ class _Printer:
 
     def line(self, text: str, *routes: Route, indent: str = "") -> None:
         """Add a line, with the comments of its routes and of all that stands below them."""
-        inner = (route for route in self.comments if any(route[: len(r)] == r for r in routes if r))
+        inner = (r for r in self._commented() if any(r[: len(above)] == above for above in routes))
         self._add(text, self._take(tuple(inner)), indent)
 
     def head(self, text: str, *routes: Route) -> None:
         """Add the head of a block, with the comments of its own routes alone."""
-        self._add(
-            text, self._take(tuple(r for r in dict.fromkeys(routes) if r in self.comments)), ""
-        )
+        self._add(text, self._take(tuple(dict.fromkeys(routes)), without_ends_of=routes), "")
+
+    def close(self, *routes: Route) -> None:
+        """Add the end of a block, with the comments that stand last in it."""
+        for route in routes:
+            lines = _comment_lines(self.after.pop(route, ()))
+            self.lines += (f"  {line}".rstrip() for line in lines)
+        self.lines.append("}")
+
+    def leave(self, section: str) -> None:
+        """Keep what stands at the end of a section without braces for what comes next."""
+        for route in [route for route in self.after if route[:1] == (section,)]:
+            self.left += self.after.pop(route)
+
+    def _commented(self) -> tuple[Route, ...]:
+        """Return the routes that still have comments."""
+        return tuple(dict.fromkeys((*self.comments, *self.after)))
 
     def _add(self, text: str, found: Comments, indent: str) -> None:
-        self.lines += (f"{indent}{line}".rstrip() for line in _comment_lines(found.before))
+        before = _comment_lines((*self.left, *found.before))
+        self.left = ()
+        self.lines += (f"{indent}{line}".rstrip() for line in before)
         trailing = "" if found.trailing is None else f"  {comment_line(found.trailing)}".rstrip()
         self.lines.append(f"{indent}{text}{trailing}")
 
-    def _take(self, routes: tuple[Route, ...]) -> Comments:
+    def _take(self, routes: tuple[Route, ...], without_ends_of: tuple[Route, ...] = ()) -> Comments:
         """Remove comments and return them as one: the first trailing one stays trailing."""
         before: list[str] = []
         trailing: str | None = None
         for route in routes:
-            found = self.comments.pop(route)
+            found = self.comments.pop(route, Comments())
             before += found.before
+            before += () if route in without_ends_of else self.after.pop(route, ())
             if found.trailing is not None and trailing is not None:
                 before.append(found.trailing)
             elif found.trailing is not None:
@@ -95,15 +122,16 @@ class _Printer:
         return Comments(tuple(before), trailing)
 
     def has_comments_below(self, route: Route) -> bool:
-        """Say whether a comment stands at something in `route`."""
-        return any(len(r) > len(route) and r[: len(route)] == route for r in self.comments)
+        """Say whether a comment stands at something in `route`, or at its end."""
+        inner = any(len(r) > len(route) and r[: len(route)] == route for r in self.comments)
+        return inner or any(r[: len(route)] == route for r in self.after)
 
     def pairs(self, section: str, left: Callable[[str], str], entries: Mapping[str, Any]) -> None:
         """Add a block of `left : right`, the colons below each other."""
         self.head(f"{section} {{" if entries else f"{section} {{}}", (section,))
         if entries:
             self.columns((section,), ":", {key: (left(key), str(v)) for key, v in entries.items()})
-            self.lines.append("}")
+            self.close((section,))
 
     def columns(self, route: Route, mark: str, rows: Mapping[Any, tuple[str, str]]) -> None:
         """Add lines of `left mark right`, the marks below each other."""
@@ -138,21 +166,23 @@ class _Printer:
             stated = entry if isinstance(entry, dict) else {"size": entry}
             words = [f"axis {_key(name)}"]
             words += [f"= {stated['size']}"] if stated.get("size") is not None else []
-            words += [f"unit {stated['unit']}"] if "unit" in stated else []
+            words += [f"{key} {stated[key]}" for key in ("unit", "min_shard") if key in stated]
             words += [quoted(stated["doc"])] if "doc" in stated else []
             self._sectioned("axes", " ".join(words), name)
 
-    def settings(self, section: str, values: Any) -> None:
+    def settings(
+        self, section: str, values: Any, spelt: Callable[[str], str] | None = None
+    ) -> None:
         word = {"lints": "lint"}.get(section, section)
         for name, value in values.items():
-            self._sectioned(section, f"{word} {_key(name)} {_key(str(value))}", name)
+            shown = (spelt or _key)(str(value))
+            self._sectioned(section, f"{word} {_key(name)} {shown}", name)
 
     def _sectioned(self, section: str, text: str, key: str | int) -> None:
         """Add a line of a section that has no head of its own; its comments come first."""
         route: Route = (section, key)
-        inner = (found for found in self.comments if found[:2] == route)
-        above = ((section,),) if (section,) in self.comments else ()
-        self._add(text, self._take((*above, *inner)), "")
+        inner = (found for found in self._commented() if found[:2] == route)
+        self._add(text, self._take(((section,), *inner), without_ends_of=((section,),)), "")
 
     def targets(self, targets: Any) -> None:
         for name, entry in targets.items():
@@ -168,16 +198,19 @@ class _Printer:
         start = head if machine is None else f"{head} on {machine}"
         inner: Route = (*route, "mesh")
         sizes = {key: (_key(key), str(size)) for key, size in (entry.get("mesh") or {}).items()}
-        heads = (*above, *((route,) if route else ()), (*route, "hardware"), inner)
+        own = (route,) if route else ()
+        blocks = (inner, *own)
+        heads = (*above, *own, (*route, "hardware"), inner)
+        is_commented = self.has_comments_below(inner) or any(one in self.after for one in own)
         short = f"{start} {{ {'; '.join(' = '.join(row) for row in sizes.values())} }}"
         if not sizes:
             self.head(f"{start} {{}}", *heads)
-        elif len(short) <= _WIDTH and not self.has_comments_below(inner):
+        elif len(short) <= _WIDTH and not is_commented:
             self.head(short, *heads)
         else:
             self.head(f"{start} {{", *heads)
             self.columns(inner, "=", sizes)
-            self.lines.append("}")
+            self.close(*blocks)
 
     def rules(self, rules: Any) -> None:
         self.head("rules {" if rules else "rules {}", ("rules",))
@@ -187,14 +220,20 @@ class _Printer:
             names, _, targets = text.partition(" -> ")
             rows[index] = (names, targets)
         self.columns(("rules",), "->", rows)
-        self.lines += ["}"] if rules else []
+        if rules:
+            self.close(("rules",))
 
     def overrides(self, overrides: Any) -> None:
         for index, entry in enumerate(overrides):
-            pattern = _regex(entry["match"]) if "match" in entry else _glob(entry["path"])
             answer = f": {entry['axes']}" if "axes" in entry else f"= {entry['spec']}"
             because = f" because {quoted(entry['because'])}" if "because" in entry else ""
-            self._sectioned("overrides", f"override {pattern} {answer}{because}", index)
+            text = f"override {_entry_pattern(entry)} {answer}{because}"
+            self._sectioned("overrides", text, index)
+
+    def replicate(self, entries: Any) -> None:
+        for index, entry in enumerate(entries):
+            text = f"replicate {_entry_pattern(entry)} because {quoted(entry['because'])}"
+            self._sectioned("replicate", text, index)
 
 
 def _comment_lines(lines: Iterable[str]) -> list[str]:
@@ -210,6 +249,14 @@ def _key(text: str) -> str:
     return text if _KEY.fullmatch(text) else quoted(text)
 
 
+def _to_end(text: str) -> str:
+    return text if _REST.fullmatch(text) and _is_balanced(text, "()") else quoted(text)
+
+
+def _entry_pattern(entry: Mapping[str, str]) -> str:
+    return _regex(entry["match"]) if "match" in entry else _glob(entry["path"])
+
+
 def _pattern(key: str) -> str:
     """Return a key of `params:` and the like: a glob, or a regex behind `re:`."""
     return _regex(key[3:]) if key.startswith("re:") else _glob(key)
@@ -223,10 +270,10 @@ def _regex(text: str) -> str:
     return f're"{text}"' if _RAW_REGEX.fullmatch(text) else f"re:{quoted(text)}"
 
 
-def _is_balanced(text: str) -> bool:
+def _is_balanced(text: str, pair: str = "{}") -> bool:
     depth = 0
-    for match in re.finditer(r"\\.|[{}]", text):
-        depth += {"{": 1, "}": -1}.get(match.group(), 0)
+    for match in re.finditer(rf"\\.|[{re.escape(pair)}]", text):
+        depth += {pair[0]: 1, pair[1]: -1}.get(match.group(), 0)
         if depth < 0:
             return False
     return depth == 0
@@ -249,5 +296,8 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "arrays": lambda printer, value: printer.pairs("arrays", _pattern, value),
     "manifest": _Printer.manifest,
     "policy": lambda printer, value: printer.settings("policy", value),
+    "state": lambda printer, value: printer.settings("state", value, _to_end),
+    "coverage": lambda printer, value: printer.settings("coverage", value, _to_end),
+    "replicate": _Printer.replicate,
     "lints": lambda printer, value: printer.settings("lints", value),
 }

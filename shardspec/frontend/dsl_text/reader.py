@@ -50,7 +50,7 @@ def read_dsl(source: SourceFile) -> tuple[Reading | None, tuple[Diagnostic, ...]
     for statement in layout.statements:
         build.statement(statement)
     source_map = SourceMap(source, build.keys, build.values)
-    comments = attach_comments(source.text, layout.comments, build.entries)
+    comments = attach_comments(source.text, layout.comments, build.entries, build.blocks)
     return Reading(build.data, source_map, comments), tuple(build.diagnostics)
 
 
@@ -202,6 +202,7 @@ class _Build(DslData):
         block = Span(self.source, statement.opening, statement.block_end)
         self.keys.setdefault(inner, self.excerpt(statement.start, statement.end))
         self.values[inner] = Excerpt("", block)
+        self.blocks.append((inner, block.start, block.end))
         for entry in statement.entries or ():
             tree_of_entry = self._parse("mesh_entry", entry)
             if tree_of_entry is not None:
@@ -209,36 +210,57 @@ class _Build(DslData):
 
     def override(self, tree: Node, statement: Statement) -> None:
         """Take in `override PATTERN : NAMES` and `override PATTERN = PARTITION`."""
-        items = self.data.setdefault("overrides", [])
+        route, stated = self._patterned("overrides", tree, statement)
+        for name, node in (("axes", "names"), ("spec", "partition")):
+            found = maybe_child_of(tree, node)
+            if found is not None:
+                self.say(route, stated, name, self.whole(found, statement))
+        self._because(tree, statement, route, stated)
+
+    def replicate(self, tree: Node, statement: Statement) -> None:
+        """Take in `replicate PATTERN because "..."`."""
+        route, stated = self._patterned("replicate", tree, statement)
+        self._because(tree, statement, route, stated)
+
+    def _patterned(
+        self, section: str, tree: Node, statement: Statement
+    ) -> tuple[Route, dict[str, Data]]:
+        """Add an item with a pattern to a list; return where it is, and the item."""
+        items = self.data.setdefault(section, [])
         assert isinstance(items, list)
-        self.open(("overrides",), statement)
-        route: Route = ("overrides", len(items))
+        self.open((section,), statement)
+        route: Route = (section, len(items))
         pattern = self.tokens(child_of(tree, "pattern"), statement)[0]
         is_regex = pattern.text.startswith("re:") and not self.is_quoted(pattern)
         stated: dict[str, Data] = {}
         if is_regex:
             pattern = pattern.part(3, len(pattern.text))
         self.say(route, stated, "match" if is_regex else "path", pattern)
-        for name, node in (("axes", "names"), ("spec", "partition")):
-            found = maybe_child_of(tree, node)
-            if found is not None:
-                self.say(route, stated, name, self.whole(found, statement))
+        self.values[route] = Excerpt("", Span(self.source, statement.start, statement.end))
+        self.entries.append((route, statement.start, statement.end))
+        items.append(stated)
+        return route, stated
+
+    def _because(
+        self, tree: Node, statement: Statement, route: Route, stated: dict[str, Data]
+    ) -> None:
         because = maybe_child_of(tree, "because")
         if because is not None:
             text = self.tokens(child_of(because, "text"), statement)[0]
             self.say(route, stated, "because", text)
-        self.values[route] = Excerpt("", Span(self.source, statement.start, statement.end))
-        self.entries.append((route, statement.start, statement.end))
-        items.append(stated)
 
     def setting(self, tree: Node, statement: Statement) -> None:
-        """Take in `policy KEY VALUE` and `lint NAME LEVEL`."""
+        """Take in `policy KEY VALUE`, `lint NAME LEVEL`, `state KEY ...`, `coverage KEY ...`."""
         word = self.text[statement.start : statement.end].split(None, 1)[0]
-        key = self.tokens(child_of(tree, "key"), statement)[0]
+        first, last = tree.children
+        assert not isinstance(first, str)
+        assert not isinstance(last, str)
+        key = self.tokens(first, statement)[0]
         route = self.entry({"lint": "lints"}.get(word, word), key, statement)
         if route is not None:
-            self.values[route] = value = self.tokens(child_of(tree, "value"), statement)[0]
-            self.put(route, value.text)
+            self.values[route] = value = self.tokens(last, statement)[0]
+            is_number = route == ("state", "moments")
+            self.put(route, number_or_text(value.text) if is_number else value.text)
 
     def single(self, tree: Node, statement: Statement) -> None:
         """Take in `scan PATTERN : AXES` and `activation NAME : NAMES`."""
@@ -256,6 +278,7 @@ class _Build(DslData):
         into = self.data.setdefault(section, [] if is_list else {})
         self.open((section,), statement)
         self.entries.append(((section,), statement.start, statement.end))
+        self.blocks.append(((section,), statement.opening, statement.block_end))
         for entry in statement.entries or ():
             tree = self._parse(_ENTRY_OF[section], entry)
             if tree is None:
@@ -306,4 +329,7 @@ _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
     "activation": _Build.single,
     "policy": _Build.setting,
     "lint": _Build.setting,
+    "state": _Build.setting,
+    "coverage": _Build.setting,
+    "replicate": _Build.replicate,
 }

@@ -22,6 +22,9 @@ KEYWORDS = BLOCKS | {
     "manifest",
     "policy",
     "lint",
+    "state",
+    "coverage",
+    "replicate",
 }
 
 #: What people write who know the keys of the YAML file.
@@ -35,4 +38,5 @@ OTHER_WORDS = {
     "param": "params",
     "array": "arrays",
     "version": "shardspec",
+    "replicated": "replicate",
 }

@@ -11,6 +11,7 @@ import re
 _RULES = frozenset({"axis_rule"})
 _PARTITIONS = frozenset({"partition"})
 _MESH = _RULES | _PARTITIONS
+_OVER = frozenset({"mesh_axes"})
 _NAMES = frozenset({"names"})
 _SCAN = frozenset({"scan"})
 _TYPES = frozenset({"array_type"})
@@ -18,7 +19,7 @@ _SIZES = frozenset({"size", "array_type"})
 _MESH_SIZES = frozenset({"mesh_size"})
 _HARDWARE = frozenset({"hardware"})
 _GLOBS = frozenset({"path_pattern"})
-_ANY = _MESH | _NAMES | _SCAN | _SIZES | _MESH_SIZES | _HARDWARE | {"place"}
+_ANY = _MESH | _OVER | _NAMES | _SCAN | _SIZES | _MESH_SIZES | _HARDWARE | {"place"}
 
 _ARROW = "an arrow joins names and mesh axes: `embed -> model`"
 _TUPLE = "several mesh axes stand in parentheses: `(replica, data)`; no mesh axis is `none`"
@@ -55,6 +56,8 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
         "one entry a dimension, in parentheses: `(none, model)`",
     ),
     (_PARTITIONS, r"\w\s*$", r"\w", "the dimensions are separated by `,`: `(none, model)`"),
+    (_OVER, r"^[\s(]*$", r"none\b|\)|$", "name a mesh axis of a target: `data`, `(replica, data)`"),
+    (_OVER, r"", r"", "several mesh axes stand in parentheses: `(replica, data)`"),
     (_NAMES, r"", r"none\b", "a dimension without a name is written `_`"),
     (_NAMES, r"", r"\[|\(", "names stand one after another: `embed mlp`"),
     (_NAMES, r"", r"\d", "names begin with a letter; sizes stand in the types of `arrays`"),
@@ -85,6 +88,19 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
     (_MESH_SIZES, r"auto\s*$", r"", "`auto` needs the number of partitions: `auto 16`"),
     (_MESH_SIZES, r"^\s*$", r"\d+x", "a tile is written `submesh 4x2x2x1`"),
     (_MESH_SIZES, r"", r"dcn\b|ici\b", "the network follows `@`: `2 @ dcn`"),
+    (
+        _MESH_SIZES,
+        r"^\s*$",
+        r"(explicit|manual)\b",
+        "the size stands before the type: `8 explicit`",
+    ),
+    (_MESH_SIZES, r"[\w@]\s+\w+\s*$", r"(auto|explicit|manual)\b", "an axis has one type"),
+    (
+        _MESH_SIZES,
+        r"(\d|rest|dcn|ici)\s+$",
+        r"[A-Za-z]{3}",
+        "types of axes are `auto`, `explicit` and `manual`: `8 explicit`",
+    ),
     (_HARDWARE, r"", r"\d+x(\s|[A-Za-z])|[x×]\s", "slices or nodes stand before `*`: `2 * h100`"),
     (_HARDWARE, r"", r"[x×]\s|[(\[,]|\d+[*X]\d|\*", _TILE),
     (

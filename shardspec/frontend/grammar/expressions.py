@@ -14,6 +14,7 @@ from shardspec.frontend.grammar import plain_forms, refusals, transform
 from shardspec.frontend.grammar.parser import parser
 from shardspec.frontend.grammar.syntax import (
     ArrayType,
+    AxisTarget,
     HardwareExpr,
     MeshSize,
     NamesExpr,
@@ -44,6 +45,12 @@ def parse_axis_rule(text: str) -> RuleExpr | SyntaxFault:
 def parse_partition(text: str) -> PartitionExpr | SyntaxFault:
     """Return the partition in `text`: `((replica, data), none)`."""
     return _parse("axis_rule", "partition", text, transform.partition, refusals.in_partition)
+
+
+@lru_cache(_KEPT)
+def parse_mesh_axes(text: str) -> AxisTarget | SyntaxFault:
+    """Return the mesh axes in `text`: `data`, `(replica, data)`."""
+    return _parse("axis_rule", "mesh_axes", text, transform.mesh_axes, refusals.in_mesh_axes)
 
 
 @lru_cache(_KEPT)

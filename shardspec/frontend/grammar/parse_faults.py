@@ -32,6 +32,7 @@ _WORDS = {
     "REST": "`rest`",
     "SUBMESH": "`submesh`",
     "AUTO": "`auto`",
+    "TYPE": "`explicit`, `manual`",
     "NETWORK": "`dcn` or `ici`",
     "PLATFORM": "`tpu`, `gpu`, `cpu`",
     "CHIP": "the name of a chip",
@@ -39,10 +40,12 @@ _WORDS = {
     "NAME": "a name",
     "KEY": "a name",
     "INTEGER": "a whole number",
+    "REST_OF_LINE": "a value",
     "STRING": "text in double quotes",
     "REGEX": '`re"..."`',
     "PATTERN": "a path pattern",
     "WORD": "a word",
+    "BECAUSE": "`because`",
 }
 _ORDER = {name: place for place, name in enumerate(_WORDS)}
 _WORD = re.compile(r"[-=]>|[\w.-]+|\S")

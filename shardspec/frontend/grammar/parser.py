@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Where parsing may begin, by grammar.
 STARTS = {
-    "axis_rule": ("axis_rule", "partition"),
+    "axis_rule": ("axis_rule", "partition", "mesh_axes"),
     "names": ("names", "scan", "place"),
     "array_type": ("array_type", "size"),
     "mesh_axis": ("mesh_size",),
@@ -33,6 +33,7 @@ STARTS = {
         *("version", "doc", "extends", "axis", "drop", "manifest", "policy", "lint", "override"),
         *("scan", "activation", "section", "machine", "target", "mesh", "mesh_entry"),
         *("rules_entry", "params_entry", "scan_entry", "arrays_entry", "activation_entry"),
+        *("state", "coverage", "replicate"),
     ),
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardspec.frontend.grammar import expressions
+from shardspec.frontend.grammar.bound import parse_bound, print_bound
 from shardspec.frontend.grammar.syntax import (
     ArrayDim,
     ArrayType,
@@ -27,13 +28,21 @@ from shardspec.frontend.reading import Data
 def print_rule(rule: RuleExpr) -> str:
     """Return `mlp, heads -> model | (replica, data) @ 5`."""
     names = ", ".join(name.text for name in rule.names)
-    targets = " | ".join(map(_target, rule.targets))
+    targets = " | ".join(map(print_mesh_axes, rule.targets))
     return f"{names} -> {targets}" + (f" @ {rule.priority}" if rule.priority else "")
 
 
 def print_partition(partition: PartitionExpr) -> str:
     """Return `((replica, data), none)`."""
-    return f"({', '.join(map(_target, partition.dims))})"
+    return f"({', '.join(map(print_mesh_axes, partition.dims))})"
+
+
+def print_mesh_axes(target: AxisTarget) -> str:
+    """Return `data`, `(replica, data)`."""
+    axes = tuple(axis.text for axis in target.mesh_axes)
+    if not axes:
+        return "none"
+    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
 
 
 def print_place(place: PlaceExpr) -> str:
@@ -64,14 +73,15 @@ def print_array_type(array_type: ArrayType) -> str:
 
 
 def print_mesh_size(size: MeshSize) -> str:
-    """Return `submesh 4x2x2x1`, `2 @ dcn`; `@ ici` goes without saying."""
+    """Return `submesh 4x2x2x1`, `2 @ dcn explicit`; `@ ici` and `auto` go without saying."""
     words = {
         "integer": str(size.count),
         "rest": "rest",
         "submesh": f"submesh {_tile(size.tile)}",
         "auto": f"auto {size.count}",
     }
-    return words[size.kind] + (" @ dcn" if size.network == "dcn" else "")
+    network = " @ dcn" if size.network == "dcn" else ""
+    return words[size.kind] + network + ("" if size.axis_type == "auto" else f" {size.axis_type}")
 
 
 def print_hardware(hardware: HardwareExpr) -> str:
@@ -89,6 +99,8 @@ def print_hardware(hardware: HardwareExpr) -> str:
 _KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "axis_rule": (expressions.parse_axis_rule, print_rule),
     "partition": (expressions.parse_partition, print_partition),
+    "mesh_axes": (expressions.parse_mesh_axes, print_mesh_axes),
+    "bound": (parse_bound, print_bound),
     "place": (expressions.parse_place, print_place),
     "names": (expressions.parse_names, print_names),
     "scan": (expressions.parse_scan, print_scan),
@@ -220,17 +232,13 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "rules": _each(_rule),
     "params": _each(_expression("names")),
     "overrides": _each(_fields(axes=_expression("names"), spec=_expression("partition"))),
+    "replicate": _each(_fields()),
     "scan": _each(_expression("scan")),
     "activations": _each(_expression("names")),
     "arrays": _each(_expression("array_type")),
+    "state": _fields(over=_expression("mesh_axes")),
+    "coverage": _fields(max_replicated_bytes=_expression("bound")),
 }
-
-
-def _target(target: AxisTarget) -> str:
-    axes = tuple(axis.text for axis in target.mesh_axes)
-    if not axes:
-        return "none"
-    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
 
 
 def _dim(dim: ArrayDim) -> str:

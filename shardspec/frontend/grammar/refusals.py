@@ -60,6 +60,15 @@ def in_partition(partition: PartitionExpr) -> SyntaxFault | None:
     return misspelt or _repeated(axis for dim in partition.dims for axis in dim.mesh_axes)
 
 
+def in_mesh_axes(target: AxisTarget) -> SyntaxFault | None:
+    """Return a fault where there is no mesh axis, or one stands twice."""
+    for axis in target.mesh_axes:
+        if axis.text in NOTHING:
+            message = f"`{axis.text}` is no mesh axis"
+            return SyntaxFault(message, axis.start, axis.end, "name a mesh axis of a target")
+    return _repeated(target.mesh_axes)
+
+
 def in_names(names: NamesExpr) -> SyntaxFault | None:
     """Return a fault where a dimension without a name is misspelt."""
     for name in names.names:

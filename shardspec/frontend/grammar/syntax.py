@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from shardspec.diagnostics import Code, Diagnostic, Excerpt
 from shardspec.diagnostics.codes import SYNTAX
 from shardspec.diagnostics.diagnostic import point
-from shardspec.ir.mesh import Network
+from shardspec.ir.mesh import AxisType, Network
 
 
 class SyntaxFault(NamedTuple):
@@ -111,7 +111,7 @@ class ArrayType(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeshSize:
-    """`8`, `rest`, `submesh 4x2x2x1`, `auto 16`, each with an optional `@ dcn`.
+    """`8`, `rest`, `submesh 4x2x2x1`, `auto 16`, with `@ dcn` or not, and `explicit` or not.
 
     Attributes:
       count: the integer, or N of `auto N`.
@@ -122,6 +122,7 @@ class MeshSize:
     count: int = 0
     tile: tuple[int, ...] = ()
     network: Network = "ici"
+    axis_type: AxisType = "auto"
 
 
 @dataclass(frozen=True, slots=True)

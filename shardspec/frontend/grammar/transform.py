@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -53,6 +54,11 @@ def partition(tree: Node) -> PartitionExpr:
     return PartitionExpr(tuple(map(_target, _trees(tree))))
 
 
+def mesh_axes(tree: Node) -> AxisTarget:
+    """Return the mesh axes of a `mesh_axes` tree."""
+    return _target(next(_trees(tree)))
+
+
 def place(tree: Node) -> PlaceExpr:
     """Return the place of a `place` tree."""
     kind, *axis = _tokens(tree)
@@ -83,17 +89,20 @@ def array_type(tree: Node) -> ArrayType:
 
 def mesh_size(tree: Node) -> MeshSize:
     """Return the size of a `mesh_size` tree."""
-    stated, *network = tree.children
+    stated = next(_trees(tree))
     tokens = tuple(_tokens(stated))
-    net: Network = "dcn" if network and network[0] == "dcn" else "ici"
-    match tokens[0].type:
-        case "COUNT":
-            return MeshSize("integer", count=int(tokens[0]), network=net)
-        case "REST":
-            return MeshSize("rest", network=net)
-        case "SUBMESH":
-            return MeshSize("submesh", tile=_tile(tokens[1]), network=net)
-    return MeshSize("auto", count=int(tokens[1]), network=net)
+    network: Network = "dcn" if any(token == "dcn" for token in _tokens(tree)) else "ici"
+    match str(stated.data):
+        case "integer":
+            size = MeshSize("integer", count=int(tokens[0]), network=network)
+        case "submesh":
+            size = MeshSize("submesh", tile=_tile(tokens[1]), network=network)
+        case "auto":
+            size = MeshSize("auto", count=int(tokens[1]), network=network)
+        case _:
+            size = MeshSize("rest", network=network)
+    types = [next(_tokens(node)) for node in _trees(tree) if node.data == "type"]
+    return replace(size, axis_type=types[0].value) if types else size
 
 
 def hardware(tree: Node) -> HardwareExpr:

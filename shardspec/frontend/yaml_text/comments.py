@@ -1,8 +1,9 @@
 """Comments -> the entries they belong to, since libyaml drops them.
 
-A comment on a line of its own belongs to the entry that starts next; one behind an entry, to
-that entry. Inside `[...]` and `{...}` all belong to the entry that holds the brackets. Every
-comment goes somewhere: what follows the last entry is kept under the route `()`.
+A comment on a line of its own belongs to the entry that starts next, or, where it is indented
+deeper than that one, to the end of the block above it; one behind an entry, to that entry.
+Inside `[...]` and `{...}` all belong to the entry that holds the brackets. Every comment goes
+somewhere: what follows the last entry is kept under the route `()`.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ def attach_comments(source_map: SourceMap) -> Mapping[Route, Comments]:
     """Return the comments of a YAML text by the route of the entry that each belongs to."""
     if "#" not in source_map.source.text:
         return {}
-    spans = list(_comment_spans(source_map))
+    spans = list(comment_spans(source_map))
     return _Attacher(_Entries.of(source_map)).attach(spans) if spans else {}
 
 
-def _comment_spans(source_map: SourceMap) -> Iterator[tuple[int, int]]:
+def comment_spans(source_map: SourceMap) -> Iterator[tuple[int, int]]:
     """Yield where comments are: each `#` that no key and no value holds."""
     text = source_map.source.text
     scalars = sorted(_scalar_spans(source_map, text))
@@ -83,6 +84,7 @@ class _Entries:
     Attributes:
       brackets: the outermost `[...]` and `{...}`, as (start, end).
       values: where the value of each entry starts.
+      places: the index of each route.
     """
 
     text: str
@@ -90,6 +92,7 @@ class _Entries:
     routes: tuple[Route, ...]
     brackets: tuple[tuple[int, int], ...]
     values: Mapping[Route, Excerpt]
+    places: Mapping[Route, int]
 
     @classmethod
     def of(cls, source_map: SourceMap) -> _Entries:
@@ -116,7 +119,9 @@ class _Entries:
             (values[route].span.start, values[route].span.end) for route in closed - inner
         )
         starts = tuple(start for start, _ in kept)
-        return cls(text, starts, tuple(route for _, route in kept), tuple(outer), values)
+        routes = tuple(route for _, route in kept)
+        places = {route: index for index, route in enumerate(routes)}
+        return cls(text, starts, routes, tuple(outer), values, places)
 
     def last_before(self, position: int) -> int:
         """Return the index of the last entry that starts before `position`, or -1."""
@@ -139,6 +144,30 @@ class _Entries:
         while index < len(self.starts) and self.starts[index] <= position:
             index += 1
         return index, True
+
+    def closed_block(self, position: int, index: int) -> Route | None:
+        """Return the block that a comment above entry `index` ends; None where it ends none."""
+        column = self._column(position)
+        following = self.routes[index] if index < len(self.routes) else ()
+        last = self.last_before(position)
+        if last < 0 or column <= (self._indent(following) if following else 0):
+            return None
+        route = self.routes[last]
+        while route and self._indent(route) > column:
+            route = route[:-1]
+        block = route[:-1]
+        return block if block and following[: len(block)] != block else None
+
+    def _indent(self, route: Route) -> int:
+        """Return the column of an entry; that of its `-` or `?` where it has one."""
+        start = self.starts[self.places[route]]
+        column = self._column(start)
+        before = self.text[start - column : start].rstrip()
+        mark = "-" if isinstance(route[-1], int) else "?"
+        return len(before) - 1 if before.endswith(mark) else column
+
+    def _column(self, position: int) -> int:
+        return position - (self.text.rfind("\n", 0, position) + 1)
 
     def _is_in_brackets(self, position: int) -> bool:
         index = bisect_right(self.brackets, (position, len(self.text))) - 1
@@ -169,6 +198,7 @@ class _Attacher:
     entries: _Entries
     before: dict[Route, list[str]] = field(default_factory=dict)
     trailing: dict[Route, str] = field(default_factory=dict)
+    after: dict[Route, list[str]] = field(default_factory=dict)
 
     def attach(self, spans: list[tuple[int, int]]) -> Mapping[Route, Comments]:
         """Return the comments at `spans` by route."""
@@ -179,6 +209,11 @@ class _Attacher:
             if self._is_trailing(route, start) and not is_above:
                 self.trailing[route] = raw
                 continue
+            block = self.entries.closed_block(start, index) if is_above else None
+            if block is not None:
+                lines = self.after.setdefault(block, [])
+                lines += ["", raw] if self._is_gap_above(start) else [raw]
+                continue
             lines = self.before.setdefault(route, [])
             if is_above and not lines and self._starts_group(start, index):
                 lines.append("")
@@ -186,11 +221,12 @@ class _Attacher:
             following = spans[number + 1][0] if number + 1 < len(spans) else None
             if is_above and self._is_gap(end, index, following):
                 lines.append("")
-        routes = dict.fromkeys((*self.before, *self.trailing))
-        return {
-            route: Comments(tuple(self.before.get(route, ())), self.trailing.get(route))
-            for route in routes
-        }
+        routes = dict.fromkeys((*self.before, *self.trailing, *self.after))
+        return {route: self._comments(route) for route in routes}
+
+    def _comments(self, route: Route) -> Comments:
+        before, after = self.before.get(route, ()), self.after.get(route, ())
+        return Comments(tuple(before), self.trailing.get(route), tuple(after))
 
     def _is_trailing(self, route: Route, start: int) -> bool:
         text = self.entries.text
@@ -199,10 +235,15 @@ class _Attacher:
 
     def _starts_group(self, start: int, index: int) -> bool:
         """Return whether an empty line sets a comment off from an entry above it."""
-        text, routes = self.entries.text, self.entries.routes
+        routes = self.entries.routes
         route = routes[index] if index < len(routes) else ()
         if len(route) < 2 or routes[index - 1] == route[:-1]:
             return False
+        return self._is_gap_above(start)
+
+    def _is_gap_above(self, start: int) -> bool:
+        """Return whether the line above is empty."""
+        text = self.entries.text
         line_start = text.rfind("\n", 0, start) + 1
         above = text.rfind("\n", 0, max(line_start - 1, 0)) + 1
         return not text[above:line_start].strip()

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, SourceFile, Span
-from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX, TOO_DEEP, WRONG_TYPE
+from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, SourceFile, Span
+from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX, TOO_DEEP, WRONG_TYPE, YAML_TRAP
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.frontend.reading import Data, Route
 from shardspec.frontend.yaml_text.scalars import SPECIAL_STARTS, ScalarFault, read_plain
@@ -332,4 +332,8 @@ class Composer:
         self._fault(SYNTAX, message, span, "no such anchor", way_out)
 
     def _fault(self, code: Code, message: str, span: Span, label: str, way_out: str) -> None:
-        self.faults.append(Diagnostic(code, message, (Label(span, label),), help=way_out))
+        fix = None
+        if code is YAML_TRAP:
+            edit = Edit(span, f'"{span.text}"')
+            fix = Fix(f"quote it: {edit.text}", (edit,), is_sure=span.text.isalpha())
+        self.faults.append(Diagnostic(code, message, (Label(span, label),), help=way_out, fix=fix))

@@ -15,6 +15,7 @@ class Placed:
 
     lines_before: Mapping[Route, tuple[str, ...]]
     lines_trailing: Mapping[Route, str]
+    lines_after: Mapping[Route, tuple[str, ...]]
     commented_below: frozenset[Route]
 
     def before(self, route: Route) -> tuple[str, ...]:
@@ -25,8 +26,12 @@ class Placed:
         """Return the comment behind an entry."""
         return self.lines_trailing.get(route)
 
+    def after(self, route: Route) -> tuple[str, ...]:
+        """Return the own-line comments at the end of the block of an entry."""
+        return self.lines_after.get(route, ())
+
     def is_commented_below(self, route: Route) -> bool:
-        """Say whether anything inside the entry has a comment."""
+        """Say whether anything inside the entry has a comment, or its end."""
         return route in self.commented_below
 
 
@@ -38,10 +43,15 @@ def place_comments(data: Mapping[str, Data], comments: Mapping[Route, Comments])
     """
     before: dict[Route, list[str]] = {}
     trailing: dict[Route, str] = {}
+    after: dict[Route, tuple[str, ...]] = {}
     for route, comment in comments.items():
         place = _existing(data, route)
         head, last = _line_of(data, place)
         before.setdefault(head, []).extend(comment.before)
+        if place == route and route and _is_block(data, route):
+            after[route] = _without_needless(comment.after, may_lead=True, may_end=False)
+        else:
+            before[head].extend(comment.after)
         if comment.trailing is None:
             continue
         if place == () or last in trailing:
@@ -50,7 +60,8 @@ def place_comments(data: Mapping[str, Data], comments: Mapping[Route, Comments])
             trailing[last] = comment.trailing
     tidy = {route: _tidy(lines, data, route) for route, lines in before.items()}
     tidy = {route: lines for route, lines in tidy.items() if any(lines)}
-    return Placed(tidy, trailing, frozenset(_above((*tidy, *trailing))))
+    after = {route: lines for route, lines in after.items() if any(lines)}
+    return Placed(tidy, trailing, after, frozenset((*_above((*tidy, *trailing, *after)), *after)))
 
 
 def _existing(data: Any, route: Route) -> Route:
@@ -95,13 +106,25 @@ def _tidy(lines: Iterable[str], data: Any, route: Route) -> tuple[str, ...]:
     for step in route[:-1]:
         data = data[step]
     may_lead = len(route) > 1 and not _is_first(data, route[-1])
+    return _without_needless(lines, may_lead=may_lead, may_end=route != ())
+
+
+def _without_needless(lines: Iterable[str], *, may_lead: bool, may_end: bool) -> tuple[str, ...]:
+    """Return lines with one empty one of several, and none where none may stand."""
     kept: list[str] = []
     for line in lines:
         if line or (kept[-1] if kept else may_lead):
             kept.append(line)
-    while route == () and kept and not kept[-1]:
+    while not may_end and kept and not kept[-1]:
         kept.pop()
     return tuple(kept)
+
+
+def _is_block(data: Any, route: Route) -> bool:
+    """Say whether what stands at a route of the data holds entries."""
+    for step in route:
+        data = data[step]
+    return isinstance(data, (dict, list)) and bool(data)
 
 
 def _above(routes: Iterable[Route]) -> Iterable[Route]:

@@ -21,7 +21,10 @@ WIDTH = 100
 LONGEST_KEY = 1000
 """Characters; YAML wants `? KEY` on a line of its own for keys that are longer than 1,024."""
 
-_ONE_LINE = (("policy",), ("lints",), ("extends",), ("drop",), ("manifest",), ("axes", None))
+_ONE_LINE: tuple[tuple[str | None, ...], ...] = (
+    *(("policy",), ("lints",), ("extends",), ("drop",), ("manifest",), ("axes", None)),
+    *(("state",), ("coverage",)),
+)
 _SHORT = (("mesh",), ("targets", None, "mesh"))
 _SHORT_ENTRIES = 3
 
@@ -102,6 +105,8 @@ class _Printer:
         steps = value.items() if isinstance(value, dict) else enumerate(value)  # type: ignore[arg-type]
         for step, child in steps:
             yield from self.entry((*route, step), child, indent)
+        for text in self.placed.after(route):
+            yield (" " * indent + comment_line(text)) if text else ""
 
     def _one_line(self, route: Route, value: Data, column: int) -> str | None:
         """Return the value as it stands behind its key, or None where it needs lines of its own."""

@@ -8,10 +8,12 @@ only a text that is no YAML at all, or nested without end, stops the reading.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend.reading import Reading, SourceMap
+from shardspec.frontend.reading import Data, Reading, SourceMap
 from shardspec.frontend.yaml_text.composer import Composer
 
 _MINIMAL = "a spec is at least:\nrules:\n  - batch -> data"
@@ -35,6 +37,26 @@ def read_yaml(
     composer = Composer(source)
     reading = _finish(composer, with_comments, minimal) if _compose(composer) else None
     return reading, tuple(composer.faults)
+
+
+class YamlValue(NamedTuple):
+    """Any YAML: its root may be a list or a single value.
+
+    Attributes:
+      source_map: None where the text is no YAML.
+    """
+
+    root: Data
+    source_map: SourceMap | None
+    faults: tuple[Diagnostic, ...]
+
+
+def read_yaml_value(source: SourceFile) -> YamlValue:
+    """Return what a file of another tool holds, with every fault that `read_yaml` would find."""
+    composer = Composer(source)
+    is_whole = _compose(composer)
+    source_map = SourceMap(source, composer.keys, composer.values) if is_whole else None
+    return YamlValue(composer.root, source_map, tuple(composer.faults))
 
 
 def _compose(composer: Composer) -> bool:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
+from shardspec.frontend.document import Document
 from shardspec.frontend.dsl_text.printer import print_dsl
 from shardspec.frontend.dsl_text.reader import read_dsl
 from shardspec.frontend.dsl_text.strings import quoted, unquoted
@@ -26,7 +27,11 @@ rules = st.tuples(
 names = st.lists(axis_names | st.just("_"), min_size=1, max_size=3).map(" ".join)
 sizes = st.sampled_from((512, "512", "heads * kv", "3*embed"))
 mesh = st.dictionaries(
-    keys, st.sampled_from((8, "8", "rest", "submesh 4x2x2x1", "2@dcn")), max_size=4
+    keys,
+    st.sampled_from(
+        (8, "8", "rest", "submesh 4x2x2x1", "2@dcn", "8 explicit", "2 manual@dcn", "auto 4 auto")
+    ),
+    max_size=4,
 )
 hardware = st.sampled_from(("tpu v4 4x4x8", "2*tpu v5p 4x4x8", "4 * h100", "8 cpu", "v4-512"))
 globs = st.sampled_from(("**/mlp/wi_{0,1}/kernel", "a/*", "{a,b}", r"a\{b", "x:y", "a b#c", "re"))
@@ -51,7 +56,12 @@ documents = st.fixed_dictionaries(
         "extends": plain.filter(bool)
         | st.lists(keys | st.sampled_from(("t5x/2d", "./a.yaml")), max_size=3),
         "axes": st.dictionaries(
-            keys, st.none() | sizes | _optional({}, size=sizes, unit=st.integers(1, 99), doc=plain),
+            keys,
+            st.none()
+            | sizes
+            | _optional(
+                {}, size=sizes, unit=st.integers(1, 99), min_shard=st.integers(1, 99), doc=plain
+            ),
             max_size=3,
         ),
         "targets": st.dictionaries(keys, _optional({"mesh": mesh}, hardware=hardware), max_size=3),
@@ -81,6 +91,26 @@ documents = st.fixed_dictionaries(
         ),
         "manifest": plain | st.lists(plain, min_size=1, max_size=2),
         "policy": st.sampled_from(({"indivisible": "next"}, {"order": "ring"})),
+        "state": _optional(
+            {},
+            optimizer=st.sampled_from(("same", "zero1")),
+            over=st.sampled_from(("data", "( a,b )", "(a)", "a-b.c")),
+            moments=st.integers(0, 3),
+            dtype=st.sampled_from(("f32", "float32")),
+        ),
+        "coverage": _optional(
+            {}, max_replicated_bytes=st.sampled_from(("2%", "2.50 %", "64MiB", "0 B", "007 KiB"))
+        ),
+        "replicate": st.lists(
+            st.builds(
+                _override,
+                st.tuples(st.just("path"), patterns)
+                | st.tuples(st.just("match"), regexes | plain.filter(bool)),
+                st.tuples(st.just("because"), plain),
+                st.just({}),
+            ),
+            max_size=3,
+        ),
         "lints": st.dictionaries(keys, st.sampled_from(("warn", "error")), max_size=2),
     },
 ).filter(bool)  # fmt: skip
@@ -106,14 +136,25 @@ def read(text: str) -> Reading:
 
 
 def comment_texts(comments: Any) -> list[str]:
-    lines = [line for found in comments.values() for line in (*found.before, found.trailing or "")]
+    lines = [
+        line
+        for found in comments.values()
+        for line in (*found.before, found.trailing or "", *found.after)
+    ]
     return sorted(line for line in lines if line)
 
 
 words = st.sampled_from(("why", "a # b", '"quoted"', "{ }", "é", "rules {", " "))
-comment_sets = st.builds(
-    Comments, st.lists(words | st.just(""), max_size=3).map(tuple), st.none() | words
-)
+comment_lines = st.lists(words | st.just(""), max_size=3).map(tuple)
+comment_sets = st.builds(Comments, comment_lines, st.none() | words, comment_lines)
+
+
+def test_the_documents_have_every_section() -> None:
+    """What a strategy does not draw, no law below covers."""
+    from hypothesis import find
+
+    for section in Document.model_fields:
+        assert find(documents, lambda data, section=section: section in data)
 
 
 @given(documents)
@@ -167,6 +208,7 @@ rules {
   # the big ones
   mlp, heads -> model | none @ 5
   kv         -> none at before mlp
+  # the last of them
 }
 
 params {

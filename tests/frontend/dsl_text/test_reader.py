@@ -159,6 +159,27 @@ def test_the_sample_says_what_its_yaml_says() -> None:
         ("manifest a.json, b.json", {"manifest": ["a.json", "b.json"]}),
         ("policy indivisible keep", {"policy": {"indivisible": "keep"}}),
         ("lint SHD301 warn; lint a-b error", {"lints": {"SHD301": "warn", "a-b": "error"}}),
+        ("axis a = 8 unit 2 min_shard 4", {"axes": {"a": {"size": 8, "unit": 2, "min_shard": 4}}}),
+        ("axis a min_shard 4 unit 2", {"axes": {"a": {"unit": 2, "min_shard": 4}}}),
+        ("axis min_shard = unit * 2", {"axes": {"min_shard": "unit * 2"}}),
+        ("mesh { a = 8 explicit }", {"mesh": {"a": "8 explicit"}}),
+        (
+            'state optimizer zero1\nstate over (a,\n b)  # c\nstate moments 1; state dtype "f32"',
+            {"state": {"optimizer": "zero1", "over": "(a,\n b)", "moments": 1, "dtype": "f32"}},
+        ),
+        (
+            "coverage max_replicated_bytes 64 MiB; doc \"x\"",
+            {"coverage": {"max_replicated_bytes": "64 MiB"}, "doc": "x"},
+        ),
+        (
+            'replicate {a,b}/** because "x"\nreplicate because because "y"',
+            {
+                "replicate": [
+                    {"path": "{a,b}/**", "because": "x"},
+                    {"path": "because", "because": "y"},
+                ]
+            },
+        ),
     ],
 )  # fmt: skip
 def test_what_each_statement_says(text: str, data: Any) -> None:
@@ -189,10 +210,10 @@ def test_comments_belong_to_entries() -> None:
     )
     expected: dict[Route, Comments] = {
         ("shardspec",): Comments(("head", "", " ", "more"), "one"),
-        ("rules",): Comments((), "block"),
+        ("rules",): Comments((), "block", ("last in block",)),
         ("rules", 0): Comments(("own",), "in"),
         ("rules", 1): Comments((), "f"),
-        ("mesh",): Comments(("last in block",), "mesh"),
+        ("mesh",): Comments((), "mesh"),
         (): Comments(("end",)),
     }
     assert reading.comments == expected
@@ -216,7 +237,7 @@ def faults(text: str) -> list[tuple[str, str, str]]:
         ("axes a = 1", "axes", "did you mean `axis`?"),
         ("a -> b", "a", "rules { embed -> model }"),
         ("%", "%", "a statement begins with"),
-        ("axis a 5", "5", "expected text in double quotes, `=`, `unit` or the end after `a`"),
+        ("axis a 5", "5", "text in double quotes, `=`, `min_shard`, `unit` or the end after `a`"),
         ("axis a = 5 unti 6", "unti", "expected `*` or the end after `5`"),
         ("rules", "rules", "expected `{` after `rules`"),
         ("rules { a => b }", "=>", "`embed -> model`"),
@@ -239,6 +260,14 @@ def faults(text: str) -> list[tuple[str, str, str]]:
         ("arrays { a : f32(3) }", "(", "sizes stand in brackets"),
         ("activation a b", "b", "expected `:`"),
         ("hardware h100 {", "{", "the end"),
+        ("state optimizer", "", "a value or text in double quotes after `optimizer`"),
+        ("state { over a }", "{", "such as `state optimizer zero1`"),
+        ("coverage", "", "such as `coverage max_replicated_bytes 2%`"),
+        ("replicate a", "", "expected `because` after `a`"),
+        ("replicate a : tiny", ":", 'such as `replicate **/norm/** because "tiny"`'),
+        ("replicate a because tiny", "tiny", "a reason stands in quotes"),
+        ("replicate a because", "", "a reason stands in quotes"),
+        ("replicate re:a.* because x", ":", "a regex stands in quotes"),
     ],
 )
 def test_a_fault_points_and_helps(text: str, under: str, says: str) -> None:

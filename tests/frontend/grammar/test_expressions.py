@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from shardspec import assets
 from shardspec.frontend.grammar import expressions, parser, print_expressions
+from shardspec.frontend.grammar.bound import Bound, parse_bound, print_bound
 from shardspec.frontend.grammar.print_glob import print_glob
 from shardspec.frontend.grammar.syntax import (
     ArrayDim,
@@ -45,6 +46,8 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "axis_rule": expressions.parse_axis_rule,
     "partition": expressions.parse_partition,
     "place": expressions.parse_place,
+    "mesh_axes": expressions.parse_mesh_axes,
+    "bound": parse_bound,
     "names": expressions.parse_names,
     "scan": expressions.parse_scan,
     "size": expressions.parse_size,
@@ -57,6 +60,8 @@ PRINTERS: dict[str, Callable[[Any], str]] = {
     "axis_rule": print_expressions.print_rule,
     "partition": print_expressions.print_partition,
     "place": print_expressions.print_place,
+    "mesh_axes": print_expressions.print_mesh_axes,
+    "bound": print_bound,
     "names": print_expressions.print_names,
     "scan": print_expressions.print_scan,
     "size": print_expressions.print_size,
@@ -98,6 +103,12 @@ array_dims = st.one_of(
 )
 tiles = st.lists(st.integers(1, 64), min_size=2, max_size=4).map(tuple)
 networks = st.sampled_from(("ici", "dcn"))
+axis_types = st.sampled_from(("auto", "explicit", "manual"))
+bounds = st.builds(
+    Bound,
+    st.integers(0, 100).map(str) | st.sampled_from(("0.5", "99.99", "0.001")),
+    st.sampled_from(("%", "B", "KiB", "MiB", "GiB", "TiB")),
+)
 chips = st.sampled_from(("v4", "v4-512", "h100", "a3-highgpu-8g", "v5litepod-64", "a100_40gb"))
 characters = st.text(st.sampled_from("ab_0.-*?{}\\,/ ü"), min_size=1, max_size=4)
 _pieces = st.one_of(
@@ -147,6 +158,8 @@ NODES: dict[str, st.SearchStrategy[Any]] = {
         st.integers(-99, 99),
     ),
     "partition": partitions(),
+    "mesh_axes": st.lists(texts, min_size=1, max_size=3, unique=True).map(_target),
+    "bound": bounds,
     "place": st.sampled_from(("start", "end")).map(PlaceExpr)
     | st.builds(PlaceExpr, st.sampled_from(("before", "after")), names),
     "names": st.lists(names | st.none(), min_size=1, max_size=4).map(
@@ -162,10 +175,13 @@ NODES: dict[str, st.SearchStrategy[Any]] = {
         st.lists(array_dims, max_size=4).map(tuple),
     ),
     "mesh_size": st.one_of(
-        st.builds(MeshSize, st.just("integer"), st.integers(1, 4096), st.just(()), networks),
-        st.builds(MeshSize, st.just("rest"), st.just(0), st.just(()), networks),
-        st.builds(MeshSize, st.just("auto"), st.integers(1, 4096), st.just(()), networks),
-        st.builds(MeshSize, st.just("submesh"), st.just(0), tiles, networks),
+        st.builds(MeshSize, st.just(kind), counts, shapes, networks, axis_types)
+        for kind, counts, shapes in (
+            ("integer", st.integers(1, 4096), st.just(())),
+            ("rest", st.just(0), st.just(())),
+            ("auto", st.integers(1, 4096), st.just(())),
+            ("submesh", st.just(0), tiles),
+        )
     ),
     "hardware": st.builds(
         HardwareExpr,
@@ -224,7 +240,7 @@ def test_the_text_of_a_name_stands_at_its_place(kind_and_node: tuple[str, Any]) 
         under = text[piece.start : piece.end]
         if isinstance(piece, Name):
             assert under == piece.text
-        elif isinstance(piece, AxisTarget):
+        elif isinstance(piece, AxisTarget) and kind != "mesh_axes":
             again = expressions.parse_axis_rule(f"a -> {under}")
             assert isinstance(again, RuleExpr)
             assert without_places(again.targets[0]) == without_places(piece)
@@ -296,6 +312,21 @@ def test_a_rule_has_names_alternatives_and_priority() -> None:
         ("names", "[embed, mlp]", "[", "a logical axis", "one after another"),
         ("names", "embed none", "none", "a logical axis", "`_`"),
         ("names", "embed None", "None", "no logical axis", "`_`"),
+        ("mesh_axes", "none", "none", "a mesh axis", "`(replica, data)`"),
+        ("mesh_axes", "None", "None", "no mesh axis", "of a target"),
+        ("mesh_axes", "[a]", "[", "a mesh axis", "in parentheses"),
+        ("mesh_axes", "a, b", ",", "the end", "in parentheses"),
+        ("mesh_axes", "(a, a)", "a", "stands twice", "once"),
+        ("bound", "", "", "missing", "`2%`"),
+        ("bound", "64", "64", "no unit", "`64 MiB`"),
+        ("bound", "0.02", "0.02", "no unit", "`2%`"),
+        ("bound", "4096", "4096", "no unit", "`4096 B`"),
+        ("bound", "-1 MiB", "-1 MiB", "less than nothing", "`64 MiB`"),
+        ("bound", " 101 %", "101 %", "more than all", "100%"),
+        ("bound", "64 MB", "MB", "no unit of bytes", "`64 MiB`"),
+        ("bound", "2 percent", "percent", "no unit of bytes", "`2%`"),
+        ("bound", "64 elephants", "elephants", "no unit of bytes", "MiB"),
+        ("bound", "much", "much", "no amount", "`2%`"),
         ("scan", "layers", "", "`@`", "layers@0"),
         ("scan", "layers@x", "x", "a position", "counted from 0"),
         ("scan", "a@0 b@0", "b", "both stand at position 0", "its own"),
@@ -311,6 +342,10 @@ def test_a_rule_has_names_alternatives_and_priority() -> None:
         ("mesh_size", "submesh (4, 2)", "(", "4x4x8", "joined by `x`"),
         ("mesh_size", "8 dcn", "dcn", "`@`", "2 @ dcn"),
         ("mesh_size", "0", "", "at least one device", "1 or more"),
+        ("mesh_size", "8 explict", "explict", "`explicit`", "types of axes"),
+        ("mesh_size", "8 AxisType.Auto", "AxisType.Auto", "`explicit`", "types of axes"),
+        ("mesh_size", "explicit 8", "explicit", "a number", "`8 explicit`"),
+        ("mesh_size", "8 explicit manual", "manual", "`@`", "one type"),
         ("hardware", "8xh100", "8xh100", "a number", "`2 * h100`"),
         ("hardware", "tpu v4 4*4*8", "4", "4x4x8", "joined by `x`"),
         ("hardware", "tpu v5e 16", "16", "4x4x8", "16 v5e"),
@@ -343,6 +378,11 @@ def test_a_fault_says_what_was_expected_where_and_what_works(
         ("axis_rule", "a -> (x) @ 0", "a -> x"),
         ("mesh_size", "8@dcn", "8 @ dcn"),
         ("mesh_size", "rest @ ici", "rest"),
+        ("mesh_size", "2 explicit@dcn", "2 @ dcn explicit"),
+        ("mesh_size", "auto 16 auto", "auto 16"),
+        ("mesh_axes", "( a,b )", "(a, b)"),
+        ("bound", " 02.50%", "2.5%"),
+        ("bound", "64MiB", "64 MiB"),
         ("names", "embed,mlp", "embed mlp"),
         ("array_type", "f32[ a,b ]", "f32[a b]"),
         ("array_type", "f32[qkv=3*embed 7]", "f32[qkv = 3 * embed, 7]"),

@@ -9,7 +9,22 @@ from hypothesis import strategies as st
 
 from shardspec.frontend.grammar import expressions, plain_forms, refusals, transform
 
-words = st.sampled_from(("embed", "mlp", "none", "None", "null", "rest", "a_b", "_", "x2", "é"))
+words = st.sampled_from(
+    (
+        "8 explicit",
+        "rest manual",
+        "embed",
+        "mlp",
+        "none",
+        "None",
+        "null",
+        "rest",
+        "a_b",
+        "_",
+        "x2",
+        "é",
+    )
+)
 numbers = st.integers(0, 10**16).map(str) | st.sampled_from(("0", "007", "8"))
 types = st.builds(
     lambda dtype, sizes, comma: f"{dtype}[{comma.join(sizes)}]",

@@ -48,6 +48,24 @@ def comments_of(text: str) -> dict[Route, Comments]:
         ("a: &x {b: 1}\nc: *x  # c\n", {("c",): Comments((), "c")}),
         ("--- # c\na: 1\n", {("a",): Comments(("c",))}),
         ("a: b\n  c\n  # d\n", {(): Comments(("d",))}),
+        ("a:\n  b: 1\n  # c\nd: 2\n", {("a",): Comments(after=("c",))}),
+        (
+            "a:\n  b: 1\n\n  # c\n  # e\n\n# f\nd: 2\n",
+            {("a",): Comments(after=("", "c", "e")), ("d",): Comments(("f",))},
+        ),
+        (
+            "a:\n  - b: 1\n    # c\n  # d\n# e\n",
+            {
+                ("a", 0): Comments(after=("c",)),
+                ("a",): Comments(after=("d",)),
+                (): Comments(("e",)),
+            },
+        ),
+        ("a:\n- b\n# c\nd: 1\n", {("d",): Comments(("c",))}),
+        ("a:\n- b\n # c\nd: 1\n", {("a",): Comments(after=("c",))}),
+        ("a:\n  - b\n  # c\n  - d\n", {("a", 1): Comments(("c",))}),
+        ("a: {b: 1}\n  # c\nd: 1\n", {("d",): Comments(("c",))}),
+        ("a:\n  b:\n    c: 1\n   # d\n  e: 2\n", {("a", "e"): Comments(("d",))}),
         ("# c\r\na: 1 # d\r\n", {("a",): Comments(("c",), "d")}),
     ],
 )
@@ -92,7 +110,7 @@ def test_no_comment_is_lost(rows: list[tuple[str, bool]]) -> None:
     found = [
         text
         for one in reading.comments.values()
-        for text in (*one.before, *([one.trailing] if one.trailing else []))
+        for text in (*one.before, *([one.trailing] if one.trailing else []), *one.after)
         if text
     ]
     expected = [f"c{i}" for i, (_, marked) in enumerate(rows) if marked and f"# c{i}" not in held]

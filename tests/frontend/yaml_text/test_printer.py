@@ -68,7 +68,7 @@ def commented(draw: st.DrawFn) -> tuple[dict[str, Data], dict[Route, Comments]]:
     document = draw(documents)
     route = st.sampled_from([*routes_of(document), ("nowhere",), ("axes", "gone", 3)])
     before = st.lists(comment_texts | st.just("") | st.just(" "), max_size=3).map(tuple)
-    some = st.builds(Comments, before, st.none() | comment_texts)
+    some = st.builds(Comments, before, st.none() | comment_texts, before)
     return document, draw(st.dictionaries(route, some, max_size=5))
 
 
@@ -80,7 +80,7 @@ def read(text: str) -> Reading:
 
 
 def texts_of(comments: dict[Route, Comments]) -> list[str]:
-    found = [text for one in comments.values() for text in (*one.before, one.trailing)]
+    found = [text for one in comments.values() for text in (*one.before, one.trailing, *one.after)]
     return sorted(text for text in found if text)
 
 
@@ -137,6 +137,10 @@ targets:
         mesh:
             data:   rest
             model: 2 @ dcn
+            # over DCN
+
+    # no other machines
+# about the rules
 rules:
 - batch -> (replica, data)   # why
 
@@ -144,6 +148,7 @@ rules:
 - 'mlp -> model'
 - rule: kv -> none
   at: end
+  # no more rules
 overrides:
 - match: 'encoder/layer_\\d+/kernel'
   axes: "embed mlp"
@@ -180,8 +185,14 @@ mesh:  # too many for one line
 targets:
   v4:
     hardware: tpu v4 4x4x8
-    mesh: {data: rest, model: 2 @ dcn}
+    mesh:
+      data: rest
+      model: 2 @ dcn
+      # over DCN
 
+  # no other machines
+
+# about the rules
 rules:
   - batch -> (replica, data)  # why
 
@@ -189,6 +200,7 @@ rules:
   - mlp -> model
   - rule: kv -> none
     at: end
+    # no more rules
 
 overrides:
   - match: encoder/layer_\\d+/kernel

@@ -100,7 +100,8 @@ def _keys(
 
 def _repeated(pairs: list[tuple[str, Any]], source: SourceFile) -> Diagnostic:
     names = [name for name, _ in pairs]
-    twice = next(name for name in names if names.count(name) > 1)
+    seen: set[str] = set()
+    twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
     at = source.text.rfind(f'"{twice}"')
     span = Span(source, at, at + len(twice) + 2) if at >= 0 else source.whole
     return point(DUPLICATE_KEY, f"`{twice}` stands twice", span)

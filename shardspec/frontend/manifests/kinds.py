@@ -1,0 +1,92 @@
+"""What kind of file a path is: by its first bytes, and by its suffix where they say nothing.
+
+A suffix says what a file should be, the first bytes what it is, so these come first. Whatever
+would have to be unpickled is refused by either, and never tried.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.frontend.manifests.arrays import foreign, unsafe
+
+
+class Kind(NamedTuple):
+    """A format of files.
+
+    Attributes:
+      module: the one of this package that reads it; it has `read`.
+      suffixes: what such files are called, where they keep to it.
+      is_text: whether `read` takes a `SourceFile`; else a path and a name.
+    """
+
+    name: str
+    module: str
+    suffixes: tuple[str, ...] = ()
+    is_text: bool = False
+
+
+SAFETENSORS = Kind("safetensors", "safetensors", (".safetensors",))
+NPZ = Kind("numpy archive", "npz", (".npz",))
+MSGPACK = Kind("Flax msgpack", "flax_msgpack", (".msgpack",))
+MODEL_INFO = Kind("T5X model-info", "model_info", ("model-info.txt",), is_text=True)
+LISTING = Kind("manifest", "listing", (".json", ".yaml", ".yml"), is_text=True)
+
+#: Every format of single files, in the order in which a folder is searched for them.
+KINDS = (SAFETENSORS, MSGPACK, NPZ, MODEL_INFO, LISTING)
+
+#: Bytes that `kind_of` wants to see.
+HEAD = 16
+
+#: Bytes of a safetensors header. Source: the format's description, "Benefits: Prevent DOS attacks".
+LARGEST_HEADER = 100_000_000
+
+#: What people call files that are pickles, mostly.
+PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib")
+_INSTEAD = (
+    "save it as safetensors, or list its arrays in a manifest; reading a pickle can run any code"
+)
+
+#: First bytes -> what such a file is, and what to do.
+_FOREIGN: tuple[tuple[bytes, str, str], ...] = (
+    (b"\x93NUMPY", "one array without a name", "put it into an `.npz`, which has names"),
+    (b"\x89HDF\r\n", "an HDF5 file", "save the weights as safetensors or `.npz`"),
+    (b"GGUF", "a GGUF file, quantized for llama.cpp", "name the safetensors it was made from"),
+    (b"\x1f\x8b", "compressed with gzip", "decompress it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "decompress it first"),
+)
+
+
+def kind_of(head: bytes, name: str) -> Kind | Diagnostic:
+    """Return the format of a file, or why it cannot be read.
+
+    Args:
+      head: the first `HEAD` bytes.
+      name: the file's; messages show it.
+    """
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return NPZ
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= LARGEST_HEADER:
+        return SAFETENSORS
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return unsafe(f"`{name}` is a pickle", _INSTEAD)
+    for start, what, help in _FOREIGN:
+        if head.startswith(start):
+            return foreign(f"`{name}` is {what}", help)
+    lowered = name.lower()
+    for kind in KINDS:
+        if lowered.endswith(kind.suffixes):
+            return kind
+    if lowered.endswith(PICKLES):
+        suffix = lowered[lowered.rindex(".") :]
+        return unsafe(f"`{name}`: files with the suffix `{suffix}` are mostly pickles", _INSTEAD)
+    if _starts_msgpack(head):
+        return MSGPACK
+    return MODEL_INFO if head.startswith(b"Variable ") else LISTING
+
+
+def _starts_msgpack(head: bytes) -> bool:
+    """Say whether this is a map with something in it, which no text starts like."""
+    first, second = head[:1], head[1:2]
+    return b"\x81" <= first <= b"\x8f" or (first in (b"\xde", b"\xdf") and second < b"\x80")

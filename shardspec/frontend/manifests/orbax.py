@@ -1,0 +1,200 @@
+"""Orbax checkpoints: a folder with the tree in `_METADATA` and the arrays as zarr.
+
+The tree gives the keys of every leaf; shapes and dtypes stand in the zarr metadata, in files or
+in an OCDBT database. `_sharding` says how the arrays were laid out when they were saved.
+Folders without `_METADATA` (T5X's own, and old Orbax) are read by the names of their arrays.
+Source: what orbax-checkpoint 0.12 writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import Any, NamedTuple
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.frontend.manifests import ocdbt
+from shardspec.frontend.manifests.arrays import (
+    MOST_ARRAYS,
+    Arrays,
+    Outcome,
+    damaged,
+    foreign,
+    refused,
+)
+from shardspec.frontend.manifests.frugal_file import FrugalFile
+from shardspec.frontend.manifests.json_text import parse_json
+from shardspec.frontend.manifests.tree_leaves import Leaf, params_of_leaves, paths_of
+from shardspec.frontend.manifests.zarr_metadata import METADATA, parse_zarr
+from shardspec.ir.partition import PartitionSpec
+
+TREE = "_METADATA"
+SHARDING = "_sharding"
+
+#: Leaves that are no arrays.
+_NO_ARRAY = {"None", "Dict", "List", "Tuple", "NamedTuple", "string", "str"}
+
+
+class _Saved(NamedTuple):
+    """A leaf of the tree: its keys, and the name under which its array is stored."""
+
+    keys: tuple[str, ...]
+    stored: str
+    is_array: bool = True
+
+
+def is_checkpoint(folder: str) -> bool:
+    """Say whether a folder is a checkpoint of Orbax or T5X."""
+    if any(os.path.isfile(os.path.join(folder, mark)) for mark in (TREE, ocdbt.MARK)):
+        return True
+    return next(iter(_zarr_folders(folder)), None) is not None
+
+
+def read(folder: str, name: str) -> Outcome:
+    """Return the arrays of a checkpoint, and the layout it was saved in."""
+    leaves = _tree(folder, name)
+    if isinstance(leaves, Diagnostic):
+        return refused(leaves)
+    if os.path.isfile(os.path.join(folder, ocdbt.MARK)):
+        names = None if leaves is None else [leaf.stored for leaf in leaves]
+        stored = ocdbt.read_metadata(folder, names, name)
+    else:
+        stored = _zarr_files(folder, leaves, name)
+    if isinstance(stored, Diagnostic):
+        return refused(stored)
+    if leaves is None:
+        leaves = [_Saved(tuple(each.replace("/", ".").split(".")), each) for each in sorted(stored)]
+    return _arrays(leaves, stored, folder, name)
+
+
+def _arrays(leaves: list[_Saved], stored: dict[str, bytes], folder: str, name: str) -> Outcome:
+    faults, arrays, kept = [], [], []
+    for leaf in leaves:
+        raw = stored.get(leaf.stored)
+        if raw is None:
+            shown = "/".join(leaf.keys)
+            faults.append(damaged(f"`{name}` names `{shown}` in its tree and does not hold it"))
+            continue
+        found = parse_zarr(raw, leaf.stored, name)
+        if isinstance(found, Diagnostic):
+            faults.append(found)
+        else:
+            arrays.append(Leaf(leaf.keys, *found))
+            kept.append(leaf)
+    if faults:
+        return refused(*faults)
+    partitions = _partitions(folder, kept, [len(leaf.shape) for leaf in arrays])
+    return Arrays(params_of_leaves(arrays), partitions), ()
+
+
+def _tree(folder: str, name: str) -> list[_Saved] | Diagnostic | None:
+    """Return the leaves that `_METADATA` lists, None where there is no such file."""
+    path = os.path.join(folder, TREE)
+    if not os.path.isfile(path):
+        return None
+    data = _json(path, f"`{os.path.join(name, TREE)}`")
+    if isinstance(data, Diagnostic):
+        return data
+    tree = data.get("tree_metadata") if isinstance(data, dict) else None
+    if not isinstance(tree, dict):
+        return damaged(f"`{os.path.join(name, TREE)}` holds no tree")
+    leaves = []
+    for written, entry in tree.items():
+        leaf = _leaf(entry)
+        if leaf is None:
+            return damaged(f"`{os.path.join(name, TREE)}` has no keys for the leaf `{written}`")
+        if leaf.is_array:
+            leaves.append(leaf)
+    return leaves
+
+
+def _leaf(entry: Any) -> _Saved | None:
+    """Return one leaf, None where it is malformed."""
+    try:
+        keys = tuple(part["key"] for part in entry["key_metadata"])
+        value = entry["value_metadata"]
+        is_array = value["value_type"] not in _NO_ARRAY
+    except (TypeError, KeyError, AttributeError):
+        return None
+    if not all(isinstance(key, str) for key in keys):
+        return None
+    return _Saved(keys, ".".join(keys), is_array)
+
+
+def _json(path: str, name: str) -> Any:
+    with FrugalFile(path) as file:
+        return parse_json(file.read(), name)
+
+
+def _zarr_files(
+    folder: str, leaves: list[_Saved] | None, name: str
+) -> dict[str, bytes] | Diagnostic:
+    """Return array -> its metadata, from files."""
+    names = _zarr_folders(folder) if leaves is None else [leaf.stored for leaf in leaves]
+    found: dict[str, bytes] = {}
+    for stored in names:
+        if not _is_inside(stored):
+            return damaged(f"`{name}` names the array `{stored}`, which leads out of the folder")
+        for metadata in METADATA:
+            path = os.path.join(folder, stored, metadata)
+            if os.path.isfile(path):
+                with FrugalFile(path) as file:
+                    found[stored] = file.read()
+    if not found and leaves:
+        return foreign(
+            f"`{name}` has a tree and no arrays: no `{ocdbt.MARK}`, and no zarr metadata",
+            "name the folder that holds the arrays",
+        )
+    return found
+
+
+def _zarr_folders(folder: str) -> list[str]:
+    """Return the subfolders that are zarr arrays."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            inside = (os.path.join(entry.path, metadata) for metadata in METADATA)
+            if entry.is_dir() and any(map(os.path.isfile, inside)):
+                found.append(entry.name)
+            if len(found) > MOST_ARRAYS:
+                break
+    return sorted(found)
+
+
+def _is_inside(stored: str) -> bool:
+    """Say whether a stored name stays in the folder of its checkpoint."""
+    parts = stored.split("/")
+    return not os.path.isabs(stored) and ".." not in parts and not set(stored) & set("\\\0")
+
+
+def _partitions(
+    folder: str, leaves: list[_Saved], ranks: list[int]
+) -> tuple[tuple[str, PartitionSpec], ...]:
+    """Return how the arrays were laid out; what cannot be read there is no fault of theirs."""
+    path = os.path.join(folder, SHARDING)
+    data = _json(path, SHARDING) if os.path.isfile(path) else None
+    if not isinstance(data, dict):
+        return ()
+    found = []
+    paths = paths_of([leaf.keys for leaf in leaves])
+    for leaf, array, rank in zip(leaves, paths, ranks, strict=True):
+        key = base64.b64encode(leaf.stored.encode("utf-8", "replace")).decode("ascii")
+        partition = _partition(data.get(key), rank)
+        if partition is not None:
+            found.append((array, partition))
+    return tuple(found)
+
+
+def _partition(text: Any, rank: int) -> PartitionSpec | None:
+    """Return the PartitionSpec of one entry, None for a sharding that has none."""
+    entry = parse_json(text, SHARDING) if isinstance(text, str) else None
+    dims = entry.get("partition_spec") if isinstance(entry, dict) else None
+    if not isinstance(dims, list) or len(dims) > rank:
+        return None
+    split = []
+    for dim in dims:
+        axes = [] if dim is None else dim if isinstance(dim, list) else [dim]
+        if not all(isinstance(axis, str) for axis in axes):
+            return None
+        split.append(tuple(axes))
+    return PartitionSpec(tuple(split) + ((),) * (rank - len(split)))
