@@ -22,8 +22,22 @@ UNKNOWN_PRESET = Code(
 )
 PRESET_CYCLE = Code("SHD009", "preset-cycle", _E, "specs extend each other in a circle")
 VERSION = Code("SHD010", "version", _E, "the document asks for another language version")
-UNKNOWN_LINT = Code("SHD011", "unknown-lint", _E, "`lints` names no finding")
+UNKNOWN_LINT = Code("SHD011", "unknown-lint", _E, "no finding has this name")
 BAD_MANIFEST = Code("SHD012", "bad-manifest", _E, "a manifest entry is not an array")
+UNUSED_SUPPRESSION = Code(
+    "SHD013", "unused-suppression", _W, "a `# shardspec: ignore[...]` silences nothing"
+)
+BAD_SUPPRESSION = Code(
+    "SHD014", "bad-suppression", _W, "a comment is nearly a suppression, and silences nothing"
+)
+BAD_CHECKPOINT = Code(
+    "SHD015", "bad-checkpoint", _E, "a checkpoint is damaged, or holds no arrays with names"
+)
+UNSAFE_MANIFEST = Code(
+    "SHD016", "unsafe-manifest", _E, "reading the arrays would run code from a file"
+)
+BAD_LOCK = Code("SHD017", "bad-lock", _E, "a lock cannot be read: edited by hand, or half merged")
+STALE_LOCK = Code("SHD018", "stale-lock", _W, "a lock is older than the files it was made from")
 
 UNKNOWN_HARDWARE = Code("SHD101", "unknown-hardware", _E, "the catalogue has no such hardware")
 MESH_PRODUCT = Code("SHD102", "mesh-product", _E, "mesh sizes do not multiply to the device count")
@@ -36,6 +50,19 @@ CROSSES_SLICES = Code(
     "SHD108", "crosses-slices", _W, "a mesh axis crosses slices or nodes and does not say so"
 )
 SLOW_RING = Code("SHD109", "slow-ring", _W, "another submesh of the same size has more links")
+UNUSED_MESH_AXIS = Code(
+    "SHD110", "unused-mesh-axis", _W, "nothing is split over a mesh axis: its devices hold copies"
+)
+TENSOR_OVER_DCN = Code(
+    "SHD111", "tensor-over-dcn", _W, "a mesh axis that each layer waits for crosses slices"
+)
+REPLICATED_HERE = Code(
+    "SHD112",
+    "replicated-here",
+    _W,
+    "a target holds whole what others with the same mesh axes split",
+    is_pedantic=True,
+)
 
 UNKNOWN_MESH_AXIS = Code(
     "SHD201", "unknown-mesh-axis", _E, "a rule names a mesh axis no target has"
@@ -43,7 +70,9 @@ UNKNOWN_MESH_AXIS = Code(
 UNKNOWN_LOGICAL_AXIS = Code(
     "SHD202", "unknown-logical-axis", _E, "a logical axis nobody else knows"
 )
-AXIS_WITHOUT_RULE = Code("SHD203", "axis-without-rule", _W, "an array's logical axis has no rule")
+AXIS_WITHOUT_RULE = Code(
+    "SHD203", "axis-without-rule", _W, "a logical axis is in use and has no rule"
+)
 UNMATCHED_PATTERN = Code(
     "SHD204", "unmatched-pattern", _E, "a pattern or override matches no array"
 )
@@ -67,14 +96,101 @@ HIDDEN_PATTERN = Code(
     "SHD215", "hidden-pattern", _W, "entries before a pattern take all that it matches"
 )
 SINGLE_DIGIT = Code("SHD216", "single-digit", _W, "a regex has room for one digit, and misses 10")
+RULE_WITHOUT_ARRAY = Code("SHD217", "rule-without-array", _W, "a rule fires for nothing it is for")
+FALLBACK_NEVER_REACHED = Code(
+    "SHD218", "fallback-never-reached", _W, "a fallback is never tried", is_pedantic=True
+)
+PRIORITY_REORDERS = Code(
+    "SHD219",
+    "priority-reorders",
+    _W,
+    "a priority changes who wins a mesh axis, or changes nothing",
+    is_pedantic=True,
+)
+TUPLE_SKIPPED = Code(
+    "SHD220", "tuple-skipped", _W, "a tuple is skipped whole, and part of it would have split more"
+)
+CONFLICTING_NAMES = Code(
+    "SHD221", "conflicting-names", _W, "two patterns overlap, and name the same array differently"
+)
+REGEX_LIKE_GLOB = Code(
+    "SHD222", "regex-like-glob", _W, "a glob reads like a regex, or a regex like a glob"
+)
+NNX_DIFFERS = Code(
+    "SHD223", "nnx-differs", _W, "Flax NNX reads the rules to another answer", is_pedantic=True
+)
+TARGET_NAME = Code(
+    "SHD224", "target-name", _W, "a target is called after other hardware than it has"
+)
+NAMELESS_DIMENSION = Code(
+    "SHD225", "nameless-dimension", _W, "a dimension has no name, and one that fits would split it"
+)
+LOST_CONTEST = Code(
+    "SHD226", "lost-contest", _W, "a dimension lost its mesh axis, and another one is left idle"
+)
+SHORT_RANGE = Code("SHD227", "short-range", _W, "arrays have fewer layers than those beside them")
+BROKEN_UNIT = Code("SHD228", "broken-unit", _E, "an axis is no whole number of its units")
+WHOLE_BATCH = Code(
+    "SHD229", "whole-batch", _W, "an activation's batch is whole: another rule came first"
+)
 
 INDIVISIBLE = Code("SHD301", "indivisible", _E, "mesh axes do not divide a dimension")
 SIZE_MISMATCH = Code(
     "SHD302", "size-mismatch", _E, "an array contradicts the stated size of an axis"
 )
+BELOW_TILE = Code("SHD303", "below-tile", _W, "shards do not fill the tiles of a TPU's memory")
+BELOW_MINIMUM = Code("SHD304", "below-minimum", _E, "a shard is smaller than its axis allows")
 CUT_UNIT = Code("SHD312", "cut-unit", _E, "a shard holds part of a unit, such as half a head")
 
 REPLICATED_LARGE = Code("SHD401", "replicated-large", _W, "every device holds a large array whole")
+REPLICATED_OVER_BUDGET = Code(
+    "SHD402", "replicated-over-budget", _E, "more bytes are whole than the gate `coverage:` allows"
+)
+EXCEEDS_MEMORY = Code(
+    "SHD403", "exceeds-memory", _E, "a device has less memory than parameters and state take"
+)
+DOMINANT_ARRAY = Code("SHD404", "dominant-array", _W, "one array takes most of what a device holds")
+UNEVEN_LOAD = Code("SHD405", "uneven-load", _W, "some devices hold notably more than others")
+NEEDLESS_REPLICATE = Code(
+    "SHD406", "needless-replicate", _W, "an entry of `replicate:` is about arrays that are split"
+)
+STATE_NOT_SPLIT = Code("SHD407", "state-not-split", _W, "ZeRO cannot split the state of an array")
+AMBIGUOUS_STATE = Code(
+    "SHD408", "ambiguous-state", _E, "state may be its parameter without either of two dimensions"
+)
+
+ACTIVATION_CONFLICT = Code(
+    "SHD501", "activation-conflict", _W, "activations are split where their parameters are whole"
+)
+
+NOT_CARRIED_OVER = Code(
+    "SHD601", "not-carried-over", _W, "another tool's file says what a spec cannot say, or back"
+)
+IMPORT_DIFFERS = Code(
+    "SHD602", "import-differs", _E, "the imported spec and the other tool split an array otherwise"
+)
+BAD_FOREIGN_FILE = Code(
+    "SHD603", "bad-foreign-file", _E, "a file is not what its own tool would read"
+)
+AMBIGUOUS_READING = Code(
+    "SHD604", "ambiguous-reading", _E, "a file has two readings, and they give other answers"
+)
+MOVED_BY_MERGE = Code(
+    "SHD605", "moved-by-merge", _W, "a tool moves replaced rules to the end, which changes answers"
+)
+
+SHARDING_DIFFERS = Code(
+    "SHD901", "sharding-differs", _E, "a live array lies otherwise than the plan says"
+)
+PROCESSES_DIFFER = Code(
+    "SHD902", "processes-differ", _E, "the processes of one run plan by different specs"
+)
+CHECKPOINT_DIFFERS = Code(
+    "SHD903", "checkpoint-differs", _E, "a checkpoint does not hold the arrays to be restored"
+)
+LOCK_DIFFERS = Code(
+    "SHD904", "lock-differs", _E, "the plan of a live tree is not what the lock says"
+)
 
 #: Every code, in order of number.
 ALL: tuple[Code, ...] = tuple(

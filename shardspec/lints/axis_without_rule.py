@@ -29,25 +29,36 @@ from collections.abc import Iterator
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE as CODE
 from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
 from shardspec.lints.context import Context
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield a finding for each declared axis that arrays use and no rule names."""
+    """Yield a finding for each declared axis that is in use and that no rule names."""
     ruled = context.axes_in_rules()
     if not ruled:
         return
     for axis in context.spec.logical_axes:
         if axis.name in ruled:
             continue
-        paths = [s.param.path for s in context.first if axis.name in s.logical_axes]
-        if paths:
+        notes = tuple(_users(context, axis.name))
+        if notes:
             yield point(
                 CODE,
                 f"no rule names `{axis.name}`, so it is replicated",
                 axis.span,
                 "declared here",
-                notes=(described(paths),),
+                notes=notes,
                 help=f"if that is meant, say so: `{axis.name} -> none`",
             )
+
+
+def _users(context: Context, axis: str) -> Iterator[str]:
+    """Yield a note on the arrays that have the axis, and one on the activations."""
+    paths = [s.param.path for s in context.first if axis in s.logical_axes]
+    if paths:
+        yield described(paths)
+    names = [each.name for each in context.spec.activations if axis in each.logical_axes]
+    if names:
+        yield f"activation{'s' if len(names) > 1 else ''} {listed(names)}"

@@ -6,11 +6,10 @@ to be written anew from the merged spec.
 
 Bad:
     # spec.lock
+    target pod on tpu v5e 4x4
+    mesh data = 4
     <<<<<<< ours
     wi/kernel : bf16[embed=8 mlp=8] = (none, tensor)
-    =======
-    wi/kernel : bf16[embed=8 mlp=8] = (fsdp, tensor)
-    >>>>>>> theirs
 
 Good:
     # spec.lock, after `shardspec lock`

@@ -4,6 +4,11 @@ The size divides, the units do not: 512 over 16 is 32, which is half of a 64-wid
 that reshapes to heads then moves data between devices on every step, or is refused. A rule does
 not fire where it would cut a unit; under `policy: {indivisible: keep}` it does.
 
+An axis of fused parts has a unit too, and only its author knows which. With query, key and value
+side by side (`3 * heads * kv`), any split gives some device a part of one and none of another:
+the unit is the whole axis, and nothing splits it; `-> none`, or a dimension of 3 of its own, is
+plainer. Where they are interleaved by head, the unit is what one head has of the three.
+
 Bad:
     shardspec: 1
     mesh: {model: 16}
@@ -31,21 +36,29 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import CUT_UNIT as CODE
+from shardspec.lints.axis_cases import AxisCase
 from shardspec.lints.context import Context
-from shardspec.lints.uneven import Uneven, finding, uneven
+from shardspec.lints.uneven import finding, uneven
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for each axis whose units a rule would cut."""
-    for case in uneven(context):
-        if case.cuts_unit:
-            yield finding(CODE, case, _message(case))
+    for found in uneven(context):
+        if found.cuts_unit:
+            yield finding(context, CODE, found, _message(found.case))
 
 
-def _message(case: Uneven) -> str:
+def _message(case: AxisCase) -> str:
     shard = case.size // case.ways
-    share = shard / case.unit
     return (
-        f"`{case.axis}` = {case.size} over {case.mesh_text} is {shard}, which is {share:.3g} of a"
-        f" unit of {case.unit}, on {case.targets_text}"
+        f"`{case.axis}` = {case.size} over {case.mesh_text} is {shard},"
+        f" {_share(shard, case.unit)} of {case.unit}, on {case.targets_text}"
     )
+
+
+def _share(shard: int, unit: int) -> str:
+    """Return "half a unit", or "1.5 units"."""
+    if shard * 2 == unit:
+        return "half a unit"
+    share = shard / unit
+    return f"{share:.3g} units" if share > 1 else f"{share:.3g} of a unit"

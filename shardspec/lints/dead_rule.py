@@ -24,11 +24,14 @@ Good:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic, Fix, Label
 from shardspec.diagnostics.codes import DEAD_RULE as CODE
 from shardspec.diagnostics.suggest import listed
+from shardspec.frontend.removal import is_only_alternative, without_alternative, without_item
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.plan import Outcome
 from shardspec.ir.spec import AxisRule, Spec, Target, target_text
@@ -45,8 +48,11 @@ def check(context: Context) -> Iterator[Diagnostic]:
         if context.is_own(rule.span) and not any(map(_stands_in, (rule, *shadows))):
             key = (rule.span, rule.mesh_axes, tuple(shadow.span for shadow in shadows))
             alike.setdefault(key, ([], shadows))[0].append(rule)
+    served = Counter(rule.span for rule in rules) if alike else Counter()
     for dead, shadows in alike.values():
-        yield _finding(dead, shadows, context.spec.targets)
+        finding = _finding(dead, shadows, context.spec.targets)
+        is_all = served[dead[0].span] == len(dead)
+        yield replace(finding, fix=_fix(dead[0], shadows) if is_all else None)
 
 
 def dead_rules(spec: Spec) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -132,6 +138,26 @@ def _finding(
         notes=tuple(_notes(rule, shadows)),
         help=_help(rule, shadow),
     )
+
+
+def _fix(rule: AxisRule, shadows: Sequence[AxisRule]) -> Fix | None:
+    """Return the fix that takes the alternative out, or the rule where it has no other.
+
+    It is sure where the same stands in this file anyway. An alternative that serves other logical
+    axes too has to stay.
+    """
+    span = rule.span
+    if span is None:
+        return None
+    same = all(
+        each.mesh_axes == rule.mesh_axes and each.span and each.span.source is span.source
+        for each in shadows
+    )
+    edit = without_alternative(span)
+    if edit is not None:
+        return Fix(f"remove `{span.text}`", (edit,), is_sure=same)
+    edit = without_item(span) if is_only_alternative(span) else None
+    return Fix("remove the rule", (edit,), is_sure=same) if edit is not None else None
 
 
 def _where(targets: Sequence[Target]) -> str:

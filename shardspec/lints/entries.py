@@ -22,7 +22,7 @@ class Entry:
 
 
 def sections(spec: Spec) -> tuple[tuple[Entry, ...], ...]:
-    """Return the overrides, the entries of `params:` and those of `scan:`, each in order."""
+    """Return the overrides, the entries of `params:`, `scan:` and `replicate:`, each in order."""
     return (
         tuple(
             Entry("override", entry.pattern, entry.logical_axes or entry.partition or ())
@@ -30,4 +30,5 @@ def sections(spec: Spec) -> tuple[tuple[Entry, ...], ...]:
         ),
         tuple(Entry("params", entry.pattern, entry.logical_axes) for entry in spec.path_rules),
         tuple(Entry("scan", entry.pattern, entry.axes) for entry in spec.scans),
+        tuple(Entry("replicate", entry.pattern, ()) for entry in spec.replicate),
     )

@@ -61,8 +61,8 @@ class _Hidden:
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each entry of the spec itself that is wholly behind others."""
-    overrides, params, _ = sections(context.spec)
-    for entries in (overrides, params):
+    overrides, params, _, replicate = sections(context.spec)
+    for entries in (overrides, params, replicate):
         own = {at for at, entry in enumerate(entries) if context.is_own(entry.pattern.span)}
         hidden, wins = _hidden(entries, own, context.paths)
         for at in sorted(hidden):
@@ -127,6 +127,8 @@ def _labels(entries: Sequence[Entry], at: int, hidden: _Hidden) -> Iterator[Labe
 def _help(entries: Sequence[Entry], at: int, hidden: _Hidden, wins: Counter[int]) -> str:
     takers = sorted(hidden.takers)
     if all(entries[taker].answer == entries[at].answer for taker in takers):
+        if entries[at].section == "replicate":
+            return "take it out: these arrays have a reason already"
         return "take it out: the arrays get the same answer already"
     swallowed = [taker for taker in takers if hidden.takers[taker] == wins[taker]]
     if swallowed:  # put first, it would leave nothing to them

@@ -6,6 +6,10 @@ reason, or under `policy: {indivisible: keep}` would be refused. The product of 
 not one after the other. A final `none` (`kv_heads -> tensor | none`) says that replication is
 meant where it does not divide.
 
+The notes say what replication costs, what padding would cost, where the dimension divides, and,
+where the units are fewer than the devices (8 heads of keys over 16), how each device could hold
+one of them all the same.
+
 Bad:
     shardspec: 1
     mesh: {tensor: 16}
@@ -29,18 +33,21 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import INDIVISIBLE as CODE
+from shardspec.lints.axis_cases import AxisCase
 from shardspec.lints.context import Context
-from shardspec.lints.uneven import Uneven, finding, uneven
+from shardspec.lints.uneven import finding, uneven
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for each axis, size and rule that do not go together."""
-    for case in uneven(context):
-        if not case.cuts_unit:
-            yield finding(CODE, case, _message(case))
+    for found in uneven(context):
+        if not found.cuts_unit:
+            yield finding(context, CODE, found, _message(found.case))
 
 
-def _message(case: Uneven) -> str:
+def _message(case: AxisCase) -> str:
+    of_units = f" in whole units of {case.unit}" if case.unit > 1 else ""
     return (
-        f"`{case.axis}` = {case.size} does not divide over {case.mesh_text} on {case.targets_text}"
+        f"`{case.axis}` = {case.size} does not divide over {case.mesh_text}{of_units} on"
+        f" {case.targets_text}"
     )

@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from shardspec.diagnostics import Edit, Fix, Span
 from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.loader import looks_like_dsl
 from shardspec.frontend.patterns.regex import compile_regex
+from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.ir.grouping import counted
 from shardspec.ir.spec import Pattern
 from shardspec.lints.digit_places import single_digits, widened
+from shardspec.lints.translated import GLOB_SIGNS, REGEX_SIGNS, as_glob, as_regex
 from shardspec.resolve.match import PathMatcher
 
 _GLOB_SIGNS = re.compile(r"[*?{]")
@@ -45,7 +48,19 @@ def spellings(pattern: Pattern) -> tuple[Spelling, ...]:
     return tuple(each for each in _candidates(pattern) if _is_safe(each.pattern))
 
 
-def working(patterns: Sequence[Pattern], paths: Sequence[str]) -> tuple[str | None, ...]:
+def readings(pattern: Pattern) -> tuple[Spelling, ...]:
+    """Return what a pattern with signs of the other dialect could be, the likeliest first."""
+    return tuple(each for each in _readings(pattern) if _is_safe(each.pattern))
+
+
+class Offer(NamedTuple):
+    """A spelling that matches arrays, and what to say of it."""
+
+    spelling: Spelling
+    text: str
+
+
+def working(patterns: Sequence[Pattern], paths: Sequence[str]) -> tuple[Offer | None, ...]:
     """Return, for each pattern, another spelling that matches; one walk over the paths."""
     offers = [(at, each) for at, pattern in enumerate(patterns) for each in spellings(pattern)]
     counts, firsts = [0] * len(offers), [""] * len(offers)
@@ -54,12 +69,28 @@ def working(patterns: Sequence[Pattern], paths: Sequence[str]) -> tuple[str | No
         for index in matcher.all_matches(path):
             firsts[index] = firsts[index] or path
             counts[index] += 1
-    found: list[str | None] = [None] * len(patterns)
+    found: list[Offer | None] = [None] * len(patterns)
     for (at, each), count, first in zip(offers, counts, firsts, strict=True):
         if count and found[at] is None:
             how = f": {each.how}" if each.how else ""
-            found[at] = f"{each.name} matches {_described(count, first)}{how}"
+            found[at] = Offer(each, f"{each.name} matches {_described(count, first)}{how}")
     return tuple(found)
+
+
+def fix_for(pattern: Pattern, spelling: Spelling) -> Fix | None:
+    """Return the edit that writes a pattern in another way, where that is a plain one."""
+    new = spelling.pattern
+    if pattern.span is None or pattern.span.text.strip("'\"") != pattern.text:
+        return None
+    start = pattern.span.start + pattern.span.text.index(pattern.text)
+    span = Span(pattern.span.source, start, start + len(pattern.text))
+    if new.dialect == pattern.dialect:
+        return Fix(f"write `{new}`", (Edit(span, new.text),))
+    mark = Span(span.source, max(0, span.start - 3), span.start)
+    quote = span.source.text[mark.start - 1 : mark.start]
+    if new.text == pattern.text and mark.text == "re:" and quote in {"'", '"'}:
+        return Fix("drop `re:`", (Edit(mark, ""),))
+    return None
 
 
 def looks(pattern: Pattern) -> str | None:
@@ -79,6 +110,7 @@ def _candidates(pattern: Pattern) -> Iterator[Spelling]:
             yield Spelling(Pattern(f"**/{text}"), f"`**/{text}`")
         if _REGEX_SIGNS.search(text):
             yield Spelling(Pattern(text, "regex"), "as a regex it", _as_regex(pattern), "a regex")
+        yield from _readings(pattern)
         return
     if _GLOB_SIGNS.search(text):
         looks = "a glob" if _GLOB_STAR.search(text) else ""
@@ -90,6 +122,18 @@ def _candidates(pattern: Pattern) -> Iterator[Spelling]:
     if not text.startswith((".*", "^", "(.*", "(?")):
         below = f".*/{f'(?:{text})' if '|' in text else text}"
         yield Spelling(Pattern(below, "regex"), f"the regex `{below}`")
+    yield from _readings(pattern)
+
+
+def _readings(pattern: Pattern) -> Iterator[Spelling]:
+    text = pattern.text
+    if pattern.dialect == "glob" and REGEX_SIGNS.search(text):
+        yield Spelling(Pattern(text, "regex"), "as a regex it", _as_regex(pattern))
+        yield from (Spelling(Pattern(each), f"the glob `{each}`") for each in as_glob(text))
+    if pattern.dialect == "regex" and GLOB_SIGNS.search(text):
+        yield Spelling(Pattern(text), "as a glob it", _as_glob(pattern))
+        for each in as_regex(text):
+            yield Spelling(Pattern(each, "regex"), f"the regex `{each}`")
 
 
 def _is_safe(pattern: Pattern) -> bool:

@@ -1,8 +1,9 @@
 """Every device holds a large array whole, and no rule asked for that.
 
 Large is 2 % of all bytes of the model, and 1 MiB at least. Whoever writes `vocab -> none` means
-it, and is not bothered; this is for arrays that are whole because no rule was left that fits,
-because this target lacks the mesh axes, or because their dimensions have no names.
+it, and so does whoever names the array under `replicate:` with a reason; neither is bothered.
+This is for arrays that are whole because no rule was left that fits, because this target lacks
+the mesh axes, or because their dimensions have no names.
 
 Bad:
     shardspec: 1
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardspec.analysis.coverage import coverage
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import REPLICATED_LARGE as CODE
 from shardspec.diagnostics.diagnostic import point
@@ -55,11 +57,12 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _on_target(plan: ShardingPlan) -> Iterator[Diagnostic]:
-    total = sum(sharding.param.bytes for sharding in plan.params)
+    whole = coverage(plan)
+    total = whole.total_bytes
     groups: dict[tuple[object, ...], list[ParamSharding]] = {}
-    for sharding in plan.params:
-        if sharding.is_replicated and not _is_meant(sharding):
-            key = (template(sharding.param.path), sharding.dims, sharding.param.dtype)
+    for sharding in whole.counted:
+        if not is_meant(sharding):
+            key = (template(sharding.param.path), id(sharding.dims), sharding.param.dtype)
             groups.setdefault(key, []).append(sharding)
     for group in groups.values():
         size = sum(sharding.param.bytes for sharding in group)
@@ -67,7 +70,7 @@ def _on_target(plan: ShardingPlan) -> Iterator[Diagnostic]:
             yield _finding(plan, group, size, total)
 
 
-def _is_meant(sharding: ParamSharding) -> bool:
+def is_meant(sharding: ParamSharding) -> bool:
     """Say whether the spec asks for a whole array, or another finding speaks of it already."""
     if sharding.origin is Origin.NONE or sharding.mismatch is not None:
         return True
@@ -97,7 +100,8 @@ def _finding(plan: ShardingPlan, group: list[ParamSharding], size: int, total: i
             *(_why(index, dim) for index, dim in enumerate(first.dims)),
         ),
         help=f"add an alternative for mesh axes of this target ({', '.join(plan.mesh.names)}),"
-        " or say that it is meant: `AXIS -> none`",
+        " or say that it is meant: `AXIS -> none`, or `replicate:` with a reason",
+        target=plan.target.name,
     )
 
 

@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Span
 from shardspec.diagnostics.codes import SINGLE_DIGIT as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.grammar.syntax import SyntaxFault
@@ -135,7 +135,16 @@ def _finding(
         "one digit",
         notes=(f"missed: {described(missed)}",),
         help=f"`{right}` matches them all; or say that one digit is meant, as a glob: `{{0..9}}`",
+        fix=_fix(entry.pattern, right),
     )
+
+
+def _fix(pattern: Pattern, right: str) -> Fix | None:
+    """Return the fix that writes `right`; it moves arrays, so it is the author's to take."""
+    place = _part(pattern, 0, len(pattern.text))
+    if place is None or place.text != pattern.text:
+        return None
+    return Fix(f"replace `{pattern.text}` by `{right}`", (Edit(place, right),))
 
 
 def _part(pattern: Pattern, start: int, end: int) -> Span | None:

@@ -5,160 +5,198 @@ Read off the traces; `indivisible` and `cut_unit` tell the two ways apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from shardspec.diagnostics import Code, Diagnostic, Label
-from shardspec.ir.grouping import described
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import (
-    ActivationSharding,
-    Attempt,
-    DimSharding,
-    Outcome,
-    ParamSharding,
-    ShardingPlan,
-)
-from shardspec.ir.units import binary_bytes
+from shardspec.diagnostics.diagnostic import Edit, Fix
+from shardspec.diagnostics.source import Span
+from shardspec.diagnostics.suggest import listed
+from shardspec.ir.plan import DimSharding, Outcome
+from shardspec.ir.spec import target_text
+from shardspec.ir.units import binary_bytes, percent
+from shardspec.lints.axis_cases import AxisCase, Judged, axis_cases
 from shardspec.lints.context import Context
-from shardspec.resolve.fit import axis_sizes, near_multiples, set_text
+from shardspec.resolve.fit import axis_sizes, copies, near_multiples, padded, set_text
 
 
-@dataclass(slots=True)
-class Uneven:
-    """One axis of one size under one rule, with all that it happens to and every target.
+class Uneven(NamedTuple):
+    """One case of division failing.
 
     Attributes:
-      kept: whether the rule fired all the same (`policy: {indivisible: keep}`).
+      divides_on: other targets, on which the same dimension is split evenly.
+      is_only: whether it fails on these targets and divides on all others.
     """
 
-    axis: str
-    size: int
-    unit: int
-    attempt: Attempt
-    mesh: Mesh
-    kept: bool
-    targets: list[str] = field(default_factory=list)
-    arrays: dict[str, ParamSharding] = field(default_factory=dict)
-    activations: list[str] = field(default_factory=list)
+    case: AxisCase
+    divides_on: tuple[str, ...]
+    is_only: bool
 
     @property
-    def ways(self) -> int:
-        """Return into how many shards the rule would split."""
-        return self.attempt.ways
+    def kept(self) -> bool:
+        """Say whether the rule fired all the same (`policy: {indivisible: keep}`)."""
+        return self.case.attempt.outcome is Outcome.TAKEN
 
     @property
     def cuts_unit(self) -> bool:
         """Say whether the size divides and the units do not."""
-        return self.size % self.ways == 0
+        return self.case.size % self.case.ways == 0
 
     @property
-    def mesh_text(self) -> str:
-        """Return "`tensor` = 16", or "`(a, b)` = 2 x 8 = 16"."""
-        axes, sizes = self.attempt.mesh_axes, self.mesh.sizes
-        if len(axes) == 1:
-            return f"`{axes[0]}` = {self.ways}"
-        return f"`({', '.join(axes)})` = {' x '.join(str(sizes[a]) for a in axes)} = {self.ways}"
+    def step(self) -> int:
+        """Return what the size must be a multiple of."""
+        return self.case.ways * self.case.unit
 
-    @property
-    def targets_text(self) -> str:
-        """Return "target `a`", or "targets `a`, `b`"."""
-        names = ", ".join(f"`{name}`" for name in self.targets)
-        return f"target{'s' if len(self.targets) > 1 else ''} {names}"
+
+Key = tuple[str, int, int]
 
 
 def uneven(context: Context) -> Iterator[Uneven]:
     """Yield each case once, in order of target and array."""
-    cases: dict[tuple[object, ...], Uneven] = {}
-    for plan in context.plans:
-        for sharding, dim, attempt, kept in _refusals(plan):
-            axis = dim.logical_axis or "this dimension"
-            key = (
-                axis,
-                dim.size,
-                dim.unit,
-                attempt.rule.span,
-                attempt.mesh_axes,
-                attempt.ways,
-                kept,
-            )
-            case = cases.get(key)
-            if case is None:
-                size = dim.size or 0
-                case = Uneven(axis, size, dim.unit, attempt, plan.mesh, kept)
-                cases[key] = case
-            if plan.target.name not in case.targets:
-                case.targets.append(plan.target.name)
-            if isinstance(sharding, ParamSharding):
-                case.arrays.setdefault(sharding.param.path, sharding)
-            elif sharding.activation.name not in case.activations:
-                case.activations.append(sharding.activation.name)
-    yield from cases.values()
+    cases = axis_cases(context, _refused)
+    if not cases:
+        return
+    even = _even(context)
+    everywhere = {plan.target.name for plan in context.plans}
+    for case in cases:
+        others = even.get((case.axis, case.size, case.unit), {})
+        divides_on = tuple(name for name in others if name not in case.meshes)
+        yield Uneven(case, divides_on, everywhere == {*divides_on, *case.targets})
 
 
-def _refusals(
-    plan: ShardingPlan,
-) -> Iterator[tuple[ParamSharding | ActivationSharding, DimSharding, Attempt, bool]]:
+def _refused(dims: Sequence[DimSharding]) -> Iterator[Judged]:
     """Yield each dimension that ends whole or uneven for want of division, with the attempt."""
-    judged: dict[int, tuple[tuple[DimSharding, Attempt, bool], ...]] = {}
-    shardings: tuple[ParamSharding | ActivationSharding, ...] = plan.params + plan.activations
-    for sharding in shardings:
-        found = judged.get(id(sharding.dims))
-        if found is None:
-            found = judged[id(sharding.dims)] = tuple(_refused(sharding.dims))
-        for dim, attempt, kept in found:
-            yield sharding, dim, attempt, kept
-
-
-def _refused(dims: Sequence[DimSharding]) -> Iterator[tuple[DimSharding, Attempt, bool]]:
     for dim in dims:
         taken = dim.taken
         if taken is not None and taken.ways > 1 and not dim.is_even:
-            yield dim, taken, True
+            yield Judged(dim, taken)
         elif taken is None:
             first = next((a for a in dim.attempts if a.outcome is Outcome.INDIVISIBLE), None)
             if first is not None:
-                yield dim, first, False
+                yield Judged(dim, first)
 
 
-def finding(code: Code, case: Uneven, message: str) -> Diagnostic:
+def _even(context: Context) -> Mapping[Key, dict[str, None]]:
+    """Return the targets on which each named dimension is split evenly."""
+    found: dict[Key, dict[str, None]] = {}
+    for plan in context.plans:
+        distinct = {id(sharding.dims): sharding.dims for sharding in plan.params}
+        distinct |= {id(sharding.dims): sharding.dims for sharding in plan.activations}
+        for dims in distinct.values():
+            for dim in dims:
+                if dim.logical_axis is not None and dim.ways > 1 and dim.is_even:
+                    key = (dim.logical_axis, dim.size or 0, dim.unit)
+                    found.setdefault(key, {})[plan.target.name] = None
+    return found
+
+
+def finding(context: Context, code: Code, found: Uneven, message: str) -> Diagnostic:
     """Return the diagnostic for one case, with its damage and its ways out."""
-    labels = []
-    if case.attempt.rule.span is not None:
-        said = "fires all the same, and JAX will refuse" if case.kept else "cannot fire here"
-        labels.append(Label(case.attempt.rule.span, said))
-    return Diagnostic(code, message, tuple(labels), tuple(_notes(case)), _help(case))
+    case = found.case
+    return Diagnostic(
+        code,
+        message,
+        tuple(_labels(context, found)),
+        tuple(_notes(found)),
+        _help(found),
+        target=case.targets[0] if len(case.targets) == 1 else None,
+        fix=_fix(context, found),
+    )
 
 
-def _notes(case: Uneven) -> Iterator[str]:
+def _labels(context: Context, found: Uneven) -> Iterator[Label]:
+    """Yield the rule, then the sizes that do not go together, where they are stated."""
+    case = found.case
+    rule = case.attempt.rule.span
+    if rule is not None:
+        said = "fires all the same, and JAX will refuse" if found.kept else "cannot fire here"
+        yield Label(rule, said)
+        declared = context.axes.get(case.axis)
+        if declared is not None and declared.span is not None:
+            of_units = f", in units of {case.unit}" if case.unit > 1 else ""
+            yield Label(declared.span, f"`{case.axis}` is {case.size}{of_units}", primary=False)
+        target, mesh = next(iter(case.meshes.items()))
+        for axis in mesh.axes:
+            if axis.name in case.attempt.mesh_axes and axis.span is not None:
+                said = f"`{axis.name}` is {axis.size} on `{target}`"
+                yield Label(axis.span, said, primary=False)
+
+
+def _notes(found: Uneven) -> Iterator[str]:
     """Yield what it happens to, and for arrays the damage."""
-    arrays = list(case.arrays.values())
-    if arrays:
-        note = described([sharding.param.path for sharding in arrays])
-        if not case.kept:
-            lost = sum(s.per_device_bytes * (case.ways - 1) // case.ways for s in arrays)
-            note += f"; replicated instead: +{binary_bytes(lost)} per device"
-        yield note
-    if case.activations:
-        names = ", ".join(f"`{name}`" for name in case.activations)
-        plural = "s" if len(case.activations) > 1 else ""
-        yield f"activation{plural} {names}, by the sizes in `axes`"
+    case = found.case
+    first, *others = case.subjects()
+    if case.arrays and not found.kept:
+        lost = case.per_device_bytes * (case.ways - 1) // case.ways
+        first += f"; replicated instead: +{binary_bytes(lost)} per device"
+    yield first
+    yield from others
+    if found.divides_on:
+        affected = f"; only {listed(case.targets)} {'is' if len(case.targets) == 1 else 'are'}"
+        yield f"divides on {listed(found.divides_on)}{f'{affected} affected' * found.is_only}"
+    yield from _padding(found)
+    yield from _copies(found)
 
 
-def _help(case: Uneven) -> str:
-    sizes = near_multiples(case.size, case.ways * case.unit)
+def _padding(found: Uneven) -> Iterator[str]:
+    """Yield the size to pad to and its waste, unless that is more than half of the dimension."""
+    case = found.case
+    size = padded(case.size, found.step)
+    extra = size - case.size
+    if not case.arrays or not 0 < 2 * extra <= case.size:
+        return
+    length = -(-case.size // case.ways) * case.ways if found.kept else case.size
+    split = 1 if found.kept else case.ways
+    waste = -(-case.per_device_bytes * extra // (length * split))
+    yield (
+        f"padded to {size} (+{percent(extra, case.size)}) it divides, for"
+        f" {binary_bytes(waste)} of padding per device in all"
+    )
+
+
+def _copies(found: Uneven) -> Iterator[str]:
+    """Yield how to give each device one unit, where there are fewer units than devices."""
+    case = found.case
+    times = copies(case.size, case.unit, case.ways)
+    if times is None or len(case.attempt.mesh_axes) != 1 or not case.is_named:
+        return
+    (axis,) = case.attempt.mesh_axes
+    taken = {name for mesh in case.meshes.values() for name in mesh.names}
+    copy = f"{axis}_copy"
+    while copy in taken:
+        copy += "_"
+    units = case.ways // times
+    of = f" units of {case.unit}" if case.unit > 1 else ""
+    yield (
+        f"{units}{of} over {case.ways}: each would be held x{times} if `{axis}` were two mesh axes,"
+        f" `{axis}: {units}` and `{copy}: {times}`; then `{case.axis} -> {axis}`, and `({axis},"
+        f" {copy})` for what splits {case.ways} ways"
+    )
+
+
+def _help(found: Uneven) -> str:
+    case = found.case
+    sizes = near_multiples(case.size, found.step)
     options = [f"{case.axis} = {' or '.join(map(str, sizes))} would divide"]
-    mesh_sizes = case.mesh.sizes
-    for axis in case.attempt.mesh_axes:
-        devices = case.mesh.device_count
+    for axis, size in zip(case.attempt.mesh_axes, case.mesh_axis_sizes, strict=True):
         fitting = [
-            size
-            for size in axis_sizes(case.size, case.unit, case.ways // mesh_sizes[axis])
-            if devices % size == 0
+            fit
+            for fit in axis_sizes(case.size, case.unit, case.ways // size)
+            if all(mesh.device_count % fit == 0 for mesh in case.meshes.values())
         ]
         if len(fitting) > 1:
             options.append(f"`{axis}` in {set_text(fitting)}")
-    target = case.attempt.rule
-    if case.axis == target.logical_axis and not case.kept:
-        options.append(f"`{target} | none` says that replication is meant")
+    if case.is_named and not found.kept:
+        options.append(f"`{case.attempt.rule} | none` says that replication is meant")
     return "; or ".join(options)
+
+
+def _fix(context: Context, found: Uneven) -> Fix | None:
+    """Return ` | none` behind the last alternative, where that stands in the spec as it is."""
+    case, rule = found.case, found.case.last.rule
+    if found.kept or not case.is_named or rule.span is None or not context.is_own(rule.span):
+        return None
+    if "".join(rule.span.text.split()) != "".join(target_text(rule.mesh_axes).split()):
+        return None
+    end = Span(rule.span.source, rule.span.end, rule.span.end)
+    return Fix(f"replicate `{case.axis}` where it does not divide", (Edit(end, " | none"),))

@@ -1,7 +1,8 @@
-"""`lints` names no finding.
+"""No finding has this name.
 
-The finding that was meant stays as loud as it was. Findings go by name or code: `indivisible`
-or `SHD301`; `shardspec explain --list` shows them all.
+The finding that was meant stays as loud as it was. Findings go by name or code: `indivisible` or
+`SHD301`, and `lints:` and `[tool.shardspec.lints]` take the start of a code too, for all of a
+family: `SHD3`. `shardspec explain --list` shows them all.
 
 Bad:
     shardspec: 1

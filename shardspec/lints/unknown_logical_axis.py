@@ -29,12 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from shardspec.diagnostics import Diagnostic, Label, Span
+from shardspec.diagnostics import Diagnostic, Fix, Label, Span
 from shardspec.diagnostics.codes import UNKNOWN_LOGICAL_AXIS as CODE
+from shardspec.diagnostics.respell import respelt
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.grouping import described
 from shardspec.lints.context import Context
-from shardspec.lints.words import last_word
+from shardspec.lints.words import first_word, last_word
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -48,15 +49,19 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _in_rules(context: Context) -> Iterator[Diagnostic]:
     known = context.axes_in_use() | context.axes.keys() | set(context.spec.inherited_axes)
-    reported = set()
+    places: dict[str, dict[Span | None, None]] = {}
     for rule in context.spec.axis_rules:
         axis = rule.logical_axis
-        if axis in known or axis in reported or not context.is_own(rule.span):
-            continue
-        reported.add(axis)
-        yield _finding(
-            axis, known, _left_side(rule.span, axis), "no array and no `axes` entry has it"
-        )
+        if axis not in known and context.is_own(rule.span):
+            places.setdefault(axis, {}).setdefault(_left_side(rule.span, axis))
+    free = (context.axes.keys() | set(context.spec.inherited_axes)) - context.axes_in_rules()
+    for axis, spans in places.items():
+        fix = respelt(spans, axis, known)
+        if fix is not None and fix.edits[0].text not in free:
+            # Another rule has the name, or only arrays do, and the slip may be theirs.
+            fix = fix._replace(is_sure=False)
+        place = next(iter(spans))
+        yield _finding(axis, known, place, "no array and no `axes` entry has it", fix=fix)
 
 
 def _left_side(span: Span | None, axis: str) -> Span | None:
@@ -71,17 +76,46 @@ def _left_side(span: Span | None, axis: str) -> Span | None:
 
 def _in_arrays(context: Context) -> Iterator[Diagnostic]:
     known = context.axes_in_rules() | context.axes.keys()
-    found: dict[str, tuple[Span | None, list[str]]] = {}
+    found: dict[str, tuple[dict[Span | None, None], list[str]]] = {}
     for sharding in context.first:
         for axis in sharding.logical_axes:
             if axis and axis not in known:
-                place = sharding.named_at
-                found.setdefault(axis, (place, []))[1].append(sharding.param.path)
-    for axis, (span, paths) in found.items():
+                places, paths = found.setdefault(axis, ({}, []))
+                places.setdefault(sharding.named_at)
+                paths.append(sharding.param.path)
+    for axis, (places, paths) in found.items():
         notes = (f"{described(paths)}; the dimension is replicated",)
-        exact = None if span is None else last_word(span, axis)
+        exact = [last_word(span, axis) for span in places if span is not None]
         removed = _removed(axis) if axis in context.spec.inherited_axes else None
-        yield _finding(axis, known, exact, "no rule and no `axes` entry has it", notes, removed)
+        fix = None if removed else _fix([_in_type(s, axis) for s in exact], axis, known, context)
+        yield _finding(
+            axis,
+            known,
+            exact[0] if exact else None,
+            "no rule and no `axes` entry has it",
+            notes,
+            removed,
+            fix,
+        )
+
+
+def _in_type(span: Span, axis: str) -> Span:
+    """Return the place of a name: in `span`, or behind the path at `span`, in the array's type."""
+    if span.text == axis:
+        return span
+    text = span.source.text
+    end = text.find("\n", span.end)
+    rest = Span(span.source, span.end, len(text) if end < 0 else end)
+    return first_word(rest, axis)
+
+
+def _fix(
+    spans: Iterable[Span | None], axis: str, known: Iterable[str], context: Context
+) -> Fix | None:
+    """Return the fix for a name of arrays; None where the nearest rule is a slip itself, maybe."""
+    fix = respelt(spans, axis, known)
+    heard = context.axes_in_use() | context.axes.keys() | set(context.spec.inherited_axes)
+    return fix if fix is not None and fix.edits[0].text in heard else None
 
 
 def _removed(axis: str) -> str:
@@ -99,7 +133,10 @@ def _in_activations(context: Context) -> Iterator[Diagnostic]:
                 span = activation.span
                 exact = None if span is None else last_word(span, axis)
                 notes = (f"activation `{activation.name}`; the dimension is left whole",)
-                yield _finding(axis, known, exact, "no rule and no `axes` entry has it", notes)
+                fix = _fix([exact], axis, known, context)
+                yield _finding(
+                    axis, known, exact, "no rule and no `axes` entry has it", notes, fix=fix
+                )
 
 
 def _finding(
@@ -109,9 +146,10 @@ def _finding(
     label: str,
     notes: tuple[str, ...] = (),
     help: str | None = None,
+    fix: Fix | None = None,
 ) -> Diagnostic:
     labels = () if span is None else (Label(span, label),)
     names = sorted(known)
     shown = f"known here: {listed(names, limit=16)}" if names else "nothing names an axis yet"
     help = help or did_you_mean(axis, names) or shown
-    return Diagnostic(CODE, f"unknown logical axis `{axis}`", labels, notes, help)
+    return Diagnostic(CODE, f"unknown logical axis `{axis}`", labels, notes, help, fix=fix)

@@ -1,4 +1,4 @@
-"""A rule names a mesh axis that no target has.
+"""A rule, a partition or `state` names a mesh axis that no target has.
 
 The rule can never fire, so the dimension it is for stays whole on every device. Flax passes
 such a rule through and fails later, naming neither rule nor array, or not at all where only
@@ -25,11 +25,15 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from shardspec.analysis.alike import alike
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
 from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS as CODE
+from shardspec.diagnostics.respell import respelt
 from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.ir.grouping import described
+from shardspec.ir.plan import DimSharding, Outcome
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
 from shardspec.lints.words import first_word
@@ -39,7 +43,7 @@ _SHOWN = 4
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield a finding for each unknown mesh axis and file: the rules and partitions with it."""
+    """Yield a finding for each unknown mesh axis and file: all places that name it."""
     spec = context.spec
     if not spec.targets:
         return
@@ -52,7 +56,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 source = None if span is None else span.source
                 asked.setdefault((axis, source), {}).setdefault(place)
     for (axis, _), places in asked.items():
-        yield _finding(axis, [place for place in places if place is not None], spec)
+        yield _finding(axis, [place for place in places if place is not None], context)
 
 
 def _uses(spec: Spec) -> Iterator[tuple[Span | None, tuple[str, ...]]]:
@@ -60,9 +64,37 @@ def _uses(spec: Spec) -> Iterator[tuple[Span | None, tuple[str, ...]]]:
     yield from ((rule.span, rule.mesh_axes) for rule in spec.axis_rules)
     for override in spec.overrides:
         yield override.span, tuple(axis for dim in override.partition or () for axis in dim)
+    if spec.state is not None:
+        yield spec.state.over_span, spec.state.over
 
 
-def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
+def _concerned(axis: str, context: Context) -> Iterator[str]:
+    """Yield notes on the arrays and activations that a rule with the axis was tried on."""
+    arrays: dict[str, None] = {}
+    activations: dict[str, None] = {}
+    for plan in context.plans:
+        for group in alike(plan):
+            if _asks(group.dims, axis):
+                arrays.update((sharding.param.path, None) for sharding in group.shardings)
+        for each in plan.activations:
+            if _asks(each.dims, axis):
+                activations.setdefault(each.activation.name)
+    if arrays:
+        yield f"not split so: {described(arrays)}"
+    if activations:
+        yield f"not split so: activation{'s' if len(activations) > 1 else ''} {listed(activations)}"
+
+
+def _asks(dims: Sequence[DimSharding], axis: str) -> bool:
+    return any(
+        attempt.outcome is Outcome.UNKNOWN and axis in attempt.rule.mesh_axes
+        for dim in dims
+        for attempt in dim.attempts
+    )
+
+
+def _finding(axis: str, places: list[Span], context: Context) -> Diagnostic:
+    spec = context.spec
     places.sort(key=lambda place: place.start)
     labels = [Label(place, "", primary=False) for place in places[1:_SHOWN]]
     if places:
@@ -73,10 +105,12 @@ def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
             labels.append(Label(target.span, text, primary=False))
     rest = len(places) - _SHOWN
     known = spec.mesh_axis_names
+    more = (f"it stands in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else ()
     return Diagnostic(
         CODE,
         f"unknown mesh axis `{axis}`",
         tuple(labels),
-        notes=(f"it stands in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else (),
+        notes=(*more, *_concerned(axis, context)),
         help=did_you_mean(axis, known) or f"the targets have {listed(sorted(known))}",
+        fix=respelt(places, axis, known),
     )

@@ -38,7 +38,7 @@ from shardspec.ir.grouping import counted, template
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
 from shardspec.lints.entries import Entry, sections
-from shardspec.lints.other_spellings import looks, working
+from shardspec.lints.other_spellings import fix_for, looks, working
 from shardspec.resolve.match import PathMatcher
 
 
@@ -53,15 +53,16 @@ def check(context: Context) -> Iterator[Diagnostic]:
         for entry in _unmatched(entries, paths)
         if context.is_own(entry.pattern.span)
     ]
-    helps = working([entry.pattern for entry in unmatched], paths)
-    for entry, help in zip(unmatched, helps, strict=True):
+    offers = working([entry.pattern for entry in unmatched], paths)
+    for entry, offer in zip(unmatched, offers, strict=True):
         yield point(
             CODE,
             f"{entry.section} pattern `{entry.pattern}` matches none of"
             f" {counted(len(paths), 'array')}",
             entry.pattern.span,
             "must match a whole path",
-            help=help or _guess(entry.pattern, paths),
+            help=offer.text if offer else _guess(entry.pattern, paths),
+            fix=fix_for(entry.pattern, offer.spelling) if offer else None,
         )
 
 

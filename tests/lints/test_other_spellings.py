@@ -30,7 +30,7 @@ PATHS = ("dec/l_10/wi/k", "dec/l_11/wi/k", "enc/wi/b", "a[0]/k")
 )
 def test_working(pattern: Pattern, help: str | None) -> None:
     (found,) = working([pattern], PATHS)
-    assert (found or "").startswith(help or "")
+    assert (found.text if found else "").startswith(help or "")
     assert (found is None) == (help is None)
 
 

@@ -15,6 +15,16 @@ HEAD = "mesh: {x: 2}\nrules: [a -> x, b -> none]\n"
         ("params: {'**': a, k: a}\narrays: {k: 'f32[8]'}", ["hidden-pattern"]),
         ("params: {k: a, '**': a}\narrays: {k: 'f32[8]', j: 'f32[8]'}", []),
         ("scan: {'l/**': a@0}\narrays: {k: 'f32[a=8]'}", ["unmatched-pattern"]),
+        ("replicate: [{path: j, because: x}]\narrays: {k: 'f32[b=8]'}", ["unmatched-pattern"]),
+        ("replicate: [{path: k, because: x}]\narrays: {k: 'f32[b=8]'}", []),
+        (
+            "replicate: [{path: '*', because: x}, {path: k, because: y}]\narrays: {k: 'f32[b=8]'}",
+            ["hidden-pattern"],
+        ),
+        (
+            "replicate: [{match: 'l_\\d', because: x}]\narrays: {'l_{0..11}': 'f32[b=8]'}",
+            ["single-digit"],
+        ),
         ("params: {k: a}\narrays: {k: 'f32[8]', j: 'f32[8]'}", ["unnamed-array"]),
         ("params: {k: a}\narrays: {k: 'f32[8]', 'l_{0..9}/j': 'f32[8]'}", ["unnamed-array"]),
         ("params: {k: a}\narrays: {k: 'f32[8]', j: 'f32[]'}", []),

@@ -44,3 +44,23 @@ def test_drop_is_said_to_have_removed_the_rule() -> None:
     text = "extends: t5x/2d\ndrop: mlp\nmesh: {data: 2, model: 2}\narrays: {k: 'f32[mlp=8]'}"
     (found,) = findings_of(text, only="unknown-logical-axis")
     assert (found.help or "").startswith("`drop` removed the rule for `mlp`")
+
+
+@pytest.mark.parametrize(
+    ("rules", "array", "fixes"),
+    [
+        ("hedas -> x", "f32[heads=8]", [("heads", False), None]),
+        ("hedas -> x", "f32[heads]", [("heads", True)]),
+        ("hedas -> x, heads -> none", "f32[heads=8]", [("heads", False)]),
+        ("heads -> x", "f32[heads=8]', k: 'f32[hedas=8]", [("heads", True)]),
+    ],
+)
+def test_only_one_side_is_respelt(
+    rules: str, array: str, fixes: list[tuple[str, bool] | None]
+) -> None:
+    """Where the slip may be the rule's or the arrays', only the rule is offered another name."""
+    axes = "axes: {heads: 8}\n" if "[heads]" in array else ""
+    text = f"mesh: {{x: 2}}\n{axes}rules: [{rules}]\narrays: {{a: '{array}'}}\n"
+    found = findings_of(text, only="unknown-logical-axis")
+    made = [(d.fix.edits[0].text, d.fix.is_sure) if d.fix else None for d in found]
+    assert made == fixes

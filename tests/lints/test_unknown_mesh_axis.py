@@ -37,3 +37,10 @@ def test_a_name_inside_another_is_not_marked() -> None:
     (found,) = findings_of(text, only="unknown-mesh-axis")
     assert found.primary is not None
     assert found.primary.span.column == text.split("\n")[1].rindex("x") + 1
+
+
+def test_state_is_looked_at() -> None:
+    text = "mesh: {x: 2}\nrules: [a -> x]\nstate: {optimizer: zero1, over: '(x, xx)'}\n"
+    (found,) = findings_of(text + "arrays: {h: 'f32[a=8]'}", only="unknown-mesh-axis")
+    assert marked(found)[0] == "xx"
+    assert found.help == "did you mean `x`?"

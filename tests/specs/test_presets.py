@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shardspec.diagnostics.codes import UNUSED_MESH_AXIS
 from shardspec.pipeline import compile_plans, findings, load_text
 
 FOLDER = Path(__file__).parents[2] / "specs" / "presets"
@@ -94,7 +95,8 @@ def placed(extends: str, mesh: str, array: str) -> str:
     assert spec is not None
     assert diagnostics == ()
     (plan,) = compile_plans(spec)
-    assert findings(spec, (plan,)) == ()
+    found = findings(spec, (plan,))  # some presets leave an axis of this mesh idle, and it is said
+    assert [d for d in found if d.code != UNUSED_MESH_AXIS] == []
     return str(plan["x"].partition_spec)
 
 

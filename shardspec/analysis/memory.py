@@ -1,0 +1,154 @@
+"""What a device must hold before the first activation: parameters, gradients, optimizer state.
+
+A lower bound, and an exact one: shapes, dtypes and layouts are known before anything runs.
+Activations, the compiler's buffers and the padding of tiles come on top. Every figure keeps the
+arrays it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from shardspec.analysis.alike import Alike, alike
+from shardspec.ir.param import array_bytes
+from shardspec.ir.plan import DimSharding, ShardingPlan
+from shardspec.ir.spec import StatePolicy, Target
+from shardspec.resolve.zero import extra_axes, state_axes
+
+
+class Held(StrEnum):
+    """What a device holds of an array."""
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    MOMENTS = "optimizer state"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The bytes that one device holds of arrays that are alike.
+
+    Attributes:
+      dims: how it is laid out: as the parameters, or split further by ZeRO.
+      copies: arrays of this shape for each parameter (2 moments for Adam).
+    """
+
+    held: Held
+    arrays: Alike = field(repr=False)
+    dims: tuple[DimSharding, ...] = field(repr=False)
+    dtype: str
+    copies: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of the largest shards of all the arrays."""
+        shard_shape = tuple(dim.shard_size or 0 for dim in self.dims)
+        return array_bytes(shard_shape, self.dtype) * self._count
+
+    @property
+    def global_bytes(self) -> int:
+        """Return the bytes of the whole arrays, each counted once."""
+        return array_bytes(self.arrays.shape, self.dtype) * self._count
+
+    @property
+    def _count(self) -> int:
+        return self.copies * len(self.arrays.shardings)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one device of a target holds, figure by figure.
+
+    Attributes:
+      hbm_bytes: what a device has; None where it is not known, or is the host's memory.
+
+    Invariants:
+      floor: bytes * devices >= global_bytes.
+    """
+
+    figures: tuple[Figure, ...]
+    hbm_bytes: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Return the sum of all figures."""
+        return sum(figure.bytes for figure in self.figures)
+
+    @property
+    def global_bytes(self) -> int:
+        """Return what all devices together must hold, if nothing stood twice."""
+        return sum(figure.global_bytes for figure in self.figures)
+
+    @property
+    def fits(self) -> bool:
+        """Say whether a device has room for it, as far as that is known."""
+        return self.hbm_bytes is None or self.bytes <= self.hbm_bytes
+
+    def of(self, held: Held) -> tuple[Figure, ...]:
+        """Return the figures of one kind."""
+        return tuple(figure for figure in self.figures if figure.held is held)
+
+
+def memory(
+    plan: ShardingPlan, *, state: StatePolicy | None = None, over: Sequence[str] = ()
+) -> Memory:
+    """Return what a device holds, with gradients and optimizer state where `state:` is given.
+
+    Only arrays of floating-point numbers have gradients and moments.
+
+    Args:
+      state: in place of the spec's own, for what-ifs.
+      over: mesh axes over which every array is split further, each where it divides; a what-if.
+    """
+    policy = plan.spec.state if state is None else state
+    axes = state_axes(replace(plan.spec, state=policy), plan.mesh)
+    figures = tuple(
+        figure
+        for arrays in alike(plan)
+        for figure in _figures(arrays, _split(arrays.dims, plan, over), policy, axes, plan)
+    )
+    return Memory(figures, device_hbm_bytes(plan.target))
+
+
+def _split(
+    dims: tuple[DimSharding, ...], plan: ShardingPlan, over: Sequence[str]
+) -> tuple[DimSharding, ...]:
+    for axis in over:
+        dims = extra_axes(dims, plan.mesh, (axis,))
+    return dims
+
+
+def _figures(
+    arrays: Alike,
+    dims: tuple[DimSharding, ...],
+    policy: StatePolicy | None,
+    axes: Sequence[str],
+    plan: ShardingPlan,
+) -> Iterator[Figure]:
+    yield Figure(Held.PARAMETERS, arrays, dims, arrays.dtype)
+    if policy is None or not is_trained(arrays.dtype):
+        return
+    further = extra_axes(dims, plan.mesh, axes)
+    gradients = further if policy.optimizer == "zero2" else dims
+    yield Figure(Held.GRADIENTS, arrays, gradients, arrays.dtype)
+    if policy.moments:
+        yield Figure(Held.MOMENTS, arrays, further, policy.dtype, policy.moments)
+
+
+def is_trained(dtype: str) -> bool:
+    """Say whether arrays of this dtype have gradients: floating-point and complex numbers.
+
+    >>> is_trained("bf16"), is_trained("s32"), is_trained("bool")
+    (True, False, False)
+    """
+    return dtype.startswith(("f", "bf", "c"))
+
+
+def device_hbm_bytes(target: Target) -> int | None:
+    """Return the memory of one JAX device: of a chip, shared by the devices it shows."""
+    chip = target.hardware.chip if target.hardware is not None else None
+    if chip is None or chip.hbm_bytes is None:
+        return None
+    return chip.hbm_bytes // chip.devices_per_chip

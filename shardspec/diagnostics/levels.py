@@ -1,0 +1,116 @@
+"""How loud each finding is: its code says, the project, then the spec, then the command line.
+
+Each of these is a table of settings, and a later table beats an earlier one. Within a table what
+names a finding in full beats the start of its id, and a longer start a shorter one: of `SHD3` and
+`SHD30`, the second counts for SHD301. Of two that are equally exact, the later one counts, and
+`ignore` beats `select`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from shardspec.diagnostics.diagnostic import Code, Diagnostic, Severity
+
+#: Faults of reading: with them there is nothing to be sure of, so nothing silences them.
+UNDENIABLE = frozenset({"SHD001", "SHD002", "SHD007"})
+
+_EXACT = 100
+
+
+class LevelTable(NamedTuple):
+    """What one place asks for.
+
+    Attributes:
+      settings: severities by the id or name of a finding, or the start of an id.
+      select: findings to be told of, and no others; empty for all.
+      ignore: findings not to be told of.
+      is_pedantic: whether pedantic findings are wanted.
+    """
+
+    settings: tuple[tuple[str, Severity], ...] = ()
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    is_pedantic: bool = False
+
+    def names(self, code: Code) -> bool:
+        """Say whether the table names a finding in full, to set its level or select it."""
+        named = (*(finding for finding, _ in self.settings), *self.select)
+        return any(_rank(finding, code) == _EXACT for finding in named)
+
+    def severity(self, code: Code, before: Severity) -> Severity:
+        """Return how loud a finding is for this table, after those before it."""
+        set_by, level = _setting(self.settings, code)
+        selected = max((_rank(finding, code) for finding in self.select), default=0)
+        ignored = max((_rank(finding, code) for finding in self.ignore), default=0)
+        if ignored and ignored >= max(selected, set_by):
+            return Severity.ALLOW
+        if self.select and not selected and set_by < _EXACT:
+            return Severity.ALLOW
+        if set_by:
+            return level
+        return code.severity if selected and before is Severity.ALLOW else before
+
+
+class Levels(NamedTuple):
+    """What is asked for in all places, the strongest last.
+
+    Invariants:
+      undeniable: a fault of reading is as loud as its code says, whatever the tables hold.
+      exact: within one table, what names a finding in full decides.
+    """
+
+    tables: tuple[LevelTable, ...] = ()
+
+    def severity(self, code: Code, before: Severity | None = None) -> Severity:
+        """Return how loud a finding is.
+
+        Args:
+          before: how loud the finding itself is; None for its code's severity.
+        """
+        severity = code.severity if before is None else before
+        if code.id in UNDENIABLE:
+            return severity
+        if code.is_pedantic and not any(t.is_pedantic or t.names(code) for t in self.tables):
+            return Severity.ALLOW
+        for table in self.tables:
+            severity = table.severity(code, severity)
+        return severity
+
+    def heard(self, diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+        """Yield the diagnostics as loud as they are wanted, without those that are allowed."""
+        for diagnostic in diagnostics:
+            severity = self.severity(diagnostic.code, diagnostic.severity)
+            if severity is diagnostic.severity is not Severity.ALLOW:
+                yield diagnostic
+            elif severity is not Severity.ALLOW:
+                yield diagnostic.with_level(severity)
+
+
+def known(finding: str) -> bool:
+    """Say whether `finding` is the id or name of a finding, or the start of ids.
+
+    >>> known("SHD301"), known("indivisible"), known("SHD3"), known("SHD8"), known("indi")
+    (True, True, True, False, False)
+    """
+    from shardspec.diagnostics.codes import ALL
+
+    return any(_rank(finding, code) for code in ALL)
+
+
+def _rank(finding: str, code: Code) -> int:
+    """Return how exactly `finding` names `code`; 0 where it names others."""
+    if finding in (code.id, code.name):
+        return _EXACT
+    return len(finding) if finding.startswith("SHD") and code.id.startswith(finding) else 0
+
+
+def _setting(settings: Iterable[tuple[str, Severity]], code: Code) -> tuple[int, Severity]:
+    """Return the most exact setting for a code, the last of several."""
+    best, level = 0, code.severity
+    for finding, severity in settings:
+        rank = _rank(finding, code)
+        if rank and rank >= best:
+            best, level = rank, severity
+    return best, level

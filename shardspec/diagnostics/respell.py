@@ -1,0 +1,93 @@
+"""A misspelt name -> the fix that replaces it by the one that was meant.
+
+A respelling is sure where nobody could have meant anything else: the names differ in capitals,
+`-`, `_`, `.` or blanks alone, or in one slip of the fingers (a letter more, less or other, or
+two swapped) for each four letters and two at most, with no other known name as near. Digits must
+agree: `wi_0` is no slip for `wi_1`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from shardspec.diagnostics.diagnostic import Edit, Fix
+from shardspec.diagnostics.source import Span
+
+_FAR = 3
+_SEPARATORS = re.compile(r"[-_.\s]+")
+
+
+def respelt(
+    spans: Iterable[Span | None], name: str, known: Iterable[str], *, may_be_sure: bool = True
+) -> Fix | None:
+    """Return the fix that writes the nearest known name at each of `spans`, or None.
+
+    Args:
+      spans: places that hold the name, in quotes or not; others are passed over, and where none
+        holds it there is no fix.
+      may_be_sure: False where the right name may not do what the author wants.
+    """
+    known = tuple(dict.fromkeys(known))
+    meant, is_sure = _meant(name, known)
+    places = [place for span in spans if span is not None and (place := _place(span, name))]
+    if meant is None or not places:
+        return None
+    edits = tuple(Edit(place, meant) for place in dict.fromkeys(places))
+    return Fix(f"replace `{name}` by `{meant}`", edits, is_sure=is_sure and may_be_sure)
+
+
+def _place(span: Span, name: str) -> Span | None:
+    """Return where the name itself stands in a span that may hold its quotes."""
+    if span.text == name:
+        return span
+    if len(span.text) == len(name) + 2 and span.text[0] in "'\"" and span.text[1:-1] == name:
+        return Span(span.source, span.start + 1, span.end - 1)
+    return None
+
+
+def _meant(name: str, known: tuple[str, ...]) -> tuple[str | None, bool]:
+    """Return the nearest known name, and whether it is meant beyond doubt."""
+    from shardspec.diagnostics.suggest import nearest
+
+    found = nearest(name, known)
+    meant = found[0] if found else None
+    same = [each for each in known if _bare(each) == _bare(name)]
+    if same:
+        return (same[0] if len(same) == 1 else meant), len(same) == 1
+    if meant is None or _digits(meant) != _digits(name):
+        return meant, False
+    slips = distance(name, meant)
+    rivals = [each for each in known if each != meant and distance(name, each) <= slips]
+    return meant, slips <= min(2, len(name) // 4) and not rivals
+
+
+def _bare(name: str) -> str:
+    return _SEPARATORS.sub("", name).lower()
+
+
+def _digits(name: str) -> list[str]:
+    return re.findall(r"\d", name)
+
+
+def distance(one: str, other: str) -> int:
+    """Return how many slips lie between two words: letters put in, left out, changed, swapped.
+
+    Stops counting at three.
+
+    >>> distance("tenosr", "tensor"), distance("embd", "embed"), distance("data", "model")
+    (1, 1, 3)
+    """
+    if abs(len(one) - len(other)) >= _FAR:
+        return _FAR
+    before: list[int] = []
+    above = list(range(len(other) + 1))
+    for row, letter in enumerate(one, start=1):
+        line = [row]
+        for column, against in enumerate(other, start=1):
+            cost = min(above[column] + 1, line[-1] + 1, above[column - 1] + (letter != against))
+            if row > 1 and column > 1 and (letter, against) == (other[column - 2], one[row - 2]):
+                cost = min(cost, before[column - 2] + 1)
+            line.append(cost)
+        before, above = above, line
+    return min(above[-1], _FAR)

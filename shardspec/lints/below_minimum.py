@@ -1,0 +1,91 @@
+"""A shard is smaller than its logical axis allows.
+
+`min_shard` of an axis says below which length a shard is not worth having: the matrix unit runs
+half empty, or the collectives cost more than the split saves. The rule fires all the same, since
+an answer that changes with the size of the machine would be a surprise; this says where.
+
+Bad:
+    shardspec: 1
+    mesh: {tensor: 16}
+    axes:
+      mlp: {size: 1024, min_shard: 128}
+    rules:
+      - mlp -> tensor
+    arrays:
+      mlp/wi/kernel: bf16[_=64 mlp]
+
+Good:
+    shardspec: 1
+    mesh: {tensor: 8}
+    axes:
+      mlp: {size: 1024, min_shard: 128}
+    rules:
+      - mlp -> tensor
+    arrays:
+      mlp/wi/kernel: bf16[_=64 mlp]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics.codes import BELOW_MINIMUM as CODE
+from shardspec.ir.plan import DimSharding
+from shardspec.lints.axis_cases import AxisCase, Judged, axis_cases
+from shardspec.lints.context import Context
+from shardspec.resolve.fit import axis_sizes, set_text
+
+#: Sizes of a mesh axis to offer, the largest that would do.
+_SHOWN = 6
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield one finding for each axis, size and rule that leave shards too small."""
+    least = {axis.name: axis.min_shard for axis in context.spec.logical_axes if axis.min_shard > 1}
+    if not least:
+        return
+
+    def small(dims: Sequence[DimSharding]) -> Iterator[Judged]:
+        for dim in dims:
+            minimum = least.get(dim.logical_axis or "")
+            if minimum and dim.ways > 1 and dim.size and dim.size < minimum * dim.ways:
+                yield Judged(dim, dim.attempts[-1])
+
+    for case in axis_cases(context, small):
+        yield _finding(context, case, least[case.axis])
+
+
+def _finding(context: Context, case: AxisCase, minimum: int) -> Diagnostic:
+    axis = context.axes[case.axis]
+    labels = []
+    if case.attempt.rule.span is not None:
+        labels.append(Label(case.attempt.rule.span, f"splits {case.ways} ways"))
+    if axis.span is not None:
+        labels.append(Label(axis.span, f"{minimum} at least", primary=not labels))
+    shard = case.size // case.ways
+    return Diagnostic(
+        CODE,
+        f"`{case.axis}` = {case.size} over {case.mesh_text} is {shard}, below its minimum of"
+        f" {minimum}, on {case.targets_text}",
+        tuple(labels),
+        notes=tuple(case.subjects()),
+        help=_help(case, minimum),
+        target=case.targets[0] if len(case.targets) == 1 else None,
+    )
+
+
+def _help(case: AxisCase, minimum: int) -> str:
+    options = []
+    for axis, size in zip(case.attempt.mesh_axes, case.mesh_axis_sizes, strict=True):
+        others = case.ways // size
+        fitting = [
+            fit
+            for fit in axis_sizes(case.size, case.unit, others)
+            if fit * others * minimum <= case.size
+            and all(mesh.device_count % fit == 0 for mesh in case.meshes.values())
+        ]
+        if fitting:
+            options.append(f"`{axis}` in {set_text(fitting[-_SHOWN:])}")
+    options.append(f"`min_shard: {case.size // case.ways}` if that is enough")
+    return "; or ".join(options)

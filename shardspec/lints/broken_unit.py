@@ -1,0 +1,51 @@
+"""An axis is no whole number of its units.
+
+A `unit` is what must stay together: one head of 64, so that 4096 is 64 heads. An axis of 4096 with
+a unit of 65 ends in a part of one; either the size or the unit is wrong, and no mesh axis divides
+it in whole units.
+
+Bad:
+    shardspec: 1
+    mesh: {tensor: 4}
+    axes:
+      joined_kv: {size: 4096, unit: 65}
+    rules:
+      - joined_kv -> none
+    arrays:
+      query/kernel: bf16[_=64 joined_kv]
+
+Good:
+    shardspec: 1
+    mesh: {tensor: 4}
+    axes:
+      joined_kv: {size: 4096, unit: 64}
+    rules:
+      - joined_kv -> none
+    arrays:
+      query/kernel: bf16[_=64 joined_kv]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import BROKEN_UNIT as CODE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.lints.context import Context
+from shardspec.resolve.fit import divisors, near_multiples
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each axis whose size its unit does not divide."""
+    for axis in context.spec.logical_axes:
+        if axis.size and axis.size % axis.unit:
+            units = sorted(divisors(axis.size), key=lambda unit: abs(unit - axis.unit))
+            sizes = near_multiples(axis.size, axis.unit)
+            yield point(
+                CODE,
+                f"`{axis.name}` = {axis.size} is {axis.size / axis.unit:.4g} units of {axis.unit}",
+                axis.span,
+                "declared here",
+                help=f"a unit of {units[0]}, or {axis.name} = {' or '.join(map(str, sizes))}",
+            )

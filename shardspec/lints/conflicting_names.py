@@ -1,0 +1,152 @@
+"""Two patterns overlap, and name the same array differently.
+
+The first match wins, which is how a special entry stands before a general one. Here neither is
+the special one: each matches arrays that the other does not, so their order decides, and whoever
+moves a line changes the model. Told where both would fit the array's rank.
+
+Bad:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - embed -> none
+      - mlp -> tensor
+    params:
+      "decoder/**": embed mlp
+      "**/wo/kernel": mlp embed
+    arrays:
+      encoder/wo/kernel: bf16[128, 64]
+      decoder/wi/kernel: bf16[64, 128]
+      decoder/wo/kernel: bf16[128, 64]
+
+Good:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - embed -> none
+      - mlp -> tensor
+    params:
+      "**/wi/kernel": embed mlp
+      "**/wo/kernel": mlp embed
+    arrays:
+      encoder/wo/kernel: bf16[128, 64]
+      decoder/wi/kernel: bf16[64, 128]
+      decoder/wo/kernel: bf16[128, 64]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics.codes import CONFLICTING_NAMES as CODE
+from shardspec.ir.grouping import collapsed, counted, described, template
+from shardspec.ir.plan import Origin, ParamSharding
+from shardspec.ir.spec import target_text
+from shardspec.lints.context import Context
+from shardspec.lints.entries import Entry, sections
+from shardspec.resolve.match import PathMatcher
+
+
+@dataclass(slots=True)
+class _Overlaps:
+    """Which entries match together.
+
+    Attributes:
+      kinds: each set of entries that match one path, with the paths that they decide.
+      members: entry -> the kinds it is in, as bits.
+    """
+
+    kinds: dict[tuple[int, ...], list[str]] = field(default_factory=dict)
+    members: dict[int, int] = field(default_factory=dict)
+
+    def add(self, matches: tuple[int, ...]) -> list[str]:
+        """Return the paths of a kind, and note a new one."""
+        if matches not in self.kinds:
+            bit = 1 << len(self.kinds)
+            self.kinds[matches] = []
+            for at in matches:
+                self.members[at] = self.members.get(at, 0) | bit
+        return self.kinds[matches]
+
+    def is_within(self, one: int, other: int) -> bool:
+        """Say whether an entry matches no path that another does not."""
+        return not self.members[one] & ~self.members[other]
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each two entries of the spec itself whose order decides on names."""
+    overrides, params = sections(context.spec)[:2]
+    for entries, origin in ((overrides, Origin.OVERRIDE), (params, Origin.PARAMS)):
+        own = {at for at, entry in enumerate(entries) if context.is_own(entry.pattern.span)}
+        if len(own) < 2:
+            continue
+        overlaps = _overlaps(entries, context.first, origin)
+        conflicts: dict[tuple[int, int], list[str]] = {}
+        for (first, *others), paths in overlaps.kinds.items():
+            for other in others:
+                if paths and {first, other} <= own and _differ(entries, first, other, overlaps):
+                    conflicts.setdefault((first, other), []).extend(paths)
+        for (first, other), paths in sorted(conflicts.items()):
+            yield _finding(entries[first], entries[other], paths)
+
+
+def _overlaps(
+    entries: Sequence[Entry], shardings: Sequence[ParamSharding], origin: Origin
+) -> _Overlaps:
+    """Return which entries match together, in one walk over the paths."""
+    matcher = PathMatcher(tuple(entry.pattern for entry in entries))
+    overlaps = _Overlaps()
+    for sharding in shardings:
+        matches = matcher.all_matches(sharding.param.path)
+        if matches:
+            paths = overlaps.add(matches)
+            if sharding.origin is origin and sharding.mismatch is None:
+                paths.append(sharding.param.path)
+    return overlaps
+
+
+def _differ(entries: Sequence[Entry], first: int, other: int, overlaps: _Overlaps) -> bool:
+    """Say whether two entries give other names of one rank, and neither is within the other."""
+    one, two = entries[first].answer, entries[other].answer
+    if one == two or len(one) != len(two):
+        return False
+    return not (overlaps.is_within(first, other) or overlaps.is_within(other, first))
+
+
+def _finding(first: Entry, other: Entry, paths: Sequence[str]) -> Diagnostic:
+    labels = []
+    if other.pattern.span is not None:
+        labels.append(Label(other.pattern.span, f"would say {_said(other)}"))
+    if first.pattern.span is not None:
+        labels.append(Label(first.pattern.span, f"says {_said(first)}", primary=not labels))
+    count = counted(len(paths), "array")
+    verb = "matches" if len(paths) == 1 else "match"
+    return Diagnostic(
+        CODE,
+        f"{count} {verb} `{first.pattern}` and `{other.pattern}`, which name"
+        f" {'it' if len(paths) == 1 else 'them'} differently; the first stands, and neither is"
+        " narrower",
+        tuple(labels),
+        notes=(described(paths),),
+        help=_help(paths),
+    )
+
+
+def _said(entry: Entry) -> str:
+    parts = (
+        "_" if name is None else name if isinstance(name, str) else target_text(_axes(name))
+        for name in entry.answer
+    )
+    return f"`{' '.join(parts)}`"
+
+
+def _axes(dim: tuple[object, ...]) -> tuple[str, ...]:
+    return tuple(map(str, dim))
+
+
+def _help(paths: Sequence[str]) -> str:
+    alike = len({template(path) for path in paths}) == 1
+    shown = collapsed(paths) if alike else None
+    entry = f" an entry for `{shown}`" if shown else " an entry for these arrays alone"
+    return f"put{entry} before both, or make one of them narrower"

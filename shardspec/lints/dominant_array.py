@@ -1,0 +1,106 @@
+"""One array takes more than half of what a device holds, since the others are split more.
+
+Of the whole model it is less than half. It is then what decides whether the model fits, and the
+mesh axes that split the others leave it alone: because a rule says so, because they do not divide
+it, or because no rule is left. Told where a mesh axis that it does not use would divide it. What
+`replicate:` allows to be whole is meant.
+
+Bad:
+    shardspec: 1
+    mesh: {data: 8, model: 8}
+    rules:
+      - vocab -> model
+      - mlp -> (model, data)
+      - embed -> none
+    arrays:
+      embedding: bf16[vocab=32768 embed=4096]
+      "layers_{0..7}/mlp/kernel": bf16[embed=4096 mlp=16384]
+
+Good:
+    shardspec: 1
+    mesh: {data: 8, model: 8}
+    rules:
+      - vocab -> (model, data)
+      - mlp -> (model, data)
+      - embed -> none
+    arrays:
+      embedding: bf16[vocab=32768 embed=4096]
+      "layers_{0..7}/mlp/kernel": bf16[embed=4096 mlp=16384]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.analysis.alike import Alike, alike
+from shardspec.analysis.coverage import allowed_paths
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import DOMINANT_ARRAY as CODE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import listed
+from shardspec.ir.param import array_bytes
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.units import binary_bytes, percent
+from shardspec.lints.context import Context
+from shardspec.lints.replicated_large import is_meant
+from shardspec.resolve.zero import split_further
+
+_LEAST_BYTES = 1 << 20
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each target on which one array outweighs all others."""
+    for plan in context.plans:
+        groups = alike(plan)
+        held = sum(arrays.shard_bytes * len(arrays.shardings) for arrays in groups)
+        total = sum(arrays.bytes * len(arrays.shardings) for arrays in groups)
+        for arrays in groups:
+            if 2 * arrays.shard_bytes > held and 2 * arrays.bytes < total:
+                free = tuple(_free(plan, arrays))
+                if free and held >= _LEAST_BYTES and not _is_spoken_of(context, arrays):
+                    yield _finding(plan, arrays, held, total, free)
+
+
+def _is_spoken_of(context: Context, arrays: Alike) -> bool:
+    """Say whether the array is allowed to be whole, or has a finding for being whole."""
+    path = arrays.first.param.path
+    if not arrays.is_replicated:
+        return False
+    return path in allowed_paths(context.spec, [path]) or not is_meant(arrays.first)
+
+
+def _free(plan: ShardingPlan, arrays: Alike) -> Iterator[tuple[str, int, int]]:
+    """Yield the mesh axes that would divide it: axis, dimension, bytes of a shard then."""
+    for axis in plan.mesh.axes:
+        split = split_further(arrays.dims, plan.mesh, (axis.name,))
+        if split.dim is not None:
+            shape = tuple(dim.shard_size or 0 for dim in split.dims)
+            yield axis.name, split.dim, array_bytes(shape, arrays.dtype)
+
+
+def _finding(
+    plan: ShardingPlan,
+    arrays: Alike,
+    held: int,
+    total: int,
+    free: tuple[tuple[str, int, int], ...],
+) -> Diagnostic:
+    sharding = arrays.first
+    axis, dim, then = min(free, key=lambda option: option[2])
+    name = arrays.dims[dim].logical_axis or f"dim {dim}"
+    return point(
+        CODE,
+        f"`{sharding.param.path}` {sharding.param} is {percent(arrays.bytes, total)} of the model,"
+        f" and {percent(arrays.shard_bytes, held)} of what a device of target"
+        f" `{plan.target.name}` holds",
+        sharding.named_at,
+        "named here" if sharding.matched else "this array",
+        notes=(
+            f"{binary_bytes(arrays.shard_bytes)} of {binary_bytes(held)} per device, as"
+            f" {sharding.partition_spec}",
+            f"not in use, and dividing it: {listed(option[0] for option in free)}",
+        ),
+        help=f"split `{name}` over `{axis}` as well: {binary_bytes(then)} per device"
+        + "; or say under `replicate:` that it is meant to be whole" * arrays.is_replicated,
+        target=plan.target.name,
+    )

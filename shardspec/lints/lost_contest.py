@@ -1,0 +1,150 @@
+"""A dimension lost its mesh axis to another dimension, and a mesh axis is left idle.
+
+Both dimensions have rules for one mesh axis, the rule that stands first wins, and the other
+dimension has no alternative left: it is whole. Meanwhile a mesh axis that splits other arrays of
+the model splits nothing here. Told where that costs 1 MiB and 1 % of a device at least, for
+parameters: activations often keep a dimension whole on purpose.
+
+Bad:
+    shardspec: 1
+    mesh: {fsdp: 4, tensor: 8}
+    rules:
+      - mlp -> tensor
+      - heads -> fsdp
+      - embed -> fsdp
+    arrays:
+      mlp/kernel: bf16[embed=4096 mlp=65536]
+      query/kernel: bf16[embed=4096 heads=32 _=128]
+
+Good:
+    shardspec: 1
+    mesh: {fsdp: 4, tensor: 8}
+    rules:
+      - mlp -> tensor
+      - heads -> tensor
+      - embed -> fsdp
+    arrays:
+      mlp/kernel: bf16[embed=4096 mlp=65536]
+      query/kernel: bf16[embed=4096 heads=32 _=128]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from shardspec.analysis.alike import Alike, alike
+from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics.codes import LOST_CONTEST as CODE
+from shardspec.diagnostics.suggest import listed
+from shardspec.ir.grouping import described
+from shardspec.ir.plan import Attempt, DimSharding, Outcome, ShardingPlan, divides
+from shardspec.ir.spec import AxisRule, target_text
+from shardspec.ir.units import binary_bytes
+from shardspec.lints.context import Context
+
+_SHARE = 0.01
+_LEAST_BYTES = 1 << 20
+
+
+_Sides = tuple[AxisRule, AxisRule | None]
+
+
+class _Contest(NamedTuple):
+    """One dimension that lost, on one target.
+
+    Attributes:
+      lost: the attempt that met a busy mesh axis.
+      idle: the mesh axis that would split the dimension.
+      saved: bytes per device that it would save.
+    """
+
+    arrays: Alike
+    dim: DimSharding
+    lost: Attempt
+    winner: DimSharding
+    idle: str
+    saved: int
+    target: str
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each pair of rules of which one leaves a dimension whole."""
+    worst: dict[_Sides, _Contest] = {}
+    paths: dict[_Sides, dict[str, None]] = {}
+    for plan in context.plans:
+        for contest in contests(plan):
+            won = contest.winner.taken
+            key = (contest.lost.rule, won.rule if won is not None else None)
+            found = (sharding.param.path for sharding in contest.arrays.shardings)
+            paths.setdefault(key, {}).update(dict.fromkeys(found))
+            if key not in worst or contest.saved > worst[key].saved:
+                worst[key] = contest
+    for sides, contest in worst.items():
+        yield _finding(context, contest, tuple(paths[sides]))
+
+
+def contests(plan: ShardingPlan) -> Iterator[_Contest]:
+    """Yield each dimension that lost a mesh axis and could have another one.
+
+    The rest of a tuple is no other one: SHD220 speaks of it.
+    """
+    groups = alike(plan)
+    in_use = dict.fromkeys(axis for group in groups for axis in group.mesh_axes)
+    total = sum(group.shard_bytes * len(group.shardings) for group in groups)
+    least = max(_LEAST_BYTES, _SHARE * total)
+    for group in groups:
+        held = group.shard_bytes * len(group.shardings)
+        for dim in group.dims:
+            lost = _lost(dim)
+            if lost is None or lost.blocked_by is None:
+                continue
+            if group.dims[lost.blocked_by].logical_axis == dim.logical_axis:  # SHD209
+                continue
+            for idle in in_use:
+                ways = plan.mesh.sizes[idle]
+                saved = held - held // ways
+                held_back = (*group.mesh_axes, *lost.mesh_axes)
+                if idle not in held_back and _splits(ways, dim) and saved >= least:
+                    winner = group.dims[lost.blocked_by]
+                    yield _Contest(group, dim, lost, winner, idle, saved, plan.target.name)
+                    break
+
+
+def _splits(ways: int, dim: DimSharding) -> bool:
+    return ways > 1 and dim.size is not None and divides(ways, dim.size, dim.unit)
+
+
+def _lost(dim: DimSharding) -> Attempt | None:
+    """Return the first attempt that met a busy mesh axis, where nothing else came of the rules."""
+    outcomes = {attempt.outcome for attempt in dim.attempts}
+    if not outcomes <= {Outcome.BUSY, Outcome.ABSENT} or Outcome.BUSY not in outcomes:
+        return None
+    return next(attempt for attempt in dim.attempts if attempt.outcome is Outcome.BUSY)
+
+
+def _finding(context: Context, contest: _Contest, paths: tuple[str, ...]) -> Diagnostic:
+    lost, won = contest.lost.rule, contest.winner.taken
+    sides = [(lost.span, f"`{lost.logical_axis}` finds it taken")]
+    if won is not None:
+        sides.append((won.rule.span, f"`{contest.winner.logical_axis}` takes it first"))
+    sides.sort(key=lambda side: not context.is_own(side[0]))
+    labels = [
+        Label(span, text, primary=index == 0)
+        for index, (span, text) in enumerate((s, t) for s, t in sides if s is not None)
+    ]
+    taken = target_text(contest.lost.mesh_axes)
+    path, winner = contest.arrays.first.param.path, contest.winner.logical_axis
+    return Diagnostic(
+        CODE,
+        f"`{lost.logical_axis}` is whole in `{path}`: `{winner}` has `{taken}`, and"
+        f" `{contest.idle}` is idle",
+        tuple(labels),
+        notes=(
+            f"{described(paths)}; up to {binary_bytes(contest.saved)} per device on target"
+            f" {listed([contest.target])}",
+        ),
+        help=f"give one of them another mesh axis: `{lost.logical_axis} -> {taken} |"
+        f" {contest.idle}`, or `{winner} -> {contest.idle}`; or say that it"
+        f" is meant: `{lost.logical_axis} -> {taken} | none`",
+    )

@@ -1,0 +1,150 @@
+"""A dimension has no name, and a declared axis of its length would be split.
+
+`_` says that a dimension has no name, so no rule is asked and it stays whole. Here exactly that
+length is stated under `axes`, for an axis that the array does not have yet; with its name, the
+rules would split the array, and it takes 1 MiB and 1 % of a device at least that could be saved.
+
+Bad:
+    shardspec: 1
+    mesh: {data: 4, model: 8}
+    axes: {embed: 4096, mlp: 16384}
+    rules:
+      - mlp -> model
+      - embed -> data
+    params:
+      "**/wi/kernel": _ mlp
+      "**/wo/kernel": mlp embed
+    arrays:
+      mlp/wi/kernel: bf16[4096, 16384]
+      mlp/wo/kernel: bf16[16384, 4096]
+
+Good:
+    shardspec: 1
+    mesh: {data: 4, model: 8}
+    axes: {embed: 4096, mlp: 16384}
+    rules:
+      - mlp -> model
+      - embed -> data
+    params:
+      "**/wi/kernel": embed mlp
+      "**/wo/kernel": mlp embed
+    arrays:
+      mlp/wi/kernel: bf16[4096, 16384]
+      mlp/wo/kernel: bf16[16384, 4096]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardspec.analysis.alike import Alike, alike
+from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics.codes import NAMELESS_DIMENSION as CODE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.ir.grouping import described
+from shardspec.ir.param import array_bytes
+from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
+from shardspec.ir.spec import Override, Spec
+from shardspec.ir.units import binary_bytes
+from shardspec.lints.context import Context
+from shardspec.lints.words import first_word
+from shardspec.resolve.resolver import ArrayResolver, array_resolver
+
+_SHARE = 0.01
+_LEAST_BYTES = 1 << 20
+
+
+class _Place(NamedTuple):
+    """One dimension of the arrays that one entry names."""
+
+    span: Span | None
+    dim: int
+    size: int
+
+
+class _Gain(NamedTuple):
+    """What a name would save on one target."""
+
+    saved: int
+    axis: str
+    target: str = ""
+    paths: tuple[str, ...] = ()
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each dimension that a name would split."""
+    best: dict[_Place, _Gain] = {}
+    for plan in context.plans:
+        for place, gain in _gains(context.spec, plan):
+            if gain.saved > best.get(place, (0,))[0]:
+                best[place] = gain
+    for place, gain in best.items():
+        yield _finding(place, gain)
+
+
+def _gains(spec: Spec, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
+    """Yield each dimension and the name that would save most, where that is enough."""
+    groups = alike(plan)
+    nameless = _nameless(spec, groups)
+    if not nameless:
+        return
+    total = sum(group.shard_bytes * len(group.shardings) for group in groups)
+    least = max(_LEAST_BYTES, _SHARE * total)
+    resolver = array_resolver(spec, plan.target)
+    for place, members in nameless.items():
+        paths = tuple(member.param.path for member in members)
+        names = [axis.name for axis in spec.logical_axes if axis.size == place.size]
+        gains = (
+            _Gain(sum(_saved(resolver, each, place.dim, name) for each in members), name)
+            for name in names
+            if name not in members[0].logical_axes
+        )
+        best = max(gains, key=lambda gain: gain.saved, default=None)
+        if best is not None and best.saved >= least:
+            yield place, best._replace(target=plan.target.name, paths=paths)
+
+
+def _nameless(spec: Spec, groups: Sequence[Alike]) -> dict[_Place, list[ParamSharding]]:
+    """Return the dimensions without a name that are as long as some axis, with their arrays."""
+    sizes = {axis.size for axis in spec.logical_axes if axis.size}
+    found: dict[_Place, list[ParamSharding]] = {}
+    for group in groups:
+        for index, dim in enumerate(group.dims):
+            if dim.logical_axis is None and dim.size in sizes:
+                for sharding in filter(_is_named, group.shardings):
+                    place = _Place(sharding.named_at, index, dim.size or 0)
+                    found.setdefault(place, []).append(sharding)
+    return found
+
+
+def _is_named(sharding: ParamSharding) -> bool:
+    """Say whether an entry gives this array names, and says `_` among them."""
+    matched = sharding.matched
+    is_stated = isinstance(matched, Override) and matched.logical_axes is None
+    return sharding.origin is not Origin.NONE and sharding.mismatch is None and not is_stated
+
+
+def _saved(resolver: ArrayResolver, sharding: ParamSharding, dim: int, name: str) -> int:
+    """Return the bytes per device that one array would save under another name."""
+    names = list(sharding.logical_axes)
+    names[dim] = name
+    dims = resolver.dims(sharding.param.shape, tuple(names))
+    shard = tuple(each.shard_size or 0 for each in dims)
+    return sharding.per_device_bytes - array_bytes(shard, sharding.param.dtype)
+
+
+def _finding(place: _Place, gain: _Gain) -> Diagnostic:
+    return point(
+        CODE,
+        f"dim {place.dim} of `{gain.paths[0]}` has no name, and is as long as `{gain.axis}`"
+        f" = {place.size}",
+        None if place.span is None else first_word(place.span, "_"),
+        "whole on every device",
+        notes=(
+            f"{described(gain.paths)}; named `{gain.axis}`, they take"
+            f" {binary_bytes(gain.saved)} less per device on target `{gain.target}`",
+        ),
+        help=f"write `{gain.axis}` for `_`; or give the dimension an axis of its own:"
+        " `AXIS -> none`",
+    )

@@ -1,0 +1,74 @@
+"""An entry of `replicate:` is about arrays that are split all the same.
+
+It does not make an array whole: rules do. It says that an array which is whole is meant to be,
+so that the gate `coverage:` does not count it. Where every array it matches is split on every
+target, it allows nothing, and would hide it if the arrays ever became whole.
+
+Bad:
+    shardspec: 1
+    mesh: {data: 8}
+    replicate:
+      - {path: mlp/*, because: "small"}
+    rules:
+      - embed -> data
+    arrays:
+      mlp/kernel: bf16[embed=4096 _=64]
+
+Good:
+    shardspec: 1
+    mesh: {data: 8}
+    replicate:
+      - {path: mlp/*, because: "small"}
+    rules:
+      - embed -> none
+    arrays:
+      mlp/kernel: bf16[embed=4096 _=64]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.analysis.alike import alike
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import NEEDLESS_REPLICATE as CODE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.ir.grouping import described
+from shardspec.ir.spec import Replicate
+from shardspec.lints.context import Context
+from shardspec.resolve.match import PathMatcher
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each entry of the spec itself whose arrays are all split."""
+    entries = context.spec.replicate
+    plans = [plan for plan in context.plans if plan.mesh.device_count > 1]
+    if not entries or not plans:
+        return
+    whole = {
+        sharding.param.path
+        for plan in plans
+        for arrays in alike(plan)
+        if arrays.is_replicated
+        for sharding in arrays.shardings
+    }
+    matcher = PathMatcher(tuple(entry.pattern for entry in entries))
+    matched: dict[int, list[str]] = {}
+    for path in context.paths:
+        for position in matcher.all_matches(path):
+            matched.setdefault(position, []).append(path)
+    for position, paths in sorted(matched.items()):
+        if context.is_own(entries[position].pattern.span) and whole.isdisjoint(paths):
+            yield _finding(entries[position], paths, len(plans))
+
+
+def _finding(entry: Replicate, paths: list[str], targets: int) -> Diagnostic:
+    where = " on every target" if targets > 1 else ""
+    return point(
+        CODE,
+        f"`{entry.pattern}` may be whole, and every array it matches is split{where}",
+        entry.pattern.span or entry.span,
+        "allows nothing",
+        notes=(described(paths),),
+        help="take it out; to make them whole, give their axes a rule `AXIS -> none`",
+    )

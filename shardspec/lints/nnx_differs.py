@@ -1,0 +1,143 @@
+"""Flax NNX reads the rules to another answer than Linen and shardspec.
+
+NNX makes a dictionary of the list: the last rule of a name counts, for every array, and no look
+is had at which mesh axes the array uses already. `embed -> model` and then `embed -> data` is
+`data` there, where Linen's answer is `model` and falls back to `data`; and two dimensions may both
+be given `model`, which JAX refuses. shardspec gives models of both kinds Linen's answer, so this
+matters where NNX reads the rules itself (`nnx.logical_axis_rules`), exported ones say.
+
+Compared are the readings of the list, whatever the sizes. Names without a rule differ as well, and
+have findings of their own (SHD202, SHD203).
+
+Bad:
+    shardspec: 1
+    mesh: {data: 4, model: 8}
+    rules:
+      - vocab -> model
+      - embed -> model | data
+    arrays:
+      embedding: bf16[vocab=32768 embed=1024]
+      norm/scale: bf16[embed=1024]
+
+Good:
+    shardspec: 1
+    mesh: {data: 4, model: 8}
+    rules:
+      - vocab -> model
+      - embed -> data
+    arrays:
+      embedding: bf16[vocab=32768 embed=1024]
+      norm/scale: bf16[embed=1024]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from shardspec.analysis.alike import alike
+from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics.codes import NNX_DIFFERS as CODE
+from shardspec.diagnostics.suggest import listed
+from shardspec.ir.grouping import described
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.plan import DimSharding, Outcome, ShardingPlan
+from shardspec.ir.spec import AxisRule, Target, target_text
+from shardspec.lints.context import Context
+from shardspec.resolve.assign import RuleTable, assign_axes, rule_table
+from shardspec.resolve.nnx import NnxReading, nnx_rules, read_as_nnx
+
+
+@dataclass(slots=True)
+class _Difference:
+    """One rule that NNX follows and Linen does not, with the arrays it is about.
+
+    Attributes:
+      taken: the rule that Linen follows, if any.
+      target: the first that it shows on.
+      linen, nnx: the answers of both for the first of the arrays there.
+    """
+
+    rule: AxisRule
+    taken: AxisRule | None
+    target: Target
+    linen: PartitionSpec
+    nnx: NnxReading
+    paths: dict[str, None] = field(default_factory=dict)
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each rule by which NNX gives some array another answer."""
+    found: dict[tuple[object, ...], _Difference] = {}
+    for plan in context.plans:
+        for difference in _differences(plan):
+            taken = difference.taken
+            key = (difference.rule.logical_axis, difference.rule.span, taken and taken.span)
+            found.setdefault(key, difference).paths.update(difference.paths)
+    for difference in found.values():
+        yield _finding(difference)
+
+
+def _differences(plan: ShardingPlan) -> Iterator[_Difference]:
+    """Yield a difference for each group of arrays that has one on this target."""
+    table = _linen(plan)
+    rules = nnx_rules(tuple(_present(table, plan)))
+    for group in alike(plan):
+        names = tuple(dim.logical_axis for dim in group.dims)
+        if len(set(names) - {None}) < len(names) - names.count(None):
+            continue
+        dims = assign_axes((None,) * len(names), names, table)
+        pair = _first_difference(dims, rules)
+        if pair is not None:
+            rule, taken = pair
+            linen = PartitionSpec(tuple(dim.mesh_axes for dim in dims))
+            paths = dict.fromkeys(sharding.param.path for sharding in group.shardings)
+            nnx = read_as_nnx(names, rules)
+            yield _Difference(rule, taken, plan.target, linen, nnx, paths)
+
+
+def _linen(plan: ShardingPlan) -> RuleTable:
+    """Return the rules as Linen has them on this target: whatever the sizes."""
+    spec = plan.spec
+    known = spec.mesh_axis_names
+    policy = replace(spec.policy, indivisible="keep")
+    return rule_table(spec.axis_rules, plan.mesh, known_mesh_axes=known, policy=policy)
+
+
+def _present(table: RuleTable, plan: ShardingPlan) -> Iterator[AxisRule]:
+    """Yield the rules in order, without the mesh axes that this target lacks."""
+    attempts = {at: each for entries in table.by_axis.values() for at, _, each in entries}
+    for at, rule in enumerate(plan.spec.axis_rules):
+        if attempts[at].outcome is Outcome.TAKEN:
+            yield replace(rule, mesh_axes=attempts[at].mesh_axes)
+
+
+def _first_difference(
+    dims: tuple[DimSharding, ...], rules: Mapping[str, AxisRule]
+) -> tuple[AxisRule, AxisRule | None] | None:
+    """Return NNX's rule and Linen's for the first dimension that they treat differently."""
+    for dim in dims:
+        rule = rules.get(dim.logical_axis or "")
+        if rule is not None and rule.mesh_axes != dim.mesh_axes:
+            return rule, dim.taken.rule if dim.taken is not None else None
+    return None
+
+
+def _finding(case: _Difference) -> Diagnostic:
+    rule, nnx, linen = case.rule, case.nnx.partition_spec, case.linen
+    labels = [] if rule.span is None else [Label(rule.span, "NNX follows this")]
+    if case.taken is not None and case.taken.span not in (None, rule.span):
+        labels.append(Label(case.taken.span, "Linen follows this", primary=not labels))
+    sizes = case.target.mesh
+    shards = f"{sizes.ways(nnx.mesh_axes)} shards there, {sizes.ways(linen.mesh_axes)} in Linen"
+    if case.nnx.repeated:
+        shards = f"JAX refuses NNX's: it has {listed(case.nnx.repeated)} twice"
+    return Diagnostic(
+        CODE,
+        f"Flax NNX reads `{rule.logical_axis}` as `{target_text(rule.mesh_axes)}`:"
+        f" `{next(iter(case.paths))}` is {nnx} there, and {linen} in Linen",
+        tuple(labels),
+        notes=(f"{described(case.paths)}; {shards} on target `{case.target.name}`",),
+        help="let shardspec lay out the model (`Resolver.shardings`), or write one rule an axis,"
+        " of which no array asks for a mesh axis twice",
+    )

@@ -1,0 +1,139 @@
+"""A live array lies otherwise than the plan says.
+
+`resolver.check(tree)` compares where every array really is with where its plan wants it. What was
+made without `out_shardings`, came from a checkpoint of another mesh, or went through a step that
+lost its sharding still computes the right numbers, only on too few devices or with too many bytes
+on each. Memory kinds are not compared: an array in pinned host memory may be meant so.
+
+Bad:
+    # params = init(rng)                      all on the first device, uncommitted
+    # resolver.check(params)
+    shardspec: 1
+    mesh: {data: 2, model: 4}
+    rules:
+      - embed -> data
+      - mlp -> model
+    arrays:
+      mlp/kernel: f32[embed=512 mlp=2048]
+
+Good:
+    # shardings = resolver.shardings(jax.eval_shape(init, rng))
+    # params = jax.jit(init, out_shardings=shardings)(rng)
+    # resolver.check(params)
+    shardspec: 1
+    mesh: {data: 2, model: 4}
+    rules:
+      - embed -> data
+      - mlp -> model
+    arrays:
+      mlp/kernel: f32[embed=512 mlp=2048]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import SHARDING_DIFFERS as CODE
+from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.ir.units import binary_bytes
+
+_PUT = "`resolver.put(tree)` moves them; "
+_OUT = "where `jax.jit` makes them, pass it `out_shardings=resolver.shardings(tree)`"
+
+_MOST_ROWS = 8
+
+
+class Cause(StrEnum):
+    """Why an array is not where it should be: the end of `3 arrays ...`."""
+
+    HOST = "in host memory, on no device"
+    UNCOMMITTED = "on one device, uncommitted: nothing has placed"
+    ONE_DEVICE = "on one device"
+    ELSEWHERE = "on other devices than the mesh"
+    ORDER = "on the devices of the mesh, in another order"
+    SPLIT = "split otherwise than planned"
+
+
+_HELP = {
+    Cause.HOST: _PUT + "so does a `jax.jit` with `in_shardings`, at every call",
+    Cause.UNCOMMITTED: _PUT + _OUT,
+    Cause.ONE_DEVICE: _PUT + _OUT,
+    Cause.ELSEWHERE: _PUT
+    + "where they are right, make the resolver with the `devices` they are on",
+    Cause.ORDER: _PUT + "make every sharding with `resolver.mesh`, never with a mesh of its own",
+    Cause.SPLIT: _PUT + _OUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """One live array that lies otherwise than planned.
+
+    Attributes:
+      type: `f32[512, 2048]`.
+      planned: a partition spec, or the like of it for people.
+      found: what the array says of itself.
+      more_bytes: what the fullest device holds more than planned; negative if less.
+    """
+
+    path: str
+    type: str
+    planned: str
+    found: str
+    cause: Cause
+    more_bytes: int
+
+
+def findings(arrays: Sequence[Differing], mesh: str) -> Iterator[Diagnostic]:
+    """Yield a finding for each cause, layers that agree in everything taken together."""
+    for cause in Cause:
+        group = [array for array in arrays if array.cause is cause]
+        if group:
+            yield _finding(cause, group, mesh)
+
+
+def _finding(cause: Cause, group: Sequence[Differing], mesh: str) -> Diagnostic:
+    rows = list(_rows(group))
+    shown = rows[:_MOST_ROWS]
+    left = [f"and {counted(len(rows) - len(shown), 'more group')} of arrays"]
+    more = sum(max(array.more_bytes, 0) for array in group)
+    is_sum = more and len(group) > 1
+    wasted = [f"+{binary_bytes(more)} on the fullest device, in all"] if is_sum else []
+    return Diagnostic(
+        CODE,
+        _message(cause, group, mesh),
+        notes=(*shown, *(left if len(rows) > len(shown) else []), *wasted),
+        help=_HELP[cause],
+    )
+
+
+def _message(cause: Cause, group: Sequence[Differing], mesh: str) -> str:
+    who = f"`{group[0].path}`" if len(group) == 1 else counted(len(group), "array")
+    is_one = len(group) == 1
+    end = {Cause.UNCOMMITTED: " it" if is_one else " them", Cause.ELSEWHERE: f" {mesh}"}
+    return f"{who} {'is' if is_one else 'are'} {cause}{end.get(cause, '')}"
+
+
+def _rows(group: Sequence[Differing]) -> Iterator[str]:
+    """Yield a line for each set of arrays that differ in numbers of their paths only."""
+    alike: dict[tuple[object, ...], list[Differing]] = {}
+    for array in group:
+        key = (template(array.path), array.type, array.planned, array.found, array.more_bytes)
+        alike.setdefault(key, []).append(array)
+    for members in sorted(alike.values(), key=lambda each: natural(each[0].path)):
+        yield _row(members)
+
+
+def _row(members: Sequence[Differing]) -> str:
+    first = members[0]
+    paths = sorted((array.path for array in members), key=natural)
+    name = collapsed(paths) or f"{paths[0]} .."
+    count = f" x{len(members)}" if len(members) > 1 else ""
+    more = first.more_bytes
+    sign = "+" if more > 0 else "-"
+    size = f", {sign}{binary_bytes(abs(more))} on a device" if more else ""
+    each = " each" if size and len(members) > 1 else ""
+    return f"{name}{count} {first.type}: planned {first.planned}, found {first.found}{size}{each}"

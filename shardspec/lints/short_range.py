@@ -1,0 +1,92 @@
+"""An entry of arrays has fewer layers than the entries beside it.
+
+`layers_{0..3}` among entries of `layers_{0..31}`: a digit was lost, and the arrays of the other
+layers are in no plan and in no total. Looked at are hand-written ranges that begin alike, in path
+and in number. Models do have layers of several kinds; where an entry begins at another number,
+the layers are meant to differ, and nothing is said.
+
+Bad:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - embed -> none
+      - mlp -> tensor
+    arrays:
+      "layers_{0..31}/wi": bf16[embed=64 mlp=128]
+      "layers_{0..3}/wo": bf16[mlp=128 embed=64]
+
+Good:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - embed -> none
+      - mlp -> tensor
+    arrays:
+      "layers_{0..31}/wi": bf16[embed=64 mlp=128]
+      "layers_{0..31}/wo": bf16[mlp=128 embed=64]
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardspec.diagnostics import Diagnostic, Label, Span
+from shardspec.diagnostics.codes import SHORT_RANGE as CODE
+from shardspec.ir.grouping import counted
+from shardspec.lints.context import Context
+
+_RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
+
+
+class _Entry(NamedTuple):
+    """One entry with a range.
+
+    Attributes:
+      last: of the range.
+      place: of the range, in the source.
+    """
+
+    first: int
+    last: int
+    place: Span
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each range that ends elsewhere than most beside it."""
+    families: dict[tuple[object, str], list[_Entry]] = {}
+    for span in dict.fromkeys(param.span for param in context.params):
+        found = None if span is None else _RANGE.search(span.text)
+        if span is not None and found is not None:
+            place = Span(span.source, span.start + found.start(), span.start + found.end())
+            stem = span.text[: found.start()].lstrip("\"'")
+            entry = _Entry(int(found[1]), int(found[2]), place)
+            families.setdefault((span.source.name, stem), []).append(entry)
+    for (_, stem), entries in families.items():
+        if len({entry.first for entry in entries}) == 1:
+            yield from _odd_ones(stem, entries)
+
+
+def _odd_ones(stem: str, entries: Sequence[_Entry]) -> Iterator[Diagnostic]:
+    ends = Counter(entry.last for entry in entries)
+    usual, often = max(ends.items(), key=lambda item: (item[1], item[0]))
+    example = next(entry for entry in entries if entry.last == usual)
+    for entry in entries:
+        if entry.last != usual:
+            yield Diagnostic(
+                CODE,
+                f"`{stem}{entry.place.text}` ends at {entry.last}, and {often} other"
+                f" {'entry' if often == 1 else 'entries'} of `{stem}` at {usual}",
+                (
+                    Label(entry.place, counted(entry.last - entry.first + 1, "layer")),
+                    Label(
+                        example.place,
+                        counted(usual - entry.first + 1, "layer"),
+                        primary=False,
+                    ),
+                ),
+                help=f"write `{example.place.text}`; if the layers differ, give the others an"
+                " entry of their own",
+            )

@@ -1,0 +1,162 @@
+"""A tuple is skipped whole because one of its axes is taken, and the rest would have split more.
+
+Tuples are all or nothing. Where another dimension of the array has one of the mesh axes, no later
+rule takes what is free, and the free part divides, devices hold more than they need to. Say what
+comes next: `embed -> (fsdp, expert) | fsdp`. A final `none` says that nothing should. A tuple that
+can never fire is SHD214.
+
+Bad:
+    shardspec: 1
+    mesh: {fsdp: 8, expert: 4}
+    rules:
+      - expert -> expert
+      - embed -> (fsdp, expert)
+      - mlp -> none
+    arrays:
+      moe/wi: bf16[expert=8 embed=1024 mlp=4096]
+
+Good:
+    shardspec: 1
+    mesh: {fsdp: 8, expert: 4}
+    rules:
+      - expert -> expert
+      - embed -> (fsdp, expert) | fsdp
+      - mlp -> none
+    arrays:
+      moe/wi: bf16[expert=8 embed=1024 mlp=4096]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardspec.analysis.alike import alike
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span
+from shardspec.diagnostics.codes import TUPLE_SKIPPED as CODE
+from shardspec.diagnostics.suggest import listed
+from shardspec.ir.grouping import described
+from shardspec.ir.plan import Attempt, DimSharding, Outcome, ShardingPlan, divides
+from shardspec.ir.spec import AxisRule, Spec, target_text
+from shardspec.ir.units import binary_bytes
+from shardspec.lints.context import Context
+from shardspec.lints.dead_rule import dead_rules
+from shardspec.lints.what_if import Answer, answers_under, asked
+
+Axes = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Skipped:
+    """A tuple that is skipped for want of some of its axes, and what the rest would give.
+
+    Attributes:
+      saved: target -> bytes that each device would be spared.
+      taker: the rule that has the other axes.
+    """
+
+    rule: AxisRule
+    free: Axes
+    taker: AxisRule
+    saved: dict[str, int] = field(default_factory=dict)
+    paths: dict[str, None] = field(default_factory=dict)
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each tuple and the part of it that would have split more."""
+    dead = {at for at, _ in dead_rules(context.spec)}
+    positions = {id(rule): at for at, rule in enumerate(context.spec.axis_rules) if at not in dead}
+    found: dict[tuple[object, ...], _Skipped] = {}
+    for plan in context.plans:
+        sizes = plan.mesh.sizes
+        for rule, free, taker in dict.fromkeys(_skipped(plan, positions, sizes)):
+            better = _better(plan, rule, free)
+            saved = sum(answer.saved_bytes for answer in better)
+            if saved <= 0:
+                continue
+            case = found.setdefault((rule.span or rule, free), _Skipped(rule, free, taker))
+            case.saved[plan.target.name] = saved
+            case.paths.update((path, None) for answer in better for path in answer.names)
+    for case in found.values():
+        yield _finding(case, context)
+
+
+def _skipped(
+    plan: ShardingPlan, positions: Mapping[int, int], sizes: Mapping[str, int]
+) -> Iterator[tuple[AxisRule, Axes, AxisRule]]:
+    """Yield each tuple that some array could not have, the free part, and who has the rest."""
+    for group in alike(plan):
+        for dim in group.dims:
+            for attempt in dim.attempts:
+                holder = attempt.blocked_by
+                taken = None if holder is None else group.dims[holder].taken
+                if taken is None or len(attempt.mesh_axes) < 2 or attempt.outcome != Outcome.BUSY:
+                    continue
+                free = _free(attempt, group.dims, positions)
+                if free and _is_more(dim, math.prod(sizes[axis] for axis in free)):
+                    yield attempt.rule, free, taken.rule
+
+
+def _free(attempt: Attempt, dims: Sequence[DimSharding], positions: Mapping[int, int]) -> Axes:
+    """Return the mesh axes of an attempt that no rule before it had taken."""
+    here = positions.get(id(attempt.rule), -1)
+    used = {
+        axis
+        for dim in dims
+        if dim.taken is not None and positions.get(id(dim.taken.rule), here) < here
+        for axis in dim.mesh_axes
+    }
+    return tuple(axis for axis in attempt.mesh_axes if axis not in used) if here >= 0 else ()
+
+
+def _is_more(dim: DimSharding, ways: int) -> bool:
+    """Say whether a dimension ended with fewer shards than it could have, and not by `none`."""
+    if dim.taken is not None and dim.taken.rule.is_none:
+        return False
+    return dim.ways < ways and dim.size is not None and divides(ways, dim.size, dim.unit)
+
+
+def _better(plan: ShardingPlan, rule: AxisRule, free: Axes) -> list[Answer]:
+    """Return the arrays that change where the free part stands behind the tuple."""
+    rules: list[AxisRule] = []
+    axes: set[str] = set()
+    for each in plan.spec.axis_rules:
+        rules.append(each)
+        if each is rule or (each.span is not None and each.span == rule.span):
+            rules.append(AxisRule(each.logical_axis, free, each.priority))
+            axes.add(each.logical_axis)
+    answers = answers_under(asked(plan), rules, frozenset(axes))
+    return [answer for answer in answers if answer.is_changed and answer.saved_bytes]
+
+
+def _finding(case: _Skipped, context: Context) -> Diagnostic:
+    rule, part = case.rule, target_text(case.free)
+    labels = [] if rule.span is None else [Label(rule.span, "skipped whole")]
+    if case.taker.span is not None and case.taker.span != rule.span:
+        labels.append(Label(case.taker.span, "fires first", primary=not labels))
+    busy = [axis for axis in rule.mesh_axes if axis in case.taker.mesh_axes]
+    targets = f"target{'s' if len(case.saved) > 1 else ''} {listed(case.saved)}"
+    most = max(case.saved.values())
+    upto = "up to " if len(set(case.saved.values())) > 1 else ""
+    return Diagnostic(
+        CODE,
+        f"`{rule}` is skipped whole on {targets}: {listed(busy)} is taken, and `{part}` alone"
+        " would divide",
+        tuple(labels),
+        notes=(
+            f"{described(case.paths)}; {upto}{binary_bytes(most)} per device more than with"
+            f" `{part}`",
+        ),
+        help=f"`{rule.logical_axis} -> {target_text(rule.mesh_axes)} | {part}`"
+        " takes what is free; `| none` says that nothing should",
+        fix=_fix(rule, part, context.spec) if context.is_own(rule.span) else None,
+    )
+
+
+def _fix(rule: AxisRule, part: str, spec: Spec) -> Fix | None:
+    span = rule.span
+    if span is None or span.source is not spec.source or not span.text.endswith(")"):
+        return None
+    end = Span(span.source, span.end, span.end)
+    return Fix(f"add `| {part}` behind `{target_text(rule.mesh_axes)}`", (Edit(end, f" | {part}"),))

@@ -1,0 +1,133 @@
+"""Nothing is split over a mesh axis of a target, so its devices hold copies and do the same work.
+
+An axis is used where it splits an array or an activation, or where `state` splits optimizer state
+over it. A rule that names it counts as well, if it is for dimensions that only activations have
+(`batch -> data`), or if the spec lists no activations at all: code may have some. And a spec that
+says nothing of a batch, in no rule and no activation, is left in peace: then code splits it. So is
+one with a rule for a mesh axis that no target has (SHD201): either may be the one misspelt.
+
+Bad:
+    shardspec: 1
+    mesh: {data: 4, model: 8}
+    axes: {batch: 64}
+    rules:
+      - batch -> data
+      - embed -> data
+      - mlp -> none
+    arrays:
+      mlp/wi/kernel: bf16[embed=1024 mlp=4096]
+
+Good:
+    shardspec: 1
+    mesh: {data: 4, model: 8}
+    axes: {batch: 64}
+    rules:
+      - batch -> data
+      - embed -> data
+      - mlp -> model
+    arrays:
+      mlp/wi/kernel: bf16[embed=1024 mlp=4096]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+
+from shardspec.analysis.alike import Alike, alike
+from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics.codes import UNUSED_MESH_AXIS as CODE
+from shardspec.ir.grouping import described
+from shardspec.ir.mesh import MeshAxis
+from shardspec.ir.plan import ShardingPlan, divides
+from shardspec.ir.spec import Spec, target_text
+from shardspec.ir.units import binary_bytes
+from shardspec.lints.batch_rules import batch_rules
+from shardspec.lints.context import Context
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each mesh axis of a target that nothing is split over."""
+    spec = context.spec
+    if not batch_rules(spec) and not spec.activations:
+        return
+    named = {axis for rule in spec.axis_rules for axis in rule.mesh_axes}
+    if named - spec.mesh_axis_names:
+        return
+    for plan in context.plans:
+        groups = alike(plan)
+        used = _split_by(plan, groups) | _meant_for_others(spec, plan, groups)
+        for axis in plan.mesh.axes:
+            if axis.size > 1 and axis.name not in used:
+                yield _finding(axis, plan, groups)
+
+
+def _split_by(plan: ShardingPlan, groups: Sequence[Alike]) -> set[str]:
+    """Return the mesh axes that split an array or an activation."""
+    split = {axis for group in groups for axis in group.mesh_axes}
+    return split | {
+        axis for activation in plan.activations for axis in activation.partition_spec.mesh_axes
+    }
+
+
+def _meant_for_others(spec: Spec, plan: ShardingPlan, groups: Sequence[Alike]) -> set[str]:
+    """Return the mesh axes that are named for what the plan does not show."""
+    shown = {dim.logical_axis for group in groups for dim in group.dims}
+    shown |= {dim.logical_axis for activation in plan.activations for dim in activation.dims}
+    named = {
+        axis
+        for rule in spec.axis_rules
+        if not plan.activations or rule.logical_axis not in shown
+        for axis in rule.mesh_axes
+    }
+    return named | set(spec.state.over if spec.state else ())
+
+
+def _finding(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> Diagnostic:
+    target, notes = plan.target, []
+    held = sum(group.shard_bytes * len(group.shardings) for group in groups)
+    if held:
+        notes.append(
+            f"{axis.size} copies of everything: {binary_bytes(held)} on each device, and"
+            f" {binary_bytes(held / axis.size)} if every array were split over it"
+        )
+    labels = []
+    if axis.span is not None:
+        labels.append(Label(axis.span, f"groups of {axis.size} devices do the same"))
+    elif target.span is not None:
+        labels.append(Label(target.span, f"`{axis.name}` = {axis.size} in its mesh"))
+    return Diagnostic(
+        CODE,
+        f"nothing is split over mesh axis `{axis.name}` = {axis.size} of target `{target.name}`",
+        tuple(labels),
+        tuple(notes),
+        _way_out(axis, plan, groups),
+    )
+
+
+def _way_out(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> str:
+    by_size = sorted(groups, key=lambda group: -group.shard_bytes * len(group.shardings))
+    offers = chain(
+        (offer for group in by_size for offer in _offers(axis, group)), _for_the_batch(axis, plan)
+    )
+    return "; or ".join((*islice(offers, 1), "give its devices to another mesh axis"))
+
+
+def _for_the_batch(axis: MeshAxis, plan: ShardingPlan) -> Iterator[str]:
+    """Yield a rule that would split the batch over the axis as well, where that divides."""
+    sizes = {each.name: each.size for each in plan.spec.logical_axes}
+    for rule in batch_rules(plan.spec):
+        wider = (*(name for name in rule.mesh_axes if name in plan.mesh.names), axis.name)
+        if divides(plan.mesh.ways(wider), sizes.get(rule.logical_axis) or 0):
+            yield f"`{rule.logical_axis} -> {target_text(wider)}` would split the batch over it"
+
+
+def _offers(axis: MeshAxis, group: Alike) -> Iterator[str]:
+    """Yield rules that would split these arrays over the axis; dimensions still whole first."""
+    for dim in sorted(group.dims, key=lambda dim: dim.ways):
+        size = dim.size or 0
+        if dim.logical_axis and size and divides(dim.ways * axis.size, size, dim.unit):
+            whole = target_text((*dim.mesh_axes, axis.name))
+            rest = f" | {target_text(dim.mesh_axes)}" if dim.mesh_axes else ""
+            paths = described(sharding.param.path for sharding in group.shardings)
+            yield f"`{dim.logical_axis} -> {whole}{rest}` would split {paths}"

@@ -1,0 +1,92 @@
+"""A `# shardspec: ignore[...]` silences nothing.
+
+The finding that it was for is gone, or stands on another line: the comment speaks for its own
+line, or, alone on a line, for the next one. Left in, it would silence the finding on the day it
+comes back. `--fix` takes it out. Looked for where all targets are checked as they stand, and in
+the spec itself: what others extend may need its comments for them.
+
+Bad:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - mlp -> tensor  # shardspec: ignore[unknown-mesh-axis] the next cluster has it
+    arrays:
+      mlp/kernel: bf16[_=64 mlp=128]
+
+Good:
+    shardspec: 1
+    mesh: {tensor: 4}
+    rules:
+      - mlp -> tenosr  # shardspec: ignore[unknown-mesh-axis] the next cluster has it
+    arrays:
+      mlp/kernel: bf16[_=64 mlp=128]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from shardspec.diagnostics import Diagnostic, Edit, Excerpt, Fix, Label, SourceFile, Span
+from shardspec.diagnostics.codes import UNUSED_SUPPRESSION as CODE
+from shardspec.diagnostics.suggest import listed
+from shardspec.frontend.suppressions import Suppression, marked
+from shardspec.lints.bad_suppression import is_finding
+
+__all__ = ["CODE", "unused"]
+
+
+def unused(source: SourceFile, used: Collection[Span]) -> Iterator[Diagnostic]:
+    """Yield a finding for each suppression of a file with names that silence nothing.
+
+    Args:
+      used: where the names stand that do.
+    """
+    for suppression in marked(source).suppressions:
+        idle = [
+            each for each in suppression.findings if each.span not in used and is_finding(each.text)
+        ]
+        if idle:
+            yield _finding(suppression, idle)
+
+
+def _finding(suppression: Suppression, idle: list[Excerpt]) -> Diagnostic:
+    where = "in this file" if suppression.line is None else f"on line {suppression.line}"
+    names = listed(dict.fromkeys(each.text for each in idle))
+    is_whole = len(idle) == len(suppression.findings)
+    labels = tuple(Label(each.span, "", at == 0) for at, each in enumerate(idle))
+    if is_whole:
+        labels = (Label(suppression.span, "silences nothing"),)
+        fix = Fix("remove the comment", (_without_comment(suppression),), is_sure=True)
+    else:
+        fix = Fix(f"remove {names}", (_without_names(suppression, idle),), is_sure=True)
+    return Diagnostic(
+        CODE,
+        f"there is no {names} {where} to ignore",
+        labels,
+        help="take it out (`--fix`), or put it on the line that the finding points at",
+        fix=fix,
+    )
+
+
+def _without_names(suppression: Suppression, idle: list[Excerpt]) -> Edit:
+    first, last = suppression.findings[0].span, suppression.findings[-1].span
+    kept = [each.text for each in suppression.findings if each not in idle]
+    return Edit(Span(first.source, first.start, last.end), ", ".join(kept))
+
+
+def _without_comment(suppression: Suppression) -> Edit:
+    """Return the edit that removes the comment, and the line where nothing else is on it."""
+    span, comment = suppression.span, suppression.comment
+    text = comment.source.text
+    start, end = span.start, comment.end
+    following = text.find("# shardspec:", span.end, end)
+    if following >= 0:
+        return Edit(Span(comment.source, start, following), "")
+    line = text.rfind("\n", 0, start) + 1
+    before = text[line:start].rstrip()
+    if before:
+        return Edit(Span(comment.source, line + len(before), end), "")
+    newline = text.find("\n", end)
+    if newline >= 0:
+        return Edit(Span(comment.source, line, newline + 1), "")
+    return Edit(Span(comment.source, len(text[:line].rstrip("\r\n")), end), "")

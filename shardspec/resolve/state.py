@@ -1,0 +1,235 @@
+"""How an array of optimizer state follows from the parameter it was made for.
+
+Optimizers keep arrays of the parameter's shape (moments), and arrays that lost dimensions of it
+(Adafactor's rows and columns, SM3's accumulators). Each dimension of such an array *is* a
+dimension of the parameter, and is laid out as that one. A *reading* says which; where two
+readings would give different answers, the name of the field settles it if the optimizer
+documents its rule, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shardspec.ir.param import Param, Shape
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.plan import DimSharding, Origin, ParamSharding
+from shardspec.resolve.zero import Dims, Split
+
+#: For each dimension of a state array the dimension of the parameter it is, None for a new one.
+Reading = tuple[int | None, ...]
+
+
+class Relation(StrEnum):
+    """What an array of state is to its parameter."""
+
+    #: the parameter itself, in a tree that holds both
+    PARAMETER = "parameter"
+    #: the shape of the parameter
+    SAME = "same"
+    #: dimensions of the parameter are gone, or have size 1
+    REDUCED = "reduced"
+    #: the parameter's dimensions and more
+    STACKED = "stacked"
+    #: the spec, or the state itself, names its dimensions
+    OWN = "own"
+    #: one number
+    SCALAR = "scalar"
+    #: one number that stands where another optimizer or parameter would have an array
+    PLACEHOLDER = "placeholder"
+    #: its dimensions are none of the parameter's
+    UNRELATED = "unrelated"
+    #: it belongs to no parameter
+    UNOWNED = "unowned"
+    #: several readings, which differ in their answers
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclass(frozen=True, slots=True)
+class StateSharding:
+    """One array of state with its answer and the reason for it.
+
+    Attributes:
+      sharding: the answer, as for a parameter; its dimensions carry the parameter's own attempts.
+      owner: the parameter it belongs to.
+      field: what the optimizer calls it: `mu`, `v_row`.
+      reading: what its dimensions are, where they are the parameter's.
+      readings: one of each answer, where several are left.
+      split: what came of ZeRO; None where that is not asked for, or not of this array.
+    """
+
+    sharding: ParamSharding
+    relation: Relation
+    owner: ParamSharding | None = None
+    field: str = ""
+    reading: Reading = ()
+    readings: tuple[Reading, ...] = ()
+    split: Split | None = None
+
+    @property
+    def path(self) -> str:
+        """Return the path of the array."""
+        return self.sharding.param.path
+
+    @property
+    def partition_spec(self) -> PartitionSpec:
+        """Return the mesh axes of each dimension."""
+        return self.sharding.partition_spec
+
+    @property
+    def per_device_bytes(self) -> int:
+        """Return the bytes of the largest shard."""
+        return self.sharding.per_device_bytes
+
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """Return the dimensions of the parameter that the array has not, or has with size 1."""
+        if self.owner is None:
+            return ()
+        sizes = dict(zip(self.reading, self.sharding.param.shape, strict=False))
+        shape = self.owner.param.shape
+        return tuple(dim for dim, size in enumerate(shape) if sizes.get(dim) != size)
+
+
+def derive(
+    owner: ParamSharding, state: Param, field: str = "", rest: tuple[str, ...] = ()
+) -> StateSharding:
+    """Return the sharding of an array of state from that of the parameter it was made for.
+
+    Args:
+      field: what the optimizer calls the array; settles what its shape leaves open.
+      rest: components of the path below the parameter's: the index in a list of arrays.
+
+    Invariants:
+      once, divides: as for parameters.
+      same_shape: an array of the parameter's shape has its dimensions.
+      subset: a dimension has the mesh axes of the one it is, or none.
+    """
+    found = _relation(owner, state, field, rest)
+    relation, reading, readings = found
+    known = reading or (None,) * state.rank
+    sharding = ParamSharding(state, read_dims(owner, state.shape, known), owner.origin)
+    return StateSharding(sharding, relation, owner, field, reading, readings)
+
+
+def parameter(owner: ParamSharding) -> StateSharding:
+    """Return a parameter as part of a state, with the sharding it has."""
+    return StateSharding(owner, Relation.PARAMETER, owner)
+
+
+def unowned(state: Param) -> StateSharding:
+    """Return the replicated sharding of an array that belongs to no parameter."""
+    relation = Relation.UNOWNED if state.rank else Relation.SCALAR
+    dims = tuple(DimSharding(size, None) for size in state.shape)
+    return StateSharding(ParamSharding(state, dims, Origin.NONE), relation)
+
+
+def _relation(
+    owner: ParamSharding, state: Param, field: str, rest: tuple[str, ...]
+) -> tuple[Relation, Reading, tuple[Reading, ...]]:
+    shape, whole = state.shape, owner.param.shape
+    if shape == whole:
+        return Relation.SAME, tuple(range(len(shape))), ()
+    if not shape:
+        return Relation.SCALAR, (), ()
+    if state.element_count == 1:
+        return Relation.PLACEHOLDER, (), ()
+    found = distinct(owner, shape, readings_of(shape, whole))
+    related = Relation.STACKED if len(shape) > len(whole) else Relation.REDUCED
+    if len(found) == 1:
+        return related, found[0], ()
+    if not found or related is Relation.STACKED:
+        return Relation.UNRELATED, (), ()
+    settled = documented(shape, whole, field, rest)
+    if settled is not None:
+        return related, settled, ()
+    return Relation.AMBIGUOUS, (), found
+
+
+def readings_of(shape: Shape, whole: Shape) -> tuple[Reading, ...]:
+    """Return every way to see the dimensions of `shape` as those of a parameter, in their order.
+
+    A dimension of size 1 may be any that was reduced. An array of more dimensions than the
+    parameter has all of those side by side.
+
+    >>> readings_of((4, 8), (4, 6, 8))
+    ((0, 2),)
+    >>> readings_of((8,), (8, 8))
+    ((0,), (1,))
+    >>> readings_of((10, 4, 8), (4, 8))
+    ((None, 0, 1),)
+    """
+    rank, full = len(shape), len(whole)
+    if rank > full:
+        starts = range(rank - full + 1)
+        return tuple(
+            (*[None] * start, *range(full), *[None] * (rank - full - start))
+            for start in starts
+            if shape[start : start + full] == whole
+        )
+    return tuple(
+        kept
+        for kept in itertools.combinations(range(full), rank)
+        if all(size in (1, whole[dim]) for size, dim in zip(shape, kept, strict=True))
+    )
+
+
+def distinct(
+    owner: ParamSharding, shape: Shape, readings: tuple[Reading, ...]
+) -> tuple[Reading, ...]:
+    """Return the first reading of each answer: the mesh axes that the dimensions get."""
+    answers: dict[object, Reading] = {}
+    for reading in readings:
+        mesh_axes = tuple(dim.mesh_axes for dim in read_dims(owner, shape, reading))
+        answers.setdefault(mesh_axes, reading)
+    return tuple(answers.values())
+
+
+def read_dims(owner: ParamSharding, shape: Shape, reading: Reading) -> Dims:
+    """Return the dimensions of an array under one reading."""
+    return tuple(
+        _dim(size, None if place is None else owner.dims[place])
+        for size, place in zip(shape, reading, strict=True)
+    )
+
+
+def _dim(size: int, of_owner: DimSharding | None) -> DimSharding:
+    if of_owner is None:
+        return DimSharding(size, None)
+    return of_owner if size == of_owner.size else DimSharding(size, of_owner.logical_axis)
+
+
+def documented(shape: Shape, whole: Shape, field: str, rest: tuple[str, ...]) -> Reading | None:
+    """Return what an array is by the documented rule of its optimizer, None where none fits.
+
+    Adafactor's `v_row` lacks the largest dimension and `v_col` the second largest. A vector in
+    a list of one accumulator per dimension (SM3) is the dimension of its index.
+
+    Source: `optax.scale_by_factored_rms`, `optax.scale_by_sm3`.
+
+    >>> documented((8,), (8, 8), "v_row", ()), documented((8,), (8, 8), "v_col", ())
+    ((0,), (1,))
+    >>> documented((8,), (8, 8), "mu", ("1",))
+    (1,)
+    """
+    reading: Reading | None = None
+    last = rest[-1] if rest else ""
+    if {field, last} & {"v_row", "v_col"} and len(whole) > 1:
+        second, largest = factored_dims(whole)
+        gone = largest if "v_row" in (field, last) else second
+        reading = tuple(dim for dim in range(len(whole)) if dim != gone)
+    elif len(shape) == 1 and last.isdecimal() and int(last) < len(whole):
+        reading = (int(last),)
+    return reading if reading in readings_of(shape, whole) else None
+
+
+def factored_dims(whole: Shape) -> tuple[int, int]:
+    """Return the second largest dimension and the largest, a later one being larger on a tie.
+
+    >>> factored_dims((4, 512, 256)), factored_dims((512, 512))
+    ((2, 1), (0, 1))
+    """
+    *_, second, largest = sorted(range(len(whole)), key=lambda dim: whole[dim])
+    return second, largest

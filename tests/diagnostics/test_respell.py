@@ -1,0 +1,64 @@
+"""Which respellings are beyond doubt."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.diagnostics import SourceFile, Span
+from shardspec.diagnostics.respell import distance, respelt
+
+words = st.text("ab-_1", max_size=6)
+
+
+def fix(name: str, *known: str, text: str | None = None) -> tuple[str, bool] | None:
+    source = SourceFile("s.yaml", name if text is None else text)
+    found = respelt([Span(source, 0, len(source.text))], name, known)
+    return None if found is None else (found.edits[0].text, found.is_sure)
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "expected"),
+    [
+        ("tenosr", ["data", "tensor"], ("tensor", True)),
+        ("Tensor", ["data", "tensor"], ("tensor", True)),
+        ("kv_heads", ["kv-heads", "heads"], ("kv-heads", True)),
+        ("kvheads", ["kv_heads", "kv-heads"], ("kv_heads", False)),
+        ("embd", ["embed"], ("embed", True)),
+        ("emd", ["embed"], ("embed", False)),
+        ("wi_0", ["wi_1"], ("wi_1", False)),
+        ("t5x/1d", ["t5x/2d"], ("t5x/2d", False)),
+        ("layrs", ["layers", "lairs"], ("layers", False)),
+        ("mpl", ["mlp"], ("mlp", False)),
+        ("indivisable", ["indivisible"], ("indivisible", True)),
+        ("stage", ["data"], None),
+        ("x", [], None),
+    ],
+)
+def test_sure(name: str, known: list[str], expected: tuple[str, bool] | None) -> None:
+    assert fix(name, *known) == expected
+
+
+def test_places() -> None:
+    source = SourceFile("s.yaml", "tenosr 'tenosr' x")
+    spans = [Span(source, 0, 6), Span(source, 7, 15), Span(source, 16, 17), None]
+    found = respelt(spans, "tenosr", ["tensor"])
+    assert found is not None
+    assert [(edit.span.start, edit.span.end) for edit in found.edits] == [(0, 6), (8, 14)]
+    assert respelt(spans[2:], "tenosr", ["tensor"]) is None
+
+
+@given(words, words)
+def test_distance_is_symmetric_and_bounded(one: str, other: str) -> None:
+    assert distance(one, other) == distance(other, one) <= 3
+    assert (distance(one, other) == 0) == (one == other)
+
+
+@given(words, st.integers(0, 5), st.sampled_from("ab1"))
+def test_one_slip_is_one(word: str, at: int, letter: str) -> None:
+    at = min(at, len(word))
+    assert distance(word, word[:at] + letter + word[at:]) == 1
+    assert distance(word, word[:at] + word[at + 1 :]) == (1 if at < len(word) else 0)
+    swapped = word[:at] + word[at : at + 2][::-1] + word[at + 2 :]
+    assert distance(word, swapped) == (0 if swapped == word else 1)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from shardspec.lints import unused_mesh_axis
+from tests.lints.findings_of import found_by
+
+HEAD = "mesh: {data: 4, model: 8}\naxes: {batch: 64}\narrays: {k: 'f32[embed=64 mlp=96]'}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "unused"),
+    [
+        ("rules: [batch -> data, embed -> none, mlp -> model]", []),
+        ("rules: [batch -> data, embed -> data, mlp -> none]", ["model"]),
+        ("rules: [batch -> data, embed -> none, mlp -> none | model]", []),
+        (
+            "rules: [batch -> data, embed -> none, mlp -> none | model]\n"
+            "activations: {x: batch embed}",
+            ["model"],
+        ),
+        ("rules: [batch -> data, heads -> model]\nactivations: {x: batch embed}", []),
+        ("rules: [batch -> data, heads -> model]\nactivations: {x: batch heads}", []),
+        ("rules: ['batch -> (data, model)', embed -> none, mlp -> none]", []),
+        ("rules: [embed -> data, mlp -> none]", []),
+        (
+            "rules: [batch -> data, embed -> none, mlp -> none]\n"
+            "overrides: [{path: k, spec: '(model, none)'}]",
+            [],
+        ),
+        (
+            "rules: [batch -> data, embed -> none, mlp -> none]\n"
+            "state: {optimizer: zero1, over: model}",
+            [],
+        ),
+    ],
+)
+def test_which(text: str, unused: list[str]) -> None:
+    found = found_by(unused_mesh_axis, HEAD + text)
+    assert [re.findall("`(.*?)`", each.message)[0] for each in found] == unused
+
+
+def test_an_axis_of_size_one_has_no_copies() -> None:
+    head = HEAD.replace("model: 8", "model: 1")
+    assert found_by(unused_mesh_axis, f"{head}rules: [batch -> data, mlp -> none]") == []
+
+
+@pytest.mark.parametrize(
+    ("model", "offer"),
+    [
+        (8, "`embed -> model` would split"),
+        (3, "`mlp -> model` would split"),
+        (5, "`batch -> (data, model)`"),
+        (7, "give its devices"),
+    ],
+)
+def test_the_help_works(model: int, offer: str) -> None:
+    batch = 160 if model == 5 else 64
+    text = HEAD.replace("model: 8", f"model: {model}").replace("batch: 64", f"batch: {batch}")
+    rules = "rules: [batch -> data, mlp -> none, embed -> none]"
+    (found,) = found_by(unused_mesh_axis, f"{text}{rules}")
+    assert found.help is not None
+    assert found.help.startswith(offer)
+    rule = re.match("`(.*?)`", found.help)
+    if rule:
+        axis = rule[1].partition(" ")[0]
+        better = re.sub(rf"{axis} -> \w+", f"'{rule[1]}'", rules)
+        assert found_by(unused_mesh_axis, f"{text}{better}") == []
+
+
+def test_the_copies_are_counted_in_bytes() -> None:
+    (found,) = found_by(unused_mesh_axis, f"{HEAD}rules: [batch -> data, 'embed, mlp -> none']")
+    assert found.notes[0].startswith(
+        "8 copies of everything: 24.0 KiB on each device, and 3.00 KiB"
+    )
