@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: demo test lint types layers pytest nightly cases bench clean
+.PHONY: demo test lint types layers pytest nightly cases docs mutations bench clean
 
 demo: .venv/demo
 	$(BIN)/shardspec compile specs/examples/t5-1.1-xxl.yaml
@@ -32,8 +32,18 @@ nightly: .venv/test
 cases: .venv/test
 	$(PYTEST) -q tests/test_cases.py --update-cases
 
+docs: .venv/test
+	$(BIN)/python -m shardspec.report.findings_doc > docs/findings.md
+
+mutations: .venv/test
+	$(BIN)/python -m tests.mutations --examples 100 --write
+
 bench: .venv/test
 	$(BIN)/python benchmarks/resolve.py
+	$(BIN)/python benchmarks/topology.py
+	$(BIN)/python benchmarks/lints.py
+	$(BIN)/python benchmarks/runtime.py
+	$(BIN)/python benchmarks/formats.py
 
 .venv/python: Makefile
 	@$(PYTHON) -c 'import sys; sys.exit("shardspec needs Python 3.11 or newer; set PYTHON=" if sys.version_info < (3, 11) else 0)'
@@ -46,7 +56,7 @@ bench: .venv/test
 	@touch $@
 
 .venv/test: .venv/demo pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[flax,optax,equinox,orbax,tpu-aot,terminal]' --group test
+	$(BIN)/python -m pip install --quiet --editable '.[flax,optax,equinox,haiku,orbax,tpu-aot,terminal]' --group test
 	@touch $@
 
 clean:

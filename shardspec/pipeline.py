@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shardspec.diagnostics import Diagnostic, Severity
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import UNKNOWN_TARGET
 from shardspec.diagnostics.diagnostic import point, sort_key
+from shardspec.diagnostics.levels import UNDENIABLE, Levels, LevelTable
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.loader import load_file, load_path, load_text
-from shardspec.frontend.manifests import read_manifest
+from shardspec.frontend.manifests import read_arrays, read_manifest
+from shardspec.frontend.suppressions import suppressed
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
@@ -17,6 +19,7 @@ from shardspec.resolve.resolver import resolve
 
 __all__ = [
     "about",
+    "checked",
     "compile_plans",
     "find_target",
     "findings",
@@ -24,6 +27,7 @@ __all__ = [
     "load_file",
     "load_path",
     "load_text",
+    "read_arrays",
     "read_manifest",
 ]
 
@@ -52,16 +56,41 @@ def findings(spec: Spec, plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...
 
 
 def leveled(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return `diagnostics` with the severities that `lints:` sets, sorted, without the allowed."""
-    levels = {level.finding: level.severity for level in spec.lint_levels}
-    kept = []
-    for diagnostic in diagnostics:
-        code = diagnostic.code
-        level = levels.get(code.id, levels.get(code.name))
-        adjusted = diagnostic if level is None else diagnostic.with_level(level)
-        if adjusted.severity is not Severity.ALLOW:
-            kept.append(adjusted)
-    return tuple(dict.fromkeys(sorted(kept, key=sort_key)))
+    """Return `diagnostics` as loud as the spec asks, sorted; what it allows or ignores is gone."""
+    return _heard(spec, suppressed(diagnostics)[0])
+
+
+def checked(
+    spec: Spec,
+    faults: Iterable[Diagnostic],
+    plans: Sequence[ShardingPlan],
+    *,
+    is_whole: bool = True,
+) -> tuple[Diagnostic, ...]:
+    """Return the faults of a spec with all findings, those about its own suppressions too.
+
+    Args:
+      faults: what loading the spec found.
+      is_whole: whether `plans` are all that the spec is about, as it stands; only then can it be
+        said that a suppression silences nothing.
+    """
+    from shardspec.lints.bad_suppression import bad
+    from shardspec.lints.context import Context
+    from shardspec.lints.registry import run
+    from shardspec.lints.unused_suppression import unused
+
+    faults = tuple(faults)
+    kept, used = suppressed((*faults, *run(Context(spec, tuple(plans)))))
+    found = [*kept, *bad(spec.source)]
+    if is_whole and not any(fault.code.id in UNDENIABLE for fault in faults):
+        found += unused(spec.source, used)
+    return _heard(spec, found)
+
+
+def _heard(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    settings = tuple((level.finding, level.severity) for level in spec.lint_levels)
+    heard = Levels((LevelTable(settings),)).heard(diagnostics)
+    return tuple(dict.fromkeys(sorted(heard, key=sort_key)))
 
 
 def about(diagnostics: Iterable[Diagnostic], target: str | None) -> tuple[Diagnostic, ...]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.ir import spec as ir_spec
 from shardspec.ir.param import Param, Params
 from shardspec.ir.plan import ParamSharding, ShardingPlan
+
+if TYPE_CHECKING:
+    from shardspec.report.array_text import Drawing
 
 
 def load(path: str | os.PathLike[str]) -> Spec:
@@ -57,8 +60,8 @@ class Spec:
         """Return the plan for one target.
 
         Args:
-          arrays: a pytree of arrays or `ShapeDtypeStruct`s, the path of a manifest, a sequence
-            of `Param`, or None for the arrays that the spec itself lists.
+          arrays: a pytree of arrays or `ShapeDtypeStruct`s, the path of a manifest or a
+            checkpoint, a sequence of `Param`, or None for the arrays that the spec itself lists.
           target: a name; None for the first. `auto` is for `Resolver`, which sees devices.
 
         Raises:
@@ -119,6 +122,20 @@ class Plan:
 
         return "\n".join(explain(self[path], self.ir))
 
+    def visualize(self, path: str) -> Drawing:
+        """Return who holds which part of the array, or of the activation, at `path`.
+
+        It prints as text, with the borders of hosts and slices, and shows as tables in a notebook.
+        """
+        from shardspec.report.array_text import drawing_of
+
+        return drawing_of(path, self.ir)
+
+    def _repr_html_(self) -> str:
+        from shardspec.report.array_html import plan_html
+
+        return plan_html(self.ir)
+
 
 def _params(arrays: Any) -> Params | None:
     if arrays is None:
@@ -133,14 +150,7 @@ def _params(arrays: Any) -> Params | None:
 
 
 def _manifest(path: str) -> Params:
-    from pathlib import Path
-
-    from shardspec.frontend.files import read_source
-
-    source = read_source(Path(path), name=path)
-    if isinstance(source, Diagnostic):
-        raise ShardspecError([source])
-    params, diagnostics = pipeline.read_manifest(source)
+    arrays, diagnostics = pipeline.read_arrays(path)
     if diagnostics:
         raise ShardspecError(diagnostics)
-    return params
+    return arrays.params

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from itertools import chain
+
 import click
 
-from shardspec import pipeline
 from shardspec.cli import options
-from shardspec.cli.discovery import find_spec
-from shardspec.cli.session import (
-    FAILED,
-    FINDINGS,
-    FINE,
-    MOST_IN_FULL,
-    echo,
-    has_errors,
-    params_or_exit,
-    wants_color,
-    warn_of_slow_regexes,
-)
-from shardspec.diagnostics import Diagnostic, Severity
+from shardspec.cli.check_print import print_findings
+from shardspec.cli.check_run import Checked, Wishes, check_file
+from shardspec.cli.discovery import expand, find_spec
+from shardspec.cli.session import FAILED, FINDINGS, FINE, echo, has_errors
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import UNKNOWN_TARGET, UNREADABLE
-from shardspec.diagnostics.render import render, render_concise
+from shardspec.diagnostics.levels import LevelTable
 from shardspec.ir.grouping import counted
-from shardspec.ir.spec import Spec
 
 #: Findings that leave nothing to check.
 _NO_JOB = (UNREADABLE, UNKNOWN_TARGET)
 
 
 @click.command("check")
-@click.argument("spec_files", nargs=-1)
+@click.argument("spec_files", metavar="[SPEC|FOLDER]...", nargs=-1)
 @options.spec_option
 @options.target_option
 @options.params_option
 @options.set_option
-@options.format_option("full", "concise", "json", name="--output-format")
+@options.findings_option("--select", "Findings to show, and no others: `SHD3`, `indivisible`.")
+@options.findings_option("--ignore", "Findings not to show.")
+@click.option("--pedantic", is_flag=True, help="Also what is a matter of taste or of care.")
+@click.option("--fix", is_flag=True, help="Mend what can be mended beyond doubt, in place.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
+@click.option(
+    "--unsafe-fixes", is_flag=True, help="With --fix or --diff: also what may not be meant."
+)
+@options.format_option("full", "concise", "json", "github", "sarif", name="--output-format")
 @options.color_option
 def command(
     spec_files: tuple[str, ...],
@@ -42,68 +44,70 @@ def command(
     target: str | None,
     manifest: str | None,
     settings: dict[str, str],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    pedantic: bool,
+    fix: bool,
+    diff: bool,
+    unsafe_fixes: bool,
     output_format: str,
     color: str,
 ) -> None:
-    """Report everything that is wrong, on all targets."""
-    files = spec_files or (find_spec(spec_name),)
-    found: list[Diagnostic] = []
-    arrays = targets = 0
-    for file in files:
-        spec, diagnostics = pipeline.load_path(file, settings, with_manifests=manifest is None)
-        if spec is not None:
-            diagnostics, counts = _check(spec, diagnostics, target, manifest)
-            arrays, targets = arrays + counts[0], targets + counts[1]
-        found += diagnostics
-    if output_format == "json":
-        from shardspec.formats.findings_json import findings_text
-
-        echo(findings_text(found))
+    """Report everything that is wrong, on all targets; of a folder, in all specs in it."""
+    if unsafe_fixes and not (fix or diff):
+        raise click.UsageError("--unsafe-fixes goes with --fix or --diff")
+    files, others = expand(spec_files or (find_spec(spec_name),))
+    if others:
+        echo(f"{counted(others, 'YAML file')} passed over: not specs", err=True)
+    table = LevelTable(select=select, ignore=ignore, is_pedantic=pedantic)
+    wishes = Wishes(target, manifest, settings, table)
+    if diff:
+        raise SystemExit(_diff(files, wishes, is_unsafe=unsafe_fixes))
+    notes: tuple[str, ...] = ()
+    if fix:
+        checked, notes = _fix(files, wishes, is_unsafe=unsafe_fixes)
     else:
-        _print(found, color, concise=output_format == "concise")
-        echo(_closing(found, len(files), arrays, targets), err=output_format == "concise")
-    failed = any(diagnostic.code in _NO_JOB for diagnostic in found)
-    raise SystemExit(FAILED if failed else FINDINGS if has_errors(found) else FINE)
+        checked = tuple(check_file(file, wishes) for file in files)
+    err = fix and "-" in files
+    print_findings(checked, files, output_format, color, notes=notes, err=err)
+    raise SystemExit(_exit_code(_all(checked)))
 
 
-def _check(
-    spec: Spec, diagnostics: tuple[Diagnostic, ...], target: str | None, manifest: str | None
-) -> tuple[tuple[Diagnostic, ...], tuple[int, int]]:
-    """Return all findings of one spec, and its numbers of arrays and targets."""
-    params = params_or_exit(spec, manifest)
-    targets = spec.targets
-    if target is not None:
-        chosen = pipeline.find_target(spec, target)
-        if isinstance(chosen, Diagnostic):
-            return (*diagnostics, chosen), (0, 0)
-        targets = (chosen,)
-    elif params and not targets:
-        missing = pipeline.find_target(spec, None)
-        return (*diagnostics, *([missing] if isinstance(missing, Diagnostic) else [])), (0, 0)
-    warn_of_slow_regexes(spec)
-    diagnostics = pipeline.about(diagnostics, target)
-    plans = pipeline.compile_plans(spec, params, targets)
-    found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
-    return found, (len(params), len(targets))
+def _all(checked: Sequence[Checked]) -> tuple[Diagnostic, ...]:
+    return tuple(chain.from_iterable(each.diagnostics for each in checked))
 
 
-def _print(found: list[Diagnostic], color: str, *, concise: bool) -> None:
-    paint = wants_color(color)
-    for diagnostic in found if concise else found[:MOST_IN_FULL]:
-        text = render_concise(diagnostic) if concise else render(diagnostic, color=paint) + "\n"
-        echo(text, is_painted=not concise)
-    if not concise and len(found) > MOST_IN_FULL:
-        rest = len(found) - MOST_IN_FULL
-        echo(f"... and {rest} more: --output-format concise shows one a line\n")
+def _exit_code(found: Sequence[Diagnostic]) -> int:
+    if any(diagnostic.code in _NO_JOB for diagnostic in found):
+        return FAILED
+    return FINDINGS if has_errors(found) else FINE
 
 
-def _closing(found: list[Diagnostic], files: int, arrays: int, targets: int) -> str:
-    """Return `Found 2 errors in 1 file (723 arrays, 3 targets).   Details: ...`."""
-    scope = f"{counted(files, 'file')} ({counted(arrays, 'array')}, {counted(targets, 'target')})"
-    if not found:
-        return f"No findings in {scope}."
-    worst = next((diagnostic for diagnostic in found if diagnostic.is_error), found[0])
-    errors = sum(diagnostic.is_error for diagnostic in found)
-    warnings = sum(diagnostic.severity is Severity.WARNING for diagnostic in found)
-    parts = [counted(n, what) for n, what in ((errors, "error"), (warnings, "warning")) if n]
-    return f"Found {' and '.join(parts)} in {scope}.   Details: shardspec explain {worst.code.id}"
+def _fix(
+    files: tuple[str, ...], wishes: Wishes, *, is_unsafe: bool
+) -> tuple[tuple[Checked, ...], tuple[str, ...]]:
+    """Fix the files; return what is found afterwards, and what to say of the fixes."""
+    from shardspec.cli.check_fix import Fixing, print_stdin, write
+
+    fixing = Fixing(files, wishes, is_unsafe)
+    fixing.run()
+    write(fixing.changed)
+    if "-" in files:
+        print_stdin(fixing.stdin_text())
+    notes = [f"not done, since the text could not be read then: {t}" for t in fixing.refused]
+    more = f" ({fixing.unsure} more with --unsafe-fixes)" if fixing.unsure else ""
+    return fixing.checked, (*notes, f"Fixed {len(fixing.fixed)}{more}.")
+
+
+def _diff(files: tuple[str, ...], wishes: Wishes, *, is_unsafe: bool) -> int:
+    """Show what fixing would change; return the exit code."""
+    from shardspec.cli.check_fix import Fixing, diff
+
+    fixing = Fixing(files, wishes, is_unsafe)
+    fixing.run()
+    sys.stdout.write(diff(fixing.changed))
+    more = f" ({fixing.unsure} more with --unsafe-fixes)" if fixing.unsure else ""
+    echo(f"Would fix {len(fixing.fixed)}{more}.", err=True)
+    if _exit_code(_all(fixing.checked)) == FAILED:
+        return FAILED
+    return FINDINGS if fixing.changed else FINE

@@ -1,11 +1,25 @@
-"""Which spec is meant, when none is named."""
+"""Which specs are meant: when none is named, when a folder is; and which pyproject.toml counts."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import click
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.levels import LevelTable
+
+#: Of a YAML file, what is looked at to tell whether it is a spec.
+_LOOKED_AT_BYTES = 2**20
+_YAML = (".yaml", ".yml")
+_TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=\s|$)", re.MULTILINE)
+#: A spec without a version says one of these, and nothing that is no key of a spec.
+_TELLING = frozenset({"rules", "extends", "mesh", "targets"})
+_NO_SOURCES = frozenset({"node_modules", "__pycache__"})
 
 _NAMES = ("shardspec.yaml", "shardspec.yml", "spec.yaml", "spec.yml")
 
@@ -64,3 +78,94 @@ def _candidates(folder: Path) -> list[Path]:
     except OSError:
         return []
     return [path for path in entries if path.name in _NAMES or path.suffix == ".shard"]
+
+
+class Found(NamedTuple):
+    """The specs that some paths lead to.
+
+    Attributes:
+      files: each once, folders walked in order of name.
+      others: how many YAML files in the folders are no specs.
+    """
+
+    files: tuple[str, ...]
+    others: int = 0
+
+
+def expand(paths: Iterable[str]) -> Found:
+    """Return the specs at `paths`: files as they are, and of folders all specs in them.
+
+    Raises:
+      click.UsageError: a folder has none.
+    """
+    files: dict[str, str] = {}
+    others = 0
+    for path in paths:
+        if path == "-" or not os.path.isdir(path):
+            files.setdefault(os.path.realpath(path), path)
+            continue
+        inside = tuple(_files_below(path))
+        specs = [each for each in inside if _is_spec(each)]
+        if not specs:
+            raise click.UsageError(f"no specs in {path}: *.shard, or *.yaml with keys of a spec")
+        others += len(inside) - len(specs)
+        for each in specs:
+            files.setdefault(os.path.realpath(each), each)
+    return Found(tuple(files.values()), others)
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    """Yield the DSL and YAML files of a folder tree, without hidden folders and environments."""
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(each for each in folders if _may_hold_specs(os.path.join(where, each)))
+        for name in sorted(names):
+            if name.endswith((".shard", *_YAML)) and not name.startswith("."):
+                yield os.path.normpath(os.path.join(where, name))
+
+
+def _may_hold_specs(folder: str) -> bool:
+    name = os.path.basename(folder)
+    if name.startswith(".") or name in _NO_SOURCES:
+        return False
+    return not os.path.exists(os.path.join(folder, "pyvenv.cfg"))
+
+
+def _is_spec(path: str) -> bool:
+    """Say whether a file of a folder is a spec: by its name, or by its keys at the margin."""
+    if path.endswith(".shard"):
+        return True
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read(_LOOKED_AT_BYTES).decode("utf-8-sig", errors="replace")
+    except OSError:
+        return False
+    keys = set(_TOP_KEY.findall(text))
+    if "shardspec" in keys:
+        return True
+    if not keys & _TELLING or len(keys) < 2:
+        return False
+    from shardspec.frontend.validate import fields_at
+
+    return keys <= set(fields_at(()))
+
+
+def project_table(spec: str) -> tuple[LevelTable | None, tuple[Diagnostic, ...]]:
+    """Return what `[tool.shardspec.lints]` asks for, of the nearest pyproject.toml above a spec.
+
+    One that says nothing of shardspec is passed by.
+    """
+    folder = Path(os.path.abspath(spec)).parent
+    for above in (folder, *folder.parents):
+        file = above / "pyproject.toml"
+        if not file.is_file():
+            continue
+        from shardspec.frontend.files import read_source
+        from shardspec.frontend.project import read_project
+
+        source = read_source(file, name=os.path.relpath(file))
+        if isinstance(source, Diagnostic):
+            return None, (source,)
+        table, faults = read_project(source)
+        if table is not None or faults:
+            return table, faults
+    return None, ()

@@ -28,6 +28,7 @@ _WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>[0-9]{1,9})=(?P<axes>[^=]+)")
 
 
 _ARRAYS_ONLY = "--porcelain prints arrays: give it a path or a glob alone"
+_DRAWS_ONLY = "--draw draws an array, a glob or an activation: give it that alone"
 
 
 @click.command("explain")
@@ -39,6 +40,7 @@ _ARRAYS_ONLY = "--porcelain prints arrays: give it a path or a glob alone"
 @options.color_option
 @click.option("--why-not", metavar="PATH:DIM=AXIS", help="Why is this dimension not on that axis?")
 @click.option("--porcelain", is_flag=True, help="Tab-separated lines for other programs.")
+@click.option("--draw", is_flag=True, help="Draw who holds which part, hosts and slices too.")
 @click.option("--list", "list_codes", is_flag=True, help="Show all findings.")
 def command(
     subject: str | None,
@@ -49,6 +51,7 @@ def command(
     color: str,
     why_not: str | None,
     porcelain: bool,
+    draw: bool,
     list_codes: bool,
 ) -> None:
     """Say why.
@@ -58,6 +61,8 @@ def command(
     `indivisible`), or a field of the language (`rules`, `policy.indivisible`).
     """
     _one_question(subject, why_not, list_codes=list_codes, porcelain=porcelain)
+    if draw and (porcelain or subject is None or subject.startswith("axis:")):
+        raise click.UsageError(_DRAWS_ONLY)
     if list_codes:
         _print_codes()
         return
@@ -75,16 +80,46 @@ def command(
     if why_not is not None:
         lines = _why_not(why_not, plan)
     elif match and not has_path(plan, subject or ""):
-        if porcelain:
-            raise click.UsageError(_ARRAYS_ONLY)
+        if porcelain or draw:
+            raise click.UsageError(_ARRAYS_ONLY if porcelain else _DRAWS_ONLY)
         lines = _line(match["file"], int(match["line"]), plan)
     else:
         lines = _subject(subject or "", plan, porcelain=porcelain)
     for line in lines:
         echo(line)
+    if draw:
+        _draw(subject or "", plan)
+    _compare_lock(plan, subject)
     if len(spec.targets) > 1 and target is None and not porcelain:
         echo(f"\non target {chosen.name}; --target shows another of {len(spec.targets)}", err=True)
     raise SystemExit(FINDINGS if has_errors(diagnostics) else 0)
+
+
+def _draw(subject: str, plan: ShardingPlan) -> None:
+    """Draw the activation of this name, or the arrays; layers that are alike once."""
+    from shardspec.report.array_text import drawing
+    from shardspec.report.table import rows
+
+    named = [each for each in plan.activations if each.activation.name == subject]
+    if named and not has_path(plan, subject):
+        echo(f"\n{drawing(named, plan)}")
+        return
+    found = select_or_exit(subject, plan)
+    shown = rows(ShardingPlan(plan.spec, plan.target, tuple(found)))
+    echo(f"\n{drawing([row.first for row in shown], plan)}")
+
+
+def _compare_lock(plan: ShardingPlan, subject: str | None) -> None:
+    """Say on stderr where the lock beside the spec is stale, or says otherwise of this array."""
+    import os
+
+    if not os.path.exists(f"{os.path.splitext(plan.spec.source.name)[0]}.lock"):
+        return
+    from shardspec.formats.lock_file import lock_remark
+
+    remark = lock_remark(plan, subject)
+    if remark:
+        echo(f"\n{remark}", err=True)
 
 
 def _one_question(
@@ -112,20 +147,16 @@ def _one_question(
 
 def _explain_words(subject: str) -> bool:
     """Explain a finding or a field, which needs no spec; say whether it was one."""
-    from shardspec.diagnostics.codes import ALL
+    from shardspec.report.finding_page import find_code, finding_page
 
-    code = next((c for c in ALL if subject.upper() == c.id or subject == c.name), None)
+    code = find_code(subject)
     if code is not None:
-        from shardspec.report.finding_page import finding_page
-
         echo(finding_page(code))
         return True
     if re.fullmatch(r"(?i)SHD\d*", subject):
-        from shardspec.diagnostics.suggest import listed, nearest
-
-        near = nearest(subject.upper(), [c.id for c in ALL], count=3)
-        fail(f"no finding has the code {subject}", f"near it: {listed(near)}; all: explain --list")
-    if re.fullmatch(r"[a-z-]+(\.[a-z]+)?", subject):
+        _print_family(subject.upper())
+        return True
+    if re.fullmatch(r"[a-z-]+(\.[a-z_]+)?", subject):
         from shardspec.report.field_page import field_page
 
         lines = field_page(subject)
@@ -146,11 +177,25 @@ def _stands_in_spec(word: str, spec_name: str | None) -> bool:
 
 
 def _print_codes() -> None:
-    from shardspec.diagnostics.codes import ALL
+    from shardspec.report.finding_page import code_lines
 
-    width = max(len(code.name) for code in ALL)
-    for code in ALL:
-        echo(f"{code.id}  {code.name:<{width}}  {code.severity:<7}  {code.summary}")
+    for line in code_lines():
+        echo(line)
+
+
+def _print_family(start: str) -> None:
+    """Print the findings whose codes start so; fail with the nearest where there are none."""
+    from shardspec.diagnostics.codes import ALL
+    from shardspec.report.finding_page import code_lines
+
+    found = [code for code in ALL if code.id.startswith(start)]
+    if not found:
+        from shardspec.diagnostics.suggest import listed, nearest
+
+        near = nearest(start, [code.id for code in ALL], count=3)
+        fail(f"no finding has the code {start}", f"near it: {listed(near)}; all: explain --list")
+    for line in code_lines(found):
+        echo(line)
 
 
 def _spec_file(file: str) -> str | None:

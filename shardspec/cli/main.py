@@ -17,11 +17,15 @@ VERBS = {
     "explain": "Say why: an array, a line of the spec, a mesh axis, a finding, a field.",
     "check": "Report everything that is wrong, on all targets.",
     "fmt": "Format a spec, or turn YAML into the DSL and back.",
+    "lock": "Write what every device holds, for git; --check compares.",
+    "diff": "Show what moved between two specs, locks or revisions.",
+    "manifest": "List the arrays of a checkpoint, for git.",
+    "import": "Make a spec of the rules of another tool, with the proof.",
     "mesh": "Show which devices each mesh axis runs over.",
     "schema": "Print the JSON Schema of the YAML format.",
 }
 
-_MODULES = {"compile": "compile_verb", "fmt": "fmt", "mesh": "mesh"}
+_MODULES = {"compile": "compile_verb", "import": "import_verb", "fmt": "fmt", "mesh": "mesh"}
 
 
 class _Verbs(click.Group):

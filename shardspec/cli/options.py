@@ -37,10 +37,18 @@ def set_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def params_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--params FILE`."""
+    """Add `--params FILE`, which may be a checkpoint or a function."""
     return click.option(
-        "--params", "manifest", metavar="FILE", help="A manifest of arrays, instead of the spec's."
+        "--params",
+        "manifest",
+        metavar="FILE",
+        help="Arrays from a manifest, a checkpoint or `package.module:function`, not the spec.",
     )(function)
+
+
+def findings_option(flag: str, help: str) -> Decorator:
+    """Add a flag that takes findings: ids, names or starts of ids, with commas or repeated."""
+    return click.option(flag, metavar="FINDINGS", multiple=True, callback=_findings, help=help)
 
 
 def color_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,6 +79,23 @@ def _settings(
             raise click.BadParameter(f"`{value}` is not KEY=VALUE", ctx, param)
         settings[key.strip()] = text.strip()
     return settings
+
+
+def _findings(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+    for name in names:
+        from shardspec.diagnostics.levels import known
+
+        if not known(name):
+            from shardspec.diagnostics.codes import ALL
+            from shardspec.diagnostics.suggest import did_you_mean
+
+            near = did_you_mean(name, [code.name for code in ALL])
+            hint = near or "`shardspec explain --list` shows them all"
+            raise click.BadParameter(f"no finding is called `{name}`; {hint}", ctx, param)
+    return names
 
 
 def _targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

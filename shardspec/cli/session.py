@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import NoReturn
 
 import click
 
 from shardspec import pipeline
-from shardspec.cli.discovery import find_spec
+from shardspec.cli.discovery import find_spec, project_table
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import ALL
+from shardspec.diagnostics.levels import Levels, LevelTable
 from shardspec.diagnostics.printable import printable
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.ir.param import Params
-from shardspec.ir.spec import Spec, Target
+from shardspec.ir.spec import LintLevel, Spec, Target
 
 FINE, FINDINGS, FAILED = 0, 1, 2
 
@@ -94,7 +96,23 @@ def load_or_exit(
         report(diagnostics, color)
         unreadable = any(d.code.id == "SHD001" for d in diagnostics)
         raise SystemExit(FAILED if unreadable else FINDINGS)
-    return spec, pipeline.leveled(spec, diagnostics)
+    table, faults = project_table(path)
+    if table is not None:
+        spec = with_levels(spec, Levels((table, *spec_tables(spec))))
+    return spec, pipeline.leveled(spec, (*faults, *diagnostics))
+
+
+def spec_tables(spec: Spec) -> tuple[LevelTable]:
+    """Return what the spec itself asks for."""
+    return (LevelTable(tuple((each.finding, each.severity) for each in spec.lint_levels)),)
+
+
+def with_levels(spec: Spec, levels: Levels) -> Spec:
+    """Return the spec as if its `lints:` asked for all that `levels` do."""
+    own = Levels(spec_tables(spec))
+    asked = ((code.id, levels.severity(code), own.severity(code)) for code in ALL)
+    added = tuple(LintLevel(name, severity) for name, severity, now in asked if severity != now)
+    return replace(spec, lint_levels=(*spec.lint_levels, *added))
 
 
 def target_or_exit(spec: Spec, name: str | None, diagnostics: Sequence[Diagnostic] = ()) -> Target:
@@ -108,15 +126,21 @@ def target_or_exit(spec: Spec, name: str | None, diagnostics: Sequence[Diagnosti
 
 def params_or_exit(spec: Spec, manifest: str | None) -> Params:
     """Return the arrays of a manifest, or those of the spec; exit with 2 on faults."""
-    if manifest is None:
-        return spec.params
-    from shardspec.frontend.files import read_source
+    return spec.params if manifest is None else arrays_or_exit(manifest)
 
-    source = read_source(Path(manifest), name=manifest)
-    diagnostics: tuple[Diagnostic, ...] = (source,) if isinstance(source, Diagnostic) else ()
-    params: Params = ()
-    if not isinstance(source, Diagnostic):
-        params, diagnostics = pipeline.read_manifest(source)
+
+def arrays_or_exit(manifest: str) -> Params:
+    """Return the arrays of a manifest, checkpoint or function; exit with 2 on faults."""
+    from shardspec.frontend.manifests.reader import is_entry_point
+
+    if is_entry_point(manifest):
+        from shardspec.jax_backend.entry_point import call_entry_point
+
+        echo(f"{manifest}: importing it, which runs its code", err=True)
+        params, diagnostics = call_entry_point(manifest)
+    else:
+        arrays, diagnostics = pipeline.read_arrays(manifest)
+        params = arrays.params
     if diagnostics:
         report(diagnostics)
         raise SystemExit(FAILED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic, Fix, Label, Span
 
 SCHEMA = "shardspec.check/1"
 
@@ -27,16 +27,24 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
         "labels": [_label(label) for label in diagnostic.labels],
         "notes": list(diagnostic.notes),
         "help": diagnostic.help,
+        "target": diagnostic.target,
+        "fix": None if diagnostic.fix is None else _fix(diagnostic.fix),
     }
 
 
+def _fix(fix: Fix) -> dict[str, Any]:
+    edits = [{**_place(edit.span), "replacement": edit.text} for edit in fix.edits]
+    return {"title": fix.title, "sure": fix.is_sure, "edits": edits}
+
+
 def _label(label: Label) -> dict[str, Any]:
-    span = label.span
+    return {**_place(label.span), "text": label.text, "primary": label.primary}
+
+
+def _place(span: Span) -> dict[str, Any]:
     return {
         "file": span.source.name,
         "line": span.line,
         "column": span.column,
         "length": span.end - span.start,
-        "text": label.text,
-        "primary": label.primary,
     }

@@ -43,6 +43,7 @@ def _head(plan: ShardingPlan) -> dict[str, Any]:
             "slices": hardware.slice_count,
             "devices": hardware.device_count,
         }
+    types = {axis.name: axis.axis_type for axis in plan.mesh.axes if axis.axis_type != "auto"}
     return {
         "schema": SCHEMA,
         "spec": plan.spec.source.name,
@@ -51,6 +52,7 @@ def _head(plan: ShardingPlan) -> dict[str, Any]:
         "mesh": {axis.name: axis.size for axis in plan.mesh.axes},
         "order": plan.spec.policy.order,
         "dcn": [axis.name for axis in plan.mesh.axes if axis.network == "dcn"],
+        **({"axis_types": types} if types else {}),
         "per_device_bytes": plan.per_device_bytes,
         "total_bytes": sum(sharding.param.bytes for sharding in plan.params),
     }

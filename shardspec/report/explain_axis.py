@@ -13,6 +13,7 @@ def explain_mesh_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
     """Yield the arrays that mesh axis `name` splits, the largest first, and those it does not."""
     axis = next(axis for axis in plan.mesh.axes if axis.name == name)
     network = " over DCN" if axis.network == "dcn" else ""
+    network += f", {axis.axis_type}" if axis.axis_type != "auto" else ""
     yield f"mesh axis {name} = {axis.size}{network}   target {plan.target.name}: mesh {plan.mesh}"
     users = [row for row in rows(plan) if name in row.first.partition_spec.mesh_axes]
     others = [row for row in rows(plan) if name not in row.first.partition_spec.mesh_axes]

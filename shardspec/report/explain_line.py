@@ -17,7 +17,15 @@ from shardspec.ir.plan import (
     ParamSharding,
     ShardingPlan,
 )
-from shardspec.ir.spec import AxisRule, Override, PathRule, ScanRule
+from shardspec.ir.spec import (
+    AxisRule,
+    Override,
+    PathRule,
+    Replicate,
+    ScanRule,
+    Spec,
+    target_text,
+)
 from shardspec.ir.units import binary_bytes
 from shardspec.report.explain import explain_activation, outcome_text
 from shardspec.report.table import rows, spec_text
@@ -39,6 +47,7 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
         if _stands_on(axis.span, file, line):
             users = [s.param.path for s in plan.params if axis.name in s.logical_axes]
             unit = f", unit {axis.unit}" if axis.unit > 1 else ""
+            unit += f", min_shard {axis.min_shard}" if axis.min_shard > 1 else ""
             yield f"axis `{axis.name}` = {axis.size or 'any size'}{unit}"
             yield f"  used by {described(users) if users else 'no array'}"
     for target in spec.targets:
@@ -49,6 +58,22 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     for level in spec.lint_levels:
         if _stands_on(level.span, file, line):
             yield f"finding `{level.finding}` is set to {level.severity.name.lower()}"
+    yield from _state_and_coverage(file, line, spec)
+
+
+def _state_and_coverage(file: str, line: int, spec: Spec) -> Iterator[str]:
+    """Yield what `state:` and `coverage:` say, if they stand on the line."""
+    state, gate = spec.state, spec.coverage
+    if state is not None and (
+        _covers(state.span, file, line) or _stands_on(state.over_span, file, line)
+    ):
+        over = f" over {target_text(state.over)}" if state.over else ""
+        yield f"state: optimizer {state.optimizer}{over}, {state.moments} x {state.dtype}"
+    if gate is not None and _stands_on(gate.span, file, line):
+        most = binary_bytes(gate.max_bytes or 0)
+        if gate.max_share is not None:
+            most = f"{100 * gate.max_share:.6g} % of the bytes of all arrays"
+        yield f"coverage: every device may hold {most} whole"
 
 
 def nothing_there(file: str, line: int, plan: ShardingPlan) -> tuple[str, str | None]:
@@ -107,6 +132,9 @@ def _entries(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     for scan in plan.spec.scans:
         if _covers(scan.pattern.span, file, line) or _covers(scan.span, file, line):
             yield from _scan(scan, plan)
+    for entry in plan.spec.replicate:
+        if _covers(entry.pattern.span, file, line) or _covers(entry.span, file, line):
+            yield from _replicate(entry, plan)
 
 
 def _arrays(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
@@ -201,6 +229,20 @@ def _others(matching: list[ParamSharding], entry: PathRule | Override) -> Iterat
         taken = "is taken" if len(group) == 1 else "are taken"
         by = f'{section} "{taker.pattern}"{place}'
         yield f"    {len(group)} {taken} by {by}, which comes first"
+
+
+def _replicate(entry: Replicate, plan: ShardingPlan) -> Iterator[str]:
+    """Yield the arrays that are meant to be whole, and which of them are split all the same."""
+    yield f'replicate "{entry.pattern}" because {entry.because}'
+    matcher = PathMatcher((entry.pattern,))
+    matching = [s for s in plan.params if matcher.first_match(s.param.path) is not None]
+    if not matching:
+        yield f"  matches none of {counted(len(plan.params), 'array')}"
+        return
+    yield f"  matches {_described(matching)}"
+    split = sum(bool(sharding.partition_spec.mesh_axes) for sharding in matching)
+    if split:
+        yield f"    {split} {'is' if split == 1 else 'are'} split by rules"
 
 
 def _scan(scan: ScanRule, plan: ShardingPlan) -> Iterator[str]:

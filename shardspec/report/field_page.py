@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 def field_page(name: str) -> tuple[str, ...]:
     """Return the page of `rules` or `policy.indivisible`; nothing for what is no field."""
     from shardspec.frontend import document
 
     outer, _, inner = name.partition(".")
-    entries: dict[str, Any] = {
-        "axes": document.AxisEntry,
-        "targets": document.TargetEntry,
-        "rules": document.RuleEntry,
-        "overrides": document.OverrideEntry,
-        "policy": document.PolicyEntry,
-    }
+    entries = document.ENTRIES
     field = document.Document.model_fields.get(outer)
     if field is None:
         return ()

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+
 from shardspec.diagnostics import Code
+from shardspec.diagnostics.codes import ALL
+
+_NUMBER = re.compile(r"\[?(?:shd[-_ ]?)?([0-9]{3})\]?", re.IGNORECASE)
+
+
+def find_code(text: str) -> Code | None:
+    """Return the finding that a person means: `SHD301`, `shd301`, `301`, `Cut_Unit`, `cut unit`.
+
+    >>> [find_code(text).name for text in ("shd312", "[SHD312]", "312", "Cut_Unit", "`cut-unit`")]
+    ['cut-unit', 'cut-unit', 'cut-unit', 'cut-unit', 'cut-unit']
+    >>> find_code("SHD999"), find_code("rules")
+    (None, None)
+    """
+    text = text.strip("` ")
+    number = _NUMBER.fullmatch(text)
+    name = re.sub(r"[_\s]+", "-", text.lower())
+    wanted = f"SHD{number[1]}" if number else name
+    return next((code for code in ALL if wanted in (code.id, code.name)), None)
 
 
 def finding_page(code: Code) -> str:
     """Return the page with its heading."""
     from shardspec.lints.pages import page
 
-    return (
-        f"{code.id}  {code.name}  ({code.severity} unless `lints:` says otherwise)\n\n{page(code)}"
-    )
+    return f"{code.id}  {code.name}  ({level_text(code)})\n\n{page(code)}"
+
+
+def level_text(code: Code) -> str:
+    """Return how loud a finding is, in words."""
+    if code.is_pedantic:
+        return f"pedantic: a {code.severity} under --pedantic, or where `lints:` names it"
+    return f"{code.severity} unless `lints:` says otherwise"
+
+
+def code_lines(codes: Iterable[Code] = ALL) -> Iterator[str]:
+    """Yield a line for each finding: code, name, how loud it is, and what it says."""
+    width = max(len(code.name) for code in ALL)
+    for code in codes:
+        level = "pedantic" if code.is_pedantic else code.severity
+        yield f"{code.id}  {code.name:<{width}}  {level:<8}  {code.summary}"

@@ -38,6 +38,9 @@ def mesh_json(target: Target, placement: Placement) -> str:
         "axes": [_axis(explanation) for explanation in explain_axes(placement)],
         "devices": [list(place) for place in placement.coordinates()],
     }
+    types = {axis.name: axis.axis_type for axis in target.mesh.axes if axis.axis_type != "auto"}
+    if types:
+        data["axis_types"] = types
     if hardware.chip.platform == "tpu":
         data["core"] = core_note(hardware)
     return json.dumps(data, sort_keys=True)

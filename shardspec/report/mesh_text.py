@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from shardspec.ir.spec import Target
 from shardspec.ir.units import three_figures
-from shardspec.report.table import target_title
+from shardspec.report.table import target_title, typed
 from shardspec.topology.explanation import AxisExplanation, explain_axes
 from shardspec.topology.findings import core_note
 from shardspec.topology.groups import Seat, drawn_axis, seats
@@ -53,6 +53,7 @@ def _asked(placement: Placement) -> str:
         elif axis.auto:
             tile = _shape(tile_of(placement, axis.name))
             said.append(f"{axis.name} = auto {axis.size}: submesh {tile}")
+    said += typed(placement.mesh)
     said += [f"order {placement.order}"]
     said += [placement.path] if placement.path and placement.path != "plain" else []
     return f"   ({', '.join(said)})"

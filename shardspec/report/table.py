@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from shardspec.analysis.coverage import coverage
 from shardspec.ir.grouping import collapsed, counted, natural, template
 from shardspec.ir.hardware import Hardware
+from shardspec.ir.mesh import Mesh
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Target, target_text
@@ -107,8 +108,14 @@ def heading(plan: ShardingPlan) -> Iterator[str]:
         if axis.span is not None and (axis.submesh or axis.auto)
     ]
     asked += [f"{axis.name} over DCN" for axis in plan.mesh.axes if axis.network == "dcn"]
+    asked += typed(plan.mesh)
     remarks = f"   ({', '.join(asked)})" if asked else ""
     yield f"mesh {plan.mesh}{remarks}"
+
+
+def typed(mesh: Mesh) -> list[str]:
+    """Return `model explicit` for each mesh axis that is not left to the compiler."""
+    return [f"{axis.name} {axis.axis_type}" for axis in mesh.axes if axis.axis_type != "auto"]
 
 
 def target_title(target: Target) -> str:

@@ -27,6 +27,12 @@ overrides:
     axes: _
 activations:
   residual: embed _
+state: {optimizer: zero1, over: (data)}
+coverage: {max_replicated_bytes: 2.5%}
+replicate:
+  - {path: "own/*/k", because: read by all}
+  - {path: "scanned/**", because: tiny}
+  - {path: "gone", because: who knows}
 
 arrays:
   "own/{0..3}/k": bf16[embed=64 mlp=128]
@@ -47,6 +53,11 @@ def plan() -> ShardingPlan:
     ("part", "said"),
     [
         ('"own/**"', ["  matches 4 arrays, first own/0/k", "    4 carry their own names"]),
+        ("state:", ["state: optimizer zero1 over data, 2 x f32"]),
+        ("coverage:", ["coverage: every device may hold 2.5 % of the bytes of all arrays whole"]),
+        ("own/*/k", ["  matches 4 arrays, first own/0/k", "    4 are split by rules"]),
+        ('scanned/**", because', ["  matches 1 array, scanned/wi/kernel"]),
+        ('path: "gone', ["  matches none of 10 arrays"]),
         ('"**/wi/kernel"', ["  names 5 arrays, first layers_0/wi/kernel"]),
         (
             '"**/wi/*"',
@@ -84,9 +95,9 @@ def test_alike_arrays_of_a_line_are_one(plan: ShardingPlan) -> None:
     [
         ("spec.yaml", 1, "line 1 of spec.yaml holds nothing in force"),
         ("spec.yaml", 2, "line 2 of spec.yaml is a comment"),
-        ("spec.yaml", 21, "line 21 of spec.yaml is empty"),
-        ("spec.yaml", 99, "spec.yaml has 26 lines, no line 99"),
-        ("spec.yaml", 0, "spec.yaml has 26 lines, no line 0"),
+        ("spec.yaml", 27, "line 27 of spec.yaml is empty"),
+        ("spec.yaml", 99, "spec.yaml has 32 lines, no line 99"),
+        ("spec.yaml", 0, "spec.yaml has 32 lines, no line 0"),
         ("other.yaml", 1, "the spec reads no file other.yaml"),
     ],
 )

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import json
 
+from shardspec.ir.mesh import MeshAxis
 from shardspec.report.mesh_json import mesh_json
 from shardspec.topology.placement import Placement, place
-from tests.topology.machines import hardware, sized
+from tests.topology.machines import hardware, sized, target
 
 
 def test_devices_are_rows_of_the_physical_axes() -> None:
@@ -27,3 +28,13 @@ def test_the_same_placement_is_the_same_text() -> None:
     assert isinstance(first, Placement)
     assert isinstance(second, Placement)
     assert mesh_json(wanted, first) == mesh_json(wanted, second)
+
+
+def test_types_are_recorded_where_an_axis_has_one() -> None:
+    plain = sized(hardware("h100", (8,), 2), data=2, model=8)
+    axes = (MeshAxis("data", 2), MeshAxis("model", 8, axis_type="explicit"))
+    typed = target(hardware("h100", (8,), 2), *axes)
+    for wanted, types in ((plain, None), (typed, {"model": "explicit"})):
+        placement = place(wanted)
+        assert isinstance(placement, Placement)
+        assert json.loads(mesh_json(wanted, placement)).get("axis_types") == types

@@ -80,3 +80,9 @@ def test_auto_says_how_it_compares() -> None:
 def test_one_device_has_nothing_to_draw() -> None:
     text = "\n".join(mesh_lines(*_placed(sized(hardware("cpu", (1,)), data=1))))
     assert "one device" in text
+
+
+def test_types_stand_in_the_heading() -> None:
+    axes = (MeshAxis("data", 16), MeshAxis("model", 16, axis_type="explicit"))
+    lines = list(mesh_lines(*_placed(target(hardware("tpu_v4", (4, 8, 8)), *axes))))
+    assert "mesh data=16 model=16   (model explicit, order t5x" in "\n".join(lines)

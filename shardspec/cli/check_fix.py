@@ -1,0 +1,226 @@
+"""`check --fix` and `--diff`: fixes taken round by round, until none is left to take.
+
+Everything happens on texts in memory; files are written once, at the end. Only files named on
+the command line, or extended by those within their folders, are changed: a preset never is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from shardspec import pipeline
+from shardspec.cli.check_run import Checked, Wishes, check_file
+from shardspec.cli.session import fail, write_file
+from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span
+from shardspec.diagnostics.edits import Edited, apply
+from shardspec.diagnostics.printable import printable
+
+#: Fixes may make room for others, but not for ever.
+MOST_ROUNDS = 10
+_BOM = "\ufeff"
+
+
+class Changed(NamedTuple):
+    """A file before and after.
+
+    Attributes:
+      name: as it was named on the command line or in `extends`.
+    """
+
+    name: str
+    old: str
+    new: str
+
+
+@dataclass(slots=True)
+class Fixing:
+    """One run over some files.
+
+    Attributes:
+      checked: what is found once the fixes are taken, file by file.
+      texts, olds, names: by real path: the new text, the text on disk, what to call it.
+      fixed: the titles of the fixes taken.
+      refused: the titles of those that would have left a text that cannot be read.
+    """
+
+    files: Sequence[str]
+    wishes: Wishes
+    is_unsafe: bool
+    checked: tuple[Checked, ...] = ()
+    texts: dict[str, str] = field(default_factory=dict)
+    olds: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    fixed: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    has_mark: bool = False
+
+    def run(self) -> None:
+        """Check and fix until nothing is left to fix, or for long enough."""
+        if "-" in self.files:
+            self._take_in_stdin()
+        for _ in range(MOST_ROUNDS):
+            self._check()
+            fixes = [each for each in self._fixes() if self.is_unsafe or each.is_sure]
+            if not fixes:
+                return
+            self._take(self._readable(fixes))
+        self._check()
+
+    @property
+    def changed(self) -> tuple[Changed, ...]:
+        """Return the files whose text is another now, in order of name."""
+        pairs = sorted((self.names[real], real) for real in self.texts if real in self.names)
+        return tuple(
+            Changed(name, self.olds[real], self.texts[real])
+            for name, real in pairs
+            if self.olds[real] != self.texts[real]
+        )
+
+    @property
+    def unsure(self) -> int:
+        """Return how many fixes are left that only `--unsafe-fixes` takes."""
+        return sum(not each.is_sure for each in self._fixes())
+
+    def stdin_text(self) -> str:
+        """Return what standard input has become, byte order mark included."""
+        text = self.texts.get(os.path.realpath("-"), "")
+        return _BOM + text if self.has_mark else text
+
+    def _take_in_stdin(self) -> None:
+        from shardspec.frontend.files import decode
+
+        raw = sys.stdin.buffer.read()
+        source = decode(raw, "-")
+        if isinstance(source, SourceFile):
+            self.has_mark = raw.startswith(_BOM.encode())
+            real = os.path.realpath("-")
+            self.texts[real] = self.olds[real] = source.text
+
+    def _check(self) -> None:
+        self.checked = tuple(check_file(file, self.wishes, self.texts) for file in self.files)
+
+    def _fixes(self) -> Iterator[Fix]:
+        """Yield what could be taken, with files by their real paths."""
+        found = chain.from_iterable(each.diagnostics for each in self.checked)
+        for fix in fixes_within(found, self.files):
+            if fix.title not in self.refused:
+                yield self._canonical(fix)
+
+    def _canonical(self, fix: Fix) -> Fix:
+        edits = []
+        for edit in fix.edits:
+            source = edit.span.source
+            real = os.path.realpath(source.name)
+            self.names.setdefault(real, source.name)
+            self.olds.setdefault(real, source.text)
+            span = Span(SourceFile(real, source.text), edit.span.start, edit.span.end)
+            edits.append(Edit(span, edit.text))
+        return fix._replace(edits=tuple(edits))
+
+    def _readable(self, fixes: list[Fix]) -> Edited:
+        """Return as many fixes taken together as leave texts that can be read."""
+        together = apply(fixes)
+        if self._can_be_read(together):
+            return together
+        good = [fix for fix in fixes if self._can_be_read(apply([fix]))]
+        self.refused += [fix.title for fix in fixes if fix not in good]
+        together = apply(good)
+        return together if self._can_be_read(together) else apply(good[:1])
+
+    def _can_be_read(self, edited: Edited) -> bool:
+        return all(
+            _reads_as_well(self.names[real], self.texts, {**self.texts, **edited.texts})
+            for real in edited.texts
+        )
+
+    def _take(self, edited: Edited) -> None:
+        self.texts.update(edited.texts)
+        self.fixed += [fix.title for fix in edited.taken]
+
+
+def fixes_within(diagnostics: Iterable[Diagnostic], files: Iterable[str]) -> Iterator[Fix]:
+    """Yield the fixes that change only `files`, and what lies in their folders."""
+    named = {os.path.realpath(file) for file in files}
+    folders = {os.path.dirname(file) for file in named}
+    allowed: dict[str, bool] = {}
+    for diagnostic in diagnostics:
+        fix = diagnostic.fix
+        if fix is None or not fix.edits:
+            continue
+        for edit in fix.edits:
+            name = edit.span.source.name
+            if name not in allowed:
+                allowed[name] = _may_change(name, named, folders)
+        if all(allowed[edit.span.source.name] for edit in fix.edits):
+            yield fix
+
+
+def _may_change(name: str, named: set[str], folders: set[str]) -> bool:
+    real = os.path.realpath(name)
+    if real in named:
+        return True
+    return os.path.isfile(real) and any(_is_below(real, folder) for folder in folders)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    try:
+        return os.path.commonpath((path, folder)) == folder
+    except ValueError:
+        return False
+
+
+def _reads_as_well(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Say whether reading a file finds no fault of form that it did not find before."""
+    before, after = _faults_of_form(name, old), _faults_of_form(name, new)
+    return not after - before
+
+
+def _faults_of_form(name: str, texts: Mapping[str, str]) -> Counter[str]:
+    _, diagnostics = pipeline.load_path(name, with_manifests=False, texts=texts)
+    return Counter(each.code.id for each in diagnostics if each.code.id.startswith("SHD0"))
+
+
+def write(changed: Iterable[Changed]) -> None:
+    """Write the new texts, each file whole or not at all; a byte order mark stays."""
+    from pathlib import Path
+
+    from shardspec.frontend.files import read_source
+
+    for file in changed:
+        if file.name == "-":
+            continue
+        source = read_source(Path(file.name), name=file.name)
+        if not isinstance(source, SourceFile) or source.text != file.old:
+            fail(f"{file.name} has changed since it was read, and is left as it is")
+        with open(file.name, "rb") as stream:
+            has_mark = stream.read(3) == _BOM.encode()
+        write_file(file.name, _BOM + file.new if has_mark else file.new)
+
+
+def print_stdin(text: str) -> None:
+    """Write the text that came from standard input to standard output, byte for byte."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8"))
+    sys.stdout.buffer.flush()
+
+
+def diff(changed: Iterable[Changed]) -> str:
+    """Return a unified diff that `patch -p0` takes."""
+    import difflib
+
+    lines: list[str] = []
+    for file in changed:
+        old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (file.old, file.new))
+        for line in difflib.unified_diff(old, new, file.name, file.name):
+            lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    text = "".join(lines)
+    if sys.stdout.isatty():
+        text = "\n".join(printable(line) for line in text.split("\n"))
+    return text

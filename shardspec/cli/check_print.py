@@ -1,0 +1,102 @@
+"""Findings on the terminal, in the format that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from shardspec.cli.check_run import Checked
+from shardspec.cli.session import MOST_IN_FULL, echo, wants_color
+from shardspec.diagnostics import Diagnostic, Severity
+from shardspec.diagnostics.render import render, render_concise
+from shardspec.ir.grouping import counted
+
+
+def print_findings(
+    checked: Sequence[Checked],
+    files: Sequence[str],
+    output_format: str,
+    color: str,
+    *,
+    notes: Sequence[str] = (),
+    err: bool = False,
+) -> None:
+    """Print what was found, and what it was found in.
+
+    Args:
+      notes: what else is to be said before the last line.
+      err: whether all of it goes to stderr, since stdout holds something else.
+    """
+    found = tuple(chain.from_iterable(each.diagnostics for each in checked))
+    if output_format == "full":
+        _print_full(found, color, err=err)
+    else:
+        for text in _texts(found, output_format):
+            echo(text, err=err)
+    is_data = output_format != "full"
+    for note in notes:
+        echo(note, err=err or is_data)
+    if output_format not in ("json", "sarif"):
+        for line in _closing(found, files, checked, has_fixed=bool(notes)):
+            echo(line, err=err or is_data)
+
+
+def _texts(found: Sequence[Diagnostic], output_format: str) -> list[str]:
+    if output_format == "concise":
+        return [render_concise(diagnostic) for diagnostic in found]
+    if output_format == "github":
+        from shardspec.formats.github import commands
+
+        return list(commands(found))
+    if output_format == "sarif":
+        from shardspec.formats.sarif import sarif_text
+
+        return [sarif_text(found)]
+    from shardspec.formats.findings_json import findings_text
+
+    return [findings_text(found)]
+
+
+def _print_full(found: Sequence[Diagnostic], color: str, *, err: bool) -> None:
+    paint = wants_color(color, stream=2 if err else 1)
+    for diagnostic in found[:MOST_IN_FULL]:
+        echo(render(diagnostic, color=paint) + "\n", err=err, is_painted=True)
+    if len(found) > MOST_IN_FULL:
+        rest = len(found) - MOST_IN_FULL
+        echo(f"... and {rest} more: --output-format concise shows one a line\n", err=err)
+
+
+def _closing(
+    found: Sequence[Diagnostic],
+    files: Sequence[str],
+    checked: Sequence[Checked],
+    *,
+    has_fixed: bool,
+) -> list[str]:
+    """Return `Found 2 errors in 1 file (723 arrays, 3 targets).   Details: ...`."""
+    arrays = counted(sum(each.arrays for each in checked), "array")
+    targets = counted(sum(each.targets for each in checked), "target")
+    scope = f"{counted(len(files), 'file')} ({arrays}, {targets})"
+    if not found:
+        return [f"No findings in {scope}."]
+    worst = next((diagnostic for diagnostic in found if diagnostic.is_error), found[0])
+    errors = sum(diagnostic.is_error for diagnostic in found)
+    warnings = sum(diagnostic.severity is Severity.WARNING for diagnostic in found)
+    parts = [counted(n, what) for n, what in ((errors, "error"), (warnings, "warning")) if n]
+    said = f"Found {' and '.join(parts)} in {scope}.   Details: shardspec explain {worst.code.id}"
+    return [said] if has_fixed else [said, *_fixable(found, files)]
+
+
+def _fixable(found: Sequence[Diagnostic], files: Sequence[str]) -> list[str]:
+    """Return how many findings `--fix` would mend, where it would any."""
+    if not any(diagnostic.fix for diagnostic in found):
+        return []
+    from shardspec.cli.check_fix import fixes_within
+
+    fixes = tuple(dict.fromkeys(fixes_within(found, files)))
+    sure = sum(fix.is_sure for fix in fixes)
+    unsure = len(fixes) - sure
+    parts = [f"{sure} with --fix"] if sure else []
+    if unsure:
+        parts.append(f"{unsure} {'more ' if sure else ''}with --fix --unsafe-fixes")
+    return [f"Fixable: {', '.join(parts)}."] if parts else []

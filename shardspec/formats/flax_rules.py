@@ -1,0 +1,263 @@
+"""Rule lists of Flax: a Python file with a list in it, or a list in JSON or YAML.
+
+Linen and NNX read one list two ways. Linen takes the first rule whose mesh axes are free; NNX makes
+a dictionary of the list, so that the last rule of a name counts, in every array alike. Where the
+two differ, one has to be chosen: `--semantics linen` or `nnx`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.formats.foreign.data_text import read_data
+from shardspec.formats.foreign.imported import (
+    Answer,
+    Imported,
+    NoAnswer,
+    Options,
+    Outcome,
+    ambiguous,
+    bad,
+    came_from,
+    lost,
+    place,
+    placed,
+    rule_text,
+)
+from shardspec.formats.foreign.node import Node
+from shardspec.formats.foreign.python_text import Binding, read_python
+from shardspec.formats.foreign.rules import (
+    ForeignRule,
+    linen_axes,
+    nnx_axes,
+    read_rules,
+    writable,
+)
+from shardspec.frontend.reading import Comments, Data, Route
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Param, Params
+
+TITLES = {"linen": "Flax Linen", "nnx": "Flax NNX"}
+_KEEP = "as Flax does; JAX refuses what does not divide"
+
+
+@dataclass(frozen=True, slots=True)
+class FlaxReading:
+    """A rule list and who reads it.
+
+    Attributes:
+      semantics: `linen` or `nnx`.
+    """
+
+    rules: tuple[ForeignRule, ...]
+    semantics: str
+
+
+def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+    """Return the spec that says what a rule list does."""
+    if len(sources) != 1:
+        fault = bad(f"one file holds the list, and here are {len(sources)}", sources[1].whole)
+        return None, (fault,)
+    found = find_list(sources[0], options.name)
+    if isinstance(found, tuple):
+        return None, found
+    rules, faults = read_rules(found, f"`{options.name}`" if options.name else "the list")
+    if faults:
+        return None, faults
+    if options.semantics is None:
+        unclear = disagreement(rules, options.params or ())
+        if unclear is not None:
+            return None, (unclear,)
+    return imported(rules, options.semantics or "linen", options)
+
+
+def imported(rules: Sequence[ForeignRule], semantics: str, options: Options) -> Outcome:
+    """Return the spec that gives the answers of one reading of the rules."""
+    reading = FlaxReading(tuple(rules), semantics)
+    tool = TITLES[semantics]
+    kept, faults = _kept(rules, tool)
+    data: dict[str, Data] = {"doc": f"Rules as {tool} reads them"}
+    comments: dict[Route, Comments] = {}
+    lines = _linen_lines(kept) if semantics == "linen" else _nnx_lines(kept, options)
+    texts: list[Data] = []
+    for text, comment in lines:
+        comments["rules", len(texts)] = comment
+        texts.append(text)
+    data["rules"] = texts
+    data["policy"] = {"indivisible": "keep"}
+    comments["policy",] = Comments(trailing=_KEEP)
+    data["lints"] = {"unknown-logical-axis": "warn"}
+    comments["lints",] = Comments(trailing="a list may serve activations and other models too")
+    return Imported(data, comments, reading, tool), faults
+
+
+def answer(reading: FlaxReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+    """Return what Flax gives each array; one without names is whole."""
+    return tuple(_answer(reading, param, mesh) for param in params)
+
+
+def _answer(reading: FlaxReading, param: Param, mesh: Mesh) -> Answer:
+    axes = linen_axes if reading.semantics == "linen" else nnx_axes
+    dims = axes(param.logical_axes or (), reading.rules)
+    return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
+
+
+def find_list(source: SourceFile, name: str | None) -> Node | tuple[Diagnostic, ...]:
+    """Return the list of a file that is meant: the one that is named, or the one there is."""
+    if not source.name.endswith(".py"):
+        found = read_data(source)
+        if isinstance(found, Node) and found.kind == "mapping":
+            return _listed(found, name, source)
+        return found
+    bindings = read_python(source)
+    if isinstance(bindings, Diagnostic):
+        return (bindings,)
+    nodes = {each.name: _as_list(each.value) for each in bindings}
+    return _choose(nodes, name, source, [each for each in bindings if _is_rules(nodes[each.name])])
+
+
+def _listed(node: Node, name: str | None, source: SourceFile) -> Node | tuple[Diagnostic, ...]:
+    """Return a list in a mapping of them; a mapping of names to mesh axes is a list as well."""
+    nodes = {key.text: value for key, value in zip(node.keys, node.items, strict=True)}
+    lists = [Binding(key.text, nodes[key.text], key.span) for key in node.keys]
+    return _choose(nodes, name, source, [each for each in lists if _is_rules(each.value)])
+
+
+def _choose(
+    nodes: dict[str, Node], name: str | None, source: SourceFile, lists: list[Binding]
+) -> Node | tuple[Diagnostic, ...]:
+    names = ", ".join(f"`{each.name}`" for each in lists)
+    if name is not None:
+        if name in nodes:
+            return nodes[name]
+        help = f"lists of rules here: {names}" if names else None
+        return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=help),)
+    if len(lists) == 1:
+        return nodes[lists[0].name]
+    if lists:
+        message = f"`{source.name}` has {len(lists)} lists of rules: {names}"
+        return (ambiguous(message, lists[1].span, f"say which: --name {lists[0].name}"),)
+    message = f"`{source.name}` has no list of rules at its top level"
+    help = "a list of pairs, written out: RULES = [('embed', 'data'), ('heads', None)]"
+    return (bad(message, source.whole, help=help),)
+
+
+def _as_list(node: Node) -> Node:
+    """Return the list in `tuple([...])`, `list(...)`, `freeze(...)`: calls that keep the items."""
+    while node.kind == "call" and len(node.items) == 1 and node.last_name in ("tuple", "list"):
+        node = node.items[0]
+    return node
+
+
+def _is_rules(node: Node) -> bool:
+    """Say whether a value looks like a list of rules: pairs, or what should be pairs."""
+    return (
+        node.is_list
+        and bool(node.items)
+        and all(
+            item.is_list and len(item.items) >= 2 and item.items[0].kind in ("text", "nothing")
+            for item in node.items
+        )
+    )
+
+
+def disagreement(rules: Sequence[ForeignRule], params: Params) -> Diagnostic | None:
+    """Return the finding for rules that Linen and NNX read to different answers."""
+    seen: dict[str | None, ForeignRule] = {}
+    for rule in rules:
+        first = seen.setdefault(rule.name, rule)
+        if (first.mesh_axes, first.is_free) != (rule.mesh_axes, rule.is_free):
+            others = f"Linen takes `{_text(first)}` where it can, NNX always `{_text(rule)}`"
+            return ambiguous(
+                f"`{rule.name}` has several rules: {others}",
+                rule.span,
+                _CHOOSE,
+                "NNX takes this one" if rules[-1] is rule else "",
+            )
+    for param in params:
+        names = param.logical_axes or ()
+        linen, nnx = linen_axes(names, rules), nnx_axes(names, rules)
+        if linen != nnx:
+            return _disagreement_on(param, rules, linen, nnx)
+    return None
+
+
+_CHOOSE = "say who reads the list: --semantics linen or --semantics nnx"
+
+
+def _disagreement_on(
+    param: Param, rules: Sequence[ForeignRule], linen: object, nnx: object
+) -> Diagnostic:
+    """Return the finding for an array, at a rule that makes the readings differ on it."""
+    names = param.logical_axes or ()
+    at = next((rule for rule in reversed(rules) if _is_guilty(rule, names, linen, nnx)), None)
+    shown = " ".join(name or "_" for name in names)
+    message = f"`{param.path}` ({shown}): Linen gives {_shown(linen)}, NNX {_shown(nnx)}"
+    return ambiguous(message, at.span if at else None, _CHOOSE)
+
+
+def _is_guilty(rule: ForeignRule, names: Sequence[str | None], linen: object, nnx: object) -> bool:
+    if rule.name not in names:
+        return False
+    if isinstance(linen, NoAnswer) or isinstance(nnx, NoAnswer):
+        return True
+    dim = list(names).index(rule.name)
+    return isinstance(linen, tuple) and isinstance(nnx, tuple) and linen[dim] != nnx[dim]
+
+
+def _shown(dims: object) -> str:
+    if isinstance(dims, NoAnswer):
+        return dims.reason
+    from shardspec.ir.partition import PartitionSpec
+
+    return str(PartitionSpec(dims)) if isinstance(dims, tuple) else ""
+
+
+def _text(rule: ForeignRule) -> str:
+    return "UNCONSTRAINED" if rule.is_free else rule_text(str(rule.name), rule.mesh_axes)
+
+
+def _kept(
+    rules: Sequence[ForeignRule], tool: str
+) -> tuple[tuple[ForeignRule, ...], tuple[Diagnostic, ...]]:
+    found = tuple(writable(rules, tool))
+    faults = [each for each in found if isinstance(each, Diagnostic)]
+    kept = tuple(each for each in found if isinstance(each, ForeignRule))
+    faults += [
+        lost(
+            f"`{rule.name}` is UNCONSTRAINED, which leaves it to the compiler; a spec decides",
+            rule.span,
+            help="it stands as `none`; give it mesh axes, or drop the rule",
+        )
+        for rule in kept
+        if rule.is_free
+    ]
+    return kept, tuple(faults)
+
+
+Line = tuple[str, Comments]
+
+
+def _linen_lines(rules: Sequence[ForeignRule]) -> Iterator[Line]:
+    for rule in rules:
+        assert rule.span is not None
+        yield rule_text(str(rule.name), rule.mesh_axes), came_from(rule.span)
+
+
+def _nnx_lines(rules: Sequence[ForeignRule], options: Options) -> Iterator[Line]:
+    """Yield the last rule of each name; and rules for names that NNX takes for mesh axes."""
+    last = {rule.name: rule for rule in rules}
+    counts = Counter(rule.name for rule in rules)
+    for rule in last.values():
+        assert rule.span is not None
+        beaten = [place(each.span) for each in rules if each.name == rule.name and each.span]
+        more = f"the last of {counts[rule.name]}, after {beaten[-2]}" if len(beaten) > 1 else ""
+        yield rule_text(str(rule.name), rule.mesh_axes), came_from(rule.span, more)
+    asked = {name for param in options.params or () for name in param.logical_axes or ()}
+    for axis, _ in options.mesh:
+        if axis in asked and axis not in last:
+            why = "no rule: NNX takes the name for a mesh axis"
+            yield rule_text(axis, (axis,)), Comments(trailing=why)

@@ -1,0 +1,1 @@
+"""What all imports share: how foreign files are read, what comes of them, and the proof."""

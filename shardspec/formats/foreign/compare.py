@@ -1,0 +1,100 @@
+"""The proof of an import: our plan beside the other tool's answer, array by array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import IMPORT_DIFFERS
+from shardspec.formats.foreign.imported import Answer, NoAnswer
+from shardspec.ir.grouping import collapsed, described, natural, template
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Arrays that differ alike.
+
+    Attributes:
+      reasons: what our trace says about the dimensions that differ.
+    """
+
+    paths: tuple[str, ...]
+    ours: PartitionSpec
+    theirs: Answer
+    reasons: tuple[str, ...] = ()
+
+
+def differences(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[Difference, ...]:
+    """Return where the plan is not what the other tool says, arrays that differ alike together.
+
+    Args:
+      answers: one for each array of the plan, in its order.
+    """
+    alike: dict[tuple[object, ...], list[tuple[ParamSharding, Answer]]] = {}
+    for sharding, answer in zip(plan.params, answers, strict=True):
+        if answer != sharding.partition_spec:
+            param = sharding.param
+            names = (param.logical_axes, sharding.logical_axes, param.shape)
+            key = (template(param.path), names, sharding.partition_spec, answer)
+            alike.setdefault(key, []).append((sharding, answer))
+    return tuple(_difference(group) for group in alike.values())
+
+
+def _difference(group: list[tuple[ParamSharding, Answer]]) -> Difference:
+    sharding, answer = group[0]
+    paths = sorted((each.param.path for each, _ in group), key=natural)
+    return Difference(
+        tuple(paths), sharding.partition_spec, answer, tuple(_reasons(sharding, answer))
+    )
+
+
+def _reasons(sharding: ParamSharding, answer: Answer) -> Iterator[str]:
+    """Yield why our plan has what it has, for the dimensions that differ."""
+    if sharding.mismatch is not None:
+        given = ", ".join(str(name) for name in sharding.mismatch)
+        yield f"the names ({given}) do not fit {len(sharding.dims)} dimensions"
+    if isinstance(answer, NoAnswer):
+        return
+    for index, (dim, theirs) in enumerate(zip(sharding.dims, answer.dims, strict=True)):
+        if dim.mesh_axes == theirs:
+            continue
+        name = f"dim {index}" + (f" `{dim.logical_axis}`" if dim.logical_axis else "")
+        tried = "; ".join(_tried(attempt, dim.size) for attempt in dim.attempts)
+        yield f"{name}: {tried or 'no rule was tried'}"
+
+
+def _tried(attempt: Attempt, size: int | None) -> str:
+    rule = f"`{attempt.rule}`"
+    if attempt.outcome is Outcome.BUSY:
+        return f"{rule} is busy: dim {attempt.blocked_by} has it"
+    if attempt.outcome is Outcome.INDIVISIBLE:
+        return f"{rule} does not fire: {size} is not divisible by {attempt.ways}"
+    if attempt.outcome is Outcome.TAKEN:
+        return f"{rule} fires"
+    return f"{rule} names a mesh axis that is not there"
+
+
+def findings(found: Sequence[Difference], tool: str) -> tuple[Diagnostic, ...]:
+    """Return a finding for each group of arrays that differ."""
+    return tuple(_finding(each, tool) for each in found)
+
+
+def _finding(difference: Difference, tool: str) -> Diagnostic:
+    paths = difference.paths
+    one = collapsed(paths)
+    which = f"`{one}`" if one is not None else f"`{paths[0]}` and others"
+    count = f" x{len(paths)}" if len(paths) > 1 else ""
+    if isinstance(difference.theirs, NoAnswer):
+        message = f"{which}{count}: shardspec gives {difference.ours}, {tool} refuses"
+        notes = (f"{tool}: {difference.theirs.reason}", *difference.reasons)
+        help = f"{tool} cannot use these arrays with this file: there is no answer to equal"
+    else:
+        message = f"{which}{count}: shardspec gives {difference.ours}, {tool} {difference.theirs}"
+        notes = difference.reasons
+        help = "an entry of `overrides:` with `spec:` states an answer itself"
+    if one is None:
+        notes = (described(paths), *notes)
+    return Diagnostic(IMPORT_DIFFERS, message, notes=notes, help=help)

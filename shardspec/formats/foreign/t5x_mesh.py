@@ -1,0 +1,152 @@
+"""The mesh that T5X's partitioner builds on a machine, as the language says it.
+
+Source: google-research/t5x, `t5x.partitioning.default_mesh`, `get_mesh`, `get_cpu_mesh`,
+`get_gpu_mesh`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.formats.foreign.gin_text import GinBinding
+from shardspec.formats.foreign.imported import Options, bad, came_from, lost
+from shardspec.formats.foreign.machine import machine_named
+from shardspec.formats.foreign.node import Node
+from shardspec.frontend.reading import Comments, Data, Route
+from shardspec.ir.hardware import Hardware
+from shardspec.topology.submesh import slice_extents
+from shardspec.topology.t5x_defaults import t5x_default_submesh
+
+_HELP = "say the machine, --hardware 'tpu v4 4x4x4', or the mesh itself, --mesh 'data=8 model=8'"
+
+Tile = tuple[int, ...]
+
+
+class T5xMesh(NamedTuple):
+    """Sections of a document, with the comments and findings that belong to them."""
+
+    data: Mapping[str, Data] = {}
+    comments: Mapping[Route, Comments] = {}
+    faults: tuple[Diagnostic, ...] = ()
+
+
+def t5x_mesh(arguments: Mapping[str, GinBinding], options: Options) -> T5xMesh:
+    """Return the mesh of a partitioner; no sections where only the machine can tell.
+
+    Args:
+      arguments: of `PjitPartitioner`, by name.
+    """
+    if options.mesh:
+        return T5xMesh()
+    set_ones = {key: each for key, each in arguments.items() if each.value.kind != "nothing"}
+    ici, dcn = set_ones.get("ici_mesh_shape"), set_ones.get("dcn_mesh_shape")
+    if ici is not None and dcn is not None:
+        return _several_slices(ici, dcn)
+    submesh = set_ones.get("model_parallel_submesh")
+    if submesh is not None and submesh.value.items:
+        tile = _sizes(submesh)
+        if isinstance(tile, Diagnostic):
+            return T5xMesh(faults=(tile,))
+        return _of_submesh(tile, submesh, options)
+    partitions = set_ones.get("num_partitions")
+    count = None if partitions is None else _size(partitions.value)
+    if partitions is None or count == 0:
+        return T5xMesh(faults=(lost("the files do not say how the mesh is cut", None, help=_HELP),))
+    if count is None:
+        why = f"`num_partitions` is {partitions.value.described()}, not a number"
+        return T5xMesh(faults=(bad(why, partitions.value.span),))
+    return _of_partitions(count, partitions, options)
+
+
+def _size(node: Node) -> int | None:
+    is_count = node.kind == "number" and isinstance(node.number, int) and 0 <= node.number < 2**31
+    return int(node.number) if is_count else None
+
+
+def _sizes(binding: GinBinding) -> Tile | Diagnostic:
+    sizes = [_size(item) for item in binding.value.items]
+    if not binding.value.is_list or not sizes or None in sizes or 0 in sizes:
+        message = f"`{binding.argument}` is no tuple of sizes"
+        return bad(message, binding.value.span, help="as in (4, 2, 1, 1)")
+    return tuple(size for size in sizes if size is not None)
+
+
+def _several_slices(ici: GinBinding, dcn: GinBinding) -> T5xMesh:
+    """Return the mesh (replica, data, model): inside a slice times across slices."""
+    inside, across = _sizes(ici), _sizes(dcn)
+    for found in (inside, across):
+        if isinstance(found, Diagnostic):
+            return T5xMesh(faults=(found,))
+    assert isinstance(inside, tuple)
+    assert isinstance(across, tuple)
+    if len(inside) != 3 or len(across) != 3:
+        message = "the mesh of several slices has three sizes: replica, data, model"
+        return T5xMesh(faults=(bad(message, (ici if len(inside) != 3 else dcn).value.span),))
+    mesh: dict[str, Data] = {}
+    for axis, near, far in zip(("replica", "data", "model"), inside, across, strict=True):
+        mesh[axis] = f"{far} @ dcn" if far > 1 and near == 1 else near * far
+    return T5xMesh({"mesh": mesh}, {("mesh",): came_from(ici.span, "ici times dcn")})
+
+
+def _of_submesh(tile: Tile, binding: GinBinding, options: Options) -> T5xMesh:
+    machine = _hardware(options)
+    if machine is None:
+        return T5xMesh(faults=(_needs_machine(binding),))
+    is_torus = machine.chip.torus_rank > 0
+    if is_torus and len(tile) != 4:
+        message = f"`model_parallel_submesh` has {len(tile)} sizes; a TPU's has x, y, z and core"
+        return T5xMesh(faults=(bad(message, binding.value.span),))
+    model = f"submesh {'x'.join(map(str, tile))}" if is_torus else math.prod(tile)
+    return _data_and_model(model, options, came_from(binding.span))
+
+
+def _of_partitions(count: int, binding: GinBinding, options: Options) -> T5xMesh:
+    machine = _hardware(options)
+    if machine is None:
+        return T5xMesh(faults=(_needs_machine(binding),))
+    if machine.chip.platform == "cpu":
+        comment = came_from(binding.span, "T5X gives a CPU host to model, whatever the number")
+        mesh: dict[str, Data] = {"data": 1, "model": machine.device_count}
+        return T5xMesh({"mesh": mesh, "hardware": options.hardware}, {("mesh",): comment})
+    if machine.chip.torus_rank == 0:
+        return _data_and_model(count, options, came_from(binding.span))
+    return _default_submesh(count, machine, binding, options)
+
+
+def _default_submesh(
+    count: int, machine: Hardware, binding: GinBinding, options: Options
+) -> T5xMesh:
+    """Return the tile of T5X's table; shardspec's own where T5X would fail."""
+    bounds = (*slice_extents(machine)[:-1], 1, 1, 1)[:3] + slice_extents(machine)[-1:]
+    kinds = machine.chip.device_kinds or ("",)
+    tile = t5x_default_submesh(kinds[0], bounds, count)
+    if tile is None:
+        message = f"T5X has no submesh for {count} partitions of {machine}, and fails there"
+    elif any(extent % size for extent, size in zip(bounds, tile, strict=True)):
+        shown = "x".join(map(str, tile))
+        message = f"T5X takes {shown} for {count} partitions, which does not tile {machine}"
+    else:
+        text = f"submesh {'x'.join(map(str, tile))}"
+        return _data_and_model(text, options, came_from(binding.span, "T5X's own choice"))
+    fault = lost(message, binding.span, help=f"`auto {count}` stands there: shardspec chooses")
+    found = _data_and_model(f"auto {count}", options, came_from(binding.span))
+    return found._replace(faults=(fault,))
+
+
+def _data_and_model(model: Data, options: Options, comment: Comments) -> T5xMesh:
+    mesh: dict[str, Data] = {"data": "rest", "model": model}
+    return T5xMesh({"hardware": options.hardware, "mesh": mesh}, {("mesh", "model"): comment})
+
+
+def _needs_machine(binding: GinBinding) -> Diagnostic:
+    message = f"the mesh of `{binding.argument}` depends on the machine, so none stands in the spec"
+    return lost(message, binding.span, help=_HELP)
+
+
+def _hardware(options: Options) -> Hardware | None:
+    """Return the machine of `--hardware`; None where none is said."""
+    found = None if options.hardware is None else machine_named(options.hardware)
+    return found if isinstance(found, Hardware) else None

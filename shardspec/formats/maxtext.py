@@ -1,0 +1,238 @@
+"""MaxText's rules and mesh, from `base.yml`, a model's file and a custom mesh and rule file.
+
+MaxText moves rules that a later file replaces to the end of the list, below rules that they used to
+beat. `--merge maxtext`, the default, imports the list as MaxText has it; `--merge in-place` puts
+the new rules where the old ones stood. `--against` always compares with what MaxText does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from shardspec.diagnostics import Diagnostic, Label, SourceFile
+from shardspec.diagnostics.codes import MOVED_BY_MERGE
+from shardspec.formats.foreign.imported import (
+    Answer,
+    Imported,
+    NoAnswer,
+    Options,
+    Outcome,
+    bad,
+    came_from,
+    is_name,
+    lost,
+    place,
+    placed,
+    rule_text,
+)
+from shardspec.formats.foreign.maxtext_config import MaxTextConfig, Replaced, Rules, read_configs
+from shardspec.formats.foreign.maxtext_mesh import MaxTextMesh, maxtext_mesh
+from shardspec.formats.foreign.rules import ForeignRule, linen_axes, writable
+from shardspec.frontend.reading import Comments, Data, Route
+from shardspec.ir.grouping import counted
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Param, Params
+
+TOOL = "MaxText"
+_INPUT = "input_data_sharding_logical_axes"
+
+
+@dataclass(frozen=True, slots=True)
+class MaxTextReading:
+    """The rules as MaxText has them in the end, read as Linen does."""
+
+    rules: tuple[ForeignRule, ...]
+
+
+def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+    """Return the spec that says what MaxText does under these files, the last one on top."""
+    config = read_configs(sources)
+    if any(fault.is_error for fault in config.faults):
+        return None, tuple(config.faults)
+    if not config.rules:
+        message = "no file has `logical_axis_rules`"
+        help = "give MaxText's base.yml first, then the model's file, then a custom mesh's"
+        return None, (*config.faults, bad(message, sources[0].whole, help=help))
+    axes = config.names("mesh_axes")
+    if axes is None and "mesh_axes" in config.values:
+        span = config.values["mesh_axes"].span
+        return None, (*config.faults, bad("`mesh_axes` is no list of names", span))
+    mesh = maxtext_mesh(config, axes or tuple(axis for axis, _ in options.mesh), options)
+    faults = [*config.faults, *mesh.faults, *_beyond(config, mesh)]
+    if any(fault.is_error for fault in faults):
+        return None, tuple(faults)
+    in_place = options.merge == "in-place"
+    faults += _moves(config, options, in_place=in_place)
+    document = _document(config, mesh, axes, faults, in_place=in_place)
+    return replace(document, reading=MaxTextReading(config.rules)), tuple(faults)
+
+
+def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+    """Return what MaxText gives each array; one without names is whole."""
+    return tuple(_answer(reading, param, mesh) for param in params)
+
+
+def _answer(reading: MaxTextReading, param: Param, mesh: Mesh) -> Answer:
+    dims = linen_axes(param.logical_axes or (), reading.rules)
+    return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
+
+
+def _document(
+    config: MaxTextConfig,
+    mesh: MaxTextMesh,
+    axes: tuple[str, ...] | None,
+    faults: list[Diagnostic],
+    *,
+    in_place: bool,
+) -> Imported:
+    """Return the document of a configuration; notes what is left out."""
+    how = "each name in its first place" if in_place else "replaced names at the end, as there"
+    doc = f"Rules of MaxText: {how}" if config.replaced else "Rules of MaxText"
+    data: dict[str, Data] = {"doc": doc, **mesh.data}
+    comments: dict[Route, Comments] = {}
+    rules = config.in_place if in_place else config.rules
+    kept = tuple(_writable(rules, faults))
+    if axes is not None:
+        faults += _unknown_axes(kept, axes, config)
+    texts: list[Data] = []
+    for rule in kept:
+        known = tuple(axis for axis in rule.mesh_axes if axes is None or axis in axes)
+        gone = [axis for axis in rule.mesh_axes if axis not in known]
+        assert rule.span is not None
+        more = f"without {', '.join(gone)}, no mesh axis" if gone else ""
+        comments["rules", len(texts)] = came_from(rule.span, more)
+        texts.append(rule_text(str(rule.name), known))
+    data["rules"] = texts
+    names = config.names(_INPUT)
+    if names and all(is_name(name) for name in names):
+        data["activations"] = {"input_data": " ".join(names)}
+        comments["activations", "input_data"] = came_from(config.values[_INPUT].span)
+    data["policy"] = {"indivisible": "keep"}
+    comments["policy",] = Comments(trailing="as MaxText does; JAX refuses what does not divide")
+    data["lints"] = {"unknown-logical-axis": "allow", "size-one-axis": "allow"}
+    comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
+    return Imported(data, comments, None, TOOL)
+
+
+def _writable(rules: Rules, faults: list[Diagnostic]) -> Iterator[ForeignRule]:
+    for found in writable(rules, TOOL):
+        if isinstance(found, Diagnostic):
+            faults.append(found)
+        else:
+            yield found
+
+
+def _unknown_axes(
+    rules: Rules, axes: tuple[str, ...], config: MaxTextConfig
+) -> Iterator[Diagnostic]:
+    """Yield a finding for each mesh axis that rules name and `mesh_axes` lacks."""
+    unknown: dict[str, list[ForeignRule]] = {}
+    for rule in rules:
+        for axis in rule.mesh_axes:
+            if axis not in axes:
+                unknown.setdefault(axis, []).append(rule)
+    for axis, named in unknown.items():
+        where = counted(len(named), "rule")
+        message = f"`{axis}` is no axis of `mesh_axes`, and {where} name it"
+        if len(named) == 1:
+            message = f"`{axis}` is no axis of `mesh_axes`, and a rule names it"
+        first = named[0].span
+        labels = () if first is None else (Label(first, "MaxText splits nothing over it here"),)
+        notes = (
+            "activations lose the axis in silence; a parameter under such a rule is an error",
+            f"mesh_axes: {', '.join(axes)} ({place(config.values['mesh_axes'].span)})",
+        )
+        help = "the axis is left out of these rules in the spec"
+        yield replace(lost(message, None, help=help), labels=labels, notes=notes)
+
+
+def _moves(config: MaxTextConfig, options: Options, *, in_place: bool) -> Iterator[Diagnostic]:
+    """Yield a finding for each replaced name whose move to the end can change an answer."""
+    done = "each name keeps its place in the spec" if in_place else "the spec has them at the end"
+    for each in config.replaced:
+        rival = _rival(each)
+        touched = _touched(config, options, each.name)
+        if rival is None or (touched is not None and not touched[0]):
+            continue
+        first, old = each.new[0], each.before[each.position]
+        assert first.span is not None
+        assert old.span is not None
+        message = (
+            f"`{each.name}` moves behind `{rule_text(str(rival.name), rival.mesh_axes)}`, "
+            "which comes first now where both stand in an array"
+        )
+        labels = (
+            Label(first.span, "MaxText puts this at the end"),
+            Label(old.span, "in place of this", primary=False),
+        )
+        notes: tuple[str, ...] = (done,)
+        if touched is not None:
+            total = counted(touched[1], "array")
+            notes = (f"it changes {touched[0]} of {total} with `{each.name}`", done)
+        help = (
+            "--merge in-place keeps its place"
+            if not in_place
+            else "--merge maxtext imports what MaxText does"
+        )
+        yield Diagnostic(MOVED_BY_MERGE, message, labels, notes, help)
+
+
+def _rival(replaced: Replaced) -> ForeignRule | None:
+    """Return the first rule behind the old place that wants a mesh axis of the new rules."""
+    wanted = {axis for rule in replaced.new for axis in rule.mesh_axes}
+    for rule in replaced.before[replaced.position + 1 :]:
+        if rule.name != replaced.name and wanted & set(rule.mesh_axes):
+            return rule
+    return None
+
+
+def _touched(config: MaxTextConfig, options: Options, name: str) -> tuple[int, int] | None:
+    """Return how many arrays get another answer by the move, of how many that have the name."""
+    if options.params is None:
+        return None
+    having = [param for param in options.params if name in (param.logical_axes or ())]
+    moved = [
+        param
+        for param in having
+        if linen_axes(param.logical_axes or (), config.rules)
+        != linen_axes(param.logical_axes or (), config.in_place)
+    ]
+    return len(moved), len(having)
+
+
+def _beyond(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnostic]:
+    """Yield what MaxText does in code, beside its rules."""
+    if config.is_true("shard_optimizer_over_data"):
+        message = "`shard_optimizer_over_data` splits Adam's state further over `data`"
+        span = config.values["shard_optimizer_over_data"].span
+        help = "`state: {optimizer: zero1, over: data}` is near: it may choose another dimension"
+        yield lost(message, span, help=help)
+    stages = (mesh.sizes or {}).get("stage", 1)
+    if stages > 1:
+        message = f"over {stages} pipeline stages MaxText changes rules in its code"
+        help = "`activation_embed_and_logits_batch`, and the rules outside the pipeline"
+        yield lost(message, None, help=help)
+    if config.text("custom_mesh"):
+        message = f"`custom_mesh: {config.text('custom_mesh')}` is an order of devices made by hand"
+        span = config.values["custom_mesh"].span
+        yield lost(message, span, help="`policy: {order: ring}` is shardspec's own ring")
+    yield from _data_sharding(config, mesh)
+
+
+def _data_sharding(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnostic]:
+    """Yield a finding where `data_sharding` splits the batch otherwise than the rules."""
+    stated, names = config.values.get("data_sharding"), config.names(_INPUT)
+    if stated is None or not names or mesh.sizes is None or not stated.is_list:
+        return
+    first = stated.items[0] if stated.items else stated
+    axes = [item.text for item in (first.items if first.is_list else stated.items)]
+    dims = linen_axes(names, config.rules)
+    by_rules = () if isinstance(dims, NoAnswer) else dims[0]
+    here, there = ([a for a in each if mesh.sizes.get(a, 1) != 1] for each in (by_rules, axes))
+    if here != there:
+        message = (
+            f"`data_sharding` splits input over ({', '.join(there)}), "
+            f"and the rules split `{names[0]}` over ({', '.join(here)})"
+        )
+        yield lost(message, stated.span, help="the spec says what the rules say: `input_data`")

@@ -1,0 +1,337 @@
+"""Partitioning of T5X, from its gin files.
+
+What counts are the arguments of `partitioning.PjitPartitioner`, those of
+`partitioning.standard_logical_axis_rules`, and `params_axes_names_override`. The standard rules are
+presets here (`t5x/1d` to `t5x/2d`), so the spec extends one of them where it can.
+Source: google-research/t5x, `t5x.partitioning`, `t5x.utils.override_params_axes_names`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.formats.foreign.gin_config import GinConfig, other_scopes, read_config
+from shardspec.formats.foreign.gin_text import GinBinding
+from shardspec.formats.foreign.imported import (
+    Answer,
+    Imported,
+    NoAnswer,
+    Options,
+    Outcome,
+    bad,
+    came_from,
+    is_name,
+    lost,
+    placed,
+    rule_text,
+)
+from shardspec.formats.foreign.node import Node
+from shardspec.formats.foreign.rules import ForeignRule, linen_axes, read_rules, writable
+from shardspec.formats.foreign.t5x_mesh import t5x_mesh
+from shardspec.frontend.reading import Comments, Data, Route
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Param, Params
+from shardspec.pipeline import load_text
+
+TOOL = "T5X"
+_PARTITIONER = "PjitPartitioner"
+_STANDARD = "standard_logical_axis_rules"
+_OVERRIDE = "params_axes_names_override"
+_ARGUMENTS = (
+    *("num_partitions", "model_parallel_submesh", "logical_axis_rules"),
+    *("ici_mesh_shape", "dcn_mesh_shape"),
+)
+_PRESETS = {
+    (1, 1): "t5x/1d",
+    (2, 1): "t5x/activations-2d",
+    (1, 2): "t5x/parameters-2d",
+    (2, 2): "t5x/2d",
+}
+_MANY_SLICES = ("replica", "data")
+
+
+@dataclass(frozen=True, slots=True)
+class AxesOverride:
+    """One pair of `params_axes_names_override`.
+
+    Attributes:
+      names: None leaves the array as it is, and ends the search.
+    """
+
+    pattern: str
+    names: tuple[str | None, ...] | None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class T5xReading:
+    """Rules and overrides as T5X uses them."""
+
+    rules: tuple[ForeignRule, ...]
+    overrides: tuple[AxesOverride, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The rules that a configuration asks for.
+
+    Attributes:
+      preset: the standard set they begin with, None for a list of one's own.
+      extra: what comes after it.
+      asked_at: where the standard rules are asked for.
+    """
+
+    preset: str | None
+    extra: tuple[ForeignRule, ...]
+    asked_at: Span | None = None
+
+
+def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+    """Return the spec that says what T5X's partitioner does under these gin files."""
+    config = read_config(sources, options.include)
+    faults = list(config.faults)
+    if any(fault.is_error for fault in faults):
+        return None, tuple(faults)
+    scope = options.name or ""
+    found = {each: config.of(_PARTITIONER, each, scope) for each in _ARGUMENTS}
+    arguments = {name: binding for name, binding in found.items() if binding is not None}
+    overrides = _overrides(config)
+    rules = _rules(config, arguments, scope)
+    if not _is_configured(config):
+        return None, (*faults, _nothing_here(sources[0]))
+    for outcome in (overrides, rules):
+        if isinstance(outcome, list):
+            return None, (*faults, *outcome)
+    assert isinstance(rules, _Rules)
+    assert isinstance(overrides, tuple)
+    faults += [_other_scope(each) for each in other_scopes(config, (_PARTITIONER,), scope)]
+    mesh = t5x_mesh(arguments, options)
+    faults += mesh.faults
+    if any(fault.is_error for fault in faults):
+        return None, tuple(faults)
+    has_slices = {"ici_mesh_shape", "dcn_mesh_shape"} <= {
+        name for name, each in arguments.items() if each.value.kind != "nothing"
+    }
+    document = _Document(dict(mesh.data), dict(mesh.comments), faults)
+    document.add_rules(rules, has_slices)
+    document.add_overrides(overrides)
+    reading = T5xReading(tuple(_flat(rules, has_slices)), overrides)
+    return Imported(document.data, document.comments, reading, TOOL), tuple(faults)
+
+
+def answer(reading: T5xReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+    """Return what T5X gives each array."""
+    patterns = tuple((re.compile(each.pattern), each.names) for each in reading.overrides)
+    return tuple(_answer(reading, patterns, param, mesh) for param in params)
+
+
+Patterns = tuple[tuple[re.Pattern[str], tuple[str | None, ...] | None], ...]
+
+
+def _answer(reading: T5xReading, patterns: Patterns, param: Param, mesh: Mesh) -> Answer:
+    names = param.logical_axes
+    given = next((each for pattern, each in patterns if pattern.fullmatch(param.path)), None)
+    if given is not None:
+        if len(given) != param.rank:
+            return NoAnswer(f"the override's {given} does not match rank {param.rank} (ValueError)")
+        names = given
+    if names is None:
+        return NoAnswer("missing axis names for this parameter (ValueError)")
+    dims = linen_axes(names, reading.rules)
+    return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
+
+
+def _is_configured(config: GinConfig) -> bool:
+    telling = (_PARTITIONER, _STANDARD)
+    return any(
+        each.argument and (each.function in telling or each.argument == _OVERRIDE)
+        for each in config.bindings
+    )
+
+
+def _nothing_here(source: SourceFile) -> Diagnostic:
+    message = f"`{source.name}` binds nothing of `{_PARTITIONER}`, `{_STANDARD}` or `{_OVERRIDE}`"
+    help = "name the gin files that do, in T5X's order, or the folder of includes: --include FOLDER"
+    return bad(message, source.whole, help=help)
+
+
+def _other_scope(binding: GinBinding) -> Diagnostic:
+    message = f"`{binding.argument}` is bound under the scope `{binding.scope}`, which is not read"
+    return lost(message, binding.span, help=f"--name {binding.scope} reads that scope instead")
+
+
+def _rules(
+    config: GinConfig, arguments: Mapping[str, GinBinding], scope: str
+) -> _Rules | list[Diagnostic]:
+    """Return the rules that are asked for; without any, the standard ones."""
+    binding = arguments.get("logical_axis_rules")
+    if binding is None or binding.value.kind == "nothing":
+        return _standard(config, "", None)
+    value = binding.value
+    if value.kind == "call" and value.last_name == _STANDARD:
+        of_scope = value.text.lstrip("@").rpartition("/")[0]
+        return _standard(config, of_scope or scope, binding.span)
+    if value.kind in ("call", "name"):
+        message = f"`logical_axis_rules` is `{value.text}`, which has no value without running it"
+        help = f"`@partitioning.{_STANDARD}()`, or the list itself"
+        return [bad(message, value.span, help=help)]
+    rules, faults = read_rules(value, "`logical_axis_rules`")
+    return list(faults) if faults else _Rules(None, rules)
+
+
+def _standard(config: GinConfig, scope: str, span: Span | None) -> _Rules | list[Diagnostic]:
+    dims = []
+    for argument in ("activation_partitioning_dims", "parameter_partitioning_dims"):
+        binding = config.of(_STANDARD, argument, scope)
+        value = 1 if binding is None else binding.value.number
+        dims.append(value)
+        if binding is not None and (
+            binding.value.kind not in ("number", "boolean") or value not in (1, 2)
+        ):
+            message = f"`{argument}` is {binding.value.described()}; T5X has rules for 1 and 2"
+            return [bad(message, binding.value.span, help="1, or 2")]
+    more = config.of(_STANDARD, "additional_rules", scope)
+    extra: tuple[ForeignRule, ...] = ()
+    if more is not None and more.value.kind != "nothing":
+        extra, faults = read_rules(more.value, "`additional_rules`")
+        if faults:
+            return list(faults)
+    return _Rules(_PRESETS[int(dims[0]), int(dims[1])], extra, span)
+
+
+def _overrides(config: GinConfig) -> tuple[AxesOverride, ...] | list[Diagnostic]:
+    """Return the pairs of the last `params_axes_names_override` that is bound."""
+    found = [each for each in config.bindings if each.argument == _OVERRIDE]
+    if not found:
+        return ()
+    value = config.resolved(found[-1]).value
+    if value.kind == "nothing":
+        return ()
+    if not value.is_list:
+        return [bad(f"`{_OVERRIDE}` is {value.described()}, not a list of pairs", value.span)]
+    read = [_override(item) for item in value.items]
+    faults = [each for each in read if isinstance(each, Diagnostic)]
+    return faults or tuple(each for each in read if isinstance(each, AxesOverride))
+
+
+def _override(node: Node) -> AxesOverride | Diagnostic:
+    help = 'as in ("encoder/.*/kernel", ("embed", "mlp"))'
+    if not node.is_list or len(node.items) != 2 or node.items[0].kind != "text":
+        message = f"an override is a pair of a regex and names, and this is {node.described()}"
+        return bad(message, node.span, help=help)
+    pattern, value = node.items
+    try:
+        re.compile(pattern.text)
+    except (re.error, OverflowError, RecursionError) as fault:
+        return bad(f"the regex cannot be read: {fault}", pattern.span)
+    if value.kind == "nothing":
+        return AxesOverride(pattern.text, None, node.span)
+    if value.kind == "text":
+        return AxesOverride(pattern.text, tuple(value.text), node.span)
+    if not value.is_list or not all(item.kind in ("text", "nothing") for item in value.items):
+        return bad(
+            f"the names are {value.described()}, not a tuple of names", value.span, help=help
+        )
+    names = tuple(item.text if item.kind == "text" else None for item in value.items)
+    return AxesOverride(pattern.text, names, node.span)
+
+
+def _flat(rules: _Rules, has_slices: bool) -> Iterable[ForeignRule]:
+    """Yield the rules as T5X has them in the end."""
+    for rule in (*_preset_rules(rules.preset), *rules.extra):
+        yield replace(rule, mesh_axes=_MANY_SLICES) if has_slices and rule.name == "batch" else rule
+
+
+def _preset_rules(preset: str | None) -> tuple[ForeignRule, ...]:
+    if preset is None:
+        return ()
+    spec, _ = load_text(f"extends: {preset}\n")
+    assert spec is not None, "presets load"
+    return tuple(ForeignRule(rule.logical_axis, rule.mesh_axes) for rule in spec.axis_rules)
+
+
+@dataclass(slots=True)
+class _Document:
+    """The document as it grows."""
+
+    data: dict[str, Data]
+    comments: dict[Route, Comments]
+    faults: list[Diagnostic]
+
+    def add_rules(self, rules: _Rules, has_slices: bool) -> None:
+        """Add a preset and the rules after it, or all rules where they would change the preset.
+
+        In a spec, a rule for an axis of the preset replaces the preset's; in T5X, an additional
+        rule stands behind them.
+        """
+        standard = _preset_rules(rules.preset)
+        kept = list(self._kept(rules.extra))
+        taken = {rule.name for rule in standard} & {rule.name for rule in kept}
+        is_extended = rules.preset is not None and not taken
+        if is_extended:
+            self.data["extends"] = [rules.preset]
+            if rules.asked_at is not None:
+                self.comments["extends",] = came_from(rules.asked_at)
+        lines = [] if is_extended else [(rule, f"of {rules.preset}") for rule in standard]
+        lines += [(rule, "") for rule in kept]
+        if has_slices and is_extended:
+            lines.insert(0, (ForeignRule("batch", _MANY_SLICES), "T5X over several slices"))
+        texts: list[Data] = []
+        for rule, why in lines:
+            axes = _MANY_SLICES if has_slices and rule.name == "batch" else rule.mesh_axes
+            comment = Comments(trailing=why) if rule.span is None else came_from(rule.span)
+            self.comments["rules", len(texts)] = comment
+            texts.append(rule_text(str(rule.name), axes))
+        if texts:
+            self.data["rules"] = texts
+        if rules.preset is None:
+            self.data["lints"] = {"unknown-logical-axis": "warn"}
+            why = "a list may serve activations and other models too"
+            self.comments["lints",] = Comments(trailing=why)
+        self.data["policy"] = {"indivisible": "keep"}
+        self.comments["policy",] = Comments(
+            trailing="as T5X does; JAX refuses what does not divide"
+        )
+
+    def _kept(self, rules: Iterable[ForeignRule]) -> Iterable[ForeignRule]:
+        for found in writable(rules, TOOL):
+            if isinstance(found, Diagnostic):
+                self.faults.append(found)
+            elif found.is_free:
+                message = f"`{found.name}` is UNCONSTRAINED: the compiler chooses; a spec decides"
+                self.faults.append(lost(message, found.span, help="it stands as `none`"))
+                yield found
+            else:
+                yield found
+
+    def add_overrides(self, overrides: Sequence[AxesOverride]) -> None:
+        """Add an entry of `overrides:` for each pair that the language can say."""
+        entries: list[Data] = []
+        for index, each in enumerate(overrides):
+            if each.names is None:
+                if index + 1 < len(overrides):
+                    self.faults.append(_kept_as_it_is(each))
+                continue
+            strange = next((n for n in each.names if n is not None and not is_name(n)), None)
+            if strange is not None:
+                message = f"`{strange}` is a logical axis that cannot be a name in a spec"
+                self.faults.append(lost(message, each.span, help="the override is left out"))
+                continue
+            if not each.names:
+                continue
+            axes = " ".join(name or "_" for name in each.names)
+            assert each.span is not None
+            comment = came_from(each.span)
+            self.comments["overrides", len(entries)] = Comments(before=(comment.trailing or "",))
+            entries.append({"match": each.pattern, "axes": axes})
+        if entries:
+            self.data["overrides"] = entries
+
+
+def _kept_as_it_is(override: AxesOverride) -> Diagnostic:
+    message = "an override of None keeps an array's own names from the pairs after it"
+    help = "it is left out: see that no later pattern matches the same arrays"
+    return lost(message, override.span, help=help)

@@ -1,0 +1,81 @@
+"""Every page of `shardspec explain`, as one Markdown text: docs/findings.md.
+
+`python -m shardspec.report.findings_doc` prints it; a test holds the file to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from shardspec.diagnostics import Code
+from shardspec.diagnostics.codes import ALL
+from shardspec.lints.pages import page
+from shardspec.report.finding_page import level_text
+
+_FAMILIES = {
+    "0": "File and keys",
+    "1": "Mesh and targets",
+    "2": "Names, rules and matching",
+    "3": "Shapes and divisibility",
+    "4": "Memory",
+    "5": "Communication",
+    "6": "Lost in import or export",
+    "9": "Verification",
+}
+
+_INTRODUCTION = """\
+# Findings
+
+Made from the pages that `shardspec explain CODE` prints; `make docs` writes this file anew. Each
+finding has a spec that fires it, and one that does not; the tests run both.
+
+How loud a finding is, `lints:` in a spec decides, by code or name: `error`, `warn` or `allow`.
+Errors make the exit code 1. Pedantic findings are said under `--pedantic`, or where a level of
+their own asks for them.
+"""
+
+
+def findings_doc() -> str:
+    """Return the text of docs/findings.md."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    yield "| code | name | level | says |"
+    yield "|---|---|---|---|"
+    for code in ALL:
+        level = "pedantic" if code.is_pedantic else str(code.severity)
+        summary = code.summary.replace("|", "\\|")
+        yield f"| [{code.id}](#{_anchor(code)}) | {code.name} | {level} | {summary} |"
+    family = ""
+    for code in ALL:
+        if code.id[3] != family:
+            family = code.id[3]
+            yield f"\n## {_FAMILIES[family]}"
+        yield f"\n### {code.id} {code.name}\n"
+        yield f"*{level_text(code)[0].upper()}{level_text(code)[1:]}.*\n"
+        yield from _markdown(page(code))
+
+
+def _anchor(code: Code) -> str:
+    """Return the anchor that GitHub gives the heading of a finding."""
+    return f"{code.id.lower()}-{code.name}"
+
+
+def _markdown(text: str) -> Iterator[str]:
+    """Yield a page's lines: its headings bold, its indented blocks fenced."""
+    for block in re.split(r"\n(?=(?:Bad|Good):\n)", text):
+        heading, _, rest = block.partition("\n")
+        if heading in ("Bad:", "Good:"):
+            body = "\n".join(line.removeprefix("    ") for line in rest.rstrip().splitlines())
+            yield f"**{heading[:-1]}**\n\n```yaml\n{body}\n```\n"
+        else:
+            yield f"{block.rstrip()}\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(findings_doc())

@@ -1,0 +1,162 @@
+"""`shardspec import`: what is written, what is said, and the exit codes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec.cli.main import cli
+from shardspec.formats.foreign.registry import FORMATS, load
+
+RULES = "RULES = [('embed', 'data'), ('mlp', 'model'), ('heads', 'model')]\n"
+ARRAYS = "a/wi: 'bf16[embed=64 mlp=32]'\nlayers_{0..3}/q: 'bf16[embed=64 heads=8]'\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rules.py").write_text(RULES)
+    (tmp_path / "arrays.yaml").write_text(ARRAYS)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, ["import", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_the_spec_is_data_on_stdout() -> None:
+    result = run("flax", "rules.py", "--mesh", "data=4 model=2")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert "  - embed -> data  # from rules.py:1\n" in result.stdout
+    assert "mesh: {data: 4, model: 2}\n" in result.stdout
+
+
+def test_a_proof_that_holds() -> None:
+    result = run(
+        "flax", "rules.py", "-o", "spec.yaml", "--mesh", "data=4, model=2", "--against",
+        "arrays.yaml",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert result.stderr == (
+        "5 arrays of arrays.yaml on data=4 model=2: the spec lays out all as Flax Linen does\n"
+    )
+    assert Path("spec.yaml").exists()
+    checked = CliRunner().invoke(cli, ["check", "spec.yaml", "--params", "arrays.yaml"])
+    assert checked.exit_code == 0
+    assert CliRunner().invoke(cli, ["fmt", "--check", "spec.yaml"]).exit_code == 0
+
+
+def test_a_proof_that_fails_lists_what_differs_and_the_spec_is_written() -> None:
+    Path("arrays.yaml").write_text("l_{0..3}/q: 'bf16[mlp=64 heads=8]'\nb: 'bf16[embed=64]'\n")
+    result = run(
+        "nnx", "rules.py", "-o", "spec.yaml", "--mesh", "data=4 model=2", "--against",
+        "arrays.yaml",
+    )  # fmt: skip
+    assert result.exit_code == 1
+    assert "error[SHD602]: `l_{0..3}/q` x4: shardspec gives P('model', None), Flax NNX refuses" in (
+        result.stderr
+    )
+    assert result.stderr.endswith(
+        "5 arrays of arrays.yaml on data=4 model=2: 4 differ from Flax NNX\n"
+    )
+    assert Path("spec.yaml").exists()
+
+
+def test_uneven_arrays_are_no_difference_and_said() -> None:
+    Path("arrays.yaml").write_text("a: 'bf16[embed=6]'\n")
+    result = run("flax", "rules.py", "--mesh", "data=4 model=2", "--against", "arrays.yaml")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("dimensions that do not divide: 1; ")
+
+
+@pytest.mark.parametrize(
+    "text", ["RULES = [", "RULES = make()", "RULES = [('embed', 'a'), ('embed', 'b')]", "\x00"]
+)
+def test_nothing_is_written_where_reading_fails(text: str, folder: Path) -> None:
+    (folder / "rules.py").write_text(text)
+    (folder / "spec.yaml").write_text("old")
+    result = run("flax", "rules.py", "-o", "spec.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("nothing is written\n") or "SHD001" in result.stderr
+    assert (folder / "spec.yaml").read_text() == "old"
+    assert sorted(os.listdir(folder)) == ["arrays.yaml", "rules.py", "spec.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["flax", "gone.py"], "there is no file `gone.py`"),
+        (["flax"], "FILE"),
+        (["flux", "rules.py"], "flux"),
+        (["flax", "rules.py", "--merge", "maxtext"], "--merge means nothing for `flax`"),
+        (["flax", "rules.py", "--mesh", "data"], "is not `data=4 model=2`"),
+        (["flax", "rules.py", "--mesh", "data=2 data=4"], "a mesh axis twice"),
+        (["flax", "rules.py", "--against", "gone.yaml", "--mesh", "data=2"], "gone.yaml"),
+        (["flax", "rules.py", "--mesh", "data=2", "--hardware", "8 toasters"], "no hardware"),
+        (["flax", "rules.py", "--mesh", "data=rest"], "needs hardware"),
+    ],
+)
+def test_what_cannot_be_done_is_said(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_proof_needs_a_mesh() -> None:
+    result = run("flax", "rules.py", "--against", "arrays.yaml", "-o", "spec.yaml")
+    assert result.exit_code != 0
+    assert "--against needs a mesh" in result.stderr
+    assert not Path("spec.yaml").exists()
+
+
+def test_a_mesh_may_be_anything_the_language_says() -> None:
+    result = run(
+        "flax", "rules.py", "--hardware", "2 * tpu v4 4x4x4", "--mesh",
+        "data = rest, replica=2 @ dcn; model = submesh 2x2x1x1",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert "hardware: 2 * tpu v4 4x4x4\n" in result.stdout
+    assert "replica: 2 @ dcn" in result.stdout
+
+
+def test_files_may_come_from_standard_input() -> None:
+    result = CliRunner().invoke(cli, ["import", "flax", "-"], input='[["embed", "data"]]')
+    assert result.exit_code == 0
+    assert "embed -> data" in result.stdout
+
+
+@pytest.mark.parametrize("entry", FORMATS, ids=lambda entry: entry.name)
+def test_every_format_has_its_two_functions(entry: object) -> None:
+    module = load(entry)  # type: ignore[arg-type]
+    assert callable(module.read)
+    assert callable(module.answer)
+
+
+def test_nothing_heavy_is_loaded(folder: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\nfrom shardspec.cli.main import main\n"
+        "sys.argv = ['shardspec', 'import', 'flax', 'rules.py', '-o', 'spec.yaml',"
+        " '--mesh', 'data=4 model=2', '--against', 'arrays.yaml']\n"
+        "try:\n  main()\nexcept SystemExit as end:\n  assert end.code == 0, end.code\n"
+        "assert not {'jax', 'numpy', 'flax', 'gin'} & set(sys.modules)\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
