@@ -1,13 +1,19 @@
 """Logical axes that code asks for by name: activations, batches, single shardings.
 
 There is no array in the spec behind them, so everything is checked here: names against the
-spec, their number against the rank, sizes against the mesh axes.
+spec, their number against the rank, sizes against the mesh axes. A size is not held against the
+one that `axes` states: the batch of an evaluation, or the one position of a decoding step, is as
+good as that of training.
+
+Inside `shard_map` code sees one shard. Along the manual axes nothing is left to divide, so there
+they count as axes of size 1: they still take their dimension, and split it no further.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic
@@ -20,14 +26,17 @@ from shardspec.diagnostics.codes import (
     UNKNOWN_LOGICAL_AXIS,
 )
 from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes, Param
 from shardspec.ir.plan import DimSharding, Origin, ParamSharding, ShardingPlan
+from shardspec.jax_backend.arrays import dtype_of
 from shardspec.jax_backend.faults import raise_errors
 from shardspec.lints.context import Context
-from shardspec.resolve.resolver import ArrayResolver
+from shardspec.resolve.resolver import ArrayResolver, array_resolver
 
 Names = str | Sequence[str | None]
 Dims = tuple[DimSharding, ...]
+Shape = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,48 +45,98 @@ class ActivationResolver:
 
     arrays: ArrayResolver
     _known: dict[object, Dims] = field(default_factory=dict, repr=False)
+    _inside: dict[frozenset[str], ArrayResolver] = field(default_factory=dict, repr=False)
 
     def named(self, activation: str) -> LogicalAxes:
-        """Return the logical axes of an entry of the spec's `activations`."""
+        """Return the logical axes of an entry of the spec's `activations`.
+
+        Raises:
+          ShardspecError: there is none of this name.
+        """
         entries = {entry.name: entry for entry in self.arrays.spec.activations}
         if activation not in entries:
             self._raise(_unknown_activation(activation, tuple(entries)))
         return entries[activation].logical_axes
 
-    def dims(self, names: Names, shape: Sequence[int] | None = None) -> Dims:
+    def text(self, activation: str) -> str:
+        """Return the logical axes of an entry of the spec's `activations` as it spells them."""
+        return _text(self.named(activation))
+
+    def dims(
+        self,
+        names: Names,
+        shape: Sequence[Any] | None = None,
+        *,
+        manual: frozenset[str] = frozenset(),
+        name: str | None = None,
+        array: Any = None,
+    ) -> Dims:
         """Return the sharding of an array with these names.
 
         Args:
-          shape: None for the sizes that the spec's `axes` state, where they do.
+          shape: None for the sizes that the spec's `axes` state, where they do; so does a size
+            that is a symbol, as in `jax.export`.
+          manual: the mesh axes along which `shape` is that of one shard.
+          name: what a message calls the array.
+          array: what a message reads the dtype from.
         """
         asked = names if isinstance(names, str) else tuple(names)
-        key = (asked, None if shape is None else tuple(shape))
+        key = (asked, None if shape is None else tuple(shape), manual)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._checked(axes_of(asked), key[1])
+            axes = axes_of(asked)
+            label = _Label(name or "", "f32" if array is None else dtype_of(array))
+            self._check_names(axes, key[1], label)
+            found = self._known[key] = self._checked(axes, key[1], manual, label)
         return found
 
-    def _checked(self, axes: LogicalAxes, shape: tuple[int, ...] | None) -> Dims:
+    def _check_names(self, axes: LogicalAxes, shape: Shape | None, label: _Label) -> None:
         known = self._known_axes()
         for name in dict.fromkeys(axes):
             if name is not None and name not in known:
-                self._raise(_unknown_axis(name, axes, known))
+                self._raise(_unknown_axis(name, axes, known, label))
         if shape is not None and len(shape) != len(axes):
-            self._raise(_wrong_rank(axes, shape))
-        dims = self.arrays.dims(self._stated(axes) if shape is None else shape, axes)
-        self._raise_uneven(axes, dims)
+            self._raise(_wrong_rank(axes, shape, label))
+
+    def _checked(
+        self, axes: LogicalAxes, shape: Shape | None, manual: frozenset[str], label: _Label
+    ) -> Dims:
+        arrays = self._arrays_inside(manual)
+        stated = self._stated(axes)
+        sizes = tuple(
+            size if isinstance(size, int) else known
+            for size, known in zip(stated if shape is None else shape, stated, strict=True)
+        )
+        dims = arrays.dims(sizes, axes)
+        self._raise_uneven(axes, dims, arrays, label)
         return dims
 
-    def _raise_uneven(self, axes: LogicalAxes, dims: Dims) -> None:
+    def _arrays_inside(self, manual: frozenset[str]) -> ArrayResolver:
+        """Return the resolver for code that sees one shard along these mesh axes."""
+        if not manual:
+            return self.arrays
+        found = self._inside.get(manual)
+        if found is None:
+            axes = self.arrays.target.mesh.axes
+            mesh = Mesh(tuple(replace(a, size=1) if a.name in manual else a for a in axes))
+            target = replace(self.arrays.target, mesh=mesh)
+            found = self._inside[manual] = array_resolver(self.arrays.spec, target)
+        return found
+
+    def _raise_uneven(
+        self, axes: LogicalAxes, dims: Dims, arrays: ArrayResolver, label: _Label
+    ) -> None:
         """Raise where a name stands twice, or mesh axes do not divide a size."""
-        spec = self.arrays.spec
+        spec = arrays.spec
         suspects = {REPEATED_AXIS, CUT_UNIT, INDIVISIBLE}
         if spec.policy.indivisible == "keep":
             suspects.remove(INDIVISIBLE)
         sizes = tuple(dim.size or 0 for dim in dims)
-        sharding = ParamSharding(Param(_text(axes), sizes), dims, Origin.ARRAY)
-        plan = ShardingPlan(spec, self.arrays.target, (sharding,))
-        raise_errors(d for d in pipeline.findings(spec, [plan]) if d.code in suspects)
+        path = f"{label.name} [{_text(axes)}]" if label.name else _text(axes)
+        sharding = ParamSharding(Param(path, sizes, label.dtype), dims, Origin.ARRAY)
+        plan = ShardingPlan(spec, arrays.target, (sharding,))
+        found = (d for d in pipeline.findings(spec, [plan]) if d.code in suspects)
+        raise_errors(_seen_inside(d, arrays.target.mesh, self.arrays.target.mesh) for d in found)
 
     def _stated(self, axes: LogicalAxes) -> tuple[int | None, ...]:
         sizes = {axis.name: axis.size for axis in self.arrays.spec.logical_axes}
@@ -89,6 +148,26 @@ class ActivationResolver:
 
     def _raise(self, diagnostic: Diagnostic) -> None:
         raise_errors(pipeline.leveled(self.arrays.spec, [diagnostic]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """What a message calls an array, which has no path."""
+
+    name: str
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"`{self.name}`" if self.name else "the array"
+
+
+def _seen_inside(diagnostic: Diagnostic, inside: Mesh, whole: Mesh) -> Diagnostic:
+    """Return a finding with the mesh axes along which code sees one shard."""
+    manual = [axis.name for axis in whole.axes if inside.sizes[axis.name] != axis.size]
+    if not manual:
+        return diagnostic
+    note = f"inside `shard_map` over {listed(manual)}: sizes are those of one shard"
+    return replace(diagnostic, notes=(*diagnostic.notes, note))
 
 
 def axes_of(names: Names) -> LogicalAxes:
@@ -114,17 +193,18 @@ def _unknown_activation(name: str, known: Sequence[str]) -> Diagnostic:
     return Diagnostic(UNKNOWN_ACTIVATION, f"no activation is called `{name}`", help=help)
 
 
-def _unknown_axis(name: str, axes: LogicalAxes, known: frozenset[str]) -> Diagnostic:
+def _unknown_axis(name: str, axes: LogicalAxes, known: frozenset[str], label: _Label) -> Diagnostic:
+    whose = f" of {label}" if label.name else ""
     return Diagnostic(
         UNKNOWN_LOGICAL_AXIS,
-        f"unknown logical axis `{name}` in `{_text(axes)}`",
+        f"unknown logical axis `{name}` in `{_text(axes)}`{whose}",
         help=did_you_mean(name, known) or f"known here: {listed(sorted(known), limit=16)}",
     )
 
 
-def _wrong_rank(axes: LogicalAxes, shape: tuple[int, ...]) -> Diagnostic:
+def _wrong_rank(axes: LogicalAxes, shape: Shape, label: _Label) -> Diagnostic:
     return Diagnostic(
         RANK_MISMATCH,
-        f"`{_text(axes)}` names {len(axes)} dimensions, the array {list(shape)} has {len(shape)}",
+        f"`{_text(axes)}` names {len(axes)} dimensions, {label} {list(shape)} has {len(shape)}",
         help="give one name per dimension, `_` for one without a name",
     )

@@ -6,8 +6,9 @@ Linen writes it: `params_axes` holds `AxisMetadata` under the path of the array 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
@@ -16,9 +17,15 @@ from shardspec.ir.param import LogicalAxes, Param, Params, Shape, dtype_name
 from shardspec.jax_backend.boxes import box_names, box_test, box_value
 from shardspec.jax_backend.paths import PARAMS, component, path_of
 
+IsBox = Callable[[Any], bool]
+
 _AXES = "_axes"
-#: The Python numbers that JAX takes for arrays, with the dtype it gives them.
-SCALARS = {bool: "bool", int: "s32", float: "f32", complex: "c64"}
+#: The Python numbers that JAX takes for arrays, with the widest dtype it gives them.
+SCALARS = {bool: "bool", int: "s64", float: "f64", complex: "c128"}
+#: The kinds of NumPy's dtypes that no device takes: objects, text, dates.
+_NOT_NUMERIC = frozenset("OSUTMm")
+#: What JAX makes of arrays that are not its own, unless `jax_enable_x64` is set.
+_NARROWED = {"s64": "s32", "u64": "u32", "f64": "f32", "c128": "c64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,14 @@ def leaves_of(tree: Any) -> list[Leaf]:
     """Return every leaf of a pytree with path and names, in the order of `jax.tree.leaves`."""
     import jax
 
-    nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=box_test())
-    leaves = [leaf for key_path, node in nodes for leaf in _leaves_at(key_path, node)]
+    stop = box_test()
+    nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=stop)
+    leaves: list[Leaf] = []
+    for key_path, node in nodes:
+        if stop(node):
+            leaves.extend(_boxed_leaves(key_path, node, stop))
+        else:
+            leaves.append(Leaf(path_of(key_path), node))
     beside = names_beside(tree)
     if not beside:
         return leaves
@@ -74,18 +87,19 @@ def leaves_of(tree: Any) -> list[Leaf]:
     ]
 
 
-def _leaves_at(key_path: tuple[Any, ...], node: Any) -> Iterator[Leaf]:
-    """Yield the leaf `node` is, or those that it boxes."""
+def _boxed_leaves(key_path: tuple[Any, ...], box: Any, stop: IsBox) -> Iterator[Leaf]:
+    """Yield the leaves in a box; a box inside another one has the last word on names."""
     import jax
 
-    stop = box_test()
-    if not stop(node):
-        yield Leaf(path_of(key_path), node)
+    names, content = box_names(box), box_value(box)
+    if shape_of(content) is not None and not stop(content):
+        yield Leaf(path_of(key_path), content, names)
         return
-    names = box_names(node)
-    inner, _ = jax.tree_util.tree_flatten_with_path(box_value(node), is_leaf=stop)
+    inner, _ = jax.tree_util.tree_flatten_with_path(content, is_leaf=stop)
     for rest, value in inner:
-        for leaf in _leaves_at((*key_path, *rest), value):
+        whole = (*key_path, *rest)
+        found = _boxed_leaves(whole, value, stop) if stop(value) else [Leaf(path_of(whole), value)]
+        for leaf in found:
             yield leaf if leaf.names is not None else Leaf(leaf.path, leaf.value, names)
 
 
@@ -93,19 +107,26 @@ def names_beside(tree: Any) -> dict[str, Any]:
     """Return path -> names from the collections that end in `_axes`, empty where none does."""
     import jax
 
-    if not isinstance(tree, Mapping):
-        return {}
     found: dict[str, Any] = {}
-    for collection, entries in tree.items():
-        owner = str(collection).removesuffix(_AXES)
-        if owner == collection or owner not in tree:
-            continue
-        flat, _ = jax.tree_util.tree_flatten_with_path(entries, is_leaf=_has_names)
+    for collection, owner in axes_collections(tree).items():
+        flat, _ = jax.tree_util.tree_flatten_with_path(tree[collection], is_leaf=_has_names)
         for key_path, entry in flat:
             place = "/".join(map(component, key_path)).removesuffix(_AXES)
             path = place if owner == PARAMS else f"{owner}/{place}"
             found.update(_names_under(path, getattr(entry, "names", None)))
     return found
+
+
+def axes_collections(tree: Any) -> dict[str, str]:
+    """Return the collections of names in Linen's variables -> the collections they are for."""
+    if not isinstance(tree, Mapping):
+        return {}
+    owners = {str(collection): str(collection).removesuffix(_AXES) for collection in tree}
+    return {
+        collection: owner
+        for collection, owner in owners.items()
+        if owner != collection and owner in tree
+    }
 
 
 def _has_names(node: Any) -> bool:
@@ -114,6 +135,9 @@ def _has_names(node: Any) -> bool:
 
 def _names_under(path: str, names: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names of the array at `path`, or of each array of the tree there."""
+    if _is_names(names):
+        yield path, names
+        return
     import jax
 
     flat, _ = jax.tree_util.tree_flatten_with_path(names, is_leaf=_is_names)
@@ -129,19 +153,33 @@ def _is_names(node: Any) -> bool:
 
 def shape_of(value: Any) -> Shape | None:
     """Return the sizes of an array or a number, or None for what is neither."""
-    shape = getattr(value, "shape", None)
-    if shape is None:
-        return () if type(value) in SCALARS else None
-    return tuple(shape)
+    if type(value) in SCALARS:
+        return ()
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if not isinstance(shape, (tuple, list)) or dtype is None:
+        return None
+    return None if getattr(dtype, "kind", "") in _NOT_NUMERIC else tuple(shape)
 
 
 def dtype_of(value: Any) -> str:
-    """Return the short name of an array's dtype; one we do not know, as JAX spells it."""
+    """Return the short name of an array's dtype; one we do not know, as JAX spells it.
+
+    Numbers and NumPy's arrays have the dtype that they get on a device.
+    """
+    import jax
+
+    config: Any = jax.config
     dtype = getattr(value, "dtype", None)
-    if dtype is None:
-        return SCALARS.get(type(value), "f32")
-    name = str(getattr(dtype, "name", dtype))
-    return dtype_name(name) or name
+    name = SCALARS.get(type(value), "f32") if dtype is None else _short(dtype)
+    if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) or config.jax_enable_x64:
+        return name
+    return _NARROWED.get(name, name)
+
+
+@lru_cache(maxsize=256)
+def _short(dtype: Any) -> str:
+    spelt = str(getattr(dtype, "name", dtype))
+    return dtype_name(spelt) or spelt
 
 
 def logical_axes(names: Any, path: str) -> LogicalAxes | None:
@@ -163,6 +201,24 @@ def logical_axes(names: Any, path: str) -> LogicalAxes | None:
     if wrong:
         raise ShardspecError((_several_names(path, wrong[0]),))
     return tuple(entry if isinstance(entry, str) else None for entry in entries)
+
+
+def refuse_abstract(tree: Any) -> None:
+    """Raise for a leaf that has a shape and a dtype, and no values to move.
+
+    Raises:
+      ShardspecError: naming the first such leaf.
+    """
+    import jax
+
+    kinds = set(map(type, jax.tree_util.tree_leaves(tree)))
+    if not any(issubclass(kind, jax.ShapeDtypeStruct) for kind in kinds):
+        return
+    for leaf in leaves_of(tree):
+        if isinstance(leaf.value, jax.ShapeDtypeStruct):
+            message = f"`{leaf.path}` is a ShapeDtypeStruct, which has no values to put anywhere"
+            help = "make the arrays first: `jax.jit(init, out_shardings=resolver.shardings(tree))`"
+            raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
 
 
 def _refuse_spec(path: str, value: Any) -> None:

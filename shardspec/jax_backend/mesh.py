@@ -15,6 +15,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
 from shardspec.frontend.catalogue import chips_of_kind
 from shardspec.ir.hardware import Hardware
+from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.spec import Target
 from shardspec.jax_backend.devices import (
     describe_devices,
@@ -49,8 +50,20 @@ def device_mesh(
         raise ShardspecError((_wrong_count(target, len(chosen)),))
     array = np.empty(len(chosen), dtype=object)
     array[:] = _in_order(target, chosen, order)
-    types = (jax.sharding.AxisType.Auto,) * len(shape)
+    types = tuple(_axis_type(axis) for axis in target.mesh.axes)
     return jax.sharding.Mesh(array.reshape(shape), target.mesh.names, axis_types=types)
+
+
+def _axis_type(axis: MeshAxis) -> jax.sharding.AxisType:
+    """Return JAX's word for the type of a mesh axis."""
+    import jax
+
+    types = {
+        "auto": jax.sharding.AxisType.Auto,
+        "explicit": jax.sharding.AxisType.Explicit,
+        "manual": jax.sharding.AxisType.Manual,
+    }
+    return types[axis.axis_type]
 
 
 def _in_order(target: Target, devices: list[jax.Device], order: Order) -> list[jax.Device]:

@@ -2,8 +2,9 @@
 
 A path is the `/`-joined components from the root of the tree down to the array. A dict gives
 its key, a list or tuple the index, a class the name of the field, a custom node without names
-the index of the child. Boxes that hold an array and its metadata (Flax Linen's `Partitioned`,
-NNX's `Variable`) are part of the array and add no component.
+the index of the child. A key that is a tuple, as in a flattened dict, gives its parts. Boxes
+that hold an array and its metadata (Flax Linen's `Partitioned`, NNX's `Variable`) are part of
+the array and add no component.
 
 The collection `params` of a Linen variables dict adds none either, as in T5X, so one spec
 serves Linen, NNX and plain trees. Other collections keep their name: `batch_stats/bn/mean`.
@@ -11,7 +12,7 @@ serves Linen, NNX and plain trees. Other collections keep their name: `batch_sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 #: The one component that is dropped, at the root only.
@@ -31,13 +32,30 @@ def component(key: Any) -> str:
     for field in _FIELDS:
         value = getattr(key, field, None)
         if value is not None:
-            return str(value)
+            return key_text(value)
     return str(key).strip(".[]'\"")
 
 
-def path_of(key_path: Sequence[Any]) -> str:
+def key_text(key: Any) -> str:
+    """Return the key of a dict, or an index, as it stands in a path.
+
+    >>> key_text(("decoder", "layers", 0))
+    'decoder/layers/0'
+    """
+    if type(key) is str:
+        return key
+    return "/".join(map(str, key)) if type(key) is tuple else str(key)
+
+
+def path_of(key_path: Iterable[Any]) -> str:
     """Return the path of the array at `key_path`, a key path of `jax.tree_util`."""
-    components = [component(key) for key in key_path]
-    if len(components) > 1 and components[0] == PARAMS:
-        del components[0]
-    return "/".join(components)
+    return rooted("/".join(map(component, key_path)))
+
+
+def rooted(path: str) -> str:
+    """Return a path from the root of a tree without the collection that adds no component.
+
+    >>> rooted("params/mlp/wi"), rooted("params")
+    ('mlp/wi', 'params')
+    """
+    return path.removeprefix(f"{PARAMS}/")

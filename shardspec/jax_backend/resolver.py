@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError
@@ -17,15 +17,29 @@ from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.activations import ActivationResolver, Names
-from shardspec.jax_backend.arrays import shape_of
-from shardspec.jax_backend.constrain import constrained
+from shardspec.jax_backend.arrays import SCALARS, refuse_abstract, shape_of
+from shardspec.jax_backend.batch import Batch
+from shardspec.jax_backend.checkpoint import abstract, difference, restored
+from shardspec.jax_backend.constrain import constrained, manual_axes, surroundings
 from shardspec.jax_backend.faults import plan_of, raise_errors
+from shardspec.jax_backend.live import LivePlan, fresh_lock, lock_findings
 from shardspec.jax_backend.mesh import device_mesh, match_target
+from shardspec.jax_backend.paths import path_of
+from shardspec.jax_backend.processes import agree, failure_told
 from shardspec.jax_backend.shardings import tree_placer
+from shardspec.jax_backend.state import StatePlacer
+from shardspec.jax_backend.train_state import own_params
+from shardspec.report.array_text import Drawing, drawing, drawing_of
+from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver
+from shardspec.resolve.state_plan import StatePlan
 
 if TYPE_CHECKING:
     import jax
+
+
+#: An array, or a tree of them.
+Tree = TypeVar("Tree")
 
 
 class Loaded(Protocol):
@@ -50,37 +64,66 @@ class Resolver:
         spec: str | os.PathLike[str] | Spec | Loaded,
         target: str = "auto",
         devices: Sequence[jax.Device] | None = None,
+        *,
+        agree_within_s: float | None = 300.0,
     ) -> None:
         """Load the spec, choose the target, and build its mesh.
+
+        Where devices of several processes are in it, every one of them has to make the same
+        `Resolver`, and they compare what they read.
 
         Args:
           spec: a file, a loaded spec, or its lowered form.
           target: a name, or `auto` for the target whose hardware `devices` are.
           devices: None for `jax.devices()`.
+          agree_within_s: how long to wait for the other processes, in seconds; None does not
+            compare, and a process may be alone in making one.
 
         Raises:
-          ShardspecError: the spec is wrong, or no target fits the devices.
+          ShardspecError: the spec is wrong, no target fits the devices, or another process
+            plans by another spec.
         """
-        lowered = _lowered(spec)
-        self.target: Target = _chosen(lowered, target, devices)
-        self.mesh: jax.sharding.Mesh = device_mesh(self.target, devices, order=lowered.policy.order)
+        with failure_told(devices, agree_within_s):
+            lowered = _lowered(spec)
+            self.target: Target = _chosen(lowered, target, devices)
+            order = lowered.policy.order
+            self.mesh: jax.sharding.Mesh = device_mesh(self.target, devices, order=order)
+            found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])
+            raise_errors(d for d in found if d.code == UNKNOWN_MESH_AXIS)
+        if agree_within_s is not None:
+            agree(lowered, self.target, self.mesh, agree_within_s)
         self._arrays = array_resolver(lowered, self.target)
         self._placer = tree_placer(self._arrays, self.mesh)
         self._activations = ActivationResolver(self._arrays)
-        found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])
-        raise_errors(d for d in found if d.code == UNKNOWN_MESH_AXIS)
+        self._constraints: dict[Any, jax.sharding.NamedSharding] = {}
+        self._state = StatePlacer(self._arrays, self._placer)
+        is_bare = isinstance(spec, Spec)
+        self._lock = None if is_bare else fresh_lock(lowered, stacklevel=2)
 
     def __repr__(self) -> str:
         """Return `Resolver(spec.yaml, target laptop: data=4 model=2)`."""
         name = self._arrays.spec.source.name
         return f"Resolver({name}, target {self.target.name}: {self.target.mesh})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Resolver:
+        """Return the resolver itself: nothing about it changes, and devices have no copies."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Refuse to be pickled: another process has other devices.
+
+        Raises:
+          TypeError: always.
+        """
+        raise TypeError("a Resolver is of this process: pickle the spec, and make one in each")
+
     def shardings(self, tree: Any, *, boxed: bool = True) -> Any:
         """Return a `NamedSharding` for every array of a pytree, in a tree of the same structure.
 
         It serves as `in_shardings` and `out_shardings` of `jax.jit`, and for `jax.device_put`.
         Equal specs share one object. Specs are of full rank: trailing Nones stay. A leaf that
-        is no array (a function, a string) gets None.
+        is no array (a function, a string) gets None. Where the tree holds optimizer state beside
+        its parameters (Flax's `TrainState`), that follows from them, see `state_shardings`.
 
         Args:
           tree: arrays, `ShapeDtypeStruct`s, or whatever has a shape and a dtype; boxed by
@@ -91,7 +134,43 @@ class Resolver:
         Raises:
           ShardspecError: an array has no names, too few, or sizes that do not divide.
         """
+        params = own_params(tree)
+        if params is not None:
+            return self._state.shardings(tree, params, boxed=boxed)
         return self._placer.place(tree, boxed=boxed)
+
+    def state_shardings(self, state: Any, params: Any, *, boxed: bool = True) -> Any:
+        """Return a `NamedSharding` for every array of an optimizer state, None for other leaves.
+
+        An array that has dimensions of its parameter lies as the parameter does in those; `state:`
+        of the spec may split it further. Everything else is replicated.
+
+        Args:
+          state: `jax.eval_shape(tx.init, params)` or a live one, of any optimizer.
+          params: the parameters it was made for, boxed or not, or their `plan`.
+          boxed: whether Flax's boxes stay around the shardings.
+
+        Raises:
+          ShardspecError: a parameter is at fault, or an array's shape leaves open which dimensions
+            of its parameter it has, and nothing settles it.
+        """
+        return self._state.shardings(state, params, boxed=boxed)
+
+    def state_plan(self, state: Any, params: Any) -> StatePlan:
+        """Return the answer for every array of an optimizer state, with its reason.
+
+        `print(plan)` has a line for each, `plan.explain(path)` says more, and `plan.diagnostics`
+        is what is wrong. The arguments are those of `state_shardings`.
+        """
+        return self._state.plan(state, params)
+
+    def grad_shardings(self, params: Any) -> Any:
+        """Return a `NamedSharding` for the gradient of every parameter.
+
+        It is the parameter's, and under `state: {optimizer: zero2}` that of its optimizer state:
+        under `jax.lax.with_sharding_constraint` the sum over the batch is then a reduce-scatter.
+        """
+        return self._state.gradients(params)
 
     def spec(self, names: Names) -> jax.sharding.PartitionSpec:
         """Return the `PartitionSpec` for logical axes, e.g. `"batch length embed"`.
@@ -112,46 +191,194 @@ class Resolver:
 
     def constrain(
         self,
-        x: jax.Array,
-        names: Names | None = None,
+        x: Tree,
+        names: Any = None,
         *,
         activation: str | None = None,
-    ) -> jax.Array:
+        name: str | None = None,
+    ) -> Tree:
         """Return `x` with a sharding constraint by its logical axes or its activation's name.
 
         Args:
+          x: an array; or a tree of them, and then `names` is a tree of strings that may end
+            earlier, and None in it leaves what is below as it is.
           names: one per dimension, `_` or None for a dimension without a name.
           activation: an entry of the spec's `activations`.
+          name: what an error calls the array; the activation's name if that is given.
 
         Raises:
           ShardspecError: unknown names, too few or too many, or sizes that do not divide.
         """
         if (names is None) == (activation is None):
             raise TypeError("constrain() takes either names or activation=, and not both")
-        asked = names if activation is None else self._activations.named(activation)
-        dims = self._activations.dims(asked or (), x.shape)
-        return constrained(x, self._placer.named(dims))
+        array: Any = x
+        shape = getattr(x, "shape", None)
+        if type(shape) is not tuple:
+            asked = names if activation is None else self._activations.text(activation)
+            return cast(Tree, self._constrain_tree(x, asked, name or activation or ""))
+        mesh = surroundings(array, self.mesh)
+        manual = manual_axes(mesh, self.mesh)
+        given = names if type(names) is str or names is None else tuple(names)
+        key = (given, activation, shape, manual)
+        sharding = self._constraints.get(key)
+        if sharding is None:
+            asked = given if activation is None else self._activations.named(activation)
+            label = name or activation
+            dims = self._activations.dims(asked, shape, manual=manual, name=label, array=array)
+            sharding = self._constraints[key] = self._placer.named(dims)
+        return cast(Tree, constrained(array, sharding, mesh))
 
-    def put(self, tree: Any) -> Any:
-        """Return `tree` with its arrays on the devices where the plan wants them."""
+    def _constrain_tree(self, tree: Any, names: Any, name: str) -> Any:
+        """Return a tree with each array constrained by the string that stands for it in `names`."""
         import jax
 
+        def below(above: Any, asked: str | None, node: Any) -> Any:
+            def one(keys: Any, leaf: Any) -> Any:
+                if asked is None or not hasattr(leaf, "shape"):
+                    return leaf
+                path = "/".join(part for part in (name, path_of((*above, *keys))) if part)
+                return self.constrain(leaf, asked, name=path)
+
+            return jax.tree_util.tree_map_with_path(one, node)
+
+        return jax.tree_util.tree_map_with_path(
+            below, names, tree, is_leaf=lambda node: node is None or isinstance(node, str)
+        )
+
+    def put(self, tree: Any) -> Any:
+        """Return `tree` with its arrays on the devices where the plan wants them.
+
+        Python numbers stay what they are: a module may branch on them.
+
+        Raises:
+          ShardspecError: as `shardings` does, or for a leaf that has no values.
+        """
+        import jax
+
+        refuse_abstract(tree)
         treedef: Any
         leaves, treedef = jax.tree_util.tree_flatten(tree)
-        wanted = jax.tree_util.tree_leaves(self.shardings(tree))
-        places = [place for place, leaf in enumerate(leaves) if shape_of(leaf) is not None]
-        moved = jax.device_put([leaves[place] for place in places], wanted)
-        for place, array in zip(places, moved, strict=True):
-            leaves[place] = array
+        arrays = [at for at, leaf in enumerate(leaves) if shape_of(leaf) is not None]
+        wanted = dict(zip(arrays, jax.tree_util.tree_leaves(self.shardings(tree)), strict=True))
+        places = [at for at in arrays if type(leaves[at]) not in SCALARS]
+        moved = jax.device_put([leaves[at] for at in places], [wanted[at] for at in places])
+        for at, array in zip(places, moved, strict=True):
+            leaves[at] = array
         return treedef.unflatten(leaves)
+
+    def batch(self, names: Any) -> Batch:
+        """Return the layout of a batch: its sharding, this process's rows, and how to put it.
+
+        Args:
+          names: logical axes, e.g. `"batch length"`, whose first is that of the batch; or a tree
+            of strings for a tree of arrays.
+        """
+        return Batch(names, self._activations, self._placer)
+
+    def abstract(self, tree: Any, params: Any = None) -> Any:
+        """Return `tree` with a `ShapeDtypeStruct` that has a sharding in place of every array.
+
+        It is what Orbax's `StandardRestore` takes, and what `jax.jit(step).lower` does.
+
+        Args:
+          params: of which `tree` is optimizer state; None where it is parameters, or both.
+        """
+        if params is None:
+            return abstract(tree, self.shardings(tree))
+        return abstract(tree, self.state_shardings(tree, params))
+
+    def restore(self, path: str | os.PathLike[str], tree: Any, params: Any = None) -> Any:
+        """Return the arrays of an Orbax checkpoint, each shard read to where the plan wants it.
+
+        The checkpoint may have been saved on any other mesh. Axis types are those of this one.
+
+        Args:
+          path: what `StandardCheckpointer.save` wrote, or one item of a manager's step.
+          tree: what was saved: live arrays or `ShapeDtypeStruct`s, in the same structure.
+          params: of which `tree` is optimizer state; None where it is parameters, or both.
+
+        Raises:
+          ShardspecError: a parameter is at fault, or the checkpoint does not hold the tree.
+          ModuleNotFoundError: Orbax is not installed.
+        """
+        wanted = self.abstract(tree, params)
+        raise_errors(self._checkpoint_findings(path, wanted))
+        return restored(path, wanted)
+
+    def checkpoint_findings(
+        self, path: str | os.PathLike[str], tree: Any, params: Any = None
+    ) -> tuple[Diagnostic, ...]:
+        """Return what an Orbax checkpoint and a tree do not have in common, reading no array.
+
+        The arguments are those of `restore`.
+        """
+        return self._checkpoint_findings(path, self.abstract(tree, params))
+
+    def _checkpoint_findings(
+        self, path: str | os.PathLike[str], wanted: Any
+    ) -> tuple[Diagnostic, ...]:
+        found = difference(path, wanted)
+        return () if found is None else pipeline.leveled(self._arrays.spec, [found])
 
     def plan(self, tree: Any) -> ShardingPlan:
         """Return the plan for the arrays of a pytree, with the reasons for every dimension."""
+        params = own_params(tree)
+        if params is not None:
+            return self._state.plan(tree, params).plan
         return plan_of(self._arrays, tree)
 
     def findings(self, tree: Any) -> tuple[Diagnostic, ...]:
-        """Return everything the checks have to say about the arrays of a pytree."""
-        return pipeline.findings(self._arrays.spec, [self.plan(tree)])
+        """Return everything the checks have to say about the arrays of a pytree.
+
+        That includes what a lock beside the spec says otherwise.
+        """
+        params = own_params(tree)
+        if params is not None:
+            return (*self.findings(params), *self.state_plan(tree, params).diagnostics)
+        plan = self.plan(tree)
+        return (*pipeline.findings(self._arrays.spec, [plan]), *self._lock_findings(plan))
+
+    def check(
+        self, tree: Any, state: Any = None, *, strict: bool = False
+    ) -> tuple[Diagnostic, ...]:
+        """Return where live arrays lie otherwise than planned, and what a lock says otherwise.
+
+        Nothing is moved, and no array is read. NumPy's arrays lie on no device, which is a finding;
+        Python's numbers, and scalars that nothing has placed, are fine.
+
+        Args:
+          tree: parameters, or parameters beside their optimizer state (Flax's `TrainState`).
+          state: the optimizer state of these parameters.
+          strict: whether to raise where a finding is an error.
+
+        Raises:
+          ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
+        """
+        plan = self.plan(tree)
+        found = LivePlan(plan, self.mesh).findings(tree)
+        params = own_params(tree)
+        found += self._lock_findings(plan if params is None else self.plan(params))
+        if state is not None:
+            found += LivePlan(self.state_plan(state, tree).plan, self.mesh).findings(state)
+        if strict:
+            raise_errors(found)
+        return found
+
+    def _lock_findings(self, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
+        return () if self._lock is None else lock_findings(self._lock, plan)
+
+    def visualize(self, what: Any) -> Drawing:
+        """Return who holds which part of an array: text in a terminal, tables in a notebook.
+
+        Args:
+          what: the path of an array that the spec lists or the name of an activation; or a tree of
+            arrays or `ShapeDtypeStruct`s, whose layers are drawn once.
+        """
+        if isinstance(what, str):
+            (own,) = pipeline.compile_plans(self._arrays.spec, None, [self.target])
+            return drawing_of(what, own)
+        plan = self.plan(what)
+        return drawing([row.first for row in rows(plan)], plan)
 
 
 def _lowered(spec: str | os.PathLike[str] | Spec | Loaded) -> Spec:

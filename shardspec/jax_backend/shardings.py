@@ -9,48 +9,23 @@ where the answer depends on them: overrides, and arrays that leave their names t
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardspec.ir.param import Param
+from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import DimSharding
-from shardspec.jax_backend.arrays import (
-    SCALARS,
-    Leaf,
-    dtype_of,
-    leaves_of,
-    logical_axes,
-    names_beside,
-)
-from shardspec.jax_backend.boxes import box_test, box_value, is_linen, is_nnx, nnx_names, nnx_value
-from shardspec.jax_backend.faults import raise_faults
-from shardspec.jax_backend.templates import Templates, template_maker, templates_of
+from shardspec.jax_backend.answers import Answers, param_of
+from shardspec.jax_backend.arrays import axes_collections, leaves_of
+from shardspec.jax_backend.boxes import box_test, box_value, is_box, is_nnx
+from shardspec.jax_backend.keys import UNREADABLE, Key, KeyReader
+from shardspec.jax_backend.layers import LayerWalk, PathDecides
+from shardspec.jax_backend.templates import template_maker
 from shardspec.resolve.resolver import ArrayResolver
 
 if TYPE_CHECKING:
     import jax
-
-#: The fields of the Linen boxes that many nodes can share.
-_SHARED = {"value", "names", "mesh", "rules"}
-
-#: The shape and the names of an array, and what else its box is made of. No shape: the box is
-#: not known here.
-Key = tuple[Any, ...]
-
-#: What reading a key raises where the node is not one array, or a name cannot be hashed.
-_UNREADABLE = (AttributeError, TypeError)
-
-
-def partition_entries(dims: Sequence[DimSharding]) -> tuple[Any, ...]:
-    """Return what `jax.sharding.PartitionSpec` takes, one entry for every dimension.
-
-    One mesh axis is a string, several are a tuple, none is None. Trailing Nones stay, so the
-    length is always the rank: JAX holds `P('a', None)` and `P('a')` for different.
-    """
-    entries = (dim.mesh_axes for dim in dims)
-    return tuple(None if not axes else axes[0] if len(axes) == 1 else axes for axes in entries)
 
 
 @contextmanager
@@ -72,29 +47,18 @@ def collector_at_rest() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class TreePlacer:
-    """The shardings of trees on one mesh, remembered by shape, names and template.
+    """The shardings of trees on one mesh.
 
     Attributes:
       template: makes a path's template; None where the patterns of the spec allow none.
     """
 
-    arrays: ArrayResolver
-    mesh: jax.sharding.Mesh
+    answers: Answers
     template: Callable[[str], str] | None = field(repr=False)
-    _by_spec: dict[Any, jax.sharding.NamedSharding] = field(default_factory=dict, repr=False)
-    _by_key: dict[Any, jax.sharding.NamedSharding] = field(default_factory=dict, repr=False)
-    _boxed: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def named(self, dims: Sequence[DimSharding]) -> jax.sharding.NamedSharding:
         """Return the one sharding object for this answer."""
-        import jax
-
-        partition_spec: Any = jax.sharding.PartitionSpec
-        spec = partition_spec(*partition_entries(dims))
-        found = self._by_spec.get(spec)
-        if found is None:
-            found = self._by_spec[spec] = jax.sharding.NamedSharding(self.mesh, spec)
-        return found
+        return self.answers.named(dims)
 
     def place(self, tree: Any, *, boxed: bool = True) -> Any:
         """Return `tree` with a sharding for every array, None for a leaf that is none.
@@ -102,78 +66,104 @@ class TreePlacer:
         Args:
           boxed: whether the boxes of Flax stay around the shardings.
         """
+        with collector_at_rest():
+            with suppress(PathDecides):
+                return self._by_key(tree, boxed)
+            return self._by_path(tree, boxed)
+
+    def _by_key(self, tree: Any, boxed: bool) -> Any:
+        """Return the placed tree by keys, and templates where they count.
+
+        Raises:
+          PathDecides: they do not decide.
+        """
+        arrays, answers = self.answers.arrays, self.answers
+        if axes_collections(tree):
+            raise PathDecides
+        paths_count = arrays.names.needs_paths or answers.names_by_path
+        if not paths_count or (not arrays.names.needs_paths and _starts_with_box(tree)):
+            placed = self._by_names(tree, boxed)
+            if placed is not None:
+                return placed
+        if self.template is None or not paths_count:
+            raise PathDecides
+        return LayerWalk(tree, answers, self.template, boxed=boxed).placed()
+
+    def _by_names(self, tree: Any, boxed: bool) -> Any:
+        """Return the placed tree by the keys of its nodes alone; None where they do not decide."""
         import jax
 
-        treedef: Any
-        with collector_at_rest():
-            nodes, treedef = jax.tree_util.tree_flatten(tree, is_leaf=box_test())
-            parts = None if names_beside(tree) else self._remembered(nodes, tree, boxed)
-            if parts is None:
-                parts = _parts_of(nodes, iter(self._by_path(leaves_of(tree), tree)), boxed)
-            return treedef.unflatten(parts)
+        structure: Any
+        nodes, structure = jax.tree_util.tree_flatten(tree, is_leaf=box_test())
+        reader = KeyReader()
+        known = self.answers.boxed if boxed else self.answers.by_key
+        placed = _looked_up(known, nodes, reader)
+        if isinstance(placed, _Unknown):
+            if self.answers.needs_path(placed.key) or not self._learnt(nodes, reader, tree):
+                return None
+            placed = [known[key] for key in reader.keys(nodes)]
+        if placed is None:
+            return None
+        if boxed and any(map(is_nnx, set(map(type, nodes)))):
+            placed = reader.renewed(nodes, placed)
+        return structure.unflatten(placed)
 
-    def _remembered(self, nodes: list[Any], tree: Any, boxed: bool) -> list[Any] | None:
-        """Return what stands in place of each node; None where only its whole path decides."""
-        parts = self._parts(Templates(nodes, [], {}), tree, boxed)
-        if parts is None and self.template is not None:
-            return self._parts(templates_of(tree, self.template), tree, boxed)
-        return parts
-
-    def _parts(self, found: Templates, tree: Any, boxed: bool) -> list[Any] | None:
-        """Return what stands in place of each node; None where its key does not decide."""
-        answers = self._boxed if boxed else self._by_key
+    def _learnt(self, nodes: Sequence[Any], reader: KeyReader, tree: Any) -> bool:
+        """Learn the answers for new keys; False where keys do not decide."""
         try:
-            parts = [answers[key] for key in _keys(found)]
-        except (KeyError, *_UNREADABLE):
-            return self._parts(found, tree, boxed) if self._learnt(found, tree) else None
-        if boxed and any(map(is_nnx, set(map(type, found.nodes)))):
-            flat = (self._by_key[key] for key in _keys(found))
-            parts = list(map(_in_box, found.nodes, flat, parts))
-        return parts
-
-    def _by_path(
-        self, leaves: Sequence[Leaf], tree: Any
-    ) -> list[jax.sharding.NamedSharding | None]:
-        """Return the sharding of each leaf by its path, None for one that is no array."""
-        params = [leaf.param for leaf in leaves]
-        resolved = [None if param is None else self.arrays.resolve(param) for param in params]
-        # The resolver keeps equal dims as one object, which lives as long as it does.
-        distinct = {
-            (id(found.dims), found.origin, found.mismatch): found for found in resolved if found
-        }
-        raise_faults(self.arrays, tuple(distinct.values()), tree)
-        known = {id(found.dims): self.named(found.dims) for found in distinct.values()}
-        return [None if found is None else known[id(found.dims)] for found in resolved]
-
-    def _learnt(self, found: Templates, tree: Any) -> bool:
-        """Resolve what is new in a tree; False where keys do not decide."""
-        fresh: dict[Any, Any] = {}
-        try:
-            for key, node in zip(_keys(found), found.nodes, strict=True):
-                if key in self._by_key or key in fresh:
-                    continue
-                shape, names = (key[0] if found.of_nodes else key)[:2]
-                if shape is None or (names_need_path(self.arrays, names) and not found.of_nodes):
-                    return False
-                fresh[key] = node
-        except _UNREADABLE:
+            found = dict(zip(reader.keys(nodes), nodes, strict=True))
+            fresh = {key: node for key, node in found.items() if key not in self.answers.by_key}
+            if any(map(self.answers.needs_path, fresh)):
+                return False
+            params = [param_of(key, node, "") for key, node in fresh.items()]
+        except (ShardspecError, *UNREADABLE):
             return False
-        self._learn(fresh, found, tree)
+        self.answers.learn(fresh, params, tree)
         return True
 
-    def _learn(self, fresh: dict[Any, Any], found: Templates, tree: Any) -> None:
-        """Resolve and check the first node of every new key."""
-        resolved = {}
-        for key, node in fresh.items():
-            own, path = (key[0], found.samples[key[1]]) if found.of_nodes else (key, "")
-            names = logical_axes(own[1], path)
-            param = Param(path, tuple(own[0]), dtype_of(_content(node)), names)
-            resolved[key] = self.arrays.resolve(param)
-        raise_faults(self.arrays, tuple(resolved.values()), tree)
-        for key, sharding in resolved.items():
-            named = self.named(sharding.dims)
-            self._by_key[key] = named
-            self._boxed[key] = _shared_box(fresh[key], named)
+    def _by_path(self, tree: Any, boxed: bool) -> Any:
+        """Return the placed tree by the whole path of each array."""
+        import jax
+
+        structure: Any
+        nodes, structure = jax.tree_util.tree_flatten(tree, is_leaf=box_test())
+        flat = iter(self.answers.of_params((leaf.param for leaf in leaves_of(tree)), tree))
+        return structure.unflatten(_put_back(nodes, flat, boxed))
+
+
+class _Unknown(NamedTuple):
+    """A key that was not met before."""
+
+    key: Key
+
+
+def _looked_up(
+    known: Mapping[Any, Any], nodes: Sequence[Any], reader: KeyReader
+) -> list[Any] | _Unknown | None:
+    """Return what is known for each node, or the first key that is not, or None for no keys."""
+    try:
+        return [known[key] for key in reader.keys(nodes)]
+    except KeyError as missing:
+        return _Unknown(missing.args[0])
+    except UNREADABLE:
+        return None
+
+
+def _starts_with_box(tree: Any) -> bool:
+    """Say whether the first leaf of a tree is in a box of Flax."""
+    below = _children(tree)
+    while below and not is_box(type(tree)):
+        tree = below[0]
+        below = _children(tree)
+    return is_box(type(tree))
+
+
+def _children(node: Any) -> list[Any]:
+    """Return the children of a node; none for a leaf."""
+    import jax
+
+    below = jax.tree_util.tree_leaves(node, is_leaf=lambda other: other is not node)
+    return [] if below and below[0] is node else below
 
 
 def tree_placer(arrays: ArrayResolver, mesh: jax.sharding.Mesh) -> TreePlacer:
@@ -184,97 +174,16 @@ def tree_placer(arrays: ArrayResolver, mesh: jax.sharding.Mesh) -> TreePlacer:
         *(rule.pattern for rule in spec.path_rules),
         *(scan.pattern for scan in spec.scans),
     ]
-    return TreePlacer(arrays, mesh, template_maker(patterns))
+    return TreePlacer(Answers(arrays, mesh), template_maker(patterns))
 
 
-def names_need_path(arrays: ArrayResolver, names: Any) -> bool:
-    """Say whether an array that carries `names` is named, or named anew, by its path."""
-    return arrays.names.needs_paths or (names is None and bool(arrays.spec.path_rules))
-
-
-def _keys(found: Templates) -> Iterator[Any]:
-    """Yield what decides the answer for each node: its key, and its template where they count."""
-    readers = _Readers()
-    if not found.of_nodes:
-        return (readers[type(node)](node) for node in found.nodes)
-    pairs = zip(found.nodes, found.of_nodes, strict=True)
-    return ((readers[type(node)](node), template) for node, template in pairs)
-
-
-def _content(node: Any) -> Any:
-    return box_value(node) if box_test()(node) else node
-
-
-def _shared_box(node: Any, sharding: Any) -> Any:
-    """Return a box that every node like this one can share; None where each needs its own.
-
-    Linen's boxes are frozen, so one will do. NNX's are not.
-    """
-    if is_nnx(type(node)):
-        return None
-    return node.replace_boxed(sharding) if is_linen(type(node)) else sharding
-
-
-def _in_box(node: Any, sharding: Any, shared: Any) -> Any:
-    """Return the box that is shared, or one like `node` that holds `sharding`."""
-    import jax
-
-    if shared is not None:
-        return shared
-    structure: Any = jax.tree_util.tree_structure(node)
-    return structure.unflatten((sharding,))
-
-
-def _parts_of(nodes: Sequence[Any], flat: Iterator[Any], boxed: bool) -> list[Any]:
+def _put_back(nodes: Sequence[Any], flat: Iterator[Any], boxed: bool) -> list[Any]:
     """Return what stands in place of each node, with its leaves taken from `flat`."""
     import jax
 
     parts = []
     for node in nodes:
-        structure: Any = jax.tree_util.tree_structure(node if boxed else _content(node))
+        content = box_value(node) if not boxed and is_box(type(node)) else node
+        structure: Any = jax.tree_util.tree_structure(content)
         parts.append(structure.unflatten([next(flat) for _ in range(structure.num_leaves)]))
     return parts
-
-
-class _Readers(dict[type, Callable[[Any], Key]]):
-    """Type of a node -> how to read its key; filled as types are met."""
-
-    def __missing__(self, kind: type) -> Callable[[Any], Key]:
-        """Return the reader of a type that was not met before."""
-        reader = _reader(kind)
-        self[kind] = reader
-        return reader
-
-
-def _reader(kind: type) -> Callable[[Any], Key]:
-    if is_nnx(kind):
-        return lambda box: (nnx_value(box).shape, nnx_names(box), kind)
-    if is_linen(kind):
-        fields = set(getattr(kind, "__dataclass_fields__", ()))
-        if not {"value", "names", "mesh"} <= fields <= _SHARED:
-            return _no_key
-        return _logical_key if "rules" in fields else _linen_key
-    return _number_key if kind in SCALARS else _array_key
-
-
-def _array_key(node: Any) -> Key:
-    return (node.shape, None)
-
-
-def _number_key(node: Any) -> Key:
-    return ((), None)
-
-
-def _no_key(node: Any) -> Key:
-    return (None, None)
-
-
-# mesh and rules are part of a box's structure, which the result must share
-
-
-def _linen_key(box: Any) -> Key:
-    return (box.value.shape, box.names, type(box), box.mesh)
-
-
-def _logical_key(box: Any) -> Key:
-    return (box.value.shape, box.names, type(box), box.mesh, box.rules)

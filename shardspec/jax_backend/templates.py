@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from shardspec.ir.spec import Pattern
-from shardspec.jax_backend.boxes import box_test
-from shardspec.jax_backend.paths import PARAMS, component
 
 #: Stands for a number; no path has it in a component that JAX or Flax made.
 MARK = "\x00"
@@ -52,10 +49,8 @@ def template_maker(patterns: Iterable[Pattern]) -> Callable[[str], str] | None:
             return None
         kept |= named
 
-    def replaced(number: re.Match[str]) -> str:
-        return number.group() if number.group() in kept else MARK
-
-    return lambda path: _NUMBER.sub(replaced, path)
+    free = rf"(?<![0-9])(?!(?:{'|'.join(sorted(kept))})(?![0-9]))[0-9]+" if kept else r"[0-9]+"
+    return partial(re.compile(free).sub, MARK)
 
 
 def numbers_named(pattern: Pattern) -> frozenset[str] | None:
@@ -90,81 +85,6 @@ def _is_blind(part: str) -> bool:
     return part.count("(") == part.count(")") and _BLIND.fullmatch(part) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Templates:
-    """The templates of a tree.
-
-    Attributes:
-      nodes: its leaves and boxes, in the order in which JAX flattens it.
-      of_nodes: the template of each.
-      samples: template -> the first path that has it.
-    """
-
-    nodes: list[Any]
-    of_nodes: list[str]
-    samples: dict[str, str]
-
-
-def templates_of(tree: Any, make: Callable[[str], str]) -> Templates:
-    """Return the templates of a tree's nodes, made once for all layers of one structure."""
-    walk = _Walk(Templates([], [], {}), make, box_test(), {})
-    walk.take(tree, "", at_root=True)
-    return walk.found
-
-
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """The walk over one tree, down to the nodes whose key has a number."""
-
-    found: Templates
-    make: Callable[[str], str]
-    stop: Callable[[Any], bool]
-    known: dict[tuple[str, Any], list[str]]
-
-    def take(self, node: Any, path: str, *, at_root: bool = False) -> None:
-        """Note everything below `node`, whose path is `path` (with a `/` at its end)."""
-        for key, child in _children(node):
-            text = component(key)
-            inside = not self.stop(child) and not _is_leaf(child)
-            if not inside or _NUMBER.search(text):
-                self._take_all(child, path + text)
-            else:
-                self.take(child, "" if at_root and text == PARAMS else f"{path}{text}/")
-
-    def _take_all(self, node: Any, path: str) -> None:
-        import jax
-
-        leaves, treedef = jax.tree_util.tree_flatten(node, is_leaf=self.stop)
-        key = (self.make(path), treedef)
-        templates = self.known.get(key)
-        if templates is None:
-            templates = self.known[key] = self._made(node, path)
-        self.found.nodes.extend(leaves)
-        self.found.of_nodes.extend(templates)
-
-    def _made(self, node: Any, path: str) -> list[str]:
-        import jax
-
-        flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=self.stop)
-        paths = ["/".join((path, *map(component, keys))) for keys, _ in flat]
-        templates = list(map(self.make, paths))
-        for template, whole in zip(templates, paths, strict=True):
-            self.found.samples.setdefault(template, whole)
-        return templates
-
-
-def _children(node: Any) -> list[tuple[Any, Any]]:
-    """Return the children of a node with their keys, in JAX's order."""
-    import jax
-
-    flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
-    return [(keys[0], child) for keys, child in flat if keys]
-
-
-def _is_leaf(node: Any) -> bool:
-    if type(node) is dict:
-        return False
-    import jax
-
-    structure = jax.tree_util.tree_structure(node, is_leaf=lambda other: other is not node)
-    return jax.tree_util.treedef_is_leaf(structure)
+def has_number(text: str) -> bool:
+    """Say whether a component has a number in it."""
+    return _NUMBER.search(text) is not None

@@ -159,3 +159,14 @@ def test_the_order_of_the_policy_is_the_order_of_the_mesh(order: Order) -> None:
         for here, there in zip(model, following, strict=True)
     }
     assert steps == ({1} if order == "ring" else {1, 2, 3})
+
+
+def test_axes_keep_their_types() -> None:
+    axes = (
+        MeshAxis("data", 2),
+        MeshAxis("model", 2, axis_type="explicit"),
+        MeshAxis("stage", 2, axis_type="manual"),
+    )
+    mesh = device_mesh(target(_CPU, *axes))
+    types = jax.sharding.AxisType
+    assert mesh.axis_types == (types.Auto, types.Explicit, types.Manual)

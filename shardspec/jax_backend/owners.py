@@ -1,0 +1,286 @@
+"""The parameters of a model, asked which of them an array of state belongs to.
+
+Optimizers map over the parameters, so their state holds trees of the same structure: those are
+looked for first, by `jax.tree_util`, whatever the nodes are. Holes (`optax.MaskedNode`, None)
+may stand in such a tree, and boxes may be there or not. What is left is found by its path,
+which ends in the parameter's (`0/mu` + `mlp/kernel`), or goes on below it (`mlp/kernel` + `v_row`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from shardspec.ir.param import Param
+from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.jax_backend.arrays import dtype_of, leaves_of, logical_axes, names_beside
+from shardspec.jax_backend.boxes import box_test, box_value, is_box
+from shardspec.jax_backend.faults import raise_faults
+from shardspec.jax_backend.keys import UNREADABLE, Key, KeyReader
+from shardspec.jax_backend.paths import PARAMS, component, path_of
+from shardspec.resolve.resolver import ArrayResolver
+
+
+class Found(NamedTuple):
+    """Which parameter an array of state belongs to.
+
+    Attributes:
+      prefix: the path above the parameter's.
+      rest: the components below it.
+    """
+
+    owner: ParamSharding
+    prefix: str
+    rest: tuple[str, ...] = ()
+
+
+class Aligned(NamedTuple):
+    """A part of a state that has the structure of the parameters.
+
+    Attributes:
+      nodes: what stands in place of each parameter: an array, a box, a hole.
+      is_params: whether it is the parameters themselves, which a train state holds as well.
+    """
+
+    prefix: str
+    nodes: list[Any]
+    is_params: bool = False
+
+
+class Loose(NamedTuple):
+    """A leaf or a box of a state outside of such parts."""
+
+    path: str
+    node: Any
+
+
+@dataclass(frozen=True)
+class Owners:
+    """The parameters of one model.
+
+    Attributes:
+      groups: their answers: one for each, or for each set of parameters that nothing tells apart.
+      of_nodes: for each leaf or box of the parameters the position in `groups`, None where it is
+        no array.
+      structures: their structure with boxes as leaves, by the type of the root.
+      tree: the parameters; None where only a plan of them is known.
+      unnamed: who resolves them, where the paths in `groups` are not theirs.
+    """
+
+    groups: Sequence[ParamSharding]
+    of_nodes: Sequence[int | None] = ()
+    structures: Mapping[type, Any] = field(default_factory=dict, repr=False)
+    tree: Any = field(default=None, repr=False)
+    unnamed: ArrayResolver | None = field(default=None, repr=False)
+
+    def owner(self, place: int) -> ParamSharding | None:
+        """Return the parameter at one leaf or box of their tree, None for what is no array."""
+        position = self.of_nodes[place]
+        return None if position is None else self.groups[position]
+
+    def find(self, path: str) -> Found | None:
+        """Return the parameter in whose path this one ends, or that it goes on from.
+
+        The longest wins. Numbers alone are no path to go on from: `0/0` is anything.
+        """
+        parts = path.split("/") if path else []
+        for start in range(len(parts) + 1):
+            owner = self._by_path.get("/".join(parts[start:]))
+            if owner is not None:
+                return Found(owner, _prefix(parts[:start]))
+        for end in range(len(parts) - 1, 0, -1):
+            for start in range(end):
+                inner = parts[start:end]
+                owner = self._by_path.get("/".join(inner))
+                if owner is not None and not all(map(str.isdecimal, inner)):
+                    return Found(owner, _prefix(parts[:start]), tuple(parts[end:]))
+        return None
+
+    def structure(self, kind: type) -> Any:
+        """Return the structure of the parameters under a root of this type, None if there is none.
+
+        A FrozenDict may be thawed, and a State be part of another, where it is a dict.
+        """
+        if kind is dict and dict not in self.structures and self.structures:
+            return self._thawed
+        return self.structures.get(kind)
+
+    @cached_property
+    def _thawed(self) -> Any:
+        return _as_dict(self.tree) if isinstance(self.tree, Mapping) else None
+
+    @cached_property
+    def _by_path(self) -> Mapping[str, ParamSharding]:
+        groups = self.groups
+        if self.unnamed is not None:
+            groups = each_owner(self.unnamed, self.tree).groups
+        return {sharding.param.path: sharding for sharding in groups}
+
+
+def segments(state: Any, owners: Owners) -> Iterator[Aligned | Loose]:
+    """Yield the parts of a state, in the order in which JAX flattens it."""
+    return _below(state, "", owners, box_test())
+
+
+def _below(
+    node: Any, path: str, owners: Owners, stop: Callable[[Any], bool]
+) -> Iterator[Aligned | Loose]:
+    import jax
+
+    if node is owners.tree:
+        yield Aligned(path, jax.tree_util.tree_leaves(node, is_leaf=stop), is_params=True)
+        return
+    structure = owners.structure(type(node))
+    nodes = None if structure is None else _aligned(node, structure)
+    if nodes is not None:
+        yield Aligned(path, nodes)
+        return
+    if stop(node):
+        yield Loose(path, node)
+        return
+    flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
+    for keys, child in flat:
+        if keys:
+            text = component(keys[0])
+            yield from _below(child, f"{path}/{text}" if path else text, owners, stop)
+        else:
+            yield Loose(path, node)
+
+
+def _aligned(node: Any, structure: Any) -> list[Any] | None:
+    """Return what stands in `node` for each leaf of `structure`; None if those are no arrays."""
+    try:
+        nodes: list[Any] = structure.flatten_up_to(node)
+    except (TypeError, ValueError):
+        return None
+    import jax
+
+    for kind, sample in {type(each): each for each in nodes}.items():
+        is_array = is_box(kind) or jax.tree_util.all_leaves([sample])
+        if not is_array and any(leaf_count(each) for each in nodes if type(each) is kind):
+            return None
+    return nodes
+
+
+def leaf_count(node: Any) -> int:
+    """Return the number of leaves of a node."""
+    import jax
+
+    structure: Any = jax.tree_util.tree_structure(node)
+    count: int = structure.num_leaves
+    return count
+
+
+def _prefix(parts: list[str]) -> str:
+    """Return the path above a parameter's, without the collection `params` of its own tree."""
+    if len(parts) > 1 and parts[-1] == PARAMS and not parts[-2].isdecimal():
+        parts = parts[:-1]
+    return "/".join(parts)
+
+
+def owners_of_plan(plan: ShardingPlan) -> Owners:
+    """Return the parameters of a plan, which are known by their paths alone."""
+    return Owners(plan.params)
+
+
+def each_owner(arrays: ArrayResolver, params: Any) -> Owners:
+    """Return the parameters of a tree one by one, with their paths."""
+    leaves = leaves_of(params)
+    made = [leaf.param for leaf in leaves]
+    groups = [arrays.resolve(param) for param in made if param is not None]
+    positions = iter(range(len(groups)))
+    nodes, structures = _structures(params)
+    return Owners(
+        groups,
+        [None if param is None else next(positions) for param in made],
+        structures if len(nodes) == len(leaves) else {},
+        params,
+    )
+
+
+def alike_owners(
+    arrays: ArrayResolver,
+    template: Callable[[str], str] | None,
+    params: Any,
+    known: dict[Any, ParamSharding | None],
+) -> Owners | None:
+    """Return the parameters of a tree, those that nothing tells apart as one.
+
+    None where only whole paths tell them apart. The paths of the result are those of samples.
+
+    Args:
+      template: of a path, see `templates`; None where the patterns of the spec allow none.
+      known: the answers of other trees, which those of this one are added to.
+
+    Raises:
+      ShardspecError: a parameter has no names, too few, or sizes that do not divide.
+    """
+    nodes, structures = _structures(params)
+    has_patterns = bool(arrays.spec.overrides or arrays.spec.path_rules)
+    if names_beside(params) or (has_patterns and template is None):
+        return None
+    paths = _paths(params) if has_patterns else [""] * len(nodes)
+    marks = map(template, paths) if template is not None and has_patterns else paths
+    try:
+        keys = list(zip(marks, KeyReader().keys(nodes), strict=True))
+        places = dict(zip(keys, range(len(keys)), strict=True))
+    except UNREADABLE:
+        return None
+    fresh = {
+        key: _resolved(arrays, key[1], paths[place], nodes[place])
+        for key, place in places.items()
+        if key not in known
+    }
+    if fresh:
+        raise_faults(arrays, [found for found in fresh.values() if found is not None], params)
+        known |= fresh
+    groups: list[ParamSharding] = []
+    positions: dict[Any, int | None] = {}
+    for key in places:
+        found = known[key]
+        positions[key] = None if found is None else len(groups)
+        groups += [] if found is None else [found]
+    return Owners(groups, [positions[key] for key in keys], structures, params, arrays)
+
+
+def _resolved(arrays: ArrayResolver, key: Key, path: str, node: Any) -> ParamSharding | None:
+    shape, names = key[:2]
+    if shape is None:
+        return None
+    content = box_value(node) if is_box(type(node)) else node
+    return arrays.resolve(Param(path, tuple(shape), dtype_of(content), logical_axes(names, path)))
+
+
+def _paths(tree: Any) -> list[str]:
+    import jax
+
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=box_test())
+    return [path_of(keys) for keys, _ in flat]
+
+
+def _structures(params: Any) -> tuple[list[Any], dict[type, Any]]:
+    """Return the leaves and boxes of the parameters, and their structure by the type of the root.
+
+    A lone array has no structure to look for.
+    """
+    import jax
+
+    structure: Any
+    nodes, structure = jax.tree_util.tree_flatten(params, is_leaf=box_test())
+    return nodes, {} if structure.num_nodes == 1 else {type(params): structure}
+
+
+def _as_dict(params: Any) -> Any:
+    """Return the structure of parameters whose root is another mapping, as if it were a dict.
+
+    A State of NNX becomes a dict where it is part of another State.
+    """
+    import jax
+
+    flat, _ = jax.tree_util.tree_flatten_with_path(params, is_leaf=lambda n: n is not params)
+    plain = {getattr(keys[0], "key", None): child for keys, child in flat}
+    inner, structure = jax.tree_util.tree_flatten(plain, is_leaf=box_test())
+    nodes = jax.tree_util.tree_leaves(params, is_leaf=box_test())
+    return structure if list(map(id, inner)) == list(map(id, nodes)) else None
