@@ -51,7 +51,10 @@ def _mesh(
     return pairs
 
 
-@click.command("import")
+_FORMATS_PAGE = "\b\nFormats:\n" + "\n".join(f"  {f.name:<12} {f.title}" for f in FORMATS)
+
+
+@click.command("import", epilog=_FORMATS_PAGE)
 @click.argument("format_name", metavar="FORMAT", type=click.Choice([f.name for f in FORMATS]))
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", metavar="SPEC", default="-", help="Where to write the spec.")

@@ -21,11 +21,18 @@ VERBS = {
     "diff": "Show what moved between two specs, locks or revisions.",
     "manifest": "List the arrays of a checkpoint, for git.",
     "import": "Make a spec of the rules of another tool, with the proof.",
+    "export": "Write the rules or the plan of a spec for another tool.",
     "mesh": "Show which devices each mesh axis runs over.",
     "schema": "Print the JSON Schema of the YAML format.",
 }
 
-_MODULES = {"compile": "compile_verb", "import": "import_verb", "fmt": "fmt", "mesh": "mesh"}
+_MODULES = {
+    "compile": "compile_verb",
+    "import": "import_verb",
+    "export": "export_verb",
+    "fmt": "fmt",
+    "mesh": "mesh",
+}
 
 
 class _Verbs(click.Group):

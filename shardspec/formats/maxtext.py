@@ -22,6 +22,7 @@ from shardspec.formats.foreign.imported import (
     came_from,
     is_name,
     lost,
+    one_line,
     place,
     placed,
     rule_text,
@@ -175,7 +176,7 @@ def _moves(config: MaxTextConfig, options: Options, *, in_place: bool) -> Iterat
             if not in_place
             else "--merge maxtext imports what MaxText does"
         )
-        yield Diagnostic(MOVED_BY_MERGE, message, labels, notes, help)
+        yield Diagnostic(MOVED_BY_MERGE, one_line(message), labels, notes, help)
 
 
 def _rival(replaced: Replaced) -> ForeignRule | None:

@@ -108,6 +108,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     assert isinstance(rules, _Rules)
     assert isinstance(overrides, tuple)
     faults += [_other_scope(each) for each in other_scopes(config, (_PARTITIONER,), scope)]
+    faults += _other_partitioners(config)
     mesh = t5x_mesh(arguments, options)
     faults += mesh.faults
     if any(fault.is_error for fault in faults):
@@ -161,6 +162,19 @@ def _nothing_here(source: SourceFile) -> Diagnostic:
 def _other_scope(binding: GinBinding) -> Diagnostic:
     message = f"`{binding.argument}` is bound under the scope `{binding.scope}`, which is not read"
     return lost(message, binding.span, help=f"--name {binding.scope} reads that scope instead")
+
+
+def _other_partitioners(config: GinConfig) -> Iterable[Diagnostic]:
+    """Yield a finding for each partitioner of another class, such as the one for experts."""
+    others = {
+        each.function: each
+        for each in config.bindings
+        if each.argument and each.function != _PARTITIONER and each.function.endswith(_PARTITIONER)
+    }
+    for name, binding in others.items():
+        message = f"`{name}` makes a mesh and rules of its own, which are not read"
+        help = "state them as `logical_axis_rules` of `PjitPartitioner`, and as --mesh"
+        yield lost(message, binding.span, help=help)
 
 
 def _rules(

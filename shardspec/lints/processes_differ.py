@@ -83,7 +83,7 @@ def _failure(failed: Sequence[View]) -> Diagnostic:
     has = "has" if len(failed) == 1 else "have"
     return Diagnostic(
         CODE,
-        f"{_processes([view.process for view in failed])} {has} no plan, and the others wait for it",
+        f"{_processes([view.process for view in failed])} {has} no plan, so nobody can go on",
         notes=tuple(f"{_processes(at)}: {reason}" for reason, at in reasons.items()),
         help="give every process the spec that this one has",
     )
@@ -99,7 +99,7 @@ def _differences(views: Sequence[View]) -> Iterator[str]:
         having = [view for view in views if name in dict(view.facts)]
         groups = _grouped((dict(view.facts)[name], view.process) for view in having)
         if len(having) < len(views) and len(groups) == 1:
-            yield f"{name} counts on {_processes([view.process for view in having])} only"
+            yield f"{name} is read on {_processes([view.process for view in having])} only"
             continue
         yield f"{name}: " + ", ".join(f"{what} on {_processes(at)}" for what, at in groups.items())
 

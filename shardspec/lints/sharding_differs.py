@@ -13,8 +13,10 @@ Bad:
     rules:
       - embed -> data
       - mlp -> model
+    params:
+      mlp/kernel: embed mlp
     arrays:
-      mlp/kernel: f32[embed=512 mlp=2048]
+      mlp/kernel: f32[512, 2048]
 
 Good:
     # shardings = resolver.shardings(jax.eval_shape(init, rng))
@@ -25,8 +27,10 @@ Good:
     rules:
       - embed -> data
       - mlp -> model
+    params:
+      mlp/kernel: embed mlp
     arrays:
-      mlp/kernel: f32[embed=512 mlp=2048]
+      mlp/kernel: f32[512, 2048]
 """
 
 from __future__ import annotations

@@ -199,6 +199,16 @@ def test_what_is_left_to_the_compiler_is_lost() -> None:
     assert rules_of(imported) == ["embed -> none", "mlp -> model"]
 
 
+def test_odd_file_names_stay_in_their_comment() -> None:
+    odd = SourceFile("a\nb: c\u2028.py", "RULES = [('embed', 'data')]")
+    imported, _ = flax_rules.read([odd], Options())
+    assert imported is not None
+    written, wrong = spec_text(imported, Options(), [odd], "spec.yaml")
+    assert wrong == ()
+    assert written is not None
+    assert "b: c" in written.splitlines()[0]
+
+
 def test_one_file_holds_the_list() -> None:
     imported, (fault,) = flax_rules.read([source("A = 1"), source("B = 2")], Options())
     assert imported is None

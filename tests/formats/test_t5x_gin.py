@@ -294,6 +294,20 @@ def test_includes_are_followed_and_the_last_binding_counts(tmp_path: Path) -> No
     assert imported.data["mesh"] == {"data": "rest", "model": 2}
 
 
+def test_includes_are_looked_for_in_folders(tmp_path: Path) -> None:
+    (tmp_path / "t5x").mkdir()
+    (tmp_path / "t5x" / "base.gin").write_text(f"{S}.parameter_partitioning_dims = 2\n")
+    imported, faults = read("include 't5x/base.gin'\n", mesh=MESH, include=(str(tmp_path),))
+    assert faults == ()
+    assert imported is not None
+    assert imported.data["extends"] == ["t5x/parameters-2d"]
+
+
+def test_other_partitioners_are_said() -> None:
+    text = f"{S}.additional_rules = None\nmoe.MoePjitPartitioner.num_expert_partitions = 4\n"
+    assert [fault.code.id for fault in read(text, mesh=MESH)[1]] == ["SHD601"]
+
+
 @pytest.mark.parametrize("path", ["../out.gin", "/out.gin", "a/../../out.gin", "missing.gin"])
 def test_includes_that_are_not_read_are_said(path: str, tmp_path: Path) -> None:
     (tmp_path / "out.gin").write_text(f"{S}.parameter_partitioning_dims = 2\n")

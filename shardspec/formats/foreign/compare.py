@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import IMPORT_DIFFERS
-from shardspec.formats.foreign.imported import Answer, NoAnswer
+from shardspec.formats.foreign.imported import Answer, NoAnswer, one_line
 from shardspec.ir.grouping import collapsed, described, natural, template
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
@@ -97,4 +97,4 @@ def _finding(difference: Difference, tool: str) -> Diagnostic:
         help = "an entry of `overrides:` with `spec:` states an answer itself"
     if one is None:
         notes = (described(paths), *notes)
-    return Diagnostic(IMPORT_DIFFERS, message, notes=notes, help=help)
+    return Diagnostic(IMPORT_DIFFERS, one_line(message), notes=notes, help=help)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -269,7 +270,9 @@ def _over(first: _Token, last: _Token) -> Span:
 
 def _literal(text: str, span: Span) -> Node:
     try:
-        value = ast.literal_eval(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value = ast.literal_eval(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise GinFaultError("a value cannot be read", span) from None
     if isinstance(value, str):

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import AMBIGUOUS_READING, BAD_FOREIGN_FILE, NOT_CARRIED_OVER
 from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.printable import printable
 from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
@@ -87,17 +88,22 @@ Outcome = tuple[Imported | None, tuple[Diagnostic, ...]]
 
 def bad(message: str, span: Span | None, label: str = "", help: str | None = None) -> Diagnostic:
     """Return the finding for a file that its own tool would not read."""
-    return point(BAD_FOREIGN_FILE, message, span, label, help=help)
+    return point(BAD_FOREIGN_FILE, one_line(message), span, label, help=help)
 
 
 def lost(message: str, span: Span | None, label: str = "", help: str | None = None) -> Diagnostic:
     """Return the finding for what cannot be carried over."""
-    return point(NOT_CARRIED_OVER, message, span, label, help=help)
+    return point(NOT_CARRIED_OVER, one_line(message), span, label, help=help)
 
 
 def ambiguous(message: str, span: Span | None, help: str, label: str = "") -> Diagnostic:
     """Return the finding for a file with two readings; `help` says how to choose one."""
-    return point(AMBIGUOUS_READING, message, span, label, help=help)
+    return point(AMBIGUOUS_READING, one_line(message), span, label, help=help)
+
+
+def one_line(message: str) -> str:
+    """Return a message that quotes foreign text as one line."""
+    return " ".join(message.splitlines())
 
 
 def came_from(span: Span, more: str = "") -> Comments:
@@ -107,7 +113,7 @@ def came_from(span: Span, more: str = "") -> Comments:
 
 def place(span: Span) -> str:
     """Return `my.gin:12`."""
-    return f"{basename(span.source.name)}:{span.line}"
+    return f"{printable(basename(span.source.name))}:{span.line}"
 
 
 def is_name(text: str) -> bool:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.formats.foreign.imported import bad
 from shardspec.formats.foreign.node import DEEPEST, Node, group, unreadable
 
 _TOO_DEEP = "it is nested too deep"
+
+T = TypeVar("T")
 
 
 class Binding(NamedTuple):
@@ -34,17 +36,24 @@ class Binding(NamedTuple):
 
 def read_python(source: SourceFile) -> tuple[Binding, ...] | Diagnostic:
     """Return the names that a module binds, in order, or why it is no Python."""
+    return parse_python(source, lambda tree: _top(Module(Places(source)), tree))
+
+
+def parse_python(source: SourceFile, read: Callable[[ast.Module], T]) -> T | Diagnostic:
+    """Return what `read` makes of the syntax tree of a module, or why it is no Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(source.text)
-        module = Module(Places(source))
-        for statement in tree.body:
-            module.take(statement)
+            return read(ast.parse(source.text))
     except SyntaxError as fault:
         return _no_python(source, fault.msg, fault.lineno)
     except (ValueError, RecursionError, MemoryError) as fault:
         return _no_python(source, str(fault) or _TOO_DEEP, None)
+
+
+def _top(module: Module, tree: ast.Module) -> tuple[Binding, ...]:
+    for statement in tree.body:
+        module.take(statement)
     return tuple(module.bound.values())
 
 
@@ -74,11 +83,13 @@ class Places:
     """Turns the lines and byte columns of `ast` into spans."""
 
     def __init__(self, source: SourceFile) -> None:
+        """Find the lines of the source once."""
         self.source = source
         self.starts = _line_starts(source.text)
         self.is_ascii = source.text.isascii()
 
-    def span(self, node: ast.expr | ast.stmt) -> Span:
+    def span(self, node: ast.expr | ast.stmt | ast.arg) -> Span:
+        """Return the place of a node."""
         start = self._offset(node.lineno, node.col_offset)
         end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
         return Span(self.source, start, max(start, end))
@@ -96,7 +107,7 @@ class Module:
     """The names bound so far."""
 
     places: Places
-    bound: dict[str, Binding] = field(default_factory=dict)
+    bound: MutableMapping[str, Binding] = field(default_factory=dict)
 
     def take(self, statement: ast.stmt) -> None:
         """Note what a statement at the top of the module binds."""

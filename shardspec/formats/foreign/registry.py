@@ -22,11 +22,17 @@ class Format(NamedTuple):
     options: tuple[str, ...] = ()
 
 
+_REGEX = ("name", "match", "separator", "strict")
+
 FORMATS: tuple[Format, ...] = (
     Format("t5x-gin", "t5x_gin", "gin files of T5X", ("name", "include")),
     Format("flax", "flax_rules", "a rule list of Flax, in Python or JSON", ("name", "semantics")),
     Format("nnx", "nnx_rules", "a rule list of Flax, as NNX reads it", ("name",)),
     Format("maxtext", "maxtext", "MaxText's base.yml, model and custom mesh files", ("merge",)),
+    Format("regex", "regex_rules", "a list of (regex, PartitionSpec)", _REGEX),
+    Format("haliax", "haliax_mapping", "a mapping of Haliax, a config of Levanter", ("name",)),
+    Format("hf-tp-plan", "hf_tp_plan", "a tensor-parallel plan of Hugging Face", ("name",)),
+    Format("keras", "keras_layout", "a LayoutMap of Keras", ("name", "match")),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics.printable import printable
 from shardspec.formats.foreign.imported import Imported, Options
 from shardspec.frontend.formatting import formatted
 from shardspec.frontend.reading import Comments, Data, Route
@@ -69,7 +70,7 @@ def _with_header(
     comments: Mapping[Route, Comments], data: Mapping[str, Data], sources: Sequence[SourceFile]
 ) -> dict[Route, Comments]:
     """Return the comments with a first line that names the files."""
-    named = ", ".join(dict.fromkeys(source.name for source in sources))
+    named = ", ".join(dict.fromkeys(printable(source.name) for source in sources))
     first: Route = (next(iter(data)),)
     own = comments.get(first, Comments())
     head = Comments((f"imported from {named}", *own.before), own.trailing, own.after)

@@ -1,0 +1,60 @@
+"""Values inside classes and functions, and mappings that are built entry by entry."""
+
+from __future__ import annotations
+
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.formats.foreign.node import Node
+from shardspec.formats.foreign.python_scopes import read_scopes
+
+
+def values(text: str) -> dict[str, Node]:
+    bindings = read_scopes(SourceFile("model.py", text))
+    assert not isinstance(bindings, Diagnostic), bindings
+    return {binding.name: binding.value for binding in bindings}
+
+
+def texts(node: Node) -> dict[str, str]:
+    return {key.text: value.text for key, value in zip(node.keys, node.items, strict=True)}
+
+
+def test_class_attributes_have_dotted_names() -> None:
+    found = values("A = 1\nclass C:\n    plan = {'a': 'x'}\n    class D:\n        plan = {}\n")
+    assert list(found) == ["A", "C.plan", "C.D.plan"]
+    assert texts(found["C.plan"]) == {"a": "x"}
+
+
+def test_what_a_function_returns() -> None:
+    found = values("def rules(x):\n    a = 'data'\n    return [('k', P(a, x))]\n")
+    call = found["rules"].items[0].items[1]
+    assert [item.text for item in call.items] == ["data", "the caller gives it"]
+
+
+def test_several_returns_are_told_apart() -> None:
+    found = values("def f(x):\n    if x:\n        return [1]\n    return [2]\n")
+    assert [name for name in found if name.startswith("f:")] == ["f:3", "f:4"]
+
+
+def test_entries_are_added_to_a_mapping() -> None:
+    text = "def f(mesh, axis='model'):\n    m = LayoutMap(mesh)\n    m['a'] = axis\n    m['b'] = 'x'\n"
+    assert texts(values(text)["f.m"]) == {"a": "model", "b": "x"}
+
+
+def test_entries_that_depend_on_what_runs_are_seen() -> None:
+    text = "m = {}\nif x:\n    m['a'] = 'data'\nfor i in y:\n    m[f'{i}'] = 'b'\nm.update(z)\n"
+    node = values(text)["m"]
+    assert [item.kind for item in node.items] == ["unreadable"] * 3
+    assert [key.kind for key in node.keys] == ["text", "unreadable", "unreadable"]
+
+
+def test_a_list_that_grows_is_not_certain() -> None:
+    assert values("rules = [('a', P())]\nrules.append(x)\n")["rules"].kind == "unreadable"
+
+
+def test_methods_do_not_see_the_names_of_their_class() -> None:
+    text = "a = 'out'\nclass C:\n    a = 'in'\n    def f(self):\n        return [a]\n"
+    assert values(text)["C.f"].items[0].text == "out"
+
+
+def test_no_python() -> None:
+    assert isinstance(read_scopes(SourceFile("x.py", "def f(:")), Diagnostic)
+    assert isinstance(read_scopes(SourceFile("x.py", "class C:\n" + "(" * 90_000)), Diagnostic)
