@@ -1,11 +1,12 @@
-"""How long a sharding takes: ours against Flax Linen's, and the command line against its imports.
+"""How long a sharding takes: ours against Flax's, and the command line against its imports.
 
-    python benchmarks/resolve.py                    # both tables
+    python benchmarks/resolve.py                    # all tables
     python benchmarks/resolve.py --layers 1000 --skip-cli
     python benchmarks/resolve.py --json
 
 Both sides resolve the same tree under the same rules in the same process, in turns; the
-figures are medians, with the ratio of the two.
+figures are medians, with the ratio of the two. Linen and NNX have a table each, and Flax's own
+function is the first row of each. `first call` is a resolver that has not answered before.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -108,28 +110,39 @@ def timed(sides: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def in_process(layers: int, repeats: int) -> list[Row]:
-    """Return a row for each way to resolve the tree, Flax's first."""
-    try:
-        from flax import linen as nn
-    except ImportError:
-        raise SystemExit(
-            "this benchmark compares with Flax: pip install 'shardspec[flax]'"
-        ) from None
+def needs_flax() -> None:
+    """Stop where there is nothing to compare with."""
+    if find_spec("flax") is None:
+        raise SystemExit("this benchmark compares with Flax: pip install 'shardspec[flax]'")
+
+
+def array(names: tuple[str, ...]) -> Any:
+    """Return an array of a layer, without values."""
+    import jax
+
+    return jax.ShapeDtypeStruct(tuple(SIZES[name] for name in names), "float32")
+
+
+def resolver(text: str) -> Any:
+    """Return a resolver on one device."""
     import jax
 
     import shardspec
-    from shardspec.compat import flax as drop_in
 
-    def array(names: tuple[str, ...]) -> Any:
-        return jax.ShapeDtypeStruct(tuple(SIZES[name] for name in names), "float32")
+    return shardspec.Resolver(shardspec.loads(text), devices=jax.devices()[:1])
+
+
+def linen(layers: int, repeats: int) -> list[Row]:
+    """Return a row for each way to resolve a tree of Linen's, or a plain one."""
+    from flax import linen as nn
+
+    from shardspec.compat import flax as drop_in
 
     boxed = model(layers, lambda names: nn.LogicallyPartitioned(array(names), names))
     plain = model(layers, array)
     logical = nn.get_partition_spec(boxed)
-    devices = jax.devices()[:1]
-    by_box = shardspec.Resolver(shardspec.loads(spec_text()), devices=devices)
-    by_path = shardspec.Resolver(shardspec.loads(spec_text() + params_text()), devices=devices)
+    by_box, by_path = resolver(spec_text()), resolver(spec_text() + params_text())
+    fresh = iter([resolver(spec_text() + params_text()) for _ in range(repeats + 1)])
     mesh = by_box.mesh
     expected = nn.logical_to_mesh_sharding(logical, mesh, RULES)
     sides: dict[str, Callable[[], Any]] = {
@@ -139,14 +152,50 @@ def in_process(layers: int, repeats: int) -> list[Row]:
         "Resolver.shardings, names in boxes": lambda: by_box.shardings(boxed, boxed=False),
         "Resolver.shardings, boxes kept": lambda: by_box.shardings(boxed),
         "Resolver.shardings, names by path": lambda: by_path.shardings(plain),
+        "the same, first call": lambda: next(fresh).shardings(plain),
         "compat.flax.logical_to_mesh_sharding": lambda: drop_in.logical_to_mesh_sharding(
             logical, mesh, RULES
         ),
     }
     for name, run in sides.items():
         assert nn.unbox(run()) == expected, name
+    return rows(timed(sides, repeats), layers)
+
+
+def nnx_states(layers: int, repeats: int) -> list[Row]:
+    """Return a row for each way to resolve a state of NNX."""
+    import jax
+    from flax import nnx
+
+    def variable(names: tuple[str, ...]) -> Any:
+        return nnx.Param(array(names), out_sharding=names, eager_sharding=False)
+
+    named = nnx.State(model(layers, variable))
+    unnamed = nnx.State(model(layers, lambda names: nnx.Param(array(names))))
+    by_name, by_path = resolver(spec_text()), resolver(spec_text() + params_text())
+    fresh = iter([resolver(spec_text()) for _ in range(repeats + 1)])
+
+    def flaxs_own() -> Any:
+        with nnx.logical_axis_rules(RULES):
+            return nnx.get_named_sharding(named, by_name.mesh)
+
+    expected = [sharding.spec for sharding in jax.tree.leaves(flaxs_own())]
+    sides: dict[str, Callable[[], Any]] = {
+        "flax.nnx.get_named_sharding": flaxs_own,
+        "Resolver.shardings, Variables kept": lambda: by_name.shardings(named),
+        "Resolver.shardings, boxed=False": lambda: by_name.shardings(named, boxed=False),
+        "Variables kept, names by path": lambda: by_path.shardings(unnamed),
+        "boxed=False, names by path": lambda: by_path.shardings(unnamed, boxed=False),
+        "Variables kept, first call": lambda: next(fresh).shardings(named),
+    }
+    for name, run in sides.items():
+        assert [sharding.spec for sharding in jax.tree.leaves(run())] == expected, name
+    return rows(timed(sides, repeats), layers)
+
+
+def rows(seconds: dict[str, float], layers: int) -> list[Row]:
+    """Return the seconds of each side as rows, with their ratio to the first."""
     count = layers * len(LAYER)
-    seconds = timed(sides, repeats)
     first = next(iter(seconds.values()))
     return [
         {
@@ -236,14 +285,20 @@ def main() -> None:
     parser.add_argument("--skip-cli", action="store_true", help="leave out the whole processes")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
-    result: Row = {"machine": machine(), "resolve": in_process(options.layers, options.repeats)}
+    needs_flax()
+    result: Row = {
+        "machine": machine(),
+        "linen": linen(options.layers, options.repeats),
+        "nnx": nnx_states(options.layers, options.repeats),
+    }
     if not options.skip_cli:
         result["processes"] = whole_process(options.repeats)
     if options.json:
         print(json.dumps(result, indent=2))
         return
     print(" ".join(f"{key} {value}" for key, value in result["machine"].items()), end="\n\n")
-    print("\n\n".join(table(rows) for rows in (result["resolve"], result.get("processes")) if rows))
+    found = filter(None, map(result.get, ("linen", "nnx", "processes")))
+    print("\n\n".join(map(table, found)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The pages of `docs/`: blocks that start with a command hold what it prints.
 
-`pytest --update-cases` rewrites the blocks.
+`pytest --update-cases` rewrites the blocks. The example of a framework's page is run as it
+stands, with the page's spec beside it, on eight CPU devices.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from click.testing import CliRunner
 from shardspec.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+FRAMEWORKS = sorted((ROOT / "docs" / "frameworks").glob("*.md"))
 _BLOCK = re.compile(r"^```console\n(\$ shardspec [^\n]*\n)(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCED = re.compile(r"^```(yaml|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
@@ -44,3 +47,17 @@ def test_blocks_are_real_output(
 def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", FRAMEWORKS, ids=lambda page: page.stem)
+def test_the_example_of_a_framework_runs(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    blocks = dict(_FENCED.findall(page.read_text(encoding="utf-8")))
+    (tmp_path / "spec.yaml").write_text(blocks["yaml"], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks["python"], page.name, "exec"), {"__name__": page.stem})
+    assert capsys.readouterr().out.startswith("P(")

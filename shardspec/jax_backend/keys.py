@@ -73,6 +73,8 @@ class _ByKind(dict[Any, Any]):
 
 
 def _reader(kind: type) -> Callable[[Any], Key]:
+    import jax
+
     if is_nnx(kind):
         return _nnx_reader(kind)
     if is_linen(kind):
@@ -82,9 +84,10 @@ def _reader(kind: type) -> Callable[[Any], Key]:
         return _logical_key if "rules" in fields else _linen_key
     if kind in SCALARS:
         return _number_key
-    if kind.__name__ == "PartitionSpec":
+    if issubclass(kind, jax.sharding.PartitionSpec):
         return _no_key
-    return _array_key if kind.__module__.partition(".")[0] in ("jax", "jaxlib") else _any_key
+    is_jaxs = kind.__module__.partition(".")[0] in ("jax", "jaxlib")
+    return _array_key if is_jaxs and hasattr(kind, "shape") else _any_key
 
 
 def _array_key(node: Any) -> Key:

@@ -176,6 +176,6 @@ def test_put_moves_arrays_and_leaves_the_rest() -> None:
     assert put["n"] is None
     assert put["s"] == "text"
     assert put["w"].sharding == found.shardings(tree)["w"]
-    assert put["step"].sharding.is_fully_replicated
+    assert type(put["step"]) is int  # code may branch on it
     assert {shard.data.shape for shard in put["w"].addressable_shards} == {(8, 8)}
     assert len(params_of(tree)) == 2

@@ -1,8 +1,11 @@
 """T5X's partitioning functions under their own names, answered by our own stages.
 
 Signatures, results and faults are T5X's, so `from shardspec.compat import t5x as partitioning`
-replaces its import. Source: google-research/t5x, partitioning.py and utils.py.
+replaces its import. Source: google-research/t5x, partitioning.py and utils.py. The train states
+need Flax, and are loaded when they are asked for.
 """
+
+from typing import Any
 
 from shardspec.compat.t5x.axes_override import override_params_axes_names
 from shardspec.compat.t5x.data_layout import (
@@ -20,7 +23,8 @@ from shardspec.compat.t5x.meshes import (
     get_mesh,
 )
 from shardspec.compat.t5x.partitioner import PjitPartitioner
-from shardspec.compat.t5x.rules import standard_logical_axis_rules
+from shardspec.compat.t5x.rules import standard_logical_axis_rules, update_logical_axis_rules
+from shardspec.jax_backend.extras import required
 
 __all__ = [
     "DataLayout",
@@ -36,4 +40,17 @@ __all__ = [
     "get_mesh",
     "override_params_axes_names",
     "standard_logical_axis_rules",
+    "update_logical_axis_rules",
 ]
+
+_TRAIN_STATES = ("FlaxOptimTrainState", "InferenceState")
+
+
+def __getattr__(name: str) -> Any:
+    """Return a train state, which is a class of Flax's."""
+    if name not in _TRAIN_STATES:
+        raise AttributeError(f"module 'shardspec.compat.t5x' has no attribute '{name}'")
+    required("flax", extra="flax", for_what=f"`shardspec.compat.t5x.{name}`")
+    from shardspec.compat.t5x import train_state
+
+    return getattr(train_state, name)

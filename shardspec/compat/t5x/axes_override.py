@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shardspec.jax_backend.extras import required
+
 
 def override_params_axes_names(
     model_variables: Mapping[str, Any],
@@ -16,6 +18,7 @@ def override_params_axes_names(
     The first pattern that matches the whole of `mlp/wo/kernel` wins; a value of None leaves the
     parameter as it is and ends the search.
     """
+    required("flax", extra="flax", for_what="`override_params_axes_names`")
     from flax.core import freeze, unfreeze
     from flax.linen.partitioning import AxisMetadata
     from flax.traverse_util import flatten_dict, unflatten_dict

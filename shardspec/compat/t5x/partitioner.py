@@ -1,16 +1,19 @@
-"""The part of T5X's `PjitPartitioner` that knows the mesh, the rules and the data layout."""
+"""T5X's `PjitPartitioner`: mesh, rules, data layout, layouts of train states, partitioned calls."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from shardspec.compat.flax.resolver import logical_to_mesh_axes
 from shardspec.compat.t5x.data_layout import DataLayout, LocalChunker, LocalChunkInfo, MeshAxes
 from shardspec.compat.t5x.data_layout import get_data_layout as layout_of_mesh
 from shardspec.compat.t5x.meshes import default_mesh
 from shardspec.compat.t5x.rules import standard_logical_axis_rules
+from shardspec.jax_backend.extras import required
 
 if TYPE_CHECKING:
     import jax
@@ -96,3 +99,96 @@ class PjitPartitioner:
     ) -> LocalChunkInfo:
         """Return the part of an array that this host holds."""
         return self._local_chunker.get_local_chunk_info(global_shape, mesh_axes)
+
+    def get_logical_axes(self, train_state: Any) -> Any:
+        """Return the train state with names, or None, for every array."""
+        return train_state.as_logical_axes()
+
+    def get_mesh_axes(self, train_state: Any) -> Any:
+        """Return the train state with a `PartitionSpec`, or None, for every array."""
+        logical_axes = self.get_logical_axes(train_state)
+        mesh_axes = _mapped_leaves(logical_axes.state_dict(), self._rules)
+        return logical_axes.restore_state(mesh_axes)
+
+    def partition(
+        self,
+        fn: Callable[..., Any],
+        in_axis_resources: Any,
+        out_axis_resources: Any,
+        static_argnums: int | Sequence[int] = (),
+        donate_argnums: int | Sequence[int] = (),
+    ) -> PartitionedCall:
+        """Return `fn` jitted for the mesh.
+
+        Args:
+          in_axis_resources: a `PartitionSpec` or None, which is replicated, for every array or
+            for a part of the tree.
+        """
+        import jax
+
+        jitted = jax.jit(
+            fn,
+            in_shardings=self._shardings(in_axis_resources),
+            out_shardings=self._shardings(out_axis_resources),
+            static_argnums=static_argnums,
+            donate_argnums=donate_argnums,
+        )
+        return PartitionedCall(jitted, self.mesh, self._rules)
+
+    def compile(self, partitioned_fn: PartitionedCall, *args: Any) -> Any:
+        """Return a partitioned function compiled for arguments like these."""
+        return partitioned_fn.lower(*args).compile()
+
+    def move_params_to_devices(self, train_state: Any, train_state_axes: Any) -> Any:
+        """Return the train state where `train_state_axes`, of `get_mesh_axes`, wants it."""
+        move = self.partition(lambda state: state, (train_state_axes,), train_state_axes)
+        return move(train_state)
+
+    def _shardings(self, axis_resources: Any) -> Any:
+        import jax
+
+        partition_spec: Any = jax.sharding.PartitionSpec
+
+        def sharding(spec: Any) -> jax.sharding.NamedSharding:
+            return jax.sharding.NamedSharding(self.mesh, partition_spec() if spec is None else spec)
+
+        return jax.tree_util.tree_map(sharding, axis_resources, is_leaf=lambda node: node is None)
+
+
+class PartitionedCall:
+    """A jitted function that is called, and lowered, with the mesh and the rules around it."""
+
+    def __init__(self, jitted: Any, mesh: jax.sharding.Mesh, rules: Any) -> None:
+        """Keep what a call needs."""
+        self._jitted, self._mesh, self._rules = jitted, mesh, rules
+
+    def __call__(self, *args: Any) -> Any:
+        """Return what the function returns."""
+        with self._around():
+            return self._jitted(*args)
+
+    def lower(self, *args: Any) -> Any:
+        """Return the function lowered for arguments like these."""
+        with self._around():
+            return self._jitted.lower(*args)
+
+    @contextmanager
+    def _around(self) -> Iterator[None]:
+        import jax
+
+        spmd = required("flax.core.spmd", extra="flax", for_what="`PjitPartitioner.partition`")
+        with jax.set_mesh(self._mesh), spmd.logical_axis_rules(self._rules):
+            yield
+
+
+def _mapped_leaves(node: Any, rules: Any, path: str = "") -> Any:
+    """Return a state dict with every leaf resolved; empty dicts stay."""
+    if isinstance(node, dict):
+        return {
+            key: _mapped_leaves(below, rules, f"{path}/{key}" if path else str(key))
+            for key, below in node.items()
+        }
+    try:
+        return logical_to_mesh_axes(node, rules)
+    except ValueError as error:
+        raise ValueError(f"Failed to map logical axes for {path}") from error

@@ -42,3 +42,24 @@ def standard_logical_axis_rules(
     if additional_rules:
         rules.extend(additional_rules)
     return rules
+
+
+def update_logical_axis_rules(
+    old_rules: Iterable[tuple[str, str | tuple[str, ...] | None]],
+    new_rules: Iterable[tuple[str, str | tuple[str, ...] | None]],
+) -> tuple[tuple[str, str | tuple[str, ...] | None], ...]:
+    """Return the old rules with those of a name replaced, where the name first stood.
+
+    New names go to the end.
+
+    >>> update_logical_axis_rules([("a", None), ("b", "model")], [("a", "model"), ("c", None)])
+    (('a', 'model'), ('b', 'model'), ('c', None))
+    """
+    updates: dict[str, list[tuple[str, str | tuple[str, ...] | None]]] = {}
+    for rule in new_rules:
+        updates.setdefault(rule[0], []).append(rule)
+    replaced = frozenset(updates)
+    rules = []
+    for rule in old_rules:
+        rules.extend(updates.pop(rule[0], []) if rule[0] in replaced else [rule])
+    return (*rules, *(rule for left in updates.values() for rule in left))

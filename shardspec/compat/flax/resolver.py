@@ -1,4 +1,4 @@
-"""Flax Linen's resolver by its own names: one changed import moves a code base over.
+"""Flax Linen's resolver by its own names.
 
 `logical_to_mesh_axes`, `logical_to_mesh` and `logical_to_mesh_sharding` have the signatures,
 results and errors of `flax.linen.spmd` (0.12), and the answer comes from the resolver that
@@ -58,18 +58,18 @@ def logical_to_mesh_axes(
       rules: pairs of logical axis and mesh axes, first come first served; None takes those of
         the `flax.linen.logical_axis_rules` context around the call.
     """
-    found = _context_rules() if rules is None else rules
+    found = context_rules() if rules is None else rules
     if isinstance(found, (tuple, list)):
         names = tuple(array_dim_names) if isinstance(array_dim_names, list) else array_dim_names
         with suppress(TypeError):  # not hashable, or an error that comes again below
             return _remembered(names, tuple(found))
-    return _partition_spec(_raw(array_dim_names, found))
+    return _partition_spec(logical_to_mesh_values(array_dim_names, found))
 
 
 @lru_cache(maxsize=4096)
 def _remembered(names: Names, rules: tuple[Any, ...]) -> jax.sharding.PartitionSpec | None:
     """Return the answer for one pair of names and rules."""
-    return _partition_spec(_raw(names, rules))
+    return _partition_spec(logical_to_mesh_values(names, rules))
 
 
 def logical_to_mesh(tree: Any, rules: Rules | None = None) -> Any:
@@ -98,7 +98,7 @@ def _mapped(tree: Any, rules: Rules | None, finish: Callable[[Any], Any]) -> Any
     """Return `tree` with each leaf resolved and finished, equal specs once."""
     import jax
 
-    found = _context_rules() if rules is None else rules
+    found = context_rules() if rules is None else rules
     known: dict[Any, Any] = {}
     treedef: Any
     leaves, treedef = jax.tree_util.tree_flatten(tree, is_leaf=_spec_test())
@@ -110,11 +110,6 @@ def _mapped(tree: Any, rules: Rules | None, finish: Callable[[Any], Any]) -> Any
             known[leaf] = finish(logical_to_mesh_axes(leaf, found))
         leaves[place] = known[leaf]
     return treedef.unflatten(leaves)
-
-
-def _logical_to_mesh_axes(array_dim_names: Names, rules: Rules | None = None) -> list[Any] | None:
-    """Return what `logical_to_mesh_axes` does, with what no rule placed still told apart."""
-    return _raw(array_dim_names, rules)
 
 
 def _partition_spec(raw: list[Any] | None) -> jax.sharding.PartitionSpec | None:
@@ -136,17 +131,17 @@ def _spec_test() -> Any:
     return None if is_leaf else lambda node: isinstance(node, kind)
 
 
-def _context_rules() -> Rules:
+def context_rules() -> Rules:
     """Return the rules of Flax's context; it has none as long as Flax is not imported."""
     spmd = sys.modules.get("flax.core.spmd")
     return () if spmd is None else spmd.get_logical_axis_rules()
 
 
-def _raw(names: Names, rules: Rules | None) -> list[Any] | None:
+def logical_to_mesh_values(names: Names, rules: Rules | None = None) -> list[Any] | None:
     """Return one value per dimension: as it was, as its rule says, or `UNASSIGNED`."""
     if names is None:
         return None
-    pairs = _context_rules() if rules is None else rules
+    pairs = context_rules() if rules is None else rules
     _refuse_duplicates(names)
     if not isinstance(pairs, (tuple, list)):
         raise ValueError("Unknown axis rule specification type.")
