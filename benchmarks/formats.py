@@ -1,12 +1,13 @@
-"""How long foreign formats take to read: names and shapes of a checkpoint of 70B parameters.
+"""How long formats take: checkpoints, locks, diffs, other tools' rules, there and back.
 
     python benchmarks/formats.py                    # every part
     python benchmarks/formats.py --only safetensors
     python benchmarks/formats.py --json
 
-The checkpoint is fabricated: names, shapes and the 30 shards are those of Llama 3 70B, and the
-files are sparse, 141 GB long on paper. A figure is the median of several runs in this process;
-`bytes read` is what was read of all files together.
+The checkpoint of 70B parameters is fabricated: names, shapes and the 30 shards are those of Llama 3
+70B, and the files are sparse, 141 GB long on paper. A figure is the median of several runs in this
+process; `bytes read` is what was read of all files together. Locks, diffs and exports are of a plan
+of 10,000 arrays; MaxText's base rules are those of `tests/data/maxtext`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,21 @@ from pathlib import Path
 from typing import Any
 
 from shardspec import assets, pipeline
+from shardspec.analysis.layout_diff import diff_layouts
+from shardspec.analysis.layouts import layout_of
 from shardspec.diagnostics import SourceFile
+from shardspec.formats import maxtext as maxtext_rules
+from shardspec.formats.export.exported import Request
+from shardspec.formats.export.registry import EXPORTS, load
+from shardspec.formats.foreign.imported import Options
+from shardspec.formats.foreign.spec_text import spec_text
+from shardspec.formats.lock import lock_text
+from shardspec.formats.lock_reader import read_lock
 from shardspec.frontend.manifests.frugal_file import FrugalFile
+from shardspec.ir.layout import Layout
 from shardspec.ir.param import Param
+from shardspec.ir.plan import ShardingPlan
+from shardspec.report.layout_diff import diff_lines
 
 MODEL = "llama-3-70b"
 SHARDS = 30
@@ -120,8 +133,82 @@ def safetensors(repeats: int) -> Iterator[Row]:
             }
 
 
+def large_plan(rules: str) -> ShardingPlan:
+    """Return the plan of a model of 10,000 arrays in 1,000 layers of ten."""
+    kernels = ", ".join(f"w{n}" for n in range(9))
+    text = f"""\
+mesh: {{data: 16, model: 16}}
+rules: [{rules}]
+arrays:
+  "layers_{{0..999}}/{{{kernels.replace(" ", "")}}}/kernel": f32[embed=4096 mlp=16384]
+  "layers_{{0..999}}/norm/scale": f32[embed=4096]
+"""
+    spec, faults = pipeline.load_text(text)
+    assert spec is not None, faults
+    return pipeline.compile_plans(spec)[0]
+
+
+def lock(repeats: int) -> Iterator[Row]:
+    """Yield the time to write a lock of 10,000 arrays from its plan, and to read it."""
+    plan = large_plan("mlp -> model, embed -> data")
+    text = lock_text(layout_of(plan.spec, (plan,)))
+    source = SourceFile("spec.lock", text)
+    figures = {"arrays": len(plan.params), "bytes": len(text)}
+    seconds = median_seconds(lambda: lock_text(layout_of(plan.spec, (plan,))), repeats)
+    yield {"what": "lock, written", **figures, "seconds": seconds}
+    assert isinstance(read_lock(source), Layout)
+    seconds = median_seconds(lambda: read_lock(source), repeats)
+    yield {"what": "lock, read", **figures, "seconds": seconds}
+
+
+def diff(repeats: int) -> Iterator[Row]:
+    """Yield the time to compare two plans of 10,000 arrays, of which 9,000 moved."""
+    before = large_plan("mlp -> model, embed -> data")
+    after = large_plan("mlp -> data, embed -> model")
+    old, new = (layout_of(plan.spec, (plan,)) for plan in (before, after))
+    lines = len(list(diff_lines(diff_layouts(old, new))))
+    seconds = median_seconds(lambda: list(diff_lines(diff_layouts(old, new))), repeats)
+    yield {"what": "diff", "arrays": len(after.params), "lines": lines, "seconds": seconds}
+
+
+def maxtext(repeats: int) -> Iterator[Row]:
+    """Yield the time to import MaxText's own base rules, up to the text of the spec."""
+    path = Path(__file__).parents[1] / "tests" / "data" / "maxtext" / "base.yml"
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    options = Options(mesh=(("fsdp", "16"), ("tensor", "4")))
+
+    def imported() -> str:
+        found, faults = maxtext_rules.read([source], options)
+        assert found is not None, faults
+        text, wrong = spec_text(found, options, [source], "spec.yaml")
+        assert text is not None, wrong
+        return text
+
+    rules = imported().count(" -> ")
+    yield {"what": "import maxtext", "rules": rules, "seconds": median_seconds(imported, repeats)}
+
+
+def export(repeats: int) -> Iterator[Row]:
+    """Yield the time to write the plan of 10,000 arrays in each format, proof included."""
+    request = Request(large_plan("mlp -> model, embed -> data"))
+    for entry in EXPORTS:
+        write = load(entry).write
+        text, _ = write(request)
+        if text is not None:
+            seconds = median_seconds(lambda write=write: write(request), repeats)  # type: ignore[misc]
+            what = f"export {entry.name}"
+            figures = {"arrays": len(request.plan.params), "bytes": len(text)}
+            yield {"what": what, **figures, "seconds": seconds}
+
+
 #: Name -> what measures it; each yields rows with `what`, `seconds` and figures of its own.
-PARTS: dict[str, Callable[[int], Iterator[Row]]] = {"safetensors": safetensors}
+PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
+    "safetensors": safetensors,
+    "lock": lock,
+    "diff": diff,
+    "maxtext": maxtext,
+    "export": export,
+}
 
 
 def main() -> None:

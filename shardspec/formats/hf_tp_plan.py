@@ -5,18 +5,16 @@ the output of a `torch.nn.Linear`, dimension 0 of its `[out, in]` weight and its
 splits the input, dimension 1, and keeps the bias whole. A plan that splits anything splits the
 input embeddings over the vocabulary too. Keys are relative to the base model, which a checkpoint
 calls `model.` or otherwise: any prefix is accepted; parts may be joined by `.` or `/`.
-Source: transformers 5.23.0, `transformers.distributed.tensor_parallel` (styles),
-`.parallel_utils.replace_layer_number_by_wildcard`, `.mixin.DistributedMixin.init_parallel_plans`;
-names of styles that only 4.x has, from `transformers.integrations.tensor_parallel` at 0017fdb.
+Source: transformers 5.23.0, `transformers.distributed.mixin.DistributedMixin.init_parallel_plans`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.formats.foreign.data_text import read_data
 from shardspec.formats.foreign.imported import (
     Answer,
@@ -35,6 +33,16 @@ from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.path_overrides import PathSections, document, patterns_of
 from shardspec.formats.foreign.python_scopes import read_scopes
 from shardspec.formats.foreign.rules import Dims
+from shardspec.formats.foreign.tp_styles import (
+    FIRST,
+    PACKED,
+    Plan,
+    PlanEntry,
+    generic,
+    is_known,
+    key_regex,
+    partition,
+)
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
 from shardspec.ir.partition import PartitionSpec
@@ -44,26 +52,6 @@ DEFAULT_AXIS = "tp"
 _PLANS = ("base_model_tp_plan", "_tp_plan", "tp_plan")
 _FORM = 'a plan: {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}'
 _EMBEDDING = "embed_tokens"
-
-COLUMN = frozenset(("colwise", "colwise_rep", "colwise_gather_output", "local_colwise"))
-ROW = frozenset(("rowwise", "rowwise_rep", "rowwise_split_input", "local_rowwise"))
-PACKED = frozenset(("packed_colwise", "packed_rowwise", "local_packed_colwise",
-                    "local_packed_rowwise"))  # fmt: skip
-FIRST = frozenset(("embedding_rowwise", "grouped_gemm"))
-WHOLE = frozenset((
-    "replicate", "sequence_parallel", "gather", "local", "isolated", "all_reduce",
-    "replicated_with_grad_allreduce", "mla_kv_a_proj", "moe_tp_experts", "moe_identity_expert",
-    "local_params", "ep_router", "ep_dispatch_experts",
-))  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class PlanEntry:
-    """One key of a plan with its style."""
-
-    key: str
-    style: str
-    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +139,8 @@ def _is_plan(node: Node) -> bool:
         and bool(node.items)
         and all(key.kind == "text" for key in node.keys)
         and all(item.kind == "text" for item in node.items)
-        and any(_is_known(item.text) for item in node.items)
+        and any(is_known(item.text) for item in node.items)
     )
-
-
-def _is_known(style: str) -> bool:
-    known = (COLUMN, ROW, PACKED, FIRST, WHOLE, ("embedding_colwise",))
-    return any(style in styles for styles in known)
 
 
 def _entries(node: Node) -> tuple[tuple[PlanEntry, ...], tuple[Diagnostic, ...]]:
@@ -177,90 +160,19 @@ def _entries(node: Node) -> tuple[tuple[PlanEntry, ...], tuple[Diagnostic, ...]]
     return tuple(entries), tuple(faults)
 
 
-def partition(style: str, leaf: str, rank: int, axis: str) -> Dims | NoAnswer:
-    """Return how a style splits a parameter.
-
-    Args:
-      leaf: the last part of its name, such as `weight`.
-    """
-    whole: Dims = ((),) * rank
-    if style in WHOLE or rank == 0:
-        return whole
-    if style in COLUMN:
-        dim = max(rank - 2, 0)
-    elif style in ROW:
-        if leaf == "bias":
-            return whole
-        dim = rank - 1
-    elif style in FIRST:
-        dim = 0
-    elif style == "embedding_colwise" and rank > 1:
-        dim = 1
-    elif style in PACKED:
-        return NoAnswer(f"`{style}` splits each of two packed halves: no PartitionSpec says that")
-    else:
-        return NoAnswer(f"`{style}` is no style it knows (ValueError)")
-    return (*whole[:dim], (axis,), *whole[dim + 1 :])
-
-
-def generic(path: str) -> str:
-    """Return a name with `*` for layer numbers, as transformers looks it up.
-
-    >>> generic("model/layers/3/mlp/up_proj/weight")
-    'model.layers.*.mlp.up_proj.weight'
-    """
-    dotted = path.replace("/", ".")
-    return re.sub(r"\.\d+(\.|$)", lambda found: ".*" + found.group(1), dotted)
-
-
-class _Plan:
-    """The entries by key, looked up as transformers does: the parameter first, then its module."""
-
-    def __init__(self, reading: TpReading) -> None:
-        self.by_key = {entry.key: entry for entry in reading.entries}
-
-    def of(self, path: str) -> tuple[PlanEntry, str] | None:
-        """Return the entry of a parameter and the last part of its name; None if none."""
-        name = generic(path)
-        module, _, leaf = name.rpartition(".")
-        for candidate in (name, module):
-            found = self._under_any_prefix(candidate)
-            if found is not None:
-                return found, leaf
-        return None
-
-    def _under_any_prefix(self, name: str) -> PlanEntry | None:
-        while name:
-            if name in self.by_key:
-                return self.by_key[name]
-            name = name.partition(".")[2]
-        return None
-
-
 def answer(reading: TpReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
     """Return how transformers splits each parameter."""
-    plan = _Plan(reading)
+    plan = Plan(reading.entries)
     return tuple(_answer(plan, reading.axis, param, mesh) for param in params)
 
 
-def _answer(plan: _Plan, axis: str, param: Param, mesh: Mesh) -> Answer:
+def _answer(plan: Plan, axis: str, param: Param, mesh: Mesh) -> Answer:
     found = plan.of(param.path)
     if found is None:
         return PartitionSpec(((),) * param.rank)
     entry, leaf = found
     dims = partition(entry.style, leaf, param.rank, axis)
     return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
-
-
-def key_regex(key: str, leaf: str = "") -> str:
-    r"""Return the regex of a key, or of a parameter of the module it names.
-
-    >>> key_regex("layers.*.mlp.up_proj", "weight")
-    '(?:.+[./])?layers[./]\\d+[./]mlp[./]up_proj[./]weight'
-    """
-    parts = [*key.split("."), *([leaf] if leaf else [])]
-    texts = (r"\d+" if part == "*" else re.escape(part) for part in parts)
-    return "(?:.+[./])?" + "[./]".join(texts)
 
 
 def _as_written(reading: TpReading, sections: PathSections) -> None:
@@ -288,7 +200,7 @@ def _is_longer(key: str, keys: Collection[str]) -> bool:
 
 def _for_arrays(reading: TpReading, params: Params, sections: PathSections) -> None:
     """Add overrides for the parameters there are; a rank that is not the usual one by name."""
-    plan = _Plan(reading)
+    plan = Plan(reading.entries)
     groups: dict[tuple[PlanEntry, str, bool], dict[Dims, list[Param]]] = {}
     for param in params:
         found = plan.of(param.path)
@@ -331,7 +243,7 @@ def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
             message = f"`{entry.key}`: {entry.style} gives each device a part of both packed halves"
             help = "no PartitionSpec says that, so it is whole here: keep the halves as two arrays"
             faults.append(lost(message, entry.span, help=help))
-        elif not _is_known(entry.style):
+        elif not is_known(entry.style):
             message = f"`{entry.style}` is no style of transformers"
             faults.append(lost(message, entry.span, help=f"`{entry.key}` is whole here"))
         if re.search(r"(?:^|\.)\d+(?:\.|$)", entry.key):

@@ -117,6 +117,10 @@ class _Owners:
         """Return the positions of the entries that Keras finds for a path."""
         if path in self._keys:
             return (self._keys[path],)
+        return self.matching(path)
+
+    def matching(self, path: str) -> tuple[int, ...]:
+        """Return the positions of all keys whose regex matches."""
         return self._winners.all(path)
 
 
@@ -132,7 +136,7 @@ def _taken(reading: KerasReading, owners: _Owners, params: Params | None) -> lis
         )
         for index, entry in enumerate(reading.entries)
     ]
-    return [*_exact(reading, owners), *kept]
+    return [*_exact(reading, owners, params), *kept]
 
 
 def _without_scalars(each: Taken) -> Taken:
@@ -141,15 +145,18 @@ def _without_scalars(each: Taken) -> Taken:
     return Taken(each.entry, each.pattern, params)
 
 
-def _exact(reading: KerasReading, owners: _Owners) -> list[Taken]:
+def _exact(reading: KerasReading, owners: _Owners, params: Params | None) -> list[Taken]:
     """Return, for keys that are paths, what has to stand first for them to win."""
     exact = []
+    by_path = {param.path: (param,) for param in params or ()}
     for index, entry in enumerate(reading.entries):
         key = entry.pattern
         if key is None or regex_literal(key) != key:
             continue
-        if len(Winners(reading.entries, reading.match).all(key)) > 1 and owners.of(key) == (index,):
-            exact.append(Taken(entry, key))
+        own = None if params is None else by_path.get(key, ())
+        is_contested = len(owners.matching(key)) > 1 and owners.of(key) == (index,)
+        if is_contested and own != ():
+            exact.append(Taken(entry, key, own, must_win=True))
     return exact
 
 

@@ -301,7 +301,7 @@ class _Document:
             texts.append(rule_text(str(rule.name), axes))
         if texts:
             self.data["rules"] = texts
-        if rules.preset is None:
+        if not is_extended:
             self.data["lints"] = {"unknown-logical-axis": "warn"}
             why = "a list may serve activations and other models too"
             self.comments["lints",] = Comments(trailing=why)

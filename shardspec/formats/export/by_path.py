@@ -22,6 +22,11 @@ class Group(NamedTuple):
     partition: PartitionSpec
 
 
+def line_end(plan: ShardingPlan) -> str:
+    """Return what ends a regex under `search`: `$`, where no path ends with a line break."""
+    return r"\Z" if any(each.param.path.endswith("\n") for each in plan.params) else "$"
+
+
 def groups(plan: ShardingPlan) -> tuple[Group, ...]:
     """Return the arrays of a plan in groups, in natural order of their first paths."""
     found: dict[tuple[str, PartitionSpec], list[str]] = {}

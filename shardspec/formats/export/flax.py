@@ -28,7 +28,13 @@ def rule_literal(rule: AxisRule) -> str:
     >>> rule_literal(AxisRule("batch", ("replica", "data")))
     '("batch", ("replica", "data"))'
     """
-    return f'("{rule.logical_axis}", {axes_literal(rule.mesh_axes)})'
+    return f"({quoted(rule.logical_axis)}, {axes_literal(rule.mesh_axes)})"
+
+
+def quoted(name: str) -> str:
+    """Return a name as a literal of Python; arrays may bring names that no spec could spell."""
+    is_plain = name.isprintable() and name.isascii() and not set(name) & set('"\\')
+    return f'"{name}"' if is_plain else ascii(name)
 
 
 def axes_literal(mesh_axes: tuple[str, ...]) -> str:

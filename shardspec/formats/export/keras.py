@@ -7,7 +7,7 @@ Keras refuses a path that two regexes match. These are anchored and disjoint, so
 from __future__ import annotations
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.formats.export.by_path import Group, groups
+from shardspec.formats.export.by_path import Group, groups, line_end
 from shardspec.formats.export.exported import Request, Written, source_name
 from shardspec.formats.export.flax import axes_literal
 from shardspec.formats.export.losses import OVERRIDES, PARAMS, losses
@@ -19,7 +19,8 @@ def write(request: Request) -> Written:
     """Return the layouts of the plan's arrays, without those that Keras has no word for."""
     found = groups(request.plan)
     kept = [group for group in found if not _is_joined(group)]
-    lines = [f"    {raw(f'^{group.regex}$')}: {_axes(group)}," for group in kept]
+    end = line_end(request.plan)
+    lines = [f"    {raw(f'^{group.regex}{end}')}: {_axes(group)}," for group in kept]
     text = "\n".join((*_head(request), "LAYOUT_MAP = {", *lines, "}")) + "\n"
     left_out = [_left_out(group) for group in found if _is_joined(group)]
     return text, (*left_out, *losses(request, "a LayoutMap", PARAMS, OVERRIDES))

@@ -6,7 +6,7 @@ not matter, and `re.fullmatch` and `re.search` find the same one.
 
 from __future__ import annotations
 
-from shardspec.formats.export.by_path import groups
+from shardspec.formats.export.by_path import groups, line_end
 from shardspec.formats.export.exported import Request, Written, source_name
 from shardspec.formats.export.flax import axes_literal
 from shardspec.formats.export.losses import OVERRIDES, PARAMS, losses
@@ -16,8 +16,9 @@ from shardspec.ir.partition import PartitionSpec
 
 def write(request: Request) -> Written:
     """Return the layouts of the plan's arrays, exact for these and for no others."""
+    end = line_end(request.plan)
     lines = [
-        f"    ({raw(f'^{group.regex}$')}, {spec_literal(group.partition)}),"
+        f"    ({raw(f'^{group.regex}{end}')}, {spec_literal(group.partition)}),"
         for group in groups(request.plan)
     ]
     text = "\n".join((*_head(request), "RULES = [", *lines, "]")) + "\n"

@@ -28,7 +28,7 @@ EXPORTS: tuple[Export, ...] = (
     Export("nnx", "nnx", "a rule list for Flax NNX"),
     Export("t5x-gin", "t5x_gin", "gin for T5X's partitioner", False),
     Export("maxtext", "maxtext", "mesh and rules for MaxText", False),
-    Export("haliax", "haliax", "an axis mapping for Haliax and Levanter"),
+    Export("haliax", "haliax", "an axis mapping for Haliax"),
     Export("regex", "regex", "a list of (regex, PartitionSpec) in Python"),
     Export("keras", "keras", "the entries of a Keras LayoutMap"),
     Export("hf-tp-plan", "tp_plan", "a tp_plan for Hugging Face", True, ("axis",)),

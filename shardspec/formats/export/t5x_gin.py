@@ -7,6 +7,7 @@ Source: google-research/t5x, `t5x.partitioning`, `t5x.utils.override_params_axes
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic
@@ -20,11 +21,13 @@ from shardspec.formats.foreign.imported import Options, lost
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.glob import glob_regex
 from shardspec.ir.grouping import template
-from shardspec.ir.mesh import Mesh
+from shardspec.ir.hardware import Hardware
+from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.param import LogicalAxes
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import AxisRule, Pattern, Target
 from shardspec.pipeline import load_text
+from shardspec.topology.submesh import best_submesh, full_submesh
 
 _TOOL = "T5X's gin"
 _PRESETS = {
@@ -78,15 +81,33 @@ def _mesh(target: Target) -> tuple[list[str], list[Diagnostic]]:
         help = "rename the mesh axes, or make the mesh in code"
         lines = [] if model is None else [f"{_PARTITIONER}.num_partitions = {model.size}"]
         return lines, [lost(message, target.span, help=help)]
-    if model.submesh is not None:
-        tile = (*model.submesh, 1, 1, 1)[:3] + (model.submesh[3:] or (1,))
-        return [f"{_PARTITIONER}.model_parallel_submesh = {tile}"], []
     hardware = target.hardware
-    if hardware is not None and hardware.chip.platform == "cpu" and target.mesh.sizes["data"] > 1:
+    if hardware is None or hardware.chip.torus_rank == 0:
+        lines = [f"{_PARTITIONER}.num_partitions = {model.size}"]
+        is_cpu = hardware is not None and hardware.chip.platform == "cpu"
+        return lines, list(_on_cpu(target)) if is_cpu else []
+    tile = _tile(model, hardware)
+    if tile is None:
+        return [f"{_PARTITIONER}.num_partitions = {model.size}"], []
+    return [f"{_PARTITIONER}.model_parallel_submesh = {tile}"], []
+
+
+def _on_cpu(target: Target) -> Iterator[Diagnostic]:
+    if target.mesh.sizes["data"] > 1:
         message = f"on CPU T5X gives a whole host to `model`, and this mesh is {target.mesh}"
-        fault = lost(message, target.span, help="make the mesh in code, or take another target")
-        return [f"{_PARTITIONER}.num_partitions = {model.size}"], [fault]
-    return [f"{_PARTITIONER}.num_partitions = {model.size}"], []
+        yield lost(message, target.span, help="make the mesh in code, or take another target")
+
+
+def _tile(model: MeshAxis, hardware: Hardware) -> tuple[int, ...] | None:
+    """Return the (x, y, z, core) tile of the model axis, None where nothing tiles the slice."""
+    if model.submesh is not None:
+        tile = full_submesh(model.submesh, hardware)
+    else:
+        best = best_submesh(hardware, model.size)
+        if best is None:
+            return None
+        tile = best
+    return (*tile[:-1], 1, 1, 1)[:3] + tile[-1:]
 
 
 def _as_tuple(names: Sequence[str]) -> str:
@@ -140,7 +161,7 @@ def _overrides(request: Request) -> Iterator[str]:
     yield _BOUND_BY
     yield "utils.override_params_axes_names.params_axes_names_override = ["
     for regex, names, comment in named:
-        yield f"    ({ascii(regex)}, {_names(names)}),{comment}"
+        yield f"    ({regex!a}, {_names(names)}),{comment}"
     yield "]"
 
 

@@ -1,9 +1,9 @@
-"""JSON with Hugging Face's `base_model_tp_plan`: module -> `colwise` or `rowwise`.
+"""JSON with Hugging Face's `base_model_tp_plan`: module -> `colwise`, `rowwise` and their kin.
 
 A weight of `torch.nn.Linear` is [out, in]: `colwise` splits dim 0 of it and of its bias, `rowwise`
 splits dim 1 and keeps the bias whole. Numbers in a module's path are `*`. What is not named is
-whole. Embeddings are left out: over the rows of a vocabulary, their word depends on the version.
-Source: huggingface/transformers at 0017fdb2, `integrations/tensor_parallel.py`.
+whole, but for `embed_tokens`, which any plan splits over the vocabulary.
+Source: transformers 5.23.0, as `formats.foreign.tp_styles` has it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import CANNOT_HOLD
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics.codes import CANNOT_HOLD, EXPORT_DIFFERS
+from shardspec.formats import hf_tp_plan
 from shardspec.formats.export.exported import Request, Written
 from shardspec.formats.export.losses import OVERRIDES, PARAMS, losses
-from shardspec.formats.foreign.imported import lost
+from shardspec.formats.foreign.imported import NoAnswer, Options, lost
+from shardspec.formats.foreign.tp_styles import partition
 from shardspec.ir.grouping import natural, template
+from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ParamSharding
 
 _PREFIX = "model"
+_EMBEDDING = "embed_tokens"
+_WHOLE = "replicate"
+_LINEAR = ("colwise", "rowwise")
 _TOOL = "a tp_plan"
 
 
@@ -39,12 +45,15 @@ def write(request: Request) -> Written:
     kept = {key: style for key, style in inside.items() if key not in _outside(request)}
     faults = [*_others(request, axis), *_refused(refused, axis)]
     faults += [_of_class(key, inside[key]) for key in _outside(request) if key in inside]
-    if not kept:
+    if not any(style != _WHOLE for style in kept.values()):
         message = f"no array is split over `{axis}` as the weight of a Linear of PyTorch"
         help = "the paths and shapes have to be those of a model of Hugging Face"
         return None, (*faults, Diagnostic(CANNOT_HOLD, message, help=help))
     text = json.dumps({"base_model_tp_plan": kept}, indent=2) + "\n"
-    return text, (*faults, *losses(request, _TOOL, PARAMS, OVERRIDES))
+    left_out = {*refused, *_outside(request)}
+    proved = [s for s in request.plan.params if _key(_parts(s)[0]) not in left_out]
+    faults += [*losses(request, _TOOL, PARAMS, OVERRIDES), *_proof(text, proved, axis, request)]
+    return text, tuple(faults)
 
 
 def _axis(request: Request) -> str | Diagnostic:
@@ -101,30 +110,46 @@ def _parts(sharding: ParamSharding) -> tuple[str, str]:
     return module, kind
 
 
-def _split(sharding: ParamSharding, axis: str) -> tuple[int, ...]:
-    """Return the dimensions that the axis splits."""
-    dims = enumerate(sharding.partition_spec.dims)
-    return tuple(index for index, names in dims if axis in names)
-
-
-#: What a style splits, by the name of the array and its rank.
-_STYLES: Mapping[str, Mapping[tuple[str, int], tuple[int, ...]]] = {
-    "colwise": {("weight", 2): (0,), ("bias", 1): (0,)},
-    "rowwise": {("weight", 2): (1,), ("bias", 1): ()},
-}
+def _split(sharding: ParamSharding, axis: str) -> bool:
+    return axis in sharding.partition_spec.mesh_axes
 
 
 def _style(shardings: Sequence[ParamSharding], axis: str) -> str | None:
-    """Return `colwise`, `rowwise`, "" for a module that is whole, None for what has no word."""
-    split = {(_parts(s)[1], s.param.rank): _split(s, axis) for s in shardings}
-    if not any(split.values()):
-        return ""
-    if "embed" in _parts(shardings[0])[0].rpartition(".")[2]:
-        return None
-    for style, wanted in _STYLES.items():
-        if all(wanted.get(kind) == dims for kind, dims in split.items()):
+    """Return the style of a module, "" for one that is whole, None for what has no word."""
+    name = _parts(shardings[0])[0].rpartition(".")[2]
+    if not any(_split(each, axis) for each in shardings):
+        return _WHOLE if name == _EMBEDDING else ""
+    styles = ("embedding_rowwise", "embedding_colwise") if "embed" in name else _LINEAR
+    for style in styles:
+        if all(_styled(style, each, axis) == _dims(each, axis) for each in shardings):
             return style
     return None
+
+
+def _styled(style: str, sharding: ParamSharding, axis: str) -> object:
+    return partition(style, _parts(sharding)[1], sharding.param.rank, axis)
+
+
+def _dims(sharding: ParamSharding, axis: str) -> tuple[tuple[str, ...], ...]:
+    """Return the layout of an array over one axis alone."""
+    return tuple((axis,) if axis in dim else () for dim in sharding.partition_spec.dims)
+
+
+def _proof(
+    text: str, shardings: Sequence[ParamSharding], axis: str, request: Request
+) -> Iterator[Diagnostic]:
+    """Yield a finding for each array that transformers would split otherwise over the axis."""
+    source = SourceFile("<exported>.json", text)
+    imported, faults = hf_tp_plan.read([source], Options(mesh=((axis, "2"),)))
+    assert imported is not None, f"what was written reads back: {faults}"
+    params = tuple(each.param for each in shardings)
+    answers = hf_tp_plan.answer(imported.reading, params, request.plan.mesh)
+    for sharding, answer in zip(shardings, answers, strict=True):
+        ours = PartitionSpec(_dims(sharding, axis))
+        if answer != ours:
+            theirs = f"refuses: {answer.reason}" if isinstance(answer, NoAnswer) else str(answer)
+            message = f"`{sharding.param.path}`: shardspec gives {ours}, transformers {theirs}"
+            yield Diagnostic(EXPORT_DIFFERS, message, help="--lossy writes the file all the same")
 
 
 def _key(module: str) -> str:

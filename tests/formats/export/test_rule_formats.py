@@ -217,6 +217,8 @@ def test_t5x_names_the_standard_rules_and_those_after_them() -> None:
     ("hardware", "mesh", "line"),
     [
         ("tpu v4 4x8x8", "{data: rest, model: submesh 4x2x2x1}", "model_parallel_submesh = (4, 2"),
+        ("tpu v5e 4x8", "{data: rest, model: 8}", "model_parallel_submesh = ("),
+        ("tpu v3 4x4", "{data: rest, model: submesh 2x1x1x2}", "submesh = (2, 1, 1, 2)"),
         ("4 * h100", "{data: rest, model: 8}", "num_partitions = 8"),
         (
             "2 * tpu v5p 4x4x8",
@@ -253,7 +255,7 @@ def test_t5x_names_stacked_arrays_whole() -> None:
     text, found = written("t5x-gin", plan)
     assert text is not None
     assert found == ()
-    assert "('layers/kernel', (\"embed\", \"layers\", \"mlp\"))" in text
+    assert '(\'layers/kernel\', ("embed", "layers", "mlp"))' in text
 
 
 def test_a_stated_layout_is_no_override_of_t5x() -> None:
@@ -308,7 +310,9 @@ def test_axis_types_are_a_loss_where_no_mesh_is_made() -> None:
 
 
 def test_state_is_a_loss() -> None:
-    plan = loaded("mesh: {data: 2}\nrules: [embed -> data]\nstate: {optimizer: zero1, over: data}\n")
+    plan = loaded(
+        "mesh: {data: 2}\nrules: [embed -> data]\nstate: {optimizer: zero1, over: data}\n"
+    )
     _, found = written("flax", plan)
     assert "`optimizer: zero1`" in found[0].message
 
