@@ -14,7 +14,7 @@ from shardspec.ir.param import Param, Params
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 
 if TYPE_CHECKING:
-    from shardspec.report.array_text import Drawing
+    from shardspec.report.drawing import Drawing
 
 
 def load(path: str | os.PathLike[str]) -> Spec:
@@ -127,7 +127,7 @@ class Plan:
 
         It prints as text, with the borders of hosts and slices, and shows as tables in a notebook.
         """
-        from shardspec.report.array_text import drawing_of
+        from shardspec.report.drawing import drawing_of
 
         return drawing_of(path, self.ir)
 

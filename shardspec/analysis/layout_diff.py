@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from shardspec.ir.layout import ActivationLayout, ArrayLayout, Layout, TargetLayout
+from shardspec.ir.mesh import Mesh
 from shardspec.ir.plan import DimSharding, Outcome, ParamSharding, ShardingPlan
 
 
@@ -172,23 +173,23 @@ def _diff_target(
         present = before or after
         assert present is not None, "a target is on one side at least"
         return TargetDiff(present.name, before, after)
-    old = {array.path: array for array in before.arrays}
-    new = {array.path: array for array in after.arrays}
+    old = {array.path: (array, size) for array, size in _sized(before)}
+    new = {array.path: (array, size) for array, size in _sized(after)}
+    ways = (_Ways(before.mesh), _Ways(after.mesh))
     moves = []
     for path in dict.fromkeys((*new, *old)):
-        pair = (old.get(path), new.get(path))
-        dims = tuple(_dim_moves(pair, before, after, why_before.get(path), why_after.get(path)))
+        sides = (old.get(path, (None, 0)), new.get(path, (None, 0)))
+        pair = (sides[0][0], sides[1][0])
+        dims = tuple(_dim_moves(pair, ways, why_before.get(path), why_after.get(path)))
         mark = _mark(pair, dims)
         if mark is not None:
-            sizes = (_bytes(pair[0], before), _bytes(pair[1], after))
-            moves.append(ArrayMove(path, mark, *pair, dims, *sizes))
+            moves.append(ArrayMove(path, mark, *pair, dims, sides[0][1], sides[1][1]))
     return TargetDiff(after.name, before, after, tuple(moves), tuple(_activations(before, after)))
 
 
 def _dim_moves(
     pair: tuple[ArrayLayout | None, ArrayLayout | None],
-    before: TargetLayout,
-    after: TargetLayout,
+    ways: tuple[_Ways, _Ways],
     why_before: tuple[Reason, ...] | None,
     why_after: tuple[Reason, ...] | None,
 ) -> Iterator[DimMove]:
@@ -196,14 +197,13 @@ def _dim_moves(
     old, new = pair
     if old is None or new is None or old.shape != new.shape:
         return
-    ways_before, ways_after = before.mesh.ways, after.mesh.ways
     for index, name in enumerate(new.logical_axes):
         axes = (old.partition.dims[index], new.partition.dims[index])
         move = DimMove(
             name,
             *axes,
-            ways_before(axes[0]),
-            ways_after(axes[1]),
+            ways[0][axes[0]],
+            ways[1][axes[1]],
             why_before[index] if why_before else None,
             why_after[index] if why_after else None,
         )
@@ -235,8 +235,20 @@ def _mark(
     return Mark.OTHER if before == after else Mark.MORE if after > before else Mark.LESS
 
 
-def _bytes(array: ArrayLayout | None, target: TargetLayout) -> int:
-    return 0 if array is None else array.per_device_bytes(target.mesh)
+class _Ways(dict[tuple[str, ...], int]):
+    """Mesh axes -> into how many shards they split; worked out once each."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        super().__init__()
+        self._mesh = mesh
+
+    def __missing__(self, axes: tuple[str, ...]) -> int:
+        found = self[axes] = self._mesh.ways(axes)
+        return found
+
+
+def _sized(target: TargetLayout) -> Iterator[tuple[ArrayLayout, int]]:
+    return zip(target.arrays, target.array_bytes(), strict=True)
 
 
 def _activations(

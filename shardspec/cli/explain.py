@@ -60,13 +60,11 @@ def command(
     `axis:NAME` for a mesh axis or a logical axis, the name of an activation, a finding (`SHD301`,
     `indivisible`), or a field of the language (`rules`, `policy.indivisible`).
     """
-    _one_question(subject, why_not, list_codes=list_codes, porcelain=porcelain)
-    if draw and (porcelain or subject is None or subject.startswith("axis:")):
-        raise click.UsageError(_DRAWS_ONLY)
+    _one_question(subject, why_not, list_codes=list_codes, porcelain=porcelain, draw=draw)
     if list_codes:
         _print_codes()
         return
-    if subject is not None and not porcelain and _explain_words(subject):
+    if subject is not None and not porcelain and not draw and _explain_words(subject):
         if not _stands_in_spec(subject, spec_name):
             return
         echo("")
@@ -76,37 +74,49 @@ def command(
     report(diagnostics, color)
     chosen = target_or_exit(spec, target)
     plan = pipeline.compile_plans(spec, params_or_exit(spec, manifest), [chosen])[0]
-    lines: Iterable[str]
     if why_not is not None:
         lines = _why_not(why_not, plan)
-    elif match and not has_path(plan, subject or ""):
-        if porcelain or draw:
-            raise click.UsageError(_ARRAYS_ONLY if porcelain else _DRAWS_ONLY)
-        lines = _line(match["file"], int(match["line"]), plan)
     else:
-        lines = _subject(subject or "", plan, porcelain=porcelain)
+        lines = _answer(subject or "", plan, match, porcelain=porcelain, draw=draw)
     for line in lines:
         echo(line)
-    if draw:
-        _draw(subject or "", plan)
     _compare_lock(plan, subject)
     if len(spec.targets) > 1 and target is None and not porcelain:
         echo(f"\non target {chosen.name}; --target shows another of {len(spec.targets)}", err=True)
     raise SystemExit(FINDINGS if has_errors(diagnostics) else 0)
 
 
-def _draw(subject: str, plan: ShardingPlan) -> None:
-    """Draw the activation of this name, or the arrays; layers that are alike once."""
-    from shardspec.report.array_text import drawing
+def _answer(
+    subject: str,
+    plan: ShardingPlan,
+    match: re.Match[str] | None,
+    *,
+    porcelain: bool,
+    draw: bool,
+) -> Iterator[str]:
+    """Yield what there is to say about a line of a spec, an array, a glob or an axis."""
+    if match and not has_path(plan, subject):
+        if porcelain or draw:
+            raise click.UsageError(_ARRAYS_ONLY if porcelain else _DRAWS_ONLY)
+        yield from _line(match["file"], int(match["line"]), plan)
+        return
+    yield from _subject(subject, plan, porcelain=porcelain)
+    if draw:
+        yield from _drawing(subject, plan)
+
+
+def _drawing(subject: str, plan: ShardingPlan) -> Iterator[str]:
+    """Yield the activation of this name, or the arrays, drawn; layers that are alike once."""
+    from shardspec.report.drawing import drawing
     from shardspec.report.table import rows
 
     named = [each for each in plan.activations if each.activation.name == subject]
     if named and not has_path(plan, subject):
-        echo(f"\n{drawing(named, plan)}")
+        yield f"\n{drawing(named, plan)}"
         return
     found = select_or_exit(subject, plan)
     shown = rows(ShardingPlan(plan.spec, plan.target, tuple(found)))
-    echo(f"\n{drawing([row.first for row in shown], plan)}")
+    yield f"\n{drawing([row.first for row in shown], plan)}"
 
 
 def _compare_lock(plan: ShardingPlan, subject: str | None) -> None:
@@ -123,7 +133,7 @@ def _compare_lock(plan: ShardingPlan, subject: str | None) -> None:
 
 
 def _one_question(
-    subject: str | None, why_not: str | None, *, list_codes: bool, porcelain: bool
+    subject: str | None, why_not: str | None, *, list_codes: bool, porcelain: bool, draw: bool
 ) -> None:
     """Refuse what asks for nothing, or for two things at once."""
     asked = [
@@ -143,6 +153,8 @@ def _one_question(
         raise click.UsageError(f"{' and '.join(asked)} are two questions: ask one at a time")
     if porcelain and (subject is None or subject.startswith("axis:")):
         raise click.UsageError(_ARRAYS_ONLY)
+    if draw and (porcelain or subject is None or subject.startswith("axis:")):
+        raise click.UsageError(_DRAWS_ONLY)
 
 
 def _explain_words(subject: str) -> bool:

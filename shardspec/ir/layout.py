@@ -5,6 +5,7 @@ Two layouts can be compared whatever made them: two specs, two versions of one, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shardspec.ir.mesh import Mesh, MeshAxis
@@ -92,8 +93,17 @@ class TargetLayout:
     @property
     def per_device_bytes(self) -> int:
         """Return the bytes one device holds of all arrays."""
+        return sum(self.array_bytes())
+
+    def array_bytes(self) -> Iterator[int]:
+        """Yield the bytes one device holds of each array; arrays that are alike count once."""
         mesh = self.mesh
-        return sum(array.per_device_bytes(mesh) for array in self.arrays)
+        known: dict[tuple[object, ...], int] = {}
+        for array in self.arrays:
+            key = (array.shape, array.dtype, array.partition.dims)
+            if key not in known:
+                known[key] = array.per_device_bytes(mesh)
+            yield known[key]
 
 
 @dataclass(frozen=True, slots=True)

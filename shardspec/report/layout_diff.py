@@ -112,7 +112,8 @@ def _target_lines(diff: TargetDiff, most_rows: int | None) -> Iterator[str]:
         rows = move_rows(cause)
         yield from _row_lines(rows[:most_rows])
         if rows[most_rows or len(rows) :]:
-            yield f"      ... and {len(rows) - (most_rows or 0)} more groups; diff --target {diff.name} shows all"
+            left = len(rows) - (most_rows or 0)
+            yield f"      ... and {left} more groups; diff --target {diff.name} shows all"
     for before, after in diff.activations:
         yield f"  ~ activation {activation_change(before, after)}"
 

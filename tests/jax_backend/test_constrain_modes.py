@@ -24,6 +24,7 @@ from shardspec.diagnostics import ShardspecError
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.spec import Target
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.surroundings import constrained
 from tests.jax_backend.specs import make_spec
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
@@ -278,6 +279,20 @@ def test_inside_an_axis_that_the_spec_calls_manual() -> None:
         in_specs=P("data"),
         out_specs=P("data"),
         axis_names={"data"},
+    )
+    assert constraints(function, X).count('[{}, {"model"}]') == 1
+    assert jax.jit(function)(X).sharding.spec == P("data", "model")
+
+
+def test_the_mesh_of_a_sharding_may_be_that_of_the_surroundings() -> None:
+    found = resolver()
+
+    def inside(x: Any) -> Any:
+        around = jax.sharding.get_abstract_mesh()
+        return constrained(x * 2, NamedSharding(around, P("data", "model")))
+
+    function = jax.shard_map(
+        inside, mesh=found.mesh, in_specs=P("data"), out_specs=P("data"), axis_names={"data"}
     )
     assert constraints(function, X).count('[{}, {"model"}]') == 1
     assert jax.jit(function)(X).sharding.spec == P("data", "model")
