@@ -34,12 +34,14 @@ class Taken:
       pattern: regex for whole paths of ours.
       params: None where no arrays are known.
       scalars: arrays that match, but that the tool leaves whole whatever the entry says.
+      must_win: whether others behind it would take its arrays, though order decides nothing.
     """
 
     entry: PathEntry
     pattern: str
     params: tuple[Param, ...] | None = None
     scalars: tuple[Param, ...] = ()
+    must_win: bool = False
 
 
 @dataclass(slots=True)
@@ -92,7 +94,7 @@ def path_sections(taken: Sequence[Taken], *, is_ordered: bool = True) -> PathSec
         assert entry.span is not None
         if unwritable(entry) is not None:
             continue
-        if entry.is_whole and (index > last_split or not is_ordered):
+        if entry.is_whole and not each.must_win and (index > last_split or not is_ordered):
             if each.pattern not in _ANY_PATH:
                 because = f"{entry} in {place(entry.span)}"
                 sections.whole(each.pattern, because, came_from(entry.span))

@@ -35,7 +35,9 @@ def test_several_returns_are_told_apart() -> None:
 
 
 def test_entries_are_added_to_a_mapping() -> None:
-    text = "def f(mesh, axis='model'):\n    m = LayoutMap(mesh)\n    m['a'] = axis\n    m['b'] = 'x'\n"
+    text = (
+        "def f(mesh, axis='model'):\n    m = LayoutMap(mesh)\n    m['a'] = axis\n    m['b'] = 'x'\n"
+    )
     assert texts(values(text)["f.m"]) == {"a": "model", "b": "x"}
 
 

@@ -12,7 +12,22 @@ from shardspec.formats.foreign.regexes import fault, naive, slashed, whole_path_
 
 PIECES = (
     *("a", "b", "/", ".", ".*", ".*?", "a+", "(a|b)", "(?:a|b/)", "|", "^", "$", r"\.", r"\$"),
-    *("[ab]", "[^/]", "[|]", "[]a]", r"\d", "0", "(b)?", "a{2}", r"\b", "(?i)", "(?x)", "#a", "(", ")"),
+    *(
+        "[ab]",
+        "[^/]",
+        "[|]",
+        "[]a]",
+        r"\d",
+        "0",
+        "(b)?",
+        "a{2}",
+        r"\b",
+        "(?i)",
+        "(?x)",
+        "#a",
+        "(",
+        ")",
+    ),
 )
 patterns = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 paths = st.text("ab/0.$|A", max_size=7)
