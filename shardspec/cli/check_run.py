@@ -16,6 +16,7 @@ from shardspec.cli.session import (
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.levels import Levels, LevelTable
 from shardspec.ir.spec import Spec
+from shardspec.lints.follow_on import without_follow_ons
 
 
 class Wishes(NamedTuple):
@@ -68,7 +69,7 @@ def _checked(spec: Spec, diagnostics: tuple[Diagnostic, ...], wishes: Wishes) ->
     if wishes.target is not None or (params and not targets):
         chosen = pipeline.find_target(spec, wishes.target)
         if isinstance(chosen, Diagnostic):
-            return Checked((*pipeline.leveled(spec, diagnostics), chosen))
+            return Checked(without_follow_ons((*pipeline.leveled(spec, diagnostics), chosen)))
         targets = (chosen,)
     warn_of_slow_regexes(spec)
     plans = pipeline.compile_plans(spec, params, targets)

@@ -25,6 +25,7 @@ from shardspec.cli.session import (
     report,
 )
 from shardspec.diagnostics import Diagnostic
+from shardspec.ir.grouping import counted
 from shardspec.ir.layout import Layout
 
 _GIT = "git:"
@@ -36,11 +37,13 @@ class Side:
 
     Attributes:
       reasons: None for a lock, which keeps none.
+      errors: what is wrong with its plans; a lock was free of errors when it was made.
     """
 
     name: str
     layout: Layout = field(repr=False)
     reasons: Reasons | None = field(default=None, repr=False)
+    errors: tuple[Diagnostic, ...] = ()
 
 
 @click.command("diff")
@@ -82,9 +85,17 @@ def command(
     diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
     diffs = _of_target(diffs, target)
     _print(diffs, before, after, output_format)
-    if parsed:
-        raise SystemExit(FINDINGS if any(is_over(limit, diffs) for limit in parsed) else FINE)
-    raise SystemExit(FINE if all(diff.is_same for diff in diffs) else FINDINGS)
+    _report_errors(before, after, color)
+    limits_or_any = parsed or [parse_limit("change")]
+    is_bad = after.errors or any(is_over(limit, diffs) for limit in limits_or_any)
+    raise SystemExit(FINDINGS if is_bad else FINE)
+
+
+def _report_errors(before: Side, after: Side, color: str) -> None:
+    """Say on stderr what is wrong with either side: a broken plan may well be the same plan."""
+    report(after.errors, color)
+    if before.errors:
+        echo(f"{before.name} has {counted(len(before.errors), 'error')} of its own", err=True)
 
 
 def _at_revision(name: str, other: str) -> str:
@@ -100,14 +111,16 @@ def _side(name: str, manifest: str | None, color: str) -> Side:
     if name.endswith(".lock"):
         return _locked(name)
     spec, diagnostics = load_or_exit(name, {}, color, with_manifests=manifest is None)
-    errors = [diagnostic for diagnostic in diagnostics if diagnostic.is_error]
-    if errors:
-        report(errors, color)
+    faults = [diagnostic for diagnostic in diagnostics if diagnostic.is_error]
+    if faults:
+        report(faults, color)
         raise SystemExit(FAILED)
     plans = pipeline.compile_plans(spec, params_or_exit(spec, manifest))
     if not plans:
         fail(f"{name} has no target", "add `mesh: {data: 8}`, or `targets:` with a mesh each")
-    return Side(name, layout_of(spec, plans), reasons_of(plans))
+    found = pipeline.findings(spec, plans)
+    errors = tuple(diagnostic for diagnostic in found if diagnostic.is_error)
+    return Side(name, layout_of(spec, plans), reasons_of(plans), errors)
 
 
 def _locked(name: str) -> Side:

@@ -216,3 +216,11 @@ def test_json_holds_the_same(folder: Path) -> None:
     assert pod["arrays"][0]["path"] == "layers_0/mlp/wi/kernel"
     assert pod["arrays"][0]["before"]["spec"] == ["data", "model"]
     assert pod["restore"]["most_bytes"] == 72 * 1024
+
+
+def test_a_plan_with_errors_is_never_just_the_same(folder: Path) -> None:
+    change(folder, "mlp -> model", "mlp -> modle")
+    result = run("diff", "spec.yaml", "spec.yaml", "--fail-on", "memory+5%")
+    assert result.exit_code == 1
+    assert "SHD201" in result.stderr
+    assert "spec.yaml has 1 error of its own" in result.stderr
