@@ -89,8 +89,12 @@ def checked(
 
 def _heard(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     settings = tuple((level.finding, level.severity) for level in spec.lint_levels)
-    heard = Levels((LevelTable(settings),)).heard(diagnostics)
-    return tuple(dict.fromkeys(sorted(heard, key=sort_key)))
+    heard = tuple(Levels((LevelTable(settings),)).heard(diagnostics))
+    if not heard:
+        return ()
+    from shardspec.lints.follow_on import without_follow_ons
+
+    return tuple(dict.fromkeys(sorted(without_follow_ons(heard), key=sort_key)))
 
 
 def about(diagnostics: Iterable[Diagnostic], target: str | None) -> tuple[Diagnostic, ...]:

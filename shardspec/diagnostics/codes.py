@@ -178,6 +178,10 @@ AMBIGUOUS_READING = Code(
 MOVED_BY_MERGE = Code(
     "SHD605", "moved-by-merge", _W, "a tool moves replaced rules to the end, which changes answers"
 )
+EXPORT_DIFFERS = Code(
+    "SHD606", "export-differs", _E, "the exported file would split an array otherwise"
+)
+CANNOT_HOLD = Code("SHD607", "cannot-hold", _E, "a format has no way at all to say what a plan is")
 
 SHARDING_DIFFERS = Code(
     "SHD901", "sharding-differs", _E, "a live array lies otherwise than the plan says"

@@ -91,7 +91,9 @@ class Batch:
 
         def below(names: str, node: Any) -> Any:
             return jax.tree_util.tree_map(
-                lambda one: self._sharding(names, getattr(one, "shape", one)), node, is_leaf=_is_shape
+                lambda one: self._sharding(names, getattr(one, "shape", one)),
+                node,
+                is_leaf=_is_shape,
             )
 
         return jax.tree_util.tree_map(below, self.names, shape)
@@ -186,14 +188,15 @@ class Batch:
             raise TypeError("put() takes either global_batch or global_shape, and not both")
         parts = list(self._parts(local))
         places = [
-            None if part.names is None else self._place(part, part.names, global_batch, global_shape)
+            None
+            if part.names is None
+            else self._place(part, part.names, global_batch, global_shape)
             for part in parts
         ]
         _refuse_unlike(parts, places)
+        make: Any = jax.make_array_from_process_local_data
         arrays = [
-            part.array
-            if place is None
-            else jax.make_array_from_process_local_data(place.sharding, part.array, place.shape)
+            part.array if place is None else make(place.sharding, part.array, place.shape)
             for part, place in zip(parts, places, strict=True)
         ]
         structure: Any = jax.tree_util.tree_structure(local)
@@ -271,16 +274,15 @@ def _refuse_unlike(parts: Sequence[_Part], places: Sequence[_Place | None]) -> N
             raise ShardspecError((Diagnostic(SIZE_MISMATCH, message, help=help),))
 
 
-def _wrong_share(
-    part: _Part, axes: LogicalAxes, dim: int, expected: int, whole: int
-) -> Diagnostic:
+def _wrong_share(part: _Part, axes: LogicalAxes, dim: int, expected: int, whole: int) -> Diagnostic:
     """Return the diagnostic for an array that is not what this process is to feed."""
     import jax
 
     here, count = jax.process_index(), jax.process_count()
     axis, size = f"`{axes[dim]}`" if axes[dim] else f"dim {dim}", part.shape[dim]
     message = (
-        f"{part.label} has {axis} = {size}, and process {here} of {count} feeds {expected} of {whole}"
+        f"{part.label} has {axis} = {size}, and process {here} of {count} feeds"
+        f" {expected} of {whole}"
     )
     ways = [f"pass {expected}, those that `local_rows` says"]
     if size == whole:

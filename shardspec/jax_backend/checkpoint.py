@@ -101,9 +101,8 @@ def _param(route: str, leaf: Any) -> Param:
 
     if type(leaf) in SCALARS or type(leaf).__name__ == "ScalarMetadata":
         return Param(route, (), _NUMBER)
-    if isinstance(leaf, jax.ShapeDtypeStruct) and jax.dtypes.issubdtype(
-        leaf.dtype, jax.dtypes.prng_key
-    ):
+    dtypes: Any = jax.dtypes
+    if isinstance(leaf, jax.ShapeDtypeStruct) and dtypes.issubdtype(leaf.dtype, dtypes.prng_key):
         leaf = jax.eval_shape(jax.random.key_data, leaf)
     return Param(route, tuple(leaf.shape), dtype_of(leaf))
 

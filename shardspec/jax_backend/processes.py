@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shardspec.analysis.layouts import inputs, text_digest
@@ -52,9 +53,7 @@ def agree(spec: Spec, target: Target, mesh: jax.sharding.Mesh, within_s: float) 
 
 
 @contextmanager
-def failure_told(
-    devices: Sequence[jax.Device] | None, within_s: float | None
-) -> Iterator[None]:
+def failure_told(devices: Sequence[jax.Device] | None, within_s: float | None) -> Iterator[None]:
     """Tell the other processes where this one fails to make a plan, so that none waits for it.
 
     Args:
@@ -69,9 +68,7 @@ def failure_told(
         raise
 
 
-def _report(
-    error: ShardspecError, devices: Sequence[jax.Device] | None, within_s: float
-) -> None:
+def _report(error: ShardspecError, devices: Sequence[jax.Device] | None, within_s: float) -> None:
     import jax
 
     speakers = _speakers(jax.devices() if devices is None else devices)
@@ -82,12 +79,10 @@ def _report(
 
 def _facts(spec: Spec, target: Target, mesh: jax.sharding.Mesh) -> Facts:
     """Return what a plan depends on, and little enough to send."""
-    from shardspec import __version__
-
     bare = replace(spec, source=SourceFile("", ""), sources=())
     order = [(device.process_index, device.id) for device in mesh.devices.flat]
     return (
-        ("shardspec", __version__),
+        ("shardspec", import_module("shardspec").__version__),
         *((f"`{each.name}`", each.digest) for each in inputs(spec)),
         ("the target", f"`{target.name}`"),
         ("the spec as it stands", text_digest(repr(bare))),
@@ -109,9 +104,7 @@ def _speakers(devices: Sequence[jax.Device]) -> list[jax.Device]:
     return [lowest[process] for process in sorted(lowest)]
 
 
-def _difference(
-    facts: Facts, speakers: Sequence[jax.Device], within_s: float
-) -> Diagnostic | None:
+def _difference(facts: Facts, speakers: Sequence[jax.Device], within_s: float) -> Diagnostic | None:
     """Return what the processes do not have in common, None where that is nothing."""
     import jax
 
@@ -169,9 +162,8 @@ def _gathered(row: bytes, speakers: Sequence[jax.Device]) -> list[bytes]:
     mesh = jax.sharding.Mesh(array, (axis,), axis_types=(jax.sharding.AxisType.Auto,))
     spec: Any = jax.sharding.PartitionSpec
     own = np.frombuffer(row, np.uint8)[None]
-    rows = jax.make_array_from_process_local_data(
-        jax.sharding.NamedSharding(mesh, spec(axis)), own, (len(speakers), len(row))
-    )
+    make: Any = jax.make_array_from_process_local_data
+    rows = make(jax.sharding.NamedSharding(mesh, spec(axis)), own, (len(speakers), len(row)))
     everywhere = jax.jit(_same, out_shardings=jax.sharding.NamedSharding(mesh, spec()))(rows)
     return [bytes(each) for each in np.asarray(everywhere.addressable_data(0))]
 

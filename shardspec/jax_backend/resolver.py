@@ -20,16 +20,15 @@ from shardspec.jax_backend.activations import ActivationResolver, Names
 from shardspec.jax_backend.arrays import SCALARS, refuse_abstract, shape_of
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.checkpoint import abstract, difference, restored
-from shardspec.jax_backend.constrain import constrained, manual_axes, surroundings
+from shardspec.jax_backend.constrain import Constrainer
 from shardspec.jax_backend.faults import plan_of, raise_errors
 from shardspec.jax_backend.live import LivePlan, fresh_lock, lock_findings
 from shardspec.jax_backend.mesh import device_mesh, match_target
-from shardspec.jax_backend.paths import path_of
 from shardspec.jax_backend.processes import agree, failure_told
 from shardspec.jax_backend.shardings import tree_placer
 from shardspec.jax_backend.state import StatePlacer
 from shardspec.jax_backend.train_state import own_params
-from shardspec.report.array_text import Drawing, drawing, drawing_of
+from shardspec.report.drawing import Drawing, drawing, drawing_of
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver
 from shardspec.resolve.state_plan import StatePlan
@@ -95,7 +94,7 @@ class Resolver:
         self._arrays = array_resolver(lowered, self.target)
         self._placer = tree_placer(self._arrays, self.mesh)
         self._activations = ActivationResolver(self._arrays)
-        self._constraints: dict[Any, jax.sharding.NamedSharding] = {}
+        self._constrainer = Constrainer(self.mesh, self._activations, self._placer)
         self._state = StatePlacer(self._arrays, self._placer)
         is_bare = isinstance(spec, Spec)
         self._lock = None if is_bare else fresh_lock(lowered, stacklevel=2)
@@ -209,41 +208,7 @@ class Resolver:
         Raises:
           ShardspecError: unknown names, too few or too many, or sizes that do not divide.
         """
-        if (names is None) == (activation is None):
-            raise TypeError("constrain() takes either names or activation=, and not both")
-        array: Any = x
-        shape = getattr(x, "shape", None)
-        if type(shape) is not tuple:
-            asked = names if activation is None else self._activations.text(activation)
-            return cast(Tree, self._constrain_tree(x, asked, name or activation or ""))
-        mesh = surroundings(array, self.mesh)
-        manual = manual_axes(mesh, self.mesh)
-        given = names if type(names) is str or names is None else tuple(names)
-        key = (given, activation, shape, manual)
-        sharding = self._constraints.get(key)
-        if sharding is None:
-            asked = given if activation is None else self._activations.named(activation)
-            label = name or activation
-            dims = self._activations.dims(asked, shape, manual=manual, name=label, array=array)
-            sharding = self._constraints[key] = self._placer.named(dims)
-        return cast(Tree, constrained(array, sharding, mesh))
-
-    def _constrain_tree(self, tree: Any, names: Any, name: str) -> Any:
-        """Return a tree with each array constrained by the string that stands for it in `names`."""
-        import jax
-
-        def below(above: Any, asked: str | None, node: Any) -> Any:
-            def one(keys: Any, leaf: Any) -> Any:
-                if asked is None or not hasattr(leaf, "shape"):
-                    return leaf
-                path = "/".join(part for part in (name, path_of((*above, *keys))) if part)
-                return self.constrain(leaf, asked, name=path)
-
-            return jax.tree_util.tree_map_with_path(one, node)
-
-        return jax.tree_util.tree_map_with_path(
-            below, names, tree, is_leaf=lambda node: node is None or isinstance(node, str)
-        )
+        return cast(Tree, self._constrainer.constrain(x, names, activation, name))
 
     def put(self, tree: Any) -> Any:
         """Return `tree` with its arrays on the devices where the plan wants them.

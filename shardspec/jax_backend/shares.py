@@ -8,7 +8,7 @@ has one and a half replicas, two processes hold some rows in common.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import jax
@@ -33,8 +33,8 @@ def runs_of(
 
     here = jax.process_index() if process is None else process
     whole = tuple(shape)
-    places = sharding.devices_indices_map(whole).items()
-    own = [index for device, index in places if device.process_index == here]
+    places: Any = sharding.devices_indices_map(whole)
+    own = [index for device, index in places.items() if device.process_index == here]
     if not own:
         raise ValueError(f"process {here} has no device in the mesh, and holds nothing")
     return tuple(

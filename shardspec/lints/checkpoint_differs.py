@@ -118,10 +118,11 @@ def _cut(notes: Iterable[str]) -> Iterator[str]:
 
 def _help(found: _Difference, held: Mapping[str, Param], asked: Mapping[str, Param]) -> str:
     """Return what would work, for the commonest of causes."""
-    root = _added(held, asked)
+    root = _below(held, asked)
     if root:
-        return f"the checkpoint has the tree below `{root}`: restore {{{root!r}: tree}}"
-    root = _added(asked, held)
+        rest = "" if len(held) == len(asked) else ", with the rest of what was saved"
+        return f"the checkpoint has the tree below `{root}`: restore {{{root!r}: tree}}{rest}"
+    root = _below(asked, held)
     if root:
         return f"the checkpoint is what the tree has below `{root}`: restore tree[{root!r}]"
     if found.missing and _unboxed(held) == _unboxed(asked):
@@ -135,13 +136,12 @@ def _help(found: _Difference, held: Mapping[str, Param], asked: Mapping[str, Par
     return "make the tree with the dtypes that were saved, and cast after restoring"
 
 
-def _added(paths: Mapping[str, Param], others: Mapping[str, Param]) -> str | None:
-    """Return the component that all of `paths` start with, if it is all that they have more."""
-    roots = {path.partition("/")[0] for path in paths}
-    if len(roots) != 1:
-        return None
-    (root,) = roots
-    return root if {path.partition("/")[2] for path in paths} == set(others) else None
+def _below(paths: Mapping[str, Param], others: Mapping[str, Param]) -> str | None:
+    """Return the component below which `paths` have all that `others` are."""
+    roots = dict.fromkeys(path.partition("/")[0] for path in paths)
+    return next(
+        (r for r in roots if others and all(f"{r}/{path}" in paths for path in others)), None
+    )
 
 
 def _unboxed(paths: Mapping[str, Param]) -> set[str]:

@@ -30,7 +30,8 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from shardspec.analysis.alike import Alike, alike
 from shardspec.analysis.coverage import allowed_paths
@@ -42,14 +43,36 @@ from shardspec.ir.param import array_bytes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
-from shardspec.lints.replicated_large import is_meant
+from shardspec.lints.replicated_large import has_own_finding, is_meant
 from shardspec.resolve.zero import split_further
 
 _LEAST_BYTES = 1 << 20
 
 
+class _Heavy(NamedTuple):
+    """One array on one target where it outweighs all others.
+
+    Attributes:
+      held: bytes that a device holds.
+      total: bytes of the model.
+      free: mesh axes that would divide it: axis, dimension, bytes of a shard then.
+    """
+
+    plan: ShardingPlan
+    arrays: Alike
+    held: int
+    total: int
+    free: tuple[tuple[str, int, int], ...]
+
+    @property
+    def share(self) -> float:
+        """Return the share of a device's bytes."""
+        return self.arrays.shard_bytes / self.held
+
+
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield a finding for each target on which one array outweighs all others."""
+    """Yield a finding for each array that outweighs all others, on the target where most."""
+    found: dict[str, list[_Heavy]] = {}
     for plan in context.plans:
         groups = alike(plan)
         held = sum(arrays.shard_bytes * len(arrays.shardings) for arrays in groups)
@@ -58,12 +81,17 @@ def check(context: Context) -> Iterator[Diagnostic]:
             if 2 * arrays.shard_bytes > held and 2 * arrays.bytes < total:
                 free = tuple(_free(plan, arrays))
                 if free and held >= _LEAST_BYTES and not _is_spoken_of(context, arrays):
-                    yield _finding(plan, arrays, held, total, free)
+                    heavy = _Heavy(plan, arrays, held, total, free)
+                    found.setdefault(arrays.first.param.path, []).append(heavy)
+    for targets in found.values():
+        yield _finding(sorted(targets, key=lambda heavy: -heavy.share))
 
 
 def _is_spoken_of(context: Context, arrays: Alike) -> bool:
     """Say whether the array is allowed to be whole, or has a finding for being whole."""
     path = arrays.first.param.path
+    if has_own_finding(arrays.first):
+        return True
     if not arrays.is_replicated:
         return False
     return path in allowed_paths(context.spec, [path]) or not is_meant(arrays.first)
@@ -78,13 +106,8 @@ def _free(plan: ShardingPlan, arrays: Alike) -> Iterator[tuple[str, int, int]]:
             yield axis.name, split.dim, array_bytes(shape, arrays.dtype)
 
 
-def _finding(
-    plan: ShardingPlan,
-    arrays: Alike,
-    held: int,
-    total: int,
-    free: tuple[tuple[str, int, int], ...],
-) -> Diagnostic:
+def _finding(targets: Sequence[_Heavy]) -> Diagnostic:
+    plan, arrays, held, total, free = targets[0]
     sharding = arrays.first
     axis, dim, then = min(free, key=lambda option: option[2])
     name = arrays.dims[dim].logical_axis or f"dim {dim}"
@@ -99,8 +122,17 @@ def _finding(
             f"{binary_bytes(arrays.shard_bytes)} of {binary_bytes(held)} per device, as"
             f" {sharding.partition_spec}",
             f"not in use, and dividing it: {listed(option[0] for option in free)}",
+            *_others(targets[1:]),
         ),
         help=f"split `{name}` over `{axis}` as well: {binary_bytes(then)} per device"
         + "; or say under `replicate:` that it is meant to be whole" * arrays.is_replicated,
-        target=plan.target.name,
+        target=plan.target.name if len(targets) == 1 else None,
     )
+
+
+def _others(targets: Sequence[_Heavy]) -> tuple[str, ...]:
+    shares = (
+        f"{percent(heavy.arrays.shard_bytes, heavy.held)} on `{heavy.plan.target.name}`"
+        for heavy in targets
+    )
+    return (f"also {', '.join(shares)}",) if targets else ()

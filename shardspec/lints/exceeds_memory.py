@@ -4,7 +4,8 @@ Parameters, and where the spec has `state:` (training) gradients of the paramete
 optimizer's moments, laid out as `state:` says. That is a lower bound: activations, the
 compiler's buffers and the padding of tiles come on top, so a plan without this finding may still
 not fit. The memory is that of a chip, shared by the devices it shows; a target without hardware,
-or on CPU, has no limit.
+or on CPU, has no limit. Nothing is said where names that are missing or do not fit make it too
+much (SHD205, SHD206): with its names, an array will be split.
 
 Bad:
     shardspec: 1
@@ -44,7 +45,7 @@ from shardspec.diagnostics.codes import EXCEEDS_MEMORY as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import counted
-from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.largest import largest
@@ -55,8 +56,18 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target whose devices have too little memory."""
     for plan in context.plans:
         held = memory(plan)
-        if not held.fits:
+        if not held.fits and not _with_right_names(held).fits:
             yield _finding(plan, held)
+
+
+def _with_right_names(held: Memory) -> Memory:
+    """Return what is held of arrays that have names: the others are whole by a mistake."""
+    figures = (f for f in held.figures if not any(map(_is_misnamed, f.arrays.shardings)))
+    return replace(held, figures=tuple(figures))
+
+
+def _is_misnamed(sharding: ParamSharding) -> bool:
+    return sharding.origin is Origin.NONE or sharding.mismatch is not None
 
 
 def _finding(plan: ShardingPlan, held: Memory) -> Diagnostic:

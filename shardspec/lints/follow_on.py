@@ -17,7 +17,8 @@ from shardspec.diagnostics.suggest import nearest
 
 #: Findings of reading after which an entry, or a whole section, is missing.
 _LOSSES = frozenset(
-    "SHD002 SHD003 SHD004 SHD006 SHD008 SHD012 SHD015 SHD016 SHD101 SHD208 SHD211".split()
+    {"SHD002", "SHD003", "SHD004", "SHD006", "SHD008", "SHD012"}
+    | {"SHD015", "SHD016", "SHD101", "SHD208", "SHD211"}
 )
 _RULES = frozenset({"rules", "drop", "extends"})
 _NAMES = frozenset({"params", "overrides", "scan", "extends"})

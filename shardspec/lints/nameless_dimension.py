@@ -3,6 +3,8 @@
 `_` says that a dimension has no name, so no rule is asked and it stays whole. Here exactly that
 length is stated under `axes`, for an axis that the array does not have yet; with its name, the
 rules would split the array, and it takes 1 MiB and 1 % of a device at least that could be saved.
+Lengths agree by chance as well: an axis that only one module of a layer has (`experts`, in `moe`)
+is no name for arrays of the module beside it.
 
 Bad:
     shardspec: 1
@@ -35,6 +37,7 @@ Good:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -42,12 +45,13 @@ from shardspec.analysis.alike import Alike, alike
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import NAMELESS_DIMENSION as CODE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.ir.grouping import described
+from shardspec.ir.grouping import described, template
 from shardspec.ir.param import array_bytes
 from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Override, Spec
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
+from shardspec.lints.folders import shared
 from shardspec.lints.words import first_word
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
 
@@ -92,6 +96,7 @@ def _gains(spec: Spec, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
     total = sum(group.shard_bytes * len(group.shardings) for group in groups)
     least = max(_LEAST_BYTES, _SHARE * total)
     resolver = array_resolver(spec, plan.target)
+    homes = _homes(plan)
     for place, members in nameless.items():
         paths = tuple(member.param.path for member in members)
         names = [axis.name for axis in spec.logical_axes if axis.size == place.size]
@@ -99,10 +104,33 @@ def _gains(spec: Spec, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
             _Gain(sum(_saved(resolver, each, place.dim, name) for each in members), name)
             for name in names
             if name not in members[0].logical_axes
+            and not _is_next_door(members[0].param.path, homes.get(name, ()))
         )
         best = max(gains, key=lambda gain: gain.saved, default=None)
         if best is not None and best.saved >= least:
             yield place, best._replace(target=plan.target.name, paths=paths)
+
+
+def _homes(plan: ShardingPlan) -> dict[str, tuple[str, ...]]:
+    """Return the module that all arrays with a logical axis are in, as components, by axis."""
+    paths: dict[str, set[tuple[str, ...]]] = {}
+    for sharding in plan.params:
+        for axis in filter(None, sharding.logical_axes):
+            paths.setdefault(axis, set()).add(_components(sharding.param.path))
+    return {
+        axis: shared(path[:-1] for path in found) for axis, found in paths.items() if len(found) > 1
+    }
+
+
+def _is_next_door(path: str, home: tuple[str, ...]) -> bool:
+    """Say whether an array is in the same layer as all that have the axis, in another module."""
+    depth = len(home)
+    parts = _components(path)
+    return depth > 1 and parts[: depth - 1] == home[:-1] and parts[:depth] != home
+
+
+def _components(path: str) -> tuple[str, ...]:
+    return tuple(re.split(r"[/.]", template(path)))
 
 
 def _nameless(spec: Spec, groups: Sequence[Alike]) -> dict[_Place, list[ParamSharding]]:

@@ -30,7 +30,7 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, Label, Span
 from shardspec.diagnostics.codes import RANK_MISMATCH as CODE
@@ -38,6 +38,7 @@ from shardspec.ir.grouping import counted, described, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import Override
 from shardspec.lints.context import Context
+from shardspec.lints.folders import shared
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -48,8 +49,46 @@ def check(context: Context) -> Iterator[Diagnostic]:
             place = sharding.named_at
             alike = "" if sharding.matched else template(sharding.param.path)
             groups.setdefault((place, sharding.param.rank, alike), []).append(sharding)
+    stacked = _stacked(list(groups.values()))
+    if stacked:
+        yield _not_scanned(stacked)
     for (place, _, _), group in groups.items():
-        yield _finding(place, group)
+        if group not in stacked:
+            yield _finding(place, group)
+
+
+def _stacked(groups: Sequence[list[ParamSharding]]) -> list[list[ParamSharding]]:
+    """Return the entries that all lack one name for arrays of one folder with equal first sizes."""
+    found: dict[tuple[str, int], list[list[ParamSharding]]] = {}
+    for group in groups:
+        first = group[0]
+        names = first.mismatch or ()
+        if first.origin is Origin.PARAMS and names and len(names) + 1 == first.param.rank:
+            key = (first.param.path.partition("/")[0], first.param.shape[0])
+            found.setdefault(key, []).append(group)
+    most = max(found.values(), key=len, default=[])
+    return most if len(most) > 1 else []
+
+
+def _not_scanned(groups: Sequence[list[ParamSharding]]) -> Diagnostic:
+    """Return the one finding for stacked layers that nothing says are stacked."""
+    members = [sharding for group in groups for sharding in group]
+    parents = [sharding.param.path.split("/")[:-1] for sharding in members]
+    folder = "/".join((*shared(parents), "**"))
+    first = members[0]
+    labels = [] if first.named_at is None else [Label(first.named_at, "one name too few")]
+    if first.param.span is not None and first.param.span != first.named_at:
+        said = counted(first.param.rank, "dimension")
+        labels.append(Label(first.param.span, said, primary=not labels))
+    return Diagnostic(
+        CODE,
+        f"{len(groups)} entries of `params` have one name less than their arrays have dimensions,"
+        f" and the first dimension of all is {first.param.shape[0]}",
+        tuple(labels),
+        notes=(described([member.param.path for member in members]),),
+        help=f'if layers are stacked, add to `scan`: `"{folder}": layers@0`; else name every'
+        " dimension, `_` where it has none",
+    )
 
 
 def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
@@ -57,8 +96,10 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
     param = sharding.param
     names = sharding.mismatch or ()
     shown = " ".join(name or "_" for name in names)
-    source = "its own names" if sharding.origin is Origin.ARRAY else f"{sharding.origin} entry"
     matched = sharding.matched
+    source = f"its own names `{shown}`"
+    if matched is not None:
+        source = f"{sharding.origin} entry `{matched.pattern}`"
     is_partition = isinstance(matched, Override) and matched.partition is not None
     given = counted(len(names), "part" if is_partition else "name")
     if sharding.scan is not None and len(names) == param.rank:
@@ -71,11 +112,10 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
         labels.append(Label(param.span, said, primary=place is None))
     return Diagnostic(
         CODE,
-        f"{source} `{shown}`: {given} for"
-        f" {counted(param.rank, 'dimension')} of `{param.path}` {param}",
+        f"{source}: {given} for {counted(param.rank, 'dimension')} of `{param.path}` {param}",
         tuple(labels),
         notes=(described([member.param.path for member in group]),),
-        help=_help(len(names), param.rank, param.path),
+        help=_help(0 if is_partition else len(names), param.rank, param.path),
     )
 
 
@@ -94,7 +134,7 @@ def _no_position(group: list[ParamSharding]) -> Diagnostic:
 
 
 def _help(names: int, rank: int, path: str) -> str:
-    if names + 1 == rank:
+    if names and names + 1 == rank:
         folder = template(path).replace("#", "*").rsplit("/", 1)[0]
         return (
             "name every dimension, `_` where it has none; if layers are stacked, add to `scan`: "

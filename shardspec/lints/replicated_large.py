@@ -30,12 +30,14 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from shardspec.analysis.coverage import coverage
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import REPLICATED_LARGE as CODE
 from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import collapsed, counted, natural, template
 from shardspec.ir.plan import DimSharding, Origin, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import target_text
@@ -49,14 +51,33 @@ _LEAST_BYTES = 1 << 20
 _SPOKEN_OF = {Outcome.INDIVISIBLE, Outcome.UNKNOWN}
 
 
+class _Whole(NamedTuple):
+    """Arrays of one layer that a target holds whole.
+
+    Attributes:
+      size: their bytes.
+      total: bytes of the model.
+    """
+
+    plan: ShardingPlan
+    paths: tuple[str, ...]
+    first: ParamSharding
+    size: int
+    total: int
+
+
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each large array that is whole on a target without being meant to."""
+    found: dict[tuple[str, ...], list[_Whole]] = {}
     for plan in context.plans:
         if plan.mesh.device_count > 1:
-            yield from _on_target(plan)
+            for whole in _on_target(plan):
+                found.setdefault(whole.paths, []).append(whole)
+    for targets in found.values():
+        yield _finding(targets)
 
 
-def _on_target(plan: ShardingPlan) -> Iterator[Diagnostic]:
+def _on_target(plan: ShardingPlan) -> Iterator[_Whole]:
     whole = coverage(plan)
     total = whole.total_bytes
     groups: dict[tuple[object, ...], list[ParamSharding]] = {}
@@ -67,41 +88,55 @@ def _on_target(plan: ShardingPlan) -> Iterator[Diagnostic]:
     for group in groups.values():
         size = sum(sharding.param.bytes for sharding in group)
         if size >= max(_LEAST_BYTES, _SHARE * total):
-            yield _finding(plan, group, size, total)
+            paths = tuple(sorted((s.param.path for s in group), key=natural))
+            yield _Whole(plan, paths, group[0], size, total)
+
+
+def has_own_finding(sharding: ParamSharding) -> bool:
+    """Say whether another finding tells already why an array is not split."""
+    if sharding.origin is Origin.NONE or sharding.mismatch is not None:
+        return True
+    if any(_is_without_rule(dim) for dim in sharding.dims):
+        return True
+    return any(attempt.outcome in _SPOKEN_OF for dim in sharding.dims for attempt in dim.attempts)
 
 
 def is_meant(sharding: ParamSharding) -> bool:
     """Say whether the spec asks for a whole array, or another finding speaks of it already."""
-    if sharding.origin is Origin.NONE or sharding.mismatch is not None:
-        return True
-    if any(attempt.outcome in _SPOKEN_OF for dim in sharding.dims for attempt in dim.attempts):
+    if has_own_finding(sharding):
         return True
     return all(_is_settled(dim) for dim in sharding.dims if dim.size != 1)
 
 
 def _is_settled(dim: DimSharding) -> bool:
     """Say whether a dimension is whole by `none`, or for a reason that has its own finding."""
-    return dim.taken is not None or (dim.logical_axis is not None and not dim.attempts)
+    return dim.taken is not None or _is_without_rule(dim)
 
 
-def _finding(plan: ShardingPlan, group: list[ParamSharding], size: int, total: int) -> Diagnostic:
-    paths = sorted((sharding.param.path for sharding in group), key=natural)
-    first = group[0]
+def _is_without_rule(dim: DimSharding) -> bool:
+    return dim.logical_axis is not None and dim.taken is None and not dim.attempts
+
+
+def _finding(targets: Sequence[_Whole]) -> Diagnostic:
+    plan, paths, first, size, total = targets[0]
+    names = [whole.plan.target.name for whole in targets]
+    where = "this target" if len(names) == 1 else "these targets"
+    axes = dict.fromkeys(axis for whole in targets for axis in whole.plan.mesh.names)
     place: Span | None = first.matched.span if first.matched else first.param.span
     return point(
         CODE,
-        f"`{collapsed(paths) or paths[0]}` {first.param} is whole on every device of target"
-        f" `{plan.target.name}`",
+        f"`{collapsed(paths) or paths[0]}` {first.param} is whole on every device of"
+        f" {'target' if len(names) == 1 else 'targets'} {listed(names)}",
         place,
         "named here" if first.matched else "this array",
         notes=(
-            f"{counted(len(group), 'array')}, {binary_bytes(size)} per device,"
+            f"{counted(len(paths), 'array')}, {binary_bytes(size)} per device,"
             f" {percent(size, total)} of the model",
             *(_why(index, dim) for index, dim in enumerate(first.dims)),
         ),
-        help=f"add an alternative for mesh axes of this target ({', '.join(plan.mesh.names)}),"
+        help=f"add an alternative for mesh axes of {where} ({', '.join(axes)}),"
         " or say that it is meant: `AXIS -> none`, or `replicate:` with a reason",
-        target=plan.target.name,
+        target=plan.target.name if len(names) == 1 else None,
     )
 
 

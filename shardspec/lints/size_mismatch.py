@@ -1,7 +1,8 @@
 """An array's dimension is not as long as its logical axis says.
 
 Either the size under `axes:` is not this model's, or, more often, the names stand in the wrong
-order: `mlp embed` on a kernel that is [embed, mlp] shards the wrong dimension in silence.
+order: `mlp embed` on a kernel that is [embed, mlp] shards the wrong dimension in silence. Where all
+entries with an axis agree on another size, that is one finding, about the size.
 
 Bad:
     shardspec: 1
@@ -30,30 +31,79 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardspec.diagnostics import Diagnostic, Label, Span
 from shardspec.diagnostics.codes import SIZE_MISMATCH as CODE
 from shardspec.ir.grouping import described
 from shardspec.ir.plan import ParamSharding
+from shardspec.ir.spec import LogicalAxis
 from shardspec.lints.context import Context
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield one finding for each entry whose names contradict the stated sizes."""
+    """Yield a finding for each size that all arrays contradict, then for each other entry."""
     sizes = {axis.name: axis.size for axis in context.spec.logical_axes if axis.size is not None}
+    outvoted = _outvoted(context, sizes)
+    for axis, (size, group) in outvoted.items():
+        yield _wrong_size(context.axes[axis], size, group)
     groups: dict[tuple[Span | None, tuple[int, ...]], list[ParamSharding]] = {}
     for sharding in context.first:
         wrong = tuple(
             index
             for index, dim in enumerate(sharding.dims)
-            if dim.logical_axis in sizes and dim.size != sizes[dim.logical_axis]
+            if dim.logical_axis in sizes
+            and dim.logical_axis not in outvoted
+            and dim.size != sizes[dim.logical_axis]
         )
         if wrong:
             place = sharding.named_at
             groups.setdefault((place, wrong), []).append(sharding)
     for (place, wrong), group in groups.items():
         yield _finding(context, place, wrong, group)
+
+
+def _outvoted(
+    context: Context, sizes: Mapping[str, int]
+) -> dict[str, tuple[int, list[ParamSharding]]]:
+    """Return the axes whose size two entries or more contradict alike, and none confirms.
+
+    Arrays with a second wrong dimension are left out: their names may stand in the wrong order.
+    """
+    uses: dict[str, dict[int | None, list[ParamSharding]]] = {}
+    for sharding in context.first:
+        for dim in sharding.dims:
+            if dim.logical_axis is not None and dim.logical_axis in sizes:
+                by_size = uses.setdefault(dim.logical_axis, {})
+                by_size.setdefault(dim.size, []).append(sharding)
+    found = {}
+    for axis, by_size in uses.items():
+        (size, group), *others = by_size.items()
+        entries = {(sharding.named_at, sharding.param.span) for sharding in group}
+        if others or size is None or size == sizes[axis] or len(entries) == 1:
+            continue
+        if all(_count_wrong(sharding, sizes) == 1 for sharding in group):
+            found[axis] = (size, group)
+    return found
+
+
+def _count_wrong(sharding: ParamSharding, sizes: Mapping[str, int]) -> int:
+    dims = (dim for dim in sharding.dims if dim.logical_axis in sizes)
+    return sum(dim.size != sizes[dim.logical_axis or ""] for dim in dims)
+
+
+def _wrong_size(axis: LogicalAxis, size: int, group: Sequence[ParamSharding]) -> Diagnostic:
+    labels = [] if axis.span is None else [Label(axis.span, f"`{axis.name}` is {axis.size}")]
+    place = group[0].named_at
+    if place is not None:
+        labels.append(Label(place, f"`{axis.name}` is {size} here", primary=not labels))
+    return Diagnostic(
+        CODE,
+        f"`{axis.name}` is {axis.size} under `axes`, and {size} in every array that has it",
+        tuple(labels),
+        notes=(described(dict.fromkeys(sharding.param.path for sharding in group)),),
+        help=f"{size} would fit them all; or their names are wrong",
+    )
 
 
 def _finding(

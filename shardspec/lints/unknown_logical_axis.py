@@ -94,7 +94,7 @@ def _in_arrays(context: Context) -> Iterator[Diagnostic]:
             exact[0] if exact else None,
             "no rule and no `axes` entry has it",
             notes,
-            removed,
+            removed or _of_array(axis, known),
             fix,
         )
 
@@ -125,6 +125,13 @@ def _removed(axis: str) -> str:
     )
 
 
+def _of_array(axis: str, known: Iterable[str]) -> str:
+    """Return the way out for an axis that no rule knows: its right name, or else a rule."""
+    rule = f"give it a rule: `{axis} -> none`"
+    shown = f"known here: {listed(sorted(known), limit=16)}; or {rule}" if known else rule
+    return did_you_mean(axis, known) or shown
+
+
 def _in_activations(context: Context) -> Iterator[Diagnostic]:
     known = context.axes_in_rules() | context.axes.keys() | set(context.spec.inherited_axes)
     for activation in context.spec.activations:
@@ -135,7 +142,13 @@ def _in_activations(context: Context) -> Iterator[Diagnostic]:
                 notes = (f"activation `{activation.name}`; the dimension is left whole",)
                 fix = _fix([exact], axis, known, context)
                 yield _finding(
-                    axis, known, exact, "no rule and no `axes` entry has it", notes, fix=fix
+                    axis,
+                    known,
+                    exact,
+                    "no rule and no `axes` entry has it",
+                    notes,
+                    _of_array(axis, known),
+                    fix,
                 )
 
 

@@ -1,7 +1,8 @@
 """Nothing names the dimensions of an array.
 
 No override, no names of its own, no entry of `params:`. Without names no rule applies, and
-every device holds the whole array.
+every device holds the whole array. What `replicate:` allows to be whole needs no names: plain data
+parallelism is `replicate: [{path: "**", because: data parallel}]`.
 
 Bad:
     shardspec: 1
@@ -29,9 +30,11 @@ Good:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.analysis.coverage import allowed_paths
+from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import UNNAMED_ARRAY as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import collapsed, described, template
@@ -42,13 +45,23 @@ from shardspec.lints.context import Context
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for the layers of an array that nothing names."""
-    groups: dict[str, list[ParamSharding]] = {}
-    for sharding in context.first:
-        if sharding.origin is Origin.NONE and sharding.param.rank and not sharding.mismatch:
-            groups.setdefault(template(sharding.param.path), []).append(sharding)
-    for group in groups.values():
+    unnamed = [
+        sharding
+        for sharding in context.first
+        if sharding.origin is Origin.NONE and sharding.param.rank and not sharding.mismatch
+    ]
+    allowed = allowed_paths(context.spec, (sharding.param.path for sharding in unnamed))
+    written = Counter(param.span for param in context.params if param.span is not None)
+    missed = Counter(sharding.param.span for sharding in unnamed)
+    groups: dict[object, list[ParamSharding]] = {}
+    for sharding in unnamed:
+        span, path = sharding.param.span, sharding.param.path
+        is_whole_entry = span is not None and missed[span] == written[span]
+        if path not in allowed:
+            groups.setdefault(span if is_whole_entry else template(path), []).append(sharding)
+    for key, group in groups.items():
         paths = [sharding.param.path for sharding in group]
-        shown = collapsed(paths) or paths[0]
+        shown = key.text.strip("\"'") if isinstance(key, Span) else collapsed(paths) or paths[0]
         size = sum(sharding.param.bytes for sharding in group)
         names = " ".join("AXIS" for _ in group[0].param.shape)
         yield point(
@@ -57,5 +70,6 @@ def check(context: Context) -> Iterator[Diagnostic]:
             group[0].param.span,
             "no override and no entry of `params` matches it",
             notes=(f"{described(paths)}; replicated: {binary_bytes(size)} on every device",),
-            help=f'add to `params`: `"{shown}": {names}` (`_` for a dimension without a name)',
+            help=f'add to `params`: `"{shown}": {names}` (`_` for a dimension without a name);'
+            " or to `replicate`, with the reason, what is meant to be whole",
         )

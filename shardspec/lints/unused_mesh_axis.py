@@ -37,6 +37,7 @@ from itertools import chain, islice
 from shardspec.analysis.alike import Alike, alike
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import UNUSED_MESH_AXIS as CODE
+from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.plan import ShardingPlan, divides
@@ -105,7 +106,22 @@ def _finding(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> Dia
     )
 
 
+def _misspelt(axis: MeshAxis, plan: ShardingPlan) -> str | None:
+    """Return what rules or other targets call an axis that only this target has, or nearly so."""
+    spec, own = plan.spec, set(plan.mesh.names)
+    elsewhere = {
+        name for other in spec.targets if other is not plan.target for name in other.mesh.names
+    }
+    in_rules = {name for rule in spec.axis_rules for name in rule.mesh_axes}
+    if axis.name in elsewhere | in_rules:
+        return None
+    return did_you_mean(axis.name, (elsewhere | in_rules) - own)
+
+
 def _way_out(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> str:
+    misspelt = _misspelt(axis, plan)
+    if misspelt is not None:
+        return f"{misspelt} else write a rule for `{axis.name}`"
     by_size = sorted(groups, key=lambda group: -group.shard_bytes * len(group.shardings))
     offers = chain(
         (offer for group in by_size for offer in _offers(axis, group)), _for_the_batch(axis, plan)

@@ -119,7 +119,7 @@ def test_over_all_mesh_axes_where_one_is_not_enough() -> None:
 
 
 def test_dimensions_that_do_not_divide_so() -> None:
-    arrays = text(ADAM, layers=127).replace("embed=4096 mlp=28672", "_=4097 _=28673")
+    arrays = text(ADAM, layers=127).replace("embed=4096 mlp=28672", "embed=4097 mlp=28673")
     found = found_in(arrays)
     assert found is not None
     assert "do not divide so" in (found.help or "")

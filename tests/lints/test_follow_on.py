@@ -1,0 +1,110 @@
+"""One slip is one finding: what only follows from it is not said."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardspec import pipeline
+
+YAML = """\
+shardspec: 1
+axes: {batch: 64, embed: 4096, mlp: 16384}
+targets:
+  pod: {hardware: tpu v5p 2x2x4, mesh: {fsdp: rest, tensor: 8}}
+rules:
+  - batch -> fsdp
+  - mlp -> tensor
+  - embed -> fsdp
+params:
+  "**/wi": embed mlp
+  "**/wo": mlp embed
+activations:
+  residual: batch _ embed
+arrays:
+  "layers_{0..31}/wi": bf16[embed mlp]
+  "layers_{0..31}/wo": bf16[16384, 4096]
+"""
+
+DSL = """\
+shardspec 1
+axis embed = 4096
+axis mlp = 16384
+target pod on tpu v5p 2x2x4 {
+  fsdp = rest
+  tensor = 8
+}
+rules {
+  mlp -> tensor
+  embed -> fsdp
+}
+arrays {
+  layers_{0..31}/wi : bf16[embed mlp]
+}
+"""
+
+
+def codes(text: str, name: str = "s.yaml") -> list[str]:
+    spec, faults = pipeline.load_text(text, name)
+    assert spec is not None
+    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    return [diagnostic.code.id for diagnostic in found]
+
+
+def test_the_specs_are_sound() -> None:
+    assert codes(YAML) == []
+    assert codes(DSL, "s.shard") == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "found"),
+    [
+        ("mlp -> tensor", "mlp -> [tensor]", ["SHD002"]),
+        ("mlp -> tensor", "mlp => tensor", ["SHD002"]),
+        ("- batch -> fsdp", "- [batch, fsdp]", ["SHD004"]),
+        ("rules:", "rule:", ["SHD003"]),
+        ('"**/wo": mlp embed', '"**/wo": [mlp, embed]', ["SHD004"]),
+        ("hardware: tpu", "hardwre: tpu", ["SHD003"]),
+        ("embed: 4096", "embed: 4k", ["SHD002"]),
+        ("bf16[16384, 4096]", "bflt16[16384, 4096]", ["SHD002"]),
+    ],
+)
+def test_one_slip_is_one_finding(right: str, wrong: str, found: list[str]) -> None:
+    assert right in YAML
+    assert codes(YAML.replace(right, wrong)) == found
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "count"),
+    [("axis embed =", "axis embed :", 1), (" = rest", ": rest", 1), ("mlp ->", "mlp", 1)],
+)
+def test_in_the_dsl(right: str, wrong: str, count: int) -> None:
+    assert right in DSL
+    assert codes(DSL.replace(right, wrong), "s.shard") == ["SHD002"] * count
+
+
+@pytest.mark.parametrize(
+    ("edits", "found"),
+    [
+        ({"batch -> fsdp": "batch => fsdp", "mlp -> tensor": "mpl -> tensor"}, "SHD202"),
+        ({"batch -> fsdp": "batch => fsdp", "  - mlp -> tensor\n": ""}, "SHD203"),
+        ({"mlp: 16384": "mlp: 16k", "batch -> fsdp": "batch -> fdsp"}, "SHD201"),
+        ({'"**/wo": mlp embed': '"**/wo": [mlp]', '"**/wi"': '"**/wx"'}, "SHD204"),
+    ],
+)
+def test_another_mistake_is_told_in_the_same_run(edits: dict[str, str], found: str) -> None:
+    text = YAML
+    for right, wrong in edits.items():
+        assert right in text
+        text = text.replace(right, wrong)
+    assert found in codes(text)
+
+
+def test_what_is_not_heard_hides_nothing() -> None:
+    text = YAML.replace("- batch -> fsdp", "- [batch, fsdp]") + "lints: {SHD004: allow}\n"
+    assert "SHD203" in codes(text)
+
+
+def test_a_mesh_of_another_target_is_still_looked_at() -> None:
+    other = "  big: {hardware: tpu v5p 2x2x4, mesh: {fsdp: 3, tensor: 8}}\n"
+    text = YAML.replace("rules:", other + "rules:").replace("fsdp: rest", "fsdp: -1")
+    assert codes(text) == ["SHD002", "SHD102"]
