@@ -128,7 +128,7 @@ def test_a_context_of_other_axes_is_not_ours() -> None:
 @pytest.mark.parametrize(
     ("names", "code", "text"),
     [
-        ("batch", "SHD206", "names 1 dimensions, the array [4, 8] has 2"),
+        ("batch", "SHD206", "names 1 dimension, the array [4, 8] has 2"),
         ("batch mlp kv", "SHD206", "names 3 dimensions"),
         ("batch mpl", "SHD202", "did you mean `mlp`"),
         ("batch zzz", "SHD202", "known here: `batch`"),
@@ -166,6 +166,13 @@ def test_the_next_alternative_is_taken() -> None:
     assert Resolver(make_spec(rules)).constrain(jnp.ones((4, 6)), "_ mlp").sharding.spec == P(
         None, "data"
     )
+
+
+def test_a_number_is_an_array_without_dimensions(found: Resolver) -> None:
+    assert found.constrain(3.0, "") == 3.0
+    assert found.constrain({"step": 3, "none": None}, {"step": "", "none": "batch"})["step"] == 3
+    with pytest.raises(ShardspecError, match="names 1 dimension, `cache/index` \\[\\] has 0"):
+        found.constrain({"index": 3}, "batch", name="cache")
 
 
 def test_misuse(found: Resolver) -> None:

@@ -135,6 +135,20 @@ def test_no_target_names_both_sides() -> None:
     text = str(caught.value)
     assert "8 devices of kind 'cpu'" in text
     assert "target `t` wants TPU v4 2x2x4, 16 devices" in text
+    assert "XLA_FLAGS" not in text
+    with pytest.raises(ShardspecError, match="no target fits the devices here: no devices"):
+        match_target([sized(_CPU, data=8)], [])
+
+
+def test_one_cpu_is_told_how_to_be_more() -> None:
+    bare = Target("bare", Mesh((MeshAxis("a", 2), MeshAxis("b", 4))))
+    for target in (bare, sized(_CPU, data=8)):
+        with pytest.raises(ShardspecError) as caught:
+            match_target([target], jax.devices()[:1])
+        assert "no target fits the devices here: 1 device of kind 'cpu'" in str(caught.value)
+        assert "--xla_force_host_platform_device_count=8`" in str(caught.value)
+    with pytest.raises(ShardspecError, match=r"but there is 1\n.*device_count=8`"):
+        device_mesh(bare, jax.devices()[:1])
 
 
 _RING = """

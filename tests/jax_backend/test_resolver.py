@@ -61,6 +61,21 @@ def test_a_rule_with_an_unknown_mesh_axis_is_an_error_at_once() -> None:
     assert codes(error) == ["SHD201"]
 
 
+def test_what_is_no_spec_is_refused() -> None:
+    with pytest.raises(TypeError, match="what `shardspec.load` returns; this is `int`"):
+        Resolver(3)  # type: ignore[arg-type]
+    with pytest.raises(ShardspecError, match=r"this is its text\n.*shardspec\.loads\(text\)"):
+        Resolver("shardspec: 1\nmesh: {data: 8}\n")
+
+
+def test_a_lone_array_has_no_path_and_is_called_the_array() -> None:
+    lone = jax.ShapeDtypeStruct((), "float32")
+    with pytest.raises(ShardspecError, match="the array is a ShapeDtypeStruct, which has no val"):
+        Resolver(make_spec()).put(lone)
+    with pytest.raises(ShardspecError, match="the array is a ShapeDtypeStruct without a sharding"):
+        Resolver(make_spec()).check(lone)
+
+
 def test_a_missing_file() -> None:
     with pytest.raises(ShardspecError):
         Resolver(Path("no") / "such.yaml")

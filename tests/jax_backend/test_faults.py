@@ -1,0 +1,75 @@
+"""What is wrong with a live tree, and what only seems to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from shardspec.diagnostics import ShardspecError
+from shardspec.jax_backend.resolver import Resolver
+from shardspec.public import loads
+
+TEXT = """
+shardspec: 1
+mesh: {data: 2, model: 4}
+rules:
+  - batch -> data
+  - mlp -> model
+  - RULE -> none
+params: {"**/kernel": _ mlp}
+lints: {below-tile: allow}
+"""
+
+
+def resolver(rule: str = "length") -> Resolver:
+    return Resolver(loads(TEXT.replace("RULE", rule)))
+
+
+def layer() -> dict[str, Any]:
+    return {"mlp": {"kernel": jnp.ones((8, 16))}}
+
+
+def test_rules_for_what_only_code_names_are_no_findings() -> None:
+    """`batch` and `length` are given to activations, by `constrain`."""
+    assert resolver().findings(layer()) == ()
+
+
+def test_a_rule_much_like_a_name_of_the_arrays_is_a_slip() -> None:
+    (found,) = resolver("mpl").findings(layer())
+    assert (found.code.id, found.help) == ("SHD202", "did you mean `mlp`?")
+
+
+def test_an_error_does_not_bring_such_rules_along() -> None:
+    with pytest.raises(ShardspecError) as caught:
+        resolver().shardings({"bias": jnp.ones(16)})
+    assert "SHD202" not in {found.code.id for found in caught.value.diagnostics}
+
+
+def test_check_tells_what_nothing_names_wherever_it_lies() -> None:
+    """Whole is where such an array is planned to be, and so it would pass."""
+    found = resolver()
+    whole = jax.device_put(jnp.ones(16), found.sharding("_", (16,)))
+    said = found.check(found.put(layer()) | {"bias": whole})
+    assert [each.code.id for each in said] == ["SHD205"]
+    with pytest.raises(ShardspecError, match="nothing names the dimensions of `bias`"):
+        found.check({"bias": whole}, strict=True)
+    moved = found.check({"bias": jnp.ones(16)})
+    assert [each.code.id for each in moved] == ["SHD205", "SHD901"]
+
+
+def test_a_finding_prints_with_its_notes_and_its_way_out() -> None:
+    (found,) = resolver().check(layer())
+    lines = str(found).splitlines()
+    assert lines[0] == (
+        "error[SHD901]: `mlp/kernel` is on one device, uncommitted: nothing has placed it"
+    )
+    assert lines[1].startswith("  = note: mlp/kernel f32[8, 16]: planned P(None, 'model')")
+    assert lines[-1].startswith("  = help: `resolver.put(tree)` moves them")
+
+
+def test_a_finding_prints_its_place() -> None:
+    (found,) = resolver("mpl").findings(layer())
+    assert str(found).startswith("<string>:7:5: error[SHD202]: unknown logical axis `mpl`\n")
