@@ -27,6 +27,7 @@ from shardspec.formats.foreign.imported import (
     placed,
     rule_text,
 )
+from shardspec.formats.foreign.named_values import is_python
 from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.python_text import Binding, read_python
 from shardspec.formats.foreign.rules import (
@@ -107,7 +108,7 @@ def _answer(reading: FlaxReading, param: Param, mesh: Mesh) -> Answer:
 
 def find_list(source: SourceFile, name: str | None) -> Node | tuple[Diagnostic, ...]:
     """Return the list of a file that is meant: the one that is named, or the one there is."""
-    if not source.name.endswith(".py"):
+    if not is_python(source):
         found = read_data(source)
         if isinstance(found, Node) and found.kind == "mapping":
             return _listed(found, name, source)

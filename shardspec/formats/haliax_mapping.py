@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.formats.foreign.data_text import read_data
 from shardspec.formats.foreign.imported import (
     Answer,
     Imported,
@@ -32,8 +31,8 @@ from shardspec.formats.foreign.levanter_config import (
     levanter_mapping,
     read_mapping,
 )
+from shardspec.formats.foreign.named_values import read_named_values
 from shardspec.formats.foreign.node import Node
-from shardspec.formats.foreign.python_scopes import read_scopes
 from shardspec.formats.foreign.rules import Dims, ForeignRule, writable
 from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.mesh import Mesh
@@ -110,23 +109,17 @@ def _only_computed(found: LevanterMapping) -> list[Diagnostic]:
 
 
 def _find(source: SourceFile, options: Options) -> LevanterMapping | tuple[Diagnostic, ...]:
-    if source.name.endswith(".py"):
-        bindings = read_scopes(source)
-        if isinstance(bindings, Diagnostic):
-            return (bindings,)
-        named = [(each.name, each.value) for each in bindings]
-    else:
-        root = read_data(source)
-        if not isinstance(root, Node):
-            return root
+    values = read_named_values(source)
+    if isinstance(values, tuple):
+        return values
+    root = values.root
+    if root is not None and options.name is None:
         trainer = root.get("trainer")
-        if trainer is not None and options.name is None:
+        if trainer is not None:
             return levanter_mapping(trainer, options)
-        if options.name is None and _is_mapping(root):
+        if _is_mapping(root):
             return _plain(read_mapping(root))
-        pairs = zip(root.keys, root.items, strict=False)
-        named = [(key.text, value) for key, value in pairs if key.kind == "text"]
-    return _choose(named, source, options.name)
+    return _choose(values.named, source, options.name)
 
 
 def _choose(

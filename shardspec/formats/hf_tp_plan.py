@@ -15,7 +15,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.formats.foreign.data_text import read_data
 from shardspec.formats.foreign.imported import (
     Answer,
     Imported,
@@ -29,9 +28,9 @@ from shardspec.formats.foreign.imported import (
     lost,
     placed,
 )
+from shardspec.formats.foreign.named_values import read_named_values
 from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.path_overrides import PathSections, document, patterns_of
-from shardspec.formats.foreign.python_scopes import read_scopes
 from shardspec.formats.foreign.rules import Dims
 from shardspec.formats.foreign.tp_styles import (
     FIRST,
@@ -97,18 +96,12 @@ def _axis(options: Options) -> str:
 
 def _plan(source: SourceFile, name: str | None) -> Node | tuple[Diagnostic, ...]:
     """Return the plan of a file: the only one, or that of the class or section that is named."""
-    if source.name.endswith(".py"):
-        bindings = read_scopes(source)
-        if isinstance(bindings, Diagnostic):
-            return (bindings,)
-        named = [(each.name, each.value) for each in bindings]
-    else:
-        root = read_data(source)
-        if not isinstance(root, Node):
-            return root
-        if name is None and _is_plan(root):
-            return root
-        named = list(_sections(root))
+    values = read_named_values(source)
+    if isinstance(values, tuple):
+        return values
+    if name is None and values.root is not None and _is_plan(values.root):
+        return values.root
+    named = values.named if values.root is None else _sections(values.root)
     plans = [each for each in named if each[0].rpartition(".")[2] in _PLANS]
     plans = [each for each in plans if each[1].kind != "nothing"]
     if name is not None:

@@ -82,7 +82,8 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     reading = RegexReading(entries, match, separator, is_strict)
     sections = path_sections(_taken(reading, options.params))
     how = "any part of a path" if match == "search" else "the whole path"
-    data, comments = document(f"A list of regexes, which match {how}; the first decides", sections)
+    doc = f"A list of regexes, which match {how}; the first decides"
+    data, comments = document(doc, sections, is_strict=is_strict)
     return Imported(data, comments, reading, TOOL), (*left_out(entries), *sections.faults)
 
 

@@ -51,6 +51,10 @@ _PRESETS = {
     (2, 2): "t5x/2d",
 }
 _MANY_SLICES = ("replica", "data")
+NO_NAMES = NoAnswer(
+    "missing axis names for this parameter (ValueError); a manifest can state them, "
+    "`f32[embed=64 mlp=256]`, and so does a model-info.txt"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ def _answer(reading: T5xReading, patterns: Patterns, param: Param, mesh: Mesh) -
             return NoAnswer(f"the override's {given} does not match rank {param.rank} (ValueError)")
         names = given
     if names is None:
-        return NoAnswer("missing axis names for this parameter (ValueError)")
+        return NO_NAMES
     dims = linen_axes(names, reading.rules)
     return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
 

@@ -8,10 +8,9 @@ from shardspec.analysis.layout_diff import TargetDiff
 from shardspec.ir.grouping import counted
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.report.layout_diff import (
-    MEANING,
     MoveRow,
     activation_change,
-    cause_text,
+    cause_texts,
     causes,
     machine,
     machine_change,
@@ -66,8 +65,9 @@ def _details(diff: TargetDiff) -> Iterator[str]:
     if diff.moves:
         yield f"- restore: {_escaped(restore_text(diff.before, diff.after))}"
     for cause in causes(diff):
-        said = cause_text(cause).strip() if cause.dims else MEANING[cause.mark]
-        yield f"- `{cause.mark}` {counted(len(cause.moves), 'array')}: {_escaped(said)}"
+        first, *rest = map(_escaped, cause_texts(cause))
+        yield f"- `{cause.mark}` {counted(len(cause.moves), 'array')}: {first}"
+        yield from (f"  and {each}" for each in rest)
         rows = move_rows(cause)
         yield from (f"  - {_row_text(row)}" for row in rows[:_MOST_ROWS])
         if len(rows) > _MOST_ROWS:

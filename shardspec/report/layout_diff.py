@@ -52,11 +52,14 @@ class MoveRow:
 
 
 def causes(diff: TargetDiff) -> tuple[Cause, ...]:
-    """Return the moves of a target, those of one change together, the loudest mark first."""
-    groups: dict[tuple[Mark, tuple[DimMove, ...]], list[ArrayMove]] = {}
+    """Return the moves of a target, those of one change together, the loudest mark first.
+
+    In which order the dimensions that moved stand in an array makes no other change.
+    """
+    groups: dict[tuple[Mark, frozenset[DimMove]], list[ArrayMove]] = {}
     for move in diff.moves:
-        groups.setdefault((move.mark, move.dims), []).append(move)
-    found = [Cause(mark, dims, tuple(moves)) for (mark, dims), moves in groups.items()]
+        groups.setdefault((move.mark, frozenset(move.dims)), []).append(move)
+    found = [Cause(mark, moves[0].dims, tuple(moves)) for (mark, _), moves in groups.items()]
     return tuple(sorted(found, key=lambda cause: _ORDER.index(cause.mark)))
 
 
@@ -108,7 +111,8 @@ def _target_lines(diff: TargetDiff, most_rows: int | None) -> Iterator[str]:
     if diff.moves:
         yield f"  restore     {restore_text(diff.before, diff.after)}"
     for cause in causes(diff):
-        yield f"  {cause.mark} {counted(len(cause.moves), 'array')}{cause_text(cause)}"
+        head = f"  {cause.mark} {counted(len(cause.moves), 'array')}   "
+        yield from _after(head, "\n".join(cause_texts(cause)))
         rows = move_rows(cause)
         yield from _row_lines(rows[:most_rows])
         if rows[most_rows or len(rows) :]:
@@ -205,19 +209,20 @@ def restore_text(before: TargetLayout, after: TargetLayout) -> str:
     )
 
 
-def cause_text(cause: Cause) -> str:
-    """Return `   mlp: model -> data   by spec.yaml:31 mlp -> data, was spec.yaml:30 ...`."""
-    if not cause.dims:
-        return f"   {MEANING[cause.mark]}"
-    return "".join(f"   {dim_text(dim)}" for dim in cause.dims)
+def cause_texts(cause: Cause) -> tuple[str, ...]:
+    """Return `mlp: model -> data, by spec.yaml:31 (mlp -> data)` for each dimension that moved."""
+    return tuple(map(dim_text, cause.dims)) or (MEANING[cause.mark],)
 
 
 def dim_text(dim: DimMove) -> str:
-    """Return how one dimension moved and which line of either side says so."""
+    """Return how one dimension moved, and which line of either side says so, or that the mesh did.
+
+    A rule that stands as it stood has moved nothing: other sizes of its mesh axes have.
+    """
     name = dim.logical_axis or "_"
     before, after = target_text(dim.before), target_text(dim.after)
     if dim.before == dim.after and dim.ways_before != dim.ways_after:
-        before, after = f"{before}={dim.ways_before}", f"{dim.ways_after}"
+        return f"{name}: {before}={dim.ways_before} -> {dim.ways_after}, by the mesh"
     moved = f"{name}: {before} -> {after}" if before != after else f"{name}: {after}"
     if dim.why_after is None:
         return moved

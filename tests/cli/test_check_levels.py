@@ -55,6 +55,8 @@ def test_all_of_it(folder: Path) -> None:
     ("flags", "shown"),
     [
         (["--select", "SHD2"], ["SHD203", "SHD214"]),
+        (["--select", "shd2"], ["SHD203", "SHD214"]),
+        (["--select", "shd203,Size_One_Axis"], ["SHD107", "SHD203"]),
         (["--select", "SHD203,size-one-axis"], ["SHD107", "SHD203"]),
         (["--select", "SHD203", "--select", "SHD1"], ["SHD107", "SHD203"]),
         (["--ignore", "SHD2"], ["SHD107"]),

@@ -46,6 +46,27 @@ def test_proof(here: Path, name: str) -> None:
     assert f"# imported from {file}\n" in (here / "spec.yaml").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["regex", "keras", "hf-tp-plan"])
+def test_a_check_does_not_fail_for_what_the_tool_leaves_whole(here: Path, name: str) -> None:
+    file, text = FILES[name]
+    (here / file).write_text(text, encoding="utf-8")
+    options = ["--match", "search"] if name in ("regex", "keras") else []
+    mesh = ["--mesh", "data=4 tp=2", "--against", "arrays.json", "-o", "spec.yaml"]
+    assert run(name, file, *options, *mesh).exit_code == 0
+    check = ["check", "spec.yaml", "--params", "arrays.json"]
+    result = CliRunner().invoke(cli, [*check, "--ignore", "size-one-axis,unused-mesh-axis"])
+    assert "error[" not in result.output
+    assert result.exit_code == 0, result.output
+
+
+def test_python_comes_from_standard_input_too(here: Path) -> None:
+    text = FILES["regex"][1]
+    asked = ["import", "regex", "-", "--match", "search"]
+    result = CliRunner().invoke(cli, asked, input=text)
+    assert result.exit_code == 0, result.output
+    assert "- match: .*up.*  # from -:1" in result.stdout
+
+
 def test_arrays_that_the_tool_refuses(here: Path) -> None:
     (here / "rules.py").write_text("R = [('kernel', P('data'))]\n", encoding="utf-8")
     arguments = ("--match", "search", "--strict", "--mesh", "data=4", "--against", "arrays.json")

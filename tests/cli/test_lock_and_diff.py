@@ -151,6 +151,29 @@ def test_diff_against_a_revision_names_the_line(repository: Path) -> None:
     assert "24 arrays to reshard: 1.12 MiB move, 72.0 KiB to one device" in result.stdout
 
 
+def test_diff_of_a_renamed_spec_says_how_to_name_the_old_one(repository: Path) -> None:
+    (repository / "spec.yaml").rename(repository / "new.yaml")
+    result = run("diff", "git:HEAD", "new.yaml")
+    assert result.exit_code == 2
+    assert "help: if it had another name there, say it: `git:REV:./old.yaml`" in result.stderr
+    assert run("diff", "git:HEAD:./spec.yaml", "new.yaml").exit_code == 0
+
+
+def test_one_change_is_one_cause_in_whatever_order_the_dimensions_stand(folder: Path) -> None:
+    run("lock")
+    change(folder, "model: 2", "model: 4", "spec.yaml")
+    change(folder, "embed -> data", "embed -> none")
+    asked = ("diff", "spec.lock", "spec.yaml", "--target", "desk")
+    lines = run(*asked).stdout.splitlines()
+    at = lines.index("  - 24 arrays   embed: data -> none, by base.yaml:3 (embed -> none)")
+    assert lines[at + 1] == "                mlp: model=2 -> 4, by the mesh"
+    assert lines[at + 2].split()[:2] == ["layers_{0..11}/mlp/wi/kernel", "x12"]
+    assert lines[at + 3].split()[:2] == ["layers_{0..11}/mlp/wo/kernel", "x12"]
+    lines = run(*asked, "--format", "md").stdout.splitlines()
+    at = lines.index("- `-` 24 arrays: embed: data -> none, by base.yaml:3 (embed -> none)")
+    assert lines[at + 1] == "  and mlp: model=2 -> 4, by the mesh"
+
+
 @pytest.mark.parametrize("name", ["git:nowhere", "git:HEAD:./none.yaml", "git:--help"])
 def test_revisions_that_are_not_there(repository: Path, name: str) -> None:
     result = run("diff", name, "spec.yaml")

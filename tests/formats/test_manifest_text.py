@@ -32,6 +32,16 @@ def arrays(draw: st.DrawFn) -> tuple[Param, ...]:
     return tuple(made)
 
 
+def test_the_source_of_this_folder_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "step_10"
+    folder.mkdir()
+    (folder / "model-info.txt").write_text(samples.MODEL_INFO, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    assert 'source: "step_10"\n' in CliRunner().invoke(cli, ["manifest", "."]).stdout
+
+
 @given(arrays(), st.sampled_from((manifest_json, manifest_yaml)))
 def test_round_trip(params: tuple[Param, ...], write_text: object) -> None:
     text = write_text(params, "model")  # type: ignore[operator]

@@ -177,6 +177,23 @@ def test_a_base_config_is_read_first(tmp_path: Path) -> None:
     assert len(spec_of(whole)[0].axis_rules) == 1
 
 
+def test_an_empty_base_config_is_none() -> None:
+    _, faults = read(file('base_config: ""\n' + BASE), mesh=(("fsdp", "4"),))
+    assert faults == ()
+
+
+@pytest.mark.parametrize("path", ["../../base.yml", "{folder}/base.yml", "missing.yml"])
+def test_a_base_config_elsewhere_is_not_read(path: str, tmp_path: Path) -> None:
+    (tmp_path / "base.yml").write_text("- this is no configuration\n")
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    named = path.format(folder=tmp_path)
+    source = file(f"base_config: {named}\n" + BASE, str(inner / "run.yml"))
+    _, faults = read(source, mesh=(("fsdp", "4"),))
+    assert [fault.code.id for fault in faults] == ["SHD601"]
+    assert faults[0].message == f"`base_config` names `{named}`, which is not beside this file"
+
+
 names = st.sampled_from(("heads", "mlp", "embed", "kv"))
 some_rules = st.lists(
     st.tuples(

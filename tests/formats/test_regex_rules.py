@@ -186,7 +186,19 @@ def test_tactics_of_big_vision_are_left_out() -> None:
 
 def test_whole_arrays_at_the_end_are_meant_to_be_whole() -> None:
     imported, _ = read("R = [('a', P('data')), ('norm', P()), ('.*', P())]", match="search")
-    assert imported.data["replicate"] == [{"match": ".*norm.*", "because": "P() in rules.py:1"}]
+    assert imported.data["replicate"] == [
+        {"match": ".*norm.*", "because": "P() in rules.py:1"},
+        {"match": ".*", "because": "P() in rules.py:1"},
+    ]
+    assert "lints" not in imported.data
+
+
+@pytest.mark.parametrize(("strict", "lints"), [(True, None), (None, {"unnamed-array": "warn"})])
+def test_what_nothing_matches_is_an_error_only_where_the_tool_says_so(
+    strict: bool | None, lints: dict[str, str] | None
+) -> None:
+    imported, _ = read("R = [('.*a', P('data'))]", match="search", strict=strict)
+    assert imported.data.get("lints") == lints
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import IMPORT_DIFFERS
 from shardspec.formats.foreign.imported import Answer, NoAnswer, one_line
-from shardspec.ir.grouping import collapsed, described, natural, template
+from shardspec.ir.grouping import collapsed, counted, described, natural, template
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
+
+_NO_ANSWER = "{} cannot use these arrays with this file: there is no answer to equal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,24 @@ def _tried(attempt: Attempt, size: int | None) -> str:
 
 
 def findings(found: Sequence[Difference], tool: str) -> tuple[Diagnostic, ...]:
-    """Return a finding for each group of arrays that differ."""
-    return tuple(_finding(each, tool) for each in found)
+    """Return a finding for each group of arrays that differ, and for each reason to refuse."""
+    groups: dict[object, list[Difference]] = {}
+    for index, each in enumerate(found):
+        refused = isinstance(each.theirs, NoAnswer)
+        groups.setdefault((each.theirs, each.reasons) if refused else index, []).append(each)
+    return tuple(
+        _finding(group[0], tool) if len(group) == 1 else _refused(group, tool)
+        for group in groups.values()
+    )
+
+
+def _refused(group: Sequence[Difference], tool: str) -> Diagnostic:
+    """Return the finding for arrays that the tool refuses for one and the same reason."""
+    paths = [path for each in group for path in each.paths]
+    assert isinstance(group[0].theirs, NoAnswer)
+    notes = (described(paths), f"{tool}: {group[0].theirs.reason}", *group[0].reasons)
+    message = f"{counted(len(paths), 'array')}: shardspec places them, {tool} refuses"
+    return Diagnostic(IMPORT_DIFFERS, message, notes=notes, help=_NO_ANSWER.format(tool))
 
 
 def _finding(difference: Difference, tool: str) -> Diagnostic:
@@ -90,7 +108,7 @@ def _finding(difference: Difference, tool: str) -> Diagnostic:
     if isinstance(difference.theirs, NoAnswer):
         message = f"{which}{count}: shardspec gives {difference.ours}, {tool} refuses"
         notes = (f"{tool}: {difference.theirs.reason}", *difference.reasons)
-        help = f"{tool} cannot use these arrays with this file: there is no answer to equal"
+        help = _NO_ANSWER.format(tool)
     else:
         message = f"{which}{count}: shardspec gives {difference.ours}, {tool} {difference.theirs}"
         notes = difference.reasons

@@ -22,6 +22,8 @@ class GinConfig:
     """All bindings, in the order gin applies them.
 
     Attributes:
+      folders: where included files are looked for, after the folders of the files that lead there:
+        T5X's files name one another from the root of its repository.
       faults: errors of the files, and includes that were not read.
     """
 
@@ -40,15 +42,20 @@ class GinConfig:
             if isinstance(statement, GinBinding):
                 self.bindings.append(statement)
             else:
-                self._include(statement, source, (*above, os.path.realpath(source.name)))
+                self._include(statement, (*above, source.name))
 
-    def _include(self, include: GinInclude, source: SourceFile, above: tuple[str, ...]) -> None:
+    def _include(self, include: GinInclude, above: tuple[str, ...]) -> None:
+        """Add the file that a line includes.
+
+        Args:
+          above: the files that lead there, the one with the line last.
+        """
         path = os.path.normpath(include.path)
         if os.path.isabs(path) or path.split(os.sep)[0] in ("..", ""):
             message = f"`{include.path}` is not included: it leads out of the folder"
             self.faults.append(lost(message, include.span, help=_OUT))
             return
-        folders = (os.path.dirname(source.name), *self.folders)
+        folders = (*map(os.path.dirname, reversed(above)), *self.folders)
         places = [os.path.join(folder, path) for folder in folders]
         found = next((each for each in places if os.path.isfile(each)), None)
         self.included += 1
@@ -56,7 +63,9 @@ class GinConfig:
             message = f"`{include.path}` is not there, so what it binds is not seen"
             help = "say where included files are: --include FOLDER"
             self.faults.append(lost(message, include.span, help=help))
-        elif os.path.realpath(found) in above or self.included > MOST_INCLUDES:
+        elif self.included > MOST_INCLUDES or os.path.realpath(found) in map(
+            os.path.realpath, above
+        ):
             self.faults.append(bad(f"`{include.path}` includes itself", include.span))
         else:
             read = read_source(Path(found), name=found)

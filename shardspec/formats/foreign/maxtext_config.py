@@ -140,12 +140,12 @@ class MaxTextConfig:
     def _add_base(self, node: Node, source: SourceFile, depth: int) -> None:
         """Add the file that `base_config` names; its lists are replaced, not joined."""
         named = node.get("base_config")
-        if named is None or named.kind != "text":
+        if named is None or named.kind != "text" or not named.text:
             return
         folder = os.path.dirname(source.name)
         places = [os.path.join(folder, named.text), os.path.join(folder, "..", named.text)]
         path = next((each for each in places if os.path.isfile(each)), None)
-        if os.path.isabs(named.text) or path is None or depth >= _DEEPEST:
+        if path is None or depth >= _DEEPEST or _leads_out(path, folder or "."):
             message = f"`base_config` names `{named.text}`, which is not beside this file"
             self.faults.append(lost(message, named.span, help="give that file as a FILE before it"))
             return
@@ -170,6 +170,11 @@ def _put_in_place(rules: Rules, new: Rules) -> Rules:
             settled.add(rule.name)
             merged += [each for each in new if each.name == rule.name]
     return (*merged, *(each for each in new if each.name not in settled))
+
+
+def _leads_out(path: str, folder: str) -> bool:
+    """Say whether a file is elsewhere than below a folder, or below the one above it."""
+    return os.path.relpath(path, folder).split(os.sep)[:2] == ["..", ".."]
 
 
 def _is_true(node: Node) -> bool:

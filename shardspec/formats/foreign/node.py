@@ -65,8 +65,9 @@ class Node:
             return f"a list of {len(self.items)}"
         if self.kind == "nothing":
             return "nothing"
-        article = "an" if self.kind == "unreadable" else "a"
-        return f"{article} {self.kind}"
+        if self.kind == "unreadable":
+            return f"a value that is not known ({self.text})"
+        return f"a {self.kind}"
 
 
 def group(

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
-from shardspec.formats.foreign.data_text import read_data
 from shardspec.formats.foreign.imported import ambiguous, bad, is_name, lost
+from shardspec.formats.foreign.named_values import read_named_values
 from shardspec.formats.foreign.node import Node
-from shardspec.formats.foreign.python_scopes import read_scopes
 from shardspec.formats.foreign.regexes import Match, fault, naive, whole_path_regex
 from shardspec.formats.foreign.rules import Dims
 from shardspec.ir.partition import PartitionSpec
@@ -72,20 +71,12 @@ def find_entries(source: SourceFile, name: str | None, what: str) -> Found | tup
     Args:
       what: what is looked for, for messages: "list of regexes and PartitionSpecs".
     """
-    if source.name.endswith(".py"):
-        bindings = read_scopes(source)
-        if isinstance(bindings, Diagnostic):
-            return (bindings,)
-        named = [(each.name, each.value) for each in bindings]
-    else:
-        data = read_data(source)
-        if not isinstance(data, Node):
-            return data
-        if name is None and _holds_entries(data):
-            return Found(data)
-        pairs = zip(data.keys, data.items, strict=False)
-        named = [(key.text, value) for key, value in pairs if key.kind == "text"]
-    return _choose(named, name, source, what)
+    values = read_named_values(source)
+    if isinstance(values, tuple):
+        return values
+    if name is None and values.root is not None and _holds_entries(values.root):
+        return Found(values.root)
+    return _choose(values.named, name, source, what)
 
 
 def _choose(

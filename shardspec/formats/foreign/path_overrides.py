@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shardspec.diagnostics import Diagnostic
@@ -22,7 +22,8 @@ from shardspec.ir.grouping import collapsed, counted, described, natural, templa
 from shardspec.ir.param import Param
 from shardspec.ir.spec import target_text
 
-_ANY_PATH = frozenset((".*", ".+", ".*.+.*", ".*..*", ".*/.*"))
+_ANY_PATH = ".*"
+_ANY_PATHS = frozenset((_ANY_PATH, ".+", ".*.+.*", ".*..*"))
 _PLAIN = re.compile(r"[\w./-]+")
 
 
@@ -62,6 +63,11 @@ class PathSections:
         }
         return {key: list(value) for key, value in sections.items() if value}
 
+    @property
+    def says_the_rest(self) -> bool:
+        """Say whether an entry leaves all other arrays whole."""
+        return any(isinstance(e, dict) and e["match"] == _ANY_PATH for e in self.replicate)
+
     def override(self, key: str, pattern: str, dims: Dims, comment: Comments) -> None:
         """Add an override; `key` is `match` for a regex, `path` for a glob."""
         self.comments["overrides", len(self.overrides)] = comment
@@ -95,9 +101,9 @@ def path_sections(taken: Sequence[Taken], *, is_ordered: bool = True) -> PathSec
         if unwritable(entry) is not None:
             continue
         if entry.is_whole and not each.must_win and (index > last_split or not is_ordered):
-            if each.pattern not in _ANY_PATH:
-                because = f"{entry} in {place(entry.span)}"
-                sections.whole(each.pattern, because, came_from(entry.span))
+            because = f"{entry} in {place(entry.span)}"
+            pattern = _ANY_PATH if each.pattern in _ANY_PATHS else each.pattern
+            sections.whole(pattern, because, came_from(entry.span))
         elif each.params is None:
             as_written.append(entry)
             assert entry.dims is not None
@@ -181,11 +187,18 @@ def patterns_of(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def document(
-    doc: str, sections: PathSections, extra: Mapping[str, Data] | None = None
+    doc: str, sections: PathSections, *, is_strict: bool = False
 ) -> tuple[dict[str, Data], dict[Route, Comments]]:
-    """Return a document of path entries, with what all of these formats have in common."""
-    data: dict[str, Data] = {"doc": doc, **(extra or {}), **sections.data}
+    """Return a document of path entries, with what all of these formats have in common.
+
+    Args:
+      is_strict: whether the tool refuses arrays that nothing matches; else they are whole.
+    """
+    data: dict[str, Data] = {"doc": doc, **sections.data}
     data["policy"] = {"indivisible": "keep"}
     comments = dict(sections.comments)
     comments["policy",] = Comments(trailing="as JAX does, which refuses what does not divide")
+    if not is_strict and not sections.says_the_rest:
+        data["lints"] = {"unnamed-array": "warn"}
+        comments["lints",] = Comments(trailing="what nothing matches is whole over there")
     return data, comments

@@ -77,7 +77,7 @@ def _mesh_axes(value: Node) -> MeshAxes | Diagnostic:
     if value.is_list and all(item.kind == "text" and item.text for item in value.items):
         return tuple(item.text for item in value.items)
     wrong = next((item for item in value.items if item.kind != "text"), value)
-    why = f": {wrong.text}" if wrong.kind in ("unreadable", "name") else ""
+    why = f": {wrong.text}" if wrong.kind == "name" else ""
     message = f"a mesh axis is a name, and this is {wrong.described()}{why}"
     return bad(message, wrong.span, help=_FORM)
 

@@ -46,6 +46,18 @@ def test_arrays_that_differ_alike_are_one_difference() -> None:
     ]
 
 
+def test_arrays_that_are_refused_for_one_reason_are_one_finding() -> None:
+    params = (*layers(2), Param("embed", (8, 6), "f32", ("embed", "mlp")))
+    answers: list[Answer] = [NoAnswer("it has no names"), NoAnswer("it is odd")]
+    answers.append(NoAnswer("it has no names"))
+    found = findings(differences(plan(*params), answers), "Flax")
+    assert [each.message for each in found] == [
+        "2 arrays: shardspec places them, Flax refuses",
+        "`layers_1/wi`: shardspec gives P('data', 'model'), Flax refuses",
+    ]
+    assert found[0].notes == ("2 arrays, first layers_0/wi", "Flax: it has no names")
+
+
 def test_reasons_are_those_of_the_trace() -> None:
     params = (
         Param("odd", (7, 6), "f32", ("embed", "mlp")),

@@ -1,0 +1,54 @@
+"""The values in a foreign file, with the names they have there: of Python, JSON or YAML.
+
+A file is Python by its name. Standard input has none: it is Python where it parses as such and has
+a statement that JSON and YAML have not. `[["embed", "data"]]` and `embed: data` parse as well.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.formats.foreign.data_text import read_data
+from shardspec.formats.foreign.node import Node
+from shardspec.formats.foreign.python_scopes import read_scopes
+from shardspec.formats.foreign.python_text import parse_python
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValues:
+    """What a file holds.
+
+    Attributes:
+      named: what it binds, or the entries of its mapping whose key is a text.
+      root: the whole of JSON or YAML; None for Python.
+    """
+
+    named: tuple[tuple[str, Node], ...]
+    root: Node | None = None
+
+
+def read_named_values(source: SourceFile) -> NamedValues | tuple[Diagnostic, ...]:
+    """Return the values of a file, or why it cannot be read."""
+    if is_python(source):
+        bindings = read_scopes(source)
+        if isinstance(bindings, Diagnostic):
+            return (bindings,)
+        return NamedValues(tuple((each.name, each.value) for each in bindings))
+    root = read_data(source)
+    if not isinstance(root, Node):
+        return root
+    pairs = zip(root.keys, root.items, strict=False)
+    return NamedValues(tuple((key.text, value) for key, value in pairs if key.kind == "text"), root)
+
+
+def is_python(source: SourceFile) -> bool:
+    """Say whether a file is to be read as Python."""
+    if source.name != "-":
+        return source.name.endswith(".py")
+    return parse_python(source, _has_statements) is True
+
+
+def _has_statements(tree: ast.Module) -> bool:
+    return not all(isinstance(statement, ast.Expr | ast.AnnAssign) for statement in tree.body)
