@@ -10,14 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardspec.diagnostics import Diagnostic, ShardspecError
+    from shardspec.jax_backend.live import LockWarning
     from shardspec.jax_backend.resolver import Resolver
     from shardspec.public import Plan, Spec, load, loads
+    from shardspec.report.drawing import Drawing
 
-__all__ = ["Diagnostic", "Plan", "Resolver", "ShardspecError", "Spec", "load", "loads"]
+__all__ = [
+    "Diagnostic",
+    "Drawing",
+    "LockWarning",
+    "Plan",
+    "Resolver",
+    "ShardspecError",
+    "Spec",
+    "load",
+    "loads",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
     "Diagnostic": "shardspec.diagnostics",
+    "Drawing": "shardspec.report.drawing",
+    "LockWarning": "shardspec.jax_backend.live",
     "Plan": "shardspec.public",
     "Resolver": "shardspec.jax_backend.resolver",
     "ShardspecError": "shardspec.diagnostics",
@@ -27,11 +41,13 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'shardspec' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # a type checker that sees it takes every name for a public one
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first asked for."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'shardspec' has no attribute '{name}'")
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

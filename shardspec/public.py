@@ -131,6 +131,12 @@ class Plan:
 
         return drawing_of(path, self.ir)
 
+    def __str__(self) -> str:
+        """Return the table that `shardspec compile` prints."""
+        from shardspec.report.table import table
+
+        return "\n".join(table(self.ir))
+
     def _repr_html_(self) -> str:
         from shardspec.report.array_html import plan_html
 

@@ -91,6 +91,7 @@ MACHINERY = {
     "follow_on",
     "largest",
     "other_spellings",
+    "self_named",
     "pages",
     "registry",
     "rule_fates",

@@ -107,7 +107,9 @@ def expand(paths: Iterable[str]) -> Found:
         inside = tuple(_files_below(path))
         specs = [each for each in inside if _is_spec(each)]
         if not specs:
-            raise click.UsageError(f"no specs in {path}: *.shard, or *.yaml with keys of a spec")
+            raise click.UsageError(
+                f"no specs in `{path}`: `*.shard`, or `*.yaml` with keys of a spec"
+            )
         others += len(inside) - len(specs)
         for each in specs:
             files.setdefault(os.path.realpath(each), each)

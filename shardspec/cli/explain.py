@@ -9,6 +9,7 @@ import click
 
 from shardspec import pipeline
 from shardspec.cli import options
+from shardspec.cli.discovery import find_spec
 from shardspec.cli.selection import has_path, select_or_exit
 from shardspec.cli.session import (
     FINDINGS,
@@ -70,6 +71,7 @@ def command(
         echo("")
     match = _LINE.fullmatch(subject or "")
     spec_name = spec_name or (_spec_file(match["file"]) if match else None)
+    spec_name = spec_name or _found_spec(subject or "")
     spec, diagnostics = load_or_exit(spec_name, settings, color, with_manifests=manifest is None)
     report(diagnostics, color)
     chosen = target_or_exit(spec, target)
@@ -208,6 +210,19 @@ def _print_family(start: str) -> None:
         fail(f"no finding has the code {start}", f"near it: {listed(near)}; all: explain --list")
     for line in code_lines(found):
         echo(line)
+
+
+def _found_spec(subject: str) -> str:
+    """Return the spec of this folder; where there is none, a word may have been a finding's."""
+    try:
+        return find_spec(None)
+    except click.UsageError as fault:
+        from shardspec.report.finding_page import near_findings
+
+        named = near_findings(subject)
+        if named is None:
+            raise
+        raise click.UsageError(f"{fault.message}\n  help: {named}") from None
 
 
 def _spec_file(file: str) -> str | None:

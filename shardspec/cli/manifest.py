@@ -27,6 +27,6 @@ def command(checkpoint: str, output_format: str, output: str) -> None:
     odd = next((p.path for p in params if set(p.path) & set(manifest_text.UNWRITABLE)), None)
     if odd is not None:
         fail(f"`{odd}` has a brace, which is a range in a manifest")
-    name = os.path.basename(os.path.normpath(checkpoint))
+    name = os.path.basename(os.path.abspath(checkpoint))
     write = manifest_text.manifest_json if output_format == "json" else manifest_text.manifest_yaml
     write_file(output, write(params, name))

@@ -84,7 +84,11 @@ def _settings(
 def _findings(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+    given = (name.strip() for value in values for name in value.split(",") if name.strip())
+    names = tuple(
+        name.upper() if name[:3].lower() == "shd" else name.lower().replace("_", "-")
+        for name in given
+    )
     for name in names:
         from shardspec.diagnostics.levels import known
 

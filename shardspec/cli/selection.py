@@ -41,17 +41,22 @@ def _matching(subject: str, plan: ShardingPlan) -> list[ParamSharding]:
 
 def _unknown_path(subject: str, plan: ShardingPlan) -> NoReturn:
     from shardspec.diagnostics.suggest import nearest
-    from shardspec.ir.grouping import template
+    from shardspec.ir.grouping import counted, template
+    from shardspec.report.finding_page import near_findings
 
+    named = near_findings(subject)
     if not plan.params:
-        fail("the spec lists no arrays", "add `arrays:` or `manifest:`, or pass --params FILE")
+        ways = ("add `arrays:` or `manifest:`, or pass --params FILE", named)
+        fail("the spec lists no arrays", "; ".join(filter(None, ways)))
     paths = {template(s.param.path): s.param.path for s in reversed(plan.params)}
     near = [
         _with_numbers(subject, paths[key], plan)
         for key in nearest(template(subject), paths, count=3)
     ]
-    help = f"did you mean {' or '.join(f'`{path}`' for path in near)}?" if near else None
-    echo(f"Error: no array has the path `{subject}` ({len(plan.params)} arrays)", err=True)
+    meant = f"did you mean {' or '.join(f'`{path}`' for path in near)}?" if near else None
+    help = "; ".join(filter(None, (named, meant)))
+    count = counted(len(plan.params), "array")
+    echo(f"Error: no array has the path `{subject}` ({count})", err=True)
     if help:
         echo(f"  help: {help}", err=True)
     raise SystemExit(FAILED)

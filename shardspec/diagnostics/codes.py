@@ -93,7 +93,7 @@ UNKNOWN_ACTIVATION = Code(
 )
 DEAD_RULE = Code("SHD214", "dead-rule", _E, "a rule can never fire")
 HIDDEN_PATTERN = Code(
-    "SHD215", "hidden-pattern", _W, "entries before a pattern take all that it matches"
+    "SHD215", "hidden-pattern", _W, "a pattern matches arrays, and decides on none"
 )
 SINGLE_DIGIT = Code("SHD216", "single-digit", _W, "a regex has room for one digit, and misses 10")
 RULE_WITHOUT_ARRAY = Code("SHD217", "rule-without-array", _W, "a rule fires for nothing it is for")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from shardspec.diagnostics.printable import printable
 from shardspec.diagnostics.source import Span
 
 
@@ -110,6 +111,14 @@ class Diagnostic:
     def is_error(self) -> bool:
         """Say whether this finding makes a run fail."""
         return self.severity is Severity.ERROR
+
+    def __str__(self) -> str:
+        """Return it with its place, notes and help, and without the text of the source."""
+        place = f"{self.primary.span}: " if self.primary else ""
+        lines = [f"{place}{self.severity}[{self.code.id}]: {self.message}"]
+        lines += [f"  = note: {note}" for note in self.notes]
+        lines += [f"  = help: {self.help}"] if self.help else []
+        return "\n".join(map(printable, lines))
 
     def with_level(self, level: Severity) -> Diagnostic:
         """Return the same finding, as loud as `level`."""

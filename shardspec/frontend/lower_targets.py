@@ -21,6 +21,7 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.catalogue import find_hardware
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import MeshSize, SyntaxFault
+from shardspec.ir.grouping import counted
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.spec import Target
@@ -245,16 +246,31 @@ def _wrong_product(decl: TargetDecl, axes: tuple[_Axis, ...], hardware: Hardware
     sum_text = _sum_text([(axis.name.text, axis.known or 1) for axis in numbered])
     has_rest = len(numbered) < len(axes)
     relation = "does not divide" if has_rest else "is not"
+    meant = _nodes_or_gpus(hardware, product, has_rest)
+    sizes = _fitting_sizes(numbered, total, has_rest)
     labels = [Label(decl.mesh_span, sum_text)]
     if decl.hardware is not None:
-        labels.append(Label(decl.hardware.span, f"{total} devices", primary=False))
+        labels.append(Label(decl.hardware.span, counted(total, "device"), primary=False))
     return Diagnostic(
         MESH_PRODUCT,
-        f"mesh of target `{decl.name}`: {sum_text} {relation} {total} devices",
+        f"mesh of target `{decl.name}`: {sum_text} {relation} {counted(total, 'device')}",
         tuple(labels),
         notes=() if has_rest or product > total else (f"{total - product} would stand idle",),
-        help=_fitting_sizes(numbered, total, has_rest),
+        help=f"{meant}; for all {total}, {sizes}" if meant else sizes,
     )
+
+
+def _nodes_or_gpus(hardware: Hardware, product: int, has_rest: bool) -> str | None:
+    """Return what `8 * h100` is, where the mesh fits as many GPUs as nodes were asked for."""
+    nodes, node = hardware.slice_count, hardware.devices_per_slice
+    fits = nodes % product == 0 if has_rest else nodes == product
+    if hardware.chip.platform != "gpu" or nodes == 1 or not fits or node == 1:
+        return None
+    if nodes > node and nodes % node:
+        return None
+    name = hardware.chip.name
+    wanted = f"{nodes} {name}" if nodes <= node else f"{nodes // node} * {name}"
+    return f"`{hardware}` is {nodes} nodes of {node}; `{wanted}` is {nodes} GPUs"
 
 
 def _sum_text(sizes: list[tuple[str, int]]) -> str:
@@ -280,7 +296,7 @@ def _fitting_sizes(numbered: list[_Axis], total: int, has_rest: bool) -> str:
             options.append(f"`{axis.name.text}` in {{{', '.join(map(str, sorted(near[:4])))}}}")
         else:
             options.append(f"`{axis.name.text}` = {left}")
-    if not has_rest and numbered:
+    if not has_rest and numbered and total > 1:
         options.append(f"`rest` for one of them, where the others divide {total}")
     return "these fit: " + ", or ".join(options) if options else f"sizes must multiply to {total}"
 
@@ -298,14 +314,17 @@ def _network_faults(
         fits = hardware.slice_count % product == 0
     if not crossing or fits:
         return []
-    unit = "nodes" if hardware.chip.platform == "gpu" else "slices"
+    unit = "node" if hardware.chip.platform == "gpu" else "slice"
+    are = "is" if hardware.slice_count == 1 else "are"
     shown = _sum_text([(axis.name.text, size) for axis, size in crossing])
     return [
         point(
             MESH_PRODUCT,
-            f"`@ dcn` axes: {shown}, but there are {hardware.slice_count} {unit}",
+            f"`@ dcn` axes: {shown}, but there {are} {counted(hardware.slice_count, unit)}",
             crossing[0][0].text.span,
-            f"this axis crosses {unit}",
-            help=f"`@ dcn` axes must multiply to {hardware.slice_count}",
+            f"this axis crosses {unit}s",
+            help="leave `@ dcn` out: nothing is crossed"
+            if hardware.slice_count == 1
+            else f"`@ dcn` axes must multiply to {hardware.slice_count}",
         )
     ]

@@ -13,6 +13,8 @@ from shardspec.diagnostics.codes import UNREADABLE
 
 PREFIX = "git:"
 
+_OTHER_PATH = "if it had another name there, say it: `git:REV:./old.yaml`"
+
 
 def read_revision(name: str, most_bytes: int) -> bytes | Diagnostic:
     """Return the bytes of `git:REV:PATH`, or why there are none.
@@ -40,7 +42,9 @@ def _git(*arguments: str) -> bytes | Diagnostic:
         return _refuse(f"git cannot be run: {fault}", "`git:REV` needs git, in a repository")
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
-        return _refuse(f"git has no `{arguments[-1]}`: {said[-1].removeprefix('fatal: ')}")
+        message = f"git has no `{arguments[-1]}`: {said[-1].removeprefix('fatal: ')}"
+        is_other_path = "but not in" in message
+        return _refuse(message, _OTHER_PATH if is_other_path else None)
     return done.stdout
 
 

@@ -14,6 +14,7 @@ from shardspec.diagnostics import Diagnostic, Fix, Span
 from shardspec.diagnostics.codes import UNKNOWN_KEY, VERSION, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.frontend.grammar.meant import partition_meant, rule_meant
 from shardspec.frontend.reading import Reading, Route
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def validate(reading: Reading) -> tuple[Document, tuple[Diagnostic, ...]]:
         except ValidationError as error:
             faults = error.errors(include_url=False)
             diagnostics += [
-                _diagnostic(fault, reading) for fault in faults if not _follows(fault, reading)
+                _diagnostic(fault, reading)
+                for fault in _one_each(faults, reading)
+                if not _follows(fault, reading)
             ]
             data = _without(data, faults, reading)
         else:
@@ -68,6 +71,26 @@ def validate(reading: Reading) -> tuple[Document, tuple[Diagnostic, ...]]:
     if document.shardspec != LANGUAGE_VERSION:
         diagnostics.append(_wrong_version(document.shardspec, reading))
     return document, tuple(diagnostics)
+
+
+def _one_each(faults: Sequence[ErrorDetails], reading: Reading) -> list[ErrorDetails]:
+    """Return the faults, of a rule written as a mapping (`- batch: fsdp`) only that."""
+    kept: list[ErrorDetails] = []
+    for fault in faults:
+        item = _item_of_rules(fault["loc"], reading)
+        if not isinstance(item, dict) or rule_meant(item) is None or "rule" in item:
+            kept.append(fault)
+        elif fault["type"] == "missing":
+            loc = fault["loc"][:2]
+            kept.append({**fault, "type": "model_type", "loc": loc, "input": item})
+    return kept
+
+
+def _item_of_rules(loc: Sequence[str | int], reading: Reading) -> Any:
+    """Return the item of `rules` that a fault is about, None for any other place."""
+    rules = reading.data.get("rules") if isinstance(reading.data, dict) else None
+    at = loc[1] if len(loc) > 1 and loc[0] == "rules" else None
+    return rules[at] if isinstance(rules, list) and isinstance(at, int) else None
 
 
 def _wrong_version(version: int, reading: Reading) -> Diagnostic:
@@ -155,8 +178,22 @@ def _diagnostic(fault: ErrorDetails, reading: Reading) -> Diagnostic:
         WRONG_TYPE,
         f"`{name}`: {_complaint(fault)}",
         reading.source_map.value(route).span,
-        help=_field_help(fault["loc"]),
+        help=_meant(route, fault["input"]) or _field_help(fault["loc"]),
     )
+
+
+def _meant(route: Route, value: Any) -> str | None:
+    """Return how a rule or a partition is written that was said with lists and mappings."""
+    if route == ("rules",) and isinstance(value, dict):
+        rules = [rule_meant({key: entry}) for key, entry in value.items()]
+        return f"rules are a list: `- {rules[0]}`" if rules and rules[0] else None
+    if len(route) == 2 and route[0] == "rules":
+        meant = rule_meant(value)
+    elif len(route) == 3 and route[::2] == ("overrides", "spec"):
+        meant = partition_meant(value)
+    else:
+        return None
+    return f"write `{meant}`" if meant else None
 
 
 def _complaint(fault: ErrorDetails) -> str:

@@ -26,6 +26,7 @@ from shardspec.diagnostics.codes import (
     UNKNOWN_LOGICAL_AXIS,
 )
 from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.ir.grouping import counted
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes, Param
 from shardspec.ir.plan import DimSharding, Origin, ParamSharding, ShardingPlan
@@ -205,6 +206,7 @@ def _unknown_axis(name: str, axes: LogicalAxes, known: frozenset[str], label: _L
 def _wrong_rank(axes: LogicalAxes, shape: Shape, label: _Label) -> Diagnostic:
     return Diagnostic(
         RANK_MISMATCH,
-        f"`{_text(axes)}` names {len(axes)} dimensions, {label} {list(shape)} has {len(shape)}",
+        f"`{_text(axes)}` names {counted(len(axes), 'dimension')},"
+        f" {label} {list(shape)} has {len(shape)}",
         help="give one name per dimension, `_` for one without a name",
     )

@@ -216,7 +216,8 @@ def refuse_abstract(tree: Any) -> None:
         return
     for leaf in leaves_of(tree):
         if isinstance(leaf.value, jax.ShapeDtypeStruct):
-            message = f"`{leaf.path}` is a ShapeDtypeStruct, which has no values to put anywhere"
+            name = f"`{leaf.path}`" if leaf.path else "the array"
+            message = f"{name} is a ShapeDtypeStruct, which has no values to put anywhere"
             help = "make the arrays first: `jax.jit(init, out_shardings=resolver.shardings(tree))`"
             raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
 

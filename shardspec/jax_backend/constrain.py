@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shardspec.jax_backend.activations import ActivationResolver, Names
+from shardspec.jax_backend.arrays import SCALARS
 from shardspec.jax_backend.paths import path_of
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.surroundings import constrained, manual_axes, surroundings
@@ -57,10 +58,12 @@ class Constrainer:
 
         def below(above: Any, asked: str | None, node: Any) -> Any:
             def one(keys: Any, leaf: Any) -> Any:
+                path = "/".join(filter(None, (name, path_of((*above, *keys)))))
+                if asked is not None and type(leaf) in SCALARS:
+                    self.activations.dims(asked, (), name=path, array=leaf)
                 if asked is None or not hasattr(leaf, "shape"):
                     return leaf
-                path = path_of((*above, *keys))
-                return self.constrain(leaf, asked, None, "/".join(filter(None, (name, path))))
+                return self.constrain(leaf, asked, None, path)
 
             return jax.tree_util.tree_map_with_path(one, node)
 

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from shardspec.ir.grouping import counted
 from shardspec.ir.hardware import Hardware
 from shardspec.topology.digit import Coordinate
 from shardspec.topology.machine import machine_of
@@ -97,9 +98,12 @@ def _turn(devices: Sequence[jax.Device], wanted: Triple) -> Triple | None:
 
 def describe_devices(devices: Sequence[jax.Device]) -> str:
     """Return `8 devices of kind 'cpu'`, with slices and topology where they are known."""
+    if not devices:
+        return "no devices"
     kinds = sorted({device.device_kind for device in devices})
     shape = device_extents(devices)
     where = f" in a topology of {'x'.join(map(str, shape))} chips" if shape else ""
     count = len(slices_of(devices))
     slices = f" in {count} slices" if count > 1 else ""
-    return f"{len(devices)} devices of kind {', '.join(map(repr, kinds))}{slices}{where}"
+    amount = counted(len(devices), "device")
+    return f"{amount} of kind {', '.join(map(repr, kinds))}{slices}{where}"

@@ -8,13 +8,18 @@ touches, which is the first, and what it costs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics import codes as c
+from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.spec import Spec
 from shardspec.jax_backend.arrays import params_of
+from shardspec.jax_backend.tree_plan import TreePlan
+from shardspec.lints.context import Context
 from shardspec.resolve.resolver import ArrayResolver
 
 #: Findings about one array; the others are about the spec, or a tree as a whole.
@@ -30,10 +35,10 @@ _OF_ONE_ARRAY = frozenset(
 )
 
 
-def plan_of(arrays: ArrayResolver, tree: Any) -> ShardingPlan:
+def plan_of(arrays: ArrayResolver, tree: Any) -> TreePlan:
     """Return the plan for the arrays of a pytree."""
     resolved = tuple(arrays.resolve(param) for param in params_of(tree))
-    return ShardingPlan(arrays.spec, arrays.target, resolved)
+    return TreePlan(arrays.spec, arrays.target, resolved)
 
 
 def raise_faults(arrays: ArrayResolver, fresh: Sequence[ParamSharding], tree: Any) -> None:
@@ -42,13 +47,45 @@ def raise_faults(arrays: ArrayResolver, fresh: Sequence[ParamSharding], tree: An
     Args:
       fresh: one array for each answer that was not seen before; paths do not matter.
     """
-    sample = ShardingPlan(arrays.spec, arrays.target, tuple(fresh))
-    unknown = {name for sharding in fresh for name in sharding.logical_axes if name}
+    if _is_at_fault(arrays, fresh):
+        raise_errors(tree_findings(plan_of(arrays, tree)))
+
+
+def plan_faults(arrays: ArrayResolver, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
+    """Return the errors about arrays that `shardings` of the tree would raise."""
+    # The resolver keeps equal dims as one object, which lives as long as it does.
+    distinct = {(id(each.dims), each.origin, each.mismatch): each for each in plan.params}
+    if not distinct or not _is_at_fault(arrays, tuple(distinct.values())):
+        return ()
+    kept = {*_OF_ONE_ARRAY, c.UNKNOWN_LOGICAL_AXIS}
+    return tuple(each for each in tree_findings(plan) if each.is_error and each.code in kept)
+
+
+def _is_at_fault(arrays: ArrayResolver, sample: Sequence[ParamSharding]) -> bool:
+    plan = ShardingPlan(arrays.spec, arrays.target, tuple(sample))
+    unknown = {name for sharding in sample for name in sharding.logical_axes if name}
     unknown -= declared_axes(arrays)
     suspects = _OF_ONE_ARRAY | ({c.UNKNOWN_LOGICAL_AXIS} if unknown else set())
-    found = pipeline.findings(arrays.spec, [sample])
-    if any(diagnostic.is_error and diagnostic.code in suspects for diagnostic in found):
-        raise_errors(pipeline.findings(arrays.spec, [plan_of(arrays, tree)]))
+    found = pipeline.findings(arrays.spec, [plan])
+    return any(diagnostic.is_error and diagnostic.code in suspects for diagnostic in found)
+
+
+def tree_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
+    """Return everything the checks have to say about the plan of a live tree.
+
+    A name that only rules have may be one that `constrain` gives to an activation, or the layers
+    of a scan. It is a finding only where it is spelt much like one that the arrays have.
+    """
+    return pipeline.findings(_with_axes_of_code(plan), [plan])
+
+
+def _with_axes_of_code(plan: ShardingPlan) -> Spec:
+    spec = plan.spec
+    context = Context(spec, (plan,))
+    known = context.axes_in_use() | context.axes.keys()
+    lone = sorted(context.axes_in_rules() - known)
+    more = tuple(axis for axis in lone if did_you_mean(axis, sorted(known)) is None)
+    return replace(spec, inherited_axes=(*spec.inherited_axes, *more)) if more else spec
 
 
 def declared_axes(arrays: ArrayResolver) -> set[str]:

@@ -104,11 +104,12 @@ def _refuse_without_place(value: Any, planned: ParamSharding) -> None:
     import jax
 
     path = planned.param.path
+    name = f"`{path}`" if path else "the array"
     if isinstance(value, jax.core.Tracer):
-        message = f"`{path}` is being traced, and lies nowhere yet"
+        message = f"{name} is being traced, and lies nowhere yet"
         help = "call `check` outside of `jax.jit`, on what comes out of it"
     elif isinstance(value, jax.ShapeDtypeStruct) and value.sharding is None:
-        message = f"`{path}` is a ShapeDtypeStruct without a sharding, which lies nowhere"
+        message = f"{name} is a ShapeDtypeStruct without a sharding, which lies nowhere"
         help = "`resolver.findings(tree)` checks the plan; `check` wants live arrays"
     else:
         return

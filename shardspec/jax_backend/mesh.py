@@ -47,7 +47,7 @@ def device_mesh(
     chosen = list(jax.devices() if devices is None else devices)
     shape = tuple(axis.size for axis in target.mesh.axes)
     if len(chosen) != target.mesh.device_count:
-        raise ShardspecError((_wrong_count(target, len(chosen)),))
+        raise ShardspecError((_wrong_count(target, chosen),))
     array = np.empty(len(chosen), dtype=object)
     array[:] = _in_order(target, chosen, order)
     types = tuple(_axis_type(axis) for axis in target.mesh.axes)
@@ -116,7 +116,8 @@ def match_target(targets: Sequence[Target], devices: Sequence[jax.Device]) -> Ta
         return target
     wanted = tuple(f"target `{target.name}` wants {_wish(target)}" for target in targets)
     message = f"no target fits the devices here: {describe_devices(devices)}"
-    help = "name a target, or add one for this machine"
+    fits_cpu = (target for target in targets if _may_be_cpu(target.hardware))
+    help = _more_cpus(next(fits_cpu, None), devices) or "add a target for this machine"
     raise ShardspecError((Diagnostic(UNKNOWN_TARGET, message, notes=wanted, help=help),))
 
 
@@ -141,14 +142,28 @@ def _wish(target: Target) -> str:
     return f"{slices}{hardware.chip.title} {shape}, {hardware.device_count} devices"
 
 
-def _wrong_count(target: Target, count: int) -> Diagnostic:
+def _may_be_cpu(hardware: Hardware | None) -> bool:
+    return hardware is None or hardware.chip.platform == "cpu"
+
+
+def _more_cpus(target: Target | None, devices: Sequence[jax.Device]) -> str | None:
+    """Return how a lone CPU shows as many devices as a target wants; None where there are more."""
+    if target is None or len(devices) != 1 or devices[0].platform != "cpu":
+        return None
+    flag = f"--xla_force_host_platform_device_count={target.mesh.device_count}"
+    return f"one CPU shows more devices under `XLA_FLAGS={flag}`, set before jax is first used"
+
+
+def _wrong_count(target: Target, devices: Sequence[jax.Device]) -> Diagnostic:
+    count = len(devices)
     sizes = " * ".join(str(axis.size) for axis in target.mesh.axes)
     message = (
         f"target `{target.name}` needs {sizes} = {target.mesh.device_count} devices, "
-        f"but there are {count}"
+        f"but there {'is' if count == 1 else 'are'} {count}"
     )
     hardware = target.hardware
-    help = "pass the devices of the whole machine, or another target"
+    more = _more_cpus(target, devices) if _may_be_cpu(target.hardware) else None
+    help = more or "pass the devices of the whole machine, or another target"
     if hardware is not None and count == 2 * hardware.device_count and hardware.chip.name == "v4":
         help = "each core is a device here: start with megacore, or say `tpu v4-nomegacore`"
     return Diagnostic(MESH_PRODUCT, message, help=help)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS
+from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS, UNREADABLE
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.activations import ActivationResolver, Names
@@ -21,13 +21,14 @@ from shardspec.jax_backend.arrays import SCALARS, refuse_abstract, shape_of
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.checkpoint import abstract, difference, restored
 from shardspec.jax_backend.constrain import Constrainer
-from shardspec.jax_backend.faults import plan_of, raise_errors
+from shardspec.jax_backend.faults import plan_faults, plan_of, raise_errors, tree_findings
 from shardspec.jax_backend.live import LivePlan, fresh_lock, lock_findings
 from shardspec.jax_backend.mesh import device_mesh, match_target
 from shardspec.jax_backend.processes import agree, failure_told
 from shardspec.jax_backend.shardings import tree_placer
 from shardspec.jax_backend.state import StatePlacer
-from shardspec.jax_backend.train_state import own_params
+from shardspec.jax_backend.train_state import own_params, refuse_lone_state
+from shardspec.jax_backend.tree_plan import TreePlan
 from shardspec.report.drawing import Drawing, drawing, drawing_of
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver
@@ -133,7 +134,7 @@ class Resolver:
         Raises:
           ShardspecError: an array has no names, too few, or sizes that do not divide.
         """
-        params = own_params(tree)
+        params = self._own_params(tree)
         if params is not None:
             return self._state.shardings(tree, params, boxed=boxed)
         return self._placer.place(tree, boxed=boxed)
@@ -210,7 +211,7 @@ class Resolver:
         """
         return cast(Tree, self._constrainer.constrain(x, names, activation, name))
 
-    def put(self, tree: Any) -> Any:
+    def put(self, tree: Tree) -> Tree:
         """Return `tree` with its arrays on the devices where the plan wants them.
 
         Python numbers stay what they are: a module may branch on them.
@@ -229,7 +230,7 @@ class Resolver:
         moved = jax.device_put([leaves[at] for at in places], [wanted[at] for at in places])
         for at, array in zip(places, moved, strict=True):
             leaves[at] = array
-        return treedef.unflatten(leaves)
+        return cast(Tree, treedef.unflatten(leaves))
 
     def batch(self, names: Any) -> Batch:
         """Return the layout of a batch: its sharding, this process's rows, and how to put it.
@@ -285,11 +286,16 @@ class Resolver:
         found = difference(path, wanted)
         return () if found is None else pipeline.leveled(self._arrays.spec, [found])
 
-    def plan(self, tree: Any) -> ShardingPlan:
-        """Return the plan for the arrays of a pytree, with the reasons for every dimension."""
-        params = own_params(tree)
+    def plan(self, tree: Any) -> TreePlan:
+        """Return the plan for the arrays of a pytree, with the reasons for every dimension.
+
+        `print(plan)` is the table, `plan[path]` one array, `plan.explain(path)` its reasons, and
+        `plan.visualize(path)` draws it. What is wrong with it is what `findings` says.
+        """
+        params = self._own_params(tree)
         if params is not None:
-            return self._state.plan(tree, params).plan
+            found = self._state.plan(tree, params).plan
+            return TreePlan(found.spec, found.target, found.params)
         return plan_of(self._arrays, tree)
 
     def findings(self, tree: Any) -> tuple[Diagnostic, ...]:
@@ -297,11 +303,11 @@ class Resolver:
 
         That includes what a lock beside the spec says otherwise.
         """
-        params = own_params(tree)
+        params = self._own_params(tree)
         if params is not None:
             return (*self.findings(params), *self.state_plan(tree, params).diagnostics)
         plan = self.plan(tree)
-        return (*pipeline.findings(self._arrays.spec, [plan]), *self._lock_findings(plan))
+        return (*tree_findings(plan), *self._lock_findings(plan))
 
     def check(
         self, tree: Any, state: Any = None, *, strict: bool = False
@@ -309,7 +315,8 @@ class Resolver:
         """Return where live arrays lie otherwise than planned, and what a lock says otherwise.
 
         Nothing is moved, and no array is read. NumPy's arrays lie on no device, which is a finding;
-        Python's numbers, and scalars that nothing has placed, are fine.
+        Python's numbers, and scalars that nothing has placed, are fine. Where the plan itself is at
+        fault, as for arrays that nothing names, its errors come first.
 
         Args:
           tree: parameters, or parameters beside their optimizer state (Flax's `TrainState`).
@@ -320,14 +327,21 @@ class Resolver:
           ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
         """
         plan = self.plan(tree)
-        found = LivePlan(plan, self.mesh).findings(tree)
-        params = own_params(tree)
-        found += self._lock_findings(plan if params is None else self.plan(params))
+        params = self._own_params(tree)
+        of_params = plan if params is None else self.plan(params)
+        found = plan_faults(self._arrays, of_params) + LivePlan(plan, self.mesh).findings(tree)
+        found += self._lock_findings(of_params)
         if state is not None:
             found += LivePlan(self.state_plan(state, tree).plan, self.mesh).findings(state)
         if strict:
             raise_errors(found)
         return found
+
+    def _own_params(self, tree: Any) -> Any:
+        params = own_params(tree)
+        if params is None:
+            refuse_lone_state(tree, self._arrays.spec.state)
+        return params
 
     def _lock_findings(self, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
         return () if self._lock is None else lock_findings(self._lock, plan)
@@ -349,11 +363,18 @@ class Resolver:
 def _lowered(spec: str | os.PathLike[str] | Spec | Loaded) -> Spec:
     if isinstance(spec, Spec):
         return spec
+    if isinstance(spec, str) and "\n" in spec:
+        message = "a `Resolver` takes the path of a spec, and this is its text"
+        help = "`shardspec.Resolver(shardspec.loads(text))`"
+        raise ShardspecError((Diagnostic(UNREADABLE, message, help=help),))
     if isinstance(spec, str | os.PathLike):
         loaded, diagnostics = pipeline.load_path(os.fspath(spec))
         raise_errors(diagnostics)
         assert loaded is not None, "a spec that does not load has errors"
         return loaded
+    if not isinstance(getattr(spec, "ir", None), Spec):
+        kind = type(spec).__name__
+        raise TypeError(f"a spec is a path, or what `shardspec.load` returns; this is `{kind}`")
     return spec.ir
 
 

@@ -14,6 +14,7 @@ from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics import codes as c
 from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.jax_backend import stray_state
 from shardspec.jax_backend.boxes import box_maker, box_test, box_value, is_box, is_nnx, nnx_value
 from shardspec.jax_backend.faults import raise_errors, raise_faults
 from shardspec.jax_backend.owners import (
@@ -80,7 +81,8 @@ class StatePlacer:
         resolver = state_resolver(arrays, owners.groups)
         answers = each_answer(state, owners, resolver)
         found = StatePlan(arrays.spec, arrays.target, tuple(a for a in answers if a is not None))
-        return replace(found, diagnostics=state_findings(found))
+        lost = pipeline.leveled(arrays.spec, stray_state.findings(found, owners.groups))
+        return replace(found, diagnostics=(*lost, *state_findings(found)))
 
     def gradients(self, params: Any) -> Any:
         """Return `params` with the sharding of each gradient, None for a leaf that is no array."""
@@ -179,9 +181,12 @@ class _Shardings:
 def _may_be_at_fault(answers: list[StateSharding], resolver: StateResolver) -> bool:
     """Say whether the findings about these answers may hold an error."""
     spec = resolver.arrays.spec
-    if spec.lint_levels and spec.state is not None and spec.state.optimizer != "same":
+    doubts = [Diagnostic(c.STATE_NOT_SPLIT, ""), Diagnostic(c.REPLICATED_LARGE, "")]
+    if any(diagnostic.is_error for diagnostic in pipeline.leveled(spec, doubts)):
         return True
     if any(answer.relation is Relation.AMBIGUOUS for answer in answers):
+        return True
+    if stray_state.may_be_stray(answers):
         return True
     own = tuple(answer for answer in answers if answer.relation is Relation.OWN)
     sample = StatePlan(spec, resolver.arrays.target, own)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.diagnostics.codes import WRONG_TYPE
+from shardspec.ir.spec import StatePolicy
 from shardspec.jax_backend.paths import component
 
 #: What the parameters are called where the optimizer state is called thus.
@@ -26,6 +29,35 @@ def own_params(tree: Any) -> Any:
             if found is not None and _holds_state(_part(holder, state), state):
                 return _child(holder, found)
     return None
+
+
+def refuse_lone_state(tree: Any, policy: StatePolicy | None) -> None:
+    """Raise for optimizer state taken for parameters where ZeRO is asked for.
+
+    Its boxes may well name its dimensions, and then it would be laid out without ZeRO.
+
+    Raises:
+      ShardspecError: state of optax, or of an `nnx.Optimizer`, is in the tree.
+    """
+    if policy is None or policy.optimizer == "same":
+        return
+    nodes = tree.values() if isinstance(tree, Mapping) else (tree,)
+    if _part(tree, "opt_state") is None and not any(map(is_optax_state, nodes)):
+        return
+    message = f"optimizer state, and not the parameters by which `{policy.optimizer}` splits it"
+    help = (
+        "`resolver.state_shardings(state, params)`, `resolver.check(params, state)`; or one tree"
+        " of both, called `params` and `opt_state`"
+    )
+    raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+
+
+def is_optax_state(node: Any) -> bool:
+    """Say whether a node is the state of an optax transformation, or of a chain of them."""
+    kind = type(node)
+    if kind.__module__.partition(".")[0] == "optax":
+        return kind.__name__.endswith("State")
+    return isinstance(node, tuple | list) and any(map(is_optax_state, node))
 
 
 def _holds_state(node: Any, name: str) -> bool:

@@ -4,8 +4,8 @@ Memory of a TPU is handed out in tiles of 8 rows of 128 elements. The compiler l
 dimensions of an array along them, those that waste least, and fills up the rest; an array with
 one dimension of 128 and another of 8 loses nothing. Split until none is left, and a shard takes
 more than its elements. Told of arrays of 64 KiB at least, where padding is half of a shard's own
-bytes or more, and 1 MiB per device in all; vectors, such as scales of norms, are padded too, and
-cost nothing. Sizes are those of the compiler's own layouts (v5e, v5p).
+bytes or more, and in all 1 MiB and a thousandth of what a device holds; vectors, such as scales of
+norms, are padded too, and cost nothing. Sizes are those of the compiler's own layouts (v5e, v5p).
 
 Bad:
     shardspec: 1
@@ -46,6 +46,8 @@ from shardspec.lints.context import Context
 from shardspec.resolve.fit import axis_sizes
 
 _LEAST_BYTES = 1 << 20
+#: One part in so many of the bytes that a device holds.
+_LEAST_SHARE = 1000
 _LEAST_ARRAY_BYTES = 1 << 16
 
 
@@ -64,9 +66,11 @@ def check(context: Context) -> Iterator[Diagnostic]:
         hardware = plan.target.hardware
         if hardware is None or hardware.chip.platform != "tpu":
             continue
+        held = sum(sharding.per_device_bytes for sharding in plan.params)
+        least = max(_LEAST_BYTES, held // _LEAST_SHARE)
         for arrays in alike(plan):
             found = _padded(arrays)
-            if found is not None and found.waste >= _LEAST_BYTES:
+            if found is not None and found.waste >= least:
                 yield _finding(plan, found)
 
 

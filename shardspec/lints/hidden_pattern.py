@@ -1,7 +1,10 @@
-"""A pattern matches arrays, and entries before it take every one of them.
+"""A pattern matches arrays, and decides on none of them.
 
-The first match wins in each section, so the entry has no effect, and nobody notices: a general
-pattern was put above a special one. What stands in a spec comes before what it extends.
+The first match wins in each section, so an entry behind others that take all it matches has no
+effect, and nobody notices: a general pattern was put above a special one. What stands in a spec
+comes before what it extends. An entry of `params:` is for arrays that carry no names: told of
+too where all its arrays carry names of their own, in types of `arrays:`, in a manifest or in the
+model, and some are others than the entry asks for. `overrides:` come before an array's own names.
 
 Bad:
     shardspec: 1
@@ -40,6 +43,7 @@ from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import counted
 from shardspec.lints.context import Context
 from shardspec.lints.entries import Entry, sections
+from shardspec.lints.self_named import outvoted
 from shardspec.resolve.match import PathMatcher
 
 #: Entries in the way that are pointed at; more are named or counted.
@@ -60,13 +64,14 @@ class _Hidden:
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield a finding for each entry of the spec itself that is wholly behind others."""
+    """Yield a finding for each entry of the spec itself that decides on no array."""
     overrides, params, _, replicate = sections(context.spec)
     for entries in (overrides, params, replicate):
         own = {at for at, entry in enumerate(entries) if context.is_own(entry.pattern.span)}
         hidden, wins = _hidden(entries, own, context.paths)
         for at in sorted(hidden):
             yield _finding(entries, at, hidden[at], wins)
+    yield from outvoted(context)
 
 
 def _hidden(

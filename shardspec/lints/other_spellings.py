@@ -106,8 +106,10 @@ def _described(count: int, first: str) -> str:
 def _candidates(pattern: Pattern) -> Iterator[Spelling]:
     text = pattern.text
     if pattern.dialect == "glob":
-        if not text.startswith("**"):
-            yield Spelling(Pattern(f"**/{text}"), f"`**/{text}`")
+        deep = text.removesuffix("/*") + "/**" if text.endswith("/*") else None
+        for each in (deep, None if text.startswith("**") else f"**/{text}"):
+            if each is not None:
+                yield Spelling(Pattern(each), f"`{each}`")
         if _REGEX_SIGNS.search(text):
             yield Spelling(Pattern(text, "regex"), "as a regex it", _as_regex(pattern), "a regex")
         yield from _readings(pattern)

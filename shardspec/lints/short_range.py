@@ -2,8 +2,9 @@
 
 `layers_{0..3}` among entries of `layers_{0..31}`: a digit was lost, and the arrays of the other
 layers are in no plan and in no total. Looked at are hand-written ranges that begin alike, in path
-and in number. Models do have layers of several kinds; where an entry begins at another number,
-the layers are meant to differ, and nothing is said.
+and in number. Models do have layers of several kinds: where entries begin at several numbers, as
+`{0..2}` and `{3..60}` do, a range that ends where another entry goes on is meant to end there, and
+nothing is said.
 
 Bad:
     shardspec: 1
@@ -38,6 +39,7 @@ from shardspec.diagnostics.codes import SHORT_RANGE as CODE
 from shardspec.ir.grouping import counted
 from shardspec.lints.context import Context
 
+_NUMBER = re.compile(r"(?<![0-9.])\{?([0-9]{1,9})")
 _RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 
 
@@ -54,19 +56,47 @@ class _Entry(NamedTuple):
     place: Span
 
 
+class _Family(NamedTuple):
+    """Entries that begin alike.
+
+    Attributes:
+      entries: those with a range.
+      begun: the numbers at which a range or a single layer begins.
+    """
+
+    entries: list[_Entry]
+    begun: set[int]
+
+
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each range that ends elsewhere than most beside it."""
-    families: dict[tuple[object, str], list[_Entry]] = {}
+    for stem, family in _families(context).items():
+        firsts = dict.fromkeys(entry.first for entry in family.entries)
+        for first in firsts:
+            entries = [
+                entry
+                for entry in family.entries
+                if entry.first == first and (len(firsts) == 1 or entry.last + 1 not in family.begun)
+            ]
+            if len(entries) > 1:
+                yield from _odd_ones(stem[1], entries)
+
+
+def _families(context: Context) -> dict[tuple[str, str], _Family]:
+    """Return the entries that begin alike, by their file and the text up to the number."""
+    families: dict[tuple[str, str], _Family] = {}
     for span in dict.fromkeys(param.span for param in context.params):
-        found = None if span is None else _RANGE.search(span.text)
-        if span is not None and found is not None:
-            place = Span(span.source, span.start + found.start(), span.start + found.end())
-            stem = span.text[: found.start()].lstrip("\"'")
-            entry = _Entry(int(found[1]), int(found[2]), place)
-            families.setdefault((span.source.name, stem), []).append(entry)
-    for (_, stem), entries in families.items():
-        if len({entry.first for entry in entries}) == 1:
-            yield from _odd_ones(stem, entries)
+        if span is None:
+            continue
+        for number in _NUMBER.finditer(span.text):
+            stem = span.text[: number.start()].lstrip("\"'")
+            family = families.setdefault((span.source.name, stem), _Family([], set()))
+            family.begun.add(int(number[1]))
+            found = _RANGE.match(span.text, number.start())
+            if found is not None and "{" not in stem:
+                place = Span(span.source, span.start + found.start(), span.start + found.end())
+                family.entries.append(_Entry(int(found[1]), int(found[2]), place))
+    return families
 
 
 def _odd_ones(stem: str, entries: Sequence[_Entry]) -> Iterator[Diagnostic]:

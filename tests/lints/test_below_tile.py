@@ -53,6 +53,14 @@ def test_a_little_padding_is_not_told() -> None:
     assert len(found_in("bf16[embed=4096 _=8]", layers=2000)) == 1
 
 
+def test_a_thousandth_of_what_a_device_holds_is_little() -> None:
+    text = TEXT.format(array="f32[embed=4096 _=16 _=4]", hardware="tpu v5e 8x8", data=64, layers=99)
+    alone = text.rstrip().removesuffix("}")
+    for size, count in ((8192, 1), (1 << 20, 0)):
+        found = findings_of(f"{alone}, other: 'bf16[_=65536 _={size}]'}}", only="below-tile")
+        assert len(found) == count
+
+
 def test_what_is_padded_whole_already_is_not_the_split_s_fault() -> None:
     assert found_in("f32[embed=64 _=8 _=60 _=2]", data=2, layers=999) == []
 

@@ -86,3 +86,29 @@ def test_help(text: str, help: str) -> None:
 def test_what_a_child_hides_in_a_preset_is_no_finding(tmp_path: object) -> None:
     text = "extends: t5x/2d\nmesh: {data: 2, model: 2}\nparams: {'**': embed}\n"
     assert findings_of(text + "arrays: {k: 'f32[8]'}") == ()
+
+
+NAMED = "\narrays: {k: 'f32[a=8]', j: 'f32[b=8]', 'l/i': 'f32[8]'}"
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("params: {k: a, j: b}", []),
+        ("params: {k: b, j: b}", ["k", "k"]),
+        ("params: {'**': b}", []),
+        ("params: {'{j,k}': b}", ["'{j,k}'", "k"]),
+        ("params: {k: b}\noverrides: [{path: k, axes: b}]", []),
+    ],
+)
+def test_arrays_that_name_themselves_otherwise(text: str, marks: list[str]) -> None:
+    found = findings_of(HEAD + text + NAMED, only="hidden-pattern")
+    assert [mark for each in found for mark in marked(each)] == marks
+
+
+def test_how_many_are_named_otherwise_is_said() -> None:
+    (found,) = findings_of(f"{HEAD}params: {{'{{j,k}}': b}}{NAMED}", only="hidden-pattern")
+    assert found.message == (
+        "params pattern `{j,k}` has no effect: all 2 arrays it matches carry names of their own,"
+        " different ones in 1"
+    )

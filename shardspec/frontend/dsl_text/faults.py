@@ -72,6 +72,7 @@ _FORMS = {
 }
 _BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate)\s+)?re:(?=[^\s\"])")
 _BARE_REASON = re.compile(r'\sbecause\s*(?P<reason>(?:(?<=\s)[^"\s][^"]*)?)$')
+_MESH_COLON = re.compile(r"(?P<axis>[A-Za-z_][\w.-]*)\s*:\s*(?P<size>.+?)\s*")
 _LOOK_BACK = 80
 
 
@@ -101,13 +102,22 @@ def unknown_statement(word: str, text: str, statement: Statement) -> SyntaxFault
     shown = word if len(word) <= 40 else f"{word[:40]}..."
     known = known_word(word)
     end = statement.start + min(len(word), 40)
-    if known:
+    if known and word.removesuffix(":") in {known, *OTHER_WORDS} and word.endswith(":"):
+        help = _without_colon(known)
+    elif known:
         help = f"did you mean `{known}`?"
     elif "->" in text[statement.start : statement.end]:
         help = "axis rules stand in a block: `rules { embed -> model }`"
     else:
         help = f"a statement begins with {either(tuple(f'`{word}`' for word in sorted(KEYWORDS)))}"
     return SyntaxFault(f"`{shown}` begins no statement", statement.start, end, help)
+
+
+def _without_colon(keyword: str) -> str:
+    """Return how a statement looks that was begun as a key of a YAML file."""
+    if keyword in BLOCKS:
+        return f"a block stands in braces: `{keyword} {{`"
+    return f"no `:` after the word: `{_FORMS[keyword]}`"
 
 
 def known_word(word: str) -> str:
@@ -163,5 +173,8 @@ def _layout_fault(start: str, text: str) -> SyntaxFault:
     words = tuple(word.strip("`") for word in stop.words if word.startswith("`"))
     near = nearest(word, words) if word else ()
     help = f"did you mean `{near[0]}`?" if near else f"such as `{_FORMS[start]}`"
+    sized = _MESH_COLON.fullmatch(text) if start == "mesh_entry" else None
+    if sized and not isinstance(expressions.parse_mesh_size(sized["size"]), SyntaxFault):
+        help = f"write `{sized['axis']} = {sized['size']}`"
     message = f"expected {either(stop.words)}{after}"
     return SyntaxFault(message, stop.at, stop.at + len(word), help)

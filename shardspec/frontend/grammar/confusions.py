@@ -23,6 +23,11 @@ _ANY = _MESH | _OVER | _NAMES | _SCAN | _SIZES | _MESH_SIZES | _HARDWARE | {"pla
 
 _ARROW = "an arrow joins names and mesh axes: `embed -> model`"
 _TUPLE = "several mesh axes stand in parentheses: `(replica, data)`; no mesh axis is `none`"
+#: For `none` in the place of all names.
+NO_NAMES = (
+    "`_` for each dimension: `_ _` for two; arrays that are meant to be whole go under"
+    " `replicate`, with the reason"
+)
 _TILE = "chips along each dimension are joined by `x`: `4x4x8`"
 
 _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
@@ -52,12 +57,19 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
     (
         _PARTITIONS,
         r"^\s*$",
+        r"none\s*$",
+        "one entry a dimension: `(none)` for one, `(none, none)` for two",
+    ),
+    (
+        _PARTITIONS,
+        r"^\s*$",
         r"P\b|PartitionSpec\b|\w",
         "one entry a dimension, in parentheses: `(none, model)`",
     ),
     (_PARTITIONS, r"\w\s*$", r"\w", "the dimensions are separated by `,`: `(none, model)`"),
     (_OVER, r"^[\s(]*$", r"none\b|\)|$", "name a mesh axis of a target: `data`, `(replica, data)`"),
     (_OVER, r"", r"", "several mesh axes stand in parentheses: `(replica, data)`"),
+    (_NAMES, r"^\s*$", r"none\s*$", NO_NAMES),
     (_NAMES, r"", r"none\b", "a dimension without a name is written `_`"),
     (_NAMES, r"", r"\[|\(", "names stand one after another: `embed mlp`"),
     (_NAMES, r"", r"\d", "names begin with a letter; sizes stand in the types of `arrays`"),

@@ -49,6 +49,7 @@ _WORDS = {
 }
 _ORDER = {name: place for place, name in enumerate(_WORDS)}
 _WORD = re.compile(r"[-=]>|[\w.-]+|\S")
+_BRACKETS = re.compile(r"^\s*[\[(]|->\s*\[")
 _SEEN = 80
 
 
@@ -70,7 +71,7 @@ def explain_fault(parser: Lark, start: str, text: str) -> SyntaxFault:
     """Return the fault of a text that `parser` has refused."""
     stop = stop_of(parser, start, text)
     before, found = text[max(0, stop.at - _SEEN) : stop.at], text[stop.at : stop.at + _SEEN]
-    help = help_for(start, before, found)
+    help = _meant(start, text) or help_for(start, before, found)
     word = _WORD.match(found)
     end = stop.at + (len(word.group()) if word else 0)
     if start == "path_pattern":
@@ -78,6 +79,19 @@ def explain_fault(parser: Lark, start: str, text: str) -> SyntaxFault:
     previous = _WORD.findall(before)
     after = f" after `{previous[-1]}`" if previous else ""
     return SyntaxFault(f"expected {either(stop.words)}{after}", stop.at, end, help)
+
+
+def _meant(start: str, text: str) -> str | None:
+    """Return the same in this language, where it is written as other tools do."""
+    from shardspec.frontend.grammar.meant import partition_meant, rule_meant
+
+    if start == "axis_rule" and _BRACKETS.search(text):
+        meant = rule_meant(text)
+    elif start == "partition":
+        meant = partition_meant(text)
+    else:
+        return None
+    return f"write `{meant}`" if meant else None
 
 
 def stop_of(parser: Lark, start: str, text: str) -> Stop:

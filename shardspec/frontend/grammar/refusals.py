@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from shardspec.frontend.grammar.confusions import NO_NAMES
 from shardspec.frontend.grammar.syntax import (
     ArrayType,
     AxisTarget,
@@ -74,7 +75,8 @@ def in_names(names: NamesExpr) -> SyntaxFault | None:
     for name in names.names:
         if name is not None and name.text in NOTHING:
             message = f"`{name.text}` is no logical axis"
-            help = "a dimension without a name is written `_`"
+            only = len(names.names) == 1
+            help = NO_NAMES if only else "a dimension without a name is written `_`"
             return SyntaxFault(message, name.start, name.end, help)
     return None
 

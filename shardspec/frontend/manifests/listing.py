@@ -7,6 +7,7 @@ Paths may hold ranges: `layers_{0..23}/kernel`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,17 +19,25 @@ from shardspec.frontend.finish import unknown_dtype
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import ArrayType, SyntaxFault
 from shardspec.frontend.reading import Route, SourceMap
+from shardspec.frontend.spelling import is_dsl
 from shardspec.ir.param import Param, Params, dtype_name
 
 _HEADER = "shardspec-arrays"
 _HEADER_KEYS = (_HEADER, "doc", "source", "parameters", "arrays")
 _ENTRY_KEYS = ("shape", "dtype", "axes")
 
+_NO_SPEC = "name a checkpoint or a manifest"
+_DSL_VERSION = re.compile(r"(?:\s*(?:#[^\n]*)?\n)*\s*(shardspec\s+[0-9]+)")
 _MINIMAL = 'a manifest maps paths to arrays: `"decoder/wi/kernel": bf16[4096, 512]`'
 
 
 def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
     """Return the arrays that `source` lists, and what in it is no array."""
+    version = _DSL_VERSION.match(source.text) if is_dsl(source) else None
+    if version or source.name.endswith(".shard"):
+        message = f"`{source.name}` is a spec, not a list of arrays"
+        place = Span(source, *version.span(1)) if version else source.whole
+        return (), (point(BAD_MANIFEST, message, place, help=_NO_SPEC),)
     if source.text.lstrip()[:1] == "{":
         data, source_map, diagnostics = _read_json(source)
     else:
@@ -38,6 +47,8 @@ def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
         if reading is None:
             return (), faults
         data, source_map, diagnostics = reading.data, reading.source_map, list(faults)
+    if _is_spec(data):
+        return (), (_spec_fault(data, source_map),)
     route: Route = ()
     if isinstance(data, dict) and _HEADER in data:
         diagnostics += _unknown_keys(data, (), _HEADER_KEYS, source_map)
@@ -48,6 +59,34 @@ def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
         return (), tuple(diagnostics)
     params = tuple(_params(data, route, source_map, diagnostics))
     return params, tuple(diagnostics)
+
+
+def _is_spec(data: Any) -> bool:
+    """Say whether this is a spec: its version, or two of its sections, none of them an array."""
+    if not isinstance(data, dict) or _HEADER in data:
+        return False
+    return isinstance(data.get("shardspec"), int) or len(_sections(data)) > 1
+
+
+def _sections(data: dict[str, Any]) -> list[str]:
+    """Return the keys of a spec that stand here and hold neither the type nor the shape of one."""
+    from shardspec.frontend.validate import fields_at
+
+    return [
+        key
+        for key in fields_at(())
+        if isinstance(data.get(key), dict | list) and "shape" not in data[key]
+    ]
+
+
+def _spec_fault(data: dict[str, Any], source_map: SourceMap) -> Diagnostic:
+    key = next(iter(["shardspec"] if "shardspec" in data else _sections(data)))
+    message = f"`{source_map.source.name}` is a spec, not a list of arrays"
+    span, label = source_map.key((key,)).span, f"`{key}` is a key of specs"
+    help = _NO_SPEC
+    if isinstance(data.get("arrays"), dict):
+        help += "; what stands under `arrays:`, with sizes as numbers, is one in a file of its own"
+    return point(BAD_MANIFEST, message, span, label, help=help)
 
 
 def _fault(message: str, span: Span) -> Diagnostic:

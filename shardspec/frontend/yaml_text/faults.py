@@ -240,8 +240,21 @@ def _goes_on(trouble: Trouble) -> Diagnostic | None:
     message = f"text goes on after `{last}`"
     way_out = "a pattern or value that starts with a bracket needs quotes around all of it"
     if opened := re.match(r"[ \t]*(?:-[ \t]+)?(?:[^\s{\[]+:[ \t]+)?(?=[{\[])", before):
-        way_out = advise_quotes(trouble, start + opened.end(), trouble.word_end(trouble.at))
+        at = start + opened.end()
+        way_out = _rule_way_out(trouble, at, end) or advise_quotes(
+            trouble, at, trouble.word_end(trouble.at)
+        )
     return trouble.report(message, span, "after the end of the value", way_out)
+
+
+def _rule_way_out(trouble: Trouble, start: int, end: int) -> str | None:
+    """Return how `[a, b] -> x` is written, which quotes alone would not make a rule."""
+    from shardspec.frontend.grammar.meant import rule_meant
+
+    if not trouble.text[trouble.at :].startswith("->"):
+        return None
+    meant = rule_meant(trouble.text[start:end])
+    return f"write `{meant}`" if meant else None
 
 
 def _bad_indent(trouble: Trouble) -> Diagnostic | None:

@@ -235,6 +235,11 @@ def faults(text: str) -> list[tuple[str, str, str]]:
     [
         ("ruls {\n a -> b\n}", "ruls", "did you mean `rules`?"),
         ("axes a = 1", "axes", "did you mean `axis`?"),
+        ("rules:\n", "rules:", "a block stands in braces: `rules {`"),
+        ("mesh:\n", "mesh:", "a block stands in braces: `mesh {`"),
+        ("extends: a\n", "extends:", "no `:` after the word: `extends t5x/2d, ./base.yaml`"),
+        ("mesh { fsdp: rest }", ":", "write `fsdp = rest`"),
+        ("mesh { fsdp: 4 @ dcn }", ":", "write `fsdp = 4 @ dcn`"),
         ("a -> b", "a", "rules { embed -> model }"),
         ("%", "%", "a statement begins with"),
         ("axis a 5", "5", "text in double quotes, `=`, `min_shard`, `unit` or the end after `a`"),

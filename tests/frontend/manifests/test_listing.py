@@ -67,6 +67,30 @@ def test_faults(text: str, codes: list[str]) -> None:
     assert [d.code.name for d in diagnostics] == codes
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("s.yaml", "shardspec: 1\nmesh: {a: 2}\narrays:\n  k: f32[2]\n", "shardspec"),
+        ("s.yaml", "mesh: {a: 2}\nrules: [b -> a]\n", "mesh"),
+        ("s.json", '{"shardspec": 1, "rules": []}', "shardspec"),
+        ("s.shard", "# a spec\nshardspec 1\nmesh { a = 2 }\n", "shardspec 1"),
+    ],
+)
+def test_a_spec_is_one_finding(name: str, text: str, place: str) -> None:
+    params, (found,) = read_manifest(SourceFile(name, text))
+    assert params == ()
+    assert found.message == f"`{name}` is a spec, not a list of arrays"
+    assert found.primary is not None
+    assert found.primary.span.text == place
+
+
+def test_arrays_may_be_called_as_sections_are() -> None:
+    text = 'mesh: {"shape": [2], "dtype": "f32"}\nrules: f32[2]\nshardspec: f32[3]\n'
+    params, diagnostics = read_manifest(SourceFile("m.yaml", text))
+    assert diagnostics == ()
+    assert [param.path for param in params] == ["mesh", "rules", "shardspec"]
+
+
 def test_the_rest_is_kept() -> None:
     params, diagnostics = read_manifest(SourceFile("m.json", '{"a": 5, "b": "f32[2]"}'))
     assert [param.path for param in params] == ["b"]
