@@ -1,6 +1,7 @@
 """The pages of `docs/`: blocks that start with a command hold what it prints.
 
-`pytest --update-cases` rewrites the blocks. The example of a framework's page is run as it
+`pytest --update-cases` rewrites the blocks. A page may bring files of its own: a block whose first
+line is `# NAME`; its commands run beside them. The example of a framework's page is run as it
 stands, with the page's spec beside it, on eight CPU devices.
 """
 
@@ -20,14 +21,18 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 FRAMEWORKS = sorted((ROOT / "docs" / "frameworks").glob("*.md"))
 _BLOCK = re.compile(r"^```console\n(\$ shardspec [^\n]*\n)(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FENCED = re.compile(r"^```(yaml|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FILE = re.compile(r"^```\w+\n# ([\w-]+\.\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_blocks_are_real_output(
-    page: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
-    monkeypatch.chdir(ROOT / "specs" / "examples")
+    own = dict(_FILE.findall(page.read_text(encoding="utf-8")))
+    for name, body in own.items():
+        (tmp_path / name).write_text(body, encoding="utf-8")
+    monkeypatch.chdir(tmp_path if own else ROOT / "specs" / "examples")
     monkeypatch.setenv("NO_COLOR", "1")
 
     def printed(block: re.Match[str]) -> str:

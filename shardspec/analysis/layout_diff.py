@@ -111,17 +111,23 @@ def diff_layouts(
     why_before: Reasons | None = None,
     why_after: Reasons | None = None,
 ) -> tuple[TargetDiff, ...]:
-    """Return what changed on each target that either side has, in the order of the new one."""
+    """Return what changed on each target that either side has, in the order of the new one.
+
+    Two targets that are the only ones of their sides are compared whatever their names.
+    """
     old = {target.name: target for target in before.targets}
     new = {target.name: target for target in after.targets}
+    names = [(name, name) for name in dict.fromkeys((*new, *old))]
+    if len(old) == len(new) == 1:
+        names = [(*old, *new)]
     return tuple(
         _diff_target(
-            old.get(name),
-            new.get(name),
-            (why_before or {}).get(name, {}),
-            (why_after or {}).get(name, {}),
+            old.get(earlier),
+            new.get(later),
+            (why_before or {}).get(earlier, {}),
+            (why_after or {}).get(later, {}),
         )
-        for name in dict.fromkeys((*new, *old))
+        for earlier, later in names
     )
 
 

@@ -35,6 +35,9 @@ class Constrainer:
         shape = getattr(x, "shape", None)
         if type(shape) is not tuple:
             asked = names if activation is None else self.activations.text(activation)
+            if type(x) in SCALARS:
+                self.activations.dims(asked, (), name=name or activation, array=x)
+                return x
             return self._tree(x, asked, name or activation or "")
         mesh = surroundings(x, self.mesh)
         manual = manual_axes(mesh, self.mesh)
@@ -58,12 +61,10 @@ class Constrainer:
 
         def below(above: Any, asked: str | None, node: Any) -> Any:
             def one(keys: Any, leaf: Any) -> Any:
-                path = "/".join(filter(None, (name, path_of((*above, *keys)))))
-                if asked is not None and type(leaf) in SCALARS:
-                    self.activations.dims(asked, (), name=path, array=leaf)
                 if asked is None or not hasattr(leaf, "shape"):
                     return leaf
-                return self.constrain(leaf, asked, None, path)
+                path = path_of((*above, *keys))
+                return self.constrain(leaf, asked, None, "/".join(filter(None, (name, path))))
 
             return jax.tree_util.tree_map_with_path(one, node)
 

@@ -27,7 +27,7 @@ from shardspec.jax_backend.mesh import device_mesh, match_target
 from shardspec.jax_backend.processes import agree, failure_told
 from shardspec.jax_backend.shardings import tree_placer
 from shardspec.jax_backend.state import StatePlacer
-from shardspec.jax_backend.train_state import own_params, refuse_lone_state
+from shardspec.jax_backend.train_state import own_params, refuse_lone_state, refuse_state_as_params
 from shardspec.jax_backend.tree_plan import TreePlan
 from shardspec.report.drawing import Drawing, drawing, drawing_of
 from shardspec.report.table import rows
@@ -154,6 +154,7 @@ class Resolver:
           ShardspecError: a parameter is at fault, or an array's shape leaves open which dimensions
             of its parameter it has, and nothing settles it.
         """
+        refuse_state_as_params(params)
         return self._state.shardings(state, params, boxed=boxed)
 
     def state_plan(self, state: Any, params: Any) -> StatePlan:
@@ -162,6 +163,7 @@ class Resolver:
         `print(plan)` has a line for each, `plan.explain(path)` says more, and `plan.diagnostics`
         is what is wrong. The arguments are those of `state_shardings`.
         """
+        refuse_state_as_params(params)
         return self._state.plan(state, params)
 
     def grad_shardings(self, params: Any) -> Any:

@@ -52,6 +52,19 @@ def refuse_lone_state(tree: Any, policy: StatePolicy | None) -> None:
     raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
 
 
+def refuse_state_as_params(params: Any) -> None:
+    """Raise where optimizer state stands for its parameters, as in arguments that are swapped.
+
+    Raises:
+      ShardspecError: it is state of optax, or of an `nnx.Optimizer`.
+    """
+    is_lone = _part(params, "opt_state") is not None and own_params(params) is None
+    if is_lone or is_optax_state(params):
+        message = "`params` is optimizer state, and not the parameters that it was made for"
+        help = "the state comes first: `resolver.state_shardings(state, params)`"
+        raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+
+
 def is_optax_state(node: Any) -> bool:
     """Say whether a node is the state of an optax transformation, or of a chain of them."""
     kind = type(node)

@@ -39,7 +39,7 @@ from shardspec.diagnostics.codes import SHORT_RANGE as CODE
 from shardspec.ir.grouping import counted
 from shardspec.lints.context import Context
 
-_NUMBER = re.compile(r"(?<![0-9.])\{?([0-9]{1,9})")
+_NUMBER = re.compile(r"(?<![0-9])(?<!\.\.)\{?([0-9]{1,9})")
 _RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 
 

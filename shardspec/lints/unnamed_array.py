@@ -56,9 +56,10 @@ def check(context: Context) -> Iterator[Diagnostic]:
     groups: dict[object, list[ParamSharding]] = {}
     for sharding in unnamed:
         span, path = sharding.param.span, sharding.param.path
-        is_whole_entry = span is not None and missed[span] == written[span]
+        is_range = span is not None and missed[span] == written[span] > 1
         if path not in allowed:
-            groups.setdefault(span if is_whole_entry else template(path), []).append(sharding)
+            key = span if is_range else (template(path), sharding.param.shape)
+            groups.setdefault(key, []).append(sharding)
     for key, group in groups.items():
         paths = [sharding.param.path for sharding in group]
         shown = key.text.strip("\"'") if isinstance(key, Span) else collapsed(paths) or paths[0]

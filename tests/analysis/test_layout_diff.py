@@ -159,3 +159,10 @@ def test_restore_counts_what_is_not_held(before: TargetLayout, after: TargetLayo
 def test_none(target: TargetLayout) -> None:
     """From a layout to itself nothing moves."""
     assert restore(target, target).total_bytes == 0
+
+
+def test_the_only_targets_are_compared_whatever_their_names() -> None:
+    named = SPEC.replace("mesh: {data: 4, model: 2}", "targets: {pod: {mesh: {data: 2, model: 2}}}")
+    found = diff_of(SPEC, named)
+    assert found.name == "pod"
+    assert marks(found) == {"q": Mark.LESS}

@@ -326,7 +326,7 @@ def test_another_size_than_the_spec_states_is_no_fault() -> None:
 @pytest.mark.parametrize(
     ("names", "text"),
     [
-        ("batch", "`batch` names 1 dimensions, `decoder/residual` [4, 6] has 2"),
+        ("batch", "`batch` names 1 dimension, `decoder/residual` [4, 6] has 2"),
         ("batch mpl", "unknown logical axis `mpl` in `batch mpl` of `decoder/residual`"),
         ("batch mlp", "1 array, decoder/residual [batch mlp]; replicated instead: +18 B"),
     ],

@@ -142,9 +142,9 @@ def test_no_target_names_both_sides() -> None:
 
 def test_one_cpu_is_told_how_to_be_more() -> None:
     bare = Target("bare", Mesh((MeshAxis("a", 2), MeshAxis("b", 4))))
-    for target in (bare, sized(_CPU, data=8)):
+    for wanted in (bare, sized(_CPU, data=8)):
         with pytest.raises(ShardspecError) as caught:
-            match_target([target], jax.devices()[:1])
+            match_target([wanted], jax.devices()[:1])
         assert "no target fits the devices here: 1 device of kind 'cpu'" in str(caught.value)
         assert "--xla_force_host_platform_device_count=8`" in str(caught.value)
     with pytest.raises(ShardspecError, match=r"but there is 1\n.*device_count=8`"):

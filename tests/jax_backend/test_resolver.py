@@ -62,7 +62,7 @@ def test_a_rule_with_an_unknown_mesh_axis_is_an_error_at_once() -> None:
 
 
 def test_what_is_no_spec_is_refused() -> None:
-    with pytest.raises(TypeError, match="what `shardspec.load` returns; this is `int`"):
+    with pytest.raises(TypeError, match=r"what `shardspec\.load` returns; this is `int`"):
         Resolver(3)  # type: ignore[arg-type]
     with pytest.raises(ShardspecError, match=r"this is its text\n.*shardspec\.loads\(text\)"):
         Resolver("shardspec: 1\nmesh: {data: 8}\n")

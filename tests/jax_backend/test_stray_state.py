@@ -120,6 +120,13 @@ def test_without_zero_names_are_enough(kind: str) -> None:
     resolver().shardings(lone_states()[kind])
 
 
+@pytest.mark.parametrize("kind", ["optax", "optimizer", "state"])
+@pytest.mark.parametrize("verb", ["state_shardings", "state_plan"])
+def test_swapped_arguments_are_refused(kind: str, verb: str) -> None:
+    with pytest.raises(ShardspecError, match="`params` is optimizer state"):
+        getattr(resolver(), verb)(boxed(), lone_states()[kind])
+
+
 def test_trees_that_hold_both_and_wrapped_parameters_are_taken() -> None:
     params = boxed()
     zero1().shardings({"params": params, "opt_state": optax.adam(1e-3).init(params)})

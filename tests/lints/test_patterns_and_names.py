@@ -72,3 +72,11 @@ def test_the_help_for_stacked_layers_works() -> None:
         text + "\nscan: {'l/**': layers@0}\naxes: {layers: 3}\nlints: {axis-without-rule: allow}"
     )
     assert findings_of(HEAD + fixed) == ()
+
+
+def test_layers_from_a_manifest_are_one_finding() -> None:
+    """Each array of a manifest has a line of its own; the layers are told together all the same."""
+    lines = "".join(f"  l_{layer}/j: 'f32[256]'\n" for layer in range(4))
+    (found,) = findings_of(f"{HEAD}arrays:\n{lines}", only="unnamed-array")
+    assert "`l_{0..3}/j`" in found.message
+    assert "4 arrays" in found.notes[0]

@@ -45,6 +45,7 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
 
 #: How a statement looks, for whoever has not seen one.
 _FORMS = {
+    "shardspec": "shardspec 1",
     "version": "shardspec 1",
     "doc": 'doc "what this spec is for"',
     "extends": "extends t5x/2d, ./base.yaml",
@@ -117,7 +118,7 @@ def _without_colon(keyword: str) -> str:
     """Return how a statement looks that was begun as a key of a YAML file."""
     if keyword in BLOCKS:
         return f"a block stands in braces: `{keyword} {{`"
-    return f"no `:` after the word: `{_FORMS[keyword]}`"
+    return f"no `:` after the word: `{_FORMS.get(keyword, keyword)}`"
 
 
 def known_word(word: str) -> str:
