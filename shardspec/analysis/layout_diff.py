@@ -119,7 +119,7 @@ def diff_layouts(
     new = {target.name: target for target in after.targets}
     names = [(name, name) for name in dict.fromkeys((*new, *old))]
     if len(old) == len(new) == 1:
-        names = [(*old, *new)]
+        names = [(before.targets[0].name, after.targets[0].name)]
     return tuple(
         _diff_target(
             old.get(earlier),

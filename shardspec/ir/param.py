@@ -23,7 +23,9 @@ DTYPE_BITS: dict[str, int] = {
     **dict.fromkeys(("f8_e3m4", "f8_e4m3", "f8_e4m3fn", "f8_e4m3fnuz", "f8_e4m3b11fnuz"), 8),
     **dict.fromkeys(("f8_e5m2", "f8_e5m2fnuz", "f8_e8m0fnu"), 8),
     "f4_e2m1fn": 4,
-    "key<fry>": 64, "key<rbg>": 128, "key<urbg>": 128,  # jax.random.key, by implementation
+    "key<fry>": 64,
+    "key<rbg>": 128,
+    "key<urbg>": 128,  # jax.random.key, by implementation
 }
 
 #: Long names (numpy, ml_dtypes, safetensors) to the short ones.

@@ -58,8 +58,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
         span, path = sharding.param.span, sharding.param.path
         is_range = span is not None and missed[span] == written[span] > 1
         if path not in allowed:
-            key = span if is_range else (template(path), sharding.param.shape)
-            groups.setdefault(key, []).append(sharding)
+            alike = (template(path), sharding.param.shape)
+            groups.setdefault(span if is_range else alike, []).append(sharding)
     for key, group in groups.items():
         paths = [sharding.param.path for sharding in group]
         shown = key.text.strip("\"'") if isinstance(key, Span) else collapsed(paths) or paths[0]
