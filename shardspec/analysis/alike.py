@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 from shardspec.ir.param import Shape, array_bytes
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
@@ -56,8 +57,15 @@ def alike(plan: ShardingPlan) -> tuple[Alike, ...]:
     """Return the arrays of a plan, in groups, in order of the first of each.
 
     The resolver gives arrays of one shape and names one object as their dimensions, and that
-    is what is compared.
+    is what is compared. A plan is grouped once.
     """
+    found = plan.worked_out.get("alike")
+    if found is None:
+        found = plan.worked_out["alike"] = _grouped(plan)
+    return cast("tuple[Alike, ...]", found)
+
+
+def _grouped(plan: ShardingPlan) -> tuple[Alike, ...]:
     groups: dict[tuple[int, str], list[ParamSharding]] = {}
     for sharding in plan.params:
         groups.setdefault((id(sharding.dims), sharding.param.dtype), []).append(sharding)

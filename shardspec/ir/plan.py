@@ -185,6 +185,9 @@ class ActivationSharding:
 class ShardingPlan:
     """The layout of every array on one target.
 
+    Attributes:
+      worked_out: what later stages have worked out of the plan, by the name of what it is.
+
     Invariants:
       once: no array uses a mesh axis twice.
       order: params stand in the order they were given.
@@ -194,6 +197,9 @@ class ShardingPlan:
     target: Target
     params: tuple[ParamSharding, ...]
     activations: tuple[ActivationSharding, ...] = ()
+    worked_out: dict[str, object] = field(
+        init=False, compare=False, repr=False, default_factory=dict
+    )
     _by_path: dict[str, ParamSharding] = field(
         init=False, compare=False, repr=False, default_factory=dict
     )

@@ -49,18 +49,17 @@ def outvoted(context: Context) -> Iterator[Diagnostic]:
 def _claims(rules: Sequence[PathRule], shardings: Sequence[ParamSharding]) -> dict[int, _Claims]:
     """Return what each entry would name, by its position; overrides come before all of them."""
     matcher = PathMatcher(tuple(rule.pattern for rule in rules))
+    places = {id(rule): at for at, rule in enumerate(rules)}
     claims: dict[int, _Claims] = {}
     for sharding in shardings:
-        if sharding.origin not in {Origin.ARRAY, Origin.PARAMS}:
-            continue
-        at = matcher.first_match(sharding.param.path)
-        if at is None:
-            continue
-        claim = claims.setdefault(at, _Claims())
-        if sharding.origin is Origin.ARRAY:
-            claim.named.append(sharding)
-        else:
-            claim.is_used = True
+        if sharding.origin is Origin.PARAMS:
+            at = places.get(id(sharding.matched))
+            if at is not None:
+                claims.setdefault(at, _Claims()).is_used = True
+        elif sharding.origin is Origin.ARRAY:
+            at = matcher.first_match(sharding.param.path)
+            if at is not None:
+                claims.setdefault(at, _Claims()).named.append(sharding)
     return claims
 
 

@@ -85,8 +85,10 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _families(context: Context) -> dict[tuple[str, str], _Family]:
     """Return the entries that begin alike, by their file and the text up to the number."""
     families: dict[tuple[str, str], _Family] = {}
-    for span in dict.fromkeys(param.span for param in context.params):
-        if span is None:
+    spans = dict.fromkeys(param.span for param in context.params if param.span is not None)
+    ranged = {span.source.name for span in spans if _RANGE.search(span.text)}
+    for span in spans:
+        if span.source.name not in ranged:
             continue
         for number in _NUMBER.finditer(span.text):
             stem = span.text[: number.start()].lstrip("\"'")

@@ -2,6 +2,9 @@
 
 Plain texts are looked up; all other patterns that RE2 can express are one automaton, so a
 hundred patterns cost about what one costs. What only `re` can express is tried one by one.
+
+Globs cannot tell apart the digits that none of them names. Paths that differ in such digits only,
+as those of layers mostly do, are asked about once.
 """
 
 from __future__ import annotations
@@ -36,9 +39,30 @@ class PathMatcher:
     def __init__(self, patterns: tuple[Pattern, ...]) -> None:
         """Take the patterns, in order of priority."""
         self._patterns = patterns
+        self._alike = _digits_alike(patterns)
+        self._first: dict[str, int | None] = {}
+        self._all: dict[str, tuple[int, ...]] = {}
 
     def first_match(self, path: str) -> int | None:
         """Return the position of the first pattern that matches the whole path."""
+        if self._alike is None:
+            return self._first_match(path)
+        path = path.translate(self._alike)
+        if path not in self._first:
+            self._first[path] = self._first_match(path)
+        return self._first[path]
+
+    def all_matches(self, path: str) -> tuple[int, ...]:
+        """Return the positions of all patterns that match the whole path, in order."""
+        if self._alike is None:
+            return self._all_matches(path)
+        path = path.translate(self._alike)
+        found = self._all.get(path)
+        if found is None:
+            found = self._all[path] = self._all_matches(path)
+        return found
+
+    def _first_match(self, path: str) -> int | None:
         none = len(self._patterns)
         best = self._first_linear(path)
         if path in self._literals:
@@ -50,8 +74,7 @@ class PathMatcher:
                 return position
         return None if best == none else best
 
-    def all_matches(self, path: str) -> tuple[int, ...]:
-        """Return the positions of all patterns that match the whole path, in order."""
+    def _all_matches(self, path: str) -> tuple[int, ...]:
         slow = (position for position, regex in self._backtracking if regex.matches(path))
         return tuple(sorted((*self._literals.get(path, ()), *self._linear_matches(path), *slow)))
 
@@ -139,6 +162,15 @@ class PathMatcher:
         else:
             matching = [shared[index][0] for index in found]
         return matching + [position for position, regex in others if regex.matches(path)]
+
+
+def _digits_alike(patterns: tuple[Pattern, ...]) -> dict[int, int] | None:
+    """Return one digit for all that no pattern can tell apart; None where it can tell each."""
+    if any(pattern.dialect == "regex" or ".." in pattern.text for pattern in patterns):
+        return None
+    named = {char for pattern in patterns for char in pattern.text}
+    others = [digit for digit in "0123456789" if digit not in named]
+    return {ord(digit): ord(others[0]) for digit in others} if len(others) > 1 else None
 
 
 def _literal(pattern: Pattern) -> str | None:

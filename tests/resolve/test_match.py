@@ -16,7 +16,7 @@ from tests.strategies import odd_paths, regexes
 
 GLOBS = (
     "a", "a/b", "a/*", "**/b", "a/**", "**", "*", "{a,b}/c", "l{0..11}/?", "é/*", "a**", "{", "a/b",
-    "*\ud800", r"\*",
+    "*\ud800", r"\*", "l1/*", "l?/2", "l{1,2}/?", "**/9",
 )  # fmt: skip
 REGEXES = (
     "a", "a/b", "a/.*", r"\w+", r"(.)/\1", ".*b$", r"\bé.*", "(?m)^a$\n?.*", "(", "(?!a).*",
@@ -48,6 +48,20 @@ def test_one_by_one(chosen, asked):
     matcher = PathMatcher(chosen)
     for path in asked:
         expected = tuple(i for i, pattern in enumerate(chosen) if _alone(pattern, path))
+        assert matcher.all_matches(path) == expected
+        assert matcher.first_match(path) == (expected[0] if expected else None)
+
+
+digits = st.lists(st.text("l/0129", max_size=5), min_size=1, max_size=8)
+
+
+@given(st.lists(st.sampled_from([g for g in GLOBS if "." not in g]), max_size=6), digits)
+@settings(deadline=None)
+def test_digits_that_no_glob_names_are_alike(texts, asked):
+    """Globs alone: paths are remembered with such digits made one."""
+    matcher = PathMatcher(tuple(map(Pattern, texts)))
+    for path in (*asked, *asked):
+        expected = tuple(i for i, text in enumerate(texts) if _alone(Pattern(text), path))
         assert matcher.all_matches(path) == expected
         assert matcher.first_match(path) == (expected[0] if expected else None)
 
