@@ -14,9 +14,9 @@ from shardspec.cli.session import (
     has_errors,
     load_or_exit,
     params_or_exit,
+    plans_and_findings,
     report,
     target_or_exit,
-    warn_of_slow_regexes,
     write_file,
 )
 from shardspec.ir.param import Params
@@ -69,10 +69,9 @@ def command(
         return
     chosen = target_or_exit(spec, target, diagnostics)
     params = params_or_exit(spec, manifest)
-    warn_of_slow_regexes(spec)
     diagnostics = pipeline.about(diagnostics, target)
-    plans = pipeline.compile_plans(spec, params, None if target is None else [chosen])
-    found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
+    targets = None if target is None else [chosen]
+    plans, found = plans_and_findings(spec, diagnostics, params, targets)
     plan = plans[0] if select is None else _selected(plans[0], select)
     _print_plan(plan, output_format, output)
     report(found, color)

@@ -17,9 +17,9 @@ from shardspec.cli.session import (
     has_errors,
     load_or_exit,
     params_or_exit,
+    plans_and_findings,
     report,
     target_or_exit,
-    warn_of_slow_regexes,
     write_file,
 )
 from shardspec.diagnostics import Diagnostic, Severity
@@ -92,10 +92,8 @@ def _plan(
             f"`{entry.name}` is made of the layouts of arrays, and the spec lists none",
             "add `arrays:` or `manifest:`, or pass --params",
         )
-    warn_of_slow_regexes(spec)
-    plans = pipeline.compile_plans(spec, params, [chosen])
     diagnostics = pipeline.about(diagnostics, chosen.name)
-    found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
+    plans, found = plans_and_findings(spec, diagnostics, params, [chosen])
     errors = [each for each in found if each.is_error]
     if errors:
         report(errors, color)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import click
 
-from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.session import (
@@ -19,9 +18,9 @@ from shardspec.cli.session import (
     has_errors,
     load_or_exit,
     params_or_exit,
+    plans_and_findings,
     report,
     target_or_exit,
-    warn_of_slow_regexes,
     write_file,
 )
 from shardspec.ir.grouping import counted
@@ -78,9 +77,7 @@ def _plans(file: str, manifest: str | None, color: str) -> tuple[ShardingPlan, .
     spec, diagnostics = load_or_exit(file, {}, color, with_manifests=manifest is None)
     params = params_or_exit(spec, manifest)
     target_or_exit(spec, None, diagnostics)
-    warn_of_slow_regexes(spec)
-    plans = pipeline.compile_plans(spec, params)
-    found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
+    plans, found = plans_and_findings(spec, diagnostics, params)
     report(found, color)
     if has_errors(found):
         return ()

@@ -18,6 +18,7 @@ from shardspec.diagnostics.levels import Levels, LevelTable
 from shardspec.diagnostics.printable import printable
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.ir.param import Params
+from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import LintLevel, Spec, Target
 
 FINE, FINDINGS, FAILED = 0, 1, 2
@@ -157,6 +158,22 @@ def warn_of_slow_regexes(spec: Spec) -> None:
     for diagnostic in slow(patterns):
         echo(f"this may take long: {render_concise(diagnostic)}", err=True)
     sys.stderr.flush()
+
+
+def plans_and_findings(
+    spec: Spec,
+    diagnostics: Sequence[Diagnostic],
+    params: Params,
+    targets: Sequence[Target] | None = None,
+) -> tuple[tuple[ShardingPlan, ...], tuple[Diagnostic, ...]]:
+    """Return the plans on `targets`, None for all, and all there is to say of spec and plans.
+
+    Args:
+      diagnostics: what loading the spec found.
+    """
+    warn_of_slow_regexes(spec)
+    plans = pipeline.compile_plans(spec, params, targets)
+    return plans, pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
 
 
 def quiet_spec(name: str | None) -> Spec | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -61,6 +62,11 @@ def target_text(mesh_axes: tuple[str, ...]) -> str:
     if not mesh_axes:
         return "none"
     return mesh_axes[0] if len(mesh_axes) == 1 else f"({', '.join(mesh_axes)})"
+
+
+def override_text(dims: Iterable[tuple[str, ...]]) -> str:
+    """Return the mesh axes of each dimension as an override spells them: `(none, (a, b))`."""
+    return f"({', '.join(map(target_text, dims))})"
 
 
 @dataclass(frozen=True, slots=True)

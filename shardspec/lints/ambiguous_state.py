@@ -40,7 +40,7 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import collapsed, counted, natural, template
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ParamSharding
-from shardspec.ir.spec import target_text
+from shardspec.ir.spec import override_text
 from shardspec.ir.units import binary_bytes
 from shardspec.resolve.state import Reading, Relation, StateSharding, read_dims
 from shardspec.resolve.state_plan import StatePlan
@@ -97,5 +97,5 @@ def _entry(path: str, reading: Reading, found: StateSharding, owner: ParamShardi
     if any(dim.logical_axis for dim in dims):
         says = f"axes: {' '.join(dim.logical_axis or '_' for dim in dims)}"
     else:
-        says = f"spec: ({', '.join(target_text(dim.mesh_axes) for dim in dims)})"
+        says = f"spec: {override_text(dim.mesh_axes for dim in dims)}"
     return f'`{{path: "{path}", {says}, because: ...}}`'

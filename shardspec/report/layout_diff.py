@@ -9,8 +9,7 @@ from shardspec.analysis.layout_diff import ArrayMove, DimMove, Mark, Reason, Tar
 from shardspec.analysis.restore import restore
 from shardspec.ir.grouping import collapsed, counted, natural, template
 from shardspec.ir.layout import ActivationLayout, ArrayLayout, TargetLayout
-from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.spec import target_text
+from shardspec.ir.spec import override_text, target_text
 from shardspec.ir.units import binary_bytes, percent
 
 #: What a mark means, said once under a diff that uses it.
@@ -153,13 +152,10 @@ def array_text(array: ArrayLayout | None, mark: Mark) -> str:
     """Return one side of a move: the answer, and type where that is what changed."""
     if array is None:
         return ""
-    shape = f"{array.dtype}{list(array.shape)} "
-    return f"{shape if mark in {Mark.NEW, Mark.GONE, Mark.RESIZED} else ''}{_spec(array.partition)}"
-
-
-def _spec(partition: PartitionSpec) -> str:
-    """Return `(model, none)`, as an override spells it."""
-    return f"({', '.join(target_text(dim) for dim in partition.dims)})"
+    answer = override_text(array.partition.dims)
+    if mark in {Mark.NEW, Mark.GONE, Mark.RESIZED}:
+        return f"{array.dtype}{list(array.shape)} {answer}"
+    return answer
 
 
 def machine(target: TargetLayout) -> str:
@@ -240,10 +236,10 @@ def activation_change(before: ActivationLayout | None, after: ActivationLayout |
     """Return what became of a named activation."""
     present = after or before
     assert present is not None
-    sides = [
-        f"[{' '.join(name or '_' for name in side.logical_axes)}] {_spec(side.partition)}"
-        if side
-        else "none"
-        for side in (before, after)
-    ]
+    sides = (_activation_side(side) if side else "none" for side in (before, after))
     return f"{present.name}: {' -> '.join(sides)}"
+
+
+def _activation_side(side: ActivationLayout) -> str:
+    names = " ".join(name or "_" for name in side.logical_axes)
+    return f"[{names}] {override_text(side.partition.dims)}"

@@ -20,7 +20,7 @@ from shardspec.formats.foreign.rules import Dims
 from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.grouping import collapsed, counted, described, natural, template
 from shardspec.ir.param import Param
-from shardspec.ir.spec import target_text
+from shardspec.ir.spec import override_text
 
 _ANY_PATH = ".*"
 _ANY_PATHS = frozenset((_ANY_PATH, ".+", ".*.+.*", ".*..*"))
@@ -71,17 +71,12 @@ class PathSections:
     def override(self, key: str, pattern: str, dims: Dims, comment: Comments) -> None:
         """Add an override; `key` is `match` for a regex, `path` for a glob."""
         self.comments["overrides", len(self.overrides)] = comment
-        self.overrides.append({key: pattern, "spec": spec_text_of(dims)})
+        self.overrides.append({key: pattern, "spec": override_text(dims)})
 
     def whole(self, pattern: str, because: str, comment: Comments) -> None:
         """Add an entry for arrays that are meant to be whole."""
         self.comments["replicate", len(self.replicate)] = comment
         self.replicate.append({"match": pattern, "because": because})
-
-
-def spec_text_of(dims: Dims) -> str:
-    """Return `(none, model)`."""
-    return f"({', '.join(target_text(dim) for dim in dims)})"
 
 
 def path_sections(taken: Sequence[Taken], *, is_ordered: bool = True) -> PathSections:
