@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile
@@ -10,26 +10,28 @@ from shardspec.diagnostics.codes import DUPLICATE_ARRAY, SYNTAX, UNKNOWN_SIZE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.frontend.grammar import expressions
-from shardspec.frontend.grammar.syntax import ArrayDim, ArrayType, SizeExpr, SyntaxFault
+from shardspec.frontend.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer
 from shardspec.ir.param import Param, Params, dtype_name
 from shardspec.ir.spec import LogicalAxis, Policy, Spec, StatePolicy
 
-#: A product of sizes stops here, far above any array.
-_LARGEST = 1 << 62
+#: What a size that no array can have counts as: a dimension of JAX has fewer elements.
+BEYOND = 1 << 63
 
 #: Ranges multiply: a line or two could ask for more arrays than there is memory.
 MOST_ARRAYS = 250_000
 
-#: Axes whose sizes name each other, one behind the other.
-_DEEPEST = 64
+#: Axes shown of a circle of them.
+_CIRCLE_SHOWN = 8
 
 
 def finish(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[Diagnostic, ...]]:
     """Return the spec that `layer` means, with arrays from manifests after the inline ones."""
     diagnostics: list[Diagnostic] = []
     axes = _axes(layer.axes, diagnostics)
-    inline = _arrays(layer.arrays, {axis.name: axis for axis in axes}, diagnostics)
+    stated = {decl.name for decl in layer.axes if decl.size is not None}
+    sizes = {axis.name: axis.size for axis in axes if axis.name in stated}
+    inline = _arrays(layer.arrays, sizes, diagnostics)
     rules = sorted((placed.rule for placed in layer.rules), key=lambda rule: rule.priority)
     policy: dict[str, Any] = dict(layer.policy)
     spec = Spec(
@@ -57,54 +59,87 @@ def finish(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[D
 
 def _axes(decls: tuple[AxisDecl, ...], diagnostics: list[Diagnostic]) -> tuple[LogicalAxis, ...]:
     """Return the axes with sizes as numbers; products may name other axes in any order."""
-    by_name = {decl.name: decl for decl in decls}
-    sizes: dict[str, int | None] = {}
-
-    def size_of(name: str, seen: tuple[str, ...]) -> int | None:
-        decl = by_name.get(name)
-        if decl is None or decl.size is None:
-            return None
-        if name not in sizes:
-            if name in seen:
-                message = f"the size of `{name}` depends on itself: {' -> '.join((*seen, name))}"
-                diagnostics.append(point(UNKNOWN_SIZE, message, decl.span))
-                return None
-            if len(seen) > _DEEPEST:
-                message = f"the size of `{name}` stands behind {len(seen)} other axes"
-                diagnostics.append(point(UNKNOWN_SIZE, message, decl.span))
-                return None
-            sizes[name] = _product(decl.size, lambda inner: size_of(inner, (*seen, name)))
-            if sizes[name] is None:
-                diagnostics.extend(_unknown_factor(decl, by_name, sizes))
-        return sizes[name]
-
+    sizes = _sizes({decl.name: decl for decl in decls}, diagnostics)
     return tuple(
-        LogicalAxis(
-            decl.name, size_of(decl.name, ()), decl.unit, decl.doc, decl.span, decl.min_shard
-        )
+        LogicalAxis(decl.name, sizes[decl.name], decl.unit, decl.doc, decl.span, decl.min_shard)
         for decl in decls
     )
 
 
-def _product(size: SizeExpr, lookup: Any) -> int | None:
+def _sizes(by_name: dict[str, AxisDecl], diagnostics: list[Diagnostic]) -> dict[str, int | None]:
+    """Return the size of every axis, None where it is not known; and say why it is not.
+
+    Each axis is worked out once, after those it names; a stack of our own, since a chain of them
+    may be as long as the file.
+    """
+    sizes: dict[str, int | None] = {}
+    for start in by_name:
+        path = {start: _named_in(by_name[start])}
+        while path:
+            name, rest = next(reversed(path.items()))
+            inner = next((each for each in rest if each not in sizes and each in by_name), None)
+            if inner is None:
+                del path[name]
+                _add_size(by_name[name], by_name, sizes, diagnostics)
+            elif inner in path:
+                sizes[inner] = None
+                diagnostics.append(_circle(by_name[inner], list(path)))
+            else:
+                path[inner] = _named_in(by_name[inner])
+    return sizes
+
+
+def _named_in(decl: AxisDecl) -> Iterator[str]:
+    """Yield the axes that the size of an axis names."""
+    factors = decl.size.factors if decl.size else ()
+    return (factor.text for factor in factors if not isinstance(factor, int))
+
+
+def _add_size(
+    decl: AxisDecl,
+    by_name: dict[str, AxisDecl],
+    sizes: dict[str, int | None],
+    diagnostics: list[Diagnostic],
+) -> None:
+    """Add the size of an axis to `sizes`, which hold those of all the axes that it names."""
+    if decl.name in sizes:
+        return
+    size = None if decl.size is None else _product(decl.size, sizes.get)
+    sizes[decl.name] = size
+    if size is None:
+        diagnostics.extend(_unknown_factor(decl, by_name))
+    elif size >= BEYOND and all(sizes[name] != BEYOND for name in _named_in(decl)):
+        message = f"the size of `{decl.name}` is beyond any array: 2^63 or more"
+        diagnostics.append(point(UNKNOWN_SIZE, message, decl.span, help="take a factor out"))
+
+
+def _circle(decl: AxisDecl, path: list[str]) -> Diagnostic:
+    """Return the finding for an axis whose size leads back to it."""
+    names = [*path[path.index(decl.name) :], decl.name]
+    if len(names) > _CIRCLE_SHOWN:
+        half = _CIRCLE_SHOWN // 2
+        names = [*names[:half], f"... {len(names) - 2 * half} more ...", *names[-half:]]
+    message = f"the size of `{decl.name}` depends on itself: {' -> '.join(names)}"
+    help = f"give one of them a number: `{decl.name}: 64`"
+    return point(UNKNOWN_SIZE, message, decl.span, help=help)
+
+
+def _product(size: SizeExpr, lookup: Callable[[str], int | None]) -> int | None:
+    """Return a product of sizes, at most `BEYOND`; None where one of them is not known."""
     product = 1
     for factor in size.factors:
         value = factor if isinstance(factor, int) else lookup(factor.text)
         if value is None:
             return None
-        product *= value
-        if product > _LARGEST:
-            return None
+        product = min(product * value, BEYOND)
     return product
 
 
-def _unknown_factor(
-    decl: AxisDecl, known: dict[str, AxisDecl], sizes: dict[str, int | None]
-) -> Iterator[Diagnostic]:
+def _unknown_factor(decl: AxisDecl, known: dict[str, AxisDecl]) -> Iterator[Diagnostic]:
     """Yield why a size is not known, unless a factor has that fault and it is reported there."""
-    factors = decl.size.factors if decl.size else ()
-    names = [factor.text for factor in factors if not isinstance(factor, int)]
-    unknown = next((name for name in names if name not in known or known[name].size is None), None)
+    unknown = next(
+        (name for name in _named_in(decl) if name not in known or known[name].size is None), None
+    )
     if unknown is not None:
         yield point(
             UNKNOWN_SIZE,
@@ -113,14 +148,16 @@ def _unknown_factor(
             help=did_you_mean(unknown, set(known) - {unknown, decl.name})
             or f"add `{unknown}: SIZE` to `axes`",
         )
-    elif all(sizes.get(name) is not None for name in names):
-        yield point(UNKNOWN_SIZE, f"the size of `{decl.name}` is beyond any array", decl.span)
 
 
 def _arrays(
-    decls: tuple[ArrayDecl, ...], axes: dict[str, LogicalAxis], diagnostics: list[Diagnostic]
+    decls: tuple[ArrayDecl, ...], sizes: Mapping[str, int | None], diagnostics: list[Diagnostic]
 ) -> list[Param]:
-    """Return the arrays of every entry, ranges expanded."""
+    """Return the arrays of every entry, ranges expanded.
+
+    Args:
+      sizes: of the axes that state one, None where it does not work out.
+    """
     from shardspec.frontend.patterns.glob import expand
 
     params: list[Param] = []
@@ -129,7 +166,7 @@ def _arrays(
         if isinstance(parsed, SyntaxFault):
             diagnostics.append(parsed.diagnostic(decl.type))
             continue
-        template = _param(decl, parsed, axes, diagnostics)
+        template = _param(decl, parsed, sizes, diagnostics)
         paths = expand(decl.path.text)
         if isinstance(paths, SyntaxFault):
             diagnostics.append(paths.diagnostic(decl.path))
@@ -146,7 +183,7 @@ def _arrays(
 def _param(
     decl: ArrayDecl,
     parsed: ArrayType,
-    axes: dict[str, LogicalAxis],
+    sizes: Mapping[str, int | None],
     diagnostics: list[Diagnostic],
 ) -> Param | None:
     dtype = dtype_name(parsed.dtype.text)
@@ -156,10 +193,13 @@ def _param(
         return None
     shape: list[int] = []
     for dim in parsed.dims:
-        size = _dim_size(dim, axes)
+        size = _dim_size(dim, sizes)
         if size is None:
-            diagnostics.append(_unknown_size(dim, decl.type, axes))
+            diagnostics.append(_unknown_size(dim, decl.type, sizes))
             return None
+        if size >= BEYOND and not any(_is_beyond(name.text, sizes) for name in _names_in(dim)):
+            message = "a dimension is too large: 2^63 or more"
+            diagnostics.append(point(UNKNOWN_SIZE, message, decl.type.at(dim.start, dim.end)))
         shape.append(size)
     names = tuple(dim.name.text if dim.name else None for dim in parsed.dims)
     own = names if any(names) else None
@@ -174,30 +214,34 @@ def unknown_dtype(name: str, span: Any) -> Diagnostic:
     return point(SYNTAX, f"unknown dtype `{name}`", span, help=help)
 
 
-def _dim_size(dim: ArrayDim, axes: dict[str, LogicalAxis]) -> int | None:
-    def lookup(name: str) -> int | None:
-        return axes[name].size if name in axes else None
-
+def _dim_size(dim: ArrayDim, sizes: Mapping[str, int | None]) -> int | None:
     if dim.size is not None:
-        return _product(dim.size, lookup)
-    return lookup(dim.name.text) if dim.name else None
+        return _product(dim.size, sizes.get)
+    return sizes.get(dim.name.text) if dim.name else None
 
 
-def _unknown_size(dim: ArrayDim, excerpt: Excerpt, axes: dict[str, LogicalAxis]) -> Diagnostic:
-    sized = {axis.name for axis in axes.values() if axis.size is not None}
-    used = (
-        [dim.name] if dim.size is None else [f for f in dim.size.factors if not isinstance(f, int)]
-    )
-    unknown = next((axis for axis in used if axis and axis.text not in sized), None)
-    if unknown is None:
-        return point(UNKNOWN_SIZE, "a dimension is too large", excerpt.at(dim.start, dim.end))
-    return point(
-        UNKNOWN_SIZE,
-        f"the size of `{unknown.text}` is not known",
-        excerpt.at(unknown.start, unknown.end),
-        "no entry of `axes` states it",
-        help=did_you_mean(unknown.text, sized) or _size_help(unknown.text, dim),
-    )
+def _names_in(dim: ArrayDim) -> list[Name]:
+    """Return the axes whose sizes make that of a dimension."""
+    if dim.size is not None:
+        return [factor for factor in dim.size.factors if not isinstance(factor, int)]
+    return [dim.name] if dim.name else []
+
+
+def _is_beyond(name: str, sizes: Mapping[str, int | None]) -> bool:
+    """Say whether an axis has a size that no array can have, which is said of the axis."""
+    return (sizes.get(name) or 0) >= BEYOND
+
+
+def _unknown_size(dim: ArrayDim, excerpt: Excerpt, sizes: Mapping[str, int | None]) -> Diagnostic:
+    sized = {name for name, size in sizes.items() if size is not None}
+    unknown = next(name for name in _names_in(dim) if name.text not in sized)
+    place = excerpt.at(unknown.start, unknown.end)
+    message = f"the size of `{unknown.text}` is not known"
+    if unknown.text in sizes:
+        help = f"mend `{unknown.text}` in `axes`, or write `{unknown.text}=SIZE` here"
+        return point(UNKNOWN_SIZE, message, place, "its entry of `axes` gives none", help=help)
+    help = did_you_mean(unknown.text, sized) or _size_help(unknown.text, dim)
+    return point(UNKNOWN_SIZE, message, place, "no entry of `axes` states it", help=help)
 
 
 def _size_help(name: str, dim: ArrayDim) -> str:

@@ -2,7 +2,8 @@
 
 `bf16[embed mlp]` is an array only when both sizes are known, from `axes:` or in the type itself:
 `bf16[embed mlp=128]`. The array is left out of the plan, and its bytes out of every total. A size
-may be a product of others (`heads * kv`), but not of itself.
+may be a product of others (`heads * kv`), in a chain of any length, but not of itself. A product of
+2^63 or more is no size of an array: it counts as 2^63, and its arrays stay in the plan.
 
 Bad:
     shardspec: 1

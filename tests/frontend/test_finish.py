@@ -47,10 +47,48 @@ def test_sizes_that_are_not_known_are_reported_once(axes: str, said: list[str]) 
         assert words in diagnostic.message
 
 
-def test_a_long_chain_of_sizes_ends() -> None:
-    axes = ", ".join(f"a{i}: a{i + 1}" for i in range(2000))
-    _, diagnostics = load(f"axes: {{{axes}, a2000: 2}}")
-    assert {d.code.name for d in diagnostics} == {"unknown-size"}
+@pytest.mark.parametrize("length", [2, 65, 140, 3000])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_chain_of_sizes_of_any_length_is_worked_out(length: int, *, is_reversed: bool) -> None:
+    entries = [f"a{i}: a{i + 1}" for i in range(length)] + [f"a{length}: 12"]
+    axes = ", ".join(reversed(entries) if is_reversed else entries)
+    spec, diagnostics = load(f"axes: {{{axes}}}\narrays: {{w: 'f32[a0]'}}")
+    assert diagnostics == ()
+    assert [param.shape for param in spec.params] == [(12,)]
+
+
+def test_a_chain_that_outgrows_every_array_is_said_once_where_it_does() -> None:
+    axes = ", ".join(f"x{i}: 2*x{i + 1}" for i in range(140))
+    spec, diagnostics = load(f"axes: {{{axes}, x140: 1}}\narrays: {{w: 'f32[x0]', v: 'f32[x78]'}}")
+    assert [(d.code.name, d.message) for d in diagnostics] == [
+        ("unknown-size", "the size of `x77` is beyond any array: 2^63 or more")
+    ]
+    assert [param.path for param in spec.params] == ["w", "v"]
+    assert spec.params[0].shape == (2**63,)
+    assert spec.params[1].shape == (2**62,)
+
+
+def test_a_wide_product_is_worked_out() -> None:
+    names = [f"a{i}" for i in range(100)]
+    axes = ", ".join(f"{name}: 1" for name in names)
+    assert sizes(f"{{all: {' * '.join(names)}, {axes}}}")["all"] == 1
+
+
+def test_a_long_circle_is_one_finding_of_one_line() -> None:
+    axes = ", ".join(f"a{i}: a{(i + 1) % 500}" for i in range(500))
+    _, diagnostics = load(f"axes: {{{axes}}}\narrays: {{w: 'f32[a7]'}}")
+    assert [d.message for d in diagnostics] == [
+        "the size of `a0` depends on itself: a0 -> a1 -> a2 -> a3 -> ... 493 more ..."
+        " -> a497 -> a498 -> a499 -> a0",
+        "the size of `a7` is not known",
+    ]
+    assert [label.text for label in diagnostics[1].labels] == ["its entry of `axes` gives none"]
+
+
+def test_a_product_in_a_type_that_is_too_large_keeps_its_array() -> None:
+    spec, diagnostics = load("arrays: {w: 'f32[4, mlp=999999999999999*999999999999999]'}")
+    assert [d.message for d in diagnostics] == ["a dimension is too large: 2^63 or more"]
+    assert [param.path for param in spec.params] == ["w"]
 
 
 def test_arrays() -> None:
