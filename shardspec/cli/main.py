@@ -73,6 +73,19 @@ def cli() -> None:
     """Compile sharding specs for JAX: rules in, NamedShardings and reasons out."""
 
 
+def _show(error: click.ClickException) -> None:
+    """Print an error as click does; what an argument or a file name holds cannot steer it."""
+    from shardspec.cli.session import echo
+
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        echo(context.get_usage(), err=True)
+        if context.command.get_help_option(context) is not None:
+            option = context.help_option_names[-1]
+            echo(f"Try '{context.command_path} {option}' for help.\n", err=True)
+    echo(f"Error: {error.format_message()}", err=True)
+
+
 def main() -> None:
     """Run the command line. A closed pipe ends it in silence, Ctrl-C with 130."""
     gc.disable()  # short-lived: collecting while modules load costs a tenth of the start-up
@@ -85,7 +98,7 @@ def main() -> None:
     except click.exceptions.Abort:
         exit_code = 130
     except click.ClickException as error:
-        error.show()
+        _show(error)
         exit_code = 2
     except BrokenPipeError:
         from shardspec.cli.session import close_quietly

@@ -62,8 +62,14 @@ def command(
 
         lines = compare_lines(_placed(name, target, {}, order, color), (chosen, placement))
         write_file(output, "\n".join(lines) + "\n")
+    elif output_format == "text":
+        from shardspec.report.mesh_text import mesh_lines
+
+        paint = wants_color(color if output == "-" or color == "always" else "never")
+        lines = mesh_lines(chosen, placement, color=paint)
+        write_file(output, "\n".join(lines) + "\n", is_painted=True)
     else:
-        write_file(output, _text(chosen, placement, output_format, color))
+        write_file(output, _data(chosen, placement, output_format))
 
 
 def _placed(
@@ -93,15 +99,11 @@ def _unsaid(fault: Diagnostic, said: Sequence[Diagnostic]) -> tuple[Diagnostic, 
     return () if known else (fault,)
 
 
-def _text(target: Target, placement: Placement, output_format: str, color: str) -> str:
+def _data(target: Target, placement: Placement, output_format: str) -> str:
     if output_format == "json":
         from shardspec.report.mesh_json import mesh_json
 
         return mesh_json(target, placement) + "\n"
-    if output_format == "svg":
-        from shardspec.report.mesh_svg import mesh_svg
+    from shardspec.report.mesh_svg import mesh_svg
 
-        return mesh_svg(target, placement)
-    from shardspec.report.mesh_text import mesh_lines
-
-    return "\n".join(mesh_lines(target, placement, color=wants_color(color))) + "\n"
+    return mesh_svg(target, placement)

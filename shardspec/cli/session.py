@@ -184,13 +184,16 @@ def quiet_spec(name: str | None) -> Spec | None:
         return None
 
 
-def write_file(path: str, text: str) -> None:
+def write_file(path: str, text: str, *, is_painted: bool = False) -> None:
     """Write a file whole or not at all: to a temporary name beside it, then rename.
 
     `-` is stdout. A link is followed; a device or a pipe is written to, not replaced.
+
+    Args:
+      is_painted: whether escape sequences in it are ours, as in `echo`.
     """
     if path == "-":
-        echo(text.removesuffix("\n"))
+        echo(text.removesuffix("\n"), is_painted=is_painted)
         return
     import tempfile
 

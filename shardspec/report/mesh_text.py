@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from shardspec.diagnostics.printable import printable
 from shardspec.ir.spec import Target
 from shardspec.ir.units import three_figures
 from shardspec.report.table import target_title, typed
@@ -21,7 +22,12 @@ _ROWS_DRAWN = 32
 
 
 def mesh_lines(target: Target, placement: Placement, *, color: bool = False) -> Iterator[str]:
-    """Yield the whole report on one target."""
+    """Yield the whole report on one target; every escape sequence in it is a colour of ours."""
+    yield from map(printable, _report(target, placement))
+    yield from drawing(placement, color=color)
+
+
+def _report(target: Target, placement: Placement) -> Iterator[str]:
     yield target_title(target)
     yield from _machine_lines(placement)
     yield f"mesh {placement.mesh}{_asked(placement)}"
@@ -30,7 +36,6 @@ def mesh_lines(target: Target, placement: Placement, *, color: bool = False) -> 
     yield ""
     notes = tuple(_notes(placement))
     yield from (*notes, "") if notes else ()
-    yield from drawing(placement, color=color)
 
 
 def _machine_lines(placement: Placement) -> Iterator[str]:
@@ -161,7 +166,7 @@ def drawing(placement: Placement, *, color: bool = False) -> Iterator[str]:
     if name is None:
         return
     placed = seats(placement)
-    yield f"  same letter: one group of `{name}`; number: index on it"
+    yield f"  same letter: one group of `{printable(name)}`; number: index on it"
     if placement.hardware.chip.platform != "tpu":
         yield from _draw_nodes(placement, placed, color=color)
         return

@@ -1,0 +1,264 @@
+"""Every verb on a terminal: the words that a pipe gets, in colours that the terminal shows.
+
+Stdout and stderr are a pseudo-terminal each, so that each can be held to its pipe.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pty = pytest.importorskip("pty")
+
+ROOT = Path(__file__).parents[2]
+
+SPEC = """\
+shardspec: 1
+axes: {embed: 64, mlp: 128}
+targets:
+  v5e-16: {hardware: tpu v5e 4x4, mesh: {data: rest, model: 8}}
+  dgx: {hardware: 2 * h100, mesh: {data: rest, model: 8}}
+rules:
+  - mlp -> model
+  - embed -> data
+params:
+  "**/wi/kernel": embed mlp
+arrays:
+  "decoder/layers_{0..3}/mlp/wi/kernel": bf16[64, 128]
+"""
+BAD = SPEC.replace("mlp -> model", "mlp -> modle")
+RULES = "[('embed', 'data'), ('mlp', 'model')]\n"
+
+#: A name for the test -> the arguments, which every one of them runs in a folder of its own.
+VERBS = {
+    "help": ["--help"],
+    "compile": ["compile", "spec.yaml"],
+    "compile bad": ["compile", "bad.yaml"],
+    "explain": ["explain", "decoder/layers_0/mlp/wi/kernel", "--spec", "spec.yaml"],
+    "explain draw": ["explain", "--draw", "decoder/layers_0/**", "--spec", "spec.yaml"],
+    "explain finding": ["explain", "SHD203"],
+    "explain unknown": ["explain", "nothing-here", "--spec", "spec.yaml"],
+    "check": ["check", "spec.yaml"],
+    "check bad": ["check", "bad.yaml"],
+    "check fix": ["check", "bad.yaml", "--fix", "--diff"],
+    "check concise": ["check", "bad.yaml", "--output-format", "concise"],
+    "fmt": ["fmt", "--diff", "untidy.yaml"],
+    "lock": ["lock", "spec.yaml"],
+    "diff": ["diff", "spec.yaml", "other.yaml"],
+    "manifest": ["manifest", "arrays.txt"],
+    "import": ["import", "flax", "rules.py"],
+    "export": ["export", "flax", "spec.yaml"],
+    "mesh": ["mesh", "spec.yaml"],
+    "mesh nodes": ["mesh", "spec.yaml", "--target", "dgx"],
+    "mesh compare": ["mesh", "spec.yaml", "--set", "mesh.model=4", "--compare"],
+    "mesh json": ["mesh", "spec.yaml", "--format", "json"],
+    "schema": ["schema"],
+    "no verb": ["chekc"],
+    "no file": ["check", "nowhere.yaml"],
+}
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Shown(NamedTuple):
+    """What one run showed."""
+
+    code: int
+    out: str
+    err: str
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    files = {
+        "spec.yaml": SPEC,
+        "bad.yaml": BAD,
+        "other.yaml": SPEC.replace("embed -> data", "embed -> none"),
+        "untidy.yaml": SPEC.replace("axes: {embed: 64, mlp: 128}", "axes:   {mlp: 128, embed: 64}"),
+        "arrays.txt": "decoder/mlp/kernel: bf16[64, 128]\n",
+        "rules.py": RULES,
+    }
+    for name, text in files.items():
+        (path / name).write_text(text, encoding="utf-8")
+    return path
+
+
+def _environment(folder: Path, **more: str) -> dict[str, str]:
+    home = {"HOME": str(folder), "XDG_CACHE_HOME": os.path.expanduser("~/.cache")}
+    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
+    return kept | home | more
+
+
+def _command(arguments: list[str]) -> list[str]:
+    return [sys.executable, "-m", "shardspec", *arguments]
+
+
+def _piped(arguments: list[str], folder: Path, **more: str) -> Shown:
+    done = subprocess.run(
+        _command(arguments),
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        env=_environment(folder, **more),
+        check=False,
+        timeout=120,
+    )
+    return Shown(done.returncode, done.stdout, done.stderr)
+
+
+def _on_terminal(arguments: list[str], folder: Path, columns: int = 80, **more: str) -> Shown:
+    ends = [pty.openpty() for _ in range(2)]
+    for parent, _ in ends:
+        fcntl.ioctl(parent, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    (_, out), (_, err) = ends
+    process = subprocess.Popen(
+        _command(arguments),
+        cwd=folder,
+        stdin=out,
+        stdout=out,
+        stderr=err,
+        env=_environment(folder, **({"TERM": "xterm-256color"} | more)),
+    )
+    shown: list[str] = ["", ""]
+    readers = [
+        threading.Thread(target=_read, args=(parent, shown, at))
+        for at, (parent, _) in enumerate(ends)
+    ]
+    for _, child in ends:
+        os.close(child)
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(120)
+    return Shown(process.wait(120), *shown)
+
+
+def _read(parent: int, shown: list[str], at: int) -> None:
+    pieces = []
+    while True:
+        try:
+            piece = os.read(parent, 1 << 16)
+        except OSError:  # Linux's way to say that nobody has the other end any more
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    os.close(parent)
+    shown[at] = b"".join(pieces).decode("utf-8").replace("\r\n", "\n")
+
+
+def _words(shown: Shown) -> tuple[int, list[str], list[str]]:
+    return shown.code, _COLOR.sub("", shown.out).split(), _COLOR.sub("", shown.err).split()
+
+
+def _has_controls(text: str) -> bool:
+    return any(not char.isprintable() for char in text if char not in "\n\t")
+
+
+@pytest.mark.parametrize("arguments", VERBS.values(), ids=VERBS)
+def test_a_terminal_gets_the_words_of_a_pipe(arguments: list[str], tmp_path: Path) -> None:
+    piped = _piped(arguments, _folder(tmp_path / "a"))
+    shown = _on_terminal(arguments, _folder(tmp_path / "b"))
+    assert _words(shown) == _words(piped)
+    for text in (shown.out, shown.err):
+        assert not _has_controls(_COLOR.sub("", text)), "more than colours"
+        assert "\\x1b" not in text, "an escape sequence as text"
+    assert not _has_controls(piped.out + piped.err)
+
+
+@pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
+@pytest.mark.parametrize("verb", ["check bad", "compile bad", "mesh", "mesh nodes", "no file"])
+def test_without_colour_a_narrow_terminal_gets_no_escapes(
+    verb: str, more: dict[str, str], tmp_path: Path
+) -> None:
+    piped = _piped(VERBS[verb], _folder(tmp_path / "a"))
+    shown = _on_terminal(VERBS[verb], _folder(tmp_path / "b"), columns=20, **more)
+    assert "\x1b" not in shown.out + shown.err
+    assert _words(shown) == _words(piped)
+
+
+@pytest.mark.parametrize("verb", ["check bad", "mesh", "mesh nodes"])
+def test_with_colour_a_terminal_gets_colours(verb: str, tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "a")
+    assert _COLOR.search(_on_terminal(VERBS[verb], folder).out)
+    never = [*VERBS[verb], "--color", "never"]
+    always = [*VERBS[verb], "--color", "always"]
+    assert not _COLOR.search(_on_terminal(never, folder).out)
+    assert _COLOR.search(_piped(always, folder).out)
+    assert _words(_piped(always, folder)) == _words(_piped(VERBS[verb], folder))
+
+
+def test_a_file_gets_no_colours_from_the_terminal_beside_it(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "a")
+    _on_terminal(["mesh", "spec.yaml", "-o", "mesh.txt"], folder)
+    assert "\x1b" not in (folder / "mesh.txt").read_text()
+    _on_terminal(["mesh", "spec.yaml", "-o", "mesh.txt", "--color", "always"], folder)
+    assert "\x1b" in (folder / "mesh.txt").read_text()
+
+
+# Names that would steer a terminal: clear it, set its title, write upwards, hide text.
+_EVIL = "\x1b[2J\x1b]0;t\x07\x9b1A\x1b[8m"
+_QUOTED = _EVIL.replace("\x1b", "\\e").replace("\x07", "\\a").replace("\x9b", "\\x9b")
+_HOSTILE = f"""\
+shardspec: 1
+doc: "{_QUOTED}"
+targets:
+  "v5e{_QUOTED}": {{hardware: tpu v5e 4x4, mesh: {{data: rest, "m{_QUOTED}": 8}}}}
+  "dgx{_QUOTED}": {{hardware: "2 * h100{_QUOTED}", mesh: {{data: rest, model: 8}}}}
+  fine: {{hardware: tpu v5e 4x4, mesh: {{data: rest, model: 8}}}}
+rules: ["mlp -> model", "embed{_QUOTED} -> data"]
+params: {{"**/wi{_QUOTED}": "embed mlp{_QUOTED}"}}
+arrays: {{"a/wi{_QUOTED}": "bf16[64, 128]", "b{_QUOTED}": "bf16[64{_QUOTED}]"}}
+"""
+_HOSTILE_VERBS = [
+    ["compile", "evil.yaml", "--target", "fine"],
+    ["explain", "a/wi" + _EVIL, "--spec", "evil.yaml"],
+    ["explain", _EVIL, "--spec", "evil.yaml"],
+    ["check", "evil.yaml"],
+    ["check", "evil.yaml", "--fix", "--unsafe-fixes", "--diff"],
+    ["check", _EVIL + ".yaml"],
+    ["check", "evil.yaml", "--set", _EVIL + "=1"],
+    ["check", "evil.yaml", "--ignore", _EVIL],
+    ["fmt", "--diff", "evil.yaml"],
+    ["fmt", "--diff", "named" + _EVIL + ".yaml"],
+    ["lock", "evil.yaml"],
+    ["diff", "evil.yaml", "spec.yaml"],
+    ["manifest", "evil.txt"],
+    ["import", "flax", "evil.py"],
+    ["export", "flax", "evil.yaml"],
+    ["mesh", "evil.yaml"],
+    ["mesh", "evil.yaml", "--target", "fine"],
+    ["mesh", "evil.yaml", "--target", _EVIL],
+    ["mesh", "evil.yaml", "--target", "fine", "--set", "mesh.model=4", "--compare"],
+    ["mesh", "named" + _EVIL + ".yaml", "-o", _EVIL + "/x"],
+    [_EVIL],
+    ["check", "--" + _EVIL],
+    ["check", "spec.yaml", "--output-format", _EVIL],
+]
+
+
+def _hostile(path: Path) -> Path:
+    _folder(path)
+    for name in ("evil.yaml", f"named{_EVIL}.yaml"):
+        (path / name).write_text(_HOSTILE, encoding="utf-8")
+    (path / "evil.txt").write_text(f"a{_EVIL}: bf16[64]\nb: bf16[{_EVIL}]\n", encoding="utf-8")
+    (path / "evil.py").write_text(f"[('embed{_EVIL}', 'data'), ('mlp',)]\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("arguments", _HOSTILE_VERBS, ids=map(str, range(len(_HOSTILE_VERBS))))
+def test_what_is_read_cannot_steer_the_terminal(arguments: list[str], tmp_path: Path) -> None:
+    shown = _on_terminal(arguments, _hostile(tmp_path / "a"))
+    palette = re.compile(r"\x1b\[(?:0|1|2|1;3[1-4]|38;5;\d+)m")
+    for text in (shown.out, shown.err):
+        assert not _has_controls(palette.sub("", text)), text
