@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import UNKNOWN_TARGET
+from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
 from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.levels import UNDENIABLE, Levels, LevelTable
 from shardspec.diagnostics.suggest import did_you_mean, listed
@@ -29,6 +29,7 @@ __all__ = [
     "load_text",
     "read_arrays",
     "read_manifest",
+    "unsound",
 ]
 
 
@@ -115,3 +116,15 @@ def find_target(spec: Spec, name: str | None) -> Target | Diagnostic:
     names = [target.name for target in spec.targets]
     help = did_you_mean(name, names) or f"targets: {listed(names)}"
     return point(UNKNOWN_TARGET, f"no target is called `{name}`", spec.targets[0].span, help=help)
+
+
+def unsound(target: Target) -> Diagnostic | None:
+    """Return why there is no plan to show for a target; None where there is one.
+
+    The faults of its mesh say more, where `lints:` does not silence them.
+    """
+    if target.is_sound:
+        return None
+    message = f"the mesh of target `{target.name}` does not work out, or a `--set` is refused"
+    help = "`shardspec check` says why, unless `lints:` silences it"
+    return point(MESH_PRODUCT, message, target.span, help=help)

@@ -70,6 +70,9 @@ class Spec:
         found = pipeline.find_target(self.ir, target)
         if isinstance(found, Diagnostic):
             raise ShardspecError([found])
+        fault = pipeline.unsound(found)
+        if fault is not None:
+            raise ShardspecError([fault])
         plans = pipeline.compile_plans(self.ir, _params(arrays), [found])
         diagnostics = pipeline.findings(self.ir, plans)
         if any(diagnostic.is_error for diagnostic in diagnostics):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -16,9 +16,11 @@ from shardspec.cli.session import (
     params_or_exit,
     plans_and_findings,
     report,
+    sound_or_exit,
     target_or_exit,
     write_file,
 )
+from shardspec.diagnostics import Diagnostic
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
@@ -65,13 +67,16 @@ def command(
         spec_file or spec_name, settings, color, with_manifests=manifest is None
     )
     if list_targets:
-        _print_targets(spec)
+        _print_targets(spec, diagnostics, color)
         return
     chosen = target_or_exit(spec, target, diagnostics)
     params = params_or_exit(spec, manifest)
     diagnostics = pipeline.about(diagnostics, target)
     targets = None if target is None else [chosen]
     plans, found = plans_and_findings(spec, diagnostics, params, targets)
+    if output and not chosen.is_sound:
+        echo(f"{output} is not written: the plan has errors", err=True)
+    sound_or_exit(chosen, found, color)
     plan = plans[0] if select is None else _selected(plans[0], select)
     _print_plan(plan, output_format, output)
     report(found, color)
@@ -111,11 +116,15 @@ def _selected(plan: ShardingPlan, select: str) -> ShardingPlan:
     return ShardingPlan(plan.spec, plan.target, kept, plan.activations)
 
 
-def _print_targets(spec: Spec) -> None:
+def _print_targets(spec: Spec, diagnostics: Sequence[Diagnostic], color: str) -> None:
+    """Print the targets with their meshes; exit with 1 where one of them has none."""
     from shardspec.report.table import target_title
 
     for target in spec.targets:
-        echo(f"{target_title(target)}   mesh {target.mesh}")
+        if target.is_sound:
+            echo(f"{target_title(target)}   mesh {target.mesh}")
+    for target in spec.targets:
+        sound_or_exit(target, diagnostics, color)
 
 
 def _print_presets() -> None:

@@ -23,6 +23,7 @@ from shardspec.cli.session import (
     load_or_exit,
     params_or_exit,
     report,
+    sound_or_exit,
 )
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.grouping import counted
@@ -118,6 +119,8 @@ def _side(name: str, manifest: str | None, color: str) -> Side:
     plans = pipeline.compile_plans(spec, params_or_exit(spec, manifest))
     if not plans:
         fail(f"{name} has no target", "add `mesh: {data: 8}`, or `targets:` with a mesh each")
+    for target in spec.targets:
+        sound_or_exit(target, diagnostics, color)
     found = pipeline.findings(spec, plans)
     errors = tuple(diagnostic for diagnostic in found if diagnostic.is_error)
     return Side(name, layout_of(spec, plans), reasons_of(plans), errors)

@@ -20,6 +20,7 @@ from shardspec.cli.session import (
     params_or_exit,
     quiet_spec,
     report,
+    sound_or_exit,
     target_or_exit,
 )
 from shardspec.ir.plan import ShardingPlan
@@ -73,8 +74,10 @@ def command(
     spec_name = spec_name or (_spec_file(match["file"]) if match else None)
     spec_name = spec_name or _found_spec(subject or "")
     spec, diagnostics = load_or_exit(spec_name, settings, color, with_manifests=manifest is None)
+    chosen = target_or_exit(spec, target, diagnostics)
+    diagnostics = pipeline.about(diagnostics, target)
+    sound_or_exit(chosen, diagnostics, color)
     report(diagnostics, color)
-    chosen = target_or_exit(spec, target)
     plan = pipeline.compile_plans(spec, params_or_exit(spec, manifest), [chosen])[0]
     if why_not is not None:
         lines = _why_not(why_not, plan)

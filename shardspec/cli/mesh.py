@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.session import (
     FINDINGS,
@@ -13,6 +14,7 @@ from shardspec.cli.session import (
     fail,
     load_or_exit,
     report,
+    sound_or_exit,
     target_or_exit,
     wants_color,
     write_file,
@@ -82,6 +84,7 @@ def _placed(
     """Return the target and its placement; exit where there is none."""
     spec, diagnostics = load_or_exit(name, settings, color)
     chosen = target_or_exit(spec, target, diagnostics)
+    sound_or_exit(chosen, pipeline.about(diagnostics, chosen.name), color)
     placement = place(chosen, order or spec.policy.order)
     if isinstance(placement, Diagnostic):
         report((*diagnostics, *_unsaid(placement, diagnostics)), color)

@@ -125,6 +125,23 @@ def target_or_exit(spec: Spec, name: str | None, diagnostics: Sequence[Diagnosti
     return found
 
 
+def sound_or_exit(target: Target, found: Sequence[Diagnostic], color: str = "auto") -> None:
+    """Exit with 1, after a report, where the mesh of the target is not known: no figure is true."""
+    if target.is_sound:
+        return
+    report(why_unsound([target], found), color)
+    echo(f"nothing is shown for target {target.name}", err=True)
+    raise SystemExit(FINDINGS)
+
+
+def why_unsound(targets: Iterable[Target], found: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return `found`, and for a target without a mesh an error, where none of these is one."""
+    if has_errors(found):
+        return tuple(found)
+    faults = (pipeline.unsound(target) for target in targets)
+    return (*found, *(fault for fault in faults if fault is not None))
+
+
 def params_or_exit(spec: Spec, manifest: str | None) -> Params:
     """Return the arrays of a manifest, or those of the spec; exit with 2 on faults."""
     return spec.params if manifest is None else arrays_or_exit(manifest)
@@ -173,7 +190,8 @@ def plans_and_findings(
     """
     warn_of_slow_regexes(spec)
     plans = pipeline.compile_plans(spec, params, targets)
-    return plans, pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
+    found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
+    return plans, why_unsound((plan.target for plan in plans), found)
 
 
 def quiet_spec(name: str | None) -> Spec | None:

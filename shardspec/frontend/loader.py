@@ -21,7 +21,7 @@ from shardspec.frontend.lower import lower
 from shardspec.frontend.manifests import read_manifest
 from shardspec.frontend.manifests.named import names_path, read_named
 from shardspec.frontend.reading import Data, Reading, Route, SourceMap
-from shardspec.frontend.settings import apply_settings, check_settings
+from shardspec.frontend.settings import apply_settings, check_settings, is_refusal
 from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.frontend.validate import validate
 from shardspec.ir.param import Params
@@ -118,7 +118,11 @@ def load_file(
     spec, faults = finish(layer, tuple(loading.sources))
     parents = [each for name, each in loading.layers.items() if name != file.identity]
     unfounded = check_settings(loading.settings, loading.unset, layer, spec, parents)
-    return spec, _in_order([*loading.diagnostics, *misplaced, *faults, *unfounded])
+    found = _in_order([*loading.diagnostics, *misplaced, *faults, *unfounded])
+    if loading.settings and any(map(is_refusal, found)):
+        unsound = tuple(replace(target, is_sound=False) for target in spec.targets)
+        spec = replace(spec, targets=unsound)
+    return spec, found
 
 
 def read(

@@ -22,6 +22,9 @@ from shardspec.ir.spec import Spec
 
 _DIGITS = 15
 
+#: The name of the text that a setting is, in place of a file's.
+_SOURCE = "--set"
+
 #: Sections whose keys are names that the document makes up: a setting may not add one. `axes` is
 #: none of them: a setting may state the size of an axis that something names.
 _OPEN = frozenset({"mesh", "targets", "params", "scan", "activations", "arrays"})
@@ -40,7 +43,7 @@ def apply_settings(
     keys, values = dict(reading.source_map.keys), dict(reading.source_map.values)
     diagnostics: list[Diagnostic] = []
     for name, text in settings.items():
-        source = SourceFile("--set", f"{name}={text}")
+        source = SourceFile(_SOURCE, f"{name}={text}")
         start = len(name) + 1
         value = Excerpt(text, Span(source, start, len(source.text)), start)
         key = Excerpt(name, Span(source, 0, len(name)), 0)
@@ -71,7 +74,7 @@ def check_settings(
     parents = tuple(parents)
     for name, text in settings.items():
         section, _, rest = name.partition(".")
-        span = Span(SourceFile("--set", f"{name}={text}"), 0, len(name))
+        span = Span(SourceFile(_SOURCE, f"{name}={text}"), 0, len(name))
         if section == "axes" and rest:
             faults += _unheard_axis(rest, span, _axis_names(data, layer, spec, parents))
         elif section == "mesh" and not data.keys() & {"mesh", "targets"}:
@@ -79,6 +82,13 @@ def check_settings(
             if inherited:
                 faults.append(_inherited_mesh(name, inherited, span))
     return tuple(faults)
+
+
+def is_refusal(fault: Diagnostic) -> bool:
+    """Say whether a fault of loading means that a setting does not count, on any target."""
+    place = fault.primary
+    is_here = place is not None and place.span.source.name == _SOURCE
+    return is_here and fault.is_error and fault.target is None
 
 
 def _axis_names(

@@ -194,7 +194,9 @@ class Target:
 
     Attributes:
       hardware: None where the spec gives a mesh alone.
-      is_sound: False where the mesh has a fault that is reported; a size may be a stand-in.
+      is_sound: False where the mesh has a fault that is reported, and a size may be a stand-in; or
+        where a what-if is refused, and the mesh is not the one asked about. Nothing is shown of
+        such a target.
     """
 
     name: str

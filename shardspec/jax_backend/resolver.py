@@ -383,9 +383,14 @@ def _lowered(spec: str | os.PathLike[str] | Spec | Loaded) -> Spec:
 def _chosen(spec: Spec, name: str, devices: Sequence[jax.Device] | None) -> Target:
     import jax
 
+    found: Target | Diagnostic
     if name == "auto" and spec.targets:
-        return match_target(spec.targets, jax.devices() if devices is None else devices)
-    found = pipeline.find_target(spec, None if name == "auto" else name)
+        found = match_target(spec.targets, jax.devices() if devices is None else devices)
+    else:
+        found = pipeline.find_target(spec, None if name == "auto" else name)
     if isinstance(found, Diagnostic):
         raise ShardspecError([found])
+    fault = pipeline.unsound(found)
+    if fault is not None:
+        raise ShardspecError([fault])
     return found
