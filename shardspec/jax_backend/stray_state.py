@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from shardspec.analysis.coverage import allowed_paths
+from shardspec.analysis.large import is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import REPLICATED_LARGE, UNNAMED_ARRAY
 from shardspec.ir.grouping import counted
@@ -16,8 +17,6 @@ from shardspec.ir.plan import ParamSharding
 from shardspec.ir.units import binary_bytes
 from shardspec.resolve.state import Relation, StateSharding
 from shardspec.resolve.state_plan import StatePlan
-
-_LEAST_BYTES = 1 << 20
 
 #: What a tree may hold beside state that belongs to a parameter.
 _OF_NOTHING = {Relation.UNOWNED, Relation.SCALAR, Relation.PARAMETER}
@@ -47,7 +46,8 @@ def findings(plan: StatePlan, params: Sequence[ParamSharding]) -> Iterator[Diagn
     if most and may_be_stray(plan.arrays) and lost[0].sharding.param.element_count >= most:
         yield _of_others(lost, params)
         return
-    large = [found for found in lost if _bytes(found) >= _LEAST_BYTES]
+    held = sum(map(_bytes, plan.arrays))
+    large = [found for found in lost if is_large(_bytes(found), held)]
     if large:
         message = f"{_arrays(large)} of no parameter, and whole on every device"
         note = f"{binary_bytes(sum(map(_bytes, large)))} on each"

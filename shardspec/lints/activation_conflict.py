@@ -7,8 +7,8 @@ gives weights `fsdp`, and activations, whose batch has `fsdp`, `tensor`), or fro
 
 Not told: weights that are split more than the activation (FSDP gathers them, as it means to),
 weights with another dimension on that mesh axis (as in T5X's 2-D rules, where an activation is
-gathered instead), parameters that `replicate:` allows to be whole, and what costs less than
-1 MiB per device. SHD301 tells where a weight is whole because it does not divide.
+gathered instead), parameters that `replicate:` allows to be whole, and what is not large on a
+device. SHD301 tells where a weight is whole because it does not divide.
 
 Bad:
     shardspec: 1
@@ -18,7 +18,7 @@ Bad:
       - batch -> fsdp
       - mlp -> fsdp | tensor
     arrays:
-      mlp/wo/kernel: bf16[mlp _=4096]
+      "layers_{0..3}/mlp/wo/kernel": bf16[mlp _=4096]
     activations:
       hidden: batch mlp
 
@@ -30,7 +30,7 @@ Good:
       - batch -> fsdp
       - mlp -> tensor
     arrays:
-      mlp/wo/kernel: bf16[mlp _=4096]
+      "layers_{0..3}/mlp/wo/kernel": bf16[mlp _=4096]
     activations:
       hidden: batch mlp
 """
@@ -42,6 +42,7 @@ from dataclasses import dataclass, field
 
 from shardspec.analysis.alike import Alike, alike
 from shardspec.analysis.coverage import allowed_paths
+from shardspec.analysis.large import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import ACTIVATION_CONFLICT as CODE
 from shardspec.diagnostics.suggest import listed
@@ -50,8 +51,6 @@ from shardspec.ir.plan import ActivationSharding, DimSharding, ShardingPlan, div
 from shardspec.ir.spec import target_text
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
-
-_LEAST_BYTES = 1 << 20
 
 #: For logical axis and mesh axis, the first activation that is split so.
 Splits = Mapping[tuple[str, str], ActivationSharding]
@@ -94,8 +93,9 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 lost, target = conflict.lost, plan.target.name
                 lost[target] = lost.get(target, 0) + held * (size - 1) // size
                 conflict.paths.update(dict.fromkeys(paths))
+    everything = {plan.target.name: held_bytes(plan) for plan in context.plans}
     for conflict in conflicts.values():
-        if max(conflict.lost.values()) >= _LEAST_BYTES:
+        if any(is_large(lost, everything[name]) for name, lost in conflict.lost.items()):
             yield _finding(conflict)
 
 

@@ -4,8 +4,8 @@ Memory of a TPU is handed out in tiles of 8 rows of 128 elements. The compiler l
 dimensions of an array along them, those that waste least, and fills up the rest; an array with
 one dimension of 128 and another of 8 loses nothing. Split until none is left, and a shard takes
 more than its elements. Told of arrays of 64 KiB at least, where padding is half of a shard's own
-bytes or more, and in all 1 MiB and a thousandth of what a device holds; vectors, such as scales of
-norms, are padded too, and cost nothing. Sizes are those of the compiler's own layouts (v5e, v5p).
+bytes or more, and large in all; vectors, such as scales of norms, are padded too, and cost nothing.
+Sizes are those of the compiler's own layouts (v5e, v5p).
 
 Bad:
     shardspec: 1
@@ -15,7 +15,7 @@ Bad:
     rules:
       - embed -> data
     arrays:
-      "layers_{0..99}/lora_a": f32[embed _=16 _=4]
+      "layers_{0..99}/expert_{0..15}/lora_a": f32[embed _=16 _=4]
 
 Good:
     shardspec: 1
@@ -25,7 +25,7 @@ Good:
     rules:
       - embed -> data
     arrays:
-      "layers_{0..99}/lora_a": f32[embed _=16 _=4]
+      "layers_{0..99}/expert_{0..15}/lora_a": f32[embed _=16 _=4]
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardspec.analysis.alike import Alike, alike
+from shardspec.analysis.large import held_bytes, is_large
 from shardspec.analysis.tiles import LANES, SUBLANES, tiled_bytes
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import BELOW_TILE as CODE
@@ -45,9 +46,6 @@ from shardspec.ir.units import binary_bytes, three_figures
 from shardspec.lints.context import Context
 from shardspec.resolve.fit import axis_sizes
 
-_LEAST_BYTES = 1 << 20
-#: One part in so many of the bytes that a device holds.
-_LEAST_SHARE = 1000
 _LEAST_ARRAY_BYTES = 1 << 16
 
 
@@ -66,11 +64,10 @@ def check(context: Context) -> Iterator[Diagnostic]:
         hardware = plan.target.hardware
         if hardware is None or hardware.chip.platform != "tpu":
             continue
-        held = sum(sharding.per_device_bytes for sharding in plan.params)
-        least = max(_LEAST_BYTES, held // _LEAST_SHARE)
+        held = held_bytes(plan)
         for arrays in alike(plan):
             found = _padded(arrays)
-            if found is not None and found.waste >= least:
+            if found is not None and is_large(found.waste, held):
                 yield _finding(plan, found)
 
 

@@ -1,4 +1,4 @@
-"""One array takes more than half of what a device holds, since the others are split more.
+"""One large array takes more than half of what a device holds, since the others are split more.
 
 Of the whole model it is less than half. It is then what decides whether the model fits, and the
 mesh axes that split the others leave it alone: because a rule says so, because they do not divide
@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 from shardspec.analysis.alike import Alike, alike
 from shardspec.analysis.coverage import allowed_paths
+from shardspec.analysis.large import is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import DOMINANT_ARRAY as CODE
 from shardspec.diagnostics.diagnostic import point
@@ -45,8 +46,6 @@ from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
 from shardspec.lints.replicated_large import has_own_finding, is_meant
 from shardspec.resolve.zero import split_further
-
-_LEAST_BYTES = 1 << 20
 
 
 class _Heavy(NamedTuple):
@@ -78,9 +77,10 @@ def check(context: Context) -> Iterator[Diagnostic]:
         held = sum(arrays.shard_bytes * len(arrays.shardings) for arrays in groups)
         total = sum(arrays.bytes * len(arrays.shardings) for arrays in groups)
         for arrays in groups:
-            if 2 * arrays.shard_bytes > held and 2 * arrays.bytes < total:
+            is_most = 2 * arrays.shard_bytes > held and 2 * arrays.bytes < total
+            if is_most and is_large(arrays.shard_bytes, held):
                 free = tuple(_free(plan, arrays))
-                if free and held >= _LEAST_BYTES and not _is_spoken_of(context, arrays):
+                if free and not _is_spoken_of(context, arrays):
                     heavy = _Heavy(plan, arrays, held, total, free)
                     found.setdefault(arrays.first.param.path, []).append(heavy)
     for targets in found.values():

@@ -39,6 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from shardspec.analysis.large import PARTS
 from shardspec.analysis.memory import Held, Memory, memory
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import EXCEEDS_MEMORY as CODE
@@ -119,7 +120,7 @@ def _largest(held: Memory) -> tuple[str, ...]:
         for sharding in figure.arrays.shardings:
             path = sharding.param.path
             sizes[path] = sizes.get(path, 0) + each
-    return largest(sizes.items(), least=held.bytes // 100)
+    return largest(sizes.items(), least=held.bytes // PARTS)
 
 
 def _help(plan: ShardingPlan, held: Memory) -> str:

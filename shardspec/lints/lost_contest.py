@@ -2,7 +2,7 @@
 
 Both dimensions have rules for one mesh axis, the rule that stands first wins, and the other
 dimension has no alternative left: it is whole. Meanwhile a mesh axis that splits other arrays of
-the model splits nothing here. Told where that costs 1 MiB and 1 % of a device at least, for
+the model splits nothing here. Told where what that costs on a device is large, for
 parameters: activations often keep a dimension whole on purpose.
 
 Bad:
@@ -13,8 +13,8 @@ Bad:
       - heads -> fsdp
       - embed -> fsdp
     arrays:
-      mlp/kernel: bf16[embed=4096 mlp=65536]
-      query/kernel: bf16[embed=4096 heads=32 _=128]
+      "layers_{0..3}/mlp/kernel": bf16[embed=4096 mlp=65536]
+      "layers_{0..3}/query/kernel": bf16[embed=4096 heads=32 _=128]
 
 Good:
     shardspec: 1
@@ -24,8 +24,8 @@ Good:
       - heads -> tensor
       - embed -> fsdp
     arrays:
-      mlp/kernel: bf16[embed=4096 mlp=65536]
-      query/kernel: bf16[embed=4096 heads=32 _=128]
+      "layers_{0..3}/mlp/kernel": bf16[embed=4096 mlp=65536]
+      "layers_{0..3}/query/kernel": bf16[embed=4096 heads=32 _=128]
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardspec.analysis.alike import Alike, alike
+from shardspec.analysis.large import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import LOST_CONTEST as CODE
 from shardspec.diagnostics.suggest import listed
@@ -42,10 +43,6 @@ from shardspec.ir.plan import Attempt, DimSharding, Outcome, ShardingPlan, divid
 from shardspec.ir.spec import AxisRule, target_text
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
-
-_SHARE = 0.01
-_LEAST_BYTES = 1 << 20
-
 
 _Sides = tuple[AxisRule, AxisRule | None]
 
@@ -91,8 +88,7 @@ def contests(plan: ShardingPlan) -> Iterator[_Contest]:
     """
     groups = alike(plan)
     in_use = dict.fromkeys(axis for group in groups for axis in group.mesh_axes)
-    total = sum(group.shard_bytes * len(group.shardings) for group in groups)
-    least = max(_LEAST_BYTES, _SHARE * total)
+    everything = held_bytes(plan)
     for group in groups:
         held = group.shard_bytes * len(group.shardings)
         for dim in group.dims:
@@ -105,7 +101,7 @@ def contests(plan: ShardingPlan) -> Iterator[_Contest]:
                 ways = plan.mesh.sizes[idle]
                 saved = held - held // ways
                 held_back = (*group.mesh_axes, *lost.mesh_axes)
-                if idle not in held_back and _splits(ways, dim) and saved >= least:
+                if idle not in held_back and _splits(ways, dim) and is_large(saved, everything):
                     winner = group.dims[lost.blocked_by]
                     yield _Contest(group, dim, lost, winner, idle, saved, plan.target.name)
                     break

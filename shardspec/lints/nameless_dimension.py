@@ -2,7 +2,7 @@
 
 `_` says that a dimension has no name, so no rule is asked and it stays whole. Here exactly that
 length is stated under `axes`, for an axis that the array does not have yet; with its name, the
-rules would split the array, and it takes 1 MiB and 1 % of a device at least that could be saved.
+rules would split the array, and what that saves on a device is large.
 Lengths agree by chance as well: an axis that only one module of a layer has (`experts`, in `moe`)
 is no name for arrays of the module beside it.
 
@@ -17,8 +17,8 @@ Bad:
       "**/wi/kernel": _ mlp
       "**/wo/kernel": mlp embed
     arrays:
-      mlp/wi/kernel: bf16[4096, 16384]
-      mlp/wo/kernel: bf16[16384, 4096]
+      "layers_{0..3}/mlp/wi/kernel": bf16[4096, 16384]
+      "layers_{0..3}/mlp/wo/kernel": bf16[16384, 4096]
 
 Good:
     shardspec: 1
@@ -31,8 +31,8 @@ Good:
       "**/wi/kernel": embed mlp
       "**/wo/kernel": mlp embed
     arrays:
-      mlp/wi/kernel: bf16[4096, 16384]
-      mlp/wo/kernel: bf16[16384, 4096]
+      "layers_{0..3}/mlp/wi/kernel": bf16[4096, 16384]
+      "layers_{0..3}/mlp/wo/kernel": bf16[16384, 4096]
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.analysis.alike import Alike, alike
+from shardspec.analysis.large import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import NAMELESS_DIMENSION as CODE
 from shardspec.diagnostics.diagnostic import point
@@ -54,9 +55,6 @@ from shardspec.lints.context import Context
 from shardspec.lints.folders import shared
 from shardspec.lints.words import first_word
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
-
-_SHARE = 0.01
-_LEAST_BYTES = 1 << 20
 
 
 class _Place(NamedTuple):
@@ -93,8 +91,7 @@ def _gains(spec: Spec, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
     nameless = _nameless(spec, groups)
     if not nameless:
         return
-    total = sum(group.shard_bytes * len(group.shardings) for group in groups)
-    least = max(_LEAST_BYTES, _SHARE * total)
+    held = held_bytes(plan)
     resolver = array_resolver(spec, plan.target)
     homes = _homes(plan)
     for place, members in nameless.items():
@@ -107,7 +104,7 @@ def _gains(spec: Spec, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
             and not _is_next_door(members[0].param.path, homes.get(name, ()))
         )
         best = max(gains, key=lambda gain: gain.saved, default=None)
-        if best is not None and best.saved >= least:
+        if best is not None and is_large(best.saved, held):
             yield place, best._replace(target=plan.target.name, paths=paths)
 
 

@@ -3,7 +3,6 @@
 Its sizes do not divide there, and a `none` behind the rule says that this is meant. It may be; but
 a `none` that was written for one machine also hides what it costs on the next. Where the mesh lacks
 the axes, the rule says what it says; other reasons have findings of their own (SHD301, SHD401).
-Large is 2 % of all bytes of the model, and 1 MiB at least.
 
 Bad:
     shardspec: 1
@@ -13,7 +12,7 @@ Bad:
     rules:
       - kv_heads -> tensor | none
     arrays:
-      attention/key: bf16[_=4096 kv_heads=8 _=128]
+      attention/key: bf16[_=16384 kv_heads=8 _=128]
 
 Good:
     shardspec: 1
@@ -23,7 +22,7 @@ Good:
     rules:
       - kv_heads -> tensor | data | none
     arrays:
-      attention/key: bf16[_=4096 kv_heads=8 _=128]
+      attention/key: bf16[_=16384 kv_heads=8 _=128]
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from shardspec.analysis.alike import Alike, alike
+from shardspec.analysis.large import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import REPLICATED_HERE as CODE
 from shardspec.ir.grouping import described
@@ -40,9 +40,6 @@ from shardspec.ir.plan import Attempt, DimSharding, Outcome, ShardingPlan, divid
 from shardspec.ir.spec import target_text
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
-
-_SHARE = 0.02
-_LEAST_BYTES = 1 << 20
 
 
 class _Elsewhere(NamedTuple):
@@ -64,9 +61,10 @@ def check(context: Context) -> Iterator[Diagnostic]:
     }
     for plan in plans:
         total = sum(group.bytes * len(group.shardings) for group in groups[plan.target.name])
+        held = held_bytes(plan)
         for group in groups[plan.target.name]:
             size = group.bytes * len(group.shardings)
-            if group.is_replicated and size >= max(_LEAST_BYTES, _SHARE * total):
+            if group.is_replicated and is_large(size, held):
                 yield from _compared(plan, group, split, total)
 
 

@@ -1,6 +1,6 @@
 """Every device holds a large array whole, and no rule asked for that.
 
-Large is 2 % of all bytes of the model, and 1 MiB at least. Whoever writes `vocab -> none` means
+Whoever writes `vocab -> none` means
 it, and so does whoever names the array under `replicate:` with a reason; neither is bothered.
 This is for arrays that are whole because no rule was left that fits, because this target lacks
 the mesh axes, or because their dimensions have no names.
@@ -34,6 +34,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import coverage
+from shardspec.analysis.large import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import REPLICATED_LARGE as CODE
 from shardspec.diagnostics.diagnostic import point
@@ -43,9 +44,6 @@ from shardspec.ir.plan import DimSharding, Origin, Outcome, ParamSharding, Shard
 from shardspec.ir.spec import target_text
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
-
-_SHARE = 0.02
-_LEAST_BYTES = 1 << 20
 
 #: Outcomes that have a finding of their own.
 _SPOKEN_OF = {Outcome.INDIVISIBLE, Outcome.UNKNOWN}
@@ -79,7 +77,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _on_target(plan: ShardingPlan) -> Iterator[_Whole]:
     whole = coverage(plan)
-    total = whole.total_bytes
+    total, held = whole.total_bytes, held_bytes(plan)
     groups: dict[tuple[object, ...], list[ParamSharding]] = {}
     for sharding in whole.counted:
         if not is_meant(sharding):
@@ -87,7 +85,7 @@ def _on_target(plan: ShardingPlan) -> Iterator[_Whole]:
             groups.setdefault(key, []).append(sharding)
     for group in groups.values():
         size = sum(sharding.param.bytes for sharding in group)
-        if size >= max(_LEAST_BYTES, _SHARE * total):
+        if is_large(size, held):
             paths = tuple(sorted((s.param.path for s in group), key=natural))
             yield _Whole(plan, paths, group[0], size, total)
 

@@ -2,8 +2,8 @@
 
 `state: {optimizer: zero1}` puts further mesh axes on state, along the first dimension whose shard
 they divide in whole units. Where they divide none, every device that differs only in its share of
-the batch keeps the same moments, which is the memory that ZeRO was to save. Large is 1 MiB per
-device that could be saved. Without `over:` and without a mesh axis for `batch`, it is all state.
+the batch keeps the same moments, which is the memory that ZeRO was to save. Told where what could
+be saved is large. Without `over:` and without a mesh axis for `batch`, it is all state.
 
 Bad:
     shardspec: 1
@@ -37,6 +37,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shardspec.analysis.alike import alike
+from shardspec.analysis.large import is_large
+from shardspec.analysis.memory import Held, memory
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import STATE_NOT_SPLIT as CODE
 from shardspec.diagnostics.diagnostic import point
@@ -49,8 +51,6 @@ from shardspec.lints.context import Context
 from shardspec.resolve.state import Relation
 from shardspec.resolve.state_plan import StatePlan
 from shardspec.resolve.zero import BATCH, Split, split_further, state_axes
-
-_LEAST_BYTES = 1 << 20
 
 
 class Unsplit(NamedTuple):
@@ -76,7 +76,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
         yield _without_axes(context.spec, policy)
         return
     for plan in context.plans:
-        yield from _findings(_of_plan(plan, policy), plan.target, policy)
+        held = sum(figure.bytes for figure in memory(plan).of(Held.MOMENTS))
+        yield from _findings(_of_plan(plan, policy), plan.target, policy, held)
 
 
 def findings(plan: StatePlan) -> Iterator[Diagnostic]:
@@ -98,7 +99,7 @@ def findings(plan: StatePlan) -> Iterator[Diagnostic]:
         Unsplit(tuple(p.path for p in group), group[0], splits[key][0], splits[key][1] * len(group))
         for key, group in groups.items()
     )
-    yield from _findings(unsplit, plan.target, policy)
+    yield from _findings(unsplit, plan.target, policy, plan.per_device_bytes)
 
 
 def _of_plan(plan: ShardingPlan, policy: StatePolicy) -> Iterator[Unsplit]:
@@ -112,12 +113,12 @@ def _of_plan(plan: ShardingPlan, policy: StatePolicy) -> Iterator[Unsplit]:
 
 
 def _findings(
-    unsplit: Iterable[Unsplit], target: Target, policy: StatePolicy
+    unsplit: Iterable[Unsplit], target: Target, policy: StatePolicy, held: int
 ) -> Iterator[Diagnostic]:
     sizes = target.mesh.sizes
     for found in unsplit:
         ways = math.prod(sizes[axis] for axis in found.split.mesh_axes)
-        if found.bytes * (ways - 1) // ways >= _LEAST_BYTES:
+        if is_large(found.bytes * (ways - 1) // ways, held):
             yield _finding(found, target, policy, ways)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
 from shardspec.lints.pages import page
+from shardspec.lints.registry import CHECKS
 from shardspec.report.finding_page import level_text
 
 _FAMILIES = {
@@ -33,6 +34,9 @@ finding has a spec that fires it, and one that does not; the tests run both.
 How loud a finding is, `lints:` in a spec decides, by code or name: `error`, `warn` or `allow`.
 Errors make the exit code 1. Pedantic findings are said under `--pedantic`, or where a level of
 their own asks for them.
+
+**Large**, wherever a finding says so, is one measure: 1 % of what a device holds of all parameters
+(of the state, where a finding is about optimizer state), and 16 MiB at least. By it go {large}.
 """
 
 
@@ -42,7 +46,8 @@ def findings_doc() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield _INTRODUCTION
+    large = ", ".join(code.id for code in codes_by_size())
+    yield _INTRODUCTION.format(large=large)
     yield "| code | name | level | says |"
     yield "|---|---|---|---|"
     for code in ALL:
@@ -57,6 +62,12 @@ def _lines() -> Iterator[str]:
         yield f"\n### {code.id} {code.name}\n"
         yield f"*{level_text(code)[0].upper()}{level_text(code)[1:]}.*\n"
         yield from _markdown(page(code))
+
+
+def codes_by_size() -> tuple[Code, ...]:
+    """Return the codes whose checks ask what is large, in order of number."""
+    asking = {module.CODE for module in CHECKS if hasattr(module, "is_large")}
+    return tuple(code for code in ALL if code in asking)
 
 
 def _anchor(code: Code) -> str:

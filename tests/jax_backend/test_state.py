@@ -405,14 +405,14 @@ def test_zero2_splits_gradients_as_the_state() -> None:
 
 
 def test_zero_that_cannot_is_a_warning_with_bytes() -> None:
-    params = {"w": jax.ShapeDtypeStruct((1023, 1025), jnp.float32)}
+    params = {"w": jax.ShapeDtypeStruct((4095, 4097), jnp.float32)}
     state = jax.eval_shape(optax.adam(1.0).init, params)
     found = resolver(ZERO, params={"w": "_ _"})
     (warning,) = found.state_plan(state, params).diagnostics
     assert warning.code.id == "SHD407"
-    assert "`0/mu/w` f32[1023, 1025]" in warning.message
+    assert "`0/mu/w` f32[4095, 4097]" in warning.message
     assert warning.notes[0] == (
-        "2 arrays, first 0/mu/w: 8.00 MiB of state per device, which could be 4.00 MiB"
+        "2 arrays, first 0/mu/w: 128 MiB of state per device, which could be 64.0 MiB"
     )
     assert found.state_shardings(state, params)[0].mu["w"].spec == P(None, None)
     strict = resolver(ZERO, params={"w": "_ _"}, lints={"state-not-split": Severity.ERROR})

@@ -74,7 +74,7 @@ def test_keys_and_counters_alone_are_fine(tx: Any) -> None:
 def test_something_large_beside_what_belongs_is_a_warning() -> None:
     state = {
         "moments": state_of(model(), optax.adam(1e-3)),
-        "table": jax.ShapeDtypeStruct((1 << 18,), "float32"),
+        "table": jax.ShapeDtypeStruct((1 << 22,), "float32"),
     }
     found = resolver()
     (warning,) = found.state_plan(state, model()).diagnostics

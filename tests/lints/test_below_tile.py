@@ -19,7 +19,7 @@ def found_in(
     array: str = "f32[embed=4096 _=16 _=4]",
     hardware: str = "tpu v5e 8x8",
     data: int = 64,
-    layers: int = 99,
+    layers: int = 1599,
 ) -> list[str]:
     text = TEXT.format(array=array, hardware=hardware, data=data, layers=layers)
     return [d.help or "" for d in findings_of(text, only="below-tile")]
@@ -49,12 +49,14 @@ def test_which_arrays(array: str, count: int) -> None:
 def test_a_little_padding_is_not_told() -> None:
     assert found_in(layers=3) == []
     assert found_in("f32[embed=4096]") == []
-    assert found_in("bf16[embed=2048 _=8]", layers=2000) == []
-    assert len(found_in("bf16[embed=4096 _=8]", layers=2000)) == 1
+    assert found_in("bf16[embed=2048 _=8]", layers=20000) == []
+    assert len(found_in("bf16[embed=4096 _=8]", layers=20000)) == 1
 
 
-def test_a_thousandth_of_what_a_device_holds_is_little() -> None:
-    text = TEXT.format(array="f32[embed=4096 _=16 _=4]", hardware="tpu v5e 8x8", data=64, layers=99)
+def test_less_than_a_hundredth_of_what_a_device_holds_is_little() -> None:
+    text = TEXT.format(
+        array="f32[embed=4096 _=16 _=4]", hardware="tpu v5e 8x8", data=64, layers=1599
+    )
     alone = text.rstrip().removesuffix("}")
     for size, count in ((8192, 1), (1 << 20, 0)):
         found = findings_of(f"{alone}, other: 'bf16[_=65536 _={size}]'}}", only="below-tile")
@@ -62,7 +64,7 @@ def test_a_thousandth_of_what_a_device_holds_is_little() -> None:
 
 
 def test_what_is_padded_whole_already_is_not_the_split_s_fault() -> None:
-    assert found_in("f32[embed=64 _=8 _=60 _=2]", data=2, layers=999) == []
+    assert found_in("f32[embed=64 _=8 _=60 _=2]", data=2, layers=9999) == []
 
 
 def test_the_help_works() -> None:

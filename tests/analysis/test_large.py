@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.analysis import large
+from shardspec.analysis.large import LEAST_BYTES, PARTS, held_bytes, is_large
+from shardspec.lints.registry import CHECKS
+from shardspec.report.findings_doc import codes_by_size, findings_doc
+
+PACKAGE = Path(large.__file__).parents[1]
+
+
+@pytest.mark.parametrize("held", [0, 1, LEAST_BYTES, PARTS * LEAST_BYTES, 10**15])
+def test_both_bounds_count(held: int) -> None:
+    least = max(LEAST_BYTES, -(-held // PARTS))
+    assert is_large(least, held)
+    assert not is_large(least - 1, held)
+
+
+def test_a_device_holds_its_shards_of_all_parameters() -> None:
+    text = "mesh: {data: 4}\nrules: [embed -> data]\narrays: {a: 'f32[embed=8 _=4]', b: 'f32[16]'}"
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    (plan,) = pipeline.compile_plans(spec)
+    assert held_bytes(plan) == plan.per_device_bytes == 8 * 4 + 16 * 4
+
+
+def test_no_check_has_a_threshold_of_its_own() -> None:
+    """A size in binary units beside `is_large` would be a second measure."""
+    own = re.compile(r"<<\s*[23]0|1024\s*\*\*|_LEAST_BYTES\b|\b_SHARE\b")
+    modules = [*(PACKAGE / "lints").glob("*.py"), *(PACKAGE / "jax_backend").glob("*.py")]
+    assert [path.name for path in modules if own.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_the_page_of_findings_lists_those_that_ask() -> None:
+    (sentence,) = re.findall(r"By it go (.*)\.\n", findings_doc())
+    asking = [code.id for code in codes_by_size()]
+    assert sentence == ", ".join(asking)
+    sources = {Path(str(module.__file__)).read_text(encoding="utf-8") for module in CHECKS}
+    assert len(asking) == sum("is_large(" in text for text in sources) >= 8
