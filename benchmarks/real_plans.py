@@ -1,0 +1,513 @@
+"""What `import` and `check` say about every sharding plan in transformers and keras-hub.
+
+    pip install torch transformers keras keras-hub   # in an environment of its own, with shardspec
+    python benchmarks/real_plans.py collect --cache plans    # some minutes, once
+    python benchmarks/real_plans.py check --cache plans
+    python benchmarks/real_plans.py check --cache plans --code SHD205 --verdict small
+
+`collect` builds each model on the meta device at the sizes its configuration has by default, asks
+transformers for the whole plan of the model, lets transformers itself apply it to a mesh of 8 (over
+a process group that does nothing), and writes down names, shapes, and what was really split. For
+keras-hub it asks Keras's own `LayoutMap` for every variable. `check` needs neither library: it
+imports each plan, checks the spec with the arrays of its model, and judges every line printed:
+
+- useful: JAX would refuse an array that it is about, or its arrays are whole in the tool too and
+  are large: 1 % of what a device holds, and at least 16 MiB;
+- false: its arrays are split in the tool and it says they are whole; it says that sizes do not
+  divide and they do; it says that an entry matches nothing and it does;
+- small: true, and neither.
+
+The rule reads the names in a finding and what the tool did, and nothing that shardspec worked out.
+`missed` counts large arrays that the tool leaves whole and no finding names, and sizes that do not
+divide and no finding names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+DEVICES = 8
+LARGE_SHARE, LARGE_BYTES = 0.01, 16 << 20
+ITEM_BYTES = 2
+VERDICTS = ("useful", "small", "false")
+_QUOTED = re.compile(r"`([^`\s]+)`")
+
+
+# What the tools do, written down once.
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model with its plan and what its own tool splits.
+
+    Attributes:
+      shapes: by path, joined by `/`.
+      split: by path, the dimension that is split; absent where none is.
+      packed: arrays that no PartitionSpec can describe.
+      plan: the entries as the tool has them.
+    """
+
+    name: str
+    tool: str
+    shapes: Mapping[str, tuple[int, ...]]
+    split: Mapping[str, tuple[int, ...]]
+    packed: frozenset[str]
+    plan: Mapping[str, Any]
+    raises: Mapping[str, str] = field(default_factory=dict)
+
+    def bytes(self, path: str) -> int:
+        """Return how much an array is, of two bytes an element."""
+        return math.prod(self.shapes[path]) * ITEM_BYTES
+
+    def is_whole(self, path: str) -> bool:
+        """Say whether the tool leaves an array whole."""
+        return path not in self.split and path not in self.packed
+
+    def is_uneven(self, path: str) -> bool:
+        """Say whether JAX would refuse the split that the tool makes."""
+        return any(self.shapes[path][dim] % DEVICES for dim in self.split.get(path, ()))
+
+    @cached_property
+    def large(self) -> float:
+        """Return how many bytes are large: of what a device holds as the tool splits it."""
+        held = sum(self.bytes(p) / (1 if self.is_whole(p) else DEVICES) for p in self.shapes)
+        return max(LARGE_BYTES, LARGE_SHARE * held)
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """Return the paths by what they are called without their numbers."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for path in self.shapes:
+            found[re.sub(r"\d+", "#", path)].append(path)
+        return dict(found)
+
+    def is_large(self, paths: Sequence[str]) -> bool:
+        """Say whether arrays are large together."""
+        return sum(self.bytes(path) for path in paths) >= self.large
+
+
+def models(cache: Path) -> Iterator[Model]:
+    """Yield the models that were collected."""
+    for file in sorted(cache.glob("*.json")):
+        raw = json.loads(file.read_text(encoding="utf-8"))
+        split = {path: tuple(dims) for path, dims in raw["split"].items()}
+        shapes = {path: tuple(shape) for path, shape in raw["shapes"].items()}
+        packed = frozenset(raw["packed"])
+        yield Model(raw["name"], raw["tool"], shapes, split, packed, raw["plan"], raw["raises"])
+
+
+# What shardspec says.
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A finding with its verdict, and the bytes of the arrays that it is about."""
+
+    model: str
+    code: str
+    verdict: str
+    size: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one model gave.
+
+    Attributes:
+      imported: the findings of the import, by code.
+      missed: groups of arrays that a finding should have named.
+    """
+
+    model: Model
+    imported: Counter[str]
+    is_proved: bool
+    findings: tuple[Judged, ...]
+    missed: tuple[str, ...]
+
+
+def run(model: Model, folder: Path) -> Result:
+    """Import the plan of a model and check the spec, by the commands that a user has."""
+    arrays, plan, spec = folder / "arrays.yaml", folder / "plan.json", folder / "spec.yaml"
+    lines = (f"{path}: bf16[{', '.join(map(str, s))}]" for path, s in model.shapes.items())
+    arrays.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    plan.write_text(json.dumps({_PLANS[model.tool]: model.plan}, indent=1), encoding="utf-8")
+    spec.unlink(missing_ok=True)
+    command = ("import", model.tool, str(plan), "--mesh", _MESHES[model.tool])
+    code, _, said = shardspec(*command, "--against", str(arrays), "-o", str(spec))
+    imported = Counter(re.findall(r"\[(SHD\d{3})\]", said))
+    if not spec.exists():
+        return Result(model, imported, False, (), ())
+    check = ("check", str(spec), "--params", str(arrays), "--output-format", "json")
+    _, out, _ = shardspec(*check)
+    found = json.loads(out)["findings"]
+    judged = tuple(_judged(model, each) for each in found)
+    return Result(model, imported, code == 0, judged, tuple(_missed(model, found, imported)))
+
+
+_PLANS = {"hf-tp-plan": "tp_plan", "keras": "layout"}
+_MESHES = {"hf-tp-plan": f"tp={DEVICES}", "keras": f"batch=1 model={DEVICES}"}
+
+
+def shardspec(*arguments: str) -> tuple[int, str, str]:
+    """Run the command line in this process; return exit code and both streams."""
+    from click.testing import CliRunner
+
+    from shardspec.cli.main import cli
+
+    result = CliRunner().invoke(cli, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def _judged(model: Model, finding: Mapping[str, Any]) -> Judged:
+    paths = subject(model, finding)
+    size = sum(model.bytes(path) for path in paths)
+    verdict = _verdict(model, finding, paths)
+    return Judged(model.name, finding["code"], verdict, size, finding["message"])
+
+
+def subject(model: Model, finding: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the arrays that a finding names, in its message or else in its notes."""
+    for text in (finding["message"], " ".join(finding["notes"])):
+        paths = [path for name in _names(text) for path in _expanded(model, name)]
+        several = re.findall(r"arrays, first ([\w./-]+)", text) if paths else ()
+        paths += [each for path in several if path in model.shapes for each in _alike(model, path)]
+        if paths:
+            return tuple(dict.fromkeys(paths))
+    return ()
+
+
+def _names(text: str) -> Iterator[str]:
+    yield from _QUOTED.findall(text)
+    yield from re.findall(r"(?:arrays?, (?:first )?|largest )([\w./{},-]+)", text)
+
+
+def _alike(model: Model, path: str) -> list[str]:
+    """Return the arrays that a note means by "24 arrays, first PATH"."""
+    leaf = path.rpartition("/")[2]
+    whole = model.shapes[path]
+    return [
+        each
+        for each, shape in model.shapes.items()
+        if shape == whole and each.rpartition("/")[2] == leaf
+    ]
+
+
+def _expanded(model: Model, name: str) -> list[str]:
+    from shardspec.ir.grouping import expanded
+
+    found = [path for path in expanded(name) or () if path in model.shapes]
+    if found or not re.search(r"[/.]", name):
+        return found
+    try:
+        return [path for path in model.shapes if re.fullmatch(name, path)]
+    except re.error:
+        return []
+
+
+_SAYS_WHOLE = ("SHD205", "SHD401", "SHD402", "SHD404")
+_SAYS_UNEVEN = ("SHD301", "SHD302")
+_SAYS_UNMATCHED = ("SHD204",)
+
+
+def _verdict(model: Model, finding: Mapping[str, Any], paths: Sequence[str]) -> str:
+    code = finding["code"]
+    if code in _SAYS_UNMATCHED:
+        return "false" if any(path for path in paths) else "small"
+    if any(model.is_uneven(path) for path in paths):
+        return "useful"
+    if code in _SAYS_UNEVEN and paths:
+        return "false"
+    if code in _SAYS_WHOLE and paths and not any(model.is_whole(path) for path in paths):
+        return "false"
+    whole = [path for path in paths if model.is_whole(path)]
+    return "useful" if model.is_large(whole) else "small"
+
+
+def _missed(
+    model: Model, found: Sequence[Mapping[str, Any]], imported: Counter[str]
+) -> Iterator[str]:
+    """Yield the groups of arrays that are large and whole, or uneven, and that nothing names."""
+    named = {path for finding in found for path in subject(model, finding)}
+    for group, paths in model.groups.items():
+        whole = [path for path in paths if model.is_whole(path)]
+        uneven = [path for path in paths if model.is_uneven(path)]
+        if (whole and model.is_large(whole) and named.isdisjoint(whole)) or (
+            uneven and named.isdisjoint(uneven)
+        ):
+            yield group
+
+
+# The figures.
+
+
+def report(results: Sequence[Result]) -> None:
+    """Print the counts by code, with the bytes of the arrays that findings are about."""
+    table: dict[str, Counter[str]] = defaultdict(Counter)
+    sizes: Counter[str] = Counter()
+    for each in (finding for result in results for finding in result.findings):
+        table[each.code][each.verdict] += 1
+        sizes[each.code] += each.size
+    print(f"{len(results)} models, {sum(len(r.model.shapes) for r in results):,} arrays")
+    print(f"{'code':8}{'printed':>9}" + "".join(f"{v:>9}" for v in VERDICTS) + f"{'GiB':>12}")
+    total: Counter[str] = Counter()
+    for code in sorted(table):
+        total += table[code]
+        _row(code, table[code], sizes[code])
+    _row("all", total, sum(sizes.values()))
+    print(f"missed   {sum(len(result.missed) for result in results)}")
+    codes = sum((result.imported for result in results), Counter[str]())
+    print("import   " + "  ".join(f"{code} {count}" for code, count in sorted(codes.items())))
+    print(f"proved   {sum(result.is_proved for result in results)} models")
+
+
+def _row(code: str, counts: Counter[str], size: int) -> None:
+    verdicts = "".join(f"{counts[verdict]:>9}" for verdict in VERDICTS)
+    print(f"{code:8}{sum(counts.values()):>9}{verdicts}{size / 2**30:>12.1f}")
+
+
+def show(results: Sequence[Result], code: str | None, verdict: str | None) -> None:
+    """Print the findings of a code or verdict, and what was missed."""
+    for result in results:
+        for each in result.findings:
+            if code in (None, each.code) and verdict in (None, each.verdict):
+                print(f"{each.model}: {each.verdict}: {each.code} {each.message[:150]}")
+        if verdict in (None, "missed") and code is None:
+            for group in result.missed:
+                print(f"{result.model.name}: missed: {group}")
+
+
+def check(options: argparse.Namespace) -> None:
+    """Import and check every model that was collected."""
+    chosen = [m for m in models(options.cache) if options.only is None or options.only in m.name]
+    with tempfile.TemporaryDirectory() as folder:
+        results = [run(model, Path(folder)) for model in chosen]
+    if options.code or options.verdict or options.only:
+        show(results, options.code, options.verdict)
+    report(results)
+
+
+# The tools themselves: needed by `collect` alone.
+
+
+def collect(options: argparse.Namespace) -> None:
+    """Ask both tools about every model that has a plan."""
+    options.cache.mkdir(parents=True, exist_ok=True)
+    if options.tool in (None, "keras"):
+        for raw in keras_hub_models():
+            _keep(options.cache, raw)
+    if options.tool in (None, "hf-tp-plan"):
+        for raw in transformers_models():
+            _keep(options.cache, raw)
+
+
+def _keep(cache: Path, raw: dict[str, Any]) -> None:
+    print(f"{raw['name']}: {len(raw['shapes'])} arrays, {len(raw['split'])} split", flush=True)
+    (cache / f"{raw['name']}.json").write_text(json.dumps(raw), encoding="utf-8")
+
+
+def transformers_models() -> Iterator[dict[str, Any]]:
+    """Yield the models of transformers that have a plan, at the sizes of their configurations."""
+    import importlib
+    import inspect
+
+    import torch.distributed as dist
+    import transformers.models as package
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from transformers import PreTrainedModel
+
+    dist.init_process_group("fake", rank=0, world_size=DEVICES, store=FakeStore())
+    mesh = init_device_mesh("cpu", (DEVICES,), mesh_dim_names=("tp",))
+    for file in sorted(Path(next(iter(package.__path__))).glob("*/modeling_*.py")):
+        texts = [each.read_text(encoding="utf-8") for each in file.parent.glob("*.py")]
+        if not any("tp_plan" in text for text in texts):
+            continue
+        module = importlib.import_module(f"transformers.models.{file.parent.name}.{file.stem}")
+        classes = [getattr(module, name) for name in getattr(module, "__all__", ())]
+        classes = [c for c in classes if inspect.isclass(c) and issubclass(c, PreTrainedModel)]
+        for model in _tops(classes):
+            raw = _transformers_model(model, mesh, file.parent.name)
+            if raw is not None:
+                yield raw
+
+
+def _tops(classes: Sequence[Any]) -> Iterator[Any]:
+    """Yield, for each configuration, the model that has the most in it."""
+    kinds = ("ForConditionalGeneration", "ForCausalLM", "Model")
+    seen = set()
+    for kind in kinds:
+        for each in classes:
+            config = getattr(each, "config_class", None)
+            if each.__name__.endswith(kind) and isinstance(config, type) and config not in seen:
+                seen.add(config)
+                yield each
+
+
+def _transformers_model(model: Any, mesh: Any, folder: str) -> dict[str, Any] | None:
+    import torch
+
+    try:
+        with torch.device("meta"):
+            made = model._from_config(model.config_class())
+    except Exception as fault:  # a configuration that has no defaults, or a missing library
+        print(f"{folder}.{model.__name__}: left out: {type(fault).__name__}", flush=True)
+        return None
+    plan = dict(made.tp_plan or {})
+    if not plan:
+        return None
+    shapes = {name: list(each.shape) for name, each in made.named_parameters()}
+    raises = _apply(made, plan, mesh)
+    split, packed = {}, []
+    for name, each in made.named_parameters():
+        for placement in getattr(each, "placements", ()):
+            if type(placement).__name__ == "Shard":
+                split[_slashed(name)] = [placement.dim % max(each.ndim, 1)]
+            elif type(placement).__name__ == "_StridedShard":
+                packed.append(_slashed(name))
+    return {
+        "name": f"{folder}.{model.__name__}",
+        "tool": "hf-tp-plan",
+        "shapes": {_slashed(name): shape for name, shape in shapes.items()},
+        "split": split,
+        "packed": packed,
+        "plan": plan,
+        "raises": raises,
+        "sources": _sources(made),
+    }
+
+
+def _sources(made: Any) -> dict[str, Any]:
+    """Return the class of a model, and the files that it and its parts are written in."""
+    from transformers import PreTrainedModel
+
+    parts = [part for _, part in made.named_modules() if isinstance(part, PreTrainedModel)]
+    kinds = [kind for part in parts for kind in (type(part.config), type(part))]
+    modules = dict.fromkeys(kind.__module__ for kind in kinds)
+    return {"class": type(made).__name__, "modules": list(modules)}
+
+
+def _apply(made: Any, plan: Mapping[str, str], mesh: Any) -> dict[str, str]:
+    """Let transformers split the parameters of a model; return what it raises, by name."""
+    from transformers.distributed.parallel_utils import ALL_PARALLEL_STYLES
+
+    modules, parameters = dict(made.named_modules()), dict(made.named_parameters())
+    raises = {}
+    for name, style in made._expand_parallel_plan(dict(plan)).items():
+        owner, _, leaf = name.rpartition(".")
+        try:
+            if name in parameters:
+                ALL_PARALLEL_STYLES[style].shard_param(modules[owner], leaf, mesh)
+            elif name in modules:
+                ALL_PARALLEL_STYLES[style].install_forward(modules[name], mesh)
+        except Exception as fault:
+            raises[name] = f"{type(fault).__name__}: {fault}"
+    return raises
+
+
+def _slashed(name: str) -> str:
+    return name.replace(".", "/")
+
+
+#: Sizes of published models, by class of keras-hub and a name of our own.
+KERAS_HUB: dict[tuple[str, str], dict[str, Any]] = {
+    ("LlamaBackbone", "llama2_7b"): {
+        "vocabulary_size": 32000, "num_layers": 32, "num_query_heads": 32,
+        "num_key_value_heads": 32, "hidden_dim": 4096, "intermediate_dim": 11008,
+    },
+    ("QwenBackbone", "qwen2_7b"): {
+        "vocabulary_size": 152064, "num_layers": 28, "num_query_heads": 28,
+        "num_key_value_heads": 4, "hidden_dim": 3584, "intermediate_dim": 18944,
+        "tie_word_embeddings": False,
+    },
+    ("QwenMoeBackbone", "qwen1.5_moe_2.7b"): {
+        "vocabulary_size": 151936, "num_layers": 24, "num_query_heads": 16,
+        "num_key_value_heads": 16, "hidden_dim": 2048, "intermediate_dim": 5632,
+        "moe_intermediate_dim": 1408, "shared_expert_intermediate_dim": 5632, "num_experts": 60,
+    },
+    ("Qwen3MoeBackbone", "qwen3_moe_30b"): {
+        "vocabulary_size": 151936, "num_layers": 48, "num_query_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "hidden_dim": 2048, "intermediate_dim": 6144,
+        "moe_intermediate_dim": 768, "num_experts": 128, "top_k": 8,
+    },
+    ("GemmaBackbone", "gemma_7b"): {
+        "vocabulary_size": 256000, "num_layers": 28, "num_query_heads": 16,
+        "num_key_value_heads": 16, "hidden_dim": 3072, "intermediate_dim": 49152, "head_dim": 256,
+    },
+    ("GemmaBackbone", "gemma2_9b"): {
+        "vocabulary_size": 256000, "num_layers": 42, "num_query_heads": 16,
+        "num_key_value_heads": 8, "hidden_dim": 3584, "intermediate_dim": 28672, "head_dim": 256,
+        "use_post_ffw_norm": True, "use_post_attention_norm": True,
+    },
+}  # fmt: skip
+
+
+def keras_hub_models() -> Iterator[dict[str, Any]]:
+    """Yield the backbones of keras-hub that have a layout map, at the sizes of known models."""
+    import os
+
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+    import keras_hub
+    import torch
+
+    devices = [f"cpu:{index}" for index in range(DEVICES)]
+    mesh = keras.distribution.DeviceMesh((1, DEVICES), ("batch", "model"), devices=devices)
+    for (kind, name), sizes in KERAS_HUB.items():
+        backbone = getattr(keras_hub.models, kind)
+        with keras.device("meta"), torch.device("meta"):
+            made = backbone(**sizes, dtype="bfloat16")
+        layout = backbone.get_layout_map(mesh)
+        split, raises = {}, {}
+        for variable in made.variables:
+            try:
+                found = layout[variable.path]
+            except ValueError as fault:
+                raises[variable.path] = str(fault)
+                continue
+            axes = enumerate(found.axes if found is not None else ())
+            split[variable.path] = [dim for dim, axis in axes if axis == "model"]
+        yield {
+            "name": f"keras_hub.{name}",
+            "tool": "keras",
+            "shapes": {variable.path: list(variable.shape) for variable in made.variables},
+            "split": {path: dims for path, dims in split.items() if dims},
+            "packed": [],
+            "plan": {key: list(layout[key].axes) for key in layout},
+            "raises": raises,
+            "sources": {"class": kind, "modules": [backbone.__module__]},
+        }
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    verbs = parser.add_subparsers(required=True)
+    collecting = verbs.add_parser("collect", help="ask transformers and keras-hub, once")
+    collecting.add_argument("--tool", choices=list(_PLANS))
+    collecting.set_defaults(run=collect)
+    checking = verbs.add_parser("check", help="import and check what was collected")
+    checking.add_argument("--code", help="show the findings of this code")
+    checking.add_argument("--verdict", choices=(*VERDICTS, "missed"), help="show these")
+    checking.add_argument("--only", help="models with this in their name")
+    checking.set_defaults(run=check)
+    for each in (collecting, checking):
+        each.add_argument("--cache", type=Path, default=Path("plans"), help="the folder of both")
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()
