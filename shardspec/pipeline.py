@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
 from shardspec.diagnostics.diagnostic import point, sort_key
-from shardspec.diagnostics.levels import UNDENIABLE, Levels, LevelTable
+from shardspec.diagnostics.levels import NOTHING_ASKED, UNDENIABLE, Levels, LevelTable
 from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.frontend.loader import load_file, load_path, load_text
+from shardspec.frontend import loader
+from shardspec.frontend.loader import load_file
 from shardspec.frontend.manifests import read_arrays, read_manifest
+from shardspec.frontend.project import project_levels
 from shardspec.frontend.suppressions import suppressed
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
@@ -19,8 +22,10 @@ from shardspec.resolve.resolver import resolve
 
 __all__ = [
     "about",
+    "asked_also",
     "checked",
     "compile_plans",
+    "everything",
     "find_target",
     "findings",
     "leveled",
@@ -29,8 +34,69 @@ __all__ = [
     "load_text",
     "read_arrays",
     "read_manifest",
+    "shown",
+    "unheard",
     "unsound",
 ]
+
+
+def load_path(
+    path: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    with_manifests: bool = True,
+    texts: Mapping[str, str] | None = None,
+    asked: LevelTable = NOTHING_ASKED,
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """Return the spec in the file at `path` (`-` is stdin), and every fault found.
+
+    The one door: the levels of the project above the file come in with it, and every verb, `load`
+    and `Resolver` take this way.
+
+    Args:
+      settings: what-ifs, route to value: `{"mesh.model": "8"}`; they beat the file.
+      with_manifests: False leaves what `manifest:` names unread, for arrays from elsewhere.
+      texts: by real path, what counts in place of what a file holds: edits not yet written.
+      asked: the levels that the caller asks for, beyond those of project and spec.
+
+    Returns:
+      The spec, None where nothing can be made of the text; and the faults: raw beside a spec, for
+      `leveled` and `checked`, and as loud as is asked where there is none.
+    """
+    found = loader.load_path(path, settings, with_manifests=with_manifests, texts=texts)
+    return _with_levels(*found, path, asked)
+
+
+def load_text(
+    text: str,
+    name: str = "<string>",
+    settings: Mapping[str, str] | None = None,
+    *,
+    asked: LevelTable = NOTHING_ASKED,
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """Return the spec in `text`, YAML or DSL; relative names start from this folder.
+
+    So does the project whose levels count; else as `load_path`.
+    """
+    return _with_levels(*loader.load_text(text, name, settings), "-", asked)
+
+
+def _with_levels(
+    spec: Spec | None, faults: tuple[Diagnostic, ...], path: str, asked: LevelTable
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    project, more = project_levels(path)
+    faults = (*more, *faults)
+    if spec is None:
+        return None, tuple(Levels((project, asked)).heard(faults))
+    return replace(spec, project_levels=project, call_levels=asked), faults
+
+
+def asked_also(spec: Spec, asked: LevelTable) -> Spec:
+    """Return a loaded spec for a caller with levels of its own, which beat those before."""
+    if asked == NOTHING_ASKED:
+        return spec
+    settings = (*spec.call_levels.settings, *asked.settings)
+    return replace(spec, call_levels=spec.call_levels._replace(settings=settings))
 
 
 def compile_plans(
@@ -48,17 +114,13 @@ def compile_plans(
 
 
 def findings(spec: Spec, plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...]:
-    """Return everything that the checks have to say, in reading order, as loud as the spec asks."""
-    from shardspec.lints.context import Context
-    from shardspec.lints.registry import run
-
-    found = run(Context(spec, tuple(plans)))
-    return leveled(spec, found)
+    """Return everything that the checks have to say, in reading order, as loud as is asked."""
+    return leveled(spec, _found(spec, plans))
 
 
 def leveled(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return `diagnostics` as loud as the spec asks, sorted; what it allows or ignores is gone."""
-    return _heard(spec, suppressed(diagnostics)[0])
+    """Return `diagnostics` as loud as is asked, sorted; what is allowed or ignored is gone."""
+    return _as_loud_as(spec.levels, suppressed(diagnostics)[0])
 
 
 def checked(
@@ -75,22 +137,51 @@ def checked(
       is_whole: whether `plans` are all that the spec is about, as it stands; only then can it be
         said that a suppression silences nothing.
     """
+    return shown(spec, everything(spec, faults, plans, is_whole=is_whole))
+
+
+def shown(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return what of `everything` is to be shown, as loud as is asked."""
+    return _as_loud_as(spec.levels, diagnostics)
+
+
+def everything(
+    spec: Spec,
+    faults: Iterable[Diagnostic],
+    plans: Sequence[ShardingPlan],
+    *,
+    is_whole: bool = True,
+) -> tuple[Diagnostic, ...]:
+    """Return what `checked` does before it is decided how loud it is; no comment silences it."""
     from shardspec.lints.bad_suppression import bad
-    from shardspec.lints.context import Context
-    from shardspec.lints.registry import run
     from shardspec.lints.unused_suppression import unused
 
     faults = tuple(faults)
-    kept, used = suppressed((*faults, *run(Context(spec, tuple(plans)))))
+    kept, used = suppressed((*faults, *_found(spec, plans)))
     found = [*kept, *bad(spec.source)]
     if is_whole and not any(fault.code.id in UNDENIABLE for fault in faults):
         found += unused(spec.source, used)
-    return _heard(spec, found)
+    return tuple(found)
 
 
-def _heard(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    settings = tuple((level.finding, level.severity) for level in spec.lint_levels)
-    heard = tuple(Levels((LevelTable(settings),)).heard(diagnostics))
+def unheard(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the errors that only whoever loaded the spec does not want to hear of."""
+    found = tuple(diagnostics)
+    heard = {replace(each, level=None) for each in spec.levels.heard(found) if each.is_error}
+    others = _as_loud_as(replace(spec, call_levels=NOTHING_ASKED).levels, found)
+    errors = (each for each in others if each.is_error)
+    return tuple(each for each in errors if replace(each, level=None) not in heard)
+
+
+def _found(spec: Spec, plans: Sequence[ShardingPlan]) -> Iterator[Diagnostic]:
+    from shardspec.lints.context import Context
+    from shardspec.lints.registry import run
+
+    return run(Context(spec, tuple(plans)))
+
+
+def _as_loud_as(levels: Levels, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    heard = tuple(levels.heard(diagnostics))
     if not heard:
         return ()
     from shardspec.lints.follow_on import without_follow_ons

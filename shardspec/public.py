@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.diagnostics.levels import level_table
 from shardspec.ir import spec as ir_spec
 from shardspec.ir.param import Param, Params
 from shardspec.ir.plan import ParamSharding, ShardingPlan
@@ -17,28 +18,41 @@ if TYPE_CHECKING:
     from shardspec.report.drawing import Drawing
 
 
-def load(path: str | os.PathLike[str]) -> Spec:
+def load(path: str | os.PathLike[str], *, levels: Mapping[str, str] | None = None) -> Spec:
     """Return the spec in a YAML or DSL file.
+
+    Findings are as loud as for `shardspec check`: as the project's pyproject.toml says, then the
+    spec's `lints:`, then `levels`.
+
+    Args:
+      levels: `allow`, `warn` or `error` by the name of a finding, its code or the start of codes:
+        `{"indivisible": "warn"}`.
 
     Raises:
       ShardspecError: the file cannot be read or is wrong; holds every fault at once.
+      ValueError: `levels` names what is no finding or no level.
     """
-    return _checked(*pipeline.load_path(os.fspath(path)))
+    return _opened(*pipeline.load_path(os.fspath(path), asked=level_table(levels)))
 
 
-def loads(text: str, name: str = "<string>") -> Spec:
+def loads(text: str, name: str = "<string>", *, levels: Mapping[str, str] | None = None) -> Spec:
     """Return the spec in `text`; a `name` that ends in `.shard` says that it is the DSL.
+
+    Args:
+      levels: as for `load`; the project is that of the current folder.
 
     Raises:
       ShardspecError: the text is wrong; holds every fault at once.
+      ValueError: `levels` names what is no finding or no level.
     """
-    return _checked(*pipeline.load_text(text, name))
+    return _opened(*pipeline.load_text(text, name, asked=level_table(levels)))
 
 
-def _checked(loaded: ir_spec.Spec | None, diagnostics: tuple[Diagnostic, ...]) -> Spec:
-    if loaded is None or any(diagnostic.is_error for diagnostic in diagnostics):
-        raise ShardspecError(diagnostics)
-    return Spec(loaded)
+def _opened(loaded: ir_spec.Spec | None, faults: tuple[Diagnostic, ...]) -> Spec:
+    found = faults if loaded is None else pipeline.leveled(loaded, faults)
+    if loaded is None or any(diagnostic.is_error for diagnostic in found):
+        raise ShardspecError(found)
+    return Spec(loaded, faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +61,11 @@ class Spec:
 
     Attributes:
       ir: the lowered form that every stage reads.
+      faults: what loading found, before it is decided how loud it is.
     """
 
     ir: ir_spec.Spec = field(repr=False)
+    faults: tuple[Diagnostic, ...] = field(default=(), repr=False)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -74,15 +90,21 @@ class Spec:
         if fault is not None:
             raise ShardspecError([fault])
         plans = pipeline.compile_plans(self.ir, _params(arrays), [found])
-        diagnostics = pipeline.findings(self.ir, plans)
+        faults = pipeline.about(self.faults, found.name)
+        diagnostics = pipeline.checked(self.ir, faults, plans, is_whole=False)
         if any(diagnostic.is_error for diagnostic in diagnostics):
             raise ShardspecError(diagnostics)
         return Plan(plans[0], diagnostics)
 
     def check(self, arrays: Any = None) -> tuple[Diagnostic, ...]:
-        """Return the findings over all targets, without raising."""
-        plans = pipeline.compile_plans(self.ir, _params(arrays))
-        return pipeline.findings(self.ir, plans)
+        """Return all that `shardspec check` says, over all targets, without raising."""
+        params = _params(arrays)
+        plans = pipeline.compile_plans(self.ir, params)
+        found = pipeline.checked(self.ir, self.faults, plans, is_whole=params is None)
+        missing = (
+            None if plans or not (params or self.ir.params) else pipeline.find_target(self.ir, None)
+        )
+        return (*found, missing) if isinstance(missing, Diagnostic) else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,20 @@ def command(
         checked = tuple(check_file(file, wishes) for file in files)
     err = fix and "-" in files
     print_findings(checked, files, output_format, color, notes=notes, err=err)
+    _tell_of_hidden(checked, output_format)
     raise SystemExit(_exit_code(_all(checked)))
+
+
+def _tell_of_hidden(checked: Sequence[Checked], output_format: str) -> None:
+    """Say that code which loads the spec does not know of this command's flags."""
+    hidden = sum(each.hidden for each in checked)
+    if hidden:
+        echo(
+            f"{counted(hidden, 'error')} not shown under --ignore or --select. `shardspec.load` and"
+            " `Resolver` do not know of these flags and refuse the spec: `lints:` in it, or"
+            " `[tool.shardspec.lints]`, counts for them, too.",
+            err=True,
+        )
 
 
 def _all(checked: Sequence[Checked]) -> tuple[Diagnostic, ...]:

@@ -6,17 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from shardspec import pipeline
-from shardspec.cli.discovery import project_table
-from shardspec.cli.session import (
-    params_or_exit,
-    spec_tables,
-    warn_of_slow_regexes,
-    with_levels,
-)
+from shardspec.cli.session import params_or_exit, warn_of_slow_regexes
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.levels import Levels, LevelTable
+from shardspec.diagnostics.levels import LevelTable
 from shardspec.ir.spec import Spec
-from shardspec.lints.follow_on import without_follow_ons
 
 
 class Wishes(NamedTuple):
@@ -39,11 +32,16 @@ class Wishes(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What was found, in how much."""
+    """What was found, in how much.
+
+    Attributes:
+      hidden: how many errors the command line alone does not want to hear of.
+    """
 
     diagnostics: tuple[Diagnostic, ...]
     arrays: int = 0
     targets: int = 0
+    hidden: int = 0
 
 
 def check_file(file: str, wishes: Wishes, texts: Mapping[str, str] | None = None) -> Checked:
@@ -52,27 +50,27 @@ def check_file(file: str, wishes: Wishes, texts: Mapping[str, str] | None = None
     Args:
       texts: by real path, edits that are not yet written.
     """
-    table, faults = project_table(file)
-    tables = (wishes.table,) if table is None else (table, wishes.table)
-    spec, diagnostics = pipeline.load_path(
-        file, wishes.settings, with_manifests=wishes.manifest is None, texts=texts
+    spec, faults = pipeline.load_path(
+        file,
+        wishes.settings,
+        with_manifests=wishes.manifest is None,
+        texts=texts,
+        asked=wishes.table,
     )
-    if spec is None:
-        return Checked(tuple(Levels(tables).heard((*faults, *diagnostics))))
-    spec = with_levels(spec, Levels((*tables[:-1], *spec_tables(spec), wishes.table)))
-    return _checked(spec, (*faults, *diagnostics), wishes)
+    return Checked(faults) if spec is None else _checked(spec, faults, wishes)
 
 
-def _checked(spec: Spec, diagnostics: tuple[Diagnostic, ...], wishes: Wishes) -> Checked:
+def _checked(spec: Spec, faults: tuple[Diagnostic, ...], wishes: Wishes) -> Checked:
     params = params_or_exit(spec, wishes.manifest)
     targets = spec.targets
     if wishes.target is not None or (params and not targets):
         chosen = pipeline.find_target(spec, wishes.target)
         if isinstance(chosen, Diagnostic):
-            return Checked(without_follow_ons((*pipeline.leveled(spec, diagnostics), chosen)))
+            return Checked((*pipeline.leveled(spec, faults), chosen))
         targets = (chosen,)
     warn_of_slow_regexes(spec)
     plans = pipeline.compile_plans(spec, params, targets)
-    diagnostics = pipeline.about(diagnostics, wishes.target)
-    found = pipeline.checked(spec, diagnostics, plans, is_whole=wishes.is_whole)
-    return Checked(found, len(params), len(targets))
+    faults = pipeline.about(faults, wishes.target)
+    found = pipeline.everything(spec, faults, plans, is_whole=wishes.is_whole)
+    hidden = len(pipeline.unheard(spec, found))
+    return Checked(pipeline.shown(spec, found), len(params), len(targets), hidden)

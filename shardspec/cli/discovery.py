@@ -10,9 +10,6 @@ from typing import NamedTuple
 
 import click
 
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.levels import LevelTable
-
 #: Of a YAML file, what is looked at to tell whether it is a spec.
 _LOOKED_AT_BYTES = 2**20
 _YAML = (".yaml", ".yml")
@@ -149,25 +146,3 @@ def _is_spec(path: str) -> bool:
     from shardspec.frontend.validate import fields_at
 
     return keys <= set(fields_at(()))
-
-
-def project_table(spec: str) -> tuple[LevelTable | None, tuple[Diagnostic, ...]]:
-    """Return what `[tool.shardspec.lints]` asks for, of the nearest pyproject.toml above a spec.
-
-    One that says nothing of shardspec is passed by.
-    """
-    folder = Path(os.path.abspath(spec)).parent
-    for above in (folder, *folder.parents):
-        file = above / "pyproject.toml"
-        if not file.is_file():
-            continue
-        from shardspec.frontend.files import read_source
-        from shardspec.frontend.project import read_project
-
-        source = read_source(file, name=os.path.relpath(file))
-        if isinstance(source, Diagnostic):
-            return None, (source,)
-        table, faults = read_project(source)
-        if table is not None or faults:
-            return table, faults
-    return None, ()

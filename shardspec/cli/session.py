@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 import click
 
 from shardspec import pipeline
-from shardspec.cli.discovery import find_spec, project_table
+from shardspec.cli.discovery import find_spec
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import ALL
-from shardspec.diagnostics.levels import Levels, LevelTable
 from shardspec.diagnostics.printable import printable
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import LintLevel, Spec, Target
+from shardspec.ir.spec import Spec, Target
 
 FINE, FINDINGS, FAILED = 0, 1, 2
 
@@ -97,23 +94,7 @@ def load_or_exit(
         report(diagnostics, color)
         unreadable = any(d.code.id == "SHD001" for d in diagnostics)
         raise SystemExit(FAILED if unreadable else FINDINGS)
-    table, faults = project_table(path)
-    if table is not None:
-        spec = with_levels(spec, Levels((table, *spec_tables(spec))))
-    return spec, pipeline.leveled(spec, (*faults, *diagnostics))
-
-
-def spec_tables(spec: Spec) -> tuple[LevelTable]:
-    """Return what the spec itself asks for."""
-    return (LevelTable(tuple((each.finding, each.severity) for each in spec.lint_levels)),)
-
-
-def with_levels(spec: Spec, levels: Levels) -> Spec:
-    """Return the spec as if its `lints:` asked for all that `levels` do."""
-    own = Levels(spec_tables(spec))
-    asked = ((code.id, levels.severity(code), own.severity(code)) for code in ALL)
-    added = tuple(LintLevel(name, severity) for name, severity, now in asked if severity != now)
-    return replace(spec, lint_levels=(*spec.lint_levels, *added))
+    return spec, pipeline.leveled(spec, diagnostics)
 
 
 def target_or_exit(spec: Spec, name: str | None, diagnostics: Sequence[Diagnostic] = ()) -> Target:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -83,6 +83,10 @@ class Diagnostic:
       level: the severity that the spec chose, or None for the code's own.
       target: the one target it is about; None where it is about more.
       fix: the help as edits, where a machine can make them.
+      section: the section of the document it is about, by its key: `rules`, `axes`.
+      subject: what it is about, by name: a logical axis, a mesh axis; of a fault that takes a
+        section away as a whole, the key of that section.
+      arrays: the paths of the arrays it is about, where other findings speak of arrays, too.
 
     Invariants:
       one_primary: labels hold one primary label, or are empty.
@@ -96,6 +100,9 @@ class Diagnostic:
     level: Severity | None = None
     target: str | None = None
     fix: Fix | None = None
+    section: str | None = None
+    subject: str | None = None
+    arrays: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def severity(self) -> Severity:
@@ -131,7 +138,7 @@ def point(
     """Return a diagnostic with one label: the common case.
 
     Args:
-      rest: `notes`, `help` and `fix` of `Diagnostic`.
+      rest: other fields of `Diagnostic`: `notes`, `help`, `fix`, `subject`.
     """
     labels = () if span is None else (Label(span, label),)
     return Diagnostic(code, message, labels, **rest)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ names a finding in full beats the start of its id, and a longer start a shorter 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from shardspec.diagnostics.diagnostic import Code, Diagnostic, Severity
@@ -53,6 +53,10 @@ class LevelTable(NamedTuple):
         return code.severity if selected and before is Severity.ALLOW else before
 
 
+#: The table of a place that asks for nothing: it changes no level.
+NOTHING_ASKED = LevelTable()
+
+
 class Levels(NamedTuple):
     """What is asked for in all places, the strongest last.
 
@@ -86,6 +90,31 @@ class Levels(NamedTuple):
                 yield diagnostic
             elif severity is not Severity.ALLOW:
                 yield diagnostic.with_level(severity)
+
+
+#: The words for severities, in `lints:`, in pyproject.toml and in `levels=`.
+WORDS = {"allow": Severity.ALLOW, "warn": Severity.WARNING, "error": Severity.ERROR}
+
+
+def level_table(levels: Mapping[str, str] | None) -> LevelTable:
+    """Return what a caller asks for in words: `{"indivisible": "warn", "SHD4": "allow"}`.
+
+    Raises:
+      ValueError: a finding or a level is not known.
+    """
+    settings = []
+    for finding, word in (levels or {}).items():
+        if not isinstance(finding, str) or not known(finding):
+            from shardspec.diagnostics.codes import ALL
+            from shardspec.diagnostics.suggest import did_you_mean
+
+            hint = did_you_mean(str(finding), [code.name for code in ALL])
+            message = f"levels: no finding is called `{finding}`"
+            raise ValueError(f"{message}; {hint}" if hint else message)
+        if not isinstance(word, str) or word not in WORDS:
+            raise ValueError(f"levels: `{finding}` is `allow`, `warn` or `error`, not `{word}`")
+        settings.append((finding, WORDS[word]))
+    return LevelTable(tuple(settings))
 
 
 def known(finding: str) -> bool:

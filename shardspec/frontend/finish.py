@@ -147,6 +147,7 @@ def _unknown_factor(decl: AxisDecl, known: dict[str, AxisDecl]) -> Iterator[Diag
             decl.span,
             help=did_you_mean(unknown, set(known) - {unknown, decl.name})
             or f"add `{unknown}: SIZE` to `axes`",
+            subject=decl.name,
         )
 
 
@@ -239,9 +240,23 @@ def _unknown_size(dim: ArrayDim, excerpt: Excerpt, sizes: Mapping[str, int | Non
     message = f"the size of `{unknown.text}` is not known"
     if unknown.text in sizes:
         help = f"mend `{unknown.text}` in `axes`, or write `{unknown.text}=SIZE` here"
-        return point(UNKNOWN_SIZE, message, place, "its entry of `axes` gives none", help=help)
+        return point(
+            UNKNOWN_SIZE,
+            message,
+            place,
+            "its entry of `axes` gives none",
+            help=help,
+            subject=unknown.text,
+        )
     help = did_you_mean(unknown.text, sized) or _size_help(unknown.text, dim)
-    return point(UNKNOWN_SIZE, message, place, "no entry of `axes` states it", help=help)
+    return point(
+        UNKNOWN_SIZE,
+        message,
+        place,
+        "no entry of `axes` states it",
+        help=help,
+        subject=unknown.text,
+    )
 
 
 def _size_help(name: str, dim: ArrayDim) -> str:

@@ -21,6 +21,7 @@ from shardspec.frontend.lower import lower
 from shardspec.frontend.manifests import read_manifest
 from shardspec.frontend.manifests.named import names_path, read_named
 from shardspec.frontend.reading import Data, Reading, Route, SourceMap
+from shardspec.frontend.sections import placed
 from shardspec.frontend.settings import apply_settings, check_settings, is_refusal
 from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.frontend.validate import validate
@@ -146,7 +147,7 @@ def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
         for d in diagnostics
         if d.code is YAML_TRAP or d.primary is None or d.primary.span not in trapped
     )
-    return tuple(dict.fromkeys(sorted(kept, key=sort_key)))
+    return tuple(dict.fromkeys(sorted(map(placed, kept), key=sort_key)))
 
 
 def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:

@@ -6,22 +6,46 @@ its header, or the header.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Severity, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import ALL, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.diagnostics.levels import LevelTable, known
+from shardspec.diagnostics.levels import NOTHING_ASKED, WORDS, LevelTable, known
 from shardspec.diagnostics.suggest import did_you_mean
-
-LEVELS = {"allow": Severity.ALLOW, "warn": Severity.WARNING, "error": Severity.ERROR}
 
 _HEADER = re.compile(r"^[ \t]*\[[ \t]*tool\.shardspec(?:\.lints)?[ \t]*\]", re.MULTILINE)
 _OPTIONS = ("select", "ignore", "pedantic")
 _WHERE = re.compile(r"\(at line (\d+), column (\d+)\)")
 _AS_IN = 'as in `SHD203 = "allow"`'
+
+
+def project_levels(spec: str) -> tuple[LevelTable, tuple[Diagnostic, ...]]:
+    """Return what `[tool.shardspec.lints]` asks for, of the nearest pyproject.toml above a spec.
+
+    One that says nothing of shardspec is passed by.
+
+    Args:
+      spec: a path, or `-` for a text that has none: the project of this folder counts.
+    """
+    folder = Path(os.path.abspath(spec)).parent
+    for above in (folder, *folder.parents):
+        file = above / "pyproject.toml"
+        if not file.is_file():
+            continue
+        from shardspec.frontend.files import read_source
+
+        source = read_source(file, name=os.path.relpath(file))
+        if isinstance(source, Diagnostic):
+            return NOTHING_ASKED, (source,)
+        table, faults = read_project(source)
+        if table is not None or faults:
+            return table or NOTHING_ASKED, faults
+    return NOTHING_ASKED, ()
 
 
 def read_project(source: SourceFile) -> tuple[LevelTable | None, tuple[Diagnostic, ...]]:
@@ -47,9 +71,9 @@ def read_project(source: SourceFile) -> tuple[LevelTable | None, tuple[Diagnosti
 def _table(lints: dict[str, Any]) -> LevelTable:
     """Return what of the table can be followed."""
     settings = tuple(
-        (finding, LEVELS[level])
+        (finding, WORDS[level])
         for finding, level in lints.items()
-        if finding not in _OPTIONS and known(finding) and isinstance(level, str) and level in LEVELS
+        if finding not in _OPTIONS and known(finding) and isinstance(level, str) and level in WORDS
     )
     select, ignore = (tuple(filter(known, _texts(lints.get(key)))) for key in ("select", "ignore"))
     return LevelTable(settings, select, ignore, lints.get("pedantic") is True)
@@ -70,7 +94,7 @@ def _faults(lints: dict[str, Any], source: SourceFile) -> Iterator[Diagnostic]:
             yield from (_unknown(each, source) for each in _texts(value) if not known(each))
         elif not known(key):
             yield _unknown(key, source)
-        elif not isinstance(value, str) or value not in LEVELS:
+        elif not isinstance(value, str) or value not in WORDS:
             yield _wrong(key, "`allow`, `warn` or `error`", value, source)
 
 

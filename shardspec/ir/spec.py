@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shardspec.diagnostics import Severity, SourceFile, Span
+from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes, Params
@@ -226,6 +227,9 @@ class Spec:
       inherited_axes: logical axes that presets have rules for, even where the document
         replaces or drops those.
       placed_rules: axis_rules in the order of the document, before priorities.
+      lint_levels: what the document's own `lints:` asks for.
+      project_levels: what the project around it asks for, which `lints:` beats.
+      call_levels: what whoever loaded it asks for, which beats both.
 
     Invariants:
       flat: axis_rules are sorted by priority, and stable in it.
@@ -249,6 +253,14 @@ class Spec:
     coverage: CoverageGate | None = None
     replicate: tuple[Replicate, ...] = ()
     placed_rules: tuple[AxisRule, ...] = field(default=(), compare=False, repr=False)
+    project_levels: LevelTable = NOTHING_ASKED
+    call_levels: LevelTable = NOTHING_ASKED
+
+    @property
+    def levels(self) -> Levels:
+        """Return how loud findings are about this spec, wherever it is used."""
+        own = LevelTable(tuple((each.finding, each.severity) for each in self.lint_levels))
+        return Levels((self.project_levels, own, self.call_levels))
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:

@@ -8,12 +8,13 @@ gives back carries its mesh, so it works the same in eager code, under `jax.jit`
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS, UNREADABLE
+from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.activations import ActivationResolver, Names
@@ -65,6 +66,7 @@ class Resolver:
         target: str = "auto",
         devices: Sequence[jax.Device] | None = None,
         *,
+        levels: Mapping[str, str] | None = None,
         agree_within_s: float | None = 300.0,
     ) -> None:
         """Load the spec, choose the target, and build its mesh.
@@ -76,6 +78,7 @@ class Resolver:
           spec: a file, a loaded spec, or its lowered form.
           target: a name, or `auto` for the target whose hardware `devices` are.
           devices: None for `jax.devices()`.
+          levels: how loud findings are here, as for `shardspec.load`: beats project and spec.
           agree_within_s: how long to wait for the other processes, in seconds; None does not
             compare, and a process may be alone in making one.
 
@@ -84,7 +87,7 @@ class Resolver:
             plans by another spec.
         """
         with failure_told(devices, agree_within_s):
-            lowered = _lowered(spec)
+            lowered = _lowered(spec, level_table(levels))
             self.target: Target = _chosen(lowered, target, devices)
             order = lowered.policy.order
             self.mesh: jax.sharding.Mesh = device_mesh(self.target, devices, order=order)
@@ -362,22 +365,23 @@ class Resolver:
         return drawing([row.first for row in rows(plan)], plan)
 
 
-def _lowered(spec: str | os.PathLike[str] | Spec | Loaded) -> Spec:
+def _lowered(spec: str | os.PathLike[str] | Spec | Loaded, asked: LevelTable) -> Spec:
     if isinstance(spec, Spec):
-        return spec
+        return pipeline.asked_also(spec, asked)
     if isinstance(spec, str) and "\n" in spec:
         message = "a `Resolver` takes the path of a spec, and this is its text"
         help = "`shardspec.Resolver(shardspec.loads(text))`"
         raise ShardspecError((Diagnostic(UNREADABLE, message, help=help),))
     if isinstance(spec, str | os.PathLike):
-        loaded, diagnostics = pipeline.load_path(os.fspath(spec))
-        raise_errors(diagnostics)
-        assert loaded is not None, "a spec that does not load has errors"
+        loaded, faults = pipeline.load_path(os.fspath(spec), asked=asked)
+        if loaded is None:
+            raise ShardspecError(faults)
+        raise_errors(pipeline.leveled(loaded, faults))
         return loaded
     if not isinstance(getattr(spec, "ir", None), Spec):
         kind = type(spec).__name__
         raise TypeError(f"a spec is a path, or what `shardspec.load` returns; this is `{kind}`")
-    return spec.ir
+    return pipeline.asked_also(spec.ir, asked)
 
 
 def _chosen(spec: Spec, name: str, devices: Sequence[jax.Device] | None) -> Target:

@@ -51,6 +51,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 "declared here",
                 notes=notes,
                 help=f"if that is meant, say so: `{axis.name} -> none`",
+                subject=axis.name,
             )
 
 

@@ -1,19 +1,24 @@
-"""What is only said because an entry could not be read.
+"""What is true and of no use, because of something else that is shown.
 
 A rule with a slip in it is reported, and lost: no rule names its axis, nothing is split over its
 mesh axis, and memory overflows. These findings are true of what is left and of no use, since they
 go when the slip does. So a fault of reading hides those that an absent entry would explain, and
 no others: what two entries say that were read is told in the same run.
+
+And of two findings about one thing, the one that says more is enough.
+
+All of it is decided on what will be shown, after levels and suppressions: a finding that is
+silenced hides no other.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Span
-from shardspec.diagnostics.suggest import nearest
+from shardspec.diagnostics import Diagnostic, Severity, Span
 
 #: Findings of reading after which an entry, or a whole section, is missing.
 _LOSSES = frozenset(
@@ -25,8 +30,6 @@ _NAMES = frozenset({"params", "overrides", "scan", "extends"})
 _ARRAYS = frozenset({"arrays", "manifest"})
 _MACHINES = frozenset({"targets", "mesh", "hardware"})
 _AXES = frozenset({"axes"})
-_ALL = _RULES | _NAMES | _ARRAYS | _MACHINES | _AXES
-_SINGULAR = {"axis": "axes", "target": "targets", "override": "overrides"}
 
 #: Findings that speak of what nothing does, and the sections that might have done it.
 _EXPLAINED_BY: dict[str, frozenset[str]] = {
@@ -47,85 +50,106 @@ _EXPLAINED_BY: dict[str, frozenset[str]] = {
     **dict.fromkeys(("SHD401", "SHD402", "SHD403", "SHD404", "SHD405", "SHD407"), _RULES | _NAMES),
 }
 
-#: Of these, an entry that was lost explains those whose name it has; a lost section, all.
+#: Of these, an entry that was lost explains those whose subject it names; a lost section, all.
 _NAMED = frozenset({"SHD201", "SHD202", "SHD203", "SHD211"})
 _OF_ONE_TARGET = frozenset({"SHD102", "SHD104"})
 
-_SECTION = re.compile(r"^\"?([A-Za-z]\w*)", re.MULTILINE)
-_NAME = re.compile(r"`([^`]+)`")
+#: Findings, and those that say the same of the same place and more.
+_SAID_AT_PLACE: dict[str, frozenset[str]] = {"SHD217": frozenset({"SHD226"})}
+#: Findings, and those that say the same of the same arrays and more.
+_SAID_OF_ARRAYS: dict[str, frozenset[str]] = {}
+
+_WORD = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+
+_LOUDNESS = {Severity.ALLOW: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 
 
-@dataclass(frozen=True, slots=True)
-class _Loss:
-    """What a fault of reading took away.
+class _Lost(NamedTuple):
+    """What faults of reading took away from one section.
 
     Attributes:
-      section: where; the nearest section for a key that is none.
-      line: the text of its line.
-      is_whole: whether all of the section is gone.
+      places: where the faults are.
+      whole: where those are that took all of the section.
+      by_word: the faults by the words on their lines.
     """
 
-    span: Span
-    section: str
-    line: str
-    is_whole: bool
+    places: list[Span]
+    whole: list[Span]
+    by_word: dict[str, list[Span]]
 
 
 def without_follow_ons(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return the diagnostics without those that an entry explains which could not be read."""
+    """Return the diagnostics without those that others of them explain or say better.
+
+    Args:
+      diagnostics: what is to be shown, as loud as it is to be.
+    """
     found = tuple(diagnostics)
-    losses = tuple(loss for each in found if (loss := _loss(each)) is not None)
-    if not losses:
-        return found
-    return tuple(each for each in found if not _is_explained(each, losses))
+    lost = _lost(found)
+    kept = tuple(each for each in found if not _is_explained(each, lost)) if lost else found
+    return tuple(each for each in kept if not _is_said(each, kept))
 
 
-def _loss(diagnostic: Diagnostic) -> _Loss | None:
-    label = diagnostic.primary
-    if label is None or diagnostic.code.id not in _LOSSES or not diagnostic.is_error:
-        return None
-    key = _key_above(label.span)
-    section = None if key is None else _section(key.text)
-    if key is None or section is None:
-        return None
-    is_whole = section == "extends" or key.start == label.span.start
-    return _Loss(label.span, section, label.span.source.line_text(label.span.line), is_whole)
+def _lost(diagnostics: Sequence[Diagnostic]) -> dict[str, _Lost]:
+    """Return what is missing, by section."""
+    lost: dict[str, _Lost] = {}
+    for each in diagnostics:
+        label, section = each.primary, each.section
+        if each.code.id not in _LOSSES or not each.is_error or section is None or label is None:
+            continue
+        here = lost.setdefault(section, _Lost([], [], {}))
+        here.places.append(label.span)
+        if each.subject == section:
+            here.whole.append(label.span)
+        for word in _words(label.span):
+            here.by_word.setdefault(word, []).append(label.span)
+    return lost
 
 
-def _key_above(span: Span) -> Span | None:
-    """Return the word at the start of the last line that is not indented, up to the span's own."""
-    source = span.source
-    end = source.text.find("\n", span.start)
-    keys = list(_SECTION.finditer(source.text, 0, len(source.text) if end < 0 else end))
-    return Span(source, keys[-1].start(1), keys[-1].end(1)) if keys else None
-
-
-def _section(key: str) -> str | None:
-    key = _SINGULAR.get(key, key)
-    near = nearest(key, _ALL, cutoff=0.75)
-    return near[0] if near else None
-
-
-def _is_explained(diagnostic: Diagnostic, losses: Sequence[_Loss]) -> bool:
+def _is_explained(diagnostic: Diagnostic, lost: Mapping[str, _Lost]) -> bool:
     code, label = diagnostic.code.id, diagnostic.primary
     sections = _EXPLAINED_BY.get(code)
     if sections is None or label is None:
         return False
-    if code == "SHD202":
-        sections -= _own_side(label.span)
-    lost = [loss for loss in losses if loss.section in sections and loss.span != label.span]
+    if code == "SHD202" and diagnostic.section == "rules":
+        sections -= _RULES
+    gone = [lost[section] for section in sections if section in lost]
+    if code in _NAMED:
+        named = (each.by_word.get(diagnostic.subject or "", []) for each in gone)
+        faults = chain(*named, *(each.whole for each in gone))
+    else:
+        faults = chain(*(each.places for each in gone))
+    others = (span for span in faults if span != label.span)
     if code in _OF_ONE_TARGET:
-        return any(_is_within_one_entry(label.span, loss.span) for loss in lost)
-    if code not in _NAMED:
-        return bool(lost)
-    name = _NAME.search(diagnostic.message)
-    return any(loss.is_whole or (name and _has_word(loss.line, name[1])) for loss in lost)
+        return any(_is_within_one_entry(label.span, span) for span in others)
+    return any(True for _ in others)
 
 
-def _own_side(span: Span) -> frozenset[str]:
-    """Return the sections that say no more of a name in a rule, or of one elsewhere."""
-    key = _key_above(span)
-    return _RULES if key is not None and _section(key.text) == "rules" else frozenset()
+def _is_said(diagnostic: Diagnostic, shown: Sequence[Diagnostic]) -> bool:
+    """Say whether a finding at least as loud says what this one does, and more."""
+    code, label = diagnostic.code.id, diagnostic.primary
+    if label is not None and code in _SAID_AT_PLACE:
+        others = _louder(diagnostic, _SAID_AT_PLACE[code], shown)
+        if any(label.span == each.span for other in others for each in other.labels):
+            return True
+    if diagnostic.arrays and code in _SAID_OF_ARRAYS:
+        others = _louder(diagnostic, _SAID_OF_ARRAYS[code], shown)
+        return {path for other in others for path in other.arrays}.issuperset(diagnostic.arrays)
+    return False
+
+
+def _louder(
+    diagnostic: Diagnostic, codes: frozenset[str], shown: Sequence[Diagnostic]
+) -> list[Diagnostic]:
+    """Return those with one of `codes` that hold on its target and are at least as loud."""
+    least = _LOUDNESS[diagnostic.severity]
+    return [
+        each
+        for each in shown
+        if each.code.id in codes
+        and _LOUDNESS[each.severity] >= least
+        and each.target in (None, diagnostic.target)
+    ]
 
 
 def _is_within_one_entry(one: Span, other: Span) -> bool:
@@ -142,5 +166,8 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" -"))
 
 
-def _has_word(line: str, word: str) -> bool:
-    return re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w-])", line) is not None
+def _words(span: Span) -> Iterator[str]:
+    """Yield the names on the line of a fault; of a name with dots, what stands before each, too."""
+    for found in _WORD.finditer(span.source.line_text(span.line)):
+        parts = found[0].split(".")
+        yield from (".".join(parts[: count + 1]) for count in range(len(parts)))

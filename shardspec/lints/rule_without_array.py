@@ -41,19 +41,12 @@ from shardspec.diagnostics.suggest import listed
 from shardspec.ir.plan import Outcome
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
-from shardspec.lints.lost_contest import contests
 from shardspec.lints.rule_fates import Fate, idle_rules
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each rule that is tried, and always loses or does not divide."""
-    fates = tuple(idle_rules(context))
-    if not fates:
-        return
-    spoken_of = {each.lost.rule.span for plan in context.plans for each in contests(plan)}
-    for fate in fates:
-        if fate.rule.span in spoken_of:
-            continue
+    for fate in idle_rules(context):
         busy = fate.outcomes[Outcome.BUSY]
         refused = fate.outcomes[Outcome.INDIVISIBLE]
         if refused and fate.is_settled:

@@ -35,7 +35,6 @@ from shardspec.analysis.alike import Alike, alike
 from shardspec.diagnostics import Diagnostic, Label, Severity
 from shardspec.diagnostics.codes import INDIVISIBLE
 from shardspec.diagnostics.codes import UNEVEN_LOAD as CODE
-from shardspec.diagnostics.levels import LevelTable
 from shardspec.ir.grouping import counted
 from shardspec.ir.param import array_bytes
 from shardspec.ir.plan import DimSharding, ShardingPlan
@@ -61,8 +60,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _is_refused(spec: Spec) -> bool:
     """Say whether SHD301 is an error, and speaks of it."""
-    table = LevelTable(tuple((level.finding, level.severity) for level in spec.lint_levels))
-    return table.severity(INDIVISIBLE, INDIVISIBLE.severity) is Severity.ERROR
+    return spec.levels.severity(INDIVISIBLE) is Severity.ERROR
 
 
 def last_bytes(arrays: Alike) -> int:

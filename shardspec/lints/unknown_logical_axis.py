@@ -28,6 +28,7 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic, Fix, Label, Span
 from shardspec.diagnostics.codes import UNKNOWN_LOGICAL_AXIS as CODE
@@ -61,7 +62,8 @@ def _in_rules(context: Context) -> Iterator[Diagnostic]:
             # Another rule has the name, or only arrays do, and the slip may be theirs.
             fix = fix._replace(is_sure=False)
         place = next(iter(spans))
-        yield _finding(axis, known, place, "no array and no `axes` entry has it", fix=fix)
+        found = _finding(axis, known, place, "no array and no `axes` entry has it", fix=fix)
+        yield replace(found, section="rules")
 
 
 def _left_side(span: Span | None, axis: str) -> Span | None:
@@ -165,4 +167,5 @@ def _finding(
     names = sorted(known)
     shown = f"known here: {listed(names, limit=16)}" if names else "nothing names an axis yet"
     help = help or did_you_mean(axis, names) or shown
-    return Diagnostic(CODE, f"unknown logical axis `{axis}`", labels, notes, help, fix=fix)
+    message = f"unknown logical axis `{axis}`"
+    return Diagnostic(CODE, message, labels, notes, help, fix=fix, subject=axis)

@@ -113,4 +113,5 @@ def _finding(axis: str, places: list[Span], context: Context) -> Diagnostic:
         notes=(*more, *_concerned(axis, context)),
         help=did_you_mean(axis, known) or f"the targets have {listed(sorted(known))}",
         fix=respelt(places, axis, known),
+        subject=axis,
     )
