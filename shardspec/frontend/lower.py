@@ -10,16 +10,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardspec.diagnostics import Code, Diagnostic, Excerpt, Severity
+from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, Severity
 from shardspec.diagnostics.codes import UNKNOWN_LINT, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.diagnostics.suggest import did_you_mean
+from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import AxisTarget, NamesExpr
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.frontend.lower_targets import TargetDecl, lower_target
 from shardspec.frontend.lowering import PATTERN, Choice, Lowering
 from shardspec.frontend.reading import Route, SourceMap
+from shardspec.frontend.spelling import is_dsl
 from shardspec.ir.param import LogicalAxes
 from shardspec.ir.spec import (
     Activation,
@@ -144,20 +145,41 @@ class _Lowering(Lowering):
         return Place(parsed.kind, axis.text if axis else None, span)
 
     def targets(self) -> Iterator[Target]:
-        """Yield the targets; top-level `mesh` is one called `default`."""
+        """Yield the targets; top-level `mesh` is one called `default`, and then the only one."""
         entries = {
             name: (("targets", name), entry) for name, entry in self.document.targets.items()
         }
-        if self.document.mesh is not None:
+        if self.document.mesh is not None and not entries:
             yield from self._target("default", (), self.document.hardware, self.document.mesh)
-        elif "mesh" in self.document.model_fields_set:
+        elif self.document.mesh is None and "mesh" in self.document.model_fields_set:
             span = self.source_map.key(("mesh",)).span
             self.report(point(WRONG_TYPE, "`mesh` is empty", span, help="as in `mesh: {data: 8}`"))
-        elif self.document.hardware is not None:
+        elif self.document.mesh is None and self.document.hardware is not None:
             span = self.source_map.key(("hardware",)).span
             self.report(point(WRONG_TYPE, "`hardware` stands without a `mesh`", span))
         for name, (route, entry) in entries.items():
             yield from self._target(name, route, entry.hardware, entry.mesh)
+        if self.document.mesh is not None and entries:
+            self.report(self._mesh_beside(entries))
+            known = self._target("default", (), self.document.hardware, self.document.mesh)
+            yield from (replace(target, is_sound=False) for target in known)
+
+    def _mesh_beside(self, targets: Iterable[str]) -> Diagnostic:
+        """Return the fault of a mesh without a name beside targets with names."""
+        span = self.source_map.key(("mesh",)).span
+        if is_dsl(span.source):
+            message = f"a `mesh` without a name stands beside {listed(targets)}"
+            help = "give it a name, as in `target laptop { data = 8 }`, or take it out"
+        else:
+            message = f"`mesh` is for a spec with one machine, and `targets` has {listed(targets)}"
+            help = (
+                "move it under `targets` with a name, as in `laptop: {mesh: {data: 8}}`, or take it"
+                " out"
+            )
+        labels = [Label(span, "which of them would count?")]
+        if not is_dsl(span.source):
+            labels.append(Label(self.source_map.key(("targets",)).span, "", primary=False))
+        return Diagnostic(WRONG_TYPE, message, tuple(labels), help=help)
 
     def _target(
         self, name: str, route: Route, hardware: str | None, mesh: dict[str, str]

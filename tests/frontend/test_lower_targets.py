@@ -97,3 +97,31 @@ def test_axes_have_types() -> None:
         (4, "ici", "explicit"),
         (2, "ici", "auto"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("mesh: {data: 4}\ntargets:\n  a: {mesh: {data: 8}}\n  b: {mesh: {data: 2}}\n", "s.yaml"),
+        ("targets:\n  a: {mesh: {data: 8}}\n  b: {mesh: {data: 2}}\nmesh: {data: 4}\n", "s.yaml"),
+        ("mesh { data = 4 }\ntarget a { data = 8 }\ntarget b { data = 2 }\n", "s.shard"),
+    ],
+)
+def test_a_mesh_beside_targets_is_refused_and_comes_last(text: str, name: str) -> None:
+    spec, diagnostics = pipeline.load_text(text, name)
+    assert spec is not None
+    assert [(d.code.name, d.is_error) for d in diagnostics] == [("wrong-type", True)]
+    assert [target.name for target in spec.targets] == ["a", "b", "default"]
+    assert [target.is_sound for target in spec.targets] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("targets:\n  a: {mesh: {data: 8}}\n  laptop: {mesh: {data: 8}}\n", "s.yaml"),
+        ("target a { data = 8 }\ntarget laptop { data = 8 }\n", "s.shard"),
+        ("mesh: {data: 8}\ntargets: {}\n", "s.yaml"),
+    ],
+)
+def test_its_way_out_is_no_fault(text: str, name: str) -> None:
+    assert pipeline.load_text(text, name)[1] == ()
