@@ -1,8 +1,8 @@
 """A value has the wrong type or form.
 
 A list stands where names do, a number where text does, an override says two things at once or
-nothing. The value is left out, and the rest of the spec is still checked. A `mesh` without a name is
-for a spec with one machine: beside `targets` it would be one more of them, so it is refused.
+nothing. The value is left out, and the rest of the spec is still checked. A `mesh` without a name
+is for a spec with one machine: beside `targets` it would be one more of them, so it is refused.
 
 Bad:
     shardspec: 1
