@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import click
 
@@ -128,9 +127,9 @@ def _side(name: str, manifest: str | None, color: str) -> Side:
 
 def _locked(name: str) -> Side:
     from shardspec.formats.lock_reader import read_lock
-    from shardspec.frontend.files import read_source
+    from shardspec.frontend.files import read_argument
 
-    source = read_source(Path(name), name=name)
+    source = read_argument(name)
     layout = source if isinstance(source, Diagnostic) else read_lock(source)
     if isinstance(layout, Diagnostic):
         report([layout])

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import click
 
+from shardspec.diagnostics import Diagnostic
+
 #: Of a YAML file, what is looked at to tell whether it is a spec.
 _LOOKED_AT_BYTES = 2**20
 _YAML = (".yaml", ".yml")
@@ -38,17 +40,27 @@ def find_spec(named: str | None) -> str:
     folders = (here, *here.parents)
     configured = next((path for folder in folders if (path := _configured(folder))), None)
     if configured is not None:
-        return os.path.relpath(configured)
+        return _as_path(os.path.relpath(configured))
     for folder in folders:
-        found = _candidates(folder)
+        found = [_as_path(os.path.relpath(path)) for path in _candidates(folder)]
         if len(found) == 1:
-            return os.path.relpath(found[0])
+            return found[0]
         if found:
-            listed = ", ".join(os.path.relpath(path) for path in found)
+            listed = ", ".join(found)
             raise click.UsageError(f"several specs here: {listed}; say which with --spec")
     raise click.UsageError(
         "no spec found: name one with --spec FILE or $SHARDSPEC, or call it shardspec.yaml"
     )
+
+
+def _as_path(found: str) -> str:
+    """Return the name of a file that was found, which is a path whatever it looks like.
+
+    >>> _as_path("spec.yaml"), _as_path("git:main:spec.yaml"), _as_path("-")
+    ('spec.yaml', './git:main:spec.yaml', './-')
+    """
+    looks_otherwise = found == "-" or found.startswith("git:")
+    return os.path.join(os.curdir, found) if looks_otherwise else found
 
 
 def _configured(folder: Path) -> Path | None:
@@ -58,15 +70,28 @@ def _configured(folder: Path) -> Path | None:
         return None
     import tomllib
 
+    from shardspec.frontend.files import read_source
+
+    shown = os.path.relpath(file)
+    source = read_source(file, name=shown)
+    if isinstance(source, Diagnostic):
+        raise click.UsageError(f"cannot read {shown}: {source.message}")
     try:
-        tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise click.UsageError(f"cannot read {os.path.relpath(file)}: {error}") from None
+        tool = tomllib.loads(source.text).get("tool", {})
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise click.UsageError(f"cannot read {shown}: {why}") from None
     table = tool.get("shardspec") if isinstance(tool, dict) else None
     spec = table.get("spec") if isinstance(table, dict) else None
-    if spec is None or isinstance(spec, str):
-        return None if spec is None else folder / spec
-    raise click.UsageError(f"`[tool.shardspec] spec` in {os.path.relpath(file)} is no path")
+    if spec is None:
+        return None
+    if not isinstance(spec, str) or "\0" in spec:
+        raise click.UsageError(f"`[tool.shardspec] spec` in {shown} is no path")
+    below = os.path.relpath(os.path.realpath(folder / spec), os.path.realpath(folder))
+    if below.split(os.sep)[0] == os.pardir:
+        where = f"`[tool.shardspec] spec` in {shown}"
+        raise click.UsageError(f"{where} leads out of its folder; name the spec with --spec")
+    return folder / spec
 
 
 def _candidates(folder: Path) -> list[Path]:
@@ -119,7 +144,7 @@ def _files_below(folder: str) -> Iterator[str]:
         folders[:] = sorted(each for each in folders if _may_hold_specs(os.path.join(where, each)))
         for name in sorted(names):
             if name.endswith((".shard", *_YAML)) and not name.startswith("."):
-                yield os.path.normpath(os.path.join(where, name))
+                yield _as_path(os.path.normpath(os.path.join(where, name)))
 
 
 def _may_hold_specs(folder: str) -> bool:
@@ -133,8 +158,10 @@ def _is_spec(path: str) -> bool:
     """Say whether a file of a folder is a spec: by its name, or by its keys at the margin."""
     if path.endswith(".shard"):
         return True
+    from shardspec.frontend.files import open_regular
+
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=open_regular) as stream:
             text = stream.read(_LOOKED_AT_BYTES).decode("utf-8-sig", errors="replace")
     except OSError:
         return False

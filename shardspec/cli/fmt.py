@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import click
 
 from shardspec.cli.discovery import find_spec
-from shardspec.cli.session import FAILED, FINDINGS, FINE, echo, report, write_file
+from shardspec.cli.session import FAILED, FINDINGS, FINE, echo, fail, report, write_file
 from shardspec.diagnostics import Diagnostic
 
 
@@ -43,13 +42,15 @@ def command(
 def _format(
     file: str, spelling: str | None, output: str | None, *, only_check: bool, diff: bool
 ) -> int:
-    from shardspec.frontend.files import read_source
+    from shardspec.frontend.files import read_argument
     from shardspec.frontend.formatting import formatted
 
-    source = read_source(Path(file), name=file)
+    source = read_argument(file)
     if isinstance(source, Diagnostic):
         report([source])
         return FAILED
+    if source.is_outside:
+        fail(f"{file} is a link that leads out of the project", f"name {os.path.realpath(file)}")
     text, diagnostics = formatted(source, spelling)
     report(diagnostics)
     if text is None:
@@ -58,11 +59,11 @@ def _format(
     if only_check or diff:
         return _compare(file, source.text, text, diff=diff)
     target = output or ("-" if spelling else file)
-    if target == file != "-":
-        if text == source.text:
-            return FINE
-        echo(f"formatted {file}", err=True)
+    if target == file != "-" and text == source.text:
+        return FINE
     write_file(target, text)
+    if target == file != "-":
+        echo(f"formatted {file}", err=True)
     return FINE
 
 

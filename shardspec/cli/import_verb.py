@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -128,14 +128,19 @@ def _options(entry: Format, against: str | None, given: dict[str, Any]) -> Optio
 
 
 def _sources(files: tuple[str, ...], color: str) -> tuple[SourceFile, ...]:
-    from shardspec.frontend.files import read_source
+    from shardspec.frontend.files import read_argument
 
-    read = [read_source(Path(file), name=file) for file in files]
+    read = [read_argument(file) for file in files]
     faults = [found for found in read if isinstance(found, Diagnostic)]
     if faults:
         report(faults, color)
         raise SystemExit(FAILED)
-    return tuple(found for found in read if isinstance(found, SourceFile))
+    sources = tuple(found for found in read if isinstance(found, SourceFile))
+    for each in sources:
+        if each.is_outside:
+            where = os.path.realpath(each.name)
+            fail(f"{each.name} is a link that leads out of the project", f"name {where}")
+    return sources
 
 
 def _plan(text: str, name: str, options: Options) -> ShardingPlan:

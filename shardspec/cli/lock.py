@@ -98,19 +98,17 @@ def _write(path: str, layout: Layout) -> None:
 
 def _check(path: str, plans: Sequence[ShardingPlan]) -> int:
     """Say what moved since the lock was written; return the exit code."""
-    from pathlib import Path
-
     from shardspec.analysis.layouts import layout_of
     from shardspec.diagnostics import Diagnostic
     from shardspec.formats.lock import lock_text
     from shardspec.formats.lock_reader import read_lock
-    from shardspec.frontend.files import read_source
+    from shardspec.frontend.files import read_argument
 
     if path == "-" or not os.path.exists(path):
         echo(f"there is no {path}: `shardspec lock` writes it", err=True)
         return FINDINGS
     layout = layout_of(plans[0].spec, plans)
-    source = read_source(Path(path), name=path)
+    source = read_argument(path)
     if isinstance(source, Diagnostic):
         report([source])
         return FAILED

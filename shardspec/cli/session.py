@@ -14,6 +14,7 @@ from shardspec.cli.discovery import find_spec
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.printable import printable
 from shardspec.diagnostics.render import render, render_concise
+from shardspec.frontend.boundary import Boundary, boundary_of
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
@@ -125,11 +126,17 @@ def why_unsound(targets: Iterable[Target], found: Sequence[Diagnostic]) -> tuple
 
 def params_or_exit(spec: Spec, manifest: str | None) -> Params:
     """Return the arrays of a manifest, or those of the spec; exit with 2 on faults."""
-    return spec.params if manifest is None else arrays_or_exit(manifest)
+    if manifest is None:
+        return spec.params
+    return arrays_or_exit(manifest, boundary_of(spec.source.name))
 
 
-def arrays_or_exit(manifest: str) -> Params:
-    """Return the arrays of a manifest, checkpoint or function; exit with 2 on faults."""
+def arrays_or_exit(manifest: str, boundary: Boundary | None = None) -> Params:
+    """Return the arrays of a manifest, checkpoint or function; exit with 2 on faults.
+
+    Args:
+      boundary: of the project whose texts may be quoted; None for that of the manifest.
+    """
     from shardspec.frontend.manifests.reader import is_entry_point
 
     if is_entry_point(manifest):
@@ -138,7 +145,7 @@ def arrays_or_exit(manifest: str) -> Params:
         echo(f"{manifest}: importing it, which runs its code", err=True)
         params, diagnostics = call_entry_point(manifest)
     else:
-        arrays, diagnostics = pipeline.read_arrays(manifest)
+        arrays, diagnostics = pipeline.read_arrays(manifest, boundary=boundary)
         params = arrays.params
     if diagnostics:
         report(diagnostics)

@@ -58,7 +58,8 @@ def _lines(diagnostic: Diagnostic, color: bool) -> Iterator[str]:
         arrow = "-->" if first.primary else ":::"
         yield f"{' ' * margin}{_paint(arrow, 'frame', color)} {printable(str(first.span))}"
         yield f"{' ' * margin} {bar}"
-        yield from _snippet(source, labels, margin, severity, color)
+        if not source.is_outside:
+            yield from _snippet(source, labels, margin, severity, color)
         pulled_in = [("note", line) for line in _inclusion(source, diagnostic.labels)]
         if pulled_in or remarks or labels is not groups[-1][1]:
             yield f"{' ' * margin} {bar}"

@@ -19,11 +19,13 @@ class SourceFile:
       name: as the user wrote it: a relative path, `-`, or `preset:t5x/2d`.
       text: the decoded text, without a byte order mark.
       included_from: the place that pulled this file in, e.g. an `extends:` entry.
+      is_outside: whether it lies outside the project, so that its lines are not shown.
     """
 
     name: str
     text: str = field(repr=False)
     included_from: Span | None = field(default=None, repr=False)
+    is_outside: bool = field(default=False, repr=False)
 
     @property
     def whole(self) -> Span:

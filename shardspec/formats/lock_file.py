@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from shardspec.analysis.layouts import inputs
 from shardspec.diagnostics import Diagnostic
@@ -13,7 +12,7 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
 from shardspec.formats.lock import partition_text
 from shardspec.formats.lock_reader import read_lock
-from shardspec.frontend.files import read_source
+from shardspec.frontend.files import read_argument
 from shardspec.ir.layout import Layout
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
@@ -42,7 +41,7 @@ def find_lock(spec: Spec) -> LockFile | Diagnostic | None:
     path = lock_path(spec.source.name)
     if spec.source.name in {"-", "<string>"} or not os.path.isfile(path):
         return None
-    source = read_source(Path(path), name=path)
+    source = read_argument(path)
     layout = source if isinstance(source, Diagnostic) else read_lock(source)
     if isinstance(layout, Diagnostic):
         return layout

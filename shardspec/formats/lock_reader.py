@@ -12,6 +12,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import BAD_LOCK
 from shardspec.diagnostics.diagnostic import point
 from shardspec.formats.lock import FORMAT
+from shardspec.frontend.boundary import veiled
 from shardspec.ir.grouping import expanded
 from shardspec.ir.layout import (
     ActivationLayout,
@@ -66,6 +67,13 @@ def read_lock(source: SourceFile) -> Layout | Diagnostic:
     Invariants:
       round_trip: `read_lock` of `lock_text(layout)` is the layout, arrays in natural order.
     """
+    found = _read_lock(source)
+    if isinstance(found, Diagnostic) and source.is_outside:
+        return next(veiled((found,), f"cat {source.name}"))
+    return found
+
+
+def _read_lock(source: SourceFile) -> Layout | Diagnostic:
     lines = [line for line in _lines(source) if line.text and not line.text.startswith("#")]
     head = _HEAD.fullmatch(lines[0].text) if lines else None
     if head is None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
 from shardspec.diagnostics.codes import UNREADABLE
+from shardspec.frontend.boundary import leads_out, veiled
 
 LARGEST_FILE_BYTES = 64 * 2**20
+
+#: What a shell calls streams that it has opened: `<(...)` of bash, standard input.
+_STREAMS = ("/dev/fd/", "/dev/stdin")
 
 _NOT_TEXT = "specs and manifests are UTF-8 text"
 
@@ -22,10 +29,39 @@ _FOREIGN_MARKS = (
 )
 
 
-def read_source(path: Path, *, name: str | None = None) -> SourceFile | Diagnostic:
-    """Return the text at `path` (`-` is standard input), or why it cannot be read.
+def read_argument(name: str) -> SourceFile | Diagnostic:
+    """Return the text that a person asks for by `name`, or why it cannot be read.
 
-    A name `git:REV:PATH` is the file at a revision.
+    Beside a path that is `-`, standard input; `git:REV:PATH`, the file at a revision; and a stream
+    that the shell has opened, `/dev/fd/63`. No file may name these: use `read_source` for what one
+    does. Where a link leads out of the project, the text is marked as not to be quoted.
+    """
+    source = _read_argument(name)
+    if _is_no_path(name) or not leads_out(name):
+        return source
+    if isinstance(source, SourceFile):
+        return replace(source, is_outside=True)
+    return next(veiled((source,), f"shardspec check {os.path.realpath(name)}"))
+
+
+def _is_no_path(name: str) -> bool:
+    return name == "-" or name.startswith(("git:", *_STREAMS))
+
+
+def _read_argument(name: str) -> SourceFile | Diagnostic:
+    if name == "-":
+        raw = read_stdin()
+    elif name.startswith("git:"):
+        from shardspec.frontend.revisions import read_revision
+
+        raw = read_revision(name, LARGEST_FILE_BYTES)
+    else:
+        raw = _read_bytes(Path(name), name, may_be_stream=name.startswith(_STREAMS))
+    return raw if isinstance(raw, Diagnostic) else decode(raw, name)
+
+
+def read_source(path: Path, *, name: str | None = None) -> SourceFile | Diagnostic:
+    """Return the text of the file at `path`, or why it cannot be read.
 
     Args:
       name: what messages call the file; as `path` says when left out.
@@ -33,6 +69,41 @@ def read_source(path: Path, *, name: str | None = None) -> SourceFile | Diagnost
     name = str(path) if name is None else name
     raw = _read_bytes(path, name)
     return raw if isinstance(raw, Diagnostic) else decode(raw, name)
+
+
+def read_stdin() -> bytes | Diagnostic:
+    """Return what comes from standard input, or why nothing does."""
+    if sys.stdin is None:
+        return _refuse("`-` cannot be read: standard input is closed")
+    try:
+        return _not_too_large(sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1), "-")
+    except (OSError, ValueError) as fault:
+        return _unreadable("-", fault)
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
+    """Return a descriptor of the regular file at `path`, for reading; an `opener` of `open`.
+
+    A pipe would wait for its other end, and a device may act on being read.
+
+    Raises:
+      OSError: it cannot be opened, or is no regular file.
+    """
+    _must_be_regular(os.stat(path).st_mode, path)
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    try:
+        _must_be_regular(os.fstat(descriptor).st_mode, path)  # it may be another by now
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _must_be_regular(mode: int, path: str) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, f"it is a {_kind(mode)}, not a regular file", path)
 
 
 def decode(raw: bytes, name: str) -> SourceFile | Diagnostic:
@@ -54,17 +125,10 @@ def decode(raw: bytes, name: str) -> SourceFile | Diagnostic:
     return SourceFile(name, text)
 
 
-def _read_bytes(path: Path, name: str) -> bytes | Diagnostic:
-    if name.startswith("git:"):
-        from shardspec.frontend.revisions import read_revision
-
-        return read_revision(name, LARGEST_FILE_BYTES)
+def _read_bytes(path: Path, name: str, *, may_be_stream: bool = False) -> bytes | Diagnostic:
     try:
-        if str(path) == "-":
-            raw = sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
-        else:
-            with path.open("rb") as file:
-                raw = file.read(LARGEST_FILE_BYTES + 1)
+        with open(path, "rb", opener=None if may_be_stream else open_regular) as file:
+            return _not_too_large(file.read(LARGEST_FILE_BYTES + 1) or b"", name)
     except FileNotFoundError:
         return _refuse(f"there is no file `{name}`", _missing_help(path))
     except IsADirectoryError:
@@ -72,12 +136,29 @@ def _read_bytes(path: Path, name: str) -> bytes | Diagnostic:
     except PermissionError:
         return _refuse(f"`{name}` may not be read: permission denied", "check its permissions")
     except (OSError, ValueError) as fault:
-        reason = getattr(fault, "strerror", None) or str(fault)
-        return _refuse(f"`{name}` cannot be read: {reason}")
-    if len(raw) > LARGEST_FILE_BYTES:
-        limit = LARGEST_FILE_BYTES // 2**20
-        return _refuse(f"`{name}` is larger than {limit} MiB", "is it a spec or manifest at all?")
-    return raw
+        return _unreadable(name, fault)
+
+
+def _unreadable(name: str, fault: OSError | ValueError) -> Diagnostic:
+    reason = getattr(fault, "strerror", None) or str(fault)
+    return _refuse(f"`{name}` cannot be read: {reason}")
+
+
+def _not_too_large(raw: bytes, name: str) -> bytes | Diagnostic:
+    if len(raw) <= LARGEST_FILE_BYTES:
+        return raw
+    limit = LARGEST_FILE_BYTES // 2**20
+    return _refuse(f"`{name}` is larger than {limit} MiB", "is it a spec or manifest at all?")
+
+
+def _kind(mode: int) -> str:
+    kinds = (
+        (stat.S_ISFIFO, "pipe"),
+        (stat.S_ISSOCK, "socket"),
+        (stat.S_ISCHR, "device"),
+        (stat.S_ISBLK, "device"),
+    )
+    return next((kind for is_one, kind in kinds if is_one(mode)), "special file")
 
 
 def _missing_help(path: Path) -> str | None:

@@ -6,14 +6,21 @@ import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardspec import assets
 from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span
-from shardspec.diagnostics.codes import DUPLICATE_KEY, PRESET_CYCLE, UNKNOWN_PRESET, YAML_TRAP
+from shardspec.diagnostics.codes import (
+    DUPLICATE_KEY,
+    PRESET_CYCLE,
+    TOO_DEEP,
+    UNKNOWN_PRESET,
+    YAML_TRAP,
+)
 from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.frontend.files import read_source
+from shardspec.frontend.boundary import Boundary, boundary_of, marked, veiled
+from shardspec.frontend.files import read_argument, read_source
 from shardspec.frontend.finish import finish
 from shardspec.frontend.inherit import merge
 from shardspec.frontend.layer import Layer
@@ -21,12 +28,16 @@ from shardspec.frontend.lower import lower
 from shardspec.frontend.manifests import read_manifest
 from shardspec.frontend.manifests.named import names_path, read_named
 from shardspec.frontend.reading import Data, Reading, Route, SourceMap
+from shardspec.frontend.revisions import beside, git_in_a_file, is_revision
 from shardspec.frontend.sections import placed
 from shardspec.frontend.settings import apply_settings, check_settings, is_refusal
 from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.frontend.validate import validate
 from shardspec.ir.param import Params
 from shardspec.ir.spec import Spec
+
+if TYPE_CHECKING:
+    from shardspec.frontend.document import Document
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".shard", ".json")
 _DEEPEST = 32
@@ -40,12 +51,14 @@ class File:
 
     Attributes:
       identity: equal for two ways to name one file; tells circles.
+      is_at_revision: whether it came by `git:`, and so what it names relatively.
     """
 
     source: SourceFile
     folder: str
     identity: str
     is_dsl: bool = False
+    is_at_revision: bool = False
 
 
 @dataclass(slots=True)
@@ -55,10 +68,12 @@ class _Loading:
     Attributes:
       layers: by identity of the file, in the order they are merged. What two documents extend
         counts once, where it is named first.
+      tried: the identities of all files that were opened, readable or not.
       unset: the data of the first document before the settings.
       texts: by identity, what counts in place of what a file holds.
     """
 
+    boundary: Boundary
     settings: Mapping[str, str]
     with_manifests: bool = True
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -66,6 +81,7 @@ class _Loading:
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sources: list[SourceFile] = field(default_factory=list)
     layers: dict[str, Layer] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
 
 
 def load_path(
@@ -82,18 +98,15 @@ def load_path(
       with_manifests: False leaves what `manifest:` names unread, for arrays from elsewhere.
       texts: by real path, what counts in place of what a file holds: edits not yet written.
     """
-    source = _read(path, texts or {})
+    text = texts.get(os.path.realpath(path)) if texts else None
+    edited = None if text is None else marked(SourceFile(path, text), boundary_of(path), path)
+    source = edited or read_argument(path)
     if isinstance(source, Diagnostic):
         return None, (source,)
     folder = os.path.dirname(path) if path != "-" else ""
     is_dsl = path.endswith(".shard") or (path == "-" and looks_like_dsl(source.text))
-    file = File(source, folder, os.path.realpath(path), is_dsl)
+    file = File(source, folder, os.path.realpath(path), is_dsl, is_revision(path))
     return load_file(file, settings, with_manifests=with_manifests, texts=texts)
-
-
-def _read(path: str, texts: Mapping[str, str]) -> SourceFile | Diagnostic:
-    text = texts.get(os.path.realpath(path)) if texts else None
-    return read_source(Path(path), name=path) if text is None else SourceFile(path, text)
 
 
 def load_text(
@@ -112,7 +125,8 @@ def load_file(
     texts: Mapping[str, str] | None = None,
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in `file` with everything it extends, in one pass over all faults."""
-    loading = _Loading(settings or {}, with_manifests, texts or {})
+    boundary = boundary_of(file.source.name)
+    loading = _Loading(boundary, settings or {}, with_manifests, texts or {})
     if not _add_layers(file, (), loading):
         return None, _in_order(loading.diagnostics)
     layer, misplaced = merge(loading.layers.values())
@@ -153,26 +167,47 @@ def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
 def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
     """Add the layers of all that the file extends, then its own; say whether it can be read."""
     loading.sources.append(file.source)
-    reading, faults = read(file)
-    loading.diagnostics += map(_with_fix, faults) if len(faults) <= _MOST_MENDED else faults
-    if reading is None:
+    loading.tried.add(file.identity)
+    document, own, source_map = _lowered(file, loading, is_first=not above)
+    if document is None or source_map is None:
         return False
-    if loading.settings and not above:
-        loading.unset = reading.data
-        reading, faults = apply_settings(reading, loading.settings)
-        loading.diagnostics += faults
-    document, faults = validate(reading)
-    loading.diagnostics += faults
-    own, faults = lower(document, reading.source_map)
-    loading.diagnostics += faults
     if loading.with_manifests:
-        params = _manifests(document.manifest, file, reading.source_map, loading)
+        params = _manifests(document.manifest, file, source_map, loading)
         own = own._replace(params=params)
     for index, name in enumerate(document.extends):
-        excerpt = _item(reading.source_map, "extends", index)
+        excerpt = _item(source_map, "extends", index)
         _add_parent(name, excerpt, file, (*above, file.identity), loading)
     loading.layers[file.identity] = own
     return True
+
+
+def _lowered(
+    file: File, loading: _Loading, *, is_first: bool
+) -> tuple[Document | None, Layer, SourceMap | None]:
+    """Return what a file says itself; no document where it cannot be read.
+
+    Of a file outside the project, faults are all or nothing: what it says may show in others.
+    """
+    reading, found = read(file)
+    faults = [*(map(_with_fix, found) if len(found) <= _MOST_MENDED else found)]
+    document, layer = None, Layer(file.source)
+    if reading is not None:
+        if loading.settings and is_first:
+            loading.unset = reading.data
+            reading, found = apply_settings(reading, loading.settings)
+            faults += found
+        document, found = validate(reading)
+        layer, lost = lower(document, reading.source_map)
+        faults += (*found, *lost)
+    if faults and file.source.is_outside:
+        loading.diagnostics += veiled(faults, _checks(file.source.name))
+        return None, layer, None
+    loading.diagnostics += faults
+    return document, layer, None if reading is None else reading.source_map
+
+
+def _checks(name: str) -> str:
+    return f"shardspec check {os.path.realpath(name)}"
 
 
 def _with_fix(fault: Diagnostic) -> Diagnostic:
@@ -194,12 +229,16 @@ def _item(source_map: SourceMap, section: str, index: int) -> Excerpt:
 def _add_parent(
     name: str, excerpt: Excerpt, child: File, above: tuple[str, ...], loading: _Loading
 ) -> None:
-    parent = _find(name, excerpt, child, "presets", loading.texts)
+    if _identity(name, child) in loading.tried.difference(above):
+        return
+    parent = _find(name, excerpt, child, "presets", loading)
     if isinstance(parent, Diagnostic):
         loading.diagnostics.append(parent)
-    elif parent.identity in above or len(above) > _DEEPEST:
+    elif parent.identity in above:
         loading.diagnostics.append(_cycle(parent, excerpt.span, child))
-    elif parent.identity not in loading.layers:
+    elif len(above) > _DEEPEST:
+        loading.diagnostics.append(_too_deep(parent, excerpt.span))
+    elif parent.identity not in loading.tried:
         _add_layers(parent, above, loading)
 
 
@@ -213,18 +252,28 @@ def _cycle(parent: File, span: Span, child: File) -> Diagnostic:
     return Diagnostic(PRESET_CYCLE, message, tuple(labels), help="take one of the two out")
 
 
+def _too_deep(parent: File, span: Span) -> Diagnostic:
+    message = (
+        f"`{parent.source.name}` would be spec {_DEEPEST + 2} in a chain of `extends`; "
+        f"{_DEEPEST + 1} is the most"
+    )
+    help = "name it further up: a spec may extend several, `extends: [./a.yaml, ./b.yaml]`"
+    return point(TOO_DEEP, message, span, "named here", help=help)
+
+
 def _manifests(names: list[str], file: File, source_map: SourceMap, loading: _Loading) -> Params:
     params: list[Any] = []
     for index, name in enumerate(names):
         excerpt = _item(source_map, "manifest", index)
-        path = os.path.normpath(os.path.join(file.folder, name))
-        if names_path(name) and os.path.realpath(path) not in loading.texts:
-            named, faults = read_named(name, path, excerpt)
+        path = _path(name, file)
+        is_edited = os.path.realpath(path) in loading.texts
+        if names_path(name) and not (is_edited or is_revision(path) or is_revision(name)):
+            named, faults = read_named(name, path, excerpt, loading.boundary)
             loading.sources += named.sources
             loading.diagnostics += faults
             params += named.params
             continue
-        found = _find(name, excerpt, file, "arrays", loading.texts)
+        found = _find(name, excerpt, file, "arrays", loading)
         if isinstance(found, Diagnostic):
             loading.diagnostics.append(found)
             continue
@@ -235,18 +284,42 @@ def _manifests(names: list[str], file: File, source_map: SourceMap, loading: _Lo
     return tuple(params)
 
 
+def _names_file(name: str) -> bool:
+    return name.endswith(_SPEC_SUFFIXES) or name.startswith(("./", "../", "/"))
+
+
+def _path(name: str, child: File) -> str:
+    """Return where the file is that `child` calls `name`, seen from this folder.
+
+    Only what came by `git:` leads to a name that `git:` starts; a file of such a name has `./`.
+    """
+    if child.is_at_revision and not os.path.isabs(name):
+        return name if is_revision(name) else beside(child.source.name, name)
+    path = os.path.normpath(os.path.join(child.folder, name))
+    return os.path.join(os.curdir, path) if is_revision(path) else path
+
+
+def _identity(name: str, child: File) -> str | None:
+    """Return the identity of a file to be extended, where it can be told unread."""
+    return os.path.realpath(_path(name, child)) if _names_file(name) else None
+
+
 def _find(
-    name: str, excerpt: Excerpt, child: File, kind: assets.SpecKind, texts: Mapping[str, str]
+    name: str, excerpt: Excerpt, child: File, kind: assets.SpecKind, loading: _Loading
 ) -> File | Diagnostic:
     """Return the file that `extends:` or `manifest:` names: a relative path, or a bundled name."""
-    if name.endswith(_SPEC_SUFFIXES) or name.startswith(("./", "../", "/")):
-        path = os.path.normpath(os.path.join(child.folder, name))
-        source = _read(path, texts)
+    if is_revision(name) and not child.is_at_revision:
+        return git_in_a_file(excerpt)
+    if _names_file(name) or is_revision(name):
+        path = _path(name, child)
+        source = _read(path, loading)
         if isinstance(source, Diagnostic):
-            why = source.message
+            is_shown = not source.labels or loading.boundary.holds(path)
+            why = source.message if is_shown else f"`{path}` is not UTF-8"
             return point(UNKNOWN_PRESET, why, excerpt.span, "named here", help=source.help)
-        source = SourceFile(path, source.text, excerpt.span)
-        return File(source, os.path.dirname(path), os.path.realpath(path), path.endswith(".shard"))
+        source = replace(source, name=path, included_from=excerpt.span)
+        is_dsl, folder = path.endswith(".shard"), os.path.dirname(path)
+        return File(source, folder, os.path.realpath(path), is_dsl, is_revision(path))
     found = assets.spec_path(kind, name)
     if found is None:
         return _unknown(name, excerpt, kind)
@@ -254,6 +327,15 @@ def _find(
     text = found.read_text(encoding="utf-8")
     source = SourceFile(f"{label}:{name}", text, excerpt.span)
     return File(source, str(found.parent), str(found), found.suffix == ".shard")
+
+
+def _read(path: str, loading: _Loading) -> SourceFile | Diagnostic:
+    """Return the text of a file that another one names, with the edits not yet written."""
+    if is_revision(path):
+        return read_argument(path)
+    text = loading.texts.get(os.path.realpath(path)) if loading.texts else None
+    source = read_source(Path(path), name=path) if text is None else SourceFile(path, text)
+    return source if isinstance(source, Diagnostic) else marked(source, loading.boundary, path)
 
 
 def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind) -> Diagnostic:

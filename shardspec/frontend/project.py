@@ -17,6 +17,7 @@ from shardspec.diagnostics.codes import ALL, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.levels import NOTHING_ASKED, WORDS, LevelTable, known
 from shardspec.diagnostics.suggest import did_you_mean
+from shardspec.frontend.boundary import leads_out, veiled
 
 _HEADER = re.compile(r"^[ \t]*\[[ \t]*tool\.shardspec(?:\.lints)?[ \t]*\]", re.MULTILINE)
 _OPTIONS = ("select", "ignore", "pedantic")
@@ -43,6 +44,8 @@ def project_levels(spec: str) -> tuple[LevelTable, tuple[Diagnostic, ...]]:
         if isinstance(source, Diagnostic):
             return NOTHING_ASKED, (source,)
         table, faults = read_project(source)
+        if faults and leads_out(str(file)):
+            faults = tuple(veiled(faults, f"cat {os.path.realpath(file)}"))
         if table is not None or faults:
             return table or NOTHING_ASKED, faults
     return NOTHING_ASKED, ()
@@ -58,6 +61,8 @@ def read_project(source: SourceFile) -> tuple[LevelTable | None, tuple[Diagnosti
         tool = tomllib.loads(source.text).get("tool")
     except tomllib.TOMLDecodeError as error:
         return None, (_not_toml(source, str(error)),)
+    except RecursionError:
+        return None, (_not_toml(source, "it is nested too deep"),)
     own = tool.get("shardspec") if isinstance(tool, dict) else None
     if not isinstance(own, dict):
         return None, ()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import socket
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.codes import UNREADABLE
 from shardspec.diagnostics.render import render
 from shardspec.frontend import files
-from shardspec.frontend.files import decode, read_source
+from shardspec.frontend.files import decode, read_argument, read_source
 
 
 def refused(found: SourceFile | Diagnostic) -> Diagnostic:
@@ -69,9 +72,54 @@ def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("é: 1".encode())))
-    source = read_source(Path("-"), name="-")
+    source = read_argument("-")
     assert isinstance(source, SourceFile)
     assert source.text == "é: 1"
+
+
+def test_closed_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert refused(read_argument("-")).message.endswith("standard input is closed")
+
+
+def test_only_a_person_names_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that says `-` or `git:` means a file of that name."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("-", "git:HEAD:x.yaml"):
+        assert refused(read_source(Path(name))).message == f"there is no file `{name}`"
+        Path(name).write_text("a: 1")
+        assert isinstance(read_source(Path(name)), SourceFile)
+
+
+def special_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    os.mkfifo(folder / "fifo.yaml")
+    yield "pipe", folder / "fifo.yaml"
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(folder / "s.yaml"))
+        yield "socket", folder / "s.yaml"
+    yield "device", Path("/dev/zero")
+    (folder / "link.yaml").symlink_to("/dev/zero")
+    yield "device", folder / "link.yaml"
+
+
+def test_special_files_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # the name of a socket has to be short
+        for kind, path in special_files(Path(folder)):
+            for found in (read_source(path), read_argument(str(path))):
+                assert f"it is a {kind}, not a regular file" in refused(found).message
+
+
+def test_a_stream_that_the_shell_has_opened_is_read() -> None:
+    """`shardspec check <(make-spec)`."""
+    reading, writing = os.pipe()
+    os.write(writing, b"a: 1")
+    os.close(writing)
+    try:
+        source = read_argument(f"/dev/fd/{reading}")
+    finally:
+        os.close(reading)
+    assert isinstance(source, SourceFile)
+    assert source.text == "a: 1"
 
 
 def test_not_utf8_says_where() -> None:

@@ -11,6 +11,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.formats.foreign.gin_text import GinBinding, GinInclude, read_gin
 from shardspec.formats.foreign.imported import bad, lost
 from shardspec.formats.foreign.node import DEEPEST, MOST_VALUES, Node, unreadable
+from shardspec.frontend.boundary import leads_out
 from shardspec.frontend.files import read_source
 
 MOST_INCLUDES = 200
@@ -69,7 +70,10 @@ class GinConfig:
             self.faults.append(bad(f"`{include.path}` includes itself", include.span))
         else:
             read = read_source(Path(found), name=found)
-            if isinstance(read, Diagnostic):
+            if leads_out(found):
+                message = f"`{include.path}` is not included: a link leads out of the project"
+                self.faults.append(lost(message, include.span, help=_OUT))
+            elif isinstance(read, Diagnostic):
                 self.faults.append(bad(read.message, include.span, help=read.help))
             else:
                 self.add(replace(read, included_from=include.span), above)

@@ -19,6 +19,7 @@ from shardspec.formats.foreign.data_text import read_data
 from shardspec.formats.foreign.imported import bad, lost
 from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.rules import ForeignRule, read_rules
+from shardspec.frontend.boundary import leads_out
 from shardspec.frontend.files import read_source
 
 _CUSTOM_KEYS = frozenset(
@@ -184,6 +185,8 @@ def _is_true(node: Node) -> bool:
 
 
 def _read(path: str, named: Node) -> SourceFile | Diagnostic:
+    if leads_out(path):
+        return bad(f"`{path}` is a link that leads out of the project", named.span)
     read = read_source(Path(path), name=path)
     if isinstance(read, Diagnostic):
         return bad(read.message, named.span, help=read.help)

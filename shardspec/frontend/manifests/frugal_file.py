@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import os
 
+from shardspec.frontend.files import open_regular
+
 MIB = 2**20
 
 #: What may be read of one file in all. The largest header that safetensors allows has 100 MB.
@@ -32,7 +34,7 @@ class FrugalFile(io.FileIO):
 
     def __init__(self, path: str) -> None:
         """Open the file at `path`."""
-        super().__init__(path, "rb")
+        super().__init__(path, "rb", opener=open_regular)
         self.size = os.fstat(self.fileno()).st_size
         self.bytes_read = 0
 

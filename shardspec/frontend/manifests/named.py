@@ -9,7 +9,8 @@ from __future__ import annotations
 from shardspec.diagnostics import Diagnostic, Excerpt
 from shardspec.diagnostics.codes import UNKNOWN_PRESET, UNREADABLE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend.manifests.arrays import Outcome, refused
+from shardspec.frontend.boundary import Boundary, veiled
+from shardspec.frontend.manifests.arrays import Arrays, Outcome, refused
 from shardspec.frontend.manifests.kinds import KINDS, PICKLES
 from shardspec.frontend.manifests.reader import entry_point_refused, read_arrays, spells_entry_point
 
@@ -26,8 +27,8 @@ def names_path(name: str) -> bool:
     return name.endswith(_SUFFIXES) or name.startswith(_PREFIXES) or spells_entry_point(name)
 
 
-def read_named(name: str, path: str, excerpt: Excerpt) -> Outcome:
-    """Return the arrays of an entry of `manifest:`.
+def read_named(name: str, path: str, excerpt: Excerpt, boundary: Boundary) -> Outcome:
+    """Return the arrays of an entry of `manifest:`; a file outside the project is not quoted.
 
     Args:
       name: the entry as it is written.
@@ -36,7 +37,9 @@ def read_named(name: str, path: str, excerpt: Excerpt) -> Outcome:
     """
     if spells_entry_point(name):
         return refused(_here(entry_point_refused(name), excerpt))
-    arrays, faults = read_arrays(path, excerpt.span)
+    arrays, faults = read_arrays(path, excerpt.span, boundary)
+    if faults and not boundary.holds(path):
+        arrays, faults = Arrays(), tuple(veiled(faults, f"shardspec manifest {path}"))
     return arrays, tuple(_here(fault, excerpt) for fault in faults)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import UNREADABLE
-from shardspec.frontend.files import read_source
+from shardspec.frontend.boundary import Boundary, boundary_of, marked, veiled
+from shardspec.frontend.files import read_argument, read_source
 from shardspec.frontend.manifests.arrays import Arrays, Outcome, damaged, distinct, refused, unsafe
 from shardspec.frontend.manifests.binary import kind_at, read_as
 from shardspec.frontend.manifests.frugal_file import DamageError
@@ -33,19 +35,22 @@ def spells_entry_point(name: str) -> bool:
     return _ENTRY_POINT.fullmatch(name) is not None
 
 
-def read_arrays(path: str, included_from: Span | None = None) -> Outcome:
+def read_arrays(
+    path: str, included_from: Span | None = None, boundary: Boundary | None = None
+) -> Outcome:
     """Return the arrays of a manifest, a checkpoint or a folder of one (`-` is standard input).
 
     No weights are read, and nothing in a file is run. A file at fault has no arrays, except
     that sound entries of a manifest stay.
 
     Args:
-      included_from: the entry of a spec that names the path.
+      included_from: the entry of a spec that names the path; None where a person names it.
+      boundary: of whose project; None for that of the file itself.
     """
     if is_entry_point(path):
         return refused(entry_point_refused(path))
     try:
-        arrays, faults = _read(path, included_from)
+        arrays, faults = _read(path, included_from, boundary or boundary_of(path))
     except OSError as fault:
         return refused(_unreadable(path, fault))
     except ValueError as fault:
@@ -54,7 +59,7 @@ def read_arrays(path: str, included_from: Span | None = None) -> Outcome:
     return arrays._replace(params=params), (*faults, *twice)
 
 
-def _read(path: str, included_from: Span | None) -> Outcome:
+def _read(path: str, included_from: Span | None, boundary: Boundary) -> Outcome:
     place, name = path, path
     if os.path.isdir(path):
         from shardspec.frontend.manifests.folder import arrays_in
@@ -72,10 +77,18 @@ def _read(path: str, included_from: Span | None) -> Outcome:
         return refused(kind)
     if not kind.is_text:
         return read_as(kind, place, name)
-    source = read_source(Path(place), name=name)
+    is_asked = included_from is None and place == path
+    source = read_argument(place) if is_asked else read_source(Path(place), name=name)
     if isinstance(source, Diagnostic):
-        return refused(source)
-    return _from_text(kind, SourceFile(name, source.text, included_from), place)
+        arrays, faults = refused(source)
+    else:
+        source = replace(source, name=name, included_from=included_from)
+        source = source if is_asked else marked(source, boundary, place)
+        arrays, faults = _from_text(kind, source, place)
+    is_shown = (is_asked and place == "-") or boundary.holds(place)
+    if not faults or is_shown:
+        return arrays, faults
+    return refused(*veiled(faults, f"shardspec manifest {os.path.realpath(place)}"))
 
 
 def _folder(folder: str, name: str) -> Outcome:
