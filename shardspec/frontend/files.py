@@ -16,7 +16,7 @@ from shardspec.frontend.boundary import leads_out, veiled
 LARGEST_FILE_BYTES = 64 * 2**20
 
 #: What a shell calls streams that it has opened: `<(...)` of bash, standard input.
-_STREAMS = ("/dev/fd/", "/dev/stdin")
+_STREAMS = tuple(os.path.join(os.path.dirname(os.devnull), name) for name in ("fd/", "stdin"))
 
 _NOT_TEXT = "specs and manifests are UTF-8 text"
 
@@ -33,7 +33,7 @@ def read_argument(name: str) -> SourceFile | Diagnostic:
     """Return the text that a person asks for by `name`, or why it cannot be read.
 
     Beside a path that is `-`, standard input; `git:REV:PATH`, the file at a revision; and a stream
-    that the shell has opened, `/dev/fd/63`. No file may name these: use `read_source` for what one
+    that the shell has opened, as in `check <(make-spec)`. No file may name these: use `read_source` for what one
     does. Where a link leads out of the project, the text is marked as not to be quoted.
     """
     source = _read_argument(name)
