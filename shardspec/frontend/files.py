@@ -33,8 +33,9 @@ def read_argument(name: str) -> SourceFile | Diagnostic:
     """Return the text that a person asks for by `name`, or why it cannot be read.
 
     Beside a path that is `-`, standard input; `git:REV:PATH`, the file at a revision; and a stream
-    that the shell has opened, as in `check <(make-spec)`. No file may name these: use `read_source` for what one
-    does. Where a link leads out of the project, the text is marked as not to be quoted.
+    that the shell has opened, as in `check <(make-spec)`. No file may name these: use `read_source`
+    for what one does. Where a link leads out of the project, the text is marked as not to be
+    quoted.
     """
     source = _read_argument(name)
     if _is_no_path(name) or not leads_out(name):
