@@ -23,7 +23,7 @@ from shardspec.cli.session import (
     sound_or_exit,
     target_or_exit,
 )
-from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.plan import ActivationSharding, ShardingPlan
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>[0-9]{1,9})")
 _WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>[0-9]{1,9})=(?P<axes>[^=]+)")
@@ -34,13 +34,17 @@ _DRAWS_ONLY = "--draw draws an array, a glob or an activation: give it that alon
 
 
 @click.command("explain")
-@click.argument("subject", required=False, shell_complete=options.complete_paths)
+@click.argument("subject", required=False, shell_complete=options.complete_subjects)
 @options.spec_option
 @options.target_option
 @options.params_option
 @options.set_option
 @options.color_option
-@click.option("--why-not", metavar="PATH:DIM=AXIS", help="Why is this dimension not on that axis?")
+@click.option(
+    "--why-not",
+    metavar="PATH:DIM=AXIS",
+    help="Why is this dimension, of an array or an activation, not on that axis?",
+)
 @click.option("--porcelain", is_flag=True, help="Tab-separated lines for other programs.")
 @click.option("--draw", is_flag=True, help="Draw who holds which part, hosts and slices too.")
 @click.option("--list", "list_codes", is_flag=True, help="Show all findings.")
@@ -115,9 +119,9 @@ def _drawing(subject: str, plan: ShardingPlan) -> Iterator[str]:
     from shardspec.report.drawing import drawing
     from shardspec.report.table import rows
 
-    named = [each for each in plan.activations if each.activation.name == subject]
-    if named and not has_path(plan, subject):
-        yield f"\n{drawing(named, plan)}"
+    named = _activation(subject, plan)
+    if named is not None and not has_path(plan, subject):
+        yield f"\n{drawing([named], plan)}"
         return
     found = select_or_exit(subject, plan)
     shown = rows(ShardingPlan(plan.spec, plan.target, tuple(found)))
@@ -278,11 +282,11 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
 
 def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:
     """Return the explanation of an activation; point to `axis:` for the name of an axis."""
-    for sharding in plan.activations:
-        if sharding.activation.name == name:
-            from shardspec.report.explain import explain_activation
+    activation = _activation(name, plan)
+    if activation is not None:
+        from shardspec.report.explain import explain_activation
 
-            return explain_activation(sharding, plan)
+        return explain_activation(activation, plan)
     kinds = (("mesh", plan.spec.mesh_axis_names), ("logical", _logical_axes(plan)))
     for kind, names in kinds:
         if name in names:
@@ -290,9 +294,15 @@ def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:
     return None
 
 
+def _activation(name: str, plan: ShardingPlan) -> ActivationSharding | None:
+    """Return the activation of this name; None where there is none."""
+    return next((each for each in plan.activations if each.activation.name == name), None)
+
+
 def _logical_axes(plan: ShardingPlan) -> set[str]:
-    """Return the names of logical axes: of arrays, of rules, of `axes`."""
+    """Return the names of logical axes: of arrays, of activations, of rules, of `axes`."""
     logical = {axis for s in plan.params for axis in s.logical_axes if axis}
+    logical |= {axis for s in plan.activations for axis in s.logical_axes if axis}
     logical |= {axis.name for axis in plan.spec.logical_axes}
     return logical | {rule.logical_axis for rule in plan.spec.axis_rules}
 
@@ -321,12 +331,20 @@ def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
     match = _WHY_NOT.fullmatch(question)
     if match is None:
         raise click.UsageError(
-            f"--why-not wants PATH:DIM=AXIS, as in `a/kernel:0=data`: {question}"
+            "--why-not wants PATH:DIM=AXIS, an array's path or an activation's name first, as in"
+            f" `a/kernel:0=data`: {question}"
         )
-    found = select_or_exit(match["path"], plan)
     index = int(match["dim"])
     wanted = tuple(re.findall(r"[^\s,()]+", match["axes"]))
     wanted = () if wanted == ("none",) else wanted
+    activation = _activation(match["path"], plan)
+    if activation is not None and not has_path(plan, match["path"]):
+        if index >= len(activation.dims):
+            names = " ".join(name or "_" for name in activation.logical_axes)
+            fail(f"activation {activation.activation.name}: {names} has no dim {index}")
+        yield from why_not(activation, index, wanted, plan)
+        return
+    found = select_or_exit(match["path"], plan)
     for sharding in found:
         if index >= len(sharding.dims):
             fail(f"{sharding.param.path} {sharding.param} has no dim {index}")

@@ -111,10 +111,16 @@ def _targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return [name for name in names if name.startswith(incomplete)]
 
 
-def complete_paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the path of an array."""
+def complete_subjects(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete what `explain` explains: an array, an activation, or `axis:` and an axis."""
     from shardspec.cli.session import quiet_spec
 
     spec = quiet_spec(ctx.params.get("spec_name"))
-    paths = [array.path for array in spec.params] if spec else []
-    return [path for path in paths if path.startswith(incomplete)]
+    if spec is None:
+        return []
+    axes = {rule.logical_axis: None for rule in spec.axis_rules}
+    axes |= {axis.name: None for axis in spec.logical_axes}
+    names = [array.path for array in spec.params]
+    names += [activation.name for activation in spec.activations]
+    names += [f"axis:{name}" for name in dict.fromkeys((*sorted(spec.mesh_axis_names), *axes))]
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]

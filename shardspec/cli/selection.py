@@ -53,6 +53,7 @@ def _unknown_path(subject: str, plan: ShardingPlan) -> NoReturn:
         _with_numbers(subject, paths[key], plan)
         for key in nearest(template(subject), paths, count=3)
     ]
+    near += nearest(subject, [each.activation.name for each in plan.activations], count=1)
     meant = f"did you mean {' or '.join(f'`{path}`' for path in near)}?" if near else None
     help = "; ".join(filter(None, (named, meant)))
     count = counted(len(plan.params), "array")

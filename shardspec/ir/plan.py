@@ -176,6 +176,11 @@ class ActivationSharding:
     dims: tuple[DimSharding, ...]
 
     @property
+    def logical_axes(self) -> tuple[str | None, ...]:
+        """Return the name of each dimension."""
+        return tuple(dim.logical_axis for dim in self.dims)
+
+    @property
     def partition_spec(self) -> PartitionSpec:
         """Return the mesh axes of each dimension."""
         return PartitionSpec(tuple(dim.mesh_axes for dim in self.dims))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Span
+from shardspec.diagnostics.suggest import listed
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.plan import (
     ActivationSharding,
@@ -48,6 +49,11 @@ def explain_activation(sharding: ActivationSharding, plan: ShardingPlan) -> Iter
     yield f"names   {names}     {_place(activation.span)}".rstrip()
     if sharding.dims:
         yield from _dims(sharding, plan)
+
+
+def activations_text(names: Sequence[str]) -> str:
+    """Return `activation a`, or `activations a and b`."""
+    return f"activation{'s' if len(names) > 1 else ''} {listed(names)}"
 
 
 def _dims(sharding: Sharding, plan: ShardingPlan) -> Iterator[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from shardspec.diagnostics import SourceFile, Span
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.grouping import counted, described
 from shardspec.ir.plan import (
+    ActivationSharding,
     Attempt,
     DimSharding,
     Origin,
@@ -27,9 +29,11 @@ from shardspec.ir.spec import (
     target_text,
 )
 from shardspec.ir.units import binary_bytes
-from shardspec.report.explain import explain_activation, outcome_text
+from shardspec.report.explain import Sharding, activations_text, explain_activation, outcome_text
 from shardspec.report.table import rows, spec_text
 from shardspec.resolve.match import PathMatcher
+
+S = TypeVar("S", ParamSharding, ActivationSharding)
 
 
 def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
@@ -45,11 +49,10 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
             yield from explain_activation(sharding, plan)
     for axis in spec.logical_axes:
         if _stands_on(axis.span, file, line):
-            users = [s.param.path for s in plan.params if axis.name in s.logical_axes]
             unit = f", unit {axis.unit}" if axis.unit > 1 else ""
             unit += f", min_shard {axis.min_shard}" if axis.min_shard > 1 else ""
             yield f"axis `{axis.name}` = {axis.size or 'any size'}{unit}"
-            yield f"  used by {described(users) if users else 'no array'}"
+            yield f"  used by {_users(axis.name, plan)}"
     for target in spec.targets:
         if _stands_on(target.span, file, line) or any(
             _stands_on(member.span, file, line) for member in target.mesh.axes
@@ -59,6 +62,15 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
         if _stands_on(level.span, file, line):
             yield f"finding `{level.finding}` is set to {level.severity.name.lower()}"
     yield from _state_and_coverage(file, line, spec)
+
+
+def _users(axis: str, plan: ShardingPlan) -> str:
+    """Return the arrays and the activations that have a logical axis."""
+    arrays = [s.param.path for s in plan.params if axis in s.logical_axes]
+    names = [s.activation.name for s in plan.activations if axis in s.logical_axes]
+    users = [described(arrays)] if arrays else []
+    users += [activations_text(names)] if names else []
+    return " and ".join(users) or "no array and no activation"
 
 
 def _state_and_coverage(file: str, line: int, spec: Spec) -> Iterator[str]:
@@ -159,30 +171,47 @@ def _arrays(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
 
 
 def _rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
-    """Yield what became of a rule over all arrays, by outcome."""
+    """Yield what became of a rule over all arrays and activations, by outcome."""
     yield f"rule `{rule}`"
-    outcomes: dict[str, list[ParamSharding]] = {}
-    never = 0
-    for sharding in plan.params:
-        for dim in sharding.dims:
-            if dim.logical_axis != rule.logical_axis:
-                continue
-            attempt = next((a for a in dim.attempts if a.rule is rule), None)
-            if attempt is None:
-                never += 1
-                continue
-            outcomes.setdefault(_said(attempt, dim, sharding, plan), []).append(sharding)
-    for said, group in sorted(outcomes.items(), key=lambda item: -len(item[1])):
+    arrays, activations = (
+        _outcomes(rule, plan.params, plan),
+        _outcomes(rule, plan.activations, plan),
+    )
+    early = [*arrays.pop(None, ()), *activations.pop(None, ())]
+    for said, group in sorted(arrays.items(), key=lambda item: -len(item[1])):
         size = binary_bytes(sum(sharding.per_device_bytes for sharding in group))
-        paths = [sharding.param.path for sharding in group]
-        yield f"  {said}: {described(paths)}, {size} per device"
-    if never:
-        yield f"  not asked: an earlier rule had placed `{rule.logical_axis}` in {never} arrays"
-    if not outcomes and not never:
-        yield f"  no array has the logical axis `{rule.logical_axis}`"
+        yield f"  {said}: {_described(group)}, {size} per device"
+    for said, named in sorted(activations.items(), key=lambda item: -len(item[1])):
+        yield f"  {said}: {activations_text([each.activation.name for each in named])}"
+    if early:
+        count = _counted(early)
+        yield f"  not asked: an earlier rule had placed `{rule.logical_axis}` in {count}"
+    if not arrays and not activations and not early:
+        yield f"  no array and no activation has the logical axis `{rule.logical_axis}`"
 
 
-def _said(attempt: Attempt, dim: DimSharding, sharding: ParamSharding, plan: ShardingPlan) -> str:
+def _outcomes(
+    rule: AxisRule, shardings: Iterable[S], plan: ShardingPlan
+) -> dict[str | None, list[S]]:
+    """Return what has the axis of a rule, by what came of the rule; None where it is not asked."""
+    found: dict[str | None, list[S]] = {}
+    for sharding in shardings:
+        for dim in sharding.dims:
+            if dim.logical_axis == rule.logical_axis:
+                attempt = next((a for a in dim.attempts if a.rule is rule), None)
+                said = None if attempt is None else _said(attempt, dim, sharding, plan)
+                found.setdefault(said, []).append(sharding)
+    return found
+
+
+def _counted(shardings: Iterable[Sharding]) -> str:
+    """Return `2 arrays and 1 activation`."""
+    kinds = Counter(isinstance(sharding, ParamSharding) for sharding in shardings)
+    counts = ((kinds[True], "array"), (kinds[False], "activation"))
+    return " and ".join(counted(count, what) for count, what in counts if count)
+
+
+def _said(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> str:
     if attempt.outcome is Outcome.TAKEN:
         return "wins"
     return f"loses, {outcome_text(attempt, dim, sharding, plan.mesh)}"

@@ -10,15 +10,22 @@ from dataclasses import replace
 
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.suggest import did_you_mean
-from shardspec.ir.plan import DimSharding, Outcome, ParamSharding, ShardingPlan, divides
+from shardspec.ir.plan import (
+    ActivationSharding,
+    DimSharding,
+    Outcome,
+    ParamSharding,
+    ShardingPlan,
+    divides,
+)
 from shardspec.ir.spec import AxisRule, target_text
 from shardspec.ir.units import binary_bytes
-from shardspec.report.explain import is_stated, outcome_text
+from shardspec.report.explain import Sharding, is_stated, outcome_text
 from shardspec.resolve.resolver import array_resolver
 
 
 def why_not(
-    sharding: ParamSharding,
+    sharding: Sharding,
     index: int,
     wanted: tuple[str, ...],
     plan: ShardingPlan,
@@ -27,11 +34,12 @@ def why_not(
     """Yield what keeps dimension `index` off the mesh axes `wanted`, and what would help.
 
     Args:
-      title: what to call the array; None for its path.
+      title: what to call the array; None for its path, or for the name of an activation.
     """
     dim = sharding.dims[index]
     name = target_text(wanted)
-    head = f"{title or sharding.param.path}   dim {index} ({dim.logical_axis or '_'}={dim.size})"
+    size = "" if dim.size is None else f"={dim.size}"
+    head = f"{title or _name(sharding)}   dim {index} ({dim.logical_axis or '_'}{size})"
     if dim.mesh_axes == wanted and (wanted or dim.taken is not None):
         yield f"{head} is on {name}"
         return
@@ -43,13 +51,23 @@ def why_not(
     if absent:
         yield from _absent(absent, plan)
     elif len(set(wanted)) < len(wanted):
-        yield "  an array uses a mesh axis at most once"
-    elif is_stated(sharding):
+        yield f"  {_kind(sharding, article=True)} uses a mesh axis at most once"
+    elif isinstance(sharding, ParamSharding) and is_stated(sharding):
         yield from _stated(sharding, index, wanted, plan)
     elif dim.logical_axis is None:
         yield from _unnamed(sharding)
     else:
         yield from _refused(sharding, index, wanted, plan)
+
+
+def _name(sharding: Sharding) -> str:
+    return sharding.param.path if isinstance(sharding, ParamSharding) else sharding.activation.name
+
+
+def _kind(sharding: Sharding, *, article: bool = False) -> str:
+    """Return `array` or `activation`, with its article where that is wanted."""
+    kind = "array" if isinstance(sharding, ParamSharding) else "activation"
+    return f"an {kind}" if article else kind
 
 
 def _absent(absent: list[str], plan: ShardingPlan) -> Iterator[str]:
@@ -87,7 +105,12 @@ def _stated(
             yield from _not_divisible(dim, wanted, plan)
 
 
-def _unnamed(sharding: ParamSharding) -> Iterator[str]:
+def _unnamed(sharding: Sharding) -> Iterator[str]:
+    if isinstance(sharding, ActivationSharding):
+        yield "  the dimension has no name, so no rule is asked"
+        place = _place(sharding.activation.span)
+        yield f"  help: name it in the activation `{sharding.activation.name}`{place}"
+        return
     if sharding.mismatch is not None:
         names = f"{len(sharding.mismatch)} names for {sharding.param.rank} dimensions"
         yield f"  the array has {names}, so it counts as unnamed and no rule is asked"
@@ -100,7 +123,7 @@ def _unnamed(sharding: ParamSharding) -> Iterator[str]:
 
 
 def _refused(
-    sharding: ParamSharding, index: int, wanted: tuple[str, ...], plan: ShardingPlan
+    sharding: Sharding, index: int, wanted: tuple[str, ...], plan: ShardingPlan
 ) -> Iterator[str]:
     """Yield each reason once, then the advice that was found to work."""
     dim = sharding.dims[index]
@@ -134,7 +157,7 @@ def _rule_for(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan) -> 
     return next(same, None)
 
 
-def _blockers(sharding: ParamSharding, index: int, wanted: tuple[str, ...]) -> list[int]:
+def _blockers(sharding: Sharding, index: int, wanted: tuple[str, ...]) -> list[int]:
     """Return the other dimensions that have one of the mesh axes."""
     return [
         other
@@ -143,14 +166,14 @@ def _blockers(sharding: ParamSharding, index: int, wanted: tuple[str, ...]) -> l
     ]
 
 
-def _in_use(sharding: ParamSharding, other: int, wanted: tuple[str, ...]) -> str:
+def _in_use(sharding: Sharding, other: int, wanted: tuple[str, ...]) -> str:
     member = sharding.dims[other]
     shared = ", ".join(axis for axis in wanted if axis in member.mesh_axes)
     name = member.logical_axis or "_"
     by = ""
     if member.taken is not None and not is_stated(sharding):
         by = f", by `{member.taken.rule}`{_place(member.taken.rule.span)}"
-    return f"`{shared}` is in use by dim {other} ({name}) of the same array{by}"
+    return f"`{shared}` is in use by dim {other} ({name}) of the same {_kind(sharding)}{by}"
 
 
 def _not_divisible(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan) -> Iterator[str]:
@@ -168,17 +191,17 @@ def _ways(wanted: tuple[str, ...], plan: ShardingPlan) -> int:
 
 
 def _advice(
-    sharding: ParamSharding, index: int, wanted: tuple[str, ...], plan: ShardingPlan
+    sharding: Sharding, index: int, wanted: tuple[str, ...], plan: ShardingPlan
 ) -> Iterator[str]:
     """Yield where the rule would have to stand, and what the array would then be."""
     dim = sharding.dims[index]
-    if dim.size is None or not divides(_ways(wanted, plan), dim.size, dim.unit):
+    if dim.size is not None and not divides(_ways(wanted, plan), dim.size, dim.unit):
         return
     rule = AxisRule(dim.logical_axis or "", wanted)
     blockers = _blockers(sharding, index, wanted)
     anchor = _anchor(sharding, (index, *blockers), plan)
     found = _with_rule(sharding, rule, anchor, plan)
-    if found.dims[index].mesh_axes != wanted:
+    if found[index].mesh_axes != wanted:
         if any(sharding.dims[other].logical_axis == dim.logical_axis for other in blockers):
             yield f"  of two dimensions called `{dim.logical_axis}` the first is served first"
         return
@@ -190,22 +213,22 @@ def _advice(
         yield f"  help: {verb} `{rule}` before `{anchor}`{_place(anchor.span)}"
     lost = [
         f"dim {other} ({member.logical_axis or '_'}) is then on {target_text(after.mesh_axes)}"
-        for other, (member, after) in enumerate(zip(sharding.dims, found.dims, strict=True))
+        for other, (member, after) in enumerate(zip(sharding.dims, found, strict=True))
         if other != index and member.mesh_axes != after.mesh_axes
     ]
-    yield f"    {'; '.join([*lost, _bytes(sharding, found)])}"
+    yield f"    {'; '.join([*lost, _answer(sharding, found)])}"
 
 
-def _anchor(sharding: ParamSharding, dims: tuple[int, ...], plan: ShardingPlan) -> AxisRule | None:
+def _anchor(sharding: Sharding, dims: tuple[int, ...], plan: ShardingPlan) -> AxisRule | None:
     """Return the first of the rules that placed these dimensions."""
     winners = [taken.rule for at in dims if (taken := sharding.dims[at].taken) is not None]
     return next((r for r in plan.spec.axis_rules if any(r is w for w in winners)), None)
 
 
 def _with_rule(
-    sharding: ParamSharding, rule: AxisRule, anchor: AxisRule | None, plan: ShardingPlan
-) -> ParamSharding:
-    """Return the array as it would be with `rule` before `anchor`, or after all rules."""
+    sharding: Sharding, rule: AxisRule, anchor: AxisRule | None, plan: ShardingPlan
+) -> tuple[DimSharding, ...]:
+    """Return the dimensions as they would be with `rule` before `anchor`, or after all rules."""
     rules: list[AxisRule] = []
     for known in plan.spec.axis_rules:
         if known is anchor:
@@ -214,10 +237,14 @@ def _with_rule(
     if anchor is None:
         rules.append(rule)
     resolver = array_resolver(replace(plan.spec, axis_rules=tuple(rules)), plan.target)
-    return replace(sharding, dims=resolver.dims(sharding.param.shape, sharding.logical_axes))
+    return resolver.dims(tuple(dim.size for dim in sharding.dims), sharding.logical_axes)
 
 
-def _bytes(before: ParamSharding, after: ParamSharding) -> str:
+def _answer(before: Sharding, dims: tuple[DimSharding, ...]) -> str:
+    """Return what the array or the activation would be, an array with its bytes."""
+    if isinstance(before, ActivationSharding):
+        return f"the activation would be {replace(before, dims=dims).partition_spec}"
+    after = replace(before, dims=dims)
     now, then = before.per_device_bytes, after.per_device_bytes
     size = f"the array would be {after.partition_spec} and take {binary_bytes(then)} per device"
     if now == then:
