@@ -139,6 +139,7 @@ def trace(repeats: int, layers: int = 48) -> list[Row]:
     from flax import linen as nn
 
     import shardspec
+    from shardspec.compat import flax as compat
 
     resolver = shardspec.Resolver(shardspec.loads(TRACE_SPEC), devices=jax.devices()[:1])
     mesh = resolver.mesh
@@ -182,12 +183,16 @@ def trace(repeats: int, layers: int = 48) -> list[Row]:
     def by_flax(y: Any, names: str) -> Any:
         return nn.with_logical_constraint(y, spelt[names], rules=rules, mesh=mesh)
 
+    def by_compat(y: Any, names: str) -> Any:
+        return compat.with_logical_constraint(y, spelt[names], rules=rules, mesh=mesh)
+
     def by_jax(y: Any, names: str) -> Any:
         return jax.lax.with_sharding_constraint(y, places[names])
 
     every = 6 * layers
     sides = {
         f"Flax, with_logical_constraint, {every} times": traced(by_flax, every),
+        "compat.flax.with_logical_constraint": traced(by_compat, every),
         "Resolver.constrain": traced(resolver.constrain, every),
         "jax.lax.with_sharding_constraint alone": traced(by_jax, every),
         "no constraint": traced(lambda y, _: y, 0),
@@ -200,6 +205,53 @@ def trace(repeats: int, layers: int = 48) -> list[Row]:
 def of_trace(options: argparse.Namespace) -> list[Row]:
     """Return the rows of `trace` as the command line asks for them."""
     return trace(options.repeats)
+
+
+def constraint(repeats: int, count: int = 1000) -> list[Row]:
+    """One constraint by logical names in traced code, and nothing else: microseconds a call."""
+    import jax
+    from flax import linen as nn
+
+    import shardspec
+    from shardspec.compat import flax as compat
+
+    mesh = shardspec.Resolver(shardspec.loads(TRACE_SPEC), devices=jax.devices()[:1]).mesh
+    rules = (("batch", "data"), ("mlp", "model"), ("heads", "model"))
+    names = ("batch", "length", "heads", "kv")
+    x = jax.ShapeDtypeStruct(TRACED[" ".join(names)], "float32")
+
+    def traced(constrain: Callable[..., Any], **given: Any) -> Callable[[], Any]:
+        def chain(y: Any) -> Any:
+            for _ in range(count):
+                y = constrain(y, names, **given)
+            return y
+
+        def run() -> Any:
+            with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
+                jaxpr = jax.make_jaxpr(lambda y: chain(y))(x)
+            assert len(jaxpr.jaxpr.eqns) == count
+
+        return run
+
+    sides = {
+        "Flax, with_logical_constraint": traced(nn.with_logical_constraint),
+        "compat.flax.with_logical_constraint": traced(compat.with_logical_constraint),
+        "Flax, rules= and mesh=": traced(nn.with_logical_constraint, rules=rules, mesh=mesh),
+        "compat.flax, rules= and mesh=": traced(
+            compat.with_logical_constraint, rules=rules, mesh=mesh
+        ),
+    }
+    for run in sides.values():
+        run()
+    rows = in_turns(sides, 3 * repeats)
+    return [
+        {"side": row["side"], "us_a_call": f"{float(row['ms']) * 1e3 / count:.1f}"} for row in rows
+    ]
+
+
+def of_constraint(options: argparse.Namespace) -> list[Row]:
+    """Return the rows of `constraint` as the command line asks for them."""
+    return constraint(options.repeats)
 
 
 def construct(repeats: int) -> list[Row]:
@@ -247,6 +299,7 @@ def of_construct(options: argparse.Namespace) -> list[Row]:
 PARTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
     "state": of_state,
     "trace": of_trace,
+    "constraint": of_constraint,
     "construct": of_construct,
 }
 

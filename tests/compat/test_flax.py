@@ -169,3 +169,29 @@ def test_it_works_where_flax_is_not_installed() -> None:
     assert result.stdout == "PartitionSpec('x', None) PartitionSpec(None,)\n" or (
         result.stdout == "P('x', None) P(None,)\n"
     ), result.stderr
+
+
+def test_constraints_are_remembered_and_follow_rules_and_meshes() -> None:
+    from shardspec.compat.flax import RulesFallback, with_logical_constraint
+
+    meshes = [
+        jax.make_mesh(sizes, ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+        for sizes in ((2, 4), (4, 2))
+    ]
+    x = jax.numpy.ones((8, 8))
+    for _ in range(2):  # the second time from memory
+        for mesh in meshes:
+            for rules in (RULES, tuple(reversed(RULES)), (("foo", "model"),), list(RULES)):
+                found = with_logical_constraint(x, ("foo", "bar"), rules=rules, mesh=mesh)
+                wanted = nn.with_logical_constraint(x, ("foo", "bar"), rules=rules, mesh=mesh)
+                assert found.sharding == wanted.sharding
+                with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
+                    found = jax.jit(lambda x: with_logical_constraint(x, ("foo", "bar")))(x)
+                    wanted = jax.jit(lambda x: nn.with_logical_constraint(x, ("foo", "bar")))(x)
+                assert found.sharding == wanted.sharding
+        with pytest.raises(ValueError, match="did not match a rule"):
+            with_logical_constraint(
+                x, ("foo", "?"), RULES, meshes[0], fallback=RulesFallback.RAISE_ERROR
+            )
+        none = RulesFallback.NO_CONSTRAINT
+        assert with_logical_constraint(x, ("foo", "?"), RULES, meshes[0], none) is x

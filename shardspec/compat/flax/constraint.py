@@ -8,6 +8,8 @@ does what the caller asked for: the older `with mesh:` counts as a mesh, as it d
 from __future__ import annotations
 
 import enum
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from shardspec.compat.flax.resolver import UNASSIGNED, context_rules, logical_to_mesh_values
@@ -38,12 +40,13 @@ def with_logical_constraint(
       mesh: None takes that of `jax.set_mesh` or of `with mesh:`.
       fallback: ours or Flax's `RulesFallback`.
     """
-    import jax
-
     found = context_rules() if rules is None else rules
     if not found or logical_axis_resources is None:
         return x
     mode = RulesFallback(getattr(fallback, "value", fallback))
+    if _is_names(logical_axis_resources):
+        return _constrained(x, logical_axis_resources, found, mesh, mode)
+    import jax
 
     def one(names: Any, array: Any) -> Any:
         return _constrained(array, names, found, mesh, mode)
@@ -64,24 +67,12 @@ def _is_names(node: Any) -> bool:
 
 def _constrained(array: Any, names: Any, rules: Any, mesh: Any, mode: RulesFallback) -> Any:
     """Return one array with its constraint, or what the fallback asks for."""
-    import jax
-
-    values = logical_to_mesh_values(names, rules)
-    if values is None:
-        return array
-    if any(value is UNASSIGNED for value in values) and mode is not RulesFallback.AXIS_IS_UNSHARDED:
-        if mode is RulesFallback.NO_CONSTRAINT:
-            return array
-        raise ValueError(f"Axis names {names} did not match a rule")
-    make: Any = jax.sharding.PartitionSpec
-    spec = make(*(None if value is UNASSIGNED else value for value in values))
-    return _placed(array, spec, mesh)
+    spec = _spec(names, rules, mode)
+    return array if spec is None else _placed(array, spec, mesh)
 
 
 def _placed(array: Any, spec: Any, mesh: Any) -> Any:
     import jax
-
-    from shardspec.jax_backend.surroundings import constrained
 
     constraint: Any = jax.lax.with_sharding_constraint
     around = jax.sharding.get_abstract_mesh() if mesh is None else mesh
@@ -90,7 +81,44 @@ def _placed(array: Any, spec: Any, mesh: Any) -> Any:
             return constraint(array, spec)
         except RuntimeError:  # neither `jax.set_mesh` nor `with mesh:`
             return array
-    if set(around.axis_types) == {jax.sharding.AxisType.Auto}:
-        target = spec if mesh is None else jax.sharding.NamedSharding(mesh, spec)
-        return constraint(array, target)
-    return constrained(array, jax.sharding.NamedSharding(around, spec))
+    types: tuple[Any, ...] = around.axis_types
+    if types.count(jax.sharding.AxisType.Auto) == len(types):
+        return constraint(array, spec if mesh is None else _sharding(mesh, spec))
+    from shardspec.jax_backend.surroundings import constrained
+
+    return constrained(array, _sharding(around, spec))
+
+
+def _spec(names: Any, rules: Any, mode: RulesFallback) -> Any:
+    """Return the `PartitionSpec` of an array with these names, None where it stays as it is.
+
+    A model asks for the same few in every layer and every trace, so answers are kept.
+    """
+    if type(rules) is tuple:
+        with suppress(TypeError):  # not hashable, or an error that comes again below
+            return _remembered(names, rules, mode)
+    return _found(names, rules, mode)
+
+
+def _found(names: Any, rules: Any, mode: RulesFallback) -> Any:
+    import jax
+
+    values = logical_to_mesh_values(names, rules)
+    if values is None:
+        return None
+    if any(value is UNASSIGNED for value in values) and mode is not RulesFallback.AXIS_IS_UNSHARDED:
+        if mode is RulesFallback.NO_CONSTRAINT:
+            return None
+        raise ValueError(f"Axis names {names} did not match a rule")
+    make: Any = jax.sharding.PartitionSpec
+    return make(*(None if value is UNASSIGNED else value for value in values))
+
+
+_remembered = lru_cache(maxsize=4096)(_found)
+
+
+@lru_cache(maxsize=4096)
+def _sharding(mesh: Any, spec: Any) -> Any:
+    import jax
+
+    return jax.sharding.NamedSharding(mesh, spec)
