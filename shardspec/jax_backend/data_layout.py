@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     import jax
 
 MeshAxes = None | str | tuple[str, ...]
+
+
+def names_of(axes: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the names of one mesh axis, several, or none."""
+    if axes is None:
+        return ()
+    return (axes,) if isinstance(axes, str) else tuple(axes)
 
 
 @dataclass
@@ -77,16 +84,17 @@ class LocalChunker:
             self.num_chunks[axis] = size // extent
             self.chunk_ids[axis] = position // extent
 
-    def get_shard_id(self, axes: Sequence[str]) -> int:
-        """Return this host's chunk over several mesh axes, major to minor."""
+    def get_shard_id(self, axes: str | Iterable[str]) -> int:
+        """Return this host's chunk over one mesh axis or several, major to minor."""
         shard_id = 0
-        for axis in axes:
+        for axis in names_of(axes):
             shard_id = shard_id * self.num_chunks[axis] + self.chunk_ids[axis]
         return shard_id
 
-    def get_replica_id(self, axes: Sequence[str]) -> int:
+    def get_replica_id(self, axes: str | Iterable[str]) -> int:
         """Return this host's chunk over the mesh axes that `axes` leaves out."""
-        return self.get_shard_id([axis for axis in self.mesh_axes if axis not in axes])
+        sharded = set(names_of(axes))
+        return self.get_shard_id([axis for axis in self.mesh_axes if axis not in sharded])
 
     def get_local_chunk_info(
         self, global_shape: Sequence[int], mesh_axes: Sequence[str | None]
@@ -139,6 +147,7 @@ def get_data_layout(
     *,
     data_axis: MeshAxes = "data",
     process_index: int | None = None,
+    chunker: LocalChunker | None = None,
 ) -> DataLayout:
     """Return the batch shard of one host.
 
@@ -147,6 +156,7 @@ def get_data_layout(
       host_index: T5X reserves it and has never implemented it.
       data_axis: the mesh axes that split the batch; None where nothing does.
       process_index: the host; None takes this process.
+      chunker: the mesh in chunks as seen from the host; None finds them.
     """
     import jax
 
@@ -155,8 +165,8 @@ def get_data_layout(
     if data_axis is None:
         here = jax.process_index() if process_index is None else process_index
         return DataLayout(batch_size, 0, 1, here == 0)
-    axes = (data_axis,) if isinstance(data_axis, str) else tuple(data_axis)
-    chunker = LocalChunker(mesh, process_index)
+    axes = names_of(data_axis)
+    chunker = chunker or LocalChunker(mesh, process_index)
     data_mesh_size = math.prod(mesh.shape[axis] for axis in axes)
     batch_size = batch_size or data_mesh_size
     if batch_size % data_mesh_size:

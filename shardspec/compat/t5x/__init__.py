@@ -15,22 +15,31 @@ from shardspec.compat.t5x.data_layout import (
     get_data_layout,
 )
 from shardspec.compat.t5x.meshes import (
+    HardwareMesh,
     bounds_from_last_device,
     default_mesh,
     get_coords,
     get_cpu_mesh,
     get_gpu_mesh,
     get_mesh,
+    global_mesh_defined,
 )
-from shardspec.compat.t5x.partitioner import PjitPartitioner
-from shardspec.compat.t5x.rules import standard_logical_axis_rules, update_logical_axis_rules
+from shardspec.compat.t5x.partitioner import PjitPartitioner, PjittedFnWithContext
+from shardspec.compat.t5x.rules import (
+    LogicalAxisRules,
+    standard_logical_axis_rules,
+    update_logical_axis_rules,
+)
 from shardspec.jax_backend.extras import required
 
 __all__ = [
     "DataLayout",
+    "HardwareMesh",
     "LocalChunkInfo",
     "LocalChunker",
+    "LogicalAxisRules",
     "PjitPartitioner",
+    "PjittedFnWithContext",
     "bounds_from_last_device",
     "default_mesh",
     "get_coords",
@@ -38,6 +47,7 @@ __all__ = [
     "get_data_layout",
     "get_gpu_mesh",
     "get_mesh",
+    "global_mesh_defined",
     "override_params_axes_names",
     "standard_logical_axis_rules",
     "update_logical_axis_rules",
@@ -47,7 +57,11 @@ _TRAIN_STATES = ("FlaxOptimTrainState", "InferenceState")
 
 
 def __getattr__(name: str) -> Any:
-    """Return a train state, which is a class of Flax's."""
+    """Return a train state, which is a class of Flax's, or JAX's `PartitionSpec`."""
+    if name == "PartitionSpec":
+        import jax
+
+        return jax.sharding.PartitionSpec
     if name not in _TRAIN_STATES:
         raise AttributeError(f"module 'shardspec.compat.t5x' has no attribute '{name}'")
     required("flax", extra="flax", for_what=f"`shardspec.compat.t5x.{name}`")

@@ -8,6 +8,14 @@ from shardspec.jax_backend.data_layout import (
     LocalChunkInfo,
     MeshAxes,
     get_data_layout,
+    names_of,
 )
 
-__all__ = ["DataLayout", "LocalChunkInfo", "LocalChunker", "MeshAxes", "get_data_layout"]
+__all__ = [
+    "DataLayout",
+    "LocalChunkInfo",
+    "LocalChunker",
+    "MeshAxes",
+    "get_data_layout",
+    "names_of",
+]

@@ -6,6 +6,7 @@ Numbers and rules come from `topology`; only real devices and JAX's `Mesh` are a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,25 @@ if TYPE_CHECKING:
     import jax
     import numpy as np
 
+#: (x, y, z, cores), or (processes, devices of a process).
 HardwareMesh = tuple[int, ...]
 
 _HOST_FAULT = (
     "to tile the mesh by hosts, each dimension of the model parallel submesh must be either a "
     "factor or a multiple of the corresponding dimension of the per-host submesh"
 )
+
+
+def global_mesh_defined() -> bool:
+    """Say whether code runs inside `with mesh:` or `jax.set_mesh`."""
+    import jax
+    from jax.interpreters import pxla
+
+    around: Any = jax.sharding.get_abstract_mesh()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # as `with mesh:` itself is
+        older = getattr(pxla, "thread_resources", None)
+    return not around.empty or (older is not None and not older.env.physical_mesh.empty)
 
 
 def get_coords(device: Any) -> HardwareMesh:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from shardspec.compat.flax.resolver import logical_to_mesh_axes
-from shardspec.compat.t5x.data_layout import DataLayout, LocalChunker, LocalChunkInfo, MeshAxes
+from shardspec.compat.t5x.data_layout import (
+    DataLayout,
+    LocalChunker,
+    LocalChunkInfo,
+    MeshAxes,
+    names_of,
+)
 from shardspec.compat.t5x.data_layout import get_data_layout as layout_of_mesh
 from shardspec.compat.t5x.meshes import default_mesh
 from shardspec.compat.t5x.rules import standard_logical_axis_rules
@@ -24,6 +32,12 @@ _LOG = logging.getLogger(__name__)
 class PjitPartitioner:
     """A mesh, the rules on it, and the axis that splits the batch.
 
+    Subclasses of T5X's own, such as its `MoePjitPartitioner`, read the arguments from attributes
+    that begin with an underscore, so those have T5X's names: `_num_partitions`,
+    `_model_parallel_submesh`, `_backend`, `_ici_mesh_shape`, `_dcn_mesh_shape`, `_data_axis`,
+    `_logical_axis_rules`. What a subclass says of `mesh`, `_local_chunker` and `get_logical_axes`
+    holds for everything that rests on them.
+
     Attributes:
       params_on_devices: a note for checkpoint restore; it changes no sharding.
     """
@@ -36,7 +50,7 @@ class PjitPartitioner:
         backend: str | None = None,
         ici_mesh_shape: Sequence[int] | None = None,
         dcn_mesh_shape: Sequence[int] | None = None,
-        logical_axis_rules: Sequence[tuple[str, Any]] | None = None,
+        logical_axis_rules: Iterable[tuple[str, Any]] | None = None,
     ) -> None:
         """Keep the choices; the mesh is made when it is asked for."""
         if not num_partitions and not model_parallel_submesh:
@@ -52,36 +66,65 @@ class PjitPartitioner:
             _LOG.error("`num_partitions` and `model_parallel_submesh` are mutually exclusive.")
         self.params_on_devices = params_on_devices
         self._num_partitions = num_partitions
-        self._submesh = model_parallel_submesh
+        self._model_parallel_submesh = model_parallel_submesh
         self._backend = backend
-        self._ici, self._dcn = ici_mesh_shape, dcn_mesh_shape
+        self._ici_mesh_shape, self._dcn_mesh_shape = ici_mesh_shape, dcn_mesh_shape
         rules = standard_logical_axis_rules() if logical_axis_rules is None else logical_axis_rules
         if ici_mesh_shape is not None and dcn_mesh_shape is not None:
             rules = [
                 (name, ("replica", "data")) if name == "batch" else (name, axes)
                 for name, axes in rules
             ]
-        self._rules = tuple(rules)
+        self._logical_axis_rules = tuple(rules)
+        self._data_axis: MeshAxes = next(
+            (axes for name, axes in self._logical_axis_rules if name == "batch"), None
+        )
 
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh:
         """Return the mesh."""
         return default_mesh(
-            self._num_partitions or 0, self._submesh, self._backend, self._ici, self._dcn
+            self._num_partitions or 0,
+            self._model_parallel_submesh,
+            self._backend,
+            self._ici_mesh_shape,
+            self._dcn_mesh_shape,
         )
 
     @property
     def logical_axis_rules(self) -> tuple[tuple[str, Any], ...]:
         """Return the rules, first to last."""
-        return self._rules
+        return self._logical_axis_rules
+
+    @property
+    def use_shardy_partitioner(self) -> bool:
+        """Return whether XLA partitions programs by Shardy, as `jax.config` says."""
+        import jax
+
+        return bool(getattr(jax.config, "jax_use_shardy_partitioner", True))
 
     @property
     def data_partition_spec(self) -> jax.sharding.PartitionSpec:
         """Return how a batch is split: its first dimension, over the data axis."""
         import jax
 
-        axes = next((axes for name, axes in self._rules if name == "batch"), None)
-        return jax.sharding.PartitionSpec(axes)  # type: ignore[no-untyped-call]
+        return jax.sharding.PartitionSpec(self._data_axis)  # type: ignore[no-untyped-call]
+
+    @property
+    def data_mesh_size(self) -> int:
+        """Return over how many devices a batch is split."""
+        return math.prod(self.mesh.shape[axis] for axis in names_of(self._data_axis))
+
+    @property
+    def data_shards(self) -> int:
+        """Return into how many shards the hosts read the data."""
+        chunks = self._local_chunker.num_chunks
+        return math.prod(chunks[axis] for axis in names_of(self._data_axis))
+
+    @property
+    def data_shard_id(self) -> int:
+        """Return which of them this host reads."""
+        return self._local_chunker.get_shard_id(names_of(self._data_axis))
 
     @functools.cached_property
     def _local_chunker(self) -> LocalChunker:
@@ -91,8 +134,13 @@ class PjitPartitioner:
         self, batch_size: int | None = None, host_index: int | None = None
     ) -> DataLayout:
         """Return the batch shard of this host."""
-        axis: MeshAxes = self.data_partition_spec[0]
-        return layout_of_mesh(self.mesh, batch_size, host_index, data_axis=axis)
+        return layout_of_mesh(
+            self.mesh,
+            batch_size,
+            host_index,
+            data_axis=self._data_axis,
+            chunker=None if self._data_axis is None else self._local_chunker,
+        )
 
     def get_local_chunk_info(
         self, global_shape: Sequence[int], mesh_axes: Sequence[str | None]
@@ -107,7 +155,7 @@ class PjitPartitioner:
     def get_mesh_axes(self, train_state: Any) -> Any:
         """Return the train state with a `PartitionSpec`, or None, for every array."""
         logical_axes = self.get_logical_axes(train_state)
-        mesh_axes = _mapped_leaves(logical_axes.state_dict(), self._rules)
+        mesh_axes = _mapped_leaves(logical_axes.state_dict(), self._logical_axis_rules)
         return logical_axes.restore_state(mesh_axes)
 
     def partition(
@@ -117,7 +165,7 @@ class PjitPartitioner:
         out_axis_resources: Any,
         static_argnums: int | Sequence[int] = (),
         donate_argnums: int | Sequence[int] = (),
-    ) -> PartitionedCall:
+    ) -> PjittedFnWithContext:
         """Return `fn` jitted for the mesh.
 
         Args:
@@ -133,9 +181,9 @@ class PjitPartitioner:
             static_argnums=static_argnums,
             donate_argnums=donate_argnums,
         )
-        return PartitionedCall(jitted, self.mesh, self._rules)
+        return PjittedFnWithContext(jitted, self.mesh, self._logical_axis_rules)
 
-    def compile(self, partitioned_fn: PartitionedCall, *args: Any) -> Any:
+    def compile(self, partitioned_fn: PjittedFnWithContext, *args: Any) -> Any:
         """Return a partitioned function compiled for arguments like these."""
         return partitioned_fn.lower(*args).compile()
 
@@ -155,29 +203,46 @@ class PjitPartitioner:
         return jax.tree_util.tree_map(sharding, axis_resources, is_leaf=lambda node: node is None)
 
 
-class PartitionedCall:
+class PjittedFnWithContext:
     """A jitted function that is called, and lowered, with the mesh and the rules around it."""
 
-    def __init__(self, jitted: Any, mesh: jax.sharding.Mesh, rules: Any) -> None:
+    def __init__(
+        self,
+        pjitted_fn: Any,
+        partition_mesh: jax.sharding.Mesh,
+        logical_axis_rules: Sequence[tuple[str, Any]] = (),
+    ) -> None:
         """Keep what a call needs."""
-        self._jitted, self._mesh, self._rules = jitted, mesh, rules
+        self._pjitted_fn = pjitted_fn
+        self._mesh = partition_mesh
+        self._logical_axis_rules = logical_axis_rules
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the function returns."""
         with self._around():
-            return self._jitted(*args)
+            return self._pjitted_fn(*args, **kwargs)
 
-    def lower(self, *args: Any) -> Any:
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Return the function lowered for arguments like these."""
         with self._around():
-            return self._jitted.lower(*args)
+            return self._pjitted_fn.lower(*args, **kwargs)
 
     @contextmanager
     def _around(self) -> Iterator[None]:
+        """Put mesh and rules around a call.
+
+        What a subclass makes by JAX's older `pjit` looks for the mesh where `with mesh:` leaves it.
+        """
         import jax
 
         spmd = required("flax.core.spmd", extra="flax", for_what="`PjitPartitioner.partition`")
-        with jax.set_mesh(self._mesh), spmd.logical_axis_rules(self._rules):
+        with ExitStack() as around:
+            if hasattr(self._mesh, "__enter__"):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    around.enter_context(self._mesh)
+            around.enter_context(jax.set_mesh(self._mesh))
+            around.enter_context(spmd.logical_axis_rules(self._logical_axis_rules))
             yield
 
 
