@@ -18,6 +18,7 @@ _LINEN = (("flax.core.meta", "AxisMetadata"),)
 _VARIABLES = (("flax.nnx", "Variable"), ("flax.nnx", "VariableState"))
 #: What a Variable keeps, as far as it differs from one to the next.
 _VARIABLE_STATE = {"_raw_value", "_var_metadata"}
+_OF_OPTIMIZERS = (("flax.nnx.training.optimizer", "OptState"),)
 _NNX = (*_VARIABLES, ("flax.nnx.variablelib", "HijaxVariable"))
 
 
@@ -29,6 +30,11 @@ def is_linen(kind: type) -> bool:
 def is_nnx(kind: type) -> bool:
     """Say whether `kind` is a box of NNX."""
     return issubclass(kind, _loaded(_NNX))
+
+
+def is_optimizer_variable(kind: type) -> bool:
+    """Say whether `kind` is a box that an `nnx.Optimizer` keeps its state in."""
+    return issubclass(kind, _loaded(_OF_OPTIMIZERS))
 
 
 def is_box(kind: type) -> bool:

@@ -19,7 +19,7 @@ from shardspec.jax_backend.arrays import dtype_of, leaves_of, logical_axes, name
 from shardspec.jax_backend.boxes import box_test, box_value, is_box
 from shardspec.jax_backend.faults import raise_faults
 from shardspec.jax_backend.keys import UNREADABLE, Key, KeyReader
-from shardspec.jax_backend.paths import PARAMS, component, path_of
+from shardspec.jax_backend.paths import PARAMS, Place, component, path_of
 from shardspec.resolve.resolver import ArrayResolver
 
 
@@ -119,20 +119,32 @@ class Owners:
         return {sharding.param.path: sharding for sharding in groups}
 
 
-def segments(state: Any, owners: Owners) -> Iterator[Aligned | Loose]:
-    """Yield the parts of a state, in the order in which JAX flattens it."""
-    return _below(state, "", owners, box_test())
+def segments(
+    state: Any, owners: Owners, params_at: Place | None = None
+) -> Iterator[Aligned | Loose]:
+    """Yield the parts of a state, in the order in which JAX flattens it.
+
+    Args:
+      params_at: where the parameters themselves are in it. Any other copy of them is state, be
+        it the same object or not: under `jax.eval_shape` there are no same objects.
+    """
+    return _below(state, "", owners, params_at, box_test())
 
 
 def _below(
-    node: Any, path: str, owners: Owners, stop: Callable[[Any], bool]
+    node: Any,
+    path: str,
+    owners: Owners,
+    params_at: Place | None,
+    stop: Callable[[Any], bool],
 ) -> Iterator[Aligned | Loose]:
+    """Yield the parts of a node; `params_at` is None where the parameters are not below it."""
     import jax
 
-    if node is owners.tree:
+    if params_at == ():
         yield Aligned(path, jax.tree_util.tree_leaves(node, is_leaf=stop), is_params=True)
         return
-    structure = owners.structure(type(node))
+    structure = owners.structure(type(node)) if params_at is None else None
     nodes = None if structure is None else _aligned(node, structure)
     if nodes is not None:
         yield Aligned(path, nodes)
@@ -144,7 +156,8 @@ def _below(
     for keys, child in flat:
         if keys:
             text = component(keys[0])
-            yield from _below(child, f"{path}/{text}" if path else text, owners, stop)
+            inner = params_at[1:] if params_at is not None and params_at[0] == text else None
+            yield from _below(child, f"{path}/{text}" if path else text, owners, inner, stop)
         else:
             yield Loose(path, node)
 

@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+#: The components of a path.
+Place = tuple[str, ...]
+
 #: The one component that is dropped, at the root only.
 PARAMS = "params"
 

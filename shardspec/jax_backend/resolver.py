@@ -25,10 +25,17 @@ from shardspec.jax_backend.constrain import Constrainer
 from shardspec.jax_backend.faults import plan_faults, plan_of, raise_errors, tree_findings
 from shardspec.jax_backend.live import LivePlan, fresh_lock, lock_findings
 from shardspec.jax_backend.mesh import device_mesh, match_target
+from shardspec.jax_backend.paths import Place
 from shardspec.jax_backend.processes import agree, failure_told
 from shardspec.jax_backend.shardings import tree_placer
 from shardspec.jax_backend.state import StatePlacer
-from shardspec.jax_backend.train_state import own_params, refuse_lone_state, refuse_state_as_params
+from shardspec.jax_backend.train_state import (
+    Held,
+    contents_of,
+    named_params,
+    params_alone,
+    refuse_lone_state,
+)
 from shardspec.jax_backend.tree_plan import TreePlan
 from shardspec.report.drawing import Drawing, drawing, drawing_of
 from shardspec.report.table import rows
@@ -137,9 +144,9 @@ class Resolver:
         Raises:
           ShardspecError: an array has no names, too few, or sizes that do not divide.
         """
-        params = self._own_params(tree)
-        if params is not None:
-            return self._state.shardings(tree, params, boxed=boxed)
+        held = self._held(tree)
+        if held is not None:
+            return self._state.shardings(tree, *held, boxed=boxed)
         return self._placer.place(tree, boxed=boxed)
 
     def state_shardings(self, state: Any, params: Any, *, boxed: bool = True) -> Any:
@@ -157,8 +164,8 @@ class Resolver:
           ShardspecError: a parameter is at fault, or an array's shape leaves open which dimensions
             of its parameter it has, and nothing settles it.
         """
-        refuse_state_as_params(params)
-        return self._state.shardings(state, params, boxed=boxed)
+        params = params_alone(params)
+        return self._state.shardings(state, params, _params_at(state), boxed=boxed)
 
     def state_plan(self, state: Any, params: Any) -> StatePlan:
         """Return the answer for every array of an optimizer state, with its reason.
@@ -166,8 +173,7 @@ class Resolver:
         `print(plan)` has a line for each, `plan.explain(path)` says more, and `plan.diagnostics`
         is what is wrong. The arguments are those of `state_shardings`.
         """
-        refuse_state_as_params(params)
-        return self._state.plan(state, params)
+        return self._state.plan(state, params_alone(params), _params_at(state))
 
     def grad_shardings(self, params: Any) -> Any:
         """Return a `NamedSharding` for the gradient of every parameter.
@@ -297,9 +303,9 @@ class Resolver:
         `print(plan)` is the table, `plan[path]` one array, `plan.explain(path)` its reasons, and
         `plan.visualize(path)` draws it. What is wrong with it is what `findings` says.
         """
-        params = self._own_params(tree)
-        if params is not None:
-            found = self._state.plan(tree, params).plan
+        held = self._held(tree)
+        if held is not None:
+            found = self._state.plan(tree, *held).plan
             return TreePlan(found.spec, found.target, found.params)
         return plan_of(self._arrays, tree)
 
@@ -308,9 +314,9 @@ class Resolver:
 
         That includes what a lock beside the spec says otherwise.
         """
-        params = self._own_params(tree)
-        if params is not None:
-            return (*self.findings(params), *self.state_plan(tree, params).diagnostics)
+        held = self._held(tree)
+        if held is not None:
+            return (*self.findings(held.params), *self._state.plan(tree, *held).diagnostics)
         plan = self.plan(tree)
         return (*tree_findings(plan), *self._lock_findings(plan))
 
@@ -332,8 +338,8 @@ class Resolver:
           ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
         """
         plan = self.plan(tree)
-        params = self._own_params(tree)
-        of_params = plan if params is None else self.plan(params)
+        held = self._held(tree)
+        of_params = plan if held is None else self.plan(held.params)
         found = plan_faults(self._arrays, of_params) + LivePlan(plan, self.mesh).findings(tree)
         found += self._lock_findings(of_params)
         if state is not None:
@@ -342,11 +348,10 @@ class Resolver:
             raise_errors(found)
         return found
 
-    def _own_params(self, tree: Any) -> Any:
-        params = own_params(tree)
-        if params is None:
-            refuse_lone_state(tree, self._arrays.spec.state)
-        return params
+    def _held(self, tree: Any) -> Held | None:
+        found = contents_of(tree)
+        refuse_lone_state(found.states, self._arrays.spec.state)
+        return found.held
 
     def _lock_findings(self, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
         return () if self._lock is None else lock_findings(self._lock, plan)
@@ -382,6 +387,12 @@ def _lowered(spec: str | os.PathLike[str] | Spec | Loaded, asked: LevelTable) ->
         kind = type(spec).__name__
         raise TypeError(f"a spec is a path, or what `shardspec.load` returns; this is `{kind}`")
     return pipeline.asked_also(spec.ir, asked)
+
+
+def _params_at(state: Any) -> Place | None:
+    """Return where a state holds the parameters themselves, None where it does not."""
+    held = named_params(state)
+    return None if held is None else held.place
 
 
 def _chosen(spec: Spec, name: str, devices: Sequence[jax.Device] | None) -> Target:

@@ -25,6 +25,7 @@ from shardspec.jax_backend.owners import (
     owners_of_plan,
     segments,
 )
+from shardspec.jax_backend.paths import Place
 from shardspec.jax_backend.shardings import TreePlacer, collector_at_rest
 from shardspec.jax_backend.state_answers import Answer, alike_answers, answers_of, each_answer
 from shardspec.lints import ambiguous_state, state_not_split
@@ -54,11 +55,14 @@ class StatePlacer:
     placer: TreePlacer
     _params: dict[Any, ParamSharding | None] = field(default_factory=dict, repr=False)
 
-    def shardings(self, state: Any, params: Any, *, boxed: bool = True) -> Any:
+    def shardings(
+        self, state: Any, params: Any, params_at: Place | None = None, *, boxed: bool = True
+    ) -> Any:
         """Return `state` with a sharding for every array, None for a leaf that is none.
 
         Args:
           params: a tree, or the plan of one.
+          params_at: where they are in `state`, if it holds them as well.
           boxed: whether the boxes of Flax stay around the shardings.
 
         Raises:
@@ -68,18 +72,18 @@ class StatePlacer:
             owners = self._owners(params)
             resolver = state_resolver(self.arrays, owners.groups)
             found = _Shardings(self.placer)
-            result = _put_back(state, _placed(state, owners, resolver, found), boxed)
+            result = _put_back(state, _placed(state, owners, resolver, found, params_at), boxed)
         if _may_be_at_fault(found.distinct, resolver):
-            raise_errors(self.plan(state, params).diagnostics)
+            raise_errors(self.plan(state, params, params_at).diagnostics)
         return result
 
-    def plan(self, state: Any, params: Any) -> StatePlan:
+    def plan(self, state: Any, params: Any, params_at: Place | None = None) -> StatePlan:
         """Return the answer for every array of a state, with its reason and all findings."""
         arrays = self.arrays
         is_plan = isinstance(params, ShardingPlan)
         owners = owners_of_plan(params) if is_plan else each_owner(arrays, params)
         resolver = state_resolver(arrays, owners.groups)
-        answers = each_answer(state, owners, resolver)
+        answers = each_answer(state, owners, resolver, params_at)
         found = StatePlan(arrays.spec, arrays.target, tuple(a for a in answers if a is not None))
         lost = pipeline.leveled(arrays.spec, stray_state.findings(found, owners.groups))
         return replace(found, diagnostics=(*lost, *state_findings(found)))
@@ -145,10 +149,16 @@ def _hold_one_array(nodes: list[Any], boxes: set[type]) -> bool:
     return bool(jax.tree_util.all_leaves({type(value): value for value in values}.values()))
 
 
-def _placed(state: Any, owners: Owners, resolver: StateResolver, found: _Shardings) -> list[Any]:
+def _placed(
+    state: Any,
+    owners: Owners,
+    resolver: StateResolver,
+    found: _Shardings,
+    params_at: Place | None,
+) -> list[Any]:
     """Return the sharding of each leaf of a state, None for one that is no array."""
     placed: list[Any] = []
-    for segment in segments(state, owners):
+    for segment in segments(state, owners, params_at):
         alike = alike_answers(segment, owners, resolver) if isinstance(segment, Aligned) else None
         if alike is None:
             placed += map(found.of, answers_of(segment, owners, resolver))

@@ -11,6 +11,7 @@ from shardspec.jax_backend.arrays import Leaf, dtype_of, leaves_of, logical_axes
 from shardspec.jax_backend.boxes import box_value, is_box
 from shardspec.jax_backend.keys import UNREADABLE, KeyReader
 from shardspec.jax_backend.owners import Aligned, Loose, Owners, leaf_count, segments
+from shardspec.jax_backend.paths import Place
 from shardspec.resolve.state import StateSharding, parameter
 from shardspec.resolve.state_resolver import StateResolver
 
@@ -29,9 +30,11 @@ class Alike(NamedTuple):
     keys: list[Any]
 
 
-def each_answer(state: Any, owners: Owners, resolver: StateResolver) -> Iterator[Answer]:
+def each_answer(
+    state: Any, owners: Owners, resolver: StateResolver, params_at: Place | None
+) -> Iterator[Answer]:
     """Yield the answer for each leaf of a state, in the order in which JAX flattens it."""
-    for segment in segments(state, owners):
+    for segment in segments(state, owners, params_at):
         yield from answers_of(segment, owners, resolver)
 
 

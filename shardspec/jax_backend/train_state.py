@@ -2,49 +2,104 @@
 
 Flax's `TrainState` and every dict made in its image have `params` beside `opt_state`,
 `nnx.ModelAndOptimizer` has `model`, and T5X's optimizer `target` beside `state/param_states`.
+Under other names optimizer state is known by its types: those of optax, and the Variables that
+an `nnx.Optimizer` keeps. Its parameters are then what stands beside it and has its paths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import WRONG_TYPE
 from shardspec.ir.spec import StatePolicy
-from shardspec.jax_backend.paths import component
+from shardspec.jax_backend.arrays import leaves_of
+from shardspec.jax_backend.boxes import box_test, is_box, is_optimizer_variable
+from shardspec.jax_backend.paths import PARAMS, Place, component
 
 #: What the parameters are called where the optimizer state is called thus.
-_PARAMS = {"opt_state": ("params", "model"), "param_states": ("params",), "state": ("target",)}
+_BESIDE = {
+    "opt_state": ("params", "model"),
+    "optimizer_state": ("params", "model"),
+    "optimizer": ("params", "model"),
+    "param_states": ("params",),
+    "state": ("target",),
+}
+#: Names that nothing but optimizer state has, and those of its parameters.
+_STATE_NAMES = frozenset(("opt_state", "optimizer_state", "param_states"))
+_PARAM_NAMES = ("params", "model")
 
 
-def own_params(tree: Any) -> Any:
-    """Return the parameters that a tree holds beside their optimizer state, None where it is none.
+class Held(NamedTuple):
+    """The parameters in a tree that holds their optimizer state as well.
 
-    What comes back is the node that JAX finds in the tree.
+    Attributes:
+      params: the node that JAX finds in the tree.
+      place: the components of the path from the root to them.
     """
-    for holder in (tree, _part(tree, "_optimizer")):
-        for state, names in _PARAMS.items():
-            found = next((name for name in names if _part(holder, name) is not None), None)
-            if found is not None and _holds_state(_part(holder, state), state):
-                return _child(holder, found)
+
+    params: Any
+    place: Place
+
+
+class Contents(NamedTuple):
+    """What a tree holds, as far as it is or may be optimizer state.
+
+    Attributes:
+      held: the parameters, where they stand beside their state.
+      states: the places of optimizer state without them.
+    """
+
+    held: Held | None = None
+    states: tuple[Place, ...] = ()
+
+
+def contents_of(tree: Any) -> Contents:
+    """Return the parameters that a tree holds beside their optimizer state, or lone state."""
+    held = named_params(tree)
+    if held is not None:
+        return Contents(held)
+    parts = _parts(tree)
+    if parts is None:
+        return Contents()
+    place = _params_place(parts)
+    if place is None:
+        return Contents(None, tuple(part.place for part in parts if part.is_state))
+    return Contents(Held(_at(tree, place), place))
+
+
+def named_params(tree: Any) -> Held | None:
+    """Return the parameters that a tree holds beside their optimizer state, by their names."""
+    for above in ((), ("_optimizer",)):
+        holder = _part_of(tree, *above)
+        for state, names in _BESIDE.items():
+            found = next((name for name in names if _part_of(holder, name) is not None), None)
+            if found is not None and _holds_state(_part_of(holder, state), state):
+                params = _child(holder, found)
+                if params is not None:
+                    return Held(params, (*above, found))
     return None
 
 
-def refuse_lone_state(tree: Any, policy: StatePolicy | None) -> None:
+def refuse_lone_state(states: Sequence[Place], policy: StatePolicy | None) -> None:
     """Raise for optimizer state taken for parameters where ZeRO is asked for.
 
     Its boxes may well name its dimensions, and then it would be laid out without ZeRO.
 
+    Args:
+      states: where it is.
+
     Raises:
-      ShardspecError: state of optax, or of an `nnx.Optimizer`, is in the tree.
+      ShardspecError: there is some.
     """
-    if policy is None or policy.optimizer == "same":
+    if policy is None or policy.optimizer == "same" or not states:
         return
-    nodes = tree.values() if isinstance(tree, Mapping) else (tree,)
-    if _part(tree, "opt_state") is None and not any(map(is_optax_state, nodes)):
-        return
-    message = f"optimizer state, and not the parameters by which `{policy.optimizer}` splits it"
+    where = "/".join(states[0])
+    whose = f"optimizer state in `{where}`" if where else "optimizer state"
+    message = f"{whose}, and not the parameters by which `{policy.optimizer}` splits it"
     help = (
         "`resolver.state_shardings(state, params)`, `resolver.check(params, state)`; or one tree"
         " of both, called `params` and `opt_state`"
@@ -52,36 +107,226 @@ def refuse_lone_state(tree: Any, policy: StatePolicy | None) -> None:
     raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
 
 
-def refuse_state_as_params(params: Any) -> None:
-    """Raise where optimizer state stands for its parameters, as in arguments that are swapped.
+def params_alone(params: Any) -> Any:
+    """Return the parameters of what was given as such, which may hold their state as well.
 
     Raises:
-      ShardspecError: it is state of optax, or of an `nnx.Optimizer`.
+      ShardspecError: it is optimizer state, as in arguments that are swapped.
     """
-    is_lone = _part(params, "opt_state") is not None and own_params(params) is None
-    if is_lone or is_optax_state(params):
+    found = contents_of(params)
+    if found.states:
         message = "`params` is optimizer state, and not the parameters that it was made for"
         help = "the state comes first: `resolver.state_shardings(state, params)`"
         raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+    return params if found.held is None else found.held.params
 
 
-def is_optax_state(node: Any) -> bool:
-    """Say whether a node is the state of an optax transformation, or of a chain of them."""
-    kind = type(node)
-    if kind.__module__.partition(".")[0] == "optax":
-        return kind.__name__.endswith("State")
-    return isinstance(node, tuple | list) and any(map(is_optax_state, node))
+class _Part(NamedTuple):
+    """A leaf or a box of a tree, or a node that is optimizer state.
+
+    Attributes:
+      is_chained: whether it may stand in a chain of optax, beside states of one's own.
+    """
+
+    place: Place
+    node: Any
+    is_state: bool
+    is_chained: bool = False
+
+    @property
+    def arrays(self) -> list[Place]:
+        """Return the places of its arrays that have dimensions."""
+        paths = [leaf.path for leaf in leaves_of(self.node) if leaf.shape]
+        return [(*self.place, *path.split("/")) if path else self.place for path in paths]
+
+
+def _parts(tree: Any) -> list[_Part] | None:
+    """Return what a tree is made of, None where no part of it is optimizer state."""
+    import jax
+
+    kinds = _Kinds()
+    nodes = jax.tree_util.tree_leaves(tree, is_leaf=kinds.is_end)
+    if not kinds.has_names and not any(map(kinds.is_state, nodes)):
+        return None
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=kinds.is_end)
+    return [_part(tuple(map(component, keys)), node, kinds) for keys, node in flat]
+
+
+def _part(place: Place, node: Any, kinds: _Kinds) -> _Part:
+    import jax
+
+    is_named = not _STATE_NAMES.isdisjoint(place)
+    if not kinds.is_state(node):
+        return _Part(place, node, is_named)
+    inner = set(map(type, jax.tree_util.tree_leaves(node, is_leaf=box_test())))
+    return _Part(place, node, True, not any(map(is_optimizer_variable, inner)))
+
+
+class _Kinds:
+    """Knows optimizer state by the type of a node; asked once per type, as JAX asks per node.
+
+    Attributes:
+      has_names: whether a node was met that calls one of its children optimizer state.
+    """
+
+    def __init__(self) -> None:
+        """Start without having met any type."""
+        self._tests = _Tests()
+        self.has_names = False
+
+    def is_end(self, node: Any) -> bool:
+        """Say whether a tree is not looked into below a node: a box, or optimizer state."""
+        test = self._tests[type(node)]
+        if test is None:
+            return False
+        if test is _names_state:
+            self.has_names = self.has_names or _names_state(node)
+            return _is_spread_out(node)
+        return test(node)
+
+    def is_state(self, node: Any) -> bool:
+        """Say whether a node is optimizer state, whatever it is called."""
+        kind = type(node)
+        if is_box(kind):
+            return is_optimizer_variable(kind)
+        return _is_of_optax(kind) or (isinstance(node, Mapping) and _is_spread_out(node))
+
+
+class _Tests(dict[type, Callable[[Any], bool] | None]):
+    """A type -> what says whether a node of it is an end; None where none is."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], bool] | None:
+        """Find the test for a type that was not met before."""
+        found: Callable[[Any], bool] | None = None
+        if is_box(kind) or _is_of_optax(kind):
+            found = _always
+        elif issubclass(kind, Mapping) or not _STATE_NAMES.isdisjoint(_fields(kind)):
+            found = _names_state
+        self[kind] = found
+        return found
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+def _names_state(node: Any) -> bool:
+    """Say whether a node calls one of its children optimizer state."""
+    return not _STATE_NAMES.isdisjoint(node if isinstance(node, Mapping) else _fields(type(node)))
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    return (*getattr(kind, "__dataclass_fields__", ()), *getattr(kind, "_fields", ()))
+
+
+def _is_of_optax(kind: type) -> bool:
+    """Say whether a type is one that optax keeps its state in."""
+    if not issubclass(kind, tuple) or kind.__module__.partition(".")[0] != "optax":
+        return False
+    return kind.__name__.endswith("State") or kind.__name__ in _STATES
+
+
+#: States of optax that are not called so.
+_STATES = frozenset(("ApplyEvery", "WeightDecaySchedule"))
+
+
+def _is_spread_out(node: Any) -> bool:
+    """Say whether a node is a mapping that has the fields of a state of optax.
+
+    That is what NNX, and whatever writes checkpoints as dicts, makes of one.
+    """
+    if not isinstance(node, Mapping) or "count" not in node or "optax" not in sys.modules:
+        return False
+    return frozenset(map(str, node)) in _optax_fields()
+
+
+@lru_cache(maxsize=1)
+def _optax_fields() -> frozenset[frozenset[str]]:
+    """Return the fields of each state of optax that counts its steps beside other arrays."""
+    modules = [module for name, module in [*sys.modules.items()] if name.startswith("optax.")]
+    kinds = {kind for each in modules for kind in vars(each).values() if isinstance(kind, type)}
+    found = (frozenset(_fields(kind)) for kind in kinds if _is_of_optax(kind))
+    return frozenset(fields for fields in found if "count" in fields and len(fields) > 1)
+
+
+def _params_place(parts: Sequence[_Part], depth: int = 0) -> Place | None:
+    """Return where the parameters are that the state among these parts was made for.
+
+    They stand beside the state. Two train states in one tree are none.
+
+    Args:
+      depth: how many components all parts have in common.
+    """
+    below: dict[str, list[_Part]] = {}
+    for part in parts:
+        if len(part.place) <= depth:
+            return None
+        below.setdefault(part.place[depth], []).append(part)
+    loose = [name for name, group in below.items() if any(part.is_state for part in group)]
+    others = [
+        name
+        for name, group in below.items()
+        if name not in loose and any(part.arrays for part in group)
+    ]
+    inner = [_params_place(below[name], depth + 1) for name in loose]
+    if any(place is not None for place in inner):
+        return (loose[0], *inner[0]) if len(loose) == 1 and not others and inner[0] else None
+    named = next((name for name in _PARAM_NAMES if name in others), None)
+    if named is not None:
+        return (named,) if loose else None
+    return _owner_place({name: below[name] for name in others}, parts, depth)
+
+
+def _owner_place(
+    candidates: Mapping[str, Sequence[_Part]], parts: Sequence[_Part], depth: int
+) -> Place | None:
+    """Return which of several nodes most arrays of state belong to, None where two are equal.
+
+    A chain of optax may hold states of one's own, whose arrays have paths of their own. NNX tells
+    all state by its type: what stands alone beside it are the parameters, or holds them.
+    """
+    states = [place[depth:] for part in parts if part.is_state for place in part.arrays]
+    is_told = not any(part.is_chained for part in parts)
+    if not states and is_told and len(candidates) == 1:
+        return (*candidates,)
+    found = []
+    for name, group in candidates.items():
+        paths = {place[depth + 1 :] for part in group for place in part.arrays}
+        above: Place = ()
+        count = _owned(paths, states)
+        while is_told and not count and () not in paths and len({path[0] for path in paths}) == 1:
+            (head,) = {path[0] for path in paths}
+            above, paths = (*above, head), {path[1:] for path in paths}
+            count = _owned(paths, states)
+        if count:
+            found.append((count, (name, *above)))
+    most = max((count for count, _ in found), default=0)
+    best = [place for count, place in found if count == most]
+    return best[0] if len(best) == 1 else None
+
+
+def _owned(arrays: set[Place], states: Sequence[Place]) -> int:
+    """Return how many arrays of state have the path of one of `arrays` at their end."""
+    paths = arrays | {path[1:] for path in arrays if path[:1] == (PARAMS,)}
+    return sum(any(state[at:] in paths for at in range(1, len(state) + 1)) for state in states)
+
+
+def _at(tree: Any, place: Place) -> Any:
+    for name in place:
+        tree = _child(tree, name)
+    return tree
 
 
 def _holds_state(node: Any, name: str) -> bool:
     """Say whether a node of this name is optimizer state; `state` alone might be anything."""
-    return node is not None and (name != "state" or _part(node, "param_states") is not None)
+    return node is not None and (name != "state" or _part_of(node, "param_states") is not None)
 
 
-def _part(node: Any, name: str) -> Any:
-    if isinstance(node, Mapping):
-        return node.get(name)
-    return getattr(node, name, None)
+def _part_of(node: Any, *names: str) -> Any:
+    """Return what a node has under these names, one below the other, or None."""
+    for name in names:
+        node = node.get(name) if isinstance(node, Mapping) else getattr(node, name, None)
+    return node
 
 
 def _child(node: Any, name: str) -> Any:

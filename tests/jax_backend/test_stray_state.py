@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 import pytest
 from flax import linen as nn
-from flax import nnx
+from flax import nnx, serialization
 
 from shardspec.diagnostics import Severity, ShardspecError
 from shardspec.ir.spec import Pattern, Replicate, StatePolicy
@@ -95,15 +95,31 @@ def variables() -> nnx.Module:
     return nnx.Linear(8, 16, use_bias=False, kernel_init=init, rngs=nnx.Rngs(0))
 
 
+class Mine(NamedTuple):
+    """The state of an optimizer of one's own, in a chain with those of optax."""
+
+    mean: Any
+
+
 def lone_states() -> dict[str, Any]:
     optimizer = nnx.Optimizer(variables(), optax.adam(1e-3), wrt=nnx.Param)
+    state = nnx.state(optimizer)
     moments = optax.adam(1e-3).init(boxed())
     return {
         "optax": moments,
-        "beside": {"params": boxed(), "optimizer": moments},
-        "pair": (boxed(), moments),
         "optimizer": optimizer,
-        "state": nnx.state(optimizer),
+        "state": state,
+        "state below its name": state["opt_state"],
+        "moments alone": state["opt_state"][0],
+        "state as a dict": nnx.to_pure_dict(state["opt_state"]),
+        "state as in a checkpoint": serialization.to_state_dict(moments),
+        "a chain with one's own": (Mine(boxed()), moments),
+        "a named chain with one's own": {"mine": Mine(boxed()), "adam": moments},
+        "of two models": {
+            "one": {"params": boxed(), "opt_state": moments},
+            "two": {"params": boxed(), "opt_state": moments},
+        },
+        "beside two alike": {"net": boxed(), "copy": boxed(), "optimizer": moments},
     }
 
 
@@ -115,12 +131,12 @@ def test_state_taken_for_parameters_is_refused_under_zero(kind: str, verb: str) 
         getattr(zero1(), verb)(lone_states()[kind])
 
 
-@pytest.mark.parametrize("kind", ["optax", "pair", "state"])
+@pytest.mark.parametrize("kind", ["optax", "state", "beside two alike", "state below its name"])
 def test_without_zero_names_are_enough(kind: str) -> None:
     resolver().shardings(lone_states()[kind])
 
 
-@pytest.mark.parametrize("kind", ["optax", "optimizer", "state"])
+@pytest.mark.parametrize("kind", ["optax", "optimizer", "state", "state below its name"])
 @pytest.mark.parametrize("verb", ["state_shardings", "state_plan"])
 def test_swapped_arguments_are_refused(kind: str, verb: str) -> None:
     with pytest.raises(ShardspecError, match="`params` is optimizer state"):

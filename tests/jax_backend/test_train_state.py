@@ -1,0 +1,149 @@
+"""Trees that hold parameters beside their optimizer state, whatever they call the two."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from flax import linen as nn
+from flax import nnx
+from flax.training.train_state import TrainState
+from jax.sharding import PartitionSpec as P
+
+from shardspec.ir.spec import StatePolicy
+from shardspec.jax_backend.arrays import leaves_of
+from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.train_state import contents_of
+from tests.jax_backend.specs import make_spec
+
+NAMES = {"**/kernel": "_ mlp", "**/{scale,bias,mean,var}": "_"}
+SPLIT = P("data", "model")
+ZERO = StatePolicy("zero1", over=("data",))
+
+
+def resolver(policy: StatePolicy | None = ZERO, **more: Any) -> Resolver:
+    return Resolver(dataclasses.replace(make_spec(params=NAMES, **more), state=policy))
+
+
+def names(box: Any = None) -> dict[str, Any]:
+    kernel = jnp.ones((8, 16))
+    return {"mlp": {"kernel": kernel if box is None else box(kernel, (None, "mlp"))}}
+
+
+class Model(nnx.Module):
+    def __init__(self) -> None:
+        init = nnx.with_partitioning(
+            nnx.initializers.ones_init(), (None, "mlp"), eager_sharding=False
+        )
+        self.mlp = nnx.Linear(8, 16, use_bias=False, kernel_init=init, rngs=nnx.Rngs(0))
+        self.norm = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+        self.dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+
+
+class Both(nnx.Module):
+    def __init__(self, model: Any, optimizer: Any) -> None:
+        self.net, self.training = model, optimizer
+
+
+class Training(NamedTuple):
+    weights: Any
+    moments: Any
+    rng: Any
+
+
+TX = optax.adam(1e-3)
+
+
+def pair() -> tuple[Any, Any]:
+    model = Model()
+    return model, nnx.Optimizer(model, TX, wrt=nnx.Param)
+
+
+def states() -> tuple[Any, Any]:
+    model, optimizer = pair()
+    return nnx.state(model), nnx.state(optimizer)
+
+
+def forms() -> dict[str, Any]:
+    """Return name -> a tree of both."""
+    plain, boxes = names(), names(nn.LogicallyPartitioned)
+    model, state = states()
+    train_state = TrainState.create(apply_fn=print, params=boxes, tx=TX)
+    return {
+        "nnx, other names": {"model": model, "optimizer": state},
+        "nnx, no names": {"a": model, "b": state},
+        "nnx, pair": (model, state),
+        "nnx, state alone, its optax part": (model, state["opt_state"]),
+        "nnx, split pair": nnx.split(pair())[1],
+        "nnx, split pair and graph": nnx.split(pair()),
+        "nnx, objects": pair(),
+        "nnx, module of both": Both(*pair()),
+        "nnx, state of a module of both": nnx.state(Both(*pair())),
+        "nnx, groups": nnx.split(Both(*pair()), nnx.OptState, ...)[1:],
+        "nnx, as dicts": nnx.to_pure_dict(nnx.state(Both(*pair()))),
+        "nnx, wrapped": nnx.state(nnx.ModelAndOptimizer(Model(), TX, wrt=nnx.Param)),
+        "plain pair": (plain, TX.init(plain)),
+        "boxed pair": (boxes, TX.init(boxes)),
+        "variables": {"variables": {"params": boxes, "stats": {"mean": jnp.ones(3)}},
+                      "opt": TX.init(boxes)},
+        "dict, other names": {"net": plain, "optimizer": TX.init(plain), "step": 3},
+        "dict, named": {"params": plain, "optimizer": {"momentum": plain}, "ema": plain},
+        "named tuple": Training(plain, TX.init(plain), jax.random.key(0)),
+        "train state": train_state,
+        "train state, one below": {"train": train_state},
+        "train state and key": (train_state, jax.random.key(0)),
+    }  # fmt: skip
+
+
+def kernels(tree: Any) -> dict[str, Any]:
+    return {each.path: each.value for each in leaves_of(tree) if each.path.endswith("kernel")}
+
+
+@pytest.mark.parametrize("form", forms())
+def test_moments_are_split_and_parameters_are_not(form: str) -> None:
+    tree, found = forms()[form], resolver()
+    placed = found.shardings(tree)
+    assert jax.tree.structure(placed) == jax.tree.structure(tree)
+    specs = [sharding.spec for sharding in kernels(placed).values()]
+    assert len(specs) > 1
+    assert specs.count(P(None, "model")) == 1
+    assert specs.count(SPLIT) == len(specs) - 1
+    plan = found.plan(tree)
+    assert str(plan["mlp/kernel"].partition_spec) == "P(None, 'model')"
+    assert len(set(plan)) == len(plan)
+
+
+@pytest.mark.parametrize("form", forms())
+def test_every_verb_says_the_same(form: str) -> None:
+    tree, found = forms()[form], resolver()
+    placed = jax.tree.leaves(found.shardings(tree))
+    moved = found.put(tree)
+    assert jax.tree.leaves(found.shardings(moved)) == placed
+    assert jax.tree.leaves(found.shardings(jax.eval_shape(lambda: arrays_of(tree)))) == placed
+    assert found.check(moved) == ()
+    abstract = [leaf for leaf in jax.tree.leaves(found.abstract(tree)) if hasattr(leaf, "sharding")]
+    numbers = [type(leaf) is int for leaf in jax.tree.leaves(tree)]
+    assert [leaf.sharding for leaf in abstract] == [
+        sharding for sharding, is_number in zip(placed, numbers, strict=True) if not is_number
+    ]
+    planned = [str(each.partition_spec) for each in found.plan(tree).params]
+    held = contents_of(tree).held
+    assert held is not None
+    state_plan = found.state_plan(tree, held.params)
+    assert len(planned) == len(placed) == len(state_plan)
+
+
+@pytest.mark.parametrize("form", forms())
+def test_check_sees_moments_that_lie_as_their_parameters(form: str) -> None:
+    (said,) = resolver().check(resolver(None).put(forms()[form]))
+    assert said.code.id == "SHD901"
+    assert "planned P('data', 'model'), found P(None, 'model')" in "\n".join(said.notes)
+
+
+def arrays_of(tree: Any) -> Any:
+    """Return a tree with an array for each number, as `jax.eval_shape` wants it."""
+    return jax.tree.map(lambda leaf: leaf, tree)
