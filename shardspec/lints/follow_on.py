@@ -55,7 +55,7 @@ _NAMED = frozenset({"SHD201", "SHD202", "SHD203", "SHD211"})
 _OF_ONE_TARGET = frozenset({"SHD102", "SHD104"})
 
 #: Findings, and those that say the same of the same place and more.
-_SAID_AT_PLACE: dict[str, frozenset[str]] = {"SHD217": frozenset({"SHD226"})}
+_SAID_AT_PLACE: dict[str, frozenset[str]] = {"SHD217": frozenset({"SHD220", "SHD226", "SHD229"})}
 #: Findings, and those that say the same of the same arrays and more.
 _SAID_OF_ARRAYS: dict[str, frozenset[str]] = {}
 

@@ -2,7 +2,8 @@
 
 It fires as in Flax: the dimension is then decided, and no later alternative is tried, though
 one of them might have split it. On a small machine that may be meant: `lints: {size-one-axis:
-allow}`.
+allow}`. Of activations, those count for which there is a later alternative: `batch -> data` alone
+keeps nothing from being split.
 
 Bad:
     shardspec: 1
@@ -23,10 +24,11 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import SIZE_ONE_AXIS as CODE
+from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.plan import ShardingPlan
@@ -50,6 +52,13 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
         for dim in sharding.dims:
             if dim.mesh_axes == (axis.name,) and dim.taken is not None:
                 won.setdefault(dim.taken.rule, []).append(sharding.param.path)
+    named: dict[str, None] = {}
+    for activation in plan.activations:
+        for dim in activation.dims:
+            taken = dim.taken.rule if dim.mesh_axes == (axis.name,) and dim.taken else None
+            if taken is not None and _has_later(taken, plan):
+                won.setdefault(taken, [])
+                named.setdefault(activation.activation.name)
     if not won:
         return
     rule = next(iter(won))
@@ -71,9 +80,24 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
         CODE,
         f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
         tuple(labels),
-        notes=(described(paths),),
+        notes=tuple(_notes(paths, tuple(named))),
         help=f"give `{axis.name}` a larger size, or {way_out}; or {allowed}",
     )
+
+
+def _has_later(rule: AxisRule, plan: ShardingPlan) -> bool:
+    """Say whether an alternative behind a rule would be tried, and asks for a split."""
+    rules = plan.spec.axis_rules
+    at = next(index for index, each in enumerate(rules) if each is rule)
+    later = (each for each in rules[at + 1 :] if each.logical_axis == rule.logical_axis)
+    return any(set(each.mesh_axes) & set(plan.mesh.names) for each in later)
+
+
+def _notes(paths: list[str], activations: Sequence[str]) -> Iterator[str]:
+    if paths:
+        yield described(paths)
+    if activations:
+        yield f"activation{'s' if len(activations) > 1 else ''} {listed(activations)}"
 
 
 def _is_stated(rule: AxisRule) -> bool:

@@ -5,6 +5,11 @@ rule takes what is free, and the free part divides, devices hold more than they 
 comes next: `embed -> (fsdp, expert) | fsdp`. A final `none` says that nothing should. A tuple that
 can never fire is SHD214.
 
+Activations count for the dimensions that no array has, such as the batch: whole there, every device
+does the work of all. Dimensions that arrays have as well, activations often keep whole on purpose.
+`expert batch _ embed` with `batch -> (data, expert)` has `expert` taken, and `data` stands idle:
+`batch -> (data, expert) | data`. A batch that loses to a dimension behind it is SHD229.
+
 Bad:
     shardspec: 1
     mesh: {fsdp: 8, expert: 4}
@@ -37,12 +42,21 @@ from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span
 from shardspec.diagnostics.codes import TUPLE_SKIPPED as CODE
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
-from shardspec.ir.plan import Attempt, DimSharding, Outcome, ShardingPlan, divides
+from shardspec.ir.plan import (
+    ActivationSharding,
+    Attempt,
+    DimSharding,
+    Outcome,
+    ShardingPlan,
+    divides,
+)
 from shardspec.ir.spec import AxisRule, Spec, target_text
 from shardspec.ir.units import binary_bytes
+from shardspec.lints.batch_rules import is_batch
 from shardspec.lints.context import Context
 from shardspec.lints.dead_rule import dead_rules
 from shardspec.lints.what_if import Answer, answers_under, asked
+from shardspec.lints.whole_batch import lost_batch
 
 Axes = tuple[str, ...]
 
@@ -61,6 +75,7 @@ class _Skipped:
     taker: AxisRule
     saved: dict[str, int] = field(default_factory=dict)
     paths: dict[str, None] = field(default_factory=dict)
+    activations: dict[str, None] = field(default_factory=dict)
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -73,11 +88,13 @@ def check(context: Context) -> Iterator[Diagnostic]:
         for rule, free, taker in dict.fromkeys(_skipped(plan, positions, sizes)):
             better = _better(plan, rule, free)
             saved = sum(answer.saved_bytes for answer in better)
-            if saved <= 0:
+            if saved <= 0 and not any(map(_is_activation, better)):
                 continue
             case = found.setdefault((rule.span or rule, free), _Skipped(rule, free, taker))
             case.saved[plan.target.name] = saved
-            case.paths.update((path, None) for answer in better for path in answer.names)
+            for answer in better:
+                names = case.activations if _is_activation(answer) else case.paths
+                names.update((name, None) for name in answer.names)
     for case in found.values():
         yield _finding(case, context)
 
@@ -85,17 +102,31 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _skipped(
     plan: ShardingPlan, positions: Mapping[int, int], sizes: Mapping[str, int]
 ) -> Iterator[tuple[AxisRule, Axes, AxisRule]]:
-    """Yield each tuple that some array could not have, the free part, and who has the rest."""
-    for group in alike(plan):
-        for dim in group.dims:
-            for attempt in dim.attempts:
-                holder = attempt.blocked_by
-                taken = None if holder is None else group.dims[holder].taken
-                if taken is None or len(attempt.mesh_axes) < 2 or attempt.outcome != Outcome.BUSY:
-                    continue
-                free = _free(attempt, group.dims, positions)
-                if free and _is_more(dim, math.prod(sizes[axis] for axis in free)):
-                    yield attempt.rule, free, taken.rule
+    """Yield each tuple that something could not have, the free part, and who has the rest."""
+    for dims, dim in _judged(plan):
+        for attempt in dim.attempts:
+            holder = attempt.blocked_by
+            taken = None if holder is None else dims[holder].taken
+            if taken is None or len(attempt.mesh_axes) < 2 or attempt.outcome != Outcome.BUSY:
+                continue
+            free = _free(attempt, dims, positions)
+            if free and _is_more(dim, math.prod(sizes[axis] for axis in free)):
+                yield attempt.rule, free, taken.rule
+
+
+def _judged(plan: ShardingPlan) -> Iterator[tuple[Sequence[DimSharding], DimSharding]]:
+    """Yield the dimensions of arrays, and those of activations that are no array's."""
+    groups = alike(plan)
+    for group in groups:
+        yield from ((group.dims, dim) for dim in group.dims)
+    of_arrays = {dim.logical_axis for group in groups for dim in group.dims}
+    for sharding in plan.activations:
+        told = lost_batch(sharding)
+        for dim in sharding.dims:
+            axis = dim.logical_axis or ""
+            own = axis not in of_arrays if groups else is_batch(axis)
+            if own and dim is not told:
+                yield sharding.dims, dim
 
 
 def _free(attempt: Attempt, dims: Sequence[DimSharding], positions: Mapping[int, int]) -> Axes:
@@ -111,14 +142,17 @@ def _free(attempt: Attempt, dims: Sequence[DimSharding], positions: Mapping[int,
 
 
 def _is_more(dim: DimSharding, ways: int) -> bool:
-    """Say whether a dimension ended with fewer shards than it could have, and not by `none`."""
+    """Say whether a dimension ended with fewer shards than it could have, and not by `none`.
+
+    A size that is not known, as activations may have it, counts as one that divides.
+    """
     if dim.taken is not None and dim.taken.rule.is_none:
         return False
-    return dim.ways < ways and dim.size is not None and divides(ways, dim.size, dim.unit)
+    return dim.ways < ways and (dim.size is None or divides(ways, dim.size, dim.unit))
 
 
 def _better(plan: ShardingPlan, rule: AxisRule, free: Axes) -> list[Answer]:
-    """Return the arrays that change where the free part stands behind the tuple."""
+    """Return what holds less, or is split more, where the free part stands behind the tuple."""
     rules: list[AxisRule] = []
     axes: set[str] = set()
     for each in plan.spec.axis_rules:
@@ -127,7 +161,18 @@ def _better(plan: ShardingPlan, rule: AxisRule, free: Axes) -> list[Answer]:
             rules.append(AxisRule(each.logical_axis, free, each.priority))
             axes.add(each.logical_axis)
     answers = answers_under(asked(plan), rules, frozenset(axes))
-    return [answer for answer in answers if answer.is_changed and answer.saved_bytes]
+    return [answer for answer in answers if answer.is_changed and _is_gain(answer)]
+
+
+def _is_activation(answer: Answer) -> bool:
+    return isinstance(answer.subject, ActivationSharding)
+
+
+def _is_gain(answer: Answer) -> bool:
+    if not _is_activation(answer):
+        return bool(answer.saved_bytes)
+    now, then = (math.prod(dim.ways for dim in dims) for dims in (answer.now, answer.then))
+    return then > now
 
 
 def _finding(case: _Skipped, context: Context) -> Diagnostic:
@@ -137,21 +182,29 @@ def _finding(case: _Skipped, context: Context) -> Diagnostic:
         labels.append(Label(case.taker.span, "fires first", primary=not labels))
     busy = [axis for axis in rule.mesh_axes if axis in case.taker.mesh_axes]
     targets = f"target{'s' if len(case.saved) > 1 else ''} {listed(case.saved)}"
-    most = max(case.saved.values())
-    upto = "up to " if len(set(case.saved.values())) > 1 else ""
     return Diagnostic(
         CODE,
         f"`{rule}` is skipped whole on {targets}: {listed(busy)} is taken, and `{part}` alone"
         " would divide",
         tuple(labels),
-        notes=(
-            f"{described(case.paths)}; {upto}{binary_bytes(most)} per device more than with"
-            f" `{part}`",
-        ),
+        notes=tuple(_notes(case, part)),
         help=f"`{rule.logical_axis} -> {target_text(rule.mesh_axes)} | {part}`"
         " takes what is free; `| none` says that nothing should",
         fix=_fix(rule, part, context.spec) if context.is_own(rule.span) else None,
     )
+
+
+def _notes(case: _Skipped, part: str) -> Iterator[str]:
+    """Yield what it costs: bytes of arrays, and the activations that stay whole."""
+    most = max(case.saved.values())
+    if case.paths and most > 0:
+        upto = "up to " if len(set(case.saved.values())) > 1 else ""
+        than = f"per device more than with `{part}`"
+        yield f"{described(case.paths)}; {upto}{binary_bytes(most)} {than}"
+    if case.activations:
+        plural = "s" if len(case.activations) > 1 else ""
+        could = f"`{case.rule.logical_axis}` could be split further"
+        yield f"activation{plural} {listed(case.activations)}: {could}"
 
 
 def _fix(rule: AxisRule, part: str, spec: Spec) -> Fix | None:

@@ -6,7 +6,8 @@ on all examples of its group, on a part of their width. Put the rules of `batch`
 weights keep the axis for `embed`, and activations for `batch`.
 
 Looked at are dimensions called `batch` that lose to a dimension behind them. One before it is
-meant to win: `expert batch embed` is tokens among their experts.
+meant to win: `expert batch embed` is tokens among their experts. Where mesh axes of the rule for
+`batch` stand idle then, SHD220 says so.
 
 Bad:
     shardspec: 1
@@ -37,7 +38,7 @@ from dataclasses import dataclass, field
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import WHOLE_BATCH as CODE
 from shardspec.diagnostics.suggest import listed
-from shardspec.ir.plan import ActivationSharding, Outcome, ShardingPlan
+from shardspec.ir.plan import ActivationSharding, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import AxisRule
 from shardspec.lints.context import Context
 
@@ -75,8 +76,20 @@ def _lost(plan: ShardingPlan) -> Iterator[tuple[str, AxisRule, AxisRule]]:
             yield sharding.activation.name, *found
 
 
+def lost_batch(sharding: ActivationSharding) -> DimSharding | None:
+    """Return the dimension of an activation that this finding is about; None for no such one."""
+    found = _lost_at(sharding)
+    return None if found is None else sharding.dims[found[0]]
+
+
 def _winner(sharding: ActivationSharding) -> tuple[AxisRule, AxisRule] | None:
     """Return the rule of `batch` that came too late, and the one before it."""
+    found = _lost_at(sharding)
+    return None if found is None else found[1:]
+
+
+def _lost_at(sharding: ActivationSharding) -> tuple[int, AxisRule, AxisRule] | None:
+    """Return the index of the dimension, the rule that came too late, and the one before it."""
     for index, dim in enumerate(sharding.dims):
         if dim.logical_axis != _BATCH or dim.taken is not None:
             continue
@@ -84,7 +97,7 @@ def _winner(sharding: ActivationSharding) -> tuple[AxisRule, AxisRule] | None:
             if attempt.outcome is Outcome.BUSY and (attempt.blocked_by or 0) > index:
                 won = sharding.dims[attempt.blocked_by or 0].taken
                 if won is not None and won.ways > 1:
-                    return attempt.rule, won.rule
+                    return index, attempt.rule, won.rule
     return None
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from shardspec import pipeline
 from shardspec.lints.registry import CHECKS, codes
 from tests.lints.findings_of import findings_of
@@ -9,6 +12,15 @@ SPEC = "mesh: {tensor: 16}\nrules: [a -> tensor]\narrays: {x: 'f32[a=8]'}\n"
 
 def test_each_check_has_its_own_code() -> None:
     assert len(set(codes())) == len(CHECKS)
+
+
+def test_the_guide_says_of_each_check_whether_activations_count() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "activations.md").read_text(encoding="utf-8")
+    section = guide.partition("## What `check` says of activations")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| SHD")]
+    told = re.findall(r"SHD\d{3}", " ".join(rows))
+    assert len(told) == len(set(told))
+    assert set(told) >= {code.id for code in codes()}
 
 
 def test_levels() -> None:
