@@ -29,6 +29,7 @@ from shardspec.formats.foreign.imported import (
 )
 from shardspec.formats.foreign.maxtext_config import MaxTextConfig, Replaced, Rules, read_configs
 from shardspec.formats.foreign.maxtext_mesh import MaxTextMesh, maxtext_mesh
+from shardspec.formats.foreign.maxtext_witness import maxtext_rules
 from shardspec.formats.foreign.rules import ForeignRule, linen_axes, writable
 from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.grouping import counted
@@ -41,19 +42,27 @@ _INPUT = "input_data_sharding_logical_axes"
 
 @dataclass(frozen=True, slots=True)
 class MaxTextReading:
-    """The rules as MaxText has them in the end, read as Linen does."""
+    """The files themselves: what they say is read again for the answer, without the import.
 
-    rules: tuple[ForeignRule, ...]
+    Attributes:
+      files: name and text of each.
+      folders: where files that they name are looked for.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    folders: tuple[str, ...] = ()
 
 
 def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     """Return the spec that says what MaxText does under these files, the last one on top."""
-    config = read_configs(sources)
+    config = read_configs(sources, options.include)
     if any(fault.is_error for fault in config.faults):
         return None, tuple(config.faults)
     if not config.rules:
         message = "no file has `logical_axis_rules`"
-        help = "give MaxText's base.yml first, then the model's file, then a custom mesh's"
+        help = (
+            "give the configuration first (base.yml, or one with `base_config`), then the model's"
+        )
         return None, (*config.faults, bad(message, sources[0].whole, help=help))
     axes = config.names("mesh_axes")
     if axes is None and "mesh_axes" in config.values:
@@ -66,16 +75,24 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     in_place = options.merge == "in-place"
     faults += _moves(config, options, in_place=in_place)
     document = _document(config, mesh, axes, faults, in_place=in_place)
-    return replace(document, reading=MaxTextReading(config.rules)), tuple(faults)
+    files = tuple((source.name, source.text) for source in sources)
+    return replace(document, reading=MaxTextReading(files, options.include)), tuple(faults)
 
 
 def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
     """Return what MaxText gives each array; one without names is whole."""
-    return tuple(_answer(reading, param, mesh) for param in params)
+    try:
+        pairs = maxtext_rules(reading.files, reading.folders)
+    except Exception as fault:  # whatever PyYAML and a damaged list may come to
+        text = next(iter(str(fault).splitlines()), "")
+        reason = f"the files cannot be read as MaxText reads them ({type(fault).__name__}: {text})"
+        return (NoAnswer(reason),) * len(params)
+    rules = tuple(ForeignRule(name, axes) for name, axes in pairs)
+    return tuple(_answer(rules, param, mesh) for param in params)
 
 
-def _answer(reading: MaxTextReading, param: Param, mesh: Mesh) -> Answer:
-    dims = linen_axes(param.logical_axes or (), reading.rules)
+def _answer(rules: Sequence[ForeignRule], param: Param, mesh: Mesh) -> Answer:
+    dims = linen_axes(param.logical_axes or (), rules)
     return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
 
 
@@ -94,12 +111,15 @@ def _document(
     comments: dict[Route, Comments] = {}
     rules = config.in_place if in_place else config.rules
     kept = tuple(_writable(rules, faults))
+    dead = _dead_without(kept, axes)
     if axes is not None:
-        faults += _unknown_axes(kept, axes, config)
+        faults += _unknown_axes(kept, axes, config, dead)
     texts: list[Data] = []
     for rule in kept:
-        known = tuple(axis for axis in rule.mesh_axes if axes is None or axis in axes)
+        known = _known(rule, axes)
         gone = [axis for axis in rule.mesh_axes if axis not in known]
+        if rule in dead:
+            continue
         assert rule.span is not None
         more = f"without {', '.join(gone)}, no mesh axis" if gone else ""
         comments["rules", len(texts)] = came_from(rule.span, more)
@@ -124,8 +144,29 @@ def _writable(rules: Rules, faults: list[Diagnostic]) -> Iterator[ForeignRule]:
             yield found
 
 
+def _known(rule: ForeignRule, axes: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the mesh axes of a rule that are there."""
+    return tuple(axis for axis in rule.mesh_axes if axes is None or axis in axes)
+
+
+def _dead_without(rules: Rules, axes: tuple[str, ...] | None) -> tuple[ForeignRule, ...]:
+    """Return rules that no longer fire once the mesh axes that are not there are out of the list.
+
+    One is dead behind a rule of the same name that asks for no other mesh axes than it does. What
+    is dead in the files themselves stays, for `check` to say.
+    """
+    dead = []
+    for index, rule in enumerate(rules):
+        before = [each for each in rules[:index] if each.name == rule.name]
+        wanted, known = set(rule.mesh_axes), set(_known(rule, axes))
+        was_dead = any(wanted.issuperset(each.mesh_axes) for each in before)
+        if not was_dead and any(known.issuperset(_known(each, axes)) for each in before):
+            dead.append(rule)
+    return tuple(dead)
+
+
 def _unknown_axes(
-    rules: Rules, axes: tuple[str, ...], config: MaxTextConfig
+    rules: Rules, axes: tuple[str, ...], config: MaxTextConfig, dead: Rules
 ) -> Iterator[Diagnostic]:
     """Yield a finding for each mesh axis that rules name and `mesh_axes` lacks."""
     unknown: dict[str, list[ForeignRule]] = {}
@@ -140,10 +181,13 @@ def _unknown_axes(
             message = f"`{axis}` is no axis of `mesh_axes`, and a rule names it"
         first = named[0].span
         labels = () if first is None else (Label(first, "MaxText splits nothing over it here"),)
-        notes = (
+        notes: tuple[str, ...] = (
             "activations lose the axis in silence; a parameter under such a rule is an error",
             f"mesh_axes: {', '.join(axes)} ({place(config.values['mesh_axes'].span)})",
         )
+        left = [place(rule.span) for rule in dead if rule.span is not None]
+        if left and axis == next(iter(unknown)):
+            notes += (f"rules that can never fire without such axes: {', '.join(left)}, left out",)
         help = "the axis is left out of these rules in the spec"
         yield replace(lost(message, None, help=help), labels=labels, notes=notes)
 
@@ -209,6 +253,7 @@ def _beyond(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnostic]:
         span = config.values["shard_optimizer_over_data"].span
         help = "`state: {optimizer: zero1, over: data}` is near: it may choose another dimension"
         yield lost(message, span, help=help)
+    yield from _beside_training(config)
     stages = (mesh.sizes or {}).get("stage", 1)
     if stages > 1:
         message = f"over {stages} pipeline stages MaxText changes rules in its code"
@@ -219,6 +264,31 @@ def _beyond(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnostic]:
         span = config.values["custom_mesh"].span
         yield lost(message, span, help="`policy: {order: ring}` is shardspec's own ring")
     yield from _data_sharding(config, mesh)
+
+
+def _beside_training(config: MaxTextConfig) -> Iterator[Diagnostic]:
+    """Yield what is said of evaluation, and of where arrays lie: a spec has no place for it."""
+    listed = config.values.get("logical_axis_rules_for_eval")
+    if listed is not None and listed.is_list and listed.items:
+        message = (
+            f"`logical_axis_rules_for_eval` are {len(listed.items)} rules for evaluation alone"
+        )
+        help = "a spec of their own: import flax FILE --name logical_axis_rules_for_eval"
+        yield lost(message, listed.span, help=help)
+    custom = config.text("custom_mesh_and_rule_for_eval")
+    if custom and custom != "default":
+        message = f"evaluation has the rules of `{custom}`; a spec has one list"
+        span = config.values["custom_mesh_and_rule_for_eval"].span
+        help = (
+            f"import it as a spec of its own, with custom_mesh_and_rule/{custom}.yml as last FILE"
+        )
+        yield lost(message, span, help=help)
+    for key, what in (("optimizer", "the optimizer's state"), ("parameter", "parameters")):
+        name = f"{key}_memory_host_offload"
+        if config.is_true(name):
+            message = f"`{name}`: {what} lie in the memory of hosts; a spec says no memory kind"
+            help = "what the spec counts as memory of a device is too much by them"
+            yield lost(message, config.values[name].span, help=help)
 
 
 def _data_sharding(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnostic]:

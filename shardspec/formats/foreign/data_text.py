@@ -1,41 +1,152 @@
 """JSON and YAML of other tools -> `Node`.
 
-Words that YAML 1.1 reads otherwise are no faults here: the file is not ours. They stay text, and
-whoever wants a boolean says which words are one.
+The file is not ours, and most of what is in it does not concern us. So words that YAML 1.1 reads
+otherwise stay text, and whoever wants a boolean says which words are one; a value under a tag of
+the tool (`!include data.yaml`) is unreadable, and a fault only for who needs it; merge keys (`<<`)
+are joined as YAML's readers join them. Where a key stands twice, those readers let the last one
+count: so do we, and say it, but for keys that matter, where it is a fault.
 """
 
 from __future__ import annotations
 
-from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.diagnostics.codes import BAD_FOREIGN_FILE, YAML_TRAP
-from shardspec.formats.foreign.node import Node, group
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span
+from shardspec.diagnostics.codes import BAD_FOREIGN_FILE, NOT_CARRIED_OVER
+from shardspec.formats.foreign.node import Node, group, unreadable
 from shardspec.frontend.reading import Data, Route, SourceMap
+from shardspec.frontend.yaml_text.composer import Composer
 from shardspec.frontend.yaml_text.reader import read_yaml_value
+from shardspec.frontend.yaml_text.scalars import ScalarFault, read_plain
+
+_PLAIN_TAGS = ("tag:yaml.org,2002:str", "!")
+_AGAIN = "\0"
+_MERGE = "<<"
+_KEEP_ONE = "keep one of the two"
 
 
-def read_data(source: SourceFile) -> Node | tuple[Diagnostic, ...]:
-    """Return the value that a JSON or YAML file holds, or why it holds none."""
-    found = read_yaml_value(source)
-    faults = tuple(fault for fault in found.faults if fault.code is not YAML_TRAP)
+class _ForeignComposer(Composer):
+    """A composer that keeps on where our own files would be faulty.
+
+    Attributes:
+      tagged: values that stand under a tag, by route.
+      repeated: keys that stand again: their route, the key, the one before it.
+    """
+
+    def __init__(self, source: SourceFile) -> None:
+        """Start with nothing read."""
+        super().__init__(source)
+        self.tagged: dict[Route, str] = {}
+        self.repeated: list[tuple[Route, Excerpt, Excerpt]] = []
+        self._tag = ""
+
+    def _take_key(self, frame: Any, excerpt: Excerpt, is_plain: bool) -> None:
+        """File a key; one that stands again gets a name of its own, which `_node` takes off."""
+        self._tag = ""
+        key = excerpt.text
+        while (*frame.route, key) in frame.keys:
+            key += _AGAIN
+        if key != excerpt.text:
+            first = frame.keys[(*frame.route, excerpt.text)]
+            self.repeated.append(((*frame.route, excerpt.text), excerpt, first))
+        frame.keys[(*frame.route, key)] = excerpt
+        frame.key = key
+
+    def _read_plain(self, excerpt: Excerpt) -> Data:
+        read = read_plain(excerpt.text)
+        return excerpt.text if isinstance(read, ScalarFault) else read
+
+    def _refuse_key(self, parent: Any, span: Span, kind: str) -> None:
+        """Pass over an entry whose key is a list or mapping."""
+        parent.key, parent.is_detached = "", True
+
+    def _check_tag(self, event: Any, *, is_scalar: bool) -> None:
+        if not (is_scalar and event.tag in _PLAIN_TAGS):
+            self._tag = event.tag.rpartition("tag:yaml.org,2002:")[2]
+
+    def _child(self, is_mapping: bool, is_flow: bool, start: int) -> Any:
+        frame = super()._child(is_mapping, is_flow, start)
+        if self._tag:
+            self.tagged[frame.route], self._tag = self._tag, ""
+        return frame
+
+    def _put(self, data: Data, excerpt: Excerpt, size: int = 1, height: int = 0) -> None:
+        if self._tag:
+            frame = self._stack[-1] if self._stack else None
+            last = () if frame is None else (len(frame.data) if frame.key is None else frame.key,)
+            route = (*(() if frame is None else frame.route), *last)
+            self.tagged[route], self._tag = self._tag, ""
+        super()._put(data, excerpt, size, height)
+
+
+def read_data(
+    source: SourceFile,
+    notes: list[Diagnostic] | None = None,
+    matters: Callable[[Route], bool] = lambda route: True,
+) -> Node | tuple[Diagnostic, ...]:
+    """Return the value that a JSON or YAML file holds, or why it holds none.
+
+    Args:
+      notes: where warnings go, of keys that stand twice and do not matter.
+      matters: says of a key's route whether one of two may be the wrong one.
+    """
+    composer = _ForeignComposer(source)
+    found = read_yaml_value(source, composer)
+    twice = [each for each in composer.repeated if each[0][-1] != _MERGE]
+    kept = [each for each in twice if notes is None or matters(each[0])]
+    faults = [*found.faults, *(_repeated(key, first) for _, key, first in kept)]
     if faults or found.source_map is None:
         return tuple(
             Diagnostic(BAD_FOREIGN_FILE, fault.message, fault.labels, fault.notes, fault.help)
             for fault in faults
         )
-    return _node(found.root, (), found.source_map)
+    if notes is not None:
+        notes += [_repeated(key, first) for _, key, first in twice]
+    return _node(found.root, (), found.source_map, composer.tagged)
 
 
-def _node(data: Data, route: Route, source_map: SourceMap) -> Node:
+def _repeated(key: Excerpt, first: Excerpt) -> Diagnostic:
+    """Return the warning that a key stands twice; as a fault, where it matters, it is recoded."""
+    labels = (Label(key.span, "this one counts"), Label(first.span, "first here", primary=False))
+    message = f"the key `{key.text}` stands twice"
+    notes = ("most readers of YAML and JSON let the last one count; others refuse the file",)
+    return Diagnostic(NOT_CARRIED_OVER, message, labels, notes, _KEEP_ONE)
+
+
+def _node(data: Data, route: Route, source_map: SourceMap, tagged: dict[Route, str]) -> Node:
     span = source_map.value(route).span
+    tag = tagged.get(route)
+    if tag is not None:
+        return unreadable(span, f"it stands under the tag `{tag}`, which is not followed")
     if isinstance(data, dict):
-        keys = tuple(Node("text", source_map.key((*route, key)).span, key) for key in data)
-        items = tuple(_node(value, (*route, key), source_map) for key, value in data.items())
+        pairs = tuple(_pairs(data, route, source_map, tagged))
+        keys, items = tuple(key for key, _ in pairs), tuple(value for _, value in pairs)
         return group("mapping", span, items, keys=keys)
     if isinstance(data, list):
-        inner = (_node(value, (*route, index), source_map) for index, value in enumerate(data))
+        inner = (_node(v, (*route, i), source_map, tagged) for i, v in enumerate(data))
         return group("list", span, tuple(inner))
     if data is None:
         return Node("nothing", span)
     if isinstance(data, str):
         return Node("text", span, data)
     return Node("boolean" if isinstance(data, bool) else "number", span, str(data), data)
+
+
+def _pairs(
+    data: dict[str, Data], route: Route, source_map: SourceMap, tagged: dict[Route, str]
+) -> Iterator[tuple[Node, Node]]:
+    """Yield the entries of a mapping: merged ones first, so that its own count."""
+    last = {key.rstrip(_AGAIN): key for key in data}
+    own: dict[str, tuple[Node, Node]] = {}
+    merged: dict[str, tuple[Node, Node]] = {}
+    for text, key in last.items():
+        value = _node(data[key], (*route, key), source_map, tagged)
+        name = Node("text", source_map.key((*route, key)).span, text)
+        if text != _MERGE:
+            own[text] = (name, value)
+            continue
+        for each in value.items if value.is_list else (value,):
+            for inner, item in zip(each.keys, each.items, strict=False):
+                merged.setdefault(inner.text, (inner, item))
+    yield from {**merged, **own}.values()

@@ -1,16 +1,19 @@
-"""MaxText's files as one configuration: base, model and custom mesh files, joined as MaxText does.
+"""MaxText's files as one configuration, joined as MaxText does.
 
-Rules are joined by name: the rules of a name that a later file has are taken out, and the new ones
-stand at the end. `override_logical_axis_rules: true` in a file replaces the whole list, and so does
-a custom mesh and rule file, together with `mesh_axes` and `data_sharding`. Every other key is
-replaced by the last file that has it.
+One file is the configuration MaxText is started with. `base_config` names the one below it, which
+lies beside it or in MaxText's folder of configurations; lists of the upper file replace those
+below. The file of the model (`model_name`, or a FILE) and further files come on top: their rules
+are joined by name, so that the rules of a name which a later file has are taken out, and the new
+ones stand at the end; `override_logical_axis_rules: true` in such a file replaces the whole list.
+In the very end a custom mesh and rule file replaces rules, `mesh_axes` and `data_sharding`. Every
+other key is that of the last file that has it.
 Source: AI-Hypercomputer/maxtext, `maxtext/configs/pyconfig.py` and `types.py`.
 """
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.rules import ForeignRule, read_rules
 from shardspec.frontend.boundary import leads_out
 from shardspec.frontend.files import read_source
+from shardspec.frontend.reading import Route
 
 _CUSTOM_KEYS = frozenset(
     {
@@ -28,8 +32,16 @@ _CUSTOM_KEYS = frozenset(
         "input_data_sharding_logical_axes",
     }
 )
+_CUSTOM_REPLACES = ("mesh_axes", "data_sharding")
+_RULES = "logical_axis_rules"
+_OVERRIDE = "override_logical_axis_rules"
+_READ = _CUSTOM_KEYS | {
+    *(_OVERRIDE, "base_config", "model_name", "custom_mesh_and_rule", "shard_mode", "custom_mesh"),
+}
 _TRUE = frozenset(("true", "yes", "on"))
 _DEEPEST = 16
+_CONFIGS = "configs"
+_FOLDER = "say where MaxText's folder of configurations is: -I maxtext/configs"
 
 Rules = tuple[ForeignRule, ...]
 
@@ -49,16 +61,46 @@ class Replaced:
     new: Rules
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file and what it says.
+
+    Attributes:
+      node: a mapping.
+    """
+
+    source: SourceFile
+    node: Node
+
+    @property
+    def path(self) -> str:
+        """Return the file itself, whatever it is called."""
+        return os.path.realpath(self.source.name)
+
+    @property
+    def is_custom(self) -> bool:
+        """Say whether it is a custom mesh and rule file."""
+        keys = {key.text for key in self.node.keys}
+        return keys <= _CUSTOM_KEYS and {"mesh_axes", _RULES} <= keys
+
+    def named(self, key: str) -> Node | None:
+        """Return the value of a key that names something."""
+        node = self.node.get(key)
+        return node if node is not None and node.kind == "text" and node.text else None
+
+
 @dataclass(slots=True)
 class MaxTextConfig:
     """What the files say together.
 
     Attributes:
+      folders: where files are looked for that stand not beside the one that names them.
       values: the last value of each key, but for the rules.
       rules: as MaxText has them: replaced ones at the end.
       in_place: the same rules, each name where the first file has it.
     """
 
+    folders: tuple[str, ...] = ()
     values: dict[str, Node] = field(default_factory=dict)
     rules: Rules = ()
     in_place: Rules = ()
@@ -82,22 +124,150 @@ class MaxTextConfig:
             return None
         return tuple(item.text for item in node.items)
 
-    def _add(self, node: Node, source: SourceFile) -> None:
-        keys = {key.text for key in node.keys}
-        is_custom = keys <= _CUSTOM_KEYS and {"mesh_axes", "logical_axis_rules"} <= keys
-        rules = node.get("logical_axis_rules")
-        if rules is not None and rules.kind != "nothing":
-            read, faults = read_rules(rules, "`logical_axis_rules`")
-            self.faults += faults
-            flag = node.get("override_logical_axis_rules")
-            if is_custom or (flag is not None and _is_true(flag)):
-                self.rules = self.in_place = read
-                self.replaced.clear()
-            else:
-                self._merge(read)
-        pairs = zip(node.keys, node.items, strict=True)
+    def read(self, sources: Sequence[SourceFile]) -> None:
+        """Take the files that were given; faults are noted."""
+        files = [each for source in sources if (each := self._file(source)) is not None]
+        if not files or any(fault.is_error for fault in self.faults):
+            return
+        started_with = [files[0], *(each for each in files[1:] if each.named("base_config"))]
+        top = started_with[-1]
+        chain = self._chain(top, files)
+        self._check_chain(started_with, chain)
+        for each in chain:
+            self._replace(each)
+        others = [each for each in files if each not in started_with]
+        customs = [each for each in others if each.is_custom]
+        others = [each for each in others if not each.is_custom]
+        self._add_model(top, others)
+        for each in others:
+            self._join(each)
+        customs += self._named_custom((*chain, *others))
+        for each in customs:
+            self._put_custom(each)
+
+    def _file(self, source: SourceFile) -> _File | None:
+        node = read_data(source, self.faults, _matters)
+        if not isinstance(node, Node):
+            self.faults += node or (bad(f"`{source.name}` is no YAML", source.whole),)
+        elif node.kind != "mapping":
+            message = f"`{source.name}` is {node.described()}, not a configuration of MaxText"
+            self.faults.append(bad(message, source.whole, help="a mapping of keys to values"))
+        else:
+            return _File(source, node)
+        return None
+
+    def _chain(self, top: _File, given: Sequence[_File]) -> list[_File]:
+        """Return a file and those below it, the lowest first."""
+        chain = [top]
+        while (named := chain[0].named("base_config")) is not None:
+            below = self._below(chain[0], named, given)
+            if below is None:
+                break
+            if below.path in {each.path for each in chain} or len(chain) >= _DEEPEST:
+                self.faults.append(
+                    bad(f"`base_config: {named.text}` leads in a circle", named.span)
+                )
+                break
+            chain.insert(0, below)
+        return chain
+
+    def _below(self, file: _File, named: Node, given: Sequence[_File]) -> _File | None:
+        """Return the file that `base_config` names: found, or given under the same name."""
+        path = self._found(file, named.text, above=True)
+        if path is not None:
+            return self._opened(path, named)
+        same = os.path.basename(named.text)
+        for each in given:
+            if each is not file and os.path.basename(each.source.name) == same:
+                return each
+        message = f"`base_config` names `{named.text}`, which is not beside this file"
+        self.faults.append(lost(message, named.span, help=_FOLDER))
+        return None
+
+    def _found(self, file: _File, text: str, *, above: bool = False) -> str | None:
+        """Return where a named file is: beside the one that names it, or in a known folder.
+
+        Args:
+          above: whether it may stand in the folder above, too.
+        """
+        folder = os.path.dirname(file.source.name)
+        places = [(folder, text), *((each, text) for each in self.folders)]
+        if above:
+            places.insert(1, (folder, os.path.join("..", text)))
+        places += [(each, text) for each in _configs_above(folder)]
+        for start, rest in places:
+            path = os.path.join(start, rest)
+            if os.path.isfile(path) and not _leads_out(
+                path, start or ".", levels=2 if above else 1
+            ):
+                return os.path.normpath(path)
+        return None
+
+    def _opened(self, path: str, named: Node) -> _File | None:
+        if leads_out(path):
+            message = f"`{path}` is a link that leads out of the project"
+            self.faults.append(bad(message, named.span))
+            return None
+        read = read_source(Path(path), name=path)
+        if isinstance(read, Diagnostic):
+            self.faults.append(bad(read.message, named.span, help=read.help))
+            return None
+        return self._file(replace(read, included_from=named.span))
+
+    def _check_chain(self, started_with: Sequence[_File], chain: Sequence[_File]) -> None:
+        """Note files that MaxText would be started with, beside the one that it is."""
+        below = {each.path for each in chain}
+        for each in started_with:
+            if each.path not in below:
+                top = chain[-1]
+                message = (
+                    f"`{top.source.name}` has a `base_config`, and is not based on "
+                    f"`{each.source.name}`: MaxText starts from one of them"
+                )
+                span = (top.named("base_config") or top.node).span
+                help = "files without `base_config` go behind it: the model's, a custom mesh"
+                self.faults.append(bad(message, span, help=help))
+
+    def _replace(self, file: _File) -> None:
+        """Take a file of the configuration itself: every list replaces the one below."""
+        rules = self._rules(file)
+        if rules is not None:
+            self.rules = self.in_place = rules
+        self._take_values(file)
+
+    def _join(self, file: _File) -> None:
+        """Take a file on top of the configuration: its rules are joined by name."""
+        rules = self._rules(file)
+        flag = file.node.get(_OVERRIDE)
+        if flag is not None and _is_true(flag):
+            self.rules = self.in_place = rules or ()
+            self.replaced.clear()
+        elif rules:
+            self._merge(rules)
+        self._take_values(file)
+
+    def _put_custom(self, file: _File) -> None:
+        """Take a custom mesh and rule file, which replaces what it has of three keys."""
+        rules = self._rules(file)
+        if rules is not None:
+            self.rules = self.in_place = rules
+            self.replaced.clear()
+        for key in _CUSTOM_REPLACES:
+            value = file.node.get(key)
+            if value is not None:
+                self.values[key] = value
+
+    def _rules(self, file: _File) -> Rules | None:
+        node = file.node.get(_RULES)
+        if node is None or node.kind == "nothing":
+            return None
+        read, faults = read_rules(node, f"`{_RULES}`")
+        self.faults += faults
+        return read
+
+    def _take_values(self, file: _File) -> None:
+        pairs = zip(file.node.keys, file.node.items, strict=True)
         self.values.update({key.text: item for key, item in pairs})
-        self._add_custom(node, source)
 
     def _merge(self, new: Rules) -> None:
         names = {rule.name for rule in new}
@@ -109,54 +279,54 @@ class MaxTextConfig:
         self.rules = (*(rule for rule in self.rules if rule.name not in names), *new)
         self.in_place = _put_in_place(self.in_place, new)
 
-    def _add_custom(self, node: Node, source: SourceFile) -> None:
-        """Add the file that `custom_mesh_and_rule` names, from beside the file that says so."""
-        named = node.get("custom_mesh_and_rule")
-        if named is None or named.kind != "text" or not named.text:
+    def _add_model(self, top: _File, others: Sequence[_File]) -> None:
+        """Join the file of `model_name`, where no file of a model is given."""
+        named = next((n for each in (*others[::-1],) if (n := each.named("model_name"))), None)
+        named = named or self.values.get("model_name")
+        if named is None or named.kind != "text" or named.text in ("", "default"):
             return
-        folder = os.path.join(os.path.dirname(source.name), "custom_mesh_and_rule")
-        path = os.path.join(folder, f"{os.path.basename(named.text)}.yml")
-        if not os.path.isfile(path):
-            message = f"`custom_mesh_and_rule` names `{named.text}`, and `{path}` is not there"
-            self.faults.append(lost(message, named.span, help="give the file as the last FILE"))
+        text = os.path.join(
+            "models", f"{os.path.basename(named.text).replace('-Instruct', '')}.yml"
+        )
+        if any(os.path.basename(os.path.dirname(each.path)) == "models" for each in others):
             return
-        read = _read(path, named)
-        if isinstance(read, SourceFile):
-            self.add_source(read)
-        else:
-            self.faults.append(read)
+        path = self._found(top, text, above=True)
+        if path is None:
+            message = f"`model_name: {named.text}` joins `{text}`, which is not found"
+            self.faults.append(lost(message, named.span, help=_FOLDER))
+        elif (model := self._opened(path, named)) is not None:
+            self._join(model)
 
-    def add_source(self, source: SourceFile, depth: int = 0) -> None:
-        """Add what a file says, and before it the file that it is based on."""
-        node = read_data(source)
-        if not isinstance(node, Node):
-            self.faults += node or (bad(f"`{source.name}` is no YAML", source.whole),)
-        elif node.kind != "mapping":
-            message = f"`{source.name}` is {node.described()}, not a configuration of MaxText"
-            self.faults.append(bad(message, source.whole, help="a mapping of keys to values"))
-        else:
-            self._add_base(node, source, depth)
-            self._add(node, source)
+    def _named_custom(self, files: Sequence[_File]) -> Iterator[_File]:
+        """Yield the file that `custom_mesh_and_rule` names, from beside the file that says so."""
+        naming = [each for each in files if each.node.get("custom_mesh_and_rule") is not None]
+        named = naming[-1].named("custom_mesh_and_rule") if naming else None
+        if named is None or named.text == "default":
+            return
+        text = os.path.join("custom_mesh_and_rule", f"{os.path.basename(named.text)}.yml")
+        path = self._found(naming[-1], text, above=True)
+        if path is None:
+            message = f"`custom_mesh_and_rule` names `{named.text}`, and `{text}` is not there"
+            self.faults.append(
+                lost(message, named.span, help=f"give the file itself, or {_FOLDER}")
+            )
+        elif (custom := self._opened(path, named)) is not None:
+            yield custom
 
-    def _add_base(self, node: Node, source: SourceFile, depth: int) -> None:
-        """Add the file that `base_config` names; its lists are replaced, not joined."""
-        named = node.get("base_config")
-        if named is None or named.kind != "text" or not named.text:
+
+def _matters(route: Route) -> bool:
+    """Say whether a key is one that is read."""
+    key = str(route[0])
+    return key in _READ or key.startswith(("ici_", "dcn_"))
+
+
+def _configs_above(folder: str) -> Iterator[str]:
+    """Yield the folder called `configs` that a folder lies in, or is: that of MaxText."""
+    for steps in range(_DEEPEST):
+        path = os.path.join(folder or ".", *[".."] * steps)
+        if os.path.basename(os.path.abspath(path)) == _CONFIGS:
+            yield os.path.normpath(path)
             return
-        folder = os.path.dirname(source.name)
-        places = [os.path.join(folder, named.text), os.path.join(folder, "..", named.text)]
-        path = next((each for each in places if os.path.isfile(each)), None)
-        if path is None or depth >= _DEEPEST or _leads_out(path, folder or "."):
-            message = f"`base_config` names `{named.text}`, which is not beside this file"
-            self.faults.append(lost(message, named.span, help="give that file as a FILE before it"))
-            return
-        read = _read(os.path.normpath(path), named)
-        if isinstance(read, Diagnostic):
-            self.faults.append(read)
-            return
-        self.add_source(read, depth + 1)
-        if node.get("logical_axis_rules") is not None:
-            self.rules = self.in_place = ()
 
 
 def _put_in_place(rules: Rules, new: Rules) -> Rules:
@@ -173,9 +343,9 @@ def _put_in_place(rules: Rules, new: Rules) -> Rules:
     return (*merged, *(each for each in new if each.name not in settled))
 
 
-def _leads_out(path: str, folder: str) -> bool:
-    """Say whether a file is elsewhere than below a folder, or below the one above it."""
-    return os.path.relpath(path, folder).split(os.sep)[:2] == ["..", ".."]
+def _leads_out(path: str, folder: str, *, levels: int) -> bool:
+    """Say whether a file is elsewhere than below a folder, or so many levels above it."""
+    return os.path.relpath(path, folder).split(os.sep)[:levels] == [".."] * levels
 
 
 def _is_true(node: Node) -> bool:
@@ -184,18 +354,8 @@ def _is_true(node: Node) -> bool:
     return node.kind == "text" and node.text.lower() in _TRUE
 
 
-def _read(path: str, named: Node) -> SourceFile | Diagnostic:
-    if leads_out(path):
-        return bad(f"`{path}` is a link that leads out of the project", named.span)
-    read = read_source(Path(path), name=path)
-    if isinstance(read, Diagnostic):
-        return bad(read.message, named.span, help=read.help)
-    return replace(read, included_from=named.span)
-
-
-def read_configs(sources: Sequence[SourceFile]) -> MaxTextConfig:
-    """Return what files say together, each above those before it."""
-    config = MaxTextConfig()
-    for source in sources:
-        config.add_source(source)
+def read_configs(sources: Sequence[SourceFile], folders: Sequence[str] = ()) -> MaxTextConfig:
+    """Return what files say together; `folders` are where files that they name are looked for."""
+    config = MaxTextConfig(tuple(folders))
+    config.read(sources)
     return config

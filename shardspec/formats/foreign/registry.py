@@ -28,7 +28,12 @@ FORMATS: tuple[Format, ...] = (
     Format("t5x-gin", "t5x_gin", "gin files of T5X", ("name", "include")),
     Format("flax", "flax_rules", "a rule list of Flax, in Python or JSON", ("name", "semantics")),
     Format("nnx", "nnx_rules", "a rule list of Flax, as NNX reads it", ("name",)),
-    Format("maxtext", "maxtext", "MaxText's base.yml, model and custom mesh files", ("merge",)),
+    Format(
+        "maxtext",
+        "maxtext",
+        "MaxText's base.yml, model and custom mesh files",
+        ("merge", "include"),
+    ),
     Format("regex", "regex_rules", "a list of (regex, PartitionSpec)", _REGEX),
     Format("haliax", "haliax_mapping", "a mapping of Haliax, a config of Levanter", ("name",)),
     Format("hf-tp-plan", "hf_tp_plan", "a tensor-parallel plan of Hugging Face", ("name",)),

@@ -51,9 +51,13 @@ class YamlValue(NamedTuple):
     faults: tuple[Diagnostic, ...]
 
 
-def read_yaml_value(source: SourceFile) -> YamlValue:
-    """Return what a file of another tool holds, with every fault that `read_yaml` would find."""
-    composer = Composer(source)
+def read_yaml_value(source: SourceFile, composer: Composer | None = None) -> YamlValue:
+    """Return what a file of another tool holds, with every fault that its composer finds.
+
+    Args:
+      composer: one that takes more than our own files may have.
+    """
+    composer = composer or Composer(source)
     is_whole = _compose(composer)
     source_map = SourceMap(source, composer.keys, composer.values) if is_whole else None
     return YamlValue(composer.root, source_map, tuple(composer.faults))
