@@ -6,11 +6,11 @@ from typing import Any
 
 
 def load_as_pyyaml(text: str) -> Any:
-    """Return the value of a YAML text; what stands under a tag of its own is None.
+    r"""Return the value of a YAML text; what stands under a tag of its own is None.
 
     Give it only texts that our own reader takes: it knows no limit of depth.
 
-    >>> load_as_pyyaml("a: [b, null]\\nc: !include d.yaml\\non: 1\\n")
+    >>> load_as_pyyaml("a: [b, null]\nc: !include d.yaml\non: 1\n")
     {'a': ['b', None], 'c': None, True: '1'}
     """
     import yaml
