@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import CoverageGate, Spec
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import path_matcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def allowed_paths(spec: Spec, paths: Iterable[str]) -> frozenset[str]:
     """Return those of `paths` that an entry of `replicate:` allows to be whole."""
     if not spec.replicate:
         return frozenset()
-    matcher = PathMatcher(tuple(entry.pattern for entry in spec.replicate))
+    matcher = path_matcher(tuple(entry.pattern for entry in spec.replicate))
     return frozenset(path for path in paths if matcher.first_match(path) is not None)
 
 

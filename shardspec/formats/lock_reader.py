@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ from shardspec.diagnostics.codes import BAD_LOCK
 from shardspec.diagnostics.diagnostic import point
 from shardspec.formats.lock import FORMAT
 from shardspec.frontend.boundary import veiled
-from shardspec.ir.grouping import expanded
+from shardspec.ir.grouping import MOST_PATHS, expanded
 from shardspec.ir.layout import (
     ActivationLayout,
     ArrayLayout,
@@ -23,6 +24,7 @@ from shardspec.ir.layout import (
     TargetLayout,
 )
 from shardspec.ir.mesh import AxisType, MeshAxis
+from shardspec.ir.param import MOST_ELEMENTS
 from shardspec.ir.partition import PartitionSpec
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
@@ -99,7 +101,10 @@ class _Reader:
         self.inputs: list[Input] = []
         self.digest = ""
         self.targets: list[TargetLayout] = []
+        self.axes: list[AxisLayout] = []
         self.arrays: list[ArrayLayout] = []
+        self.activations: list[ActivationLayout] = []
+        self.paths = 0
 
     def read(self, text: str) -> None:
         """Add what one line says.
@@ -131,41 +136,56 @@ class _Reader:
         """Add a line about the target that is being read, other than an array."""
         target = self.targets[-1]
         if found := _MESH.fullmatch(text):
-            axis = MeshAxis(
-                _unquoted(found["name"]),
-                int(found["size"]),
-                "dcn" if found["dcn"] else "ici",
-                axis_type=cast(AxisType, found["type"] or "auto"),
-            )
-            placed = AxisLayout(axis, found["runs"] or "")
-            self.targets[-1] = replace(target, axes=(*target.axes, placed))
+            self._axis(found)
         elif found := _DEVICES.fullmatch(text):
             self.targets[-1] = replace(target, order=found["order"], devices=found["digest"])
         elif found := _ACTIVATION.fullmatch(text):
             names, sizes = _dims(found["dims"])
+            _check_size(math.prod(size for size in sizes if size))
             answer = _partition(found["answer"], len(names))
             each = ActivationLayout(_unquoted(found["name"]), names, sizes, answer)
-            self.targets[-1] = replace(target, activations=(*target.activations, each))
+            self.activations.append(each)
         else:
             raise _LineError
+
+    def _axis(self, found: re.Match[str]) -> None:
+        size = int(found["size"])
+        if not size:
+            raise _LineError("a mesh axis has at least one device")
+        axis = MeshAxis(
+            _unquoted(found["name"]),
+            size,
+            "dcn" if found["dcn"] else "ici",
+            axis_type=cast(AxisType, found["type"] or "auto"),
+        )
+        self.axes.append(AxisLayout(axis, found["runs"] or ""))
+        _check_size(math.prod(placed.axis.size for placed in self.axes))
 
     def _array(self, found: re.Match[str]) -> None:
         names, sizes = _dims(found["dims"])
         shape = tuple(size for size in sizes if size is not None)
         if len(shape) != len(sizes):
             raise _LineError("an array has all its sizes")
+        _check_size(math.prod(shape))
         answer = _partition(found["answer"], len(names))
         quoted = found["path"].startswith('"')
-        paths = [_unquoted(found["path"])] if quoted else expanded(found["path"])
+        left = MOST_PATHS - self.paths
+        paths = [_unquoted(found["path"])] if quoted else expanded(found["path"], left)
         if paths is None:
-            raise _LineError("these are more paths than any model has")
+            raise _LineError(f"more than {MOST_PATHS:,} paths, which no model has")
+        self.paths += len(paths)
         dtype = _unquoted(found["dtype"])
         self.arrays += [ArrayLayout(path, shape, dtype, names, answer) for path in paths]
 
     def _close(self) -> None:
         if self.targets:
-            self.targets[-1] = replace(self.targets[-1], arrays=tuple(self.arrays))
-            self.arrays = []
+            self.targets[-1] = replace(
+                self.targets[-1],
+                axes=tuple(self.axes),
+                arrays=tuple(self.arrays),
+                activations=tuple(self.activations),
+            )
+        self.axes, self.arrays, self.activations = [], [], []
 
 
 def _lines(source: SourceFile) -> Iterator[_Line]:
@@ -181,6 +201,11 @@ def _message(text: str, fault: _LineError) -> str:
     return f"this is no line of a lock{f': {fault}' if fault.args else ''}"
 
 
+def _check_size(count: int) -> None:
+    if count > MOST_ELEMENTS:
+        raise _LineError(f"{count:,} is beyond 2^63, which no machine can count")
+
+
 def _dims(text: str) -> tuple[tuple[str | None, ...], tuple[int | None, ...]]:
     found = list(_DIM_PARTS.finditer(text))
     names = tuple(None if each["name"] == "_" else _unquoted(each["name"]) for each in found)
@@ -190,9 +215,9 @@ def _dims(text: str) -> tuple[tuple[str | None, ...], tuple[int | None, ...]]:
 def _partition(text: str, rank: int) -> PartitionSpec:
     dims = []
     end = 0
-    for found in _ENTRIES.finditer(text):
-        if found.start() != end:
-            break
+    # One match at a time, each where the last one ended: a search would try every place in a
+    # line that does not go on, and take the square of its length.
+    while end < len(text) and (found := _ENTRIES.match(text, end)):
         end = found.end()
         names = _NAMES.findall(found[0])
         dims.append(() if names == ["none"] else tuple(map(_unquoted, names)))

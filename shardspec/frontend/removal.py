@@ -8,18 +8,23 @@ behind it. The only entry of a list has no such edit: what would be left is no l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shardspec.diagnostics import Edit, SourceFile, Span
 from shardspec.frontend.spelling import is_dsl
+
+if TYPE_CHECKING:
+    from shardspec.frontend.dsl_text.layout import Statement
 
 _Kind = Literal["item", "key"]
 
 #: Inside brackets: text in quotes, a comment, or one other character.
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\']|\'\')*\'|(?<=\s)#[^\n]*|.', re.DOTALL)
 _DASH = re.compile(r"-[ \t]+")
+_BAR = re.compile(r"\s*\|")
 
 
 def without_alternative(span: Span) -> Edit | None:
@@ -35,10 +40,10 @@ def without_alternative(span: Span) -> Edit | None:
 
 def is_only_alternative(span: Span) -> bool:
     """Say whether no `|` stands beside an alternative, on its line or the next."""
-    text = span.source.text
-    return not text[: span.start].rstrip().endswith("|") and not re.compile(r"\s*\|").match(
-        text, span.end
-    )
+    text, at = span.source.text, span.start
+    while at and text[at - 1].isspace():
+        at -= 1
+    return not text.endswith("|", 0, at) and not _BAR.match(text, span.end)
 
 
 def without_item(span: Span) -> Edit | None:
@@ -55,27 +60,49 @@ def _without(span: Span, kind: _Kind) -> Edit | None:
     if is_dsl(span.source):
         return _from_dsl(span)
     opening = "[" if kind == "item" else "{"
-    inside = [each for each in _brackets(span.source) if each.start < span.start < each.end]
-    inside = [each for each in inside if each.text[0] == opening]
-    if inside:
-        return _from_brackets(span, max(inside, key=lambda each: each.start))
-    return _from_lines(span, kind)
+    outer = _brackets(span.source).around(span.start, opening)
+    return _from_lines(span, kind) if outer is None else _from_brackets(span, outer)
+
+
+class _Brackets:
+    """Where `[...]` and `{...}` stand in a YAML text, and which stands in which."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self.spans = sorted(spans, key=lambda span: (span.start, -span.end))
+        self.starts = [span.start for span in self.spans]
+        self.outer: list[int] = []
+        for index, span in enumerate(self.spans):
+            above = index - 1
+            while above >= 0 and self.spans[above].end <= span.start:
+                above = self.outer[above]
+            self.outer.append(above)
+
+    def around(self, offset: int, opening: str) -> Span | None:
+        """Return the innermost pair that opens with `opening` and holds the offset."""
+        at = bisect_left(self.starts, offset) - 1
+        while at >= 0:
+            span = self.spans[at]
+            if offset < span.end and span.source.text[span.start] == opening:
+                return span
+            at = self.outer[at]
+        return None
 
 
 @lru_cache(maxsize=8)
-def _brackets(source: SourceFile) -> tuple[Span, ...]:
-    """Return where `[...]` and `{...}` stand in a YAML text."""
+def _brackets(source: SourceFile) -> _Brackets:
     from shardspec.frontend.yaml_text.reader import read_yaml
 
     reading, _ = read_yaml(source, with_comments=False)
     values = reading.source_map.values.values() if reading else ()
-    return tuple(e.span for e in values if not e.text and e.span.text[:1] in ("[", "{"))
+    return _Brackets(
+        e.span for e in values if not e.text and source.text[e.span.start] in ("[", "{")
+    )
 
 
 def _from_brackets(span: Span, outer: Span) -> Edit | None:
-    pieces = list(_between_commas(outer))
-    at = next((n for n, (start, end) in enumerate(pieces) if start <= span.start < end), None)
-    if at is None or len(pieces) < 2:
+    pieces = _pieces(outer.source, outer.start, outer.end)
+    at = bisect_right(pieces, span.start, key=lambda piece: piece[0]) - 1
+    if at < 0 or len(pieces) < 2 or span.start >= pieces[at][1]:
         return None
     text = span.source.text
     start, end = pieces[at]
@@ -93,18 +120,23 @@ def _from_brackets(span: Span, outer: Span) -> Edit | None:
     return Edit(Span(span.source, first, after.end() if after else end + 1), "")
 
 
-def _between_commas(outer: Span) -> Iterator[tuple[int, int]]:
-    """Yield start and end of what stands between the commas of one pair of brackets."""
-    text, depth = outer.source.text, 0
-    start = outer.start + 1
-    for found in _PIECE.finditer(text, outer.start, outer.end):
+@lru_cache(maxsize=64)
+def _pieces(source: SourceFile, opening: int, closing: int) -> tuple[tuple[int, int], ...]:
+    """Return start and end of what stands between the commas of one pair of brackets."""
+    return tuple(_between_commas(source.text, opening, closing))
+
+
+def _between_commas(text: str, opening: int, closing: int) -> Iterator[tuple[int, int]]:
+    depth = 0
+    start = opening + 1
+    for found in _PIECE.finditer(text, opening, closing):
         char = found[0]
         depth += (char in "[{") - (char in "]}")
         if depth == 1 and char == ",":
             yield start, found.start()
             start = found.end()
-    if text[start : outer.end - 1].strip():
-        yield start, outer.end - 1
+    if text[start : closing - 1].strip():
+        yield start, closing - 1
 
 
 def _from_lines(span: Span, kind: _Kind) -> Edit | None:
@@ -133,7 +165,7 @@ class _Lines:
 
     def number(self, offset: int) -> int:
         """Return which line, counted from 0, an offset is on."""
-        return self.source.text.count("\n", 0, offset)
+        return bisect_right(self.starts, offset, hi=max(len(self.texts), 1)) - 1
 
     def indent(self, line: int) -> int:
         """Return the number of blanks that a line begins with."""
@@ -195,8 +227,9 @@ class _Lines:
     def cut(self, first: int, last: int) -> Edit:
         """Return the edit that removes whole lines; a text without a last line break stays so."""
         start, end = self.starts[first], self.starts[last + 1]
-        if not self.source.text[:end].endswith("\n"):
-            start = len(self.source.text[:start].rstrip("\r\n"))
+        if not self.source.text.endswith("\n", 0, end):
+            while start and self.source.text[start - 1] in "\r\n":
+                start -= 1
         return Edit(Span(self.source, start, end), "")
 
 
@@ -206,19 +239,32 @@ def _lines(source: SourceFile) -> _Lines:
 
 
 def _from_dsl(span: Span) -> Edit | None:
-    from shardspec.frontend.dsl_text.layout import Statement, lay_out
+    statements = _statements(span.source)
+    outer = _holding(statements, span.start)
+    if outer is None:
+        return None
+    entries = outer.entries or ()
+    entry = _holding(entries, span.start)
+    if entry is None:
+        end = outer.end if outer.entries is None else outer.block_end
+        return _dsl_edit(span.source, outer.start, end)
+    return _dsl_edit(span.source, entry.start, entry.end) if len(entries) > 1 else None
 
-    statements = lay_out(span.source.text).statements
-    blocks: list[tuple[Statement, ...]] = [statements]
-    blocks += [each.entries for each in statements if each.entries is not None]
-    for entries in reversed(blocks):
-        for each in entries:
-            end = each.block_end if each.entries is not None else each.end
-            if each.start <= span.start < end and (len(entries) > 1 or entries is statements):
-                return _dsl_edit(span.source, each.start, end)
-            if each.start <= span.start < end:
-                return None
-    return None
+
+@lru_cache(maxsize=8)
+def _statements(source: SourceFile) -> tuple[Statement, ...]:
+    from shardspec.frontend.dsl_text.layout import lay_out
+
+    return lay_out(source.text).statements
+
+
+def _holding(statements: tuple[Statement, ...], offset: int) -> Statement | None:
+    """Return which of statements in order the offset lies in."""
+    at = bisect_right(statements, offset, key=lambda each: each.start) - 1
+    if at < 0:
+        return None
+    each = statements[at]
+    return each if offset < (each.end if each.entries is None else each.block_end) else None
 
 
 def _dsl_edit(source: SourceFile, start: int, end: int) -> Edit:

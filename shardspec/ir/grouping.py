@@ -69,17 +69,23 @@ def _spelt(numbers: list[str]) -> str:
     return f"{{{low}..{high}}}" if run == numbers and len(run) > 2 else f"{{{','.join(numbers)}}}"
 
 
-def expanded(text: str) -> list[str] | None:
-    """Return the paths that `collapsed` made `text` of; None where they are more than a model's.
+def expanded(text: str, most: int = MOST_PATHS) -> list[str] | None:
+    """Return the paths that `collapsed` made `text` of; None where they are more than `most`.
 
     >>> expanded("a_{0,1}/w_{08..10}")
     ['a_0/w_08', 'a_0/w_09', 'a_0/w_10', 'a_1/w_08', 'a_1/w_09', 'a_1/w_10']
     """
     pieces = _BRACES.split(text)
-    choices = [_numbers(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
-    if math.prod(len(options) for options in choices) > MOST_PATHS:
+    if math.prod(map(_count, pieces[1::2])) > most:
         return None
+    choices = [_numbers(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
     return ["".join(parts) for parts in product(*choices)]
+
+
+def _count(text: str) -> int:
+    """Return how many numbers `_numbers` makes; a range that runs backwards has none."""
+    first, _, last = text.partition("..")
+    return max(int(last) - int(first) + 1, 0) if last else text.count(",") + 1
 
 
 def _numbers(text: str) -> list[str]:
@@ -87,8 +93,7 @@ def _numbers(text: str) -> list[str]:
     if not last:
         return text.split(",")
     width = len(first) if first.startswith("0") and len(first) == len(last) else 0
-    count = min(int(last) - int(first), MOST_PATHS) + 1
-    return [f"{int(first) + offset:0{width}d}" for offset in range(count)]
+    return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
 
 
 def described(paths: Iterable[str]) -> str:

@@ -10,6 +10,9 @@ from shardspec.diagnostics import Span
 Shape = tuple[int, ...]
 LogicalAxes = tuple[str | None, ...]
 
+#: What a machine counts in 64 bits with a sign, as XLA does: elements, devices, sizes.
+MOST_ELEMENTS = 2**63 - 1
+
 #: Bits of one element by the short name of its dtype. Source: the names' own widths.
 DTYPE_BITS: dict[str, int] = {
     "bool": 8,

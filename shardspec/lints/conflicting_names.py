@@ -45,7 +45,7 @@ from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
 from shardspec.lints.entries import Entry, sections
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import path_matcher
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ def _overlaps(
     entries: Sequence[Entry], shardings: Sequence[ParamSharding], origin: Origin
 ) -> _Overlaps:
     """Return which entries match together, in one walk over the paths."""
-    matcher = PathMatcher(tuple(entry.pattern for entry in entries))
+    matcher = path_matcher(tuple(entry.pattern for entry in entries))
     overlaps = _Overlaps()
     for sharding in shardings:
         matches = matcher.all_matches(sharding.param.path)

@@ -44,7 +44,7 @@ from shardspec.ir.grouping import counted
 from shardspec.lints.context import Context
 from shardspec.lints.entries import Entry, sections
 from shardspec.lints.self_named import outvoted
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import path_matcher
 
 #: Entries in the way that are pointed at; more are named or counted.
 _SHOWN = 4
@@ -82,7 +82,7 @@ def _hidden(
     Invariants:
       hidden: those that match something, and of no path are the first that does.
     """
-    matcher = PathMatcher(tuple(entry.pattern for entry in entries))
+    matcher = path_matcher(tuple(entry.pattern for entry in entries))
     hidden: dict[int, _Hidden] = {}
     wins: Counter[int] = Counter()
     waiting = set(own)

@@ -36,7 +36,7 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import described
 from shardspec.ir.spec import Replicate
 from shardspec.lints.context import Context
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import path_matcher
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -52,7 +52,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         if arrays.is_replicated
         for sharding in arrays.shardings
     }
-    matcher = PathMatcher(tuple(entry.pattern for entry in entries))
+    matcher = path_matcher(tuple(entry.pattern for entry in entries))
     matched: dict[int, list[str]] = {}
     for path in context.paths:
         for position in matcher.all_matches(path):

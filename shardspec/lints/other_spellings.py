@@ -19,7 +19,7 @@ from shardspec.ir.grouping import counted
 from shardspec.ir.spec import Pattern
 from shardspec.lints.digit_places import single_digits, widened
 from shardspec.lints.translated import GLOB_SIGNS, REGEX_SIGNS, as_glob, as_regex
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import path_matcher
 
 _GLOB_SIGNS = re.compile(r"[*?{]")
 #: A star behind a letter or a slash, which a regex would repeat.
@@ -64,7 +64,7 @@ def working(patterns: Sequence[Pattern], paths: Sequence[str]) -> tuple[Offer | 
     """Return, for each pattern, another spelling that matches; one walk over the paths."""
     offers = [(at, each) for at, pattern in enumerate(patterns) for each in spellings(pattern)]
     counts, firsts = [0] * len(offers), [""] * len(offers)
-    matcher = PathMatcher(tuple(each.pattern for _, each in offers))
+    matcher = path_matcher(tuple(each.pattern for _, each in offers))
     for path in paths if offers else ():
         for index in matcher.all_matches(path):
             firsts[index] = firsts[index] or path

@@ -43,7 +43,7 @@ from shardspec.ir.grouping import counted, described
 from shardspec.lints.context import Context
 from shardspec.lints.entries import Entry, sections
 from shardspec.lints.other_spellings import Spelling, fix_for, readings
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import path_matcher
 
 
 @dataclass(slots=True)
@@ -75,8 +75,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _missing(
     entries: Sequence[Entry], tried: Sequence[_Reading], paths: Sequence[str]
 ) -> Iterator[Diagnostic]:
-    matcher = PathMatcher(tuple(entry.pattern for entry in entries))
-    others = PathMatcher(tuple(reading.spelling.pattern for reading in tried))
+    matcher = path_matcher(tuple(entry.pattern for entry in entries))
+    others = path_matcher(tuple(reading.spelling.pattern for reading in tried))
     matched: dict[int, list[str]] = {reading.at: [] for reading in tried}
     beside: dict[int, set[int]] = {reading.at: set() for reading in tried}
     for path in paths:

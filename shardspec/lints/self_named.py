@@ -16,7 +16,7 @@ from shardspec.ir.param import LogicalAxes
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import PathRule
 from shardspec.lints.context import Context
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import path_matcher
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ def outvoted(context: Context) -> Iterator[Diagnostic]:
 
 def _claims(rules: Sequence[PathRule], shardings: Sequence[ParamSharding]) -> dict[int, _Claims]:
     """Return what each entry would name, by its position; overrides come before all of them."""
-    matcher = PathMatcher(tuple(rule.pattern for rule in rules))
+    matcher = path_matcher(tuple(rule.pattern for rule in rules))
     places = {id(rule): at for at, rule in enumerate(rules)}
     claims: dict[int, _Claims] = {}
     for sharding in shardings:

@@ -45,7 +45,7 @@ from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
 from shardspec.lints.digit_places import least_widened, single_digits, widened
 from shardspec.lints.entries import Entry, sections
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import PathMatcher, path_matcher
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         places = {at: ends for at, ends in places.items() if ends}
         if not places:
             continue
-        matcher = PathMatcher(tuple(entry.pattern for entry in entries))
+        matcher = path_matcher(tuple(entry.pattern for entry in entries))
         for at, reach in _reaches(entries, places, context.paths).items():
             missed = tuple(_by_mistake(entries, at, reach, matcher))
             if missed:
@@ -88,8 +88,8 @@ def _reaches(
     """Return the reach of each regex with single digits, in one walk over the paths."""
     positions = tuple(places)
     texts = [entries[at].pattern.text for at in positions]
-    narrow = PathMatcher(tuple(Pattern(text, "regex") for text in texts))
-    wide = PathMatcher(
+    narrow = path_matcher(tuple(Pattern(text, "regex") for text in texts))
+    wide = path_matcher(
         tuple(
             Pattern(widened(text, places[at]), "regex")
             for at, text in zip(positions, texts, strict=True)

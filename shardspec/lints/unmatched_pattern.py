@@ -39,7 +39,7 @@ from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
 from shardspec.lints.entries import Entry, sections
 from shardspec.lints.other_spellings import fix_for, looks, working
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import path_matcher
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -68,7 +68,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _unmatched(entries: Sequence[Entry], paths: Sequence[str]) -> list[Entry]:
     unmatched = set(range(len(entries)))
-    matcher = PathMatcher(tuple(entry.pattern for entry in entries))
+    matcher = path_matcher(tuple(entry.pattern for entry in entries))
     for path in paths:
         if not unmatched:
             break

@@ -1,7 +1,9 @@
 """Which of many patterns match a path, in one walk over it.
 
 Plain texts are looked up; all other patterns that RE2 can express are one automaton, so a
-hundred patterns cost about what one costs. What only `re` can express is tried one by one.
+hundred patterns cost about what one costs. Of thousands, the automaton would cost as much as all
+of them, so many patterns are first looked up by the text that they need. What only `re` can
+express is tried one by one.
 
 Globs cannot tell apart the digits that none of them names. Paths that differ in such digits only,
 as those of layers mostly do, are asked about once.
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
@@ -22,9 +24,19 @@ from shardspec.ir.spec import Pattern
 
 if TYPE_CHECKING:
     from shardspec.frontend.patterns.regex_tree import Tree
+    from shardspec.frontend.patterns.required_text import RequiredText
     from shardspec.frontend.patterns.wide_paths import WideMatcher
 
 Placed = tuple[tuple[int, Regex], ...]
+
+#: As many patterns as one automaton is fast for.
+MOST_TOGETHER = 64
+
+
+@lru_cache(maxsize=16)
+def path_matcher(patterns: tuple[Pattern, ...]) -> PathMatcher:
+    """Return the matcher of these patterns; those who ask about equal ones share it."""
+    return PathMatcher(patterns)
 
 
 class PathMatcher:
@@ -93,6 +105,30 @@ class PathMatcher:
         return tuple(placed for placed in self._regexes() if placed[1].engine == "re2")
 
     @cached_property
+    def _filed(self) -> RequiredText | None:
+        """Return the patterns of `_linear` by the text they need, where they are many."""
+        from shardspec.frontend.patterns.required_text import RequiredText
+
+        if len(self._linear) <= MOST_TOGETHER:
+            return None
+        return RequiredText([_tree(regex) for _, regex in self._linear])
+
+    @cached_property
+    def _together(self) -> Placed:
+        """Return the patterns of `_linear` that are one automaton."""
+        if self._filed is None:
+            return self._linear
+        return tuple(self._linear[index] for index in self._filed.everywhere)
+
+    def _filed_matches(self, path: str) -> Iterator[int]:
+        """Yield the positions of the other patterns of `_linear` that match, in order."""
+        if self._filed is not None:
+            for index in self._filed.candidates(path):
+                position, regex = self._linear[index]
+                if regex.matches(path):
+                    yield position
+
+    @cached_property
     def _backtracking(self) -> Placed:
         return tuple(placed for placed in self._regexes() if placed[1].engine == "re")
 
@@ -105,43 +141,50 @@ class PathMatcher:
 
     def _first_linear(self, path: str) -> int:
         """Return the first matching position of `_linear`, or the count of all patterns."""
+        none = len(self._patterns)
+        filed = next(self._filed_matches(path), none)
         if self._plain_set is not None and is_plain(path):
             first = self._plain_set.first(path)
             if first is not None:
-                return self._linear_positions[first]
-        return min(self._linear_matches(path), default=len(self._patterns))
+                return min(filed, self._positions_together[first])
+        return min(filed, min(self._matches_together(path), default=none))
 
     @cached_property
-    def _linear_positions(self) -> tuple[int, ...]:
-        """Return the position of each pattern of `_linear`, and of none of them."""
-        return (*(position for position, _ in self._linear), len(self._patterns))
+    def _positions_together(self) -> tuple[int, ...]:
+        """Return the position of each pattern of `_together`, and of none of them."""
+        return (*(position for position, _ in self._together), len(self._patterns))
 
-    def _linear_matches(self, path: str) -> list[int]:
-        """Return the positions of the matching patterns of `_linear`, in any order."""
-        linear = self._linear
-        if not linear:
+    def _linear_matches(self, path: str) -> Iterator[int]:
+        """Yield the positions of the matching patterns of `_linear`, in any order."""
+        yield from self._filed_matches(path)
+        yield from self._matches_together(path)
+
+    def _matches_together(self, path: str) -> list[int]:
+        """Return the positions of the matching patterns of `_together`, in any order."""
+        together = self._together
+        if not together:
             return []
         if is_plain(path):
             found = None if self._plain_set is None else self._plain_set.indices(path)
             if found is not None:
-                return [linear[index][0] for index in found]
-            return [position for position, regex in linear if regex.matches(path)]
+                return [together[index][0] for index in found]
+            return [position for position, regex in together if regex.matches(path)]
         return self._wide_matches(path)
 
     @cached_property
     def _plain_set(self) -> Re2Set | None:
-        if not self._linear:
+        if not self._together:
             return None
-        return re2_set(regex.plain for _, regex in self._linear)
+        return re2_set(regex.plain for _, regex in self._together)
 
     @cached_property
     def _trees(self) -> tuple[tuple[Tree, ...], Placed, Placed]:
         """Return the patterns that share a matcher of wide paths (trees too), and the others."""
         from shardspec.frontend.patterns.wide_paths import needs_own_matcher
 
-        trees = [_tree(regex) for _, regex in self._linear]
+        trees = [_tree(regex) for _, regex in self._together]
         alone = [needs_own_matcher(tree) for tree in trees]
-        split = tuple(zip(self._linear, alone, strict=True))
+        split = tuple(zip(self._together, alone, strict=True))
         shared = tuple(placed for placed, is_alone in split if not is_alone)
         others = tuple(placed for placed, is_alone in split if is_alone)
         kept = (tree for tree, is_alone in zip(trees, alone, strict=True) if not is_alone)
@@ -154,11 +197,11 @@ class PathMatcher:
         return WideMatcher(self._trees[0])
 
     def _wide_matches(self, path: str) -> list[int]:
-        """Return the same as `_linear_matches`, for a path that is not plain."""
+        """Return the same as `_matches_together`, for a path that is not plain."""
         _, shared, others = self._trees
         found = self._wide_matcher.indices(path)
         if found is None:
-            others, matching = self._linear, []
+            others, matching = self._together, []
         else:
             matching = [shared[index][0] for index in found]
         return matching + [position for position, regex in others if regex.matches(path)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from shardspec.ir.param import LogicalAxes, Param
 from shardspec.ir.plan import Origin
 from shardspec.ir.spec import Override, PathRule, ScanRule, Spec
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import PathMatcher, path_matcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ def name_source(spec: Spec) -> NameSource:
     """Return the patterns of `spec`, compiled."""
     return NameSource(
         spec,
-        PathMatcher(tuple(override.pattern for override in spec.overrides)),
-        PathMatcher(tuple(rule.pattern for rule in spec.path_rules)),
-        PathMatcher(tuple(scan.pattern for scan in spec.scans)),
+        path_matcher(tuple(override.pattern for override in spec.overrides)),
+        path_matcher(tuple(rule.pattern for rule in spec.path_rules)),
+        path_matcher(tuple(scan.pattern for scan in spec.scans)),
     )
 
 

@@ -4,14 +4,14 @@ import re
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.glob import compile_glob
 from shardspec.frontend.patterns.regex import compile_regex, python_regex
 from shardspec.ir.spec import Pattern
-from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.match import PathMatcher, path_matcher
 from tests.strategies import odd_paths, regexes
 
 GLOBS = (
@@ -149,3 +149,57 @@ def test_a_catastrophic_pattern_among_others_stays_linear():
     matcher = PathMatcher((Pattern(r"(\w+/?)+kernel", "regex"), Pattern(r"(\w+/?)+\bk", "regex")))
     for path in ("a" * 3000, "é" * 3000, "a" * 3000 + "\n"):
         assert matcher.first_match(path) is None
+
+
+@pytest.fixture
+def always_filed(monkeypatch):
+    monkeypatch.setattr("shardspec.resolve.match.MOST_TOGETHER", 0)
+
+
+@given(st.lists(patterns, max_size=12).map(tuple), st.lists(paths, min_size=1, max_size=6))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_one_by_one_where_patterns_are_filed_by_their_text(always_filed, chosen, asked):
+    matcher = PathMatcher(chosen)
+    for path in asked:
+        expected = tuple(i for i, pattern in enumerate(chosen) if _alone(pattern, path))
+        assert matcher.all_matches(path) == expected
+        assert matcher.first_match(path) == (expected[0] if expected else None)
+
+
+@given(st.lists(regexes.filter(_is_valid), min_size=1, max_size=5), st.data())
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_regexes_filed_by_their_text(always_filed, texts, data):
+    agree(texts, data.draw(st.lists(odd_paths, min_size=1, max_size=5)))
+
+
+#: Pieces of globs and of the paths that they match, so that most patterns meet most paths.
+components = st.sampled_from(
+    ["a", "b_1", "b_12", "*", "b_*", "*_1", "**", "{a,b_1}", "{a/b_1,c*}", "b_{0..12}", "?_1"]
+)
+words = st.sampled_from(["a", "b_1", "b_12", "b_2", "c", "cd", "x_1"])
+
+
+@given(
+    st.lists(st.lists(components, min_size=1, max_size=4).map("/".join), max_size=12),
+    st.lists(st.lists(words, min_size=1, max_size=4).map("/".join), min_size=1, max_size=8),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_globs_filed_by_their_text(always_filed, texts, asked):
+    chosen = tuple(map(Pattern, texts))
+    matcher = PathMatcher(chosen)
+    for path in asked:
+        expected = tuple(i for i, pattern in enumerate(chosen) if _alone(pattern, path))
+        assert matcher.all_matches(path) == expected
+        assert matcher.first_match(path) == (expected[0] if expected else None)
+
+
+def test_equal_patterns_share_a_matcher():
+    assert path_matcher((Pattern("a/*"),)) is path_matcher((Pattern("a/*"),))
+
+
+def test_a_path_of_many_patterns_is_asked_of_few():
+    globs = tuple(Pattern(f"**/block_{n}/*/kernel") for n in range(1000))
+    filed = PathMatcher(globs)._filed
+    assert filed is not None
+    assert filed.everywhere == ()
+    assert filed.candidates("model/block_17/mlp/kernel") == [17]

@@ -32,12 +32,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_KEPT = 4096
+#: Answers of each kind: those of a file of a megabyte.
+_KEPT = 16_384
 
 
 @lru_cache(_KEPT)
 def parse_axis_rule(text: str) -> RuleExpr | SyntaxFault:
     """Return the rule in `text`: `mlp, heads -> model | (replica, data) | none @ 5`."""
+    plain = plain_forms.plain_rule(text)
+    if plain is not None:
+        return plain
     return _parse("axis_rule", "axis_rule", text, transform.axis_rule, refusals.in_rule)
 
 
@@ -110,6 +114,9 @@ def parse_hardware(text: str) -> HardwareExpr | SyntaxFault:
 @lru_cache(_KEPT)
 def parse_glob(text: str) -> Glob | SyntaxFault:
     """Return the glob in `text`: `**/mlp/wi_{0,1}/kernel`."""
+    plain = plain_forms.plain_glob(text)
+    if plain is not None:
+        return plain
     too_deep = refusals.before_glob(text)
     if too_deep is not None:
         return too_deep

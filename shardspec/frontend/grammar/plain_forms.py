@@ -12,28 +12,69 @@ from shardspec.frontend.grammar.refusals import NOTHING
 from shardspec.frontend.grammar.syntax import (
     ArrayDim,
     ArrayType,
+    AxisTarget,
     MeshSize,
     Name,
     NamesExpr,
+    RuleExpr,
     SizeExpr,
 )
+from shardspec.frontend.grammar.syntax_glob import DoubleStar, Glob, Literal, Part, Star
 
-_ARRAY_TYPE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[([0-9]{1,15}(?:, [0-9]{1,15})*)\]")
+_DIM = r"(?:[A-Za-z][A-Za-z0-9_]*|[0-9]{1,15})"
+_ARRAY_TYPE = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*)\[({_DIM}(?:(?:, | ){_DIM})*)\]")
+_DIMS = re.compile(_DIM)
+_RULE = re.compile(r"([A-Za-z][A-Za-z0-9_]*) -> ([A-Za-z][A-Za-z0-9_]*)")
+_STARS = re.compile(r"(\*\*?)")
+#: Characters that mean something in a glob, other than the star; and stars in a row.
+_NOT_PLAIN = re.compile(r"[?{}\\,]|\*\*\*|[^/]\*\*|\*\*[^/]")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?: [A-Za-z][A-Za-z0-9_]*)*")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 
 def plain_array_type(text: str) -> ArrayType | None:
-    """Return the type of sizes alone: `bf16[4096, 512]`."""
+    """Return the type of sizes or names alone: `bf16[4096, 512]`, `bf16[embed mlp]`."""
     found = _ARRAY_TYPE.fullmatch(text)
     if found is None:
         return None
-    start = found.start(2)
-    dims = tuple(
-        ArrayDim(None, SizeExpr((int(size[0]),)), start + size.start(), start + size.end())
-        for size in _NUMBER.finditer(found[2])
-    )
-    return ArrayType(Name(found[1], 0, found.end(1)), dims)
+    dims = []
+    for dim in _DIMS.finditer(text, found.start(2), found.end(2)):
+        word, start, end = dim[0], dim.start(), dim.end()
+        if word == "none" or word in NOTHING:
+            return None
+        if word.isdigit():
+            dims.append(ArrayDim(None, SizeExpr((int(word),)), start, end))
+        else:
+            dims.append(ArrayDim(Name(word, start, end), None, start, end))
+    return ArrayType(Name(found[1], 0, found.end(1)), tuple(dims))
+
+
+def plain_rule(text: str) -> RuleExpr | None:
+    """Return the rule of one name and one mesh axis, or `none`: `mlp -> model`."""
+    found = _RULE.fullmatch(text)
+    if found is None or found[1] == "none" or found[2] in NOTHING:
+        return None
+    start, end = found.span(2)
+    axes = () if found[2] == "none" else (Name(found[2], start, end),)
+    return RuleExpr((Name(found[1], 0, found.end(1)),), (AxisTarget(axes, start, end),))
+
+
+def plain_glob(text: str) -> Glob | None:
+    """Return the glob of text and stars: `**/block_0/*/kernel`."""
+    if not text or _NOT_PLAIN.search(text):
+        return None
+    parts: list[Part] = []
+    start = 0
+    for piece in _STARS.split(text):
+        end = start + len(piece)
+        if piece == "**":
+            parts.append(DoubleStar(start, end))
+        elif piece == "*":
+            parts.append(Star(start, end))
+        elif piece:
+            parts.append(Literal(piece, start, end))
+        start = end
+    return Glob(tuple(parts))
 
 
 def plain_names(text: str) -> NamesExpr | None:

@@ -25,7 +25,7 @@ from shardspec.frontend.grammar.syntax_glob import (
     Part,
     Star,
 )
-from shardspec.frontend.patterns.limits import MAX_LENGTH
+from shardspec.frontend.patterns.limits import KEPT, MAX_LENGTH
 from shardspec.frontend.patterns.number_range import range_regex
 from shardspec.frontend.patterns.re2_engine import has_re2
 from shardspec.frontend.patterns.regex import Regex, compile_regex
@@ -62,7 +62,7 @@ def expand(text: str) -> tuple[str, ...] | SyntaxFault:
     return tuple(_paths(parts))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT)
 def compile_glob(text: str) -> Regex | SyntaxFault:
     """Return a glob ready to match whole paths.
 
@@ -77,7 +77,7 @@ def compile_glob(text: str) -> Regex | SyntaxFault:
     return Regex(source, "re2", plain=source)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT)
 def glob_regex(text: str) -> str | SyntaxFault:
     """Return the Python regex that matches, under `fullmatch`, what a glob matches.
 

@@ -12,6 +12,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
+from shardspec.frontend.patterns.limits import KEPT
+
 MEMORY_BYTES = 64 << 20
 
 _ALWAYS = r"(?s:.*)"
@@ -48,7 +50,7 @@ def has_re2() -> bool:
     return find_spec("re2") is not None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=KEPT)
 def re2_pattern(source: str) -> Any:
     """Return one compiled pattern, or None where RE2 refuses it."""
     import re2

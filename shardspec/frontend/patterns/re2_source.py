@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from shardspec.frontend.patterns.limits import KEPT
 from shardspec.frontend.patterns.regex_tree import (
     Anchor,
     AnchorKind,
@@ -114,12 +115,12 @@ def _range_source(low: int, high: int) -> str:
     return f"\\x{{{low:x}}}" if low == high else f"\\x{{{low:x}}}-\\x{{{high:x}}}"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT)
 def holds(chars: CharSet, char: str) -> bool:
     """Say whether Python counts a character in."""
     return re.compile(chars.source, chars.flags).fullmatch(char) is not None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def _plain_set(chars: CharSet) -> str:
     return set_source(re.compile(chars.source, chars.flags).findall(PLAIN))

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
+from shardspec.frontend.patterns.limits import KEPT
 from shardspec.frontend.patterns.re2_engine import has_re2, re2_pattern
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def is_plain(path: str) -> bool:
     return path.isascii() and "\n" not in path and path != ""
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def compile_regex(text: str) -> Regex | SyntaxFault:
     r"""Return a Python regex ready to match whole paths, or what is wrong with it.
 
@@ -104,7 +105,7 @@ def regex_literal(text: str) -> str | None:
     return "".join(chars) if len(chars) == len(items) else None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def python_regex(text: str) -> re.Pattern[str]:
     """Return a pattern compiled by `re`, without its warnings."""
     with warnings.catch_warnings():
@@ -112,7 +113,7 @@ def python_regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=KEPT)
 def _wide(text: str) -> WideMatcher:
     from shardspec.frontend.patterns.regex_tree import Beyond, read_regex
     from shardspec.frontend.patterns.wide_paths import WideMatcher

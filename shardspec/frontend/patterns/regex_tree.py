@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.patterns.limits import MAX_LENGTH
+from shardspec.frontend.patterns.limits import KEPT, MAX_LENGTH
 
 MAX_DEPTH = 50
 MAX_REPEAT = 1_000  # RE2 refuses more, since it unrolls them
@@ -89,7 +89,7 @@ class Beyond:
     reason: str
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def read_regex(text: str) -> Tree | Beyond | SyntaxFault:
     """Return the structure of a Python regex, or what stands in the way."""
     if len(text) > MAX_LENGTH:

@@ -32,13 +32,35 @@ types = st.builds(
     st.lists(numbers | words, max_size=4),
     st.sampled_from((", ", ",", " ")),
 )
-texts = words | numbers | types | st.lists(words, max_size=4).map(" ".join) | st.text(max_size=12)
+rules = st.builds("{} {} {}".format, words, st.sampled_from(("->", "=>", "->  ")), words | types)
+globs = st.text(st.sampled_from("ab/*?{},\\.é1_"), max_size=8)
+texts = (
+    rules
+    | globs
+    | words
+    | numbers
+    | types
+    | st.lists(words, max_size=4).map(" ".join)
+    | st.text(max_size=12)
+)
 
 FORMS: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {
     "array_type": (
         plain_forms.plain_array_type,
         lambda text: expressions._parse(
             "array_type", "array_type", text, transform.array_type, refusals.in_array_type
+        ),
+    ),
+    "rule": (
+        plain_forms.plain_rule,
+        lambda text: expressions._parse(
+            "axis_rule", "axis_rule", text, transform.axis_rule, refusals.in_rule
+        ),
+    ),
+    "glob": (
+        plain_forms.plain_glob,
+        lambda text: expressions._parse(
+            "path_pattern", "path_pattern", text, transform.path_pattern, refusals.in_glob
         ),
     ),
     "names": (
@@ -58,6 +80,11 @@ FORMS: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {
 }
 
 
+def places(found: Any) -> list[tuple[int, int]]:
+    """Return where the parts of a glob are, which do not count when two are compared."""
+    return [(part.start, part.end) for part in getattr(found, "parts", ())]
+
+
 @pytest.mark.parametrize("form", FORMS)
 @given(text=texts)
 def test_a_plain_form_is_what_the_parser_says(form: str, text: str) -> None:
@@ -65,12 +92,20 @@ def test_a_plain_form_is_what_the_parser_says(form: str, text: str) -> None:
     found = plain(text)
     if found is not None:
         assert found == parse(text)
+        assert places(found) == places(parse(text))
 
 
 @pytest.mark.parametrize(
     ("form", "text"),
     [
         ("array_type", "bf16[4096, 512]"),
+        ("array_type", "bf16[embed mlp]"),
+        ("array_type", "bf16[8, embed]"),
+        ("rule", "mlp -> model"),
+        ("rule", "length -> none"),
+        ("glob", "**/block_0/*_proj/kernel"),
+        ("glob", "decoder/**"),
+        ("glob", "**"),
         ("names", "embed mlp"),
         ("size", "4096"),
         ("mesh_size", "rest"),
