@@ -21,6 +21,9 @@ from shardspec.frontend.grammar.syntax import (
 )
 from shardspec.frontend.grammar.syntax_glob import DoubleStar, Glob, Literal, Part, Star
 
+#: Longer texts are for the parser, which has a limit of its own.
+_LONGEST = 1_000
+
 _DIM = r"(?:[A-Za-z][A-Za-z0-9_]*|[0-9]{1,15})"
 _ARRAY_TYPE = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*)\[({_DIM}(?:(?:, | ){_DIM})*)\]")
 _DIMS = re.compile(_DIM)
@@ -35,7 +38,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
 def plain_array_type(text: str) -> ArrayType | None:
     """Return the type of sizes or names alone: `bf16[4096, 512]`, `bf16[embed mlp]`."""
     found = _ARRAY_TYPE.fullmatch(text)
-    if found is None:
+    if found is None or len(text) > _LONGEST:
         return None
     dims = []
     for dim in _DIMS.finditer(text, found.start(2), found.end(2)):
@@ -52,7 +55,7 @@ def plain_array_type(text: str) -> ArrayType | None:
 def plain_rule(text: str) -> RuleExpr | None:
     """Return the rule of one name and one mesh axis, or `none`: `mlp -> model`."""
     found = _RULE.fullmatch(text)
-    if found is None or found[1] == "none" or found[2] in NOTHING:
+    if found is None or len(text) > _LONGEST or found[1] == "none" or found[2] in NOTHING:
         return None
     start, end = found.span(2)
     axes = () if found[2] == "none" else (Name(found[2], start, end),)
@@ -61,7 +64,7 @@ def plain_rule(text: str) -> RuleExpr | None:
 
 def plain_glob(text: str) -> Glob | None:
     """Return the glob of text and stars: `**/block_0/*/kernel`."""
-    if not text or _NOT_PLAIN.search(text):
+    if not 0 < len(text) <= _LONGEST or _NOT_PLAIN.search(text):
         return None
     parts: list[Part] = []
     start = 0
