@@ -32,6 +32,7 @@ NOT_ONE_TEXT = {
     "unknown-target": "takes a flag",
     "unknown-activation": "takes a call in Python",
     "ambiguous-state": "takes the state of an optimizer",
+    "unrelated-state": "takes the state of an optimizer",
     "bad-lock": "stands in a lock",
     "stale-lock": "takes a lock beside the spec",
     "not-carried-over": "is about another tool's file",
@@ -65,6 +66,7 @@ NOT_A_SPEC = {
 NO_CASE = {
     "unknown-activation": "only a call in Python asks for an activation by name",
     "ambiguous-state": "only `Resolver` sees the state of an optimizer",
+    "unrelated-state": "only `Resolver` sees the state of an optimizer",
     "bad-lock": "only `lock`, `diff` and `explain` read locks",
     "stale-lock": "only `explain` and `Resolver` look for a lock",
     "not-carried-over": "only `import` and `export` read or write other tools' files",
@@ -286,19 +288,23 @@ def test_unknown_activation() -> None:
     assert [d.code.name for d in caught.value.diagnostics] == ["unknown-activation"]
 
 
-def test_ambiguous_state() -> None:
+@pytest.mark.parametrize(
+    ("name", "field", "shape"),
+    [("ambiguous-state", "row", (512,)), ("unrelated-state", "statistics", (16384, 16384))],
+)
+def test_findings_about_state(name: str, field: str, shape: tuple[int, ...]) -> None:
     from shardspec.ir.param import Param
-    from shardspec.lints import ambiguous_state
+    from shardspec.jax_backend.state import state_findings
     from shardspec.resolve.resolver import array_resolver
     from shardspec.resolve.state_plan import StatePlan
     from shardspec.resolve.state_resolver import state_resolver
 
-    for heading, codes in (("Bad", ["ambiguous-state"]), ("Good", [])):
-        spec = loaded(example(_code("ambiguous-state"), heading))
+    for heading, codes in (("Bad", [name]), ("Good", [])):
+        spec = loaded(example(_code(name), heading))
         (plan,) = pipeline.compile_plans(spec)
         resolver = state_resolver(array_resolver(spec, spec.targets[0]), [plan["kernel"]])
-        row = resolver.resolve(Param("row/kernel", (512,)), plan["kernel"], "row")
-        found = ambiguous_state.findings(StatePlan(spec, spec.targets[0], (row,)))
+        array = resolver.resolve(Param(f"{field}/kernel", shape), plan["kernel"], field)
+        found = state_findings(StatePlan(spec, spec.targets[0], (array,)))
         assert [d.code.name for d in found] == codes
 
 

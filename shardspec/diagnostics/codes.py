@@ -159,6 +159,9 @@ STATE_NOT_SPLIT = Code("SHD407", "state-not-split", _W, "ZeRO cannot split the s
 AMBIGUOUS_STATE = Code(
     "SHD408", "ambiguous-state", _E, "state may be its parameter without either of two dimensions"
 )
+UNRELATED_STATE = Code(
+    "SHD409", "unrelated-state", _W, "large optimizer state has no dimension of its parameter"
+)
 
 ACTIVATION_CONFLICT = Code(
     "SHD501", "activation-conflict", _W, "activations are split where their parameters are whole"

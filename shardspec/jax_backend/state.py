@@ -28,7 +28,7 @@ from shardspec.jax_backend.owners import (
 from shardspec.jax_backend.paths import Place
 from shardspec.jax_backend.shardings import TreePlacer, collector_at_rest
 from shardspec.jax_backend.state_answers import Answer, alike_answers, answers_of, each_answer
-from shardspec.lints import ambiguous_state, state_not_split
+from shardspec.lints import ambiguous_state, state_not_split, unrelated_state
 from shardspec.resolve.resolver import ArrayResolver
 from shardspec.resolve.state import Relation, StateSharding
 from shardspec.resolve.state_plan import StatePlan
@@ -45,6 +45,9 @@ _OF_OWN_NAMES = frozenset(
         c.UNKNOWN_LOGICAL_AXIS,
     )
 )
+
+#: Warnings about a state, which a spec may make errors.
+_WARNED_OF = (c.STATE_NOT_SPLIT, c.UNRELATED_STATE, c.REPLICATED_LARGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,7 @@ class _Shardings:
 def _may_be_at_fault(answers: list[StateSharding], resolver: StateResolver) -> bool:
     """Say whether the findings about these answers may hold an error."""
     spec = resolver.arrays.spec
-    doubts = [Diagnostic(c.STATE_NOT_SPLIT, ""), Diagnostic(c.REPLICATED_LARGE, "")]
+    doubts = [Diagnostic(code, "") for code in _WARNED_OF]
     if any(diagnostic.is_error for diagnostic in pipeline.leveled(spec, doubts)):
         return True
     if any(answer.relation is Relation.AMBIGUOUS for answer in answers):
@@ -205,7 +208,8 @@ def _may_be_at_fault(answers: list[StateSharding], resolver: StateResolver) -> b
 
 def state_findings(plan: StatePlan) -> tuple[Diagnostic, ...]:
     """Return everything the checks have to say about the arrays of a state."""
-    about_state = (*ambiguous_state.findings(plan), *state_not_split.findings(plan))
+    checks = (ambiguous_state, state_not_split, unrelated_state)
+    about_state = [diagnostic for each in checks for diagnostic in each.findings(plan)]
     own = tuple(found.sharding for found in plan.arrays if found.relation is Relation.OWN)
     named = pipeline.findings(plan.spec, [ShardingPlan(plan.spec, plan.target, own)]) if own else ()
     kept = (diagnostic for diagnostic in named if diagnostic.code in _OF_OWN_NAMES)

@@ -97,5 +97,5 @@ def _entry(path: str, reading: Reading, found: StateSharding, owner: ParamShardi
     if any(dim.logical_axis for dim in dims):
         says = f"axes: {' '.join(dim.logical_axis or '_' for dim in dims)}"
     else:
-        says = f"spec: {override_text(dim.mesh_axes for dim in dims)}"
+        says = f'spec: "{override_text(dim.mesh_axes for dim in dims)}"'
     return f'`{{path: "{path}", {says}, because: ...}}`'

@@ -22,6 +22,7 @@ from optax import contrib
 from shardspec.diagnostics import Severity, ShardspecError
 from shardspec.ir.spec import Override, Pattern, StatePolicy
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.public import loads
 from shardspec.resolve.state import Relation
 from tests.jax_backend.specs import make_spec
 
@@ -251,6 +252,25 @@ def test_an_unknown_optimizer_with_a_square_matrix_is_refused_until_the_spec_say
     assert plan["mean/wi/kernel"].relation is Relation.REDUCED
     allowed = resolver(lints={"ambiguous-state": Severity.ALLOW})
     assert allowed.state_shardings(state, params).mean["mix"]["kernel"].spec == P(None)
+
+
+def test_the_override_of_an_ambiguous_state_without_names_can_be_copied() -> None:
+    """More than one dimension has a comma in its spec, which YAML wants quoted."""
+    text = """
+shardspec: 1
+mesh: {data: 2, model: 4}
+rules: []
+overrides:
+  - {path: w, spec: "(data, model, none)", because: stated}
+"""
+    params = {"w": jax.ShapeDtypeStruct((16, 16, 16), jnp.float32)}
+    state = jax.eval_shape(of_means(1).init, params)
+    (found,) = Resolver(loads(text)).state_plan(state, params).diagnostics
+    entries = re.findall(r"`(\{path: .*?\})`", found.help or "")
+    assert len(entries) == 3
+    for entry in entries:
+        says = text + f"  - {entry.replace('...', 'the mean')}\n"
+        assert Resolver(loads(says)).state_plan(state, params).diagnostics == ()
 
 
 def test_layers_of_an_ambiguous_state_are_one_finding() -> None:

@@ -1,0 +1,109 @@
+"""Large optimizer state has no dimension of its parameter, and every device holds it whole.
+
+State lies as its parameter does in the dimensions it has of it. Some optimizers keep more than
+that: Shampoo a square of statistics for each dimension, GaLore a projection to a small rank.
+Nothing says how those are split, so they are whole, and ZeRO leaves them so. An override that
+matches the path of the state says how they lie; `replicate:` with a reason says that they are
+meant to be whole.
+
+Bad:
+    # state: {"statistics": f32[16384, 16384]} of `kernel`
+    shardspec: 1
+    mesh: {data: 4, model: 2}
+    rules:
+      - embed -> data
+      - mlp -> model
+    arrays:
+      kernel: bf16[embed=4096 mlp=16384]
+
+Good:
+    # state: {"statistics": f32[16384, 16384]} of `kernel`
+    shardspec: 1
+    mesh: {data: 4, model: 2}
+    rules:
+      - embed -> data
+      - mlp -> model
+    arrays:
+      kernel: bf16[embed=4096 mlp=16384]
+      statistics/kernel: f32[16384, 16384]
+    overrides:
+      - {path: "statistics/**", spec: "((data, model), none)", because: of no axis}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardspec.analysis.coverage import allowed_paths
+from shardspec.analysis.large import is_large
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import UNRELATED_STATE as CODE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.spec import override_text
+from shardspec.ir.units import binary_bytes
+from shardspec.lints.largest import largest
+from shardspec.resolve.state import Relation, StateSharding
+from shardspec.resolve.state_plan import StatePlan
+from shardspec.resolve.zero import Dims, extra_axes
+
+
+def findings(plan: StatePlan) -> Iterator[Diagnostic]:
+    """Yield one finding for all such state, if it is large."""
+    found = [each for each in plan.arrays if each.relation is Relation.UNRELATED]
+    if not found or plan.mesh.device_count == 1:
+        return
+    allowed = allowed_paths(plan.spec, (each.path for each in found))
+    found = [each for each in found if each.path not in allowed]
+    if is_large(_bytes(found), plan.per_device_bytes):
+        yield _finding(found, plan.mesh)
+
+
+def _finding(found: Sequence[StateSharding], mesh: Mesh) -> Diagnostic:
+    groups: dict[object, list[StateSharding]] = {}
+    for each in found:
+        key = (template(each.path), each.sharding.param.shape, each.sharding.param.dtype)
+        groups.setdefault(key, []).append(each)
+    most = max(groups.values(), key=_bytes)
+    first, owner = most[0], most[0].owner
+    assert owner is not None, "state is unrelated to a parameter that it has"
+    paths = sorted((each.path for each in most), key=natural)
+    shown = collapsed(paths) or paths[0]
+    size = _bytes(found)
+    return point(
+        CODE,
+        f"`{shown}` {first.sharding.param} has no dimension of `{owner.param.path}` {owner.param},"
+        " and is whole on every device",
+        owner.named_at,
+        "the parameter is named here" if owner.matched else "the parameter",
+        notes=(
+            f"{counted(len(found), 'array')} of such state, {binary_bytes(size)} on each device",
+            *largest((each.path, each.per_device_bytes) for each in found),
+        ),
+        help=_help(shown, first.sharding.dims, mesh),
+    )
+
+
+def _help(path: str, dims: Dims, mesh: Mesh) -> str:
+    meant = "allow what is meant to be whole under `replicate:`, with a reason"
+    split = _split(dims, mesh)
+    if split == dims:
+        return f"no mesh axis divides it: {meant}"
+    says = override_text(dim.mesh_axes for dim in split)
+    entry = f'`{{path: "{path}", spec: "{says}", because: ...}}`'
+    return f"say how it lies in `overrides`, {entry}; {meant}"
+
+
+def _split(dims: Dims, mesh: Mesh) -> Dims:
+    """Return the dimensions split over all mesh axes, else over the largest that divides one."""
+    by_size = sorted(mesh.axes, key=lambda axis: -axis.size)
+    for axes in (mesh.names, *((axis.name,) for axis in by_size)):
+        split = extra_axes(dims, mesh, axes)
+        if split != dims:
+            return split
+    return dims
+
+
+def _bytes(found: Sequence[StateSharding]) -> int:
+    return sum(each.per_device_bytes for each in found)
