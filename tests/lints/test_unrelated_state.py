@@ -65,7 +65,7 @@ def test_it_is_one_finding_with_its_bytes() -> None:
 
 
 def test_following_the_help_until_it_is_silent() -> None:
-    """Each step is what the finding itself says; the last state is split over all devices."""
+    """Each step is what the finding itself says; what is large is split over all devices."""
     text, steps = TEXT + "overrides:\n", 0
     while found := said(text if steps else TEXT):
         entry = re.search(r"`(\{path: .*?\})`", found[0].help or "")
@@ -77,7 +77,7 @@ def test_following_the_help_until_it_is_silent() -> None:
     state = jax.eval_shape(shampoo().init, params)
     plan = Resolver(loads(text)).state_plan(state, params)
     whole = 2 * 3 * 4 * (1024**2 + 4096**2)
-    assert plan.per_device_bytes < whole / 7
+    assert plan.per_device_bytes < whole / 6  # what is left whole is not large
 
 
 def test_what_is_small_allowed_or_on_one_device_is_fine() -> None:
