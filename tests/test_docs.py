@@ -31,6 +31,7 @@ NOT_ONE_TEXT = {
     "bad-checkpoint": "is about another file",
     "unknown-target": "takes a flag",
     "unknown-activation": "takes a call in Python",
+    "nothing-checked": "only `check` says so",
     "ambiguous-state": "takes the state of an optimizer",
     "unrelated-state": "takes the state of an optimizer",
     "bad-lock": "stands in a lock",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from shardspec.cli.check_run import Checked
@@ -31,7 +31,7 @@ def print_findings(
     if output_format == "full":
         _print_full(found, color, err=err)
     else:
-        for text in _texts(found, output_format):
+        for text in _texts(found, output_format, _scope(files, checked)):
             echo(text, err=err)
     is_data = output_format != "full"
     for note in notes:
@@ -41,7 +41,17 @@ def print_findings(
             echo(line, err=err or is_data)
 
 
-def _texts(found: Sequence[Diagnostic], output_format: str) -> list[str]:
+def _scope(files: Sequence[str], checked: Sequence[Checked]) -> dict[str, int]:
+    """Return how much was checked."""
+    return {
+        "files": len(files),
+        "arrays": sum(each.arrays for each in checked),
+        "activations": sum(each.activations for each in checked),
+        "targets": sum(each.targets for each in checked),
+    }
+
+
+def _texts(found: Sequence[Diagnostic], output_format: str, scope: Mapping[str, int]) -> list[str]:
     if output_format == "concise":
         return [render_concise(diagnostic) for diagnostic in found]
     if output_format == "github":
@@ -51,10 +61,10 @@ def _texts(found: Sequence[Diagnostic], output_format: str) -> list[str]:
     if output_format == "sarif":
         from shardspec.formats.sarif import sarif_text
 
-        return [sarif_text(found)]
+        return [sarif_text(found, scope)]
     from shardspec.formats.findings_json import findings_text
 
-    return [findings_text(found)]
+    return [findings_text(found, scope)]
 
 
 def _print_full(found: Sequence[Diagnostic], color: str, *, err: bool) -> None:
@@ -74,17 +84,31 @@ def _closing(
     has_fixed: bool,
 ) -> list[str]:
     """Return `Found 2 errors in 1 file (723 arrays, 3 targets).   Details: ...`."""
-    arrays = counted(sum(each.arrays for each in checked), "array")
-    targets = counted(sum(each.targets for each in checked), "target")
-    scope = f"{counted(len(files), 'file')} ({arrays}, {targets})"
+    count = _scope(files, checked)
+    named = [counted(count["arrays"], "array"), counted(count["targets"], "target")]
+    if not count["arrays"] and count["activations"]:
+        named.insert(1, counted(count["activations"], "activation"))
+    scope = f"{counted(len(files), 'file')} ({', '.join(named)})"
     if not found:
-        return [f"No findings in {scope}."]
+        return [_without_findings(scope, checked)]
     worst = next((diagnostic for diagnostic in found if diagnostic.is_error), found[0])
     errors = sum(diagnostic.is_error for diagnostic in found)
     warnings = sum(diagnostic.severity is Severity.WARNING for diagnostic in found)
     parts = [counted(n, what) for n, what in ((errors, "error"), (warnings, "warning")) if n]
     said = f"Found {' and '.join(parts)} in {scope}.   Details: shardspec explain {worst.code.id}"
     return [said] if has_fixed else [said, *_fixable(found, files)]
+
+
+def _without_findings(scope: str, checked: Sequence[Checked]) -> str:
+    """Return that there are no findings; of what lists no arrays, that its text alone was read."""
+    bare = sum(each.is_bare for each in checked)
+    if not bare:
+        return f"No findings in {scope}."
+    if bare == len(checked):
+        help = "`arrays:`, `manifest:` or --params says what to check"
+        return f"No findings in the text of {scope}; nothing else was checked: {help}."
+    verb = "lists" if bare == 1 else "list"
+    return f"No findings in {scope}; {bare} of them {verb} no arrays: only the text was checked."
 
 
 def _fixable(found: Sequence[Diagnostic], files: Sequence[str]) -> list[str]:

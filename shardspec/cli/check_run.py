@@ -10,6 +10,7 @@ from shardspec.cli.session import params_or_exit, warn_of_slow_regexes
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.levels import LevelTable
 from shardspec.ir.spec import Spec
+from shardspec.lints.nothing_checked import findings as nothing_checked
 
 
 class Wishes(NamedTuple):
@@ -42,6 +43,12 @@ class Checked(NamedTuple):
     arrays: int = 0
     targets: int = 0
     hidden: int = 0
+    activations: int = 0
+
+    @property
+    def is_bare(self) -> bool:
+        """Say whether there was nothing to lay out, so that only the text was checked."""
+        return not self.arrays and not self.activations
 
 
 def check_file(file: str, wishes: Wishes, texts: Mapping[str, str] | None = None) -> Checked:
@@ -70,7 +77,8 @@ def _checked(spec: Spec, faults: tuple[Diagnostic, ...], wishes: Wishes) -> Chec
         targets = (chosen,)
     warn_of_slow_regexes(spec)
     plans = pipeline.compile_plans(spec, params, targets)
-    faults = pipeline.about(faults, wishes.target)
+    faults = (*pipeline.about(faults, wishes.target), *nothing_checked(spec, params, targets))
     found = pipeline.everything(spec, faults, plans, is_whole=wishes.is_whole)
     hidden = len(pipeline.unheard(spec, found))
-    return Checked(pipeline.shown(spec, found), len(params), len(targets), hidden)
+    shown = pipeline.shown(spec, found)
+    return Checked(shown, len(params), len(targets), hidden, len(spec.activations))

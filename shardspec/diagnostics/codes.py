@@ -39,6 +39,7 @@ UNSAFE_MANIFEST = Code(
 BAD_LOCK = Code("SHD017", "bad-lock", _E, "a lock cannot be read: edited by hand, or half merged")
 STALE_LOCK = Code("SHD018", "stale-lock", _W, "a lock is older than the files it was made from")
 GIT_IN_A_FILE = Code("SHD019", "git-in-a-file", _E, "a file asks for a revision, which runs git")
+NOTHING_CHECKED = Code("SHD020", "nothing-checked", _W, "there are no arrays to check the rules on")
 
 UNKNOWN_HARDWARE = Code("SHD101", "unknown-hardware", _E, "the catalogue has no such hardware")
 MESH_PRODUCT = Code("SHD102", "mesh-product", _E, "mesh sizes do not multiply to the device count")

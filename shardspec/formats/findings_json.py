@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Fix, Label, Span
@@ -10,11 +10,18 @@ from shardspec.diagnostics import Diagnostic, Fix, Label, Span
 SCHEMA = "shardspec.check/1"
 
 
-def findings_text(diagnostics: Iterable[Diagnostic]) -> str:
-    """Return findings as JSON text, in the order given."""
+def findings_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | None = None) -> str:
+    """Return findings as JSON text, in the order given.
+
+    Args:
+      scope: how much was checked: files, arrays, activations, targets.
+    """
     import json
 
-    document = {"schema": SCHEMA, "findings": [_finding(each) for each in diagnostics]}
+    document: dict[str, Any] = {"schema": SCHEMA}
+    if scope is not None:
+        document["checked"] = dict(scope)
+    document["findings"] = [_finding(each) for each in diagnostics]
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 

@@ -8,7 +8,7 @@ file and the text of the line, so they outlive edits elsewhere in the file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardspec.diagnostics import Code, Diagnostic, Fix, Label, Span
@@ -20,25 +20,31 @@ _FINGERPRINT = "shardspec/v1"
 Json = dict[str, Any]
 
 
-def sarif_text(diagnostics: Iterable[Diagnostic]) -> str:
-    """Return findings as a SARIF log with one run."""
+def sarif_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | None = None) -> str:
+    """Return findings as a SARIF log with one run.
+
+    Args:
+      scope: how much was checked: files, arrays, activations, targets.
+    """
     import json
 
-    return json.dumps(sarif(tuple(diagnostics)), indent=2, ensure_ascii=False)
+    return json.dumps(sarif(tuple(diagnostics), scope), indent=2, ensure_ascii=False)
 
 
-def sarif(diagnostics: Sequence[Diagnostic]) -> Json:
+def sarif(diagnostics: Sequence[Diagnostic], scope: Mapping[str, int] | None = None) -> Json:
     """Return findings as the data of a SARIF log."""
     codes = sorted({diagnostic.code for diagnostic in diagnostics}, key=lambda code: code.id)
     index = {code: at for at, code in enumerate(codes)}
     prints = _fingerprints(diagnostics)
     results = [_result(each, index[each.code], next(prints)) for each in diagnostics]
-    run = {
+    run: Json = {
         "tool": {"driver": {**_driver(), "rules": [_rule(code) for code in codes]}},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": True}],
         "results": results,
     }
+    if scope is not None:
+        run["properties"] = dict(scope)
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 

@@ -59,6 +59,9 @@ _SAID_AT_PLACE: dict[str, frozenset[str]] = {"SHD217": frozenset({"SHD220", "SHD
 #: Findings, and those that say the same of the same arrays and more.
 _SAID_OF_ARRAYS: dict[str, frozenset[str]] = {}
 
+#: Findings that say that there is nothing to say.
+_ALONE = frozenset({"SHD020"})
+
 _WORD = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 
 _LOUDNESS = {Severity.ALLOW: 0, Severity.WARNING: 1, Severity.ERROR: 2}
@@ -87,7 +90,8 @@ def without_follow_ons(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, .
     found = tuple(diagnostics)
     lost = _lost(found)
     kept = tuple(each for each in found if not _is_explained(each, lost)) if lost else found
-    return tuple(each for each in kept if not _is_said(each, kept))
+    kept = tuple(each for each in kept if not _is_said(each, kept))
+    return tuple(each for each in kept if each.code.id not in _ALONE or len(kept) == 1)
 
 
 def _lost(diagnostics: Sequence[Diagnostic]) -> dict[str, _Lost]:

@@ -1,0 +1,49 @@
+"""A spec has a mesh and nothing to lay out on it, so there was nothing to check.
+
+Rules for use from JAX code alone are fine, and `check` reads their text. But whether they fit a
+model, its names, its sizes and the memory of a device, only its arrays can tell: list them under
+`arrays:` or `manifest:`, or name them for one run: `shardspec check --params
+package.module:function`. Told by `check` alone, and where it has nothing else to say; a preset,
+which has no mesh, is complete without arrays. Where rules are for code only, say so:
+`lints: {nothing-checked: allow}`.
+
+Bad:
+    shardspec: 1
+    mesh: {fsdp: 8}
+    rules:
+      - embed -> fsdp
+
+Good:
+    shardspec: 1
+    mesh: {fsdp: 8}
+    rules:
+      - embed -> fsdp
+    arrays:
+      mlp/wi/kernel: bf16[embed=1024 _=4096]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import NOTHING_CHECKED as CODE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.ir.param import Params
+from shardspec.ir.spec import Spec, Target
+
+__all__ = ["CODE", "findings"]
+
+
+def findings(spec: Spec, params: Params, targets: Sequence[Target]) -> Iterator[Diagnostic]:
+    """Yield a finding where there are targets, and neither arrays nor activations for them."""
+    if not targets or params or spec.activations:
+        return
+    yield point(
+        CODE,
+        "nothing was checked but the text: there are no arrays",
+        targets[0].span,
+        "nothing lies on it",
+        help="add `arrays:` or `manifest:`, or pass --params FILE (or `package.module:function`);"
+        " for rules that only code uses, `lints: {nothing-checked: allow}`",
+    )
