@@ -74,21 +74,41 @@ def command(
     """Show what moved, the line that moved it, and what a restore would have to reshard.
 
     OLD and NEW are specs, locks (`spec.lock`), or `git:REV` for the other side's file at a
-    revision (`git:REV:PATH` for another). NEW left out is the spec of this project.
+    revision (`git:REV:PATH` for another). NEW left out is the spec of this project, as the other
+    verbs find it; which one that is is said.
     """
-    from shardspec.cli.diff_limits import is_over, parse_limit
+    from shardspec.cli.diff_limits import parse_limit, tripped
 
     parsed = [parse_limit(text) for text in limits]
-    new = new or find_spec(spec_name)
+    if new is None:
+        new = find_spec(spec_name)
+        _tell_of_found(old, new, is_named=spec_name is not None)
     before = _side(_at_revision(old, new), manifest, color)
     after = _side(_at_revision(new, old), manifest, color)
     diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
     diffs = _of_target(diffs, target)
-    _print(diffs, before, after, output_format)
-    _report_errors(before, after, color)
     limits_or_any = parsed or [parse_limit("change")]
-    is_bad = after.errors or any(is_over(limit, diffs) for limit in limits_or_any)
-    raise SystemExit(FINDINGS if is_bad else FINE)
+    failed = [said for limit in limits_or_any if (said := tripped(limit, diffs)) is not None]
+    if after.errors:
+        failed.append(f"errors: {after.name} has {counted(len(after.errors), 'error')}")
+    _print(diffs, before, after, output_format, failed)
+    _report_errors(before, after, color)
+    for said in failed:
+        echo(f"exit {FINDINGS} for {said}", err=True)
+    raise SystemExit(FINDINGS if failed else FINE)
+
+
+def _tell_of_found(old: str, new: str, *, is_named: bool) -> None:
+    """Say what a single name is compared with; a lock or a revision has its own spec."""
+    if is_named or old.startswith(_GIT):
+        return
+    if os.path.realpath(old) == os.path.realpath(new):
+        help = f"name what to compare it with, as in `shardspec diff git:HEAD {new}`"
+        fail(f"{old} is the spec of this project, so both sides are one", help)
+    echo(
+        f"compared with {new}, the spec found here: `shardspec diff {old} OTHER` names another",
+        err=True,
+    )
 
 
 def _report_errors(before: Side, after: Side, color: str) -> None:
@@ -146,11 +166,17 @@ def _of_target(diffs: tuple[TargetDiff, ...], name: str | None) -> tuple[TargetD
     return found
 
 
-def _print(diffs: tuple[TargetDiff, ...], before: Side, after: Side, output_format: str) -> None:
+def _print(
+    diffs: tuple[TargetDiff, ...],
+    before: Side,
+    after: Side,
+    output_format: str,
+    failed: Sequence[str],
+) -> None:
     if output_format == "json":
         from shardspec.formats.diff_json import diff_text
 
-        echo(diff_text(diffs).rstrip("\n"))
+        echo(diff_text(diffs, before.name, after.name, failed).rstrip("\n"))
         return
     if output_format == "md":
         from shardspec.report.diff_markdown import markdown_lines
@@ -159,6 +185,10 @@ def _print(diffs: tuple[TargetDiff, ...], before: Side, after: Side, output_form
     else:
         from shardspec.report.layout_diff import diff_lines
 
-        lines = list(diff_lines(diffs)) or [f"{after.name} places every array as {before.name}."]
+        lines = list(diff_lines(diffs))
+        if lines:
+            lines = [f"{before.name} -> {after.name}", "", *lines]
+        else:
+            lines = [f"{after.name} places every array as {before.name}."]
     for line in lines:
         echo(line)

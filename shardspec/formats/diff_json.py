@@ -13,11 +13,24 @@ from shardspec.ir.layout import ArrayLayout, TargetLayout
 SCHEMA = "shardspec.diff/1"
 
 
-def diff_text(diffs: Sequence[TargetDiff]) -> str:
-    """Return the diff as JSON text, with a line break at the end."""
+def diff_text(
+    diffs: Sequence[TargetDiff], before: str, after: str, failed: Sequence[str] = ()
+) -> str:
+    """Return the diff as JSON text, with a line break at the end.
+
+    Args:
+      before: the name of the old side; `after` is that of the new one.
+      failed: the gates that it trips, each with what moved.
+    """
     import json
 
-    data = {"schema": SCHEMA, "targets": [_target(diff) for diff in diffs]}
+    data = {
+        "schema": SCHEMA,
+        "old": before,
+        "new": after,
+        "failed": list(failed),
+        "targets": [_target(diff) for diff in diffs],
+    }
     return json.dumps(data, indent=2) + "\n"
 
 
