@@ -89,6 +89,7 @@ MACHINERY = {
     "axis_cases",
     "batch_rules",
     "context",
+    "damage",
     "entries",
     "folders",
     "follow_on",

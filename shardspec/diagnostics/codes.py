@@ -70,7 +70,7 @@ UNKNOWN_MESH_AXIS = Code(
     "SHD201", "unknown-mesh-axis", _E, "a rule names a mesh axis no target has"
 )
 UNKNOWN_LOGICAL_AXIS = Code(
-    "SHD202", "unknown-logical-axis", _E, "a logical axis nobody else knows"
+    "SHD202", "unknown-logical-axis", _E, "an array's or activation's axis that no rule knows"
 )
 AXIS_WITHOUT_RULE = Code(
     "SHD203", "axis-without-rule", _W, "a logical axis is in use and has no rule"
@@ -134,6 +134,9 @@ SHORT_RANGE = Code("SHD227", "short-range", _W, "arrays have fewer layers than t
 BROKEN_UNIT = Code("SHD228", "broken-unit", _E, "an axis is no whole number of its units")
 WHOLE_BATCH = Code(
     "SHD229", "whole-batch", _W, "an activation's batch is whole: another rule came first"
+)
+AXIS_WITHOUT_ARRAY = Code(
+    "SHD230", "axis-without-array", _W, "a rule is for a logical axis that nothing has"
 )
 
 INDIVISIBLE = Code("SHD301", "indivisible", _E, "mesh axes do not divide a dimension")

@@ -87,6 +87,7 @@ class Diagnostic:
       subject: what it is about, by name: a logical axis, a mesh axis; of a fault that takes a
         section away as a whole, the key of that section.
       arrays: the paths of the arrays it is about, where other findings speak of arrays, too.
+      bytes: what a device holds of them, where that is most; None where no size matters.
 
     Invariants:
       one_primary: labels hold one primary label, or are empty.
@@ -103,6 +104,7 @@ class Diagnostic:
     section: str | None = None
     subject: str | None = None
     arrays: tuple[str, ...] = field(default=(), repr=False)
+    bytes: int | None = None
 
     @property
     def severity(self) -> Severity:

@@ -37,6 +37,19 @@ def respelt(
     return Fix(f"replace `{name}` by `{meant}`", edits, is_sure=is_sure and may_be_sure)
 
 
+def is_slip(name: str, meant: str) -> bool:
+    """Say whether a name is a slip of the fingers for another, and nothing else in all likelihood.
+
+    >>> is_slip("mpl", "mlp"), is_slip("kvHeads", "kv_heads"), is_slip("wi_0", "wi_1")
+    (True, True, False)
+    """
+    if _bare(name) == _bare(meant):
+        return True
+    shorter = min(len(name), len(meant))
+    slips = distance(name, meant)
+    return shorter > 2 and _digits(name) == _digits(meant) and slips <= max(1, shorter // 4)
+
+
 def _place(span: Span, name: str) -> Span | None:
     """Return where the name itself stands in a span that may hold its quotes."""
     if span.text == name:

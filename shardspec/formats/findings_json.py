@@ -35,6 +35,7 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
         "notes": list(diagnostic.notes),
         "help": diagnostic.help,
         "target": diagnostic.target,
+        "bytes": diagnostic.bytes,
         "fix": None if diagnostic.fix is None else _fix(diagnostic.fix),
     }
 

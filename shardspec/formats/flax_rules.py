@@ -90,7 +90,7 @@ def imported(rules: Sequence[ForeignRule], semantics: str, options: Options) -> 
     data["rules"] = texts
     data["policy"] = {"indivisible": "keep"}
     comments["policy",] = Comments(trailing=_KEEP)
-    data["lints"] = {"unknown-logical-axis": "warn"}
+    data["lints"] = {"axis-without-array": "allow"}
     comments["lints",] = Comments(trailing="a list may serve activations and other models too")
     return Imported(data, comments, reading, tool), faults
 

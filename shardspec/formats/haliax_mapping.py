@@ -76,7 +76,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     data["rules"] = rules
     data["policy"] = {"indivisible": "keep"}
     comments["policy",] = Comments(trailing="as JAX does, which refuses what does not divide")
-    data["lints"] = {"unknown-logical-axis": "warn", **found.lints}
+    data["lints"] = {"axis-without-array": "allow", **found.lints}
     return Imported(data, comments, HaliaxReading(tuple(found.params.values())), tool), tuple(
         faults
     )

@@ -131,7 +131,7 @@ def _document(
         comments["activations", "input_data"] = came_from(config.values[_INPUT].span)
     data["policy"] = {"indivisible": "keep"}
     comments["policy",] = Comments(trailing="as MaxText does; JAX refuses what does not divide")
-    data["lints"] = {"unknown-logical-axis": "allow", "size-one-axis": "allow"}
+    data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
     return Imported(data, comments, None, TOOL)
 

@@ -306,7 +306,7 @@ class _Document:
         if texts:
             self.data["rules"] = texts
         if not is_extended:
-            self.data["lints"] = {"unknown-logical-axis": "warn"}
+            self.data["lints"] = {"axis-without-array": "allow"}
             why = "a list may serve activations and other models too"
             self.comments["lints",] = Comments(trailing=why)
         self.data["policy"] = {"indivisible": "keep"}

@@ -25,13 +25,14 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import described
 from shardspec.lints.context import Context
+from shardspec.lints.damage import told
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -42,24 +43,18 @@ def check(context: Context) -> Iterator[Diagnostic]:
     for axis in context.spec.logical_axes:
         if axis.name in ruled:
             continue
-        notes = tuple(_users(context, axis.name))
-        if notes:
-            yield point(
+        paths = [s.param.path for s in context.first if axis.name in s.logical_axes]
+        activations = [a.name for a in context.spec.activations if axis.name in a.logical_axes]
+        if paths or activations:
+            plural = "s" if len(activations) > 1 else ""
+            finding = point(
                 CODE,
                 f"no rule names `{axis.name}`, so it is replicated",
                 axis.span,
                 "declared here",
-                notes=notes,
                 help=f"if that is meant, say so: `{axis.name} -> none`",
                 subject=axis.name,
             )
-
-
-def _users(context: Context, axis: str) -> Iterator[str]:
-    """Yield a note on the arrays that have the axis, and one on the activations."""
-    paths = [s.param.path for s in context.first if axis in s.logical_axes]
-    if paths:
-        yield described(paths)
-    names = [each.name for each in context.spec.activations if axis in each.logical_axes]
-    if names:
-        yield f"activation{'s' if len(names) > 1 else ''} {listed(names)}"
+            finding = told(finding, context, paths)
+            named = (f"activation{plural} {listed(activations)}",) if activations else ()
+            yield replace(finding, notes=(*finding.notes, *named))

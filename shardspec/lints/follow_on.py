@@ -43,6 +43,7 @@ _EXPLAINED_BY: dict[str, frozenset[str]] = {
     "SHD106": _MACHINES,
     "SHD201": _MACHINES,
     "SHD202": _RULES | _NAMES | _ARRAYS | _AXES,
+    "SHD230": (_NAMES | _ARRAYS | _AXES) - _RULES,
     "SHD211": _AXES,
     "SHD110": _RULES | _NAMES | _ARRAYS,
     "SHD112": _RULES | _NAMES,
@@ -51,7 +52,7 @@ _EXPLAINED_BY: dict[str, frozenset[str]] = {
 }
 
 #: Of these, an entry that was lost explains those whose subject it names; a lost section, all.
-_NAMED = frozenset({"SHD201", "SHD202", "SHD203", "SHD211"})
+_NAMED = frozenset({"SHD201", "SHD202", "SHD203", "SHD211", "SHD230"})
 _OF_ONE_TARGET = frozenset({"SHD102", "SHD104"})
 
 #: Findings, and those that say the same of the same place and more.

@@ -15,7 +15,7 @@ from shardspec.diagnostics import Edit, Fix, Span
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.regex import compile_regex
 from shardspec.frontend.spelling import looks_like_dsl
-from shardspec.ir.grouping import counted
+from shardspec.ir.grouping import described
 from shardspec.ir.spec import Pattern
 from shardspec.lints.digit_places import single_digits, widened
 from shardspec.lints.translated import GLOB_SIGNS, REGEX_SIGNS, as_glob, as_regex
@@ -54,26 +54,27 @@ def readings(pattern: Pattern) -> tuple[Spelling, ...]:
 
 
 class Offer(NamedTuple):
-    """A spelling that matches arrays, and what to say of it."""
+    """A spelling that matches arrays, what to say of it, and those arrays."""
 
     spelling: Spelling
     text: str
+    paths: tuple[str, ...]
 
 
 def working(patterns: Sequence[Pattern], paths: Sequence[str]) -> tuple[Offer | None, ...]:
     """Return, for each pattern, another spelling that matches; one walk over the paths."""
     offers = [(at, each) for at, pattern in enumerate(patterns) for each in spellings(pattern)]
-    counts, firsts = [0] * len(offers), [""] * len(offers)
+    matched: list[list[str]] = [[] for _ in offers]
     matcher = path_matcher(tuple(each.pattern for _, each in offers))
     for path in paths if offers else ():
         for index in matcher.all_matches(path):
-            firsts[index] = firsts[index] or path
-            counts[index] += 1
+            matched[index].append(path)
     found: list[Offer | None] = [None] * len(patterns)
-    for (at, each), count, first in zip(offers, counts, firsts, strict=True):
-        if count and found[at] is None:
+    for (at, each), having in zip(offers, matched, strict=True):
+        if having and found[at] is None:
             how = f": {each.how}" if each.how else ""
-            found[at] = Offer(each, f"{each.name} matches {_described(count, first)}{how}")
+            text = f"{each.name} matches {described(having)}{how}"
+            found[at] = Offer(each, text, tuple(having))
     return tuple(found)
 
 
@@ -97,10 +98,6 @@ def looks(pattern: Pattern) -> str | None:
     """Return which other kind of pattern this looks like, and how to make it one."""
     found = (f"it looks like {e.looks}: {e.how}" for e in spellings(pattern) if e.looks)
     return next(found, None)
-
-
-def _described(count: int, first: str) -> str:
-    return f"{counted(count, 'array')}, {'first ' if count > 1 else ''}{first}"
 
 
 def _candidates(pattern: Pattern) -> Iterator[Spelling]:

@@ -34,10 +34,11 @@ from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, Label, Span
 from shardspec.diagnostics.codes import RANK_MISMATCH as CODE
-from shardspec.ir.grouping import counted, described, template
+from shardspec.ir.grouping import counted, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import Override
 from shardspec.lints.context import Context
+from shardspec.lints.damage import told
 from shardspec.lints.folders import shared
 
 
@@ -51,10 +52,12 @@ def check(context: Context) -> Iterator[Diagnostic]:
             groups.setdefault((place, sharding.param.rank, alike), []).append(sharding)
     stacked = _stacked(list(groups.values()))
     if stacked:
-        yield _not_scanned(stacked)
+        paths = [sharding.param.path for group in stacked for sharding in group]
+        yield told(_not_scanned(stacked), context, paths)
     for (place, _, _), group in groups.items():
         if group not in stacked:
-            yield _finding(place, group)
+            paths = [sharding.param.path for sharding in group]
+            yield told(_finding(place, group), context, paths)
 
 
 def _stacked(groups: Sequence[list[ParamSharding]]) -> list[list[ParamSharding]]:
@@ -85,7 +88,6 @@ def _not_scanned(groups: Sequence[list[ParamSharding]]) -> Diagnostic:
         f"{len(groups)} entries of `params` have one name less than their arrays have dimensions,"
         f" and the first dimension of all is {first.param.shape[0]}",
         tuple(labels),
-        notes=(described([member.param.path for member in members]),),
         help=f'if layers are stacked, add to `scan`: `"{folder}": layers@0`; else name every'
         " dimension, `_` where it has none",
     )
@@ -114,7 +116,6 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
         CODE,
         f"{source}: {given} for {counted(param.rank, 'dimension')} of `{param.path}` {param}",
         tuple(labels),
-        notes=(described([member.param.path for member in group]),),
         help=_help(0 if is_partition else len(names), param.rank, param.path),
     )
 
@@ -128,7 +129,6 @@ def _no_position(group: list[ParamSharding]) -> Diagnostic:
         CODE,
         f"`{asked}`: `{param.path}` {param} has no such position",
         labels,
-        notes=(described([member.param.path for member in group]),),
         help=f"positions run from 0 to {param.rank - 1}, or from -{param.rank} to -1",
     )
 

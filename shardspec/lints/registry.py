@@ -8,6 +8,7 @@ from types import ModuleType
 from shardspec.diagnostics import Code, Diagnostic
 from shardspec.lints import (
     activation_conflict,
+    axis_without_array,
     axis_without_rule,
     below_minimum,
     below_tile,
@@ -58,6 +59,7 @@ from shardspec.lints.context import Context
 CHECKS: tuple[ModuleType, ...] = (
     unknown_mesh_axis,
     unknown_logical_axis,
+    axis_without_array,
     axis_without_rule,
     dead_rule,
     unmatched_pattern,

@@ -1,9 +1,9 @@
-"""A logical axis that only one side knows.
+"""An array or an activation has a logical axis that no rule and no `axes` entry knows.
 
-A rule for `mpl` moves nothing when the arrays say `mlp`, and an array that says `embd` gets no
-rule: both end replicated without a word. Here a name in a rule must be known to an array, a
-pattern or `axes`, and a name of an array to a rule or `axes`. Rules of presets may name axes
-that this model does not have.
+An array that says `embd` gets no rule: the dimension ends whole on every device, without a word
+from any tool. The name must be known to a rule or to `axes`. A rule for `mpl` where arrays say
+`mlp`, and no rule places that, is the same mistake on the other side. A rule for an axis that
+nothing has is no harm in itself (SHD230).
 
 Bad:
     shardspec: 1
@@ -11,9 +11,9 @@ Bad:
     rules:
       - embed -> fsdp
       - mlp -> tensor
-      - hedas -> tensor
     arrays:
-      mlp/kernel: bf16[embed=64 mlp=128]
+      mlp/wi/kernel: bf16[embed=64 mlp=128]
+      mlp/wo/kernel: bf16[mlp=128 embd=64]
 
 Good:
     shardspec: 1
@@ -22,7 +22,8 @@ Good:
       - embed -> fsdp
       - mlp -> tensor
     arrays:
-      mlp/kernel: bf16[embed=64 mlp=128]
+      mlp/wi/kernel: bf16[embed=64 mlp=128]
+      mlp/wo/kernel: bf16[mlp=128 embed=64]
 """
 
 from __future__ import annotations
@@ -34,46 +35,36 @@ from shardspec.diagnostics import Diagnostic, Fix, Label, Span
 from shardspec.diagnostics.codes import UNKNOWN_LOGICAL_AXIS as CODE
 from shardspec.diagnostics.respell import respelt
 from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.ir.grouping import described
+from shardspec.lints.axis_without_array import lone_axes, respelling
 from shardspec.lints.context import Context
+from shardspec.lints.damage import told
 from shardspec.lints.words import first_word, last_word
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each name in a rule, then for each name of an array."""
-    if context.first or context.spec.path_rules:
-        yield from _in_rules(context)
+    yield from _in_rules(context)
     if context.spec.axis_rules:
         yield from _in_arrays(context)
         yield from _in_activations(context)
 
 
 def _in_rules(context: Context) -> Iterator[Diagnostic]:
-    known = context.axes_in_use() | context.axes.keys() | set(context.spec.inherited_axes)
-    places: dict[str, dict[Span | None, None]] = {}
-    for rule in context.spec.axis_rules:
-        axis = rule.logical_axis
-        if axis not in known and context.is_own(rule.span):
-            places.setdefault(axis, {}).setdefault(_left_side(rule.span, axis))
-    free = (context.axes.keys() | set(context.spec.inherited_axes)) - context.axes_in_rules()
-    for axis, spans in places.items():
-        fix = respelt(spans, axis, known)
-        if fix is not None and fix.edits[0].text not in free:
-            # Another rule has the name, or only arrays do, and the slip may be theirs.
-            fix = fix._replace(is_sure=False)
-        place = next(iter(spans))
-        found = _finding(axis, known, place, "no array and no `axes` entry has it", fix=fix)
-        yield replace(found, section="rules")
-
-
-def _left_side(span: Span | None, axis: str) -> Span | None:
-    """Return the place of a rule's axis, which stands before its alternative on the line."""
-    if span is None:
-        return None
-    line = span.source.text.rfind("\n", 0, span.start) + 1
-    before = Span(span.source, line, span.start)
-    found = last_word(before, axis)
-    return span if found == before else found
+    """Yield a finding for each axis of a rule that is a slip for one that no rule places."""
+    for lone in lone_axes(context):
+        if lone.meant is not None:
+            paths = [s.param.path for s in context.first if lone.meant in s.logical_axes]
+            found = _finding(
+                lone.name,
+                (lone.meant,),
+                lone.places[0],
+                "no array and no `axes` entry has it",
+                help=f"did you mean `{lone.meant}`?",
+                fix=respelling(context, lone),
+            )
+            yield replace(
+                told(found, context, paths, f"no rule is for `{lone.meant}`: "), section="rules"
+            )
 
 
 def _in_arrays(context: Context) -> Iterator[Diagnostic]:
@@ -86,19 +77,18 @@ def _in_arrays(context: Context) -> Iterator[Diagnostic]:
                 places.setdefault(sharding.named_at)
                 paths.append(sharding.param.path)
     for axis, (places, paths) in found.items():
-        notes = (f"{described(paths)}; the dimension is replicated",)
         exact = [last_word(span, axis) for span in places if span is not None]
         removed = _removed(axis) if axis in context.spec.inherited_axes else None
         fix = None if removed else _fix([_in_type(s, axis) for s in exact], axis, known, context)
-        yield _finding(
+        finding = _finding(
             axis,
             known,
             exact[0] if exact else None,
             "no rule and no `axes` entry has it",
-            notes,
-            removed or _of_array(axis, known),
-            fix,
+            help=removed or _of_array(axis, known),
+            fix=fix,
         )
+        yield told(finding, context, paths, "the dimension is replicated: ")
 
 
 def _in_type(span: Span, axis: str) -> Span:

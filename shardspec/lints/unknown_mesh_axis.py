@@ -26,16 +26,17 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from shardspec.analysis.alike import alike
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
 from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS as CODE
 from shardspec.diagnostics.respell import respelt
 from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.ir.grouping import described
 from shardspec.ir.plan import DimSharding, Outcome
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
+from shardspec.lints.damage import told
 from shardspec.lints.words import first_word
 
 #: Places that are shown; more are counted.
@@ -68,8 +69,8 @@ def _uses(spec: Spec) -> Iterator[tuple[Span | None, tuple[str, ...]]]:
         yield spec.state.over_span, spec.state.over
 
 
-def _concerned(axis: str, context: Context) -> Iterator[str]:
-    """Yield notes on the arrays and activations that a rule with the axis was tried on."""
+def _concerned(axis: str, context: Context) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the arrays and the activations that a rule with the axis was tried on."""
     arrays: dict[str, None] = {}
     activations: dict[str, None] = {}
     for plan in context.plans:
@@ -79,10 +80,7 @@ def _concerned(axis: str, context: Context) -> Iterator[str]:
         for each in plan.activations:
             if _asks(each.dims, axis):
                 activations.setdefault(each.activation.name)
-    if arrays:
-        yield f"not split so: {described(arrays)}"
-    if activations:
-        yield f"not split so: activation{'s' if len(activations) > 1 else ''} {listed(activations)}"
+    return tuple(arrays), tuple(activations)
 
 
 def _asks(dims: Sequence[DimSharding], axis: str) -> bool:
@@ -106,12 +104,17 @@ def _finding(axis: str, places: list[Span], context: Context) -> Diagnostic:
     rest = len(places) - _SHOWN
     known = spec.mesh_axis_names
     more = (f"it stands in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else ()
-    return Diagnostic(
+    paths, activations = _concerned(axis, context)
+    finding = Diagnostic(
         CODE,
         f"unknown mesh axis `{axis}`",
         tuple(labels),
-        notes=(*more, *_concerned(axis, context)),
+        notes=more,
         help=did_you_mean(axis, known) or f"the targets have {listed(sorted(known))}",
         fix=respelt(places, axis, known),
         subject=axis,
     )
+    finding = told(finding, context, paths, "not split so: ")
+    plural = "s" if len(activations) > 1 else ""
+    named = (f"not split so: activation{plural} {listed(activations)}",) if activations else ()
+    return replace(finding, notes=(*finding.notes, *named))

@@ -28,7 +28,7 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import UNMATCHED_PATTERN as CODE
@@ -37,6 +37,7 @@ from shardspec.diagnostics.suggest import nearest
 from shardspec.ir.grouping import counted, template
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
+from shardspec.lints.damage import told
 from shardspec.lints.entries import Entry, sections
 from shardspec.lints.other_spellings import fix_for, looks, working
 from shardspec.resolve.match import path_matcher
@@ -54,16 +55,21 @@ def check(context: Context) -> Iterator[Diagnostic]:
         if context.is_own(entry.pattern.span)
     ]
     offers = working([entry.pattern for entry in unmatched], paths)
+    alike: dict[str, list[str]] = {}
+    for path in paths if unmatched else ():
+        alike.setdefault(template(path), []).append(path)
     for entry, offer in zip(unmatched, offers, strict=True):
-        yield point(
+        meant = offer.paths if offer else _near(entry.pattern, alike)
+        finding = point(
             CODE,
             f"{entry.section} pattern `{entry.pattern}` matches none of"
             f" {counted(len(paths), 'array')}",
             entry.pattern.span,
             "must match a whole path",
-            help=offer.text if offer else _guess(entry.pattern, paths),
+            help=offer.text if offer else _guess(entry.pattern, meant),
             fix=fix_for(entry.pattern, offer.spelling) if offer else None,
         )
+        yield told(finding, context, _whole(context, meant), "meant for them, maybe: ")
 
 
 def _unmatched(entries: Sequence[Entry], paths: Sequence[str]) -> list[Entry]:
@@ -76,8 +82,18 @@ def _unmatched(entries: Sequence[Entry], paths: Sequence[str]) -> list[Entry]:
     return [entries[at] for at in sorted(unmatched)]
 
 
-def _guess(pattern: Pattern, paths: Sequence[str]) -> str | None:
-    examples = {template(path): path for path in reversed(paths)}
-    found = nearest(template(pattern.text), examples, cutoff=0.3)
-    near = f"the nearest path is `{examples[found[0]]}`" if found else None
+def _whole(context: Context, paths: Sequence[str]) -> list[str]:
+    """Return those of the arrays that every device of a target of several holds whole."""
+    plans = [plan for plan in context.plans if plan.mesh.device_count > 1]
+    return [path for path in paths if any(plan[path].is_replicated for plan in plans)]
+
+
+def _near(pattern: Pattern, alike: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Return the arrays whose path is most like the pattern, of all layers."""
+    found = nearest(template(pattern.text), alike, cutoff=0.3)
+    return alike[found[0]] if found else []
+
+
+def _guess(pattern: Pattern, meant: Sequence[str]) -> str | None:
+    near = f"the nearest path is `{meant[0]}`" if meant else None
     return "; ".join(filter(None, (looks(pattern), near))) or None

@@ -1,8 +1,9 @@
 """Nothing names the dimensions of an array.
 
 No override, no names of its own, no entry of `params:`. Without names no rule applies, and
-every device holds the whole array. What `replicate:` allows to be whole needs no names: plain data
-parallelism is `replicate: [{path: "**", because: data parallel}]`.
+every device holds the whole array. What is large has a finding each, layers together; all that is
+small, such as norms and biases, has one. What `replicate:` allows to be whole needs no names:
+plain data parallelism is `replicate: [{path: "**", because: data parallel}]`.
 
 Bad:
     shardspec: 1
@@ -31,20 +32,71 @@ Good:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from shardspec.analysis.coverage import allowed_paths
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.analysis.large import held_bytes, is_large
+from shardspec.diagnostics import Diagnostic, Label, Span
 from shardspec.diagnostics.codes import UNNAMED_ARRAY as CODE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.ir.grouping import collapsed, described, template
+from shardspec.ir.grouping import collapsed, counted, template
 from shardspec.ir.plan import Origin, ParamSharding
+from shardspec.ir.spec import Pattern
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
+from shardspec.lints.damage import told
+from shardspec.lints.largest import largest
+from shardspec.resolve.match import path_matcher
+
+#: Places that are shown of what is small.
+_SHOWN = 4
+#: Ends of paths that one pattern may list, and the components that an end may have.
+_MOST_ENDS = 12
+_MOST_PARTS = 3
+
+
+class _Group(NamedTuple):
+    """Arrays that one line of the source lists, or that differ in a layer number only.
+
+    Attributes:
+      shown: a glob for them, or the first.
+    """
+
+    shown: str
+    arrays: tuple[ParamSharding, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of all of them."""
+        return sum(sharding.param.bytes for sharding in self.arrays)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return their paths."""
+        return tuple(sharding.param.path for sharding in self.arrays)
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield one finding for the layers of an array that nothing names."""
+    """Yield a finding for each large array that nothing names, and one for all small ones."""
+    groups = tuple(_groups(context))
+    least = _held(context) if groups else 0
+    small = [group for group in groups if not is_large(group.bytes, least)]
+    for group in groups:
+        if group not in small or len(small) == 1:
+            yield _of_one(context, group)
+    if len(small) > 1:
+        yield _of_many(context, small)
+
+
+def _held(context: Context) -> int:
+    """Return what a device holds of all arrays, on the target where that is least."""
+    plans = [plan for plan in context.plans if plan.mesh.device_count > 1]
+    return min(map(held_bytes, plans), default=sum(param.bytes for param in context.params))
+
+
+def _groups(context: Context) -> Iterator[_Group]:
     unnamed = [
         sharding
         for sharding in context.first
@@ -63,14 +115,62 @@ def check(context: Context) -> Iterator[Diagnostic]:
     for key, group in groups.items():
         paths = [sharding.param.path for sharding in group]
         shown = key.text.strip("\"'") if isinstance(key, Span) else collapsed(paths) or paths[0]
-        size = sum(sharding.param.bytes for sharding in group)
-        names = " ".join("AXIS" for _ in group[0].param.shape)
-        yield point(
-            CODE,
-            f"nothing names the dimensions of `{shown}` {group[0].param}",
-            group[0].param.span,
-            "no override and no entry of `params` matches it",
-            notes=(f"{described(paths)}; replicated: {binary_bytes(size)} on every device",),
-            help=f'add to `params`: `"{shown}": {names}` (`_` for a dimension without a name);'
-            " or to `replicate`, with the reason, what is meant to be whole",
-        )
+        yield _Group(shown, tuple(group))
+
+
+def _of_one(context: Context, group: _Group) -> Diagnostic:
+    param = group.arrays[0].param
+    names = " ".join("AXIS" for _ in param.shape)
+    finding = point(
+        CODE,
+        f"nothing names the dimensions of `{group.shown}` {param}",
+        param.span,
+        "no override and no entry of `params` matches it",
+        help=f'add to `params`: `"{group.shown}": {names}` (`_` for a dimension without a name);'
+        " or to `replicate`, with the reason, what is meant to be whole",
+    )
+    return told(finding, context, group.paths)
+
+
+def _of_many(context: Context, groups: Sequence[_Group]) -> Diagnostic:
+    groups = sorted(groups, key=lambda group: -group.bytes)
+    paths = [path for group in groups for path in group.paths]
+    places = [group.arrays[0].param.span for group in groups]
+    shown = list(dict.fromkeys(span for span in places if span is not None))[:_SHOWN]
+    glob = _glob_of(paths, context.paths)
+    pattern = f'`{{path: "{glob}", because: small}}`' if glob else "what is meant to be whole"
+    finding = Diagnostic(
+        CODE,
+        f"nothing names the dimensions of {counted(len(paths), 'array')} that are small,"
+        f" {binary_bytes(sum(group.bytes for group in groups))} in all",
+        tuple(Label(span, "no entry matches it", primary=not i) for i, span in enumerate(shown)),
+        help=f"add to `replicate`: {pattern}; or their names to `params`",
+    )
+    sizes = [(each.param.path, each.param.bytes) for group in groups for each in group.arrays]
+    finding = told(finding, context, paths)
+    return replace(finding, notes=(*finding.notes, *largest(sizes)))
+
+
+def _glob_of(paths: Sequence[str], every: Sequence[str]) -> str | None:
+    """Return a glob for exactly these of all paths, by how they end; None if there is none."""
+    wanted = set(paths)
+    for parts in range(1, _MOST_PARTS + 1):
+        ends = {_end(path, parts) for path in paths}
+        if len(ends) <= _MOST_ENDS:
+            glob = next(iter(ends)) if len(ends) == 1 else f"{{{','.join(sorted(ends))}}}"
+            matcher = path_matcher((Pattern(glob),))
+            if {path for path in every if matcher.first_match(path) is not None} == wanted:
+                return glob
+    return None
+
+
+def _end(path: str, parts: int) -> str:
+    """Return a glob for the last components of a path, whatever stands before them.
+
+    >>> _end("decoder/layers_0/norm/scale", 2), _end("model.layers.0.norm.weight", 2), _end("w", 2)
+    ('**/norm/scale', '*.norm.weight', 'w')
+    """
+    mark, any_before = ("/", "**/") if "/" in path else (".", "*.")
+    components = template(path).replace("#", "*").split(mark)
+    before = any_before if len(components) > parts else ""
+    return before + mark.join(components[-parts:])

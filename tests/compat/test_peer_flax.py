@@ -339,7 +339,7 @@ def test_boxes_with_a_mesh_and_rules_of_their_own() -> None:
 def resolver(*rules: str) -> Resolver:
     lines = rules or ("foo -> data", "bar -> model", "baz, layer -> none")
     text = "\n".join(f"  - {rule}" for rule in lines)
-    levels = "lints: {unknown-logical-axis: allow, unnamed-array: allow}"
+    levels = "lints: {unknown-logical-axis: allow, axis-without-array: allow, unnamed-array: allow}"
     return Resolver(loads(f"shardspec: 1\nmesh: {{data: 2, model: 4}}\nrules:\n{text}\n{levels}\n"))
 
 

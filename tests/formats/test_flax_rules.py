@@ -99,7 +99,7 @@ def test_each_line_says_where_it_came_from() -> None:
         "  - kv -> none  # from rules.py:4",
         "",
         "policy: {indivisible: keep}  # as Flax does; JAX refuses what does not divide",
-        "lints: {unknown-logical-axis: warn}  # a list may serve activations and other models too",
+        "lints: {axis-without-array: allow}  # a list may serve activations and other models too",
     ]
 
 

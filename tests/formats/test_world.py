@@ -348,7 +348,7 @@ MAXTEXT_ARRAYS = """\
 "decoder/layers_{0..3}/self_attention/query/kernel": f32[embed=64 q_heads=8 kv=16]
 "decoder/layers_{0..3}/self_attention/key/kernel": f32[embed=64 kv_heads=8 kv_head_dim=16]
 "decoder/layers_{0..3}/norm/scale": f32[norm=64]
-token_embedder/embedding: f32[vocab=256 embed_vocab=64]
+token_embedder/embedding: f32[vocab=256 embed=64]
 """
 
 

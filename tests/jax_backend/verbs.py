@@ -18,7 +18,7 @@ rules:
   - layers -> none
   - vocab, mlp, heads -> model
   - embed -> data
-lints: {unnamed-array: allow, unknown-logical-axis: allow}
+lints: {unnamed-array: allow, unknown-logical-axis: allow, axis-without-array: allow}
 """
 
 

@@ -73,8 +73,8 @@ mesh: {data: 4}
 rules: [batch -> data]
 activations: {x: batch _}
 arrays:
-  "blocks_{0..3}/{q,k,v}/kernel": f32[64, 8, 8]
-  head: f32[64, 10]
+  "blocks_{0..3}/{q,k,v}/kernel": f32[4096, 32, 128]
+  head: f32[4096, 4096]
 """
 
 
@@ -85,7 +85,8 @@ def test_an_entry_that_nothing_names_is_one_finding() -> None:
 
 
 def test_half_an_entry_is_shown_as_such() -> None:
-    found = findings_of(UNNAMED + "params: {'**/q/kernel': _ _ _, head: _ _}\n")
+    text = UNNAMED + "params: {'**/q/kernel': _ _ _, head: _ _}\n"
+    found = findings_of(text, only="unnamed-array")
     assert sorted(each.message.split("`")[1] for each in found) == [
         "blocks_{0..3}/k/kernel",
         "blocks_{0..3}/v/kernel",

@@ -8,9 +8,7 @@ from tests.lints.findings_of import findings_of, marked
 @pytest.mark.parametrize(
     ("text", "marks"),
     [
-        ("rules: [e -> x, q -> x]\narrays: {k: 'f32[e=8]'}", ["q"]),
-        ("rules: ['e, q -> x']\narrays: {k: 'f32[e=8]'}", ["q"]),
-        ("rules:\n  - rule: q -> x\n    at: end\narrays: {k: 'f32[8]'}\nparams: {k: _}", ["q"]),
+        ("rules: [e -> x, q -> x]\narrays: {k: 'f32[e=8]'}", []),
         ("rules: [e -> x]\nparams: {'**': q}\narrays: {k: 'f32[8]'}\naxes: {e: 4}", ["q"]),
         ("rules: [e -> x]\naxes: {e: 4, q: 4}\nparams: {'**': q}\narrays: {k: 'f32[4]'}", []),
         ("rules: [e -> x]\nactivations: {r: e}\narrays: {k: 'f32[]'}", []),
@@ -34,12 +32,6 @@ def test_one_finding_for_all_arrays() -> None:
     assert "10 arrays" in found.notes[0]
 
 
-def test_nothing_is_known() -> None:
-    text = "mesh: {x: 2}\nrules: [a -> x]\narrays: {k: 'f32[8]'}"
-    (found,) = findings_of(text, only="unknown-logical-axis")
-    assert found.help == "nothing names an axis yet"
-
-
 def test_drop_is_said_to_have_removed_the_rule() -> None:
     text = "extends: t5x/2d\ndrop: mlp\nmesh: {data: 2, model: 2}\narrays: {k: 'f32[mlp=8]'}"
     (found,) = findings_of(text, only="unknown-logical-axis")
@@ -51,7 +43,6 @@ def test_drop_is_said_to_have_removed_the_rule() -> None:
     [
         ("hedas -> x", "f32[heads=8]", [("heads", False), None]),
         ("hedas -> x", "f32[heads]", [("heads", True)]),
-        ("hedas -> x, heads -> none", "f32[heads=8]", [("heads", False)]),
         ("heads -> x", "f32[heads=8]', k: 'f32[hedas=8]", [("heads", True)]),
     ],
 )
@@ -64,3 +55,26 @@ def test_only_one_side_is_respelt(
     found = findings_of(text, only="unknown-logical-axis")
     made = [(d.fix.edits[0].text, d.fix.is_sure) if d.fix else None for d in found]
     assert made == fixes
+
+
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [("mpl -> x", True), ("kv -> x", False), ("MLP -> x", True), ("mlp2 -> x", False)],
+)
+def test_a_rule_missed_by_a_slip_is_an_error_with_the_bytes(rule: str, error: bool) -> None:
+    """`axes` declares the name, so the arrays alone have a warning (SHD203)."""
+    head = f"mesh: {{x: 2}}\naxes: {{mlp: 1024}}\nrules: [{rule}]\n"
+    found = findings_of(f"{head}arrays: {{k: 'f32[mlp _=1024]'}}", only="unknown-logical-axis")
+    assert len(found) == error
+    if error:
+        assert found[0].help == "did you mean `mlp`?"
+        assert found[0].bytes == 4 << 20
+        assert found[0].notes == (
+            "no rule is for `mlp`: 1 array, k; whole: 4.00 MiB on every device, 100 % of all it"
+            " holds; split over `x`, it would be 2.00 MiB",
+        )
+
+
+def test_a_slip_for_an_axis_that_another_rule_places_misses_nothing() -> None:
+    text = "mesh: {x: 2}\nrules: [hedas -> x, heads -> none]\narrays: {a: 'f32[heads=8]'}"
+    assert [d.code.name for d in findings_of(text)] == ["axis-without-array"]

@@ -1,0 +1,92 @@
+"""SHD205: what is large has a finding each, all that is small has one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.lints.findings_of import findings_of, marked
+
+HEAD = """\
+mesh: {data: 4}
+rules: [embed -> data]
+axes: {embed: 4096}
+params: {"**/wi": embed _}
+arrays:
+  "layers_{0..3}/wi": bf16[4096, 16384]
+"""
+SMALL = """\
+  "layers_{0..3}/norm/scale": f32[4096]
+  "layers_{0..3}/bias": f32[16384]
+  final_norm/scale: f32[4096]
+"""
+
+
+def test_small_arrays_are_one_finding_with_their_bytes() -> None:
+    (found,) = findings_of(HEAD + SMALL)
+    assert found.message == (
+        "nothing names the dimensions of 9 arrays that are small, 336 KiB in all"
+    )
+    assert found.bytes == (4 * 4096 + 4 * 16384 + 4096) * 4
+    assert marked(found)[0] == '"layers_{0..3}/bias"'
+    assert found.notes[1:] == (
+        "256 KiB  layers_{0..3}/bias x4",
+        "64.0 KiB  layers_{0..3}/norm/scale x4",
+        "16.0 KiB  final_norm/scale",
+    )
+
+
+def test_a_whole_embedding_does_not_read_like_a_norm() -> None:
+    large, small = findings_of(f"{HEAD}  embedding: bf16[32000, 4096]\n{SMALL}", only=NAME)
+    if "small" in large.message:
+        large, small = small, large
+    assert large.message == "nothing names the dimensions of `embedding` bf16[32000, 4096]"
+    assert large.bytes == 32000 * 4096 * 2
+    assert large.notes[0].startswith("1 array, embedding; whole: 250 MiB on every device, 66 %")
+    assert "9 arrays that are small" in small.message
+
+
+NAME = "unnamed-array"
+DOTTED = """\
+  "model.layers.{0..3}.{input,post}_norm.weight": f32[4096]
+  "model.layers.{0..3}.mlp.bias": f32[16384]
+  model.norm.weight: f32[4096]
+"""
+AMBIGUOUS = """\
+  "layers_{0..3}/attn/scale": f32[4096]
+  "layers_{0..3}/norm/scale": f32[4096]
+  "layers_{0..3}/mlp/wi/scale": f32[4096]
+"""
+
+
+@pytest.mark.parametrize(
+    ("small", "glob"),
+    [
+        (SMALL, "{**/bias,**/scale}"),
+        (DOTTED, "{*.bias,*.weight}"),
+        (AMBIGUOUS, "**/scale"),
+    ],
+)
+def test_the_way_out_works(small: str, glob: str) -> None:
+    (found,) = findings_of(HEAD + small, only=NAME)
+    entry = re.search(r"`(\{path: .*\})`", found.help or "")
+    assert entry
+    assert f'"{glob}"' in entry[1]
+    assert findings_of(f"{HEAD}{small}replicate: [{entry[1]}]\n") == ()
+
+
+def test_a_pattern_is_offered_for_exactly_these() -> None:
+    named = HEAD.replace('"**/wi": embed _', '"**/wi": embed _, "head/scale": embed')
+    (found,) = findings_of(f"{named}{SMALL}  head/scale: f32[4096]\n", only=NAME)
+    assert '"{**/final_norm/scale,**/layers_*/bias,**/norm/scale}"' not in (found.help or "")
+    entry = re.search(r"`(\{path: .*\})`", found.help or "")
+    assert entry
+    text = f"{named}{SMALL}  head/scale: f32[4096]\nreplicate: [{entry[1]}]\n"
+    assert findings_of(text) == ()
+
+
+def test_what_small_is_goes_by_the_target_that_holds_least() -> None:
+    """16 MiB are a fifth of a device of the small target, and 1 % of one of the large."""
+    text = HEAD + '  table: bf16[4096, 2048]\n  "layers_{0..3}/norm/scale": f32[4096]\n'
+    assert len(findings_of(text, only=NAME)) == 2
