@@ -63,7 +63,13 @@ _FORMATS_PAGE = "\b\nFormats:\n" + "\n".join(f"  {f.name:<12} {f.title}" for f i
 @click.option(
     "--against", metavar="ARRAYS", help="Prove, array by array, that the spec says the same."
 )
-@click.option("--name", metavar="NAME", help="Which list of the file, or which gin scope.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Which list of the file, or which gin scope; NAME=MODULE, and several, for hf-tp-plan.",
+)
 @click.option("--semantics", type=click.Choice(["linen", "nnx"]), help="Who reads a Flax list.")
 @click.option(
     "--merge", type=click.Choice(["maxtext", "in-place"]), help="How MaxText's files are joined."
@@ -113,6 +119,11 @@ def command(
 def _options(entry: Format, against: str | None, given: dict[str, Any]) -> Options:
     """Return the options; those that the format does not take are an error."""
     takes = ("mesh", "hardware", *entry.options)
+    names = given["names"]
+    if len(names) > 1 and "names" not in takes and "name" in takes:
+        raise click.UsageError(f"--name counts once for `{entry.name}`")
+    given = {**given, "name": names[0] if names else None}
+    given["names"] = names if "names" in takes else ()
     for name, value in given.items():
         if value not in (None, ()) and name not in takes:
             raise click.UsageError(f"--{name} means nothing for `{entry.name}`")
@@ -154,12 +165,14 @@ def _plan(text: str, name: str, options: Options) -> ShardingPlan:
 
 def _prove(entry: Format, imported: Imported, plan: ShardingPlan, against: str, color: str) -> int:
     """Say whether the plan is the other tool's answer; return the exit code."""
-    from shardspec.formats.foreign.compare import differences, findings
+    from shardspec.formats.foreign import compare
 
     params = tuple(sharding.param for sharding in plan.params)
     answers = load(entry).answer(imported.reading, params, plan.target.mesh)
-    found = differences(plan, answers)
-    report(findings(found, imported.tool), color)
+    found = compare.differences(plan, answers)
+    left_out = compare.not_compared(plan, answers)
+    said = compare.findings(found, imported.tool)
+    report([*said, *compare.not_compared_findings(left_out, imported.tool)], color)
     arrays = counted(len(params), "array")
     axes = " ".join(f"{axis.name}={axis.size}" for axis in plan.target.mesh.axes if axis.size > 1)
     where = f"{arrays} of {against} on {axes or 'one device'}"
@@ -167,9 +180,12 @@ def _prove(entry: Format, imported: Imported, plan: ShardingPlan, against: str, 
     if uneven:
         why = "JAX refuses them either way, and `shardspec check` names them"
         echo(f"dimensions that do not divide: {uneven}; {why}", err=True)
-    if not found:
+    differing = sum(len(each.paths) for each in found)
+    unknown = sum(len(each.paths) for each in left_out)
+    if not differing and not unknown:
         echo(f"{where}: the spec lays out all as {imported.tool} does", err=True)
         return FINE
-    differing = sum(len(each.paths) for each in found)
-    echo(f"{where}: {differing} differ from {imported.tool}", err=True)
+    counts = [f"{differing} differ from {imported.tool}"] if differing else []
+    counts += [f"{unknown} not compared with {imported.tool}"] if unknown else []
+    echo(f"{where}: {', '.join(counts)}", err=True)
     return FINDINGS

@@ -190,6 +190,9 @@ EXPORT_DIFFERS = Code(
     "SHD606", "export-differs", _E, "the exported file would split an array otherwise"
 )
 CANNOT_HOLD = Code("SHD607", "cannot-hold", _E, "a format has no way at all to say what a plan is")
+NOT_COMPARED = Code(
+    "SHD608", "not-compared", _W, "a proof leaves arrays out: what may split them is not read"
+)
 
 SHARDING_DIFFERS = Code(
     "SHD901", "sharding-differs", _E, "a live array lies otherwise than the plan says"

@@ -2,9 +2,10 @@
 
 A plan maps names of modules or parameters, with `*` for layer numbers, to styles. `colwise` splits
 the output of a `torch.nn.Linear`, dimension 0 of its `[out, in]` weight and its bias; `rowwise`
-splits the input, dimension 1, and keeps the bias whole. A plan that splits anything splits the
-input embeddings over the vocabulary too. Keys are relative to the base model, which a checkpoint
-calls `model.` or otherwise: any prefix is accepted; parts may be joined by `.` or `/`.
+splits the input, dimension 1, and keeps the bias whole. The plan of a configuration that splits
+anything splits the input embeddings over the vocabulary too. A model has the plan of its class,
+that of its configuration, and those of the models inside it: `hf_models` puts them together where
+the files of the classes are given, and `hf_plans` finds where each belongs among the arrays.
 Source: transformers 5.23.0, `transformers.distributed.mixin.DistributedMixin.init_parallel_plans`.
 """
 
@@ -15,27 +16,32 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.formats.foreign.hf_plans import (
+    TpPlan,
+    TpPlans,
+    joined,
+    located,
+    with_embedding,
+)
+from shardspec.formats.foreign.hf_selection import chosen_plans
 from shardspec.formats.foreign.imported import (
     Answer,
     Imported,
     NoAnswer,
     Options,
     Outcome,
-    ambiguous,
     bad,
     came_from,
     is_name,
     lost,
+    place,
     placed,
 )
-from shardspec.formats.foreign.named_values import read_named_values
-from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.path_overrides import PathSections, document, patterns_of
 from shardspec.formats.foreign.rules import Dims
 from shardspec.formats.foreign.tp_styles import (
     FIRST,
     PACKED,
-    Plan,
     PlanEntry,
     generic,
     is_known,
@@ -48,41 +54,39 @@ from shardspec.ir.partition import PartitionSpec
 
 TOOL = "transformers"
 DEFAULT_AXIS = "tp"
-_PLANS = ("base_model_tp_plan", "_tp_plan", "tp_plan")
-_FORM = 'a plan: {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}'
-_EMBEDDING = "embed_tokens"
+_HEAD = re.compile(r"(?:.+\.)?lm_head(?:\.\w+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class TpReading:
-    """A plan, and the mesh axis it splits over."""
+    """The plans of a model, and the mesh axis they split over."""
 
-    entries: tuple[PlanEntry, ...]
+    plans: tuple[TpPlan, ...]
     axis: str
+
+    @property
+    def entries(self) -> tuple[PlanEntry, ...]:
+        """Return the entries of all plans."""
+        return tuple(entry for plan in self.plans for entry in plan.entries)
 
 
 def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
-    """Return the spec that says what a plan does; the plans of several files are one."""
-    entries: dict[str, PlanEntry] = {}
-    for source in sources:
-        plan = _plan(source, options.name)
-        if isinstance(plan, tuple):
-            return None, plan
-        read_plan, faults = _entries(plan)
-        if faults:
-            return None, faults
-        entries |= {entry.key: entry for entry in read_plan}
-    if entries and _EMBEDDING not in entries:
-        first = next(iter(entries.values()))
-        added = PlanEntry(_EMBEDDING, "embedding_rowwise", first.span)
-        entries = {_EMBEDDING: added, **entries}
-    reading = TpReading(tuple(entries.values()), _axis(options))
+    """Return the spec that says what the plans of a model do."""
+    plans, faults = chosen_plans(sources, options)
+    if any(fault.is_error for fault in faults):
+        return None, faults
+    plans = tuple(with_embedding(plan) for plan in plans)
+    if options.params is not None:
+        plans, wrong = located(plans, [param.path for param in options.params])
+        if wrong:
+            return None, wrong
+    reading = TpReading(plans, _axis(options))
     sections = PathSections()
     if options.params is None:
         _as_written(reading, sections)
     else:
         _for_arrays(reading, options.params, sections)
-    faults = (*_not_carried(reading, options.params), *sections.faults)
+    faults = (*faults, *_not_carried(reading, options.params), *sections.faults)
     data, comments = document("A tensor-parallel plan of Hugging Face transformers", sections)
     return Imported(data, comments, reading, TOOL), faults
 
@@ -94,95 +98,52 @@ def _axis(options: Options) -> str:
     return names[0] if len(names) == 1 else usual or DEFAULT_AXIS
 
 
-def _plan(source: SourceFile, name: str | None) -> Node | tuple[Diagnostic, ...]:
-    """Return the plan of a file: the only one, or that of the class or section that is named."""
-    values = read_named_values(source)
-    if isinstance(values, tuple):
-        return values
-    if name is None and values.root is not None and _is_plan(values.root):
-        return values.root
-    named = values.named if values.root is None else _sections(values.root)
-    plans = [each for each in named if each[0].rpartition(".")[2] in _PLANS]
-    plans = [each for each in plans if each[1].kind != "nothing"]
-    if name is not None:
-        plans = [each for each in plans if name in (each[0], each[0].rpartition(".")[0])]
-    if not plans:
-        what = f"no plan of `{name}`" if name is not None else "no tensor-parallel plan"
-        return (bad(f"`{source.name}` has {what}", source.whole, help=_FORM),)
-    if len({each[1] for each in plans}) > 1:
-        listed = ", ".join(f"`{each[0]}`" for each in plans[:10])
-        message = f"`{source.name}` has {len(plans)} plans: {listed}"
-        return (ambiguous(message, plans[1][1].span, f"say which: --name {plans[0][0]}"),)
-    return plans[0][1]
-
-
-def _sections(root: Node, prefix: str = "") -> list[tuple[str, Node]]:
-    """Return what a configuration holds at its top and one level below, by dotted names."""
-    found: list[tuple[str, Node]] = []
-    for key, value in zip(root.keys, root.items, strict=False):
-        found.append((prefix + key.text, value))
-        if not prefix and value.kind == "mapping":
-            found += _sections(value, f"{key.text}.")
-    return found
-
-
-def _is_plan(node: Node) -> bool:
-    return (
-        node.kind == "mapping"
-        and bool(node.items)
-        and all(key.kind == "text" for key in node.keys)
-        and all(item.kind == "text" for item in node.items)
-        and any(is_known(item.text) for item in node.items)
-    )
-
-
-def _entries(node: Node) -> tuple[tuple[PlanEntry, ...], tuple[Diagnostic, ...]]:
-    if node.kind != "mapping":
-        why = node.text if node.kind == "unreadable" else f"it is {node.described()}"
-        return (), (bad(f"the plan cannot be read: {why}", node.span, help=_FORM),)
-    entries: list[PlanEntry] = []
-    faults: list[Diagnostic] = []
-    for key, value in zip(node.keys, node.items, strict=True):
-        wrong = next((each for each in (key, value) if each.kind != "text"), None)
-        if wrong is not None:
-            why = wrong.text if wrong.kind in ("unreadable", "name") else wrong.described()
-            message = f"a plan maps names to styles, and this is neither: {why}"
-            faults.append(bad(message, wrong.span, help=_FORM))
-        else:
-            entries.append(PlanEntry(key.text, value.text, key.span))
-    return tuple(entries), tuple(faults)
+# What transformers does.
 
 
 def answer(reading: TpReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
     """Return how transformers splits each parameter."""
-    plan = Plan(reading.entries)
-    return tuple(_answer(plan, reading.axis, param, mesh) for param in params)
+    paths = tuple(param.path for param in params)
+    plans = TpPlans(located(reading.plans, paths)[0], paths)
+    return tuple(_answer(plans, reading.axis, param, mesh) for param in params)
 
 
-def _answer(plan: Plan, axis: str, param: Param, mesh: Mesh) -> Answer:
-    found = plan.of(param.path)
+def _answer(plans: TpPlans, axis: str, param: Param, mesh: Mesh) -> Answer:
+    found = plans.of(param.path)
     if found is None:
-        return PartitionSpec(((),) * param.rank)
-    entry, leaf = found
+        return plans.not_read(param.path) or PartitionSpec(((),) * param.rank)
+    _, entry, leaf = found
     dims = partition(entry.style, leaf, param.rank, axis)
     return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
 
 
+# What the spec says.
+
+
 def _as_written(reading: TpReading, sections: PathSections) -> None:
-    """Add what a plan does to linear layers and embeddings, whose ranks are known."""
-    keys = {entry.key for entry in reading.entries}
-    for entry in sorted(reading.entries, key=lambda each: -each.key.count(".")):
+    """Add what plans do to linear layers and embeddings, whose ranks are known."""
+    keyed = [
+        (joined(plan.root or "", entry.key), entry, plan.root is None)
+        for plan in reading.plans
+        for entry in plan.entries
+    ]
+    keys = {key for key, _, _ in keyed}
+    for key, entry, anywhere in sorted(keyed, key=lambda each: -each[0].count(".")):
         assert entry.span is not None
-        leaves: tuple[tuple[str, int], ...] = (("weight", 2), ("bias", 1))
-        if entry.key.rpartition(".")[0] in keys:
-            leaves = (("", 3),)
-        elif entry.style in FIRST or entry.style == "embedding_colwise":
-            leaves = (("weight", 2),)
-        for leaf, rank in leaves:
+        for leaf, rank in _usual_leaves(key, entry, keys):
             dims = partition(entry.style, leaf, rank, reading.axis)
-            if not isinstance(dims, NoAnswer) and (any(dims) or _is_longer(entry.key, keys)):
+            if not isinstance(dims, NoAnswer) and (any(dims) or _is_longer(key, keys)):
                 comment = came_from(entry.span, entry.style)
-                sections.override("match", key_regex(entry.key, leaf), dims, comment)
+                sections.override("match", key_regex(key, leaf, anywhere=anywhere), dims, comment)
+
+
+def _usual_leaves(key: str, entry: PlanEntry, keys: Collection[str]) -> tuple[tuple[str, int], ...]:
+    """Return the parameters that an entry is about, with their ranks, where no arrays tell."""
+    if key.rpartition(".")[0] in keys:
+        return (("", 3),)
+    if entry.style in FIRST or entry.style == "embedding_colwise":
+        return (("weight", 2),)
+    return (("weight", 2), ("bias", 1))
 
 
 def _is_longer(key: str, keys: Collection[str]) -> bool:
@@ -192,38 +153,89 @@ def _is_longer(key: str, keys: Collection[str]) -> bool:
 
 
 def _for_arrays(reading: TpReading, params: Params, sections: PathSections) -> None:
-    """Add overrides for the parameters there are; a rank that is not the usual one by name."""
-    plan = Plan(reading.entries)
-    groups: dict[tuple[PlanEntry, str, bool], dict[Dims, list[Param]]] = {}
+    """Add what is said of the parameters there are: splits, and what is meant to be whole."""
+    plans = TpPlans(reading.plans, tuple(param.path for param in params))
+    groups: dict[tuple[str, str, PlanEntry], list[Param]] = {}
     for param in params:
-        found = plan.of(param.path)
-        if found is None:
-            continue
-        entry, leaf = found
-        dims = partition(entry.style, leaf, param.rank, reading.axis)
-        if isinstance(dims, NoAnswer):
-            continue
-        is_bare = not generic(param.path).endswith(f"{entry.key}.{leaf}")
-        group = groups.setdefault((entry, leaf, not is_bare), {})
-        group.setdefault(dims, []).append(param)
-    keys = plan.by_key.keys()
-    for (entry, leaf, is_module), split in sorted(groups.items(), key=_longest_first):
-        assert entry.span is not None
-        if not any(any(dims) for dims in split) and not _is_longer(entry.key, keys):
-            continue
-        comment = came_from(entry.span, entry.style)
-        main = max(split, key=lambda dims: len(split[dims]))
-        for dims, others in split.items():
-            if dims != main:
-                for key, pattern in patterns_of([param.path for param in others]):
-                    sections.override(key, pattern, dims, comment)
-        pattern = key_regex(entry.key, leaf if is_module else "")
-        sections.override("match", pattern, main, comment)
+        found = plans.of(param.path)
+        if found is not None:
+            key, entry, leaf = found
+            is_own = generic(param.path) == key
+            groups.setdefault((key, "" if is_own else leaf, entry), []).append(param)
+    for (key, leaf, entry), group in sorted(groups.items(), key=_parameters_first):
+        _group(key, leaf, entry, group, reading.axis, sections)
+    for key, entry in plans.unmatched:
+        if not _has_number(key) and not entry.is_added and not _is_tied(key, plans):
+            _unmatched(key, entry, plans, reading.axis, sections)
 
 
-def _longest_first(group: tuple[tuple[PlanEntry, str, bool], object]) -> tuple[bool, int]:
-    entry, _, is_module = group[0]
-    return is_module, -entry.key.count(".")
+def _parameters_first(group: tuple[tuple[str, str, PlanEntry], object]) -> tuple[bool, int]:
+    key, leaf, _ = group[0]
+    return bool(leaf), -key.count(".")
+
+
+def _group(
+    key: str, leaf: str, entry: PlanEntry, params: list[Param], axis: str, sections: PathSections
+) -> None:
+    """Add what an entry says of the parameters of one name; unusual ranks by path."""
+    assert entry.span is not None
+    split: dict[Dims, list[Param]] = {}
+    whole: list[Param] = []
+    for param in params:
+        own_leaf = generic(param.path).rpartition(".")[2]
+        dims = partition(entry.style, own_leaf, param.rank, axis)
+        if isinstance(dims, NoAnswer) or not any(dims):
+            whole.append(param)
+        else:
+            split.setdefault(dims, []).append(param)
+    comment, pattern = came_from(entry.span, entry.style), key_regex(key, leaf, anywhere=False)
+    if not split:
+        sections.whole(pattern, _because(entry), comment)
+        return
+    main = max(split, key=lambda dims: len(split[dims]))
+    others = {dims: each for dims, each in split.items() if dims != main}
+    for param in whole:
+        others.setdefault(((),) * param.rank, []).append(param)
+    for dims, each in others.items():
+        for how, one in patterns_of([param.path for param in each]):
+            sections.override(how, one, dims, comment)
+    sections.override("match", pattern, main, comment)
+
+
+def _because(entry: PlanEntry) -> str:
+    assert entry.span is not None
+    where = f"{entry.style} in {place(entry.span)}"
+    if entry.style in PACKED:
+        return f"{where}: no PartitionSpec gives each device a part of both packed halves"
+    return where if is_known(entry.style) else f"{where}, which is no style of transformers"
+
+
+def _unmatched(
+    key: str, entry: PlanEntry, plans: TpPlans, axis: str, sections: PathSections
+) -> None:
+    """Add an entry that names no array as it is, so that a check of the spec finds it."""
+    assert entry.span is not None
+    leaf, rank = _usual_leaves(key, entry, plans.by_key)[0]
+    dims = partition(entry.style, leaf, rank, axis)
+    comment = came_from(entry.span, entry.style)
+    pattern = key_regex(key, leaf, anywhere=False)
+    if isinstance(dims, NoAnswer) or not any(dims):
+        sections.whole(pattern, _because(entry), comment)
+    else:
+        sections.override("match", pattern, dims, comment)
+
+
+def _is_tied(key: str, plans: TpPlans) -> bool:
+    """Say whether a key is that of output weights which are the input embeddings."""
+    has_embedding = any(generic(path).endswith("embed_tokens.weight") for path in plans.paths)
+    return has_embedding and _HEAD.fullmatch(key) is not None
+
+
+def _has_number(key: str) -> bool:
+    return re.search(r"(?:^|\.)\d+(?:\.|$)", key) is not None
+
+
+# What it does not say.
 
 
 def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
@@ -231,17 +243,24 @@ def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
     faults = []
     if not is_name(reading.axis):
         faults.append(bad(f"`{reading.axis}` is no name of a mesh axis", None))
+    paths = tuple(param.path for param in params or ())
+    plans = TpPlans(reading.plans, paths)
+    dead = {id(entry) for _, entry in plans.unmatched} if paths else set()
     for entry in reading.entries:
-        if entry.style in PACKED:
+        if entry.style in PACKED and id(entry) not in dead:
             message = f"`{entry.key}`: {entry.style} gives each device a part of both packed halves"
             help = "no PartitionSpec says that, so it is whole here: keep the halves as two arrays"
             faults.append(lost(message, entry.span, help=help))
         elif not is_known(entry.style):
             message = f"`{entry.style}` is no style of transformers"
             faults.append(lost(message, entry.span, help=f"`{entry.key}` is whole here"))
-        if re.search(r"(?:^|\.)\d+(?:\.|$)", entry.key):
+        if _has_number(entry.key):
             message = f"`{entry.key}` never matches: names are looked up with `*` for numbers"
             faults.append(lost(message, entry.span, help="write `*` for the number there"))
+        elif id(entry) in dead and _is_tied(entry.key, plans):
+            message = f"`{entry.key}` names no array: output weights tied to the embeddings are one"
+            help = "the array is split as the embeddings are"
+            faults.append(lost(message, entry.span, help=help))
     if params is None:
         message = (
             "no arrays are given: weights of 2 dimensions, biases, and 3 dimensions for parameters "

@@ -160,3 +160,45 @@ def test_nothing_heavy_is_loaded(folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+PLAN = '{"base_model_tp_plan": {"layers.*.up": "colwise"}}'
+LAYERS = "model/layers/{0..1}/up/weight: 'f32[8, 16]'\nlm_head/weight: 'f32[64, 16]'\n"
+
+
+def test_a_proof_never_says_all_of_what_it_did_not_compare(folder: Path) -> None:
+    (folder / "config.json").write_text(PLAN)
+    (folder / "arrays.yaml").write_text(LAYERS)
+    arguments = ("hf-tp-plan", "config.json", "--mesh", "tp=4", "--against", "arrays.yaml")
+    result = run(*arguments, "-o", "spec.yaml")
+    assert result.exit_code == 1
+    assert "warning[SHD608]: 1 array not compared with transformers: the `_tp_plan` of the" in (
+        result.stderr
+    )
+    assert "= note: 1 array, lm_head/weight; 4.00 KiB" in result.stderr
+    assert result.stderr.endswith(
+        "3 arrays of arrays.yaml on tp=4: 1 not compared with transformers\n"
+    )
+    (folder / "modeling.py").write_text("class A:\n    _tp_plan = {'lm_head': 'colwise'}\n")
+    result = run(*arguments[:2], "modeling.py", *arguments[2:], "-o", "spec.yaml")
+    assert result.exit_code == 0
+    assert result.stderr.endswith("the spec lays out all as transformers does\n")
+
+
+def test_what_the_import_decided_is_no_finding_of_check(folder: Path) -> None:
+    (folder / "plan.json").write_text('{"tp_plan": {"layers.*.gate_up": "packed_colwise"}}')
+    (folder / "arrays.yaml").write_text("'layers.{0..3}.gate_up.weight': 'f32[8192, 8192]'\n")
+    result = run(
+        "hf-tp-plan", "plan.json", "--mesh", "tp=4", "--against", "arrays.yaml", "-o", "spec.yaml"
+    )
+    assert result.exit_code == 1
+    assert "warning[SHD601]" in result.stderr
+    assert "transformers splits it as no PartitionSpec can say" in result.stderr
+    checked = CliRunner().invoke(cli, ["check", "spec.yaml", "--params", "arrays.yaml"])
+    assert checked.stdout.startswith("No findings"), checked.stdout
+
+
+def test_several_names_are_for_formats_that_have_several() -> None:
+    result = run("flax", "rules.py", "--name", "A", "--name", "B")
+    assert result.exit_code == 2
+    assert "--name counts once for `flax`" in result.stderr

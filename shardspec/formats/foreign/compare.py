@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import IMPORT_DIFFERS
-from shardspec.formats.foreign.imported import Answer, NoAnswer, one_line
+from shardspec.diagnostics.codes import IMPORT_DIFFERS, NOT_COMPARED
+from shardspec.formats.foreign.imported import Answer, NoAnswer, NotRead, one_line
 from shardspec.ir.grouping import collapsed, counted, described, natural, template
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
+from shardspec.ir.units import binary_bytes
 
 _NO_ANSWER = "{} cannot use these arrays with this file: there is no answer to equal"
+_UNSAYABLE = "a spec keeps them whole: in JAX, make the parts arrays of their own and split those"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def differences(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[Differen
     """
     alike: dict[tuple[object, ...], list[tuple[ParamSharding, Answer]]] = {}
     for sharding, answer in zip(plan.params, answers, strict=True):
-        if answer != sharding.partition_spec:
+        if answer != sharding.partition_spec and not isinstance(answer, NotRead):
             param = sharding.param
             names = (param.logical_axes, sharding.logical_axes, param.shape)
             key = (template(param.path), names, sharding.partition_spec, answer)
@@ -58,7 +60,7 @@ def _reasons(sharding: ParamSharding, answer: Answer) -> Iterator[str]:
     if sharding.mismatch is not None:
         given = ", ".join(str(name) for name in sharding.mismatch)
         yield f"the names ({given}) do not fit {len(sharding.dims)} dimensions"
-    if isinstance(answer, NoAnswer):
+    if not isinstance(answer, PartitionSpec):
         return
     for index, (dim, theirs) in enumerate(zip(sharding.dims, answer.dims, strict=True)):
         if dim.mesh_axes == theirs:
@@ -96,8 +98,11 @@ def _refused(group: Sequence[Difference], tool: str) -> Diagnostic:
     paths = [path for each in group for path in each.paths]
     assert isinstance(group[0].theirs, NoAnswer)
     notes = (described(paths), f"{tool}: {group[0].theirs.reason}", *group[0].reasons)
-    message = f"{counted(len(paths), 'array')}: shardspec places them, {tool} refuses"
-    return Diagnostic(IMPORT_DIFFERS, message, notes=notes, help=_NO_ANSWER.format(tool))
+    refuses = group[0].theirs.refuses
+    theirs = "refuses" if refuses else "splits them as no PartitionSpec can say"
+    message = f"{counted(len(paths), 'array')}: shardspec places them, {tool} {theirs}"
+    help = _NO_ANSWER.format(tool) if refuses else _UNSAYABLE
+    return Diagnostic(IMPORT_DIFFERS, message, notes=notes, help=help)
 
 
 def _finding(difference: Difference, tool: str) -> Diagnostic:
@@ -106,9 +111,11 @@ def _finding(difference: Difference, tool: str) -> Diagnostic:
     which = f"`{one}`" if one is not None else f"`{paths[0]}` and others"
     count = f" x{len(paths)}" if len(paths) > 1 else ""
     if isinstance(difference.theirs, NoAnswer):
-        message = f"{which}{count}: shardspec gives {difference.ours}, {tool} refuses"
+        refuses = difference.theirs.refuses
+        theirs = "refuses" if refuses else "splits it as no PartitionSpec can say"
+        message = f"{which}{count}: shardspec gives {difference.ours}, {tool} {theirs}"
         notes = (f"{tool}: {difference.theirs.reason}", *difference.reasons)
-        help = _NO_ANSWER.format(tool)
+        help = _NO_ANSWER.format(tool) if refuses else _UNSAYABLE
     else:
         message = f"{which}{count}: shardspec gives {difference.ours}, {tool} {difference.theirs}"
         notes = difference.reasons
@@ -116,3 +123,39 @@ def _finding(difference: Difference, tool: str) -> Diagnostic:
     if one is None:
         notes = (described(paths), *notes)
     return Diagnostic(IMPORT_DIFFERS, one_line(message), notes=notes, help=help)
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """Arrays that nothing is known of in the other tool, for one reason."""
+
+    paths: tuple[str, ...]
+    size: int
+    reason: NotRead
+
+
+def not_compared(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[NotCompared, ...]:
+    """Return the arrays that the other tool may split by what was not read, by reason."""
+    alike: dict[NotRead, list[ParamSharding]] = {}
+    for sharding, answer in zip(plan.params, answers, strict=True):
+        if isinstance(answer, NotRead):
+            alike.setdefault(answer, []).append(sharding)
+    return tuple(
+        NotCompared(
+            tuple(each.param.path for each in group), sum(each.param.bytes for each in group), why
+        )
+        for why, group in alike.items()
+    )
+
+
+def not_compared_findings(groups: Sequence[NotCompared], tool: str) -> tuple[Diagnostic, ...]:
+    """Return a finding for each reason why arrays are not compared."""
+    return tuple(
+        Diagnostic(
+            NOT_COMPARED,
+            f"{counted(len(each.paths), 'array')} not compared with {tool}: {each.reason.reason}",
+            notes=(f"{described(each.paths)}; {binary_bytes(each.size)}",),
+            help=each.reason.help,
+        )
+        for each in groups
+    )

@@ -36,6 +36,7 @@ class Options(NamedTuple):
 
     Attributes:
       name: which of several lists, or which gin scope, is meant.
+      names: all that are meant, where a format takes several; the first of them is `name`.
       semantics: whose reading: `linen` or `nnx`.
       merge: how MaxText's files are joined: `maxtext` or `in-place`.
       match: how a regex is meant: `search` or `fullmatch`.
@@ -48,6 +49,7 @@ class Options(NamedTuple):
     """
 
     name: str | None = None
+    names: tuple[str, ...] = ()
     semantics: str | None = None
     merge: str | None = None
     match: str | None = None
@@ -77,12 +79,31 @@ class Imported:
 
 
 class NoAnswer(NamedTuple):
-    """Why the other tool has no layout for an array: it raises, or leaves it to the compiler."""
+    """Why the other tool has no layout for an array: it raises, or leaves it to the compiler.
+
+    Attributes:
+      refuses: whether it raises; False where it has a layout that no PartitionSpec can say.
+    """
 
     reason: str
+    refuses: bool = True
 
 
-Answer = PartitionSpec | NoAnswer
+class NotRead(NamedTuple):
+    """Why nothing is known of what the other tool does to an array.
+
+    Attributes:
+      what: what was not read, as far as it has a name.
+      reason: why, as a sentence.
+      help: how it would be read.
+    """
+
+    what: str
+    reason: str
+    help: str
+
+
+Answer = PartitionSpec | NoAnswer | NotRead
 Outcome = tuple[Imported | None, tuple[Diagnostic, ...]]
 
 

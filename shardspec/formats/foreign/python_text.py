@@ -165,7 +165,7 @@ class Module:
             found = self.bound.get(node.id)
             return found.value if found else Node("name", span, node.id)
         if isinstance(node, ast.Attribute):
-            dotted = _dotted(node)
+            dotted = dotted_name(node)
             return Node("name", span, dotted) if dotted else unreadable(span, "it is worked out")
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
@@ -205,7 +205,7 @@ class Module:
         return group("mapping", span, tuple(items), keys=tuple(keys))
 
     def _call(self, node: ast.Call, span: Span, depth: int) -> Node:
-        name = _dotted(node.func)
+        name = dotted_name(node.func)
         if name is None or any(keyword.arg is None for keyword in node.keywords):
             return unreadable(span, "it is worked out when the file runs")
         arguments = self._list(node.args, span, depth)
@@ -227,7 +227,7 @@ def _constant(value: object, span: Span) -> Node:
     return unreadable(span, "it is no text and no number")
 
 
-def _dotted(node: ast.expr) -> str | None:
+def dotted_name(node: ast.expr) -> str | None:
     """Return `jax.sharding.PartitionSpec` of a chain of names."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute) and len(parts) < DEEPEST:

@@ -36,7 +36,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format("regex", "regex_rules", "a list of (regex, PartitionSpec)", _REGEX),
     Format("haliax", "haliax_mapping", "a mapping of Haliax, a config of Levanter", ("name",)),
-    Format("hf-tp-plan", "hf_tp_plan", "a tensor-parallel plan of Hugging Face", ("name",)),
+    Format("hf-tp-plan", "hf_tp_plan", "tensor-parallel plans of Hugging Face", ("name", "names")),
     Format("keras", "keras_layout", "a LayoutMap of Keras", ("name", "match")),
 )
 

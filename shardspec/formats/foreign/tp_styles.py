@@ -8,7 +8,6 @@ only 4.x has, from `transformers.integrations.tensor_parallel` at 0017fdb.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardspec.diagnostics import Span
@@ -29,11 +28,16 @@ WHOLE = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class PlanEntry:
-    """One key of a plan with its style."""
+    """One key of a plan with its style.
+
+    Attributes:
+      is_added: whether transformers adds it, and the plan does not say it.
+    """
 
     key: str
     style: str
     span: Span | None = field(default=None, compare=False, repr=False)
+    is_added: bool = False
 
 
 def is_known(style: str) -> bool:
@@ -62,7 +66,8 @@ def partition(style: str, leaf: str, rank: int, axis: str) -> Dims | NoAnswer:
     elif style == "embedding_colwise" and rank > 1:
         dim = 1
     elif style in PACKED:
-        return NoAnswer(f"`{style}` splits each of two packed halves: no PartitionSpec says that")
+        reason = f"`{style}` splits each of two packed halves, and no PartitionSpec says that"
+        return NoAnswer(reason, refuses=False)
     else:
         return NoAnswer(f"`{style}` is no style it knows (ValueError)")
     return (*whole[:dim], (axis,), *whole[dim + 1 :])
@@ -78,37 +83,15 @@ def generic(path: str) -> str:
     return re.sub(r"\.\d+(\.|$)", lambda found: ".*" + found.group(1), dotted)
 
 
-class Plan:
-    """The entries by key, looked up as transformers does: the parameter first, then its module."""
-
-    def __init__(self, entries: Sequence[PlanEntry]) -> None:
-        """Take the entries; any prefix of names may stand before a key."""
-        self.by_key = {entry.key: entry for entry in entries}
-
-    def of(self, path: str) -> tuple[PlanEntry, str] | None:
-        """Return the entry of a parameter and the last part of its name; None if none."""
-        name = generic(path)
-        module, _, leaf = name.rpartition(".")
-        for candidate in (name, module):
-            found = self._under_any_prefix(candidate)
-            if found is not None:
-                return found, leaf
-        return None
-
-    def _under_any_prefix(self, name: str) -> PlanEntry | None:
-        while name:
-            if name in self.by_key:
-                return self.by_key[name]
-            name = name.partition(".")[2]
-        return None
-
-
-def key_regex(key: str, leaf: str = "") -> str:
+def key_regex(key: str, leaf: str = "", *, anywhere: bool = True) -> str:
     r"""Return the regex of a key, or of a parameter of the module it names.
+
+    Args:
+      anywhere: whether other modules may stand before it.
 
     >>> key_regex("layers.*.mlp.up_proj", "weight")
     '(?:.+[./])?layers[./]\\d+[./]mlp[./]up_proj[./]weight'
     """
     parts = [*key.split("."), *([leaf] if leaf else [])]
     texts = (r"\d+" if part == "*" else re.escape(part) for part in parts)
-    return "(?:.+[./])?" + "[./]".join(texts)
+    return ("(?:.+[./])?" if anywhere else "") + "[./]".join(texts)
