@@ -43,6 +43,7 @@ NOT_ONE_TEXT = {
     "moved-by-merge": "is about another tool's file",
     "export-differs": "is about another tool's file",
     "cannot-hold": "is about another tool's file",
+    "not-compared": "is about a proof of `import --against`",
     "sharding-differs": "takes live arrays",
     "processes-differ": "takes two processes",
     "checkpoint-differs": "takes a checkpoint",
@@ -60,6 +61,7 @@ NOT_A_SPEC = {
     "moved-by-merge",
     "export-differs",
     "cannot-hold",
+    "not-compared",
     "lock-differs",
 }
 
@@ -77,6 +79,7 @@ NO_CASE = {
     "moved-by-merge": "only `import` reads other tools' files",
     "export-differs": "only `export` writes other tools' files",
     "cannot-hold": "only `export` writes other tools' files",
+    "not-compared": "only `import` compares with another tool",
     "sharding-differs": "only `Resolver.check` sees live arrays",
     "processes-differ": "only `Resolver` runs in several processes",
     "checkpoint-differs": "only `Resolver.restore` reads a checkpoint into a tree",
