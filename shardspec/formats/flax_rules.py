@@ -8,10 +8,11 @@ two differ, one has to be chosen: `--semantics linen` or `nnx`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.formats.foreign.data_text import read_data
 from shardspec.formats.foreign.imported import (
     Answer,
@@ -22,6 +23,7 @@ from shardspec.formats.foreign.imported import (
     ambiguous,
     bad,
     came_from,
+    is_name,
     lost,
     place,
     placed,
@@ -29,7 +31,8 @@ from shardspec.formats.foreign.imported import (
 )
 from shardspec.formats.foreign.named_values import is_python
 from shardspec.formats.foreign.node import Node
-from shardspec.formats.foreign.python_text import Binding, read_python
+from shardspec.formats.foreign.python_scopes import read_scopes
+from shardspec.formats.foreign.python_text import Binding, as_mapping, read_python
 from shardspec.formats.foreign.rules import (
     ForeignRule,
     linen_axes,
@@ -42,6 +45,7 @@ from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
 
 TITLES = {"linen": "Flax Linen", "nnx": "Flax NNX"}
+_DEEPEST_ENTRIES = 3
 _KEEP = "as Flax does; JAX refuses what does not divide"
 
 
@@ -63,16 +67,27 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
         fault = bad(f"one file holds the list, and here are {len(sources)}", sources[1].whole)
         return None, (fault,)
     found = find_list(sources[0], options.name)
-    if isinstance(found, tuple):
+    if not isinstance(found, FoundList):
         return None, found
-    rules, faults = read_rules(found, f"`{options.name}`" if options.name else "the list")
+    rules, faults = read_rules(found.node, f"`{options.name}`" if options.name else "the list")
     if faults:
         return None, faults
     if options.semantics is None:
         unclear = disagreement(rules, options.params or ())
         if unclear is not None:
             return None, (unclear,)
-    return imported(rules, options.semantics or "linen", options)
+    document, faults = imported(rules, options.semantics or "linen", options)
+    return document, (*_under(found), *faults)
+
+
+def _under(found: FoundList) -> Iterator[Diagnostic]:
+    """Yield the finding for a list that a condition decides on."""
+    if found.under is not None:
+        message = "a condition decides whether this list is set; the spec has it as if it held"
+        label = "where this holds"
+        yield lost(
+            message, found.under, label, help="import the other case by hand, if there is one"
+        )
 
 
 def imported(rules: Sequence[ForeignRule], semantics: str, options: Options) -> Outcome:
@@ -106,43 +121,80 @@ def _answer(reading: FlaxReading, param: Param, mesh: Mesh) -> Answer:
     return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
 
 
-def find_list(source: SourceFile, name: str | None) -> Node | tuple[Diagnostic, ...]:
-    """Return the list of a file that is meant: the one that is named, or the one there is."""
+class FoundList(NamedTuple):
+    """The list that is meant.
+
+    Attributes:
+      under: what decides whether the file sets it; None where nothing does.
+    """
+
+    node: Node
+    under: Span | None = None
+
+
+def find_list(source: SourceFile, name: str | None) -> FoundList | tuple[Diagnostic, ...]:
+    """Return the list of a file that is meant: the one that is named, or the one there is.
+
+    In Python, lists at the top of the module come first; without any, those in functions and
+    classes are looked at, and the entries of mappings, such as a `ConfigDict`.
+    """
     if not is_python(source):
         found = read_data(source)
-        if isinstance(found, Node) and found.kind == "mapping":
-            return _listed(found, name, source)
-        return found
-    bindings = read_python(source)
+        if not isinstance(found, Node):
+            return found
+        if found.kind != "mapping":
+            return FoundList(found)
+        pairs = zip(found.keys, found.items, strict=True)
+        listed = [Binding(key.text, value, key.span) for key, value in pairs]
+        return _choose(listed, name, source, [each for each in listed if _is_rules(each.value)])
+    bindings = read_scopes(source)
     if isinstance(bindings, Diagnostic):
         return (bindings,)
-    nodes = {each.name: _as_list(each.value) for each in bindings}
-    return _choose(nodes, name, source, [each for each in bindings if _is_rules(nodes[each.name])])
+    opened = [each._replace(value=_as_list(each.value)) for each in _with_entries(bindings)]
+    top = read_python(source)
+    own = set() if isinstance(top, Diagnostic) else {each.name for each in top}
+    at_top = [each for each in opened if each.name in own and _is_rules(each.value)]
+    return _choose(opened, name, source, at_top or [e for e in opened if _are_names(e.value)])
 
 
-def _listed(node: Node, name: str | None, source: SourceFile) -> Node | tuple[Diagnostic, ...]:
-    """Return a list in a mapping of them; a mapping of names to mesh axes is a list as well."""
-    nodes = {key.text: value for key, value in zip(node.keys, node.items, strict=True)}
-    lists = [Binding(key.text, nodes[key.text], key.span) for key in node.keys]
-    return _choose(nodes, name, source, [each for each in lists if _is_rules(each.value)])
+def _with_entries(bindings: Iterable[Binding], depth: int = 0) -> Iterator[Binding]:
+    """Yield bindings, and the entries of mappings among them, by dotted names."""
+    for each in bindings:
+        yield each
+        value = as_mapping(each.value)
+        if value.kind == "mapping" and depth < _DEEPEST_ENTRIES:
+            entries = zip(value.keys, value.items, strict=False)
+            yield from _with_entries(
+                (
+                    Binding(f"{each.name}.{key.text}", item, key.span, each.under)
+                    for key, item in entries
+                    if key.kind == "text"
+                ),
+                depth + 1,
+            )
 
 
 def _choose(
-    nodes: dict[str, Node], name: str | None, source: SourceFile, lists: list[Binding]
-) -> Node | tuple[Diagnostic, ...]:
-    names = ", ".join(f"`{each.name}`" for each in lists)
+    known: Sequence[Binding], name: str | None, source: SourceFile, lists: Sequence[Binding]
+) -> FoundList | tuple[Diagnostic, ...]:
+    names = ", ".join(f"`{each.name}`" for each in lists[:10])
     if name is not None:
-        if name in nodes:
-            return nodes[name]
+        exact = [each for each in known if each.name == name]
+        ending = exact[-1:] or [each for each in known if each.name.endswith(f".{name}")]
+        if len(ending) == 1:
+            return FoundList(ending[0].value, ending[0].under)
         help = f"lists of rules here: {names}" if names else None
+        if ending:
+            help = f"say more of its name: {', '.join(f'`{each.name}`' for each in ending[:10])}"
+            return (ambiguous(f"`{source.name}` binds {len(ending)} `{name}`", None, help),)
         return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=help),)
     if len(lists) == 1:
-        return nodes[lists[0].name]
+        return FoundList(lists[0].value, lists[0].under)
     if lists:
         message = f"`{source.name}` has {len(lists)} lists of rules: {names}"
         return (ambiguous(message, lists[1].span, f"say which: --name {lists[0].name}"),)
-    message = f"`{source.name}` has no list of rules at its top level"
-    help = "a list of pairs, written out: RULES = [('embed', 'data'), ('heads', None)]"
+    message = f"`{source.name}` has no list of rules that is written out"
+    help = "a list of pairs: RULES = [('embed', 'data'), ('heads', None)]"
     return (bad(message, source.whole, help=help),)
 
 
@@ -163,6 +215,22 @@ def _is_rules(node: Node) -> bool:
             for item in node.items
         )
     )
+
+
+def _are_names(node: Node) -> bool:
+    """Say whether a value is pairs of a name and mesh axes: no regexes, no sizes."""
+    return _is_rules(node) and all(
+        len(item.items) == 2
+        and (item.items[0].kind == "nothing" or is_name(item.items[0].text))
+        and _may_be_axes(item.items[1])
+        for item in node.items
+    )
+
+
+def _may_be_axes(node: Node) -> bool:
+    if node.is_list:
+        return all(item.kind == "text" for item in node.items)
+    return node.kind in ("nothing", "name") or (node.kind == "text" and is_name(node.text))
 
 
 def disagreement(rules: Sequence[ForeignRule], params: Params) -> Diagnostic | None:

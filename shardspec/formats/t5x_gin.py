@@ -1,6 +1,6 @@
 """Partitioning of T5X, from its gin files.
 
-What counts are the arguments of `partitioning.PjitPartitioner`, those of
+What counts are the arguments of `partitioning.PjitPartitioner` (or `MoePjitPartitioner`), those of
 `partitioning.standard_logical_axis_rules`, and `params_axes_names_override`. The standard rules are
 presets here (`t5x/1d` to `t5x/2d`), so the spec extends one of them where it can.
 Source: google-research/t5x, `t5x.partitioning`, `t5x.utils.override_params_axes_names`.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
 from shardspec.formats.foreign.gin_config import GinConfig, other_scopes, read_config
 from shardspec.formats.foreign.gin_text import GinBinding
 from shardspec.formats.foreign.imported import (
@@ -31,6 +31,15 @@ from shardspec.formats.foreign.imported import (
 from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.rules import ForeignRule, linen_axes, read_rules, writable
 from shardspec.formats.foreign.t5x_mesh import t5x_mesh
+from shardspec.formats.foreign.t5x_moe import (
+    EXPERTS,
+    MOE_PARTITIONER,
+    MOE_RULES,
+    moe_mesh,
+    state_of_experts,
+    uses_moe,
+    with_moe_batch,
+)
 from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
@@ -42,7 +51,7 @@ _STANDARD = "standard_logical_axis_rules"
 _OVERRIDE = "params_axes_names_override"
 _ARGUMENTS = (
     *("num_partitions", "model_parallel_submesh", "logical_axis_rules"),
-    *("ici_mesh_shape", "dcn_mesh_shape"),
+    *("ici_mesh_shape", "dcn_mesh_shape", EXPERTS),
 )
 _PRESETS = {
     (1, 1): "t5x/1d",
@@ -50,6 +59,7 @@ _PRESETS = {
     (1, 2): "t5x/parameters-2d",
     (2, 2): "t5x/2d",
 }
+_MOE = "moe"
 _MANY_SLICES = ("replica", "data")
 NO_NAMES = NoAnswer(
     "missing axis names for this parameter (ValueError); a manifest can state them, "
@@ -86,11 +96,20 @@ class _Rules:
       preset: the standard set they begin with, None for a list of one's own.
       extra: what comes after it.
       asked_at: where the standard rules are asked for.
+      is_moe: whether the set is that of the partitioner for mixtures of experts.
     """
 
     preset: str | None
     extra: tuple[ForeignRule, ...]
     asked_at: Span | None = None
+    is_moe: bool = False
+
+    @property
+    def standard(self) -> tuple[ForeignRule, ...]:
+        """Return the rules of the standard set, as this partitioner has them."""
+        if not self.is_moe:
+            return _preset_rules(self.preset)
+        return with_moe_batch((*_preset_rules(self.preset), *MOE_RULES))
 
 
 def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
@@ -100,10 +119,12 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     if any(fault.is_error for fault in faults):
         return None, tuple(faults)
     scope = options.name or ""
-    found = {each: config.of(_PARTITIONER, each, scope) for each in _ARGUMENTS}
+    is_moe = uses_moe(config)
+    partitioner = MOE_PARTITIONER if is_moe else _PARTITIONER
+    found = {each: config.of(partitioner, each, scope) for each in _ARGUMENTS}
     arguments = {name: binding for name, binding in found.items() if binding is not None}
     overrides = _overrides(config)
-    rules = _rules(config, arguments, scope)
+    rules = _rules(config, arguments, scope, is_moe=is_moe)
     if not _is_configured(config):
         return None, (*faults, _nothing_here(sources[0]))
     for outcome in (overrides, rules):
@@ -111,10 +132,14 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
             return None, (*faults, *outcome)
     assert isinstance(rules, _Rules)
     assert isinstance(overrides, tuple)
-    faults += [_other_scope(each) for each in other_scopes(config, (_PARTITIONER,), scope)]
+    faults += [_other_scope(each) for each in other_scopes(config, (partitioner,), scope)]
     faults += _other_partitioners(config)
-    mesh = t5x_mesh(arguments, options)
+    if _sets_both(arguments):
+        return None, (*faults, _both_set(arguments))
+    mesh = moe_mesh(arguments, options) if is_moe else t5x_mesh(arguments, options)
     faults += mesh.faults
+    if is_moe:
+        faults.append(state_of_experts(arguments.get(EXPERTS)))
     if any(fault.is_error for fault in faults):
         return None, tuple(faults)
     has_slices = {"ici_mesh_shape", "dcn_mesh_shape"} <= {
@@ -150,7 +175,7 @@ def _answer(reading: T5xReading, patterns: Patterns, param: Param, mesh: Mesh) -
 
 
 def _is_configured(config: GinConfig) -> bool:
-    telling = (_PARTITIONER, _STANDARD)
+    telling = (_PARTITIONER, MOE_PARTITIONER, _STANDARD)
     return any(
         each.argument and (each.function in telling or each.argument == _OVERRIDE)
         for each in config.bindings
@@ -169,29 +194,53 @@ def _other_scope(binding: GinBinding) -> Diagnostic:
 
 
 def _other_partitioners(config: GinConfig) -> Iterable[Diagnostic]:
-    """Yield a finding for each partitioner of another class, such as the one for experts."""
+    """Yield a finding for each partitioner of a class that is not T5X's own."""
     others = {
         each.function: each
         for each in config.bindings
-        if each.argument and each.function != _PARTITIONER and each.function.endswith(_PARTITIONER)
+        if each.argument
+        and each.function not in (_PARTITIONER, MOE_PARTITIONER)
+        and each.function.endswith("Partitioner")
     }
     for name, binding in others.items():
-        message = f"`{name}` makes a mesh and rules of its own, which are not read"
+        message = f"`{name}` makes a mesh and rules of its own in code, which cannot be read"
         help = "state them as `logical_axis_rules` of `PjitPartitioner`, and as --mesh"
-        yield lost(message, binding.span, help=help)
+        yield bad(message, binding.span, help=help)
+
+
+def _sets_both(arguments: Mapping[str, GinBinding]) -> bool:
+    """Say whether T5X is told the mesh twice: a number of 0 and a submesh of nothing are none."""
+    count, tile = (arguments.get(key) for key in ("num_partitions", "model_parallel_submesh"))
+    if count is None or tile is None:
+        return False
+    is_count = count.value.kind not in ("nothing", "number", "boolean") or bool(count.value.number)
+    return is_count and (
+        tile.value.kind != "nothing" and (not tile.value.is_list or tile.value.items != ())
+    )
+
+
+def _both_set(arguments: Mapping[str, GinBinding]) -> Diagnostic:
+    count, tile = arguments["num_partitions"], arguments["model_parallel_submesh"]
+    message = "`num_partitions` and `model_parallel_submesh` are both set: T5X takes one at most"
+    labels = (
+        Label(tile.span, "one of the two"),
+        Label(count.span, "and this", primary=False),
+    )
+    return replace(bad(message, tile.span, help="set one of them to None"), labels=labels)
 
 
 def _rules(
-    config: GinConfig, arguments: Mapping[str, GinBinding], scope: str
+    config: GinConfig, arguments: Mapping[str, GinBinding], scope: str, *, is_moe: bool
 ) -> _Rules | list[Diagnostic]:
     """Return the rules that are asked for; without any, the standard ones."""
     binding = arguments.get("logical_axis_rules")
     if binding is None or binding.value.kind == "nothing":
-        return _standard(config, "", None)
+        return _standard(config, "", None, is_moe=is_moe)
     value = binding.value
     if value.kind == "call" and value.last_name == _STANDARD:
         of_scope = value.text.lstrip("@").rpartition("/")[0]
-        return _standard(config, of_scope or scope, binding.span)
+        is_moe = is_moe and _MOE in value.text
+        return _standard(config, of_scope or scope, binding.span, is_moe=is_moe)
     if value.kind in ("call", "name"):
         message = f"`logical_axis_rules` is `{value.text}`, which has no value without running it"
         help = f"`@partitioning.{_STANDARD}()`, or the list itself"
@@ -200,24 +249,29 @@ def _rules(
     return list(faults) if faults else _Rules(None, rules)
 
 
-def _standard(config: GinConfig, scope: str, span: Span | None) -> _Rules | list[Diagnostic]:
+def _standard(
+    config: GinConfig, scope: str, span: Span | None, *, is_moe: bool
+) -> _Rules | list[Diagnostic]:
     dims = []
-    for argument in ("activation_partitioning_dims", "parameter_partitioning_dims"):
-        binding = config.of(_STANDARD, argument, scope)
-        value = 1 if binding is None else binding.value.number
+    defaults, word = ((2, 1), _MOE) if is_moe else ((1, 1), "")
+    arguments = ("activation_partitioning_dims", "parameter_partitioning_dims")
+    for argument, default in zip(arguments, defaults, strict=True):
+        binding = config.of(_STANDARD, argument, scope, word)
+        value = default if binding is None else binding.value.number
         dims.append(value)
         if binding is not None and (
             binding.value.kind not in ("number", "boolean") or value not in (1, 2)
         ):
             message = f"`{argument}` is {binding.value.described()}; T5X has rules for 1 and 2"
             return [bad(message, binding.value.span, help="1, or 2")]
-    more = config.of(_STANDARD, "additional_rules", scope)
+    more = config.of(_STANDARD, "additional_rules", scope, word)
     extra: tuple[ForeignRule, ...] = ()
     if more is not None and more.value.kind != "nothing":
         extra, faults = read_rules(more.value, "`additional_rules`")
         if faults:
             return list(faults)
-    return _Rules(_PRESETS[int(dims[0]), int(dims[1])], extra, span)
+    extra = with_moe_batch(extra) if is_moe else extra
+    return _Rules(_PRESETS[int(dims[0]), int(dims[1])], extra, span, is_moe)
 
 
 def _overrides(config: GinConfig) -> tuple[AxesOverride, ...] | list[Diagnostic]:
@@ -259,7 +313,7 @@ def _override(node: Node) -> AxesOverride | Diagnostic:
 
 def _flat(rules: _Rules, has_slices: bool) -> Iterable[ForeignRule]:
     """Yield the rules as T5X has them in the end."""
-    for rule in (*_preset_rules(rules.preset), *rules.extra):
+    for rule in (*rules.standard, *rules.extra):
         yield replace(rule, mesh_axes=_MANY_SLICES) if has_slices and rule.name == "batch" else rule
 
 
@@ -285,15 +339,16 @@ class _Document:
         In a spec, a rule for an axis of the preset replaces the preset's; in T5X, an additional
         rule stands behind them.
         """
-        standard = _preset_rules(rules.preset)
+        standard = rules.standard
         kept = list(self._kept(rules.extra))
         taken = {rule.name for rule in standard} & {rule.name for rule in kept}
-        is_extended = rules.preset is not None and not taken
+        is_extended = rules.preset is not None and not taken and not rules.is_moe
         if is_extended:
             self.data["extends"] = [rules.preset]
             if rules.asked_at is not None:
                 self.comments["extends",] = came_from(rules.asked_at)
-        lines = [] if is_extended else [(rule, f"of {rules.preset}") for rule in standard]
+        of = f"of {rules.preset}{', with experts' if rules.is_moe else ''}"
+        lines = [] if is_extended else [(rule, of) for rule in standard]
         lines += [(rule, "") for rule in kept]
         if has_slices and is_extended:
             lines.insert(0, (ForeignRule("batch", _MANY_SLICES), "T5X over several slices"))

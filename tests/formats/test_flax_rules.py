@@ -213,3 +213,63 @@ def test_one_file_holds_the_list() -> None:
     imported, (fault,) = flax_rules.read([source("A = 1"), source("B = 2")], Options())
     assert imported is None
     assert fault.code.id == "SHD603"
+
+
+LM1B = """
+import ml_collections
+
+def get_config():
+  config = ml_collections.ConfigDict()
+  config.mesh_axes = ['data', 'fsdp', 'tensor']
+  config.steps = [('a', 1), ('b', 2)]
+  config.logical_axis_rules = [
+      ['mlp', 'tensor'],
+      ['embed', 'fsdp'],
+  ]
+  config.data_sharding = ['data']
+  return config
+"""
+
+
+def test_a_list_in_a_configuration_is_found() -> None:
+    imported, faults = read(LM1B)
+    assert faults == ()
+    assert rules_of(imported) == ["mlp -> tensor", "embed -> fsdp"]
+    for name in ("logical_axis_rules", "config.logical_axis_rules"):
+        assert rules_of(read(LM1B, name=name)[0]) == ["mlp -> tensor", "embed -> fsdp"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "c = ConfigDict({'rules': [('a', 'x')], 'steps': [1, 2]})",
+        "c = ConfigDict(dict(rules=[('a', 'x')], steps=[1, 2]))",
+        "def get_config():\n  return dict(sharding=dict(rules=[('a', 'x')]))",
+        "class Config:\n  rules = (('a', 'x'),)",
+        "def f(a):\n  c = parse(a)\n  c.strategy = [('.*', 'fsdp()')]\n  c.rules = [('a', ('x',))]",
+    ],
+)
+def test_lists_in_other_configurations(text: str) -> None:
+    assert rules_of(read(text)[0]) == ["a -> x"]
+
+
+def test_a_list_at_the_top_comes_first() -> None:
+    text = "RULES = [('a', 'x')]\ndef f():\n  other = [('b', 'y')]\n  return other\n"
+    assert rules_of(read(text)[0]) == ["a -> x"]
+
+
+def test_a_list_that_a_condition_decides_on_is_said() -> None:
+    text = "def f(arg):\n  c = D()\n  if arg.fsdp:\n    c.rules = [('a', 'x')]\n  return c\n"
+    imported, (fault,) = read(text)
+    assert rules_of(imported) == ["a -> x"]
+    assert fault.code.id == "SHD601"
+    assert fault.primary is not None
+    assert fault.primary.span.text == "arg.fsdp"
+
+
+def test_several_attributes_of_one_name_need_more_of_it() -> None:
+    text = "def f():\n  a.rules = [('a', 'x')]\ndef g():\n  a.rules = [('b', 'x')]\n"
+    assert [fault.code.id for fault in read(text)[1]] == ["SHD604"]
+    _, (fault,) = read(text, name="rules")
+    assert "`f.a.rules`" in (fault.help or "")
+    assert rules_of(read(text, name="g.a.rules")[0]) == ["b -> x"]

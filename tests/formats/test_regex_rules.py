@@ -224,3 +224,27 @@ def test_a_list_is_named() -> None:
         found = read(text, match="fullmatch", name=name)
         assert overrides(found) == [{"match": "b", "spec": "(y)"}]
     assert read(text, match="search", name="Z")[0] is None
+
+
+BIG_VISION = """
+def get_config(arg=None):
+  c = bvcc.parse_arg(arg)
+  c.sharding_rules = [('act_batch', ('data',))]
+  c.sharding_strategy = [('.*/bias', 'replicate'), ('.*', 'fsdp(axis="data")')]
+  return c
+"""
+
+
+def test_the_strategy_of_a_configuration_is_found_and_what_is_worked_out_is_said() -> None:
+    imported, faults = read(BIG_VISION, match="fullmatch", mesh=MESH)
+    assert imported is not None
+    assert [each["match"] for each in imported.data["overrides"]] == [".*/bias"]
+    assert [fault.code.id for fault in faults] == ["SHD601", "SHD601"]
+    assert "fsdp" in faults[0].message
+
+
+def test_a_strategy_that_a_condition_decides_on_is_not_taken_for_certain() -> None:
+    text = BIG_VISION.replace("  c.sharding_strategy", "  if x: c.sharding_strategy")
+    found, faults = read(text, match="fullmatch", mesh=MESH, name="sharding_strategy")
+    assert found is None
+    assert "decides whether it is set" in faults[0].message

@@ -255,8 +255,20 @@ def test_meshes_are_those_of_t5x(vector: Any) -> None:
     assert tile == tuple(vector["expected"]["model_parallel_submesh"])
 
 
-def test_a_submesh_beats_the_number() -> None:
+@pytest.mark.parametrize("options", [{"hardware": "tpu v4 4x4x4"}, {"mesh": MESH}, {}])
+def test_a_submesh_and_a_number_are_refused(options: Any) -> None:
     text = f"{P}.num_partitions = 2\n{P}.model_parallel_submesh = (2, 2, 1, 1)\n"
+    imported, (fault,) = read(text, **options)
+    assert imported is None
+    assert "both set" in fault.message
+    assert [label.span.line for label in fault.labels] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "tile"), [("None", "(2, 2, 1, 1)"), ("0", "(2, 2, 1, 1)"), ("4", "None"), ("4", "()")]
+)
+def test_one_of_the_two_may_be_nothing(count: str, tile: str) -> None:
+    text = f"{P}.num_partitions = {count}\n{P}.model_parallel_submesh = {tile}\n"
     spec, _ = spec_of(text, hardware="tpu v4 4x4x4")
     assert spec.targets[0].mesh.sizes == {"data": 16, "model": 4}
 
@@ -323,9 +335,91 @@ def test_a_macro_that_nothing_binds_is_named() -> None:
     ]
 
 
-def test_other_partitioners_are_said() -> None:
-    text = f"{S}.additional_rules = None\nmoe.MoePjitPartitioner.num_expert_partitions = 4\n"
-    assert [fault.code.id for fault in read(text, mesh=MESH)[1]] == ["SHD601"]
+def test_other_partitioners_are_refused() -> None:
+    text = f"{S}.additional_rules = None\nmine.MyPartitioner.num_partitions = 4\n"
+    imported, (fault,) = read(text, mesh=MESH)
+    assert imported is None
+    assert "`MyPartitioner`" in fault.message
+    assert "--mesh" in (fault.help or "")
+
+
+# mixtures of experts
+
+M = "moe_partitioning.MoePjitPartitioner"
+MS = "moe_partitioning.standard_logical_axis_rules"
+MOE_MESH = (("data", "2"), ("expert", "4"), ("model", "2"))
+MOE_NAMES = (*NAMES, "expert_mlp", "expert_replicas", "unmodeled", "mine")
+
+
+def test_rules_for_experts_are_those_of_t5x() -> None:
+    imported = imported_from(f"{M}.num_expert_partitions = 4\n", mesh=MOE_MESH)
+    listed = imported.data["rules"]
+    assert isinstance(listed, list)
+    assert listed[0] == "batch -> (expert, data)"
+    assert "embed -> model" in listed, "activations are split in 2 dimensions by default"
+    assert listed[-4:] == [
+        *("expert -> expert", "expert_mlp -> model"),
+        *("expert_replicas -> data", "unmodeled -> none"),
+    ]
+    assert "extends" not in imported.data
+
+
+def test_arguments_are_those_of_the_function_for_experts() -> None:
+    text = (
+        f"{M}.num_expert_partitions = 4\n{S}.activation_partitioning_dims = 2\n"
+        f"{MS}.activation_partitioning_dims = 1\n"
+        f"{MS}.additional_rules = [('mine', 'expert'), ('batch', 'data')]\n"
+    )
+    listed = imported_from(text, mesh=MOE_MESH).data["rules"]
+    assert isinstance(listed, list)
+    assert "embed -> none" in listed
+    assert listed[-2:] == ["mine -> expert", "batch -> (expert, data)"]
+
+
+def test_a_list_of_ones_own_stays_as_it_is() -> None:
+    text = f"{M}.num_expert_partitions = 4\n{M}.logical_axis_rules = [('batch', 'data')]\n"
+    assert imported_from(text, mesh=MOE_MESH).data["rules"] == ["batch -> data"]
+
+
+@given(st.lists(st.lists(st.sampled_from(MOE_NAMES), max_size=4, unique=True), max_size=5))
+def test_the_spec_says_what_the_partitioner_for_experts_does(all_names: Any) -> None:
+    params = tuple(
+        Param(f"a_{i}", (64,) * len(n), "f32", tuple(n)) for i, n in enumerate(all_names)
+    )
+    text = f"{M}.num_expert_partitions = 4\n{MS}.additional_rules = [('mine', 'expert')]\n"
+    assert proof(text, params, mesh=MOE_MESH) == ()
+
+
+@pytest.mark.parametrize(
+    ("hardware", "experts", "sizes"),
+    [
+        ("tpu v4 4x4x4", 16, {"data": 2, "expert": 16, "model": 2}),
+        ("tpu v4 4x4x4", 12, {"data": 4, "expert": 8, "model": 2}),
+        ("tpu v4 4x4x4", 1000, {"data": 1, "expert": 32, "model": 2}),
+        ("tpu v4 4x4x4", 1, {"data": 32, "expert": 1, "model": 2}),
+        ("2 * h100", 3, {"data": 4, "expert": 2, "model": 2}),
+    ],
+)
+def test_the_mesh_of_experts(hardware: str, experts: int, sizes: dict[str, int]) -> None:
+    text = f"{M}.num_expert_partitions = {experts}\n{M}.num_partitions = 2\n"
+    spec, _ = spec_of(text, hardware=hardware)
+    assert spec.targets[0].mesh.sizes == sizes
+
+
+def test_without_a_number_of_experts_there_is_no_mesh_and_that_is_said() -> None:
+    text = f"{M}.num_expert_partitions = %NUM_EXPERTS\n{M}.num_partitions = 2\n"
+    imported, faults = read(text, hardware="tpu v4 4x4x4")
+    assert imported is not None
+    assert "mesh" not in imported.data
+    assert any("nothing binds the macro `NUM_EXPERTS`" in fault.message for fault in faults)
+
+
+def test_the_partitioner_that_a_run_chooses_counts() -> None:
+    both = f"{M}.num_expert_partitions = 4\n{P}.num_partitions = 2\n"
+    plain = both + "train.partitioner = @partitioning.PjitPartitioner()\n"
+    assert imported_from(plain, mesh=MESH).data["extends"] == ["t5x/1d"]
+    moe = both + "train.partitioner = @moe_partitioning.MoePjitPartitioner()\n"
+    assert "extends" not in imported_from(moe, mesh=MOE_MESH).data
 
 
 @pytest.mark.parametrize("path", ["../out.gin", "/out.gin", "a/../../out.gin", "missing.gin"])

@@ -78,12 +78,21 @@ class GinConfig:
             else:
                 self.add(replace(read, included_from=include.span), above)
 
-    def of(self, function: str, argument: str, scope: str = "") -> GinBinding | None:
-        """Return the binding that counts, its macros resolved; the scope's beats that of none."""
+    def of(
+        self, function: str, argument: str, scope: str = "", word: str = ""
+    ) -> GinBinding | None:
+        """Return the binding that counts, its macros resolved; the scope's beats that of none.
+
+        Args:
+          word: what the module of the function is called by, where several have one.
+        """
         found = [
             each
             for each in self.bindings
-            if each.argument == argument and each.function == function and each.scope == ""
+            if each.argument == argument
+            and each.function == function
+            and each.scope == ""
+            and word in each.selector
         ]
         scoped = [
             each
@@ -92,6 +101,7 @@ class GinConfig:
             and each.argument == argument
             and each.function == function
             and each.scope == scope
+            and word in each.selector
         ]
         last = (found + scoped)[-1:]
         return self.resolved(last[0]) if last else None

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.formats.foreign.data_text import read_data
-from shardspec.formats.foreign.node import Node
+from shardspec.formats.foreign.node import Node, unreadable
 from shardspec.formats.foreign.python_scopes import read_scopes
-from shardspec.formats.foreign.python_text import parse_python
+from shardspec.formats.foreign.python_text import Binding, parse_python
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,19 @@ def read_named_values(source: SourceFile) -> NamedValues | tuple[Diagnostic, ...
         bindings = read_scopes(source)
         if isinstance(bindings, Diagnostic):
             return (bindings,)
-        return NamedValues(tuple((each.name, each.value) for each in bindings))
+        return NamedValues(tuple((each.name, _certain(each)) for each in bindings))
     root = read_data(source)
     if not isinstance(root, Node):
         return root
     pairs = zip(root.keys, root.items, strict=False)
     return NamedValues(tuple((key.text, value) for key, value in pairs if key.kind == "text"), root)
+
+
+def _certain(binding: Binding) -> Node:
+    """Return what a name is bound to, where no condition decides that."""
+    if binding.under is None:
+        return binding.value
+    return unreadable(binding.value.span, f"line {binding.under.line} decides whether it is set")
 
 
 def is_python(source: SourceFile) -> bool:

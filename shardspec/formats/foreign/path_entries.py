@@ -7,6 +7,7 @@ partition, so that it still takes the arrays it takes in its tool.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,6 +24,8 @@ from shardspec.resolve.match import PathMatcher
 
 _PARTITIONS = ("P", "PS", "PartitionSpec", "TensorLayout")
 _SHARDINGS = ("NamedSharding",)
+_USUAL = ("sharding_strategy",)
+_TACTIC = re.compile(r"(?:replicate|logical_partitioning|[a-z_]+\(.*\))(?:\|.*)?")
 _KEPT = ("tuple", "list", "TreePathShardingRule")
 _FORM = 'an entry is a regex and a partition: (".*/kernel", PartitionSpec(None, "tensor"))'
 
@@ -91,6 +94,8 @@ def _choose(
             return found[name if name in found else ending[0]]
         help = f"here are {listed}" if listed else None
         return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=help),)
+    usual = [key for key in fitting if key.rpartition(".")[2] in _USUAL]
+    fitting = usual if len(usual) == 1 else fitting
     if len({found[key].node for key in fitting}) == 1:
         return found[fitting[0]]
     if fitting:
@@ -124,7 +129,15 @@ def _holds_entries(node: Node) -> bool:
         pairs = [(item.items[0], item.items[1]) for item in node.items if item.is_list]
     else:
         return False
-    return any(key.kind == "text" and _may_be_partition(value) for key, value in pairs)
+    return any(
+        key.kind == "text" and (_may_be_partition(value) or _is_tactic(value))
+        for key, value in pairs
+    )
+
+
+def _is_tactic(node: Node) -> bool:
+    """Say whether a value is one of big_vision's: `replicate`, `fsdp(axis="data")`."""
+    return node.kind == "text" and _TACTIC.fullmatch(node.text) is not None
 
 
 def _may_be_pair(node: Node) -> bool:

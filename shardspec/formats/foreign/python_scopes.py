@@ -5,6 +5,9 @@ entry by entry (`layout_map["dense.*"] = ...`). Each is a `Binding` here, called
 `LlamaConfig.base_model_tp_plan`, `Model.get_layout_map.layout_map`; what a function returns is
 called as the function. Nothing is run: an entry that depends on what runs is unreadable, and a
 parameter has its default.
+
+So do configurations that are filled by attributes, as `ml_collections` has them:
+`config.rules = [...]` in `get_config` is `get_config.config.rules`.
 """
 
 from __future__ import annotations
@@ -14,11 +17,19 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.formats.foreign.node import Node, group, unreadable
-from shardspec.formats.foreign.python_text import Binding, Module, Places, parse_python
+from shardspec.formats.foreign.python_text import (
+    Binding,
+    Module,
+    Places,
+    dotted_name,
+    parse_python,
+)
 
 _MAPPINGS = ("LayoutMap", "dict", "OrderedDict")
+_OWN = ("self.", "cls.")
+_LASTING = (ast.With, ast.AsyncWith)
 _GROWING = ("append", "extend", "insert", "update", "pop", "remove", "clear", "setdefault")
 _DEPENDS = "it depends on what runs"
 _DEEPEST = 20
@@ -38,6 +49,7 @@ class _Scope:
     Attributes:
       is_class: the functions in a class do not see its names.
       entries: what `name[key] = value` adds, by name.
+      attributes: what `name.attribute = value` binds, by the whole dotted name.
       returned: what a function returns.
     """
 
@@ -47,6 +59,7 @@ class _Scope:
     is_class: bool = False
     entries: dict[str, list[tuple[Node, Node]]] = field(default_factory=dict)
     returned: list[Node] = field(default_factory=list)
+    attributes: dict[str, Binding] = field(default_factory=dict)
 
     def read(self, body: list[ast.stmt]) -> Iterator[Binding]:
         """Yield what statements bind, and what the scopes in them do."""
@@ -65,6 +78,7 @@ class _Scope:
             if statement.value is not None:
                 self.returned.append(self.names.value(statement.value))
             return
+        self._set_attributes(statement, None)
         if self._adds(statement, certain=True):
             return
         if not isinstance(statement, ast.ClassDef | Function):
@@ -73,6 +87,55 @@ class _Scope:
                     self.returned.append(self.names.value(nested.value))
                 self._adds(nested, certain=False)
         self.names.take(statement)
+
+    def _set_attributes(self, statement: ast.stmt, under: Span | None) -> None:
+        """Note the attributes that a statement sets, and those in it that may be set."""
+        if isinstance(statement, ast.ClassDef | Function):
+            return
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                self._set_attribute(target, self.names.value(statement.value), under)
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            self._set_attribute(statement.target, self.names.value(statement.value), under)
+        elif isinstance(statement, ast.AugAssign):
+            self._change_attribute(statement.target)
+        elif isinstance(statement, ast.Delete):
+            for target in statement.targets:
+                self._change_attribute(target)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            called = statement.value.func
+            if isinstance(called, ast.Attribute) and called.attr in _GROWING:
+                self._change_attribute(called.value)
+        if not isinstance(statement, _LASTING):
+            under = under or _condition(statement, self.names.places)
+        for inner in ast.iter_child_nodes(statement):
+            nested = (
+                inner.body if isinstance(inner, ast.ExceptHandler | ast.match_case) else [inner]
+            )
+            for each in nested:
+                if isinstance(each, ast.stmt):
+                    self._set_attributes(each, under)
+
+    def _set_attribute(self, target: ast.expr, value: Node, under: Span | None) -> None:
+        name = dotted_name(target) if isinstance(target, ast.Attribute) else None
+        if name is None:
+            if isinstance(target, ast.Subscript):
+                self._change_attribute(target.value)
+            return
+        if name.startswith(_OWN):
+            return
+        span = self.names.places.span(target)
+        if under is not None and name in self.attributes:
+            value, under = unreadable(span, _DEPENDS), None
+        self.attributes[name] = Binding(name, value, span, under)
+
+    def _change_attribute(self, target: ast.expr) -> None:
+        """Note that what an attribute holds, or what is below it, is changed in place."""
+        name = dotted_name(target)
+        for known in list(self.attributes):
+            if name is not None and (known == name or known.startswith(f"{name}.")):
+                span = self.names.places.span(target)
+                self.attributes[known] = Binding(known, unreadable(span, _DEPENDS), span)
 
     def _adds(self, statement: ast.stmt, *, certain: bool) -> bool:
         """Note an entry that a statement adds to a list or mapping; say whether it does."""
@@ -106,6 +169,8 @@ class _Scope:
         for name, binding in _own_names(self.names.bound).items():
             grown = self._grown(binding)
             yield grown._replace(name=self.prefix + name)
+        for binding in self.attributes.values():
+            yield binding._replace(name=self.prefix + binding.name)
         for node in self.returned:
             if node.kind != "name":
                 name = self.prefix.rstrip(".")
@@ -137,6 +202,15 @@ class _Scope:
             _bind_parameters(scope.args, names)
         inner = _Scope(names, f"{self.prefix}{scope.name}.", self.depth + 1, is_class)
         yield from inner.read(scope.body)
+
+
+def _condition(statement: ast.stmt, places: Places) -> Span | None:
+    """Return the place of what decides whether the statements in this one run; None if nothing."""
+    if isinstance(statement, ast.If | ast.While):
+        return places.span(statement.test)
+    if isinstance(statement, ast.For | ast.AsyncFor):
+        return places.span(statement.iter)
+    return places.span(statement) if isinstance(statement, ast.Try | ast.Match) else None
 
 
 def _nested(statement: ast.stmt) -> Iterator[ast.stmt]:

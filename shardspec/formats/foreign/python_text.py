@@ -18,6 +18,7 @@ from shardspec.formats.foreign.imported import bad
 from shardspec.formats.foreign.node import DEEPEST, Node, group, unreadable
 
 _TOO_DEEP = "it is nested too deep"
+_MAPPINGS = ("dict", "OrderedDict", "ConfigDict", "FrozenConfigDict")
 
 T = TypeVar("T")
 
@@ -27,11 +28,13 @@ class Binding(NamedTuple):
 
     Attributes:
       span: the name, where it is bound.
+      under: the `if` or `for` that decides whether it is; None where it always is.
     """
 
     name: str
     value: Node
     span: Span
+    under: Span | None = None
 
 
 def read_python(source: SourceFile) -> tuple[Binding, ...] | Diagnostic:
@@ -211,8 +214,30 @@ class Module:
         arguments = self._list(node.args, span, depth)
         if not arguments.is_list:
             return arguments
-        keywords = ((each.arg or "", self.value(each.value, depth + 1)) for each in node.keywords)
-        return group("call", span, arguments.items, text=name, keywords=tuple(keywords))
+        keywords = tuple(
+            (each.arg or "", self.value(each.value, depth + 1)) for each in node.keywords
+        )
+        return group("call", span, arguments.items, text=name, keywords=keywords)
+
+
+def as_mapping(call: Node) -> Node:
+    """Return the mapping that `dict(a=1)` or `ConfigDict({"a": 1})` makes; the call where unclear.
+
+    The keys have the place of their value: the tree knows no other of a keyword.
+    """
+    start = as_mapping(call.items[0]) if call.items else None
+    if (
+        call.kind != "call"
+        or call.last_name not in _MAPPINGS
+        or len(call.items) > 1
+        or (start is not None and start.kind != "mapping")
+    ):
+        return call
+    keys = () if start is None else start.keys
+    items = () if start is None else start.items
+    more = tuple(Node("text", value.span, name) for name, value in call.keywords)
+    values = tuple(value for _, value in call.keywords)
+    return group("mapping", call.span, (*items, *values), keys=(*keys, *more))
 
 
 def _constant(value: object, span: Span) -> Node:

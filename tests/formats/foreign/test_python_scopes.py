@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.python_scopes import read_scopes
@@ -60,3 +62,64 @@ def test_methods_do_not_see_the_names_of_their_class() -> None:
 def test_no_python() -> None:
     assert isinstance(read_scopes(SourceFile("x.py", "def f(:")), Diagnostic)
     assert isinstance(read_scopes(SourceFile("x.py", "class C:\n" + "(" * 90_000)), Diagnostic)
+
+
+CONFIG = "def get_config():\n  config = ml_collections.ConfigDict()\n  {}\n  return config\n"
+
+
+def attribute(*lines: str) -> Node:
+    return values(CONFIG.format("\n  ".join(lines)))["get_config.config.rules"]
+
+
+def test_attributes_that_a_function_sets() -> None:
+    assert attribute("config.rules = ['a']").items[0].text == "a"
+    found = values(CONFIG.format("config.train.rules = [1]"))
+    assert "get_config.config.train.rules" in found
+
+
+def test_the_last_attribute_counts() -> None:
+    assert attribute("config.rules = ['a']", "config.rules = ['b']").items[0].text == "b"
+
+
+def test_a_name_in_an_attribute_has_its_value() -> None:
+    assert attribute("axis = 'data'", "config.rules = [axis]").items[0].text == "data"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "config.rules.append(x)",
+        "config.rules += x",
+        "config.rules[0] = x",
+        "config.update(x)",
+        "del config.rules",
+        "if x: config.rules = ['b']",
+        "for x in y: config.rules.extend(x)",
+        "try: config.rules = z\n  except E: pass",
+    ],
+)
+def test_attributes_that_depend_on_what_runs(line: str) -> None:
+    assert attribute("config.rules = ['a']", line).kind == "unreadable"
+
+
+def test_what_decides_on_an_attribute_is_known() -> None:
+    text = CONFIG.format("if arg.fsdp:\n    config.rules = ['a']")
+    bindings = read_scopes(SourceFile("model.py", text))
+    assert not isinstance(bindings, Diagnostic)
+    (found,) = [each for each in bindings if each.name.endswith(".rules")]
+    assert found.value.items[0].text == "a"
+    assert found.under is not None
+    assert found.under.text == "arg.fsdp"
+
+
+def test_a_with_always_runs() -> None:
+    text = CONFIG.format("with config.unlocked():\n    config.rules = ['a']")
+    bindings = read_scopes(SourceFile("model.py", text))
+    assert not isinstance(bindings, Diagnostic)
+    (found,) = [each for each in bindings if each.name.endswith(".rules")]
+    assert found.under is None
+
+
+def test_attributes_of_an_object_itself_are_not_read() -> None:
+    found = values("class C:\n    def f(self):\n        self.plan = {'a': 'x'}\n")
+    assert "C.f.self.plan" not in found
