@@ -95,7 +95,11 @@ def load_or_exit(
         report(diagnostics, color)
         unreadable = any(d.code.id == "SHD001" for d in diagnostics)
         raise SystemExit(FAILED if unreadable else FINDINGS)
-    return spec, pipeline.leveled(spec, diagnostics)
+    found = pipeline.leveled(spec, diagnostics)
+    if not spec.is_whole:
+        report(found, color)
+        raise SystemExit(FINDINGS)
+    return spec, found
 
 
 def target_or_exit(spec: Spec, name: str | None, diagnostics: Sequence[Diagnostic] = ()) -> Target:

@@ -41,6 +41,10 @@ STALE_LOCK = Code("SHD018", "stale-lock", _W, "a lock is older than the files it
 GIT_IN_A_FILE = Code("SHD019", "git-in-a-file", _E, "a file asks for a revision, which runs git")
 NOTHING_CHECKED = Code("SHD020", "nothing-checked", _W, "there are no arrays to check the rules on")
 
+OWN_FILE = Code(
+    "SHD021", "own-file", _E, "a plan, a lock or a list of arrays stands where a spec should"
+)
+
 UNKNOWN_HARDWARE = Code("SHD101", "unknown-hardware", _E, "the catalogue has no such hardware")
 MESH_PRODUCT = Code("SHD102", "mesh-product", _E, "mesh sizes do not multiply to the device count")
 TWO_REST = Code("SHD103", "two-rest", _E, "more than one mesh axis takes the rest")

@@ -8,14 +8,17 @@ whoever prints the one can print the other beside it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from shardspec.diagnostics import Diagnostic, Excerpt
 from shardspec.diagnostics.codes import UNKNOWN_HARDWARE
 from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.source import excerpt_of
 from shardspec.diagnostics.suggest import listed, nearest
 from shardspec.frontend.catalogue_entry import CatalogueEntry, catalogue_entry, hardware_names
-from shardspec.frontend.grammar.syntax import HardwareExpr
+from shardspec.frontend.grammar import expressions
+from shardspec.frontend.grammar.syntax import HardwareExpr, SyntaxFault
 from shardspec.frontend.slice_shapes import Shape, shape_text
 from shardspec.ir.hardware import Chip, Hardware
 
@@ -23,6 +26,8 @@ _FORMS = (
     "forms: `tpu v4 4x8x8`, `2 * tpu v5p 4x4x8` (slices), `v4-512` (accelerator type), "
     "`4 * h100` (nodes), `2 * a3-highgpu-8g`, `8 cpu`"
 )
+
+_LONGEST_MEANT = 80
 
 
 def find_hardware(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
@@ -129,16 +134,64 @@ def _gpu(entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt) -> Hardwar
         chips, domain = entry.domain * expr.slices, entry.domain
     if chips > domain and chips % domain:
         message = f"{chips} {entry.chip.title} do not fill whole NVLink domains of {domain}"
-        help = f"up to {domain}, or a multiple of {domain}: `{chips // domain} * {entry.chip.name}`"
+        near = [chips // domain * domain, (chips // domain + 1) * domain]
+        fits = " or ".join(f"`{count} {entry.chip.name}`" for count in near if count)
+        help = f"up to {domain}, or a multiple of {domain}: {fits}"
         return _fault(expr, excerpt, message, help)
     nodes, size = (chips // domain, domain) if chips > domain else (1, chips)
     hosts = (min(size, max(entry.chip.host_shape[0], machines.get(name, 0))),)
     return Hardware(entry.chip, nodes, (size,), type_name, hosts, excerpt.span)
 
 
+def hardware_meant(text: str) -> tuple[str, ...]:
+    """Return the machines that a text may mean which names one in another way; sound ones only.
+
+    >>> hardware_meant("h100x16"), hardware_meant("8xh100"), hardware_meant("2x8 h100")
+    (('16 h100',), ('8 h100',), ('2 * h100',))
+    >>> hardware_meant("v5p 128"), hardware_meant("4x4 tpu v5e"), hardware_meant("8 cpus")
+    (('128 v5p', 'v5p-128'), ('tpu v5e 4x4',), ('8 cpu',))
+    """
+    names = "|".join(map(re.escape, sorted(hardware_names(), key=len, reverse=True)))
+    words = re.findall(rf"({names})|(\d+)(?!\d*\s*gi?b)", text.lower()[:_LONGEST_MEANT])
+    numbers = [int(number) for _, number in words if number]
+    chips = {chip for chip, _ in words if chip}
+    if len(chips) != 1 or not numbers:
+        return ()
+    (chip,) = chips
+    total, shape = math.prod(numbers), "x".join(map(str, numbers))
+    if len(numbers) == 1 and "*" in text:
+        spelt = [f"{total} * {chip}"]
+    elif len(numbers) == 1:
+        spelt = [f"{total} {chip}", f"{chip}-{total}"]
+    else:
+        spelt = [f"tpu {chip} {shape}", f"{numbers[0]} * {chip}", f"{total} {chip}"]
+        spelt = [each for each in spelt if _devices(each) == total][:1]
+    return tuple(each for each in spelt if _devices(each))
+
+
+def machine_fault(fault: SyntaxFault, text: str) -> SyntaxFault:
+    """Return the fault of a machine's text, with the machine that was meant where that is sure."""
+    meant = hardware_meant(text)
+    return (
+        fault._replace(help=f"write {' or '.join(f'`{each}`' for each in meant)}")
+        if meant
+        else fault
+    )
+
+
+def _devices(text: str) -> int | None:
+    """Return how many devices an expression of a machine is; None where it is none."""
+    parsed = expressions.parse_hardware(text)
+    if isinstance(parsed, SyntaxFault):
+        return None
+    found = find_hardware(parsed, excerpt_of(text))
+    return None if isinstance(found, Diagnostic) else found.device_count
+
+
 def _unknown(expr: HardwareExpr, excerpt: Excerpt, files: Iterable[str]) -> Diagnostic:
     near = nearest(expr.chip.text.rpartition("-")[0] or expr.chip.text, files, count=3)
     near = near or nearest(expr.chip.text, files, count=3)
+    near = hardware_meant(excerpt.text) or near
     help = f"did you mean {listed(near)}? {_FORMS}" if near else _FORMS
     return _fault(expr, excerpt, f"the catalogue has no hardware `{expr.chip.text}`", help)
 

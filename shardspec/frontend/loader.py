@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from shardspec.frontend.layer import Layer
 from shardspec.frontend.lower import lower
 from shardspec.frontend.manifests import read_manifest
 from shardspec.frontend.manifests.named import names_path, read_named
+from shardspec.frontend.mistaken import mistaken
 from shardspec.frontend.reading import Data, Reading, Route, SourceMap
 from shardspec.frontend.revisions import beside, git_in_a_file, is_revision
 from shardspec.frontend.sections import placed
@@ -78,6 +79,7 @@ class _Loading:
     with_manifests: bool = True
     texts: Mapping[str, str] = field(default_factory=dict)
     unset: Data = None
+    is_whole: bool = True
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sources: list[SourceFile] = field(default_factory=list)
     layers: dict[str, Layer] = field(default_factory=dict)
@@ -137,13 +139,16 @@ def load_file(
     if loading.settings and any(map(is_refusal, found)):
         unsound = tuple(replace(target, is_sound=False) for target in spec.targets)
         spec = replace(spec, targets=unsound)
-    return spec, found
+    return spec if loading.is_whole else replace(spec, is_whole=False), found
 
 
 def read(
     file: File, *, with_comments: bool = False
 ) -> tuple[Reading | None, tuple[Diagnostic, ...]]:
     """Return what the reader for the file's spelling makes of it."""
+    fault = mistaken(file.source, is_dsl=file.is_dsl)
+    if fault is not None:
+        return None, (fault,)
     if file.is_dsl:
         from shardspec.frontend.dsl_text.reader import read_dsl
 
@@ -192,6 +197,7 @@ def _lowered(
     faults = [*(map(_with_fix, found) if len(found) <= _MOST_MENDED else found)]
     document, layer = None, Layer(file.source)
     if reading is not None:
+        loading.is_whole &= reading.is_whole
         if loading.settings and is_first:
             loading.unset = reading.data
             reading, found = apply_settings(reading, loading.settings)
@@ -202,8 +208,34 @@ def _lowered(
     if faults and file.source.is_outside:
         loading.diagnostics += veiled(faults, _checks(file.source.name))
         return None, layer, None
-    loading.diagnostics += faults
+    emptied = _emptied(layer, faults)
+    loading.diagnostics += (placed(fault, emptied) for fault in faults)
     return document, layer, None if reading is None else reading.source_map
+
+
+def _emptied(layer: Layer, faults: Sequence[Diagnostic]) -> frozenset[str]:
+    """Return the sections of a document of which nothing is left: a fault there took all.
+
+    A rule that cannot be read leaves `none` for its axes, at the place of its fault.
+    """
+    if not faults:
+        return frozenset()
+    places = [fault.primary.span for fault in faults if fault.primary is not None]
+    left = {
+        "axes": layer.axes,
+        "rules": any(not _touches(each.rule.span, places) for each in layer.rules),
+        "params": layer.path_rules,
+        "overrides": layer.overrides,
+        "arrays": layer.arrays,
+        "targets": layer.targets,
+    }
+    return frozenset(section for section, entries in left.items() if not entries)
+
+
+def _touches(span: Span | None, places: Iterable[Span]) -> bool:
+    return span is not None and any(
+        place.start <= span.end and span.start <= place.end for place in places
+    )
 
 
 def _checks(name: str) -> str:

@@ -18,7 +18,7 @@ from shardspec.diagnostics.codes import (
     UNSOLVED_SIZE,
 )
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend.catalogue import find_hardware
+from shardspec.frontend.catalogue import find_hardware, machine_fault
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import MeshSize, SyntaxFault
 from shardspec.ir.grouping import counted
@@ -94,7 +94,7 @@ def lower_target(decl: TargetDecl) -> tuple[Target, tuple[Diagnostic, ...]]:
 def _hardware(excerpt: Excerpt, diagnostics: list[Diagnostic]) -> Hardware | None:
     parsed = expressions.parse_hardware(excerpt.text)
     if isinstance(parsed, SyntaxFault):
-        diagnostics.append(parsed.diagnostic(excerpt))
+        diagnostics.append(machine_fault(parsed, excerpt.text).diagnostic(excerpt))
         return None
     found = find_hardware(parsed, excerpt)
     if isinstance(found, Diagnostic):

@@ -71,11 +71,13 @@ class Reading:
 
     Attributes:
       comments: by route of the entry; `()` holds those after the last entry.
+      is_whole: False where an error of syntax took lines away.
     """
 
     data: Data
     source_map: SourceMap
     comments: Mapping[Route, Comments] = field(default_factory=dict)
+    is_whole: bool = True
 
     @property
     def source(self) -> SourceFile:

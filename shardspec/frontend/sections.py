@@ -23,21 +23,29 @@ _SINGULAR = {"axis": "axes", "target": "targets", "override": "overrides"}
 _KEY = re.compile(r"^\"?([A-Za-z]\w*)", re.MULTILINE)
 
 
-def placed(diagnostic: Diagnostic) -> Diagnostic:
+def placed(diagnostic: Diagnostic, emptied: frozenset[str] = frozenset()) -> Diagnostic:
     """Return the fault with the section it is in; a fault of the section's key is about all of it.
 
     A key that is none stands for the section whose name is nearest.
+
+    Args:
+      emptied: sections of which nothing is left, so that any fault there is about all of it.
     """
     label = diagnostic.primary
     if label is None or diagnostic.section is not None:
         return diagnostic
-    key = _key_above(label.span)
-    section = None if key is None else _section(key.text)
+    key, section = _key_above(label.span), section_at(label.span)
     if key is None or section is None:
         return diagnostic
-    is_whole = section == "extends" or key.start == label.span.start
+    is_whole = section in emptied or section == "extends" or key.start == label.span.start
     subject = section if is_whole else diagnostic.subject
     return replace(diagnostic, section=section, subject=subject)
+
+
+def section_at(span: Span) -> str | None:
+    """Return the section that a place is in."""
+    key = _key_above(span)
+    return None if key is None else _section(key.text)
 
 
 def _key_above(span: Span) -> Span | None:

@@ -15,12 +15,14 @@ from typing import Any
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
 from shardspec.diagnostics.codes import UNKNOWN_KEY
 from shardspec.diagnostics.diagnostic import point
-from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
 from shardspec.frontend.layer import Layer
 from shardspec.frontend.reading import Data, Reading, Route, SourceMap
+from shardspec.frontend.validate import fields_at
 from shardspec.ir.spec import Spec
 
 _DIGITS = 15
+_ROUTES = "name the keys down to a value: `mesh.model`, `targets.laptop.mesh.data`, `rules.0`"
 
 #: The name of the text that a setting is, in place of a file's.
 _SOURCE = "--set"
@@ -47,6 +49,9 @@ def apply_settings(
         start = len(name) + 1
         value = Excerpt(text, Span(source, start, len(source.text)), start)
         key = Excerpt(name, Span(source, 0, len(name)), 0)
+        if (short := _shortened(name, text, data, key.span)) is not None:
+            diagnostics.append(short)
+            continue
         for steps in _routes(name, data):
             _make_room(steps, data, values)
             fault = _unknown_step(steps, data, key.span)
@@ -125,6 +130,31 @@ def _inherited_mesh(name: str, targets: list[str], span: Span) -> Diagnostic:
     message = f"`{name}`: the document has no mesh of its own; it inherits {listed(targets)}"
     help = "a setting changes what the document itself says: copy the target into it"
     return point(UNKNOWN_KEY, message, span, help=help)
+
+
+def _shortened(name: str, text: str, data: Any, span: Span) -> Diagnostic | None:
+    """Return the fault of a name that stands without its section: `tensor=4`, `embed=100`."""
+    if "." in name or not isinstance(data, dict) or name in data or name in fields_at(()):
+        return None
+    axes = data.get("axes")
+    targets = data.get("targets")
+    sections = {
+        "mesh": [
+            *_mesh_axes({"": data}),
+            *_mesh_axes(targets if isinstance(targets, dict) else {}),
+        ],
+        "axes": list(axes) if isinstance(axes, dict) else [],
+    }
+    meant = [f"`--set {where}.{name}={text}`" for where, names in sections.items() if name in names]
+    if not meant:
+        sections[""] = list(fields_at(()))
+        spelt = {near: where for where, names in sections.items() for near in names}
+        meant = [
+            f"`--set {f'{spelt[near]}.' if spelt[near] else ''}{near}={text}`"
+            for near in nearest(name, spelt)
+        ]
+    help = f"did you mean {' or '.join(meant)}?" if meant else _ROUTES
+    return point(UNKNOWN_KEY, f"`{name}` is no section of a spec", span, help=help)
 
 
 def _routes(name: str, data: Any) -> list[tuple[str, ...]]:
@@ -262,5 +292,5 @@ def _nowhere(name: str, span: Span) -> Diagnostic:
         UNKNOWN_KEY,
         f"`{name}` leads to nothing in this spec",
         span,
-        help="name the keys down to a value: `mesh.model`, `targets.laptop.mesh.data`, `rules.0`",
+        help=_ROUTES,
     )

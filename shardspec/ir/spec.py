@@ -230,6 +230,7 @@ class Spec:
       lint_levels: what the document's own `lints:` asks for.
       project_levels: what the project around it asks for, which `lints:` beats.
       call_levels: what whoever loaded it asks for, which beats both.
+      is_whole: False where an error of syntax took lines away: good for findings and no more.
 
     Invariants:
       flat: axis_rules are sorted by priority, and stable in it.
@@ -255,6 +256,7 @@ class Spec:
     placed_rules: tuple[AxisRule, ...] = field(default=(), compare=False, repr=False)
     project_levels: LevelTable = NOTHING_ASKED
     call_levels: LevelTable = NOTHING_ASKED
+    is_whole: bool = field(default=True, compare=False, repr=False)
 
     @property
     def levels(self) -> Levels:

@@ -82,6 +82,9 @@ class _Lost(NamedTuple):
     by_word: dict[str, list[Span]]
 
 
+_NOTHING = _Lost([], [], {})
+
+
 def without_follow_ons(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return the diagnostics without those that others of them explain or say better.
 
@@ -118,6 +121,8 @@ def _is_explained(diagnostic: Diagnostic, lost: Mapping[str, _Lost]) -> bool:
         return False
     if code == "SHD202" and diagnostic.section == "rules":
         sections -= _RULES
+        if any(_is_on_line(label.span, span) for span in lost.get("rules", _NOTHING).places):
+            return True
     gone = [lost[section] for section in sections if section in lost]
     if code in _NAMED:
         named = (each.by_word.get(diagnostic.subject or "", []) for each in gone)
@@ -155,6 +160,10 @@ def _louder(
         and _LOUDNESS[each.severity] >= least
         and each.target in (None, diagnostic.target)
     ]
+
+
+def _is_on_line(one: Span, other: Span) -> bool:
+    return one.source is other.source and one.line == other.line
 
 
 def _is_within_one_entry(one: Span, other: Span) -> bool:

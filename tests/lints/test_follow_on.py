@@ -108,3 +108,29 @@ def test_a_mesh_of_another_target_is_still_looked_at() -> None:
     other = "  big: {hardware: tpu v5p 2x2x4, mesh: {fsdp: 3, tensor: 8}}\n"
     text = YAML.replace("rules:", other + "rules:").replace("fsdp: rest", "fsdp: -1")
     assert codes(text) == ["SHD002", "SHD102"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "[mlp, tensor]",
+        '"mlp -> tensor"',
+        "{mlp: tensor}",
+        "[[mlp, tensor], [embed, fsdp]]",
+        "[mlp: tensor, embed: fsdp]",
+        "[mlp -> tensor",
+        "",
+    ],
+)
+def test_rules_that_cannot_be_read_are_not_missed_axis_by_axis(rules: str) -> None:
+    axes = "axes: {embed: 64, mlp: 128, a: 4, b: 4, c: 4, d: 4, e: 4}"
+    text = (
+        f"mesh: {{fsdp: 2, tensor: 4}}\n{axes}\nrules: {rules}\narrays: {{w: 'f32[a b c d e]'}}\n"
+    )
+    assert set(codes(text)) <= {"SHD002", "SHD004"}
+
+
+def test_one_rule_of_two_that_cannot_be_read_leaves_the_others_missed() -> None:
+    text = "mesh: {fsdp: 2, tensor: 4}\naxes: {embed: 64, mlp: 128, a: 4}\n"
+    text += "rules: [mlp -> tensor, [embed, fsdp]]\narrays: {w: 'f32[embed mlp a]'}\n"
+    assert codes(text) == ["SHD203", "SHD004"]

@@ -75,6 +75,7 @@ _BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate)\s+)?re:(?=[^\s\"])")
 _BARE_REASON = re.compile(r'\sbecause\s*(?P<reason>(?:(?<=\s)[^"\s][^"]*)?)$')
 _MESH_COLON = re.compile(r"(?P<axis>[A-Za-z_][\w.-]*)\s*:\s*(?P<size>.+?)\s*")
 _LOOK_BACK = 80
+_MACHINES = frozenset({"target", "mesh", "machine"})
 
 
 def statement_fault(start: str, text: str) -> SyntaxFault:
@@ -107,6 +108,8 @@ def unknown_statement(word: str, text: str, statement: Statement) -> SyntaxFault
         help = _without_colon(known)
     elif known:
         help = f"did you mean `{known}`?"
+    elif word.startswith("//"):
+        help = "a comment begins with `#`"
     elif "->" in text[statement.start : statement.end]:
         help = "axis rules stand in a block: `rules { embed -> model }`"
     else:
@@ -158,10 +161,27 @@ def _expression_fault(start: str, text: str) -> SyntaxFault | None:
             continue
         fault = parse(match["text"])
         if isinstance(fault, SyntaxFault):
+            fault = _told_better(start, match["text"], fault)
             at = match.start("text")
             begins, ends = at + fault.start, at + fault.end
             return SyntaxFault(fault.message, begins, ends, fault.help)
     return None
+
+
+def _told_better(start: str, text: str, fault: SyntaxFault) -> SyntaxFault:
+    """Return the fault with a way out that only the DSL, or the catalogue, knows of."""
+    if start in _MACHINES:
+        from shardspec.frontend.catalogue import machine_fault
+
+        return machine_fault(fault, text)
+    if start == "rules_entry" and text.lstrip().startswith("- "):
+        help = f"entries of a block stand without `-`: `{text.lstrip()[2:].strip()[:_LOOK_BACK]}`"
+        return fault._replace(help=help)
+    if start == "mesh_entry" and "," in text:
+        return fault._replace(
+            help="sizes are separated by `;` or lines: `{ data = rest; model = 8 }`"
+        )
+    return fault
 
 
 def _layout_fault(start: str, text: str) -> SyntaxFault:

@@ -20,6 +20,7 @@ MOST_ALIASED = 100_000
 
 _STRING_TAGS = ("tag:yaml.org,2002:str", "!")
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s*(?:#.*\s*)*)+")
+_DEEPER_ITEM = re.compile(r"\n[ \t]*(-[ \t]+)(?=\S)")
 _TAG = re.compile(r"![^\s,\[\]{}]*")
 
 
@@ -70,7 +71,12 @@ class _Frame:
 
 @dataclass(slots=True)
 class Composer:
-    """Takes events one at a time; afterwards holds the root, the positions and the faults."""
+    """Takes events one at a time; afterwards holds the root, the positions and the faults.
+
+    Attributes:
+      text: the text that is read: that of the source, or the same with blanks for parts of it.
+      stopped_at: where the text stopped being YAML; None where it did not.
+    """
 
     source: SourceFile
     faults: list[Diagnostic] = field(default_factory=list)
@@ -78,6 +84,7 @@ class Composer:
     values: dict[Route, Excerpt] = field(default_factory=dict)
     root: Data = None
     text: str = ""
+    stopped_at: int | None = None
     _stack: list[_Frame] = field(default_factory=list)
     _anchors: dict[str, _Anchored] = field(default_factory=dict)
     _aliased: int = 0
@@ -86,7 +93,7 @@ class Composer:
 
     def __post_init__(self) -> None:
         """Keep the text at hand: it is asked for at every event."""
-        self.text = self.source.text
+        self.text = self.text or self.source.text
 
     def take(self, event: Any) -> bool:
         """Return whether reading can go on after `event`."""
@@ -115,6 +122,9 @@ class Composer:
         if frame is not None and frame.is_mapping and frame.key is None:
             self._take_key(frame, excerpt, is_plain)
             return
+        start, end = excerpt.span.start, excerpt.span.end
+        if is_plain and self.text.find("\n", start, end) >= 0 and self._split(excerpt, frame):
+            return
         data: Data = excerpt.text
         if is_plain and (not excerpt.text or excerpt.text[0] in SPECIAL_STARTS):
             data = self._read_plain(excerpt)
@@ -137,6 +147,41 @@ class Composer:
         inner = start + 1 if style else start
         exact = inner if self.text.startswith(value, inner) else None
         return Excerpt(value, Span(self.source, start, end), exact)
+
+    def _split(self, excerpt: Excerpt, frame: _Frame | None) -> bool:
+        """File what YAML joins into one value as the items that it was meant to be.
+
+        A list item that is indented deeper than the one above goes on with its text.
+        """
+        text, (start, end) = self.text, (excerpt.span.start, excerpt.span.end)
+        dashes = list(_DEEPER_ITEM.finditer(text, start, end))
+        if not dashes or frame is None or frame.is_flow:
+            return False
+        above = Span(self.source, start, start + len(text[start : dashes[0].start()].rstrip()))
+        stops = [*(dash.start() for dash in dashes[1:]), end]
+        items = [
+            Span(self.source, dash.end(), dash.end() + len(text[dash.end() : stop].rstrip()))
+            for dash, stop in zip(dashes, stops, strict=True)
+        ]
+        line = Span(self.source, dashes[0].end() - len(dashes[0][1]), items[0].end)
+        column = "" if frame.is_mapping else f": `-` belongs in column {self._column(start)}"
+        self.faults.append(
+            Diagnostic(
+                SYNTAX,
+                "this line is indented deeper than the list, so YAML joins it to the text above",
+                (Label(line, ""), Label(above, "goes on below", primary=False)),
+                help=f"line it up with the other items{column}",
+            )
+        )
+        for span in (above,) if frame.is_mapping else (above, *items):
+            words = " ".join(span.text.split())
+            self._put(words, Excerpt(words, span, span.start if words == span.text else None))
+        return True
+
+    def _column(self, start: int) -> int:
+        """Return the column of the `-` of the item at `start`, from 1."""
+        line = self.text.rfind("\n", 0, start) + 1
+        return self.text.find("-", line, start) - line + 1
 
     def _read_plain(self, excerpt: Excerpt) -> Data:
         read = read_plain(excerpt.text)

@@ -30,6 +30,7 @@ _FOREIGN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\
 _NO_SPACE = re.compile(r"""[ \t]*(?:-[ \t]+)?([^\s"'#:{\[][^\s"'#:]*)(:)([^\s:/][^\n]*)""")
 
 
+_PARTITION = re.compile(r"(?:\w+\.)*(?:P|PartitionSpec)\((?:[^()]|\([^()]*\))*\)")
 _ANCHORS = ("while scanning an alias", "while scanning an anchor")
 
 
@@ -212,9 +213,21 @@ def _unclosed_bracket(trouble: Trouble) -> Diagnostic | None:
             message, trouble.span(start), "opened here", f"close it with `{closing}`"
         )
     message = f"`,` or `{closing}` is missing"
+    if meant := _partition_within(trouble, start):
+        other = Label(trouble.span(start), "opened here", primary=False)
+        return trouble.report(message, trouble.span(trouble.at), "before this", meant, other)
     way_out = f"between `{bracket}` and `{closing}`, quote values that hold `[ ] {{ }} ,` or `: `"
     other = Label(trouble.span(start), "opened here", primary=False)
     return trouble.report(message, trouble.span(trouble.at), "before this", way_out, other)
+
+
+def _partition_within(trouble: Trouble, start: int) -> str | None:
+    """Return how `P(None, 'data')` is written, where one stands in a flow mapping unquoted."""
+    from shardspec.frontend.grammar.meant import partition_meant
+
+    found = _PARTITION.search(trouble.text, start, trouble.line_end(start))
+    meant = partition_meant(found[0]) if found else None
+    return f'write `"{meant}"`, in quotes' if meant else None
 
 
 def _goes_on(trouble: Trouble) -> Diagnostic | None:

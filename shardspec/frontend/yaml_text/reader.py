@@ -35,8 +35,17 @@ def read_yaml(
       robust: any text gives a reading or a fault, and every label lies in the text.
     """
     composer = Composer(source)
-    reading = _finish(composer, with_comments, minimal) if _compose(composer) else None
-    return reading, tuple(composer.faults)
+    if _compose(composer):
+        return _finish(composer, with_comments, minimal), tuple(composer.faults)
+    if composer.stopped_at is None or len(source.text) > _MOST_MENDED:
+        return None, tuple(composer.faults)
+    from shardspec.frontend.yaml_text.rest import read_rest
+
+    rest, faults = read_rest(composer, _compose)
+    if rest is None or not isinstance(rest.root, dict):
+        return None, faults
+    faults = tuple(dict.fromkeys((*faults, *rest.faults)))
+    return Reading(rest.root, SourceMap(source, rest.keys, rest.values), is_whole=False), faults
 
 
 class YamlValue(NamedTuple):
@@ -63,6 +72,10 @@ def read_yaml_value(source: SourceFile, composer: Composer | None = None) -> Yam
     return YamlValue(composer.root, source_map, tuple(composer.faults))
 
 
+#: Characters of a text that is read on behind a syntax error.
+_MOST_MENDED = 2**18
+
+
 def _compose(composer: Composer) -> bool:
     """Feed the events to `composer`; return whether the text was read to its end."""
     import yaml
@@ -86,6 +99,8 @@ def _compose(composer: Composer) -> bool:
         from shardspec.frontend.yaml_text.faults import explain_yaml_error
 
         fault = explain_yaml_error(error, composer.source)
+        mark = error.problem_mark or error.context_mark
+        composer.stopped_at = None if mark is None else mark.index
         composer.faults = [known for known in composer.faults if not _is_part(known, fault)]
         composer.faults.append(fault)
         return False

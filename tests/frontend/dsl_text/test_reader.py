@@ -254,7 +254,7 @@ def faults(text: str) -> list[tuple[str, str, str]]:
         ('params { "a : b }', '"a : b }', "text is not closed"),
         ("params { a : [b] }", "[", "one after another"),
         ("target a on h100", "target a on h100", "the mesh is missing"),
-        ("target a on 8xh100 { }", "8xh100", "`2 * h100`"),
+        ("target a on 8xh100 { }", "8xh100", "`8 h100`"),
         ("mesh { a : 4 }", ":", "expected `=` after `a`"),
         ("mesh { a = -1 }", "-1", "`rest`"),
         ("override a", "", "expected `:` or `=` after `a`"),
