@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
@@ -23,6 +24,7 @@ from shardspec.resolve.resolver import resolve
 __all__ = [
     "about",
     "asked_also",
+    "check",
     "checked",
     "compile_plans",
     "everything",
@@ -138,6 +140,49 @@ def checked(
         said that a suppression silences nothing.
     """
     return shown(spec, everything(spec, faults, plans, is_whole=is_whole))
+
+
+class Told(NamedTuple):
+    """What there is to say of a spec.
+
+    Attributes:
+      shown: the findings, as loud as is asked.
+      targets: how many it was looked at on.
+      hidden: how many errors only the caller does not want to hear of.
+    """
+
+    shown: tuple[Diagnostic, ...]
+    targets: int = 0
+    hidden: int = 0
+
+
+def check(
+    spec: Spec,
+    faults: Iterable[Diagnostic],
+    params: Params,
+    target: str | None = None,
+    *,
+    is_whole: bool = True,
+) -> Told:
+    """Return all that `shardspec check` says of a spec.
+
+    Args:
+      faults: what loading it found.
+      target: the name of the only one to look at; None for all.
+      is_whole: as for `everything`.
+    """
+    from shardspec.lints import nothing_checked
+
+    targets = spec.targets
+    if target is not None or (params and not targets):
+        chosen = find_target(spec, target)
+        if isinstance(chosen, Diagnostic):
+            return Told((*leveled(spec, faults), chosen))
+        targets = (chosen,)
+    plans = compile_plans(spec, params, targets)
+    faults = (*about(faults, target), *nothing_checked.findings(spec, params, targets))
+    found = everything(spec, faults, plans, is_whole=is_whole)
+    return Told(shown(spec, found), len(targets), len(unheard(spec, found)))
 
 
 def shown(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -98,13 +98,8 @@ class Spec:
 
     def check(self, arrays: Any = None) -> tuple[Diagnostic, ...]:
         """Return all that `shardspec check` says, over all targets, without raising."""
-        params = _params(arrays)
-        plans = pipeline.compile_plans(self.ir, params)
-        found = pipeline.checked(self.ir, self.faults, plans, is_whole=params is None)
-        missing = (
-            None if plans or not (params or self.ir.params) else pipeline.find_target(self.ir, None)
-        )
-        return (*found, missing) if isinstance(missing, Diagnostic) else found
+        params = self.ir.params if arrays is None else _params(arrays)
+        return pipeline.check(self.ir, self.faults, params or (), is_whole=arrays is None).shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from shardspec.cli.session import params_or_exit, warn_of_slow_regexes
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.levels import LevelTable
 from shardspec.ir.spec import Spec
-from shardspec.lints.nothing_checked import findings as nothing_checked
 
 
 class Wishes(NamedTuple):
@@ -69,16 +68,6 @@ def check_file(file: str, wishes: Wishes, texts: Mapping[str, str] | None = None
 
 def _checked(spec: Spec, faults: tuple[Diagnostic, ...], wishes: Wishes) -> Checked:
     params = params_or_exit(spec, wishes.manifest)
-    targets = spec.targets
-    if wishes.target is not None or (params and not targets):
-        chosen = pipeline.find_target(spec, wishes.target)
-        if isinstance(chosen, Diagnostic):
-            return Checked((*pipeline.leveled(spec, faults), chosen))
-        targets = (chosen,)
     warn_of_slow_regexes(spec)
-    plans = pipeline.compile_plans(spec, params, targets)
-    faults = (*pipeline.about(faults, wishes.target), *nothing_checked(spec, params, targets))
-    found = pipeline.everything(spec, faults, plans, is_whole=wishes.is_whole)
-    hidden = len(pipeline.unheard(spec, found))
-    shown = pipeline.shown(spec, found)
-    return Checked(shown, len(params), len(targets), hidden, len(spec.activations))
+    told = pipeline.check(spec, faults, params, wishes.target, is_whole=wishes.is_whole)
+    return Checked(told.shown, len(params), told.targets, told.hidden, len(spec.activations))

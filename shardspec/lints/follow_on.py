@@ -119,10 +119,9 @@ def _is_explained(diagnostic: Diagnostic, lost: Mapping[str, _Lost]) -> bool:
     sections = _EXPLAINED_BY.get(code)
     if sections is None or label is None:
         return False
-    if code == "SHD202" and diagnostic.section == "rules":
-        sections -= _RULES
-        if any(_is_on_line(label.span, span) for span in lost.get("rules", _NOTHING).places):
-            return True
+    rules = lost.get("rules", _NOTHING).places if code == "SHD230" else ()
+    if any(_is_on_line(label.span, span) for span in rules):
+        return True
     gone = [lost[section] for section in sections if section in lost]
     if code in _NAMED:
         named = (each.by_word.get(diagnostic.subject or "", []) for each in gone)
