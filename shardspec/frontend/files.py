@@ -163,15 +163,28 @@ def _kind(mode: int) -> str:
 
 
 def _missing_help(path: Path) -> str | None:
-    """Return the nearest names beside a file that is not there."""
-    from shardspec.diagnostics.suggest import did_you_mean
+    """Return the nearest name beside a file that is not there, or in a folder called alike."""
+    from shardspec.diagnostics.suggest import did_you_mean, nearest
 
     folder = path.parent
     try:
         beside = os.listdir(folder)
     except (OSError, ValueError):
-        return f"there is no folder `{folder}` either" if not folder.exists() else None
+        if folder.exists():
+            return None
+        others = nearest(folder.name, _names_in(folder.parent), count=3)
+        found = next((each for each in others if (folder.parent / each / path.name).exists()), None)
+        if found is not None:
+            return f"did you mean `{folder.parent / found / path.name}`?"
+        return f"there is no folder `{folder}` either"
     return did_you_mean(path.name, beside)
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (OSError, ValueError):
+        return []
 
 
 def _not_utf8(body: bytes, name: str, offset: int, skipped: int) -> Diagnostic:

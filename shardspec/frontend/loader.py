@@ -18,7 +18,7 @@ from shardspec.diagnostics.codes import (
     YAML_TRAP,
 )
 from shardspec.diagnostics.diagnostic import point, sort_key
-from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
 from shardspec.frontend.boundary import Boundary, boundary_of, marked, veiled
 from shardspec.frontend.files import read_argument, read_source
 from shardspec.frontend.finish import finish
@@ -354,7 +354,7 @@ def _find(
         return File(source, folder, os.path.realpath(path), is_dsl, is_revision(path))
     found = assets.spec_path(kind, name)
     if found is None:
-        return _unknown(name, excerpt, kind)
+        return _unknown(name, excerpt, kind, child.folder)
     label = "preset" if kind == "presets" else kind
     text = found.read_text(encoding="utf-8")
     source = SourceFile(f"{label}:{name}", text, excerpt.span)
@@ -370,16 +370,34 @@ def _read(path: str, loading: _Loading) -> SourceFile | Diagnostic:
     return source if isinstance(source, Diagnostic) else marked(source, loading.boundary, path)
 
 
-def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind) -> Diagnostic:
+def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) -> Diagnostic:
+    """Return the fault of a name that is no bundled one, with the file that may be meant."""
     from shardspec.diagnostics.respell import respelt
 
     known = assets.spec_names(kind)
     what = "preset" if kind == "presets" else "bundled manifest"
+    message = f"no {what} is called `{name}`"
+    file = _file_meant(name, folder)
+    if file is not None:
+        help = f"did you mean the file `./{file}`?"
+        return point(UNKNOWN_PRESET, message, excerpt.span, help=help)
     return point(
         UNKNOWN_PRESET,
-        f"no {what} is called `{name}`",
+        message,
         excerpt.span,
         help=(did_you_mean(name, known) or f"there are {listed(known, limit=24)}")
         + f"\na file needs its suffix: `{'./base.yaml' if kind == 'presets' else './arrays.json'}`",
         fix=respelt([excerpt.span], name, known),
     )
+
+
+def _file_meant(name: str, folder: str) -> str | None:
+    """Return the file beside a spec that has this name but for the suffix, or nearly so."""
+    try:
+        beside = [each for each in os.listdir(folder or ".") if each.endswith(_SPEC_SUFFIXES)]
+    except (OSError, ValueError):
+        return None
+    stems = (each for each in beside if os.path.splitext(each)[0] == name)
+    has_suffix = bool(os.path.splitext(name)[1])
+    near = nearest(name, beside) if has_suffix else []
+    return next(stems, None) or next(iter(near), None)

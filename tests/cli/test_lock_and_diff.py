@@ -247,3 +247,54 @@ def test_a_plan_with_errors_is_never_just_the_same(folder: Path) -> None:
     assert result.exit_code == 1
     assert "SHD201" in result.stderr
     assert "spec.yaml has 1 error of its own" in result.stderr
+
+
+def test_a_diff_names_its_sides_and_the_gate(folder: Path) -> None:
+    (folder / "other.yaml").write_text(f"{SPEC}rules: [embed -> none]\n")
+    result = run(
+        "diff", "spec.yaml", "other.yaml", "--fail-on", "memory+5%", "--fail-on", "reshard"
+    )
+    assert result.stdout.splitlines()[0] == "spec.yaml -> other.yaml"
+    assert "exit 1 for memory+5%: pod: 24.0 KiB -> 96.0 KiB per device, +300 %" in result.stderr
+    assert "exit 1 for reshard: pod: 24 arrays to reshard; desk: " in result.stderr
+    plain = run("diff", "spec.yaml", "other.yaml")
+    assert "exit 1 for change: pod: 24 arrays moved; desk: " in plain.stderr
+    data = json.loads(run("diff", "spec.yaml", "other.yaml", "--format", "json").stdout)
+    assert (data["old"], data["new"]) == ("spec.yaml", "other.yaml")
+    assert data["failed"] == [plain.stderr.strip().removeprefix("exit 1 for ")]
+
+
+def test_a_gate_that_holds_is_no_exit(folder: Path) -> None:
+    (folder / "other.yaml").write_text(f"{SPEC}rules: [embed -> none]\n")
+    result = run("diff", "spec.yaml", "other.yaml", "--fail-on", "memory+999%")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_target_that_comes_or_goes_trips_the_gate(folder: Path) -> None:
+    (folder / "other.yaml").write_text(SPEC.replace("  desk:", "  lap:"))
+    said = run("diff", "spec.yaml", "other.yaml").stderr
+    assert "lap: new" in said
+    assert "desk: gone" in said
+
+
+def test_errors_of_the_new_side_are_a_gate(folder: Path) -> None:
+    (folder / "other.yaml").write_text(f"{SPEC}rules: [mlp -> modle]\n")
+    result = run("diff", "spec.yaml", "other.yaml", "--fail-on", "memory+99999%")
+    assert result.exit_code == 1
+    assert "exit 1 for errors: other.yaml has 1 error" in result.stderr
+
+
+def test_one_name_says_what_it_is_compared_with(folder: Path) -> None:
+    (folder / "mamba.yaml").write_text(f"{SPEC}rules: [embed -> none]\n")
+    result = run("diff", "mamba.yaml")
+    assert result.stdout.splitlines()[0] == "mamba.yaml -> spec.yaml"
+    assert "compared with spec.yaml, the spec found here" in result.stderr
+    assert "found here" not in run("diff", "mamba.yaml", "--spec", "spec.yaml").stderr
+    assert "found here" not in run("diff", "mamba.yaml", "spec.yaml").stderr
+
+
+def test_the_spec_of_the_project_is_not_compared_with_itself(folder: Path) -> None:
+    result = run("diff", "spec.yaml")
+    assert result.exit_code
+    assert "both sides are one" in result.stderr
+    assert "shardspec diff git:HEAD spec.yaml" in result.stderr

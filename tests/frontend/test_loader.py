@@ -149,3 +149,24 @@ def test_manifests_may_be_left_out(tmp_path: Path) -> None:
     _, faults = pipeline.load_path(str(path))
     assert [fault.code.name for fault in faults] == ["unknown-preset"]
     assert pipeline.load_path(str(path), with_manifests=False)[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "help"),
+    [
+        ("./arays.json", "did you mean `arrays.json`?"),
+        ("arrays.jsn", "did you mean the file `./arrays.json`?"),
+        ("arrays", "did you mean the file `./arrays.json`?"),
+        ("subb/arrays.json", "did you mean `{folder}/sub/arrays.json`?"),
+        ("other/arrays.json", "there is no folder `{folder}/other` either"),
+        ("gtp2", "did you mean `gpt2`?\na file needs its suffix: `./arrays.json`"),
+    ],
+)
+def test_a_missing_manifest_names_the_nearest(tmp_path: Path, entry: str, help: str) -> None:
+    (tmp_path / "arrays.json").write_text("{}")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "arrays.json").write_text("{}")
+    (tmp_path / "s.yaml").write_text(f"mesh: {{data: 2}}\nmanifest: {entry}\n")
+    _, (fault,) = pipeline.load_path(str(tmp_path / "s.yaml"))
+    assert fault.code.name == "unknown-preset"
+    assert fault.help == help.format(folder=tmp_path)
