@@ -8,6 +8,7 @@ anything moves, and `local_rows` says which rows of the global batch a process i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -231,7 +232,8 @@ class Batch:
         for at, (size, runs) in enumerate(zip(local, runs_of(sharding, whole), strict=True)):
             is_given_whole = size == whole[at] and at != dim
             if size != length(runs) and not is_given_whole:
-                raise ShardspecError((_wrong_share(part, axes, at, length(runs), whole[at]),))
+                fault = _wrong_share(part, axes, at, length(runs), whole[at], _ways(sharding, at))
+                raise ShardspecError((fault,))
         return _Place(tuple(whole), sharding, None if dim is None else whole[dim])
 
     def _counted(self, names: str, dim: int, local: Sequence[int]) -> int:
@@ -274,8 +276,21 @@ def _refuse_unlike(parts: Sequence[_Part], places: Sequence[_Place | None]) -> N
             raise ShardspecError((Diagnostic(SIZE_MISMATCH, message, help=help),))
 
 
-def _wrong_share(part: _Part, axes: LogicalAxes, dim: int, expected: int, whole: int) -> Diagnostic:
-    """Return the diagnostic for an array that is not what this process is to feed."""
+def _ways(sharding: jax.sharding.NamedSharding, dim: int) -> int:
+    """Return how many parts a dimension is split into."""
+    entry: Any = sharding.spec[dim] if dim < len(sharding.spec) else None
+    axes = () if entry is None else (entry,) if isinstance(entry, str) else entry
+    return math.prod(sharding.mesh.shape[axis] for axis in axes)
+
+
+def _wrong_share(
+    part: _Part, axes: LogicalAxes, dim: int, expected: int, whole: int, ways: int
+) -> Diagnostic:
+    """Return the diagnostic for an array that is not what this process is to feed.
+
+    Args:
+      ways: into how many parts the dimension is split.
+    """
     import jax
 
     here, count = jax.process_index(), jax.process_count()
@@ -284,9 +299,9 @@ def _wrong_share(part: _Part, axes: LogicalAxes, dim: int, expected: int, whole:
         f"{part.label} has {axis} = {size}, and process {here} of {count} feeds"
         f" {expected} of {whole}"
     )
-    ways = [f"pass {expected}, those that `local_rows` says"]
+    out = [f"pass {expected}, those that `local_rows` says"]
     if size == whole:
-        ways.append("`resolver.put` takes the whole array from every process")
-    elif expected and whole * size % expected == 0:
-        ways.append(f"`global_batch={whole * size // expected}` if each process has {size}")
-    return Diagnostic(SIZE_MISMATCH, message, help="; or ".join(ways))
+        out.append("`resolver.put` takes the whole array from every process")
+    elif expected and whole * size % (expected * ways) == 0:
+        out.append(f"`global_batch={whole * size // expected}` if each process has {size}")
+    return Diagnostic(SIZE_MISMATCH, message, help="; or ".join(out))

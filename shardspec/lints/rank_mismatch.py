@@ -116,7 +116,9 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
         CODE,
         f"{source}: {given} for {counted(param.rank, 'dimension')} of `{param.path}` {param}",
         tuple(labels),
-        help=_help(0 if is_partition else len(names), param.rank, param.path),
+        help=_own_help(sharding)
+        if matched is None
+        else _help(0 if is_partition else len(names), param.rank, param.path),
     )
 
 
@@ -130,6 +132,20 @@ def _no_position(group: list[ParamSharding]) -> Diagnostic:
         f"`{asked}`: `{param.path}` {param} has no such position",
         labels,
         help=f"positions run from 0 to {param.rank - 1}, or from -{param.rank} to -1",
+    )
+
+
+def _own_help(sharding: ParamSharding) -> str:
+    """Return the way out for names that an array carries: `scan` and `params` leave those alone."""
+    param, names = sharding.param, [name or "_" for name in sharding.mismatch or ()]
+    if len(names) < param.rank:
+        names = ["_"] * (param.rank - len(names)) + names
+    axes = " ".join(names[: param.rank])
+    path = template(param.path).replace("#", "*")
+    entry = f'`- {{path: "{path}", axes: {axes}}}`'
+    return (
+        "an array's own names come before `params`, and `scan` leaves them alone: mend them where"
+        f" the model states them, or name every dimension under `overrides`: {entry}"
     )
 
 

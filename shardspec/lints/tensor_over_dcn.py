@@ -48,8 +48,8 @@ from shardspec.diagnostics.codes import TENSOR_OVER_DCN as CODE
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.plan import DimSharding, ShardingPlan
-from shardspec.ir.spec import Target
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec, Target
 from shardspec.ir.units import three_figures
 from shardspec.lints.batch_rules import batch_rules
 from shardspec.lints.context import Context
@@ -77,16 +77,16 @@ def check(context: Context) -> Iterator[Diagnostic]:
     batch = frozenset(axis for rule in batch_rules(context.spec) for axis in rule.mesh_axes)
     if not batch:
         return
-    stacked = {axis for scan in context.spec.scans for axis, _ in scan.axes}
+    stacked = stacked_axes(context.spec)
     for plan in context.plans:
-        for crossing in _crossing(plan.target):
+        for crossing in crossing_axes(plan.target):
             if crossing.axis.name not in batch:
                 split = tuple(_split(plan, crossing.axis.name, stacked))
                 if split:
                     yield _finding(crossing, plan, split, batch)
 
 
-def _crossing(target: Target) -> Iterator[_Crossing]:
+def crossing_axes(target: Target) -> Iterator[_Crossing]:
     """Yield the mesh axes that cross slices or nodes: as they say, or as they lie."""
     hardware = target.hardware
     if hardware is None:
@@ -119,18 +119,30 @@ def _compared(axis: AxisExplanation, fastest: AxisExplanation | None) -> str:
     )
 
 
-def _split(plan: ShardingPlan, axis: str, stacked: set[str]) -> Iterator[tuple[str, Span | None]]:
+def _split(
+    plan: ShardingPlan, axis: str, stacked: frozenset[str]
+) -> Iterator[tuple[str, Span | None]]:
     """Yield the arrays that an axis splits within a layer, with the rule that does it."""
     for group in alike(plan):
         dim = next((dim for dim in group.dims if axis in dim.mesh_axes), None)
-        if dim is not None and dim.taken is not None and not _is_stacked(dim, stacked):
+        if (
+            dim is not None
+            and dim.taken is not None
+            and not is_stacked(dim.logical_axis or "", stacked)
+        ):
             rule = dim.taken.rule
             yield from ((sharding.param.path, rule.span) for sharding in group.shardings)
 
 
-def _is_stacked(dim: DimSharding, stacked: set[str]) -> bool:
-    name = (dim.logical_axis or "").lower()
-    return dim.logical_axis in stacked or any(word in name for word in _STACKED)
+def stacked_axes(spec: Spec) -> frozenset[str]:
+    """Return the logical axes that `scan` says are stacked."""
+    return frozenset(axis for scan in spec.scans for axis, _ in scan.axes)
+
+
+def is_stacked(logical_axis: str, stacked: frozenset[str]) -> bool:
+    """Say whether a dimension is that of stacked layers: by `scan`, or by its name."""
+    name = logical_axis.lower()
+    return logical_axis in stacked or any(word in name for word in _STACKED)
 
 
 def _finding(

@@ -114,7 +114,10 @@ def _labels(context: Context, found: Uneven) -> Iterator[Label]:
         declared = context.axes.get(case.axis)
         if declared is not None and declared.span is not None:
             of_units = f", in units of {case.unit}" if case.unit > 1 else ""
-            yield Label(declared.span, f"`{case.axis}` is {case.size}{of_units}", primary=False)
+            said = f"`{case.axis}` is {case.size}{of_units}"
+            if declared.size not in (None, case.size):
+                said = f"`{case.axis}` is {declared.size} here, and {case.size} in what is refused"
+            yield Label(declared.span, said, primary=False)
         target, mesh = next(iter(case.meshes.items()))
         for axis in mesh.axes:
             if axis.name in case.attempt.mesh_axes and axis.span is not None:

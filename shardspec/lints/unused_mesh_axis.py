@@ -39,12 +39,13 @@ from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import UNUSED_MESH_AXIS as CODE
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.ir.grouping import described
-from shardspec.ir.mesh import MeshAxis
+from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.plan import ShardingPlan, divides
 from shardspec.ir.spec import Spec, target_text
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.batch_rules import batch_rules
 from shardspec.lints.context import Context
+from shardspec.lints.tensor_over_dcn import crossing_axes, is_stacked, stacked_axes
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -123,9 +124,11 @@ def _way_out(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> str
     if misspelt is not None:
         return f"{misspelt} else write a rule for `{axis.name}`"
     by_size = sorted(groups, key=lambda group: -group.shard_bytes * len(group.shardings))
-    offers = chain(
-        (offer for group in by_size for offer in _offers(axis, group)), _for_the_batch(axis, plan)
-    )
+    offers = _for_the_batch(axis, plan)
+    if not _crosses(axis, plan):
+        stacked = stacked_axes(plan.spec)
+        arrays = (offer for group in by_size for offer in _offers(axis, group, plan, stacked))
+        offers = chain(arrays, offers)
     return "; or ".join((*islice(offers, 1), "give its devices to another mesh axis"))
 
 
@@ -133,17 +136,37 @@ def _for_the_batch(axis: MeshAxis, plan: ShardingPlan) -> Iterator[str]:
     """Yield a rule that would split the batch over the axis as well, where that divides."""
     sizes = {each.name: each.size for each in plan.spec.logical_axes}
     for rule in batch_rules(plan.spec):
-        wider = (*(name for name in rule.mesh_axes if name in plan.mesh.names), axis.name)
+        own = tuple(name for name in rule.mesh_axes if name in plan.mesh.names)
+        wider = _with(axis, own, plan.mesh)
         if divides(plan.mesh.ways(wider), sizes.get(rule.logical_axis) or 0):
             yield f"`{rule.logical_axis} -> {target_text(wider)}` would split the batch over it"
 
 
-def _offers(axis: MeshAxis, group: Alike) -> Iterator[str]:
-    """Yield rules that would split these arrays over the axis; dimensions still whole first."""
+def _with(axis: MeshAxis, others: Sequence[str], mesh: Mesh) -> tuple[str, ...]:
+    """Return mesh axes with one more, major where the mesh has it before them all."""
+    order = mesh.names.index(axis.name)
+    is_major = all(order < mesh.names.index(name) for name in others)
+    return (axis.name, *others) if is_major else (*others, axis.name)
+
+
+def _crosses(axis: MeshAxis, plan: ShardingPlan) -> bool:
+    """Say whether an axis crosses slices or nodes, over which only the batch should be split."""
+    return any(found.axis.name == axis.name for found in crossing_axes(plan.target))
+
+
+def _offers(
+    axis: MeshAxis, group: Alike, plan: ShardingPlan, stacked: frozenset[str]
+) -> Iterator[str]:
+    """Yield rules that would split these arrays over the axis; dimensions still whole first.
+
+    Stacked layers are no offer: a loop over them would fetch each from another device.
+    """
     for dim in sorted(group.dims, key=lambda dim: dim.ways):
         size = dim.size or 0
-        if dim.logical_axis and size and divides(dim.ways * axis.size, size, dim.unit):
-            whole = target_text((*dim.mesh_axes, axis.name))
+        if dim.logical_axis is None or is_stacked(dim.logical_axis, stacked):
+            continue
+        if size and divides(dim.ways * axis.size, size, dim.unit):
+            whole = target_text(_with(axis, dim.mesh_axes, plan.mesh))
             rest = f" | {target_text(dim.mesh_axes)}" if dim.mesh_axes else ""
             paths = described(sharding.param.path for sharding in group.shardings)
             yield f"`{dim.logical_axis} -> {whole}{rest}` would split {paths}"
