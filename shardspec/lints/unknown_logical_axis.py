@@ -69,23 +69,25 @@ def _in_rules(context: Context) -> Iterator[Diagnostic]:
 
 def _in_arrays(context: Context) -> Iterator[Diagnostic]:
     known = context.axes_in_rules() | context.axes.keys()
-    found: dict[str, tuple[dict[Span | None, None], list[str]]] = {}
+    found: dict[str, tuple[dict[Span | None, None], list[str], set[str | None]]] = {}
     for sharding in context.first:
         for axis in sharding.logical_axes:
             if axis and axis not in known:
-                places, paths = found.setdefault(axis, ({}, []))
+                places, paths, beside = found.setdefault(axis, ({}, [], set()))
                 places.setdefault(sharding.named_at)
                 paths.append(sharding.param.path)
-    for axis, (places, paths) in found.items():
+                beside.update(sharding.logical_axes)
+    for axis, (places, paths, beside) in found.items():
         exact = [last_word(span, axis) for span in places if span is not None]
         removed = _removed(axis) if axis in context.spec.inherited_axes else None
-        fix = None if removed else _fix([_in_type(s, axis) for s in exact], axis, known, context)
+        free = known - beside  # two dimensions of an array do not have one name
+        fix = None if removed else _fix([_in_type(s, axis) for s in exact], axis, free, context)
         finding = _finding(
             axis,
             known,
             exact[0] if exact else None,
             "no rule and no `axes` entry has it",
-            help=removed or _of_array(axis, known),
+            help=removed or _way_out(axis, free, context),
             fix=fix,
         )
         yield told(finding, context, paths, "the dimension is replicated: ")
@@ -117,8 +119,17 @@ def _removed(axis: str) -> str:
     )
 
 
-def _of_array(axis: str, known: Iterable[str]) -> str:
-    """Return the way out for an axis that no rule knows: its right name, or else a rule."""
+def _way_out(axis: str, known: Iterable[str], context: Context) -> str:
+    """Return the way out for an axis that no rule knows: its right name, or else a rule.
+
+    Args:
+      known: the names that the dimension could have.
+    """
+    if axis in context.spec.mesh_axis_names:
+        return (
+            f"a mesh axis is called so: `{axis} -> {axis}` splits the dimension over it; `{axis} ->"
+            " none` leaves it whole"
+        )
     rule = f"give it a rule: `{axis} -> none`"
     shown = f"known here: {listed(sorted(known), limit=16)}; or {rule}" if known else rule
     return did_you_mean(axis, known) or shown
@@ -132,14 +143,15 @@ def _in_activations(context: Context) -> Iterator[Diagnostic]:
                 span = activation.span
                 exact = None if span is None else last_word(span, axis)
                 notes = (f"activation `{activation.name}`; the dimension is left whole",)
-                fix = _fix([exact], axis, known, context)
+                free = known - set(activation.logical_axes)
+                fix = _fix([exact], axis, free, context)
                 yield _finding(
                     axis,
                     known,
                     exact,
                     "no rule and no `axes` entry has it",
                     notes,
-                    _of_array(axis, known),
+                    _way_out(axis, free, context),
                     fix,
                 )
 
