@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, Span
-from shardspec.diagnostics.codes import BAD_PATTERN, WRONG_TYPE
+from shardspec.diagnostics import Diagnostic, Edit, Excerpt, Fix, Label, Span
+from shardspec.diagnostics.codes import BAD_PATTERN, SYNTAX, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.reading import Route, SourceMap
+from shardspec.frontend.spelling import is_dsl
 from shardspec.frontend.validate import FAULTY
 from shardspec.ir.spec import Pattern
 
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
     from shardspec.frontend.document import Document, OverrideEntry, ReplicateEntry
 
 T = TypeVar("T")
+
+_NAME = re.compile(r"[\w.-]+")
+#: What a comma tore off the axes of an unquoted `embed, mlp -> none`, to the end of the rule.
+_REST_OF_AXES = re.compile(r"(?:[ \t]*,[ \t]*[\w.-]+)+[ \t]*->[ \t]*[\w.-]+")
+
+#: What a comma tore off an unquoted tuple, to its parenthesis.
+_REST_OF_TUPLE = re.compile(r"[ \t]*,[^\n\[\]{}()#]*\)(?:[^\n\[\]{}(),#]*[^\s\[\]{}(),#])?")
 
 
 class Choice(NamedTuple):
@@ -44,6 +53,7 @@ class Lowering:
         self.document = document
         self.source_map = source_map
         self.diagnostics: list[Diagnostic] = []
+        self._torn: list[Span] = []
 
     def excerpt(self, route: Route, text: str) -> Excerpt:
         """Return the value at `route` with the way back to its characters."""
@@ -60,6 +70,13 @@ class Lowering:
         parsed = parser(excerpt.text)
         if not isinstance(parsed, SyntaxFault):
             return parsed
+        if any(whole.start < excerpt.span.start < whole.end for whole in self._torn):
+            return None  # the rest of an item that a comma ended, which is reported
+        whole = _torn(excerpt)
+        if whole is not None:
+            self._torn.append(whole)
+            self.report(_unquoted(excerpt, whole, parser))
+            return None
         self.report(parsed.diagnostic(excerpt))
         return None
 
@@ -109,3 +126,33 @@ class Lowering:
             self.report(compiled.diagnostic(excerpt, BAD_PATTERN))
             return None
         return Pattern(excerpt.text, "regex" if is_regex else "glob", excerpt.span)
+
+
+def _torn(excerpt: Excerpt) -> Span | None:
+    """Return all of an unquoted `a -> (b, c)` in a YAML flow, whose comma ends the item."""
+    span, text = excerpt.span, excerpt.span.source.text
+    if is_dsl(span.source) or span.text != excerpt.text or text[span.start - 1] in "'\"":
+        return None
+    rest = None
+    if excerpt.text.count("(") > excerpt.text.count(")"):
+        rest = _REST_OF_TUPLE.match(text, span.end)
+    elif _NAME.fullmatch(excerpt.text):
+        rest = _REST_OF_AXES.match(text, span.end)
+    return None if rest is None else Span(span.source, span.start, rest.end())
+
+
+def _unquoted(
+    excerpt: Excerpt, whole: Span, parser: Callable[[str], T | SyntaxFault]
+) -> Diagnostic:
+    """Return the finding for an item without quotes; with the fix, where it needs nothing else."""
+    fix = None
+    if not isinstance(parser(whole.text), SyntaxFault):
+        edges = (Span(whole.source, at, at) for at in (whole.start, whole.end))
+        fix = Fix("quote it", tuple(Edit(edge, '"') for edge in edges), is_sure=True)
+    return Diagnostic(
+        SYNTAX,
+        f"the comma ends the item, which is then `{excerpt.text}`",
+        (Label(whole, "two items for YAML"),),
+        help=f'between brackets, quote what holds a comma: `"{whole.text}"`',
+        fix=fix,
+    )

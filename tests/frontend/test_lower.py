@@ -119,3 +119,41 @@ def test_the_start_of_codes_is_in_capitals() -> None:
 def test_axes_have_unit_and_least_shard() -> None:
     spec = sound("axes: {mlp: {size: 14336, unit: 64, min_shard: 128}, embed: 64}")
     assert [(axis.unit, axis.min_shard) for axis in spec.logical_axes] == [(64, 128), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("rules: [batch -> (data, fsdp), embed -> fsdp]", "batch -> (data, fsdp)"),
+        ("rules: [embed -> fsdp, batch -> (data, fsdp) | data]", "batch -> (data, fsdp) | data"),
+        ("rules: [b -> (data,fsdp, x)  , c -> x]", "b -> (data,fsdp, x)"),
+        ("rules: [c -> x, embed, mlp -> none]", "embed, mlp -> none"),
+    ],
+)
+def test_a_tuple_in_a_flow_list_is_one_finding_with_quotes(text: str, whole: str) -> None:
+    from shardspec.diagnostics.edits import apply
+
+    spec, diagnostics = pipeline.load_text(f"mesh: {{data: 2, fsdp: 4, x: 2}}\n{text}\n", "s.yaml")
+    assert spec is not None
+    found = [d for d in diagnostics if d.message.startswith("the comma ends the item")]
+    assert [d.primary.span.text for d in found if d.primary] == [whole]
+    assert found[0].help == f'between brackets, quote what holds a comma: `"{whole}"`'
+    assert not any("fsdp)" in d.message for d in diagnostics)
+    assert found[0].fix is not None
+    assert found[0].fix.is_sure
+    (edited,) = apply([found[0].fix]).texts.values()
+    assert f'"{whole}"' in edited
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rules: ['batch -> (data']",
+        "rules:\n  - batch -> (data\n  - embed -> fsdp)",
+        "rules: [batch -> (data]",
+    ],
+)
+def test_another_open_parenthesis_is_what_it_was(text: str) -> None:
+    _, diagnostics = pipeline.load_text(f"mesh: {{data: 2, fsdp: 4}}\n{text}\n", "s.yaml")
+    assert diagnostics
+    assert not any("the comma ends" in d.message for d in diagnostics)

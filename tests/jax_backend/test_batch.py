@@ -287,3 +287,15 @@ def test_shares_of_further_dimensions() -> None:
     assert first["rows"] == second["rows"] == [[0, 24]]
     assert second["slice"] == [0, 2]
     assert second["layout"] == [24, 0, 1, False]
+
+
+@pytest.mark.parametrize(("rows", "offered"), [(5, False), (16, True), (24, True), (12, False)])
+def test_a_wrong_share_is_offered_a_batch_that_divides(rows: int, *, offered: bool) -> None:
+    text = "mesh: {data: 8}\naxes: {batch: 16}\nrules: [batch -> data]\n"
+    batch = shardspec.Resolver(shardspec.loads(text)).batch("batch _")
+    with pytest.raises(shardspec.ShardspecError) as raised:
+        batch.put(np.ones((rows, 3), np.float32), global_batch=8)
+    help = raised.value.diagnostics[0].help or ""
+    assert (f"`global_batch={rows}`" in help) == offered
+    if offered:
+        assert batch.put(np.ones((rows, 3), np.float32), global_batch=rows).shape == (rows, 3)

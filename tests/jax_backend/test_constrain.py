@@ -10,6 +10,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import shardspec
 from shardspec.diagnostics import Severity, ShardspecError
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.surroundings import constrained
@@ -181,3 +182,13 @@ def test_misuse(found: Resolver) -> None:
         found.constrain(X, "batch mlp", activation="residual")
     with pytest.raises(TypeError, match="a string or None"):
         found.constrain(X, (3, "mlp"))
+
+
+def test_a_size_of_code_that_differs_from_axes_is_told_apart() -> None:
+    text = "mesh: {data: 8}\naxes: {batch: 16}\nrules: [batch -> data]\n"
+    resolver = shardspec.Resolver(shardspec.loads(text))
+    with pytest.raises(shardspec.ShardspecError) as raised:
+        resolver.constrain(jnp.ones((15, 64)), "batch embed")
+    labels = [label.text for label in raised.value.diagnostics[0].labels]
+    assert "`batch` is 16 here, and 15 in what is refused" in labels
+    assert "`batch` is 15" not in labels

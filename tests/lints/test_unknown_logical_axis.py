@@ -78,3 +78,24 @@ def test_a_rule_missed_by_a_slip_is_an_error_with_the_bytes(rule: str, error: bo
 def test_a_slip_for_an_axis_that_another_rule_places_misses_nothing() -> None:
     text = "mesh: {x: 2}\nrules: [hedas -> x, heads -> none]\narrays: {a: 'f32[heads=8]'}"
     assert [d.code.name for d in findings_of(text)] == ["axis-without-array"]
+
+
+def test_a_name_that_the_array_has_already_is_not_what_is_meant() -> None:
+    text = """\
+mesh: {x: 2}
+rules: [embed -> none, kv -> x, heads -> none]
+arrays: {w: 'f32[embed=8 qkv=3 heads=4 kv=8]', v: 'f32[qkw=3]'}
+activations: {a: kv kvv}
+"""
+    found = {d.subject: d for d in findings_of(text, only="unknown-logical-axis")}
+    for name in ("qkv", "kvv"):
+        assert found[name].fix is None
+        assert "did you mean" not in (found[name].help or "")
+
+
+def test_a_name_of_a_mesh_axis_is_split_over_it() -> None:
+    text = "mesh: {model: 2}\nrules: [embed -> none]\narrays: {w: 'f32[embed=8 model=4]'}\n"
+    (found,) = findings_of(text, only="unknown-logical-axis")
+    assert (found.help or "").startswith("a mesh axis is called so: `model -> model`")
+    mended = text.replace("embed -> none", "embed -> none, model -> model")
+    assert findings_of(mended) == ()

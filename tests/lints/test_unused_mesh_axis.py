@@ -5,7 +5,7 @@ import re
 import pytest
 
 from shardspec.lints import unused_mesh_axis
-from tests.lints.findings_of import found_by
+from tests.lints.findings_of import findings_of, found_by
 
 HEAD = "mesh: {data: 4, model: 8}\naxes: {batch: 64}\narrays: {k: 'f32[embed=64 mlp=96]'}\n"
 
@@ -75,3 +75,35 @@ def test_the_copies_are_counted_in_bytes() -> None:
     assert found.notes[0].startswith(
         "8 copies of everything: 24.0 KiB on each device, and 3.00 KiB"
     )
+
+
+def _way_out(text: str) -> str:
+    (found,) = findings_of(text, only="unused-mesh-axis")
+    return found.help or ""
+
+
+DCN = """\
+mesh: {replica: 2 @ dcn, fsdp: 4}
+axes: {batch: 64}
+rules: [batch -> fsdp, embed -> fsdp, layers -> none]
+scan: {'**': layers@0}
+params: {'**': embed}
+arrays: {w: 'f32[24, 64]'}
+activations: {x: batch}
+"""
+
+
+def test_over_dcn_the_batch_is_the_way_out_with_the_slices_major() -> None:
+    help = _way_out(DCN)
+    assert help.startswith("`batch -> (replica, fsdp)` would split the batch over it")
+    assert findings_of(DCN.replace("batch -> fsdp", "'batch -> (replica, fsdp)'")) == ()
+
+
+def test_over_dcn_without_a_batch_that_divides_nothing_is_offered() -> None:
+    assert _way_out(DCN.replace("64}", "4}")) == "give its devices to another mesh axis"
+
+
+def test_stacked_layers_are_no_offer() -> None:
+    text = DCN.replace(" @ dcn", "").replace("batch: 64", "batch: 4")
+    assert "layers ->" not in _way_out(text)
+    assert _way_out(text).startswith("`embed -> (replica, fsdp) | fsdp` would split")

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import shardspec
+from shardspec.ir.param import Param
+
+SPEC = """\
+shardspec: 1
+mesh: {data: 2}
+rules: [embed -> none, mlp -> none]
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [
+        ((24, 64), ("embed",)),
+        ((64,), ("embed", "mlp")),
+        ((2, 2, 64, 32), ("embed", "mlp")),
+        ((64, 32), ("embed", None, "mlp")),
+    ],
+)
+def test_the_way_out_for_names_of_an_array_is_an_override(
+    shape: tuple[int, ...], names: tuple[str | None, ...]
+) -> None:
+    arrays = [Param("decoder/layers_0/scale", shape, "f32", names)]
+    (found,) = (d for d in shardspec.loads(SPEC).check(arrays) if d.code.name == "rank-mismatch")
+    assert "`scan` leaves them alone" in (found.help or "")
+    entry = re.search(r"`- (\{.*\})`", found.help or "")
+    assert entry is not None
+    mended = shardspec.loads(f"{SPEC}overrides:\n  - {entry[1]}\n")
+    assert {d.code.name for d in mended.check(arrays)} <= {"axis-without-array"}
