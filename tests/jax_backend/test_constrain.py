@@ -185,7 +185,7 @@ def test_misuse(found: Resolver) -> None:
 
 
 def test_a_size_of_code_that_differs_from_axes_is_told_apart() -> None:
-    text = "mesh: {data: 8}\naxes: {batch: 16}\nrules: [batch -> data]\n"
+    text = "mesh: {data: 8}\naxes: {batch: 16, embed: 64}\nrules: [batch -> data, embed -> none]\n"
     resolver = shardspec.Resolver(shardspec.loads(text))
     with pytest.raises(shardspec.ShardspecError) as raised:
         resolver.constrain(jnp.ones((15, 64)), "batch embed")
