@@ -5,13 +5,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: demo test lint types layers pytest nightly cases docs mutations bench clean
+.PHONY: demo test test-pythons lint types layers pytest nightly cases docs mutations bench clean
 
 demo: .venv/demo
 	$(BIN)/shardspec compile specs/examples/t5-1.1-xxl.yaml
 	$(BIN)/shardspec explain decoder/layers_7/self_attention/key/kernel --spec specs/examples/t5-1.1-xxl.yaml
 
 test: lint types layers pytest
+
+# Python 3.11, 3.12 and 3.13, each with the oldest and the newest jax: environments in .venv/pythons.
+test-pythons:
+	$(PYTHON) -m tests.pythons $(CORNERS)
 
 lint: .venv/test
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 """The pages of `docs/`: blocks that start with a command hold what it prints.
 
 `pytest --update-cases` rewrites the blocks. A page may bring files of its own: a block whose first
-line is `# NAME`; its commands run beside them. The example of a framework's page is run as it
-stands, with the page's spec beside it, on eight CPU devices.
+line is `# NAME`; its commands run beside them. The examples of a framework's page are run as they
+stand, with the page's spec beside it, on eight CPU devices.
 """
 
 from __future__ import annotations
@@ -61,8 +61,10 @@ def test_the_example_of_a_framework_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    blocks = dict(_FENCED.findall(page.read_text(encoding="utf-8")))
-    (tmp_path / "spec.yaml").write_text(blocks["yaml"], encoding="utf-8")
+    blocks = _FENCED.findall(page.read_text(encoding="utf-8"))
+    spec = next(body for kind, body in blocks if kind == "yaml")
+    (tmp_path / "spec.yaml").write_text(spec, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    exec(compile(blocks["python"], page.name, "exec"), {"__name__": page.stem})
+    code = "\n".join(body for kind, body in blocks if kind == "python")
+    exec(compile(code, page.name, "exec"), {"__name__": page.stem})
     assert capsys.readouterr().out.startswith("P(")

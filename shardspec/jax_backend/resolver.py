@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from shardspec import pipeline
@@ -109,6 +110,26 @@ class Resolver:
         self._state = StatePlacer(self._arrays, self._placer)
         is_bare = isinstance(spec, Spec)
         self._lock = None if is_bare else fresh_lock(lowered, stacklevel=2)
+        self._hash = hash((self.target, self.mesh))
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether both say the same, on the same devices: spec, levels, target and lock.
+
+        So a Resolver made anew, from a file or from text, is the same static argument to `jax.jit`.
+        """
+        if self is other:
+            return True
+        if not isinstance(other, Resolver):
+            return NotImplemented
+        return (
+            (self._hash, self.target, self.mesh) == (other._hash, other.target, other.mesh)
+            and self._lock == other._lock
+            and _content(self._arrays.spec) == _content(other._arrays.spec)
+        )
+
+    def __hash__(self) -> int:
+        """Return the same number for equal resolvers."""
+        return self._hash
 
     def __repr__(self) -> str:
         """Return `Resolver(spec.yaml, target laptop: data=4 model=2)`."""
@@ -393,6 +414,12 @@ def _params_at(state: Any) -> Place | None:
     """Return where a state holds the parameters themselves, None where it does not."""
     held = named_params(state)
     return None if held is None else held.place
+
+
+def _content(spec: Spec) -> tuple[Any, ...]:
+    """Return what a spec says, wherever its text lies."""
+    told = (each.name for each in fields(Spec) if each.compare)
+    return tuple(getattr(spec, name) for name in told if name not in {"source", "sources", "doc"})
 
 
 def _chosen(spec: Spec, name: str, devices: Sequence[jax.Device] | None) -> Target:

@@ -174,14 +174,20 @@ def test_nothing_is_left_inside_a_full_shard_map(kinds: tuple[str, str]) -> None
     found = resolver(*kinds)
     specs = P("data", "model")
 
-    @jax.shard_map(mesh=found.mesh, in_specs=specs, out_specs=specs)
+    mapped = jax.shard_map(mesh=found.mesh, in_specs=specs, out_specs=specs)
+
+    @mapped
     def function(x: Any) -> Any:
         assert x.shape == (2, 2)
         return found.constrain(x * 2, "batch mlp")
 
+    @mapped
+    def bare(x: Any) -> Any:
+        return x * 2
+
     with jax.set_mesh(found.mesh):
         x = jax.device_put(X, NamedSharding(found.mesh, specs))
-        assert ours(function, x) == 0
+        assert ours(function, x) == ours(bare, x)  # JAX 0.12 constrains explicit arguments
         np.testing.assert_array_equal(jax.jit(function)(x), X * 2)
     with pytest.raises(ShardspecError, match="unknown logical axis `mpl`"):
         jax.shard_map(
@@ -209,8 +215,9 @@ def test_the_other_axes_count_inside_a_partial_shard_map(
     )
     wanted = '[{"data"}, {}]' if left == "data" else '[{}, {"model"}]'
     with jax.set_mesh(found.mesh):
-        assert wanted in [text.replace(", ?", "") for text in constraints(function, X)]
-        result = jax.jit(function)(X)
+        x = jax.device_put(X, NamedSharding(found.mesh, specs))  # explicit axes must match
+        assert wanted in [text.replace(", ?", "") for text in constraints(function, x)]
+        result = jax.jit(function)(x)
     np.testing.assert_array_equal(result, X * 2)
     if kinds[("data", "model").index(left)] == "explicit":
         # On a mesh of both kinds JAX itself loses this axis on the way out of `shard_map`.
