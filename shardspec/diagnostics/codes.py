@@ -170,6 +170,7 @@ AMBIGUOUS_STATE = Code(
 UNRELATED_STATE = Code(
     "SHD409", "unrelated-state", _W, "large optimizer state has no dimension of its parameter"
 )
+PINNED_LARGE = Code("SHD410", "pinned-large", _W, "rules pin large arrays whole, and say no reason")
 
 ACTIVATION_CONFLICT = Code(
     "SHD501", "activation-conflict", _W, "activations are split where their parameters are whole"

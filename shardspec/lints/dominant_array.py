@@ -44,7 +44,6 @@ from shardspec.ir.param import array_bytes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
-from shardspec.lints.replicated_large import has_own_finding, is_meant
 from shardspec.resolve.zero import split_further
 
 
@@ -80,21 +79,17 @@ def check(context: Context) -> Iterator[Diagnostic]:
             is_most = 2 * arrays.shard_bytes > held and 2 * arrays.bytes < total
             if is_most and is_large(arrays.shard_bytes, held):
                 free = tuple(_free(plan, arrays))
-                if free and not _is_spoken_of(context, arrays):
+                if free and not _is_allowed(context, arrays):
                     heavy = _Heavy(plan, arrays, held, total, free)
                     found.setdefault(arrays.first.param.path, []).append(heavy)
     for targets in found.values():
         yield _finding(sorted(targets, key=lambda heavy: -heavy.share))
 
 
-def _is_spoken_of(context: Context, arrays: Alike) -> bool:
-    """Say whether the array is allowed to be whole, or has a finding for being whole."""
+def _is_allowed(context: Context, arrays: Alike) -> bool:
+    """Say whether the array is whole, and an entry of `replicate:` allows that."""
     path = arrays.first.param.path
-    if has_own_finding(arrays.first):
-        return True
-    if not arrays.is_replicated:
-        return False
-    return path in allowed_paths(context.spec, [path]) or not is_meant(arrays.first)
+    return arrays.is_replicated and path in allowed_paths(context.spec, [path])
 
 
 def _free(plan: ShardingPlan, arrays: Alike) -> Iterator[tuple[str, int, int]]:
@@ -127,6 +122,8 @@ def _finding(targets: Sequence[_Heavy]) -> Diagnostic:
         help=f"split `{name}` over `{axis}` as well: {binary_bytes(then)} per device"
         + "; or say under `replicate:` that it is meant to be whole" * arrays.is_replicated,
         target=plan.target.name if len(targets) == 1 else None,
+        arrays=tuple(each.param.path for each in arrays.shardings),
+        bytes=arrays.shard_bytes * len(arrays.shardings),
     )
 
 

@@ -57,8 +57,10 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target whose devices have too little memory."""
     for plan in context.plans:
         held = memory(plan)
-        if not held.fits and not _with_right_names(held).fits:
-            yield _finding(plan, held)
+        if not held.fits:
+            fits = _with_right_names(held).fits
+            misnamed = (s.param.path for s in plan.params if fits and _is_misnamed(s))
+            yield replace(_finding(plan, held), arrays=tuple(misnamed))
 
 
 def _with_right_names(held: Memory) -> Memory:

@@ -58,7 +58,12 @@ _OF_ONE_TARGET = frozenset({"SHD102", "SHD104"})
 #: Findings, and those that say the same of the same place and more.
 _SAID_AT_PLACE: dict[str, frozenset[str]] = {"SHD217": frozenset({"SHD220", "SHD226", "SHD229"})}
 #: Findings, and those that say the same of the same arrays and more.
-_SAID_OF_ARRAYS: dict[str, frozenset[str]] = {}
+_WHY_WHOLE = frozenset({"SHD201", "SHD202", "SHD206", "SHD301"})
+_SAID_OF_ARRAYS: dict[str, frozenset[str]] = {
+    "SHD401": _WHY_WHOLE,
+    "SHD404": _WHY_WHOLE | {"SHD203", "SHD205", "SHD401", "SHD410"},
+    "SHD403": frozenset({"SHD205", "SHD206"}),
+}
 
 #: Findings that say that there is nothing to say.
 _ALONE = frozenset({"SHD020"})

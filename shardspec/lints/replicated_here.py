@@ -10,9 +10,10 @@ Bad:
       small: {mesh: {data: 4, tensor: 8}}
       large: {mesh: {data: 4, tensor: 16}}
     rules:
+      - embed, kv -> none
       - kv_heads -> tensor | none
     arrays:
-      attention/key: bf16[_=16384 kv_heads=8 _=128]
+      attention/key: bf16[embed=16384 kv_heads=8 kv=128]
 
 Good:
     shardspec: 1
@@ -20,9 +21,10 @@ Good:
       small: {mesh: {data: 4, tensor: 8}}
       large: {mesh: {data: 4, tensor: 16}}
     rules:
+      - embed, kv -> none
       - kv_heads -> tensor | data | none
     arrays:
-      attention/key: bf16[_=16384 kv_heads=8 _=128]
+      attention/key: bf16[embed=16384 kv_heads=8 kv=128]
 """
 
 from __future__ import annotations

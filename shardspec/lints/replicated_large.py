@@ -1,9 +1,9 @@
-"""Every device holds a large array whole, and no rule asked for that.
+"""Every device holds a large array whole, and nothing asked for that.
 
-Whoever writes `vocab -> none` means
-it, and so does whoever names the array under `replicate:` with a reason; neither is bothered.
-This is for arrays that are whole because no rule was left that fits, because this target lacks
-the mesh axes, or because their dimensions have no names.
+Because no rule was left that fits, because this target lacks the mesh axes, because an axis has no
+rule, or because nothing names the dimensions. Whoever names the array under `replicate:` with a
+reason is not bothered. Where rules say `none` for all of it, that is SHD410. Where a finding of the
+same arrays is shown that says why (SHD201, SHD202, SHD206, SHD301), that one is enough.
 
 Bad:
     shardspec: 1
@@ -40,13 +40,10 @@ from shardspec.diagnostics.codes import REPLICATED_LARGE as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import collapsed, counted, natural, template
-from shardspec.ir.plan import DimSharding, Origin, Outcome, ParamSharding, ShardingPlan
+from shardspec.ir.plan import Attempt, DimSharding, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import target_text
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
-
-#: Outcomes that have a finding of their own.
-_SPOKEN_OF = {Outcome.INDIVISIBLE, Outcome.UNKNOWN}
 
 
 class _Whole(NamedTuple):
@@ -80,7 +77,7 @@ def _on_target(plan: ShardingPlan) -> Iterator[_Whole]:
     total, held = whole.total_bytes, held_bytes(plan)
     groups: dict[tuple[object, ...], list[ParamSharding]] = {}
     for sharding in whole.counted:
-        if not is_meant(sharding):
+        if not is_settled(sharding):
             key = (template(sharding.param.path), id(sharding.dims), sharding.param.dtype)
             groups.setdefault(key, []).append(sharding)
     for group in groups.values():
@@ -90,29 +87,9 @@ def _on_target(plan: ShardingPlan) -> Iterator[_Whole]:
             yield _Whole(plan, paths, group[0], size, total)
 
 
-def has_own_finding(sharding: ParamSharding) -> bool:
-    """Say whether another finding tells already why an array is not split."""
-    if sharding.origin is Origin.NONE or sharding.mismatch is not None:
-        return True
-    if any(_is_without_rule(dim) for dim in sharding.dims):
-        return True
-    return any(attempt.outcome in _SPOKEN_OF for dim in sharding.dims for attempt in dim.attempts)
-
-
-def is_meant(sharding: ParamSharding) -> bool:
-    """Say whether the spec asks for a whole array, or another finding speaks of it already."""
-    if has_own_finding(sharding):
-        return True
-    return all(_is_settled(dim) for dim in sharding.dims if dim.size != 1)
-
-
-def _is_settled(dim: DimSharding) -> bool:
-    """Say whether a dimension is whole by `none`, or for a reason that has its own finding."""
-    return dim.taken is not None or _is_without_rule(dim)
-
-
-def _is_without_rule(dim: DimSharding) -> bool:
-    return dim.logical_axis is not None and dim.taken is None and not dim.attempts
+def is_settled(sharding: ParamSharding) -> bool:
+    """Say whether rules that fired left the array whole: by `none`, or a mesh axis of size 1."""
+    return all(dim.taken is not None for dim in sharding.dims if dim.size != 1)
 
 
 def _finding(targets: Sequence[_Whole]) -> Diagnostic:
@@ -135,6 +112,8 @@ def _finding(targets: Sequence[_Whole]) -> Diagnostic:
         help=f"add an alternative for mesh axes of {where} ({', '.join(axes)}),"
         " or say that it is meant: `AXIS -> none`, or `replicate:` with a reason",
         target=plan.target.name if len(names) == 1 else None,
+        arrays=paths,
+        bytes=size,
     )
 
 
@@ -144,5 +123,13 @@ def _why(index: int, dim: DimSharding) -> str:
         return f"{name}: a rule says `{target_text(dim.mesh_axes)}`"
     if dim.logical_axis is None:
         return f"{name} has no name"
-    tried = ", ".join(f"`{target_text(attempt.mesh_axes)}`" for attempt in dim.attempts)
-    return f"{name}: {tried} is not on this target"
+    reasons = ", ".join(map(_outcome, dim.attempts))
+    return f"{name}: {reasons or 'no rule is for it'}"
+
+
+def _outcome(attempt: Attempt) -> str:
+    axes = f"`{target_text(attempt.mesh_axes or attempt.rule.mesh_axes)}`"
+    if attempt.outcome is Outcome.INDIVISIBLE:
+        return f"{axes} = {attempt.ways} does not divide it"
+    where = "no target" if attempt.outcome is Outcome.UNKNOWN else "other targets only"
+    return f"{axes} is on {where}"

@@ -13,6 +13,7 @@ Bad:
       - batch -> data
       - vocab, embed -> none
     state: {optimizer: zero1}
+    replicate: [{path: "**", because: data parallel}]
     arrays:
       embedding: bf16[vocab=50257 embed=1600]
       lm_head: bf16[embed=1608 vocab=50257]
@@ -25,6 +26,7 @@ Good:
       - batch -> data
       - vocab, embed -> none
     state: {optimizer: zero1}
+    replicate: [{path: "**", because: data parallel}]
     arrays:
       embedding: bf16[vocab=50257 embed=1600]
       lm_head: bf16[embed=1600 vocab=50257]

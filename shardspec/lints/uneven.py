@@ -101,6 +101,8 @@ def finding(context: Context, code: Code, found: Uneven, message: str) -> Diagno
         _help(found),
         target=case.targets[0] if len(case.targets) == 1 else None,
         fix=_fix(context, found),
+        arrays=tuple(case.arrays),
+        bytes=case.per_device_bytes if case.arrays else None,
     )
 
 

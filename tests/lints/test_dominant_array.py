@@ -21,7 +21,7 @@ def text(vocab: str = "model", mlp: str = "(model, data)", size: int = 32768) ->
     ("vocab", "mlp", "size", "count"),
     [
         ("model", "(model, data)", 32768, 1),
-        ("none", "(model, data)", 32768, 1),
+        ("none", "(model, data)", 32768, 0),
         ("(model, data)", "(model, data)", 32768, 0),
         ("model", "model", 32768, 0),
         ("model", "(model, data)", 8, 0),
@@ -39,11 +39,19 @@ def test_the_help_works() -> None:
 
 
 def test_whole_on_purpose() -> None:
-    (found,) = findings_of(text(vocab="none"))
+    unpinned = text(vocab="none") + "lints: {pinned-large: allow}\n"
+    (found,) = findings_of(unpinned)
     assert "or say under `replicate:` that it is meant to be whole" in (found.help or "")
     assert "`data`, `model`" in found.notes[1]
     allow = "replicate: [{path: embedding, because: looked up everywhere}]"
     assert findings_of(text(vocab="none") + allow) == ()
+
+
+def test_rules_that_pin_it_are_told_instead() -> None:
+    (found,) = findings_of(text(vocab="none"))
+    assert found.code.id == "SHD410"
+    (silenced,) = findings_of(text(vocab="none") + "lints: {pinned-large: allow}\n")
+    assert silenced.code.id == "SHD404"
 
 
 def test_another_finding_for_being_whole_is_enough() -> None:

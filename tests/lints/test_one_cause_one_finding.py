@@ -79,7 +79,7 @@ arrays:
 
 
 def test_an_entry_that_nothing_names_is_one_finding() -> None:
-    first, second = findings_of(UNNAMED)
+    first, second = findings_of(UNNAMED, only="unnamed-array")
     assert "`blocks_{0..3}/{q,k,v}/kernel`" in first.message
     assert "`head`" in second.message
 
@@ -117,7 +117,7 @@ def test_targets_share_a_finding_of_whole_arrays() -> None:
 
 
 def test_targets_share_a_finding_of_heavy_arrays() -> None:
-    text = TARGETS.format(vocab="none", axis="model")
+    text = TARGETS.format(vocab="none", axis="model") + "lints: {pinned-large: allow}\n"
     (found,) = findings_of(text, only="dominant-array")
     assert found.notes[-1].startswith("also ")
     assert found.notes[-1].count("%") == 2

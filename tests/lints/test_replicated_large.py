@@ -1,0 +1,60 @@
+"""SHD401 is true by itself; what else is shown of the same arrays decides whether it is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardspec.lints import replicated_large
+from tests.lints.findings_of import findings_of, found_by
+
+HEAD = "mesh: {data: 8, model: 3}\naxes: {vocab: 32768, embed: 4096}\n"
+EMBEDDING = "arrays: {embedding: 'bf16[vocab embed]'}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"rules: [embed -> none]\n{EMBEDDING}", "SHD203"),
+        (f"rules: [embed -> none, vocba -> data]\n{EMBEDDING}", "SHD202"),
+        ("rules: [vocab -> data]\narrays: {embedding: 'bf16[32768, 4096]'}\n", "SHD205"),
+        (f"rules: [embed -> none, vocab -> dta]\n{EMBEDDING}", "SHD201"),
+        (f"rules: [embed -> none, vocab -> model]\n{EMBEDDING}", "SHD301"),
+        (
+            "rules: [vocab -> data]\noverrides: [{path: embedding, axes: vocab}]\n"
+            "arrays: {embedding: 'bf16[32768, 4096]'}\n",
+            "SHD206",
+        ),
+    ],
+)
+def test_it_speaks_where_the_reason_is_not_shown(text: str, why: str) -> None:
+    shown = {found.code.id for found in findings_of(HEAD + text)}
+    assert why in shown
+    assert ("SHD401" in shown) == (why in {"SHD203", "SHD205"})
+    silenced = findings_of(f"{HEAD}{text}lints: {{{why}: allow, SHD1: allow, SHD2: allow}}\n")
+    (found,) = silenced
+    assert found.code.id == "SHD401"
+    assert found.bytes == 256 << 20
+    assert found.notes[0] == "1 array, 256 MiB per device, 100 % of the model"
+
+
+def test_each_dimension_says_why_it_is_whole() -> None:
+    text = HEAD + "rules: [vocab -> model, embed -> dta]\n" + EMBEDDING
+    (found,) = found_by(replicated_large, text)
+    assert found.notes[1:] == (
+        "dim 0 (vocab=32768): `model` = 3 does not divide it",
+        "dim 1 (embed=4096): `dta` is on no target",
+    )
+
+
+def test_names_that_would_make_it_fit_hide_no_overflow_once_allowed() -> None:
+    text = """\
+hardware: tpu v5e 2x2
+mesh: {model: 4}
+rules: [mlp -> model, embed -> none]
+arrays: {"l_{0..63}/k": "bf16[8192, 32768]"}
+"""
+    kinds = [found.code.id for found in findings_of(text)]
+    assert "SHD205" in kinds
+    assert "SHD403" not in kinds
+    allowed = [found.code.id for found in findings_of(text + "lints: {unnamed-array: allow}\n")]
+    assert "SHD403" in allowed
