@@ -54,6 +54,7 @@ from shardspec.ir.partition import PartitionSpec
 
 TOOL = "transformers"
 DEFAULT_AXIS = "tp"
+_INPUT = re.compile(r"(?:^|[./])(?:\w*embed\w*|shared|wte)[./]")
 _HEAD = re.compile(r"(?:.+\.)?lm_head(?:\.\w+)?")
 
 
@@ -227,7 +228,7 @@ def _unmatched(
 
 def _is_tied(key: str, plans: TpPlans) -> bool:
     """Say whether a key is that of output weights which are the input embeddings."""
-    has_embedding = any(generic(path).endswith("embed_tokens.weight") for path in plans.paths)
+    has_embedding = any(_INPUT.search(path) for path in plans.paths)
     return has_embedding and _HEAD.fullmatch(key) is not None
 
 
