@@ -107,10 +107,10 @@ class Model:
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """Return the paths by what they are called without their numbers."""
+        """Return the paths by what they are called without their numbers, and by shape."""
         found: dict[str, list[str]] = defaultdict(list)
-        for path in self.shapes:
-            found[re.sub(r"\d+", "#", path)].append(path)
+        for path, shape in self.shapes.items():
+            found[f"{re.sub(r'[0-9]+', '#', path)} {list(shape)}"].append(path)
         return dict(found)
 
     def is_large(self, paths: Sequence[str]) -> bool:

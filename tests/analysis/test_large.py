@@ -29,6 +29,18 @@ def test_a_device_holds_its_shards_of_all_parameters() -> None:
     assert held_bytes(plan) == plan.per_device_bytes == 8 * 4 + 16 * 4
 
 
+def test_what_is_meant_to_be_whole_hides_nothing() -> None:
+    text = (
+        "mesh: {data: 4}\nrules: [embed -> data]\nparams: {e: _, a: embed _, b: _}\n"
+        "arrays: {a: 'f32[8, 4]', b: 'f32[16]', e: 'f32[4096]'}\n"
+        "replicate: [{path: e, because: packed}]"
+    )
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    (plan,) = pipeline.compile_plans(spec)
+    assert held_bytes(plan) == 8 * 4 + 16 * 4
+
+
 def test_no_check_has_a_threshold_of_its_own() -> None:
     """A size in binary units beside `is_large` would be a second measure."""
     own = re.compile(r"<<\s*[23]0|1024\s*\*\*|_LEAST_BYTES\b|\b_SHARE\b")
