@@ -83,6 +83,8 @@ class Spec:
         Raises:
           ShardspecError: the plan has error-level findings.
         """
+        if target is not None and not isinstance(target, str):
+            raise TypeError(f"a target is named by a string, not by a `{type(target).__name__}`")
         found = pipeline.find_target(self.ir, target)
         if isinstance(found, Diagnostic):
             raise ShardspecError([found])
@@ -170,8 +172,10 @@ def _params(arrays: Any) -> Params | None:
         return _manifest(os.fspath(arrays))
     if isinstance(arrays, list | tuple) and arrays and all(isinstance(a, Param) for a in arrays):
         return tuple(arrays)
+    from shardspec.jax_backend.arguments import refuse_no_tree
     from shardspec.jax_backend.arrays import params_of
 
+    refuse_no_tree(arrays)
     return params_of(arrays)
 
 

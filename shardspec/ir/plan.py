@@ -211,6 +211,8 @@ class ShardingPlan:
 
     def __getitem__(self, path: str) -> ParamSharding:
         """Return the array at `path`; KeyError where there is none."""
+        if not isinstance(path, str):
+            raise TypeError(f"an array is asked for by its path, not by a `{type(path).__name__}`")
         if not self._by_path:
             self._by_path.update({sharding.param.path: sharding for sharding in self.params})
         return self._by_path[path]

@@ -30,6 +30,7 @@ from shardspec.ir.grouping import counted
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes, Param
 from shardspec.ir.plan import DimSharding, Origin, ParamSharding, ShardingPlan
+from shardspec.jax_backend.arguments import kind_of, names_given, sizes_given
 from shardspec.jax_backend.arrays import dtype_of
 from shardspec.jax_backend.faults import raise_errors
 from shardspec.lints.context import Context
@@ -54,10 +55,16 @@ class ActivationResolver:
         Raises:
           ShardspecError: there is none of this name.
         """
+        self.refuse_unnamed(activation)
         entries = {entry.name: entry for entry in self.arrays.spec.activations}
         if activation not in entries:
             self._raise(_unknown_activation(activation, tuple(entries)))
         return entries[activation].logical_axes
+
+    def refuse_unnamed(self, activation: Any) -> None:
+        """Raise TypeError for what cannot be the name of an activation."""
+        if not isinstance(activation, str):
+            raise TypeError(f"an activation is named by a string, not by {kind_of(activation)}")
 
     def text(self, activation: str) -> str:
         """Return the logical axes of an entry of the spec's `activations` as it spells them."""
@@ -81,8 +88,8 @@ class ActivationResolver:
           name: what a message calls the array.
           array: what a message reads the dtype from.
         """
-        asked = names if isinstance(names, str) else tuple(names)
-        key = (asked, None if shape is None else tuple(shape), manual)
+        asked = names_given(names)
+        key = (asked, None if shape is None else sizes_given(shape), manual)
         found = self._known.get(key)
         if found is None:
             axes = axes_of(asked)
@@ -177,10 +184,8 @@ def axes_of(names: Names) -> LogicalAxes:
     >>> axes_of("batch length _")
     ('batch', 'length', None)
     """
-    entries = names.replace(",", " ").split() if isinstance(names, str) else names
-    for entry in entries:
-        if entry is not None and not isinstance(entry, str):
-            raise TypeError(f"a logical axis is a string or None, not {entry!r}")
+    given = names_given(names)
+    entries = given.replace(",", " ").split() if isinstance(given, str) else given
     return tuple(None if entry == "_" else entry for entry in entries)
 
 

@@ -203,25 +203,6 @@ def logical_axes(names: Any, path: str) -> LogicalAxes | None:
     return tuple(entry if isinstance(entry, str) else None for entry in entries)
 
 
-def refuse_abstract(tree: Any) -> None:
-    """Raise for a leaf that has a shape and a dtype, and no values to move.
-
-    Raises:
-      ShardspecError: naming the first such leaf.
-    """
-    import jax
-
-    kinds = set(map(type, jax.tree_util.tree_leaves(tree)))
-    if not any(issubclass(kind, jax.ShapeDtypeStruct) for kind in kinds):
-        return
-    for leaf in leaves_of(tree):
-        if isinstance(leaf.value, jax.ShapeDtypeStruct):
-            name = f"`{leaf.path}`" if leaf.path else "the array"
-            message = f"{name} is a ShapeDtypeStruct, which has no values to put anywhere"
-            help = "make the arrays first: `jax.jit(init, out_shardings=resolver.shardings(tree))`"
-            raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
-
-
 def _refuse_spec(path: str, value: Any) -> None:
     """Raise for a leaf that is a `PartitionSpec`, which a tree for Flax's functions has."""
     import jax

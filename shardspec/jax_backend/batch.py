@@ -9,14 +9,25 @@ anything moves, and `local_rows` says which rows of the global batch a process i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import SIZE_MISMATCH
+from shardspec.diagnostics.codes import SIZE_MISMATCH, WRONG_TYPE
+from shardspec.diagnostics.suggest import listed
 from shardspec.ir.param import LogicalAxes, Param
 from shardspec.jax_backend.activations import ActivationResolver, axes_of
+from shardspec.jax_backend.arguments import (
+    UNUSABLE,
+    count_given,
+    kind_of,
+    process_given,
+    refuse_no_tree,
+    refuse_unmovable,
+    refuse_unusable,
+    sizes_given,
+)
 from shardspec.jax_backend.arrays import SCALARS, dtype_of, shape_of
 from shardspec.jax_backend.data_layout import DataLayout, get_data_layout
 from shardspec.jax_backend.paths import path_of
@@ -75,6 +86,19 @@ class Batch:
     activations: ActivationResolver = field(repr=False)
     placer: TreePlacer = field(repr=False)
 
+    def __post_init__(self) -> None:
+        """Raise TypeError for names that are no string, and no tree of strings."""
+        import jax
+
+        refuse_no_tree(self.names)
+        leaves = jax.tree_util.tree_leaves(self.names)
+        wrong = [leaf for leaf in leaves if not isinstance(leaf, str)]
+        if wrong or not leaves:
+            found = kind_of(wrong[0] if wrong else self.names)
+            raise TypeError(
+                f'a batch has names such as "batch length", or a tree of such strings: not {found}'
+            )
+
     def sharding(self, shape: Any = None) -> Any:
         """Return the sharding of the global batch, in a tree like `names`.
 
@@ -97,7 +121,12 @@ class Batch:
                 is_leaf=_is_shape,
             )
 
-        return jax.tree_util.tree_map(below, self.names, shape)
+        refuse_no_tree(shape)
+        flat: Any
+        structure: Any
+        flat, structure = jax.tree_util.tree_flatten(self.names)
+        nodes = self._like_names(structure, shape)
+        return structure.unflatten(map(below, flat, nodes))
 
     def local_rows(
         self, global_shape: Sequence[int], *, process: int | None = None
@@ -116,7 +145,9 @@ class Batch:
         """
         if not isinstance(self.names, str):
             raise TypeError("rows are those of one array: make a batch of its names alone")
-        return runs_of(self._sharding(self.names, global_shape), global_shape, process)
+        whole = sizes_given(global_shape)
+        mesh = self.placer.answers.mesh
+        return runs_of(self._sharding(self.names, whole), whole, process_given(process, mesh))
 
     def local_slice(
         self, global_shape: Sequence[int], *, process: int | None = None
@@ -155,6 +186,7 @@ class Batch:
         axes = axes_of(names)
         dim = _batch_dim(axes)
         mesh = self.placer.answers.mesh
+        process, global_batch = process_given(process, mesh), _batch_size(global_batch)
         if dim is None:
             return get_data_layout(mesh, global_batch, data_axis=None, process_index=process)
         stated = {axis.name: axis.size for axis in self.activations.arrays.spec.logical_axes}
@@ -187,6 +219,10 @@ class Batch:
 
         if global_batch is not None and global_shape is not None:
             raise TypeError("put() takes either global_batch or global_shape, and not both")
+        refuse_no_tree(local)
+        refuse_unmovable(local, "put")
+        global_batch = _batch_size(global_batch)
+        global_shape = None if global_shape is None else sizes_given(global_shape)
         parts = list(self._parts(local))
         places = [
             None
@@ -194,10 +230,11 @@ class Batch:
             else self._place(part, part.names, global_batch, global_shape)
             for part in parts
         ]
+        if not any(places):
+            raise TypeError(f"put() takes arrays, and there is none in {kind_of(local)}")
         _refuse_unlike(parts, places)
-        make: Any = jax.make_array_from_process_local_data
         arrays = [
-            part.array if place is None else make(place.sharding, part.array, place.shape)
+            part.array if place is None else _made(part, place)
             for part, place in zip(parts, places, strict=True)
         ]
         structure: Any = jax.tree_util.tree_structure(local)
@@ -210,10 +247,25 @@ class Batch:
         flat: Any
         structure: Any
         flat, structure = jax.tree_util.tree_flatten_with_path(self.names)
-        for (above, names), node in zip(flat, structure.flatten_up_to(local), strict=True):
+        for (above, names), node in zip(flat, self._like_names(structure, local), strict=True):
             for keys, leaf in jax.tree_util.tree_flatten_with_path(node)[0]:
                 is_array = shape_of(leaf) is not None and type(leaf) not in SCALARS
                 yield _Part(path_of((*above, *keys)), leaf, names if is_array else None)
+
+    def _like_names(self, structure: Any, tree: Any) -> list[Any]:
+        """Return what stands in a tree in place of each string of the names.
+
+        Raises:
+          ShardspecError: it is no tree like that.
+        """
+        try:
+            nodes: list[Any] = structure.flatten_up_to(tree)
+        except UNUSABLE as error:  # RuntimeError: a deleted array, which it cannot show
+            first = str(error).partition("\n")[0].partition(", got ")[0].rstrip(".;:")
+            message = f"the batch is not a tree like its names: {first}"
+            help = f"the names are {_shown(self.names)}, and this is {_shown(tree)}"
+            raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),)) from None
+        return nodes
 
     def _place(
         self,
@@ -247,6 +299,33 @@ class Batch:
     ) -> jax.sharding.NamedSharding:
         name, array = (None, None) if part is None else (part.path or None, part.array)
         return self.placer.named(self.activations.dims(names, shape, name=name, array=array))
+
+
+def _made(part: _Part, place: _Place) -> Any:
+    """Return the global array of a part that each process has.
+
+    Raises:
+      ShardspecError: JAX takes it for no array.
+    """
+    import jax
+
+    make: Any = jax.make_array_from_process_local_data
+    try:
+        return make(place.sharding, part.array, place.shape)
+    except UNUSABLE as error:
+        refuse_unusable(part.array, part.path, error, "put")
+        raise
+
+
+def _batch_size(rows: Any) -> int | None:
+    return count_given(rows, "global_batch")
+
+
+def _shown(tree: Any) -> str:
+    """Return a tree for a message: its keys if it is a dict, else what it is."""
+    if isinstance(tree, Mapping):
+        return f"a dict of {listed(list(map(str, tree)))}" if tree else "an empty dict"
+    return kind_of(tree)
 
 
 def _is_shape(node: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import BAD_CHECKPOINT
 from shardspec.ir.param import Param
+from shardspec.jax_backend.arguments import path_given
 from shardspec.jax_backend.arrays import SCALARS, dtype_of, shape_of
 from shardspec.jax_backend.paths import component
 from shardspec.lints import checkpoint_differs
@@ -62,6 +63,7 @@ def difference(path: str | os.PathLike[str], wanted: Any) -> Diagnostic | None:
       ShardspecError: there is no checkpoint at `path`.
       ModuleNotFoundError: Orbax is not installed.
     """
+    path = path_given(path)
     saved = _arrays(_metadata(path))
     asked = _arrays(wanted)
     for route in saved.keys() & asked.keys():

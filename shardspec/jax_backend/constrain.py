@@ -10,6 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shardspec.jax_backend.activations import ActivationResolver, Names
+from shardspec.jax_backend.arguments import (
+    UNUSABLE,
+    kind_of,
+    names_given,
+    refuse_no_tree,
+    refuse_unusable,
+)
 from shardspec.jax_backend.arrays import SCALARS
 from shardspec.jax_backend.paths import path_of
 from shardspec.jax_backend.shardings import TreePlacer
@@ -32,6 +39,10 @@ class Constrainer:
         """Return an array, or a tree of them, with a constraint; see `Resolver.constrain`."""
         if (names is None) == (activation is None):
             raise TypeError("constrain() takes either names or activation=, and not both")
+        if not (name is None or isinstance(name, str)):
+            raise TypeError(f"`name` is a string, not {kind_of(name)}")
+        if activation is not None:
+            self.activations.refuse_unnamed(activation)
         shape = getattr(x, "shape", None)
         if type(shape) is not tuple:
             asked = names if activation is None else self.activations.text(activation)
@@ -39,15 +50,26 @@ class Constrainer:
                 self.activations.dims(asked, (), name=name or activation, array=x)
                 return x
             return self._tree(x, asked, name or activation or "")
-        mesh = surroundings(x, self.mesh)
+        mesh = self._surroundings(x, name)
         manual = manual_axes(mesh, self.mesh)
-        given: Any = names if type(names) is str or names is None else tuple(names)
+        given: Any = names if type(names) is str or names is None else names_given(names)
         key = (given, activation, shape, manual)
         sharding = self._known.get(key)
         if sharding is None:
             asked = given if activation is None else self.activations.named(activation)
             sharding = self._known[key] = self._sharding(x, asked, manual, name or activation)
-        return constrained(x, sharding, mesh)
+        try:
+            return constrained(x, sharding, mesh)
+        except UNUSABLE as error:
+            refuse_unusable(x, name or activation or "", error, "constrain")
+            raise
+
+    def _surroundings(self, x: Any, name: str | None) -> Any:
+        try:
+            return surroundings(x, self.mesh)
+        except UNUSABLE as error:  # JAX knows no type for it
+            refuse_unusable(x, name or "", error, "constrain")
+            raise
 
     def _sharding(
         self, x: Any, names: Names, manual: frozenset[str], name: str | None
@@ -59,9 +81,11 @@ class Constrainer:
         """Return a tree with each array constrained by the string that stands for it in `names`."""
         import jax
 
+        refuse_no_tree(tree)
+
         def below(above: Any, asked: str | None, node: Any) -> Any:
             def one(keys: Any, leaf: Any) -> Any:
-                if asked is None or not hasattr(leaf, "shape"):
+                if asked is None or type(getattr(leaf, "shape", None)) is not tuple:
                     return leaf
                 path = path_of((*above, *keys))
                 return self.constrain(leaf, asked, None, "/".join(filter(None, (name, path))))

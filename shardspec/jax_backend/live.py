@@ -13,6 +13,7 @@ from shardspec.analysis.layouts import LANGUAGE, target_layout
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import WRONG_TYPE
 from shardspec.diagnostics.render import render_all
+from shardspec.diagnostics.suggest import listed
 from shardspec.formats.lock_file import LockFile, find_lock
 from shardspec.ir.layout import Layout
 from shardspec.ir.param import array_bytes
@@ -20,6 +21,7 @@ from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.jax_backend.answers import partition_entries
+from shardspec.jax_backend.arguments import UNUSABLE, kind_of, refuse_unusable, unreduced_axes
 from shardspec.jax_backend.arrays import leaves_of
 from shardspec.lints import lock_differs, sharding_differs
 from shardspec.lints.sharding_differs import Cause, Differing
@@ -34,10 +36,15 @@ class LockWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """A plan on the devices where its arrays should be."""
+    """A plan on the devices where its arrays should be.
+
+    Attributes:
+      memory_kinds: the memories in which they may be, beside the one that the devices compute in.
+    """
 
     plan: ShardingPlan
     mesh: jax.sharding.Mesh
+    memory_kinds: frozenset[str] = frozenset()
 
     def differing(self, tree: Any) -> Iterator[Differing]:
         """Yield each live array of the tree that lies otherwise than planned.
@@ -55,7 +62,7 @@ class LivePlan:
             wanted = known.get(id(planned.dims))
             if wanted is None:
                 wanted = known[id(planned.dims)] = self._sharding(planned)
-            found = _differing(leaf.value, planned, wanted)
+            found = _differing(leaf.value, planned, wanted, self.memory_kinds)
             if found is not None:
                 yield found
 
@@ -73,7 +80,48 @@ class LivePlan:
         return pipeline.leveled(self.plan.spec, said)
 
 
-def _differing(value: Any, planned: ParamSharding, wanted: Any) -> Differing | None:
+def in_memory(sharding: Any, kind: str | None) -> Any:
+    """Return a sharding in another memory of its devices, None for the one they compute in.
+
+    Raises:
+      ShardspecError: the devices have no such memory.
+    """
+    if kind is None:
+        return sharding
+    if not isinstance(kind, str):
+        raise TypeError(f"a memory is named by a string, not by {kind_of(kind)}")
+    device = next(iter(sharding.device_set))
+    known = sorted(memory.kind for memory in device.addressable_memories())
+    if kind not in known:
+        message = f"{device.platform} devices have no memory `{kind}`"
+        diagnostic = Diagnostic(WRONG_TYPE, message, help=f"they have {listed(known)}")
+        raise ShardspecError((diagnostic,))
+    return sharding.with_memory_kind(kind)
+
+
+def moved_to(arrays: list[Any], shardings: list[Any]) -> list[Any]:
+    """Return arrays on the devices of their shardings.
+
+    Raises:
+      ShardspecError: JAX takes one of them for no array.
+    """
+    import jax
+
+    try:
+        moved: list[Any] = jax.device_put(arrays, shardings)
+    except UNUSABLE:
+        for array, sharding in zip(arrays, shardings, strict=True):
+            try:
+                jax.device_put(array, sharding)
+            except UNUSABLE as error:
+                refuse_unusable(array, "", error, "put")
+        raise
+    return moved
+
+
+def _differing(
+    value: Any, planned: ParamSharding, wanted: Any, memory_kinds: frozenset[str]
+) -> Differing | None:
     """Return how an array lies otherwise than planned, None if it does not."""
     import jax
 
@@ -87,12 +135,22 @@ def _differing(value: Any, planned: ParamSharding, wanted: Any) -> Differing | N
     kind = found.memory_kind
     if not rank and not getattr(value, "committed", True):
         return None
-    if wanted.is_equivalent_to(found, rank) or (
-        kind is not None and wanted.with_memory_kind(kind).is_equivalent_to(found, rank)
-    ):
+    if axes := unreduced_axes(found):
+        return _entry(planned, f"partial sums over {', '.join(axes)}", Cause.UNREDUCED, 0)
+    if wanted.is_equivalent_to(found, rank):
         return None
+    if kind is not None and wanted.with_memory_kind(kind).is_equivalent_to(found, rank):
+        if kind in {_own_memory(found), *memory_kinds}:
+            return None
+        return _entry(planned, f"its shards in `{kind}`", Cause.MEMORY, 0)
     more = _shard_bytes(found, planned) - planned.per_device_bytes
     return _entry(planned, _place_text(found, wanted, rank), _cause(value, found, wanted), more)
+
+
+def _own_memory(sharding: Any) -> str:
+    """Return the memory that the devices of a sharding compute in."""
+    kind: str = next(iter(sharding.device_set)).default_memory().kind
+    return kind
 
 
 def _entry(planned: ParamSharding, found: str, cause: Cause, more: int) -> Differing:

@@ -8,7 +8,7 @@ gives back carries its mesh, so it works the same in eager code, under `jax.jit`
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -19,12 +19,18 @@ from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.activations import ActivationResolver, Names
-from shardspec.jax_backend.arrays import SCALARS, refuse_abstract, shape_of
+from shardspec.jax_backend.arguments import (
+    devices_given,
+    kind_of,
+    refuse_no_tree,
+    refuse_unmovable,
+)
+from shardspec.jax_backend.arrays import SCALARS, shape_of
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.checkpoint import abstract, difference, restored
 from shardspec.jax_backend.constrain import Constrainer
 from shardspec.jax_backend.faults import plan_faults, plan_of, raise_errors, tree_findings
-from shardspec.jax_backend.live import LivePlan, fresh_lock, lock_findings
+from shardspec.jax_backend.live import LivePlan, fresh_lock, in_memory, lock_findings, moved_to
 from shardspec.jax_backend.mesh import device_mesh, match_target
 from shardspec.jax_backend.paths import Place
 from shardspec.jax_backend.processes import agree, failure_told
@@ -94,6 +100,7 @@ class Resolver:
           ShardspecError: the spec is wrong, no target fits the devices, or another process
             plans by another spec.
         """
+        devices_given(devices)
         with failure_told(devices, agree_within_s):
             lowered = _lowered(spec, level_table(levels))
             self.target: Target = _chosen(lowered, target, devices)
@@ -185,6 +192,7 @@ class Resolver:
           ShardspecError: a parameter is at fault, or an array's shape leaves open which dimensions
             of its parameter it has, and nothing settles it.
         """
+        refuse_no_tree(state)
         params = params_alone(params)
         return self._state.shardings(state, params, _params_at(state), boxed=boxed)
 
@@ -194,6 +202,7 @@ class Resolver:
         `print(plan)` has a line for each, `plan.explain(path)` says more, and `plan.diagnostics`
         is what is wrong. The arguments are those of `state_shardings`.
         """
+        refuse_no_tree(state)
         return self._state.plan(state, params_alone(params), _params_at(state))
 
     def grad_shardings(self, params: Any) -> Any:
@@ -202,7 +211,7 @@ class Resolver:
         It is the parameter's, and under `state: {optimizer: zero2}` that of its optimizer state:
         under `jax.lax.with_sharding_constraint` the sum over the batch is then a reduce-scatter.
         """
-        return self._state.gradients(params)
+        return self._state.gradients(params_alone(params))
 
     def spec(self, names: Names) -> jax.sharding.PartitionSpec:
         """Return the `PartitionSpec` for logical axes, e.g. `"batch length embed"`.
@@ -243,23 +252,31 @@ class Resolver:
         """
         return cast(Tree, self._constrainer.constrain(x, names, activation, name))
 
-    def put(self, tree: Tree) -> Tree:
+    def put(self, tree: Tree, *, memory_kind: str | None = None) -> Tree:
         """Return `tree` with its arrays on the devices where the plan wants them.
 
-        Python numbers stay what they are: a module may branch on them.
+        Python numbers stay what they are: a module may branch on them. What was in another memory
+        of the devices, such as `pinned_host`, comes into that one of `memory_kind`.
+
+        Args:
+          memory_kind: None for the memory that the devices compute in.
 
         Raises:
-          ShardspecError: as `shardings` does, or for a leaf that has no values.
+          ShardspecError: as `shardings` does, or for an array that has no values to move: it is
+            abstract, deleted, or traced, as everything is inside of `jax.jit`.
         """
         import jax
 
-        refuse_abstract(tree)
+        refuse_no_tree(tree)
+        refuse_unmovable(tree, "put")
         treedef: Any
         leaves, treedef = jax.tree_util.tree_flatten(tree)
         arrays = [at for at, leaf in enumerate(leaves) if shape_of(leaf) is not None]
         wanted = dict(zip(arrays, jax.tree_util.tree_leaves(self.shardings(tree)), strict=True))
         places = [at for at in arrays if type(leaves[at]) not in SCALARS]
-        moved = jax.device_put([leaves[at] for at in places], [wanted[at] for at in places])
+        moved = moved_to(
+            [leaves[at] for at in places], [in_memory(wanted[at], memory_kind) for at in places]
+        )
         for at, array in zip(places, moved, strict=True):
             leaves[at] = array
         return cast(Tree, treedef.unflatten(leaves))
@@ -342,7 +359,12 @@ class Resolver:
         return (*tree_findings(plan), *self._lock_findings(plan))
 
     def check(
-        self, tree: Any, state: Any = None, *, strict: bool = False
+        self,
+        tree: Any,
+        state: Any = None,
+        *,
+        strict: bool = False,
+        memory_kinds: Collection[str] = (),
     ) -> tuple[Diagnostic, ...]:
         """Return where live arrays lie otherwise than planned, and what a lock says otherwise.
 
@@ -354,6 +376,8 @@ class Resolver:
           tree: parameters, or parameters beside their optimizer state (Flax's `TrainState`).
           state: the optimizer state of these parameters.
           strict: whether to raise where a finding is an error.
+          memory_kinds: memories in which arrays may lie beside the one that the devices compute in,
+            such as `("pinned_host",)` for state that is offloaded.
 
         Raises:
           ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
@@ -361,15 +385,19 @@ class Resolver:
         plan = self.plan(tree)
         held = self._held(tree)
         of_params = plan if held is None else self.plan(held.params)
-        found = plan_faults(self._arrays, of_params) + LivePlan(plan, self.mesh).findings(tree)
+        allowed = frozenset(memory_kinds)
+        live = LivePlan(plan, self.mesh, allowed)
+        found = plan_faults(self._arrays, of_params) + live.findings(tree)
         found += self._lock_findings(of_params)
         if state is not None:
-            found += LivePlan(self.state_plan(state, tree).plan, self.mesh).findings(state)
+            planned = self.state_plan(state, tree).plan
+            found += LivePlan(planned, self.mesh, allowed).findings(state)
         if strict:
             raise_errors(found)
         return found
 
     def _held(self, tree: Any) -> Held | None:
+        refuse_no_tree(tree)
         found = contents_of(tree)
         refuse_lone_state(found.states, self._arrays.spec.state)
         return found.held
@@ -425,6 +453,8 @@ def _content(spec: Spec) -> tuple[Any, ...]:
 def _chosen(spec: Spec, name: str, devices: Sequence[jax.Device] | None) -> Target:
     import jax
 
+    if not isinstance(name, str):
+        raise TypeError(f"a target is named by a string, not by {kind_of(name)}")
     found: Target | Diagnostic
     if name == "auto" and spec.targets:
         found = match_target(spec.targets, jax.devices() if devices is None else devices)

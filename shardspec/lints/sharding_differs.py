@@ -3,7 +3,9 @@
 `resolver.check(tree)` compares where every array really is with where its plan wants it. What was
 made without `out_shardings`, came from a checkpoint of another mesh, or went through a step that
 lost its sharding still computes the right numbers, only on too few devices or with too many bytes
-on each. Memory kinds are not compared: an array in pinned host memory may be meant so.
+on each. An array in another memory than the one its devices compute in (`pinned_host`) is told as
+well; `resolver.check(tree, memory_kinds=["pinned_host"])` says that it may be there. So are partial
+sums, which an array of explicit axes may hold.
 
 Bad:
     # params = init(rng)                      all on the first device, uncommitted
@@ -59,6 +61,8 @@ class Cause(StrEnum):
     ELSEWHERE = "on other devices than the mesh"
     ORDER = "on the devices of the mesh, in another order"
     SPLIT = "split otherwise than planned"
+    MEMORY = "in another memory than devices compute in"
+    UNREDUCED = "not summed up: each part of a mesh axis holds a partial sum"
 
 
 _HELP = {
@@ -69,6 +73,9 @@ _HELP = {
     + "where they are right, make the resolver with the `devices` they are on",
     Cause.ORDER: _PUT + "make every sharding with `resolver.mesh`, never with a mesh of its own",
     Cause.SPLIT: _PUT + _OUT,
+    Cause.MEMORY: _PUT + 'where it is meant, `resolver.put(tree, memory_kind="pinned_host")` and'
+    ' `resolver.check(tree, memory_kinds=["pinned_host"])`',
+    Cause.UNREDUCED: "`jax.sharding.reshard(array, partition_spec)` in `jax.set_mesh` sums them up",
 }
 
 

@@ -40,6 +40,8 @@ def drawing_of(name: str, plan: ShardingPlan) -> Drawing:
     Raises:
       KeyError: there is neither; it has the nearest name.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"what is drawn is named by a string, not by a `{type(name).__name__}`")
     arrays = {each.param.path: each for each in plan.params}
     activations = {each.activation.name: each for each in plan.activations}
     found = arrays.get(name) or activations.get(name)

@@ -32,6 +32,8 @@ class StatePlan:
 
     def __getitem__(self, path: str) -> StateSharding:
         """Return the array at `path`; KeyError, with the nearest path, where there is none."""
+        if not isinstance(path, str):
+            raise TypeError(f"an array is asked for by its path, not by a `{type(path).__name__}`")
         if not self._by_path:
             self._by_path.update({found.path: found for found in self.arrays})
         if path not in self._by_path:

@@ -132,10 +132,41 @@ def test_host_arrays_numbers_and_scalars() -> None:
     assert "found cpu:1" in text(only(found.check(placed)))
 
 
-def test_another_memory_is_no_finding() -> None:
+def test_another_memory_is_a_finding_unless_it_is_meant() -> None:
+    found, tree = resolver(), {"mlp": layer()}
+    host = found.put(tree, memory_kind="pinned_host")
+    assert host["mlp"]["kernel"].sharding.memory_kind == "pinned_host"
+    said = text(only(found.check(host)))
+    assert said.startswith("2 arrays are in another memory than devices compute in")
+    assert "planned P('data', 'model'), found its shards in `pinned_host`" in said
+    assert found.check(host, memory_kinds=["pinned_host"]) == ()
+    assert found.check(found.put(host)) == ()
+    moments = optax.sgd(1.0, momentum=0.9).init(tree)
+    offloaded = jax.tree.map(
+        lambda array, place: jax.device_put(array, place.with_memory_kind("pinned_host")),
+        moments,
+        found.state_shardings(moments, tree),
+    )
+    params = found.put(tree)
+    assert "0/trace/mlp" in text(only(found.check(params, offloaded)))
+    assert found.check(params, offloaded, memory_kinds=["pinned_host"]) == ()
+    with pytest.raises(ShardspecError, match=r"no memory `attic`\n.*`pinned_host`"):
+        found.put(tree, memory_kind="attic")
+
+
+def test_partial_sums_are_a_finding() -> None:
     found = resolver()
-    host = found.sharding("embed mlp", (8, 16)).with_memory_kind("pinned_host")
-    assert found.check({"kernel": jax.device_put(np.ones((8, 16)), host)}) == ()
+    mesh = Mesh(found.mesh.devices, ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    with jax.set_mesh(mesh):
+        a = jax.device_put(np.ones((8, 16), np.float32), NamedSharding(mesh, P(None, "data")))
+        b = jax.device_put(np.ones((16, 16), np.float32), NamedSharding(mesh, P("data", None)))
+        out = P(None, None, unreduced={"data"})
+        sums = jax.jit(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=out))(a, b)
+        said = text(only(found.check({"kernel": sums})))
+        assert said.startswith("`kernel` is not summed up")
+        assert "found partial sums over data" in said
+        planned = found.sharding("embed mlp", (8, 16)).spec
+        assert found.check({"kernel": jax.sharding.reshard(sums, planned)}) == ()
 
 
 def test_each_cause_is_a_finding_of_its_own() -> None:

@@ -1,0 +1,240 @@
+"""What callers pass, checked at the door: a wrong value is told as itself, not by what it breaks.
+
+A value of the wrong type is a `TypeError`, as everywhere in Python; a tree or an array that is of
+the right type and cannot be used is a finding, since it comes out of data.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.diagnostics.codes import WRONG_TYPE
+from shardspec.jax_backend.arrays import leaves_of
+
+#: What JAX raises for a value it cannot use.
+UNUSABLE = (TypeError, ValueError, RuntimeError, NotImplementedError)
+
+
+#: Iterables that are no sequence of names or sizes.
+_UNORDERED = (bytes, Mapping, Set)
+
+
+def kind_of(value: Any) -> str:
+    """Return what a message calls a value: itself where it is short, else its type.
+
+    >>> kind_of(5.0), kind_of(None), kind_of([1, 2])
+    ('5.0', 'None', 'a `list`')
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return f"{value}"
+    return f"a `{type(value).__name__}`"
+
+
+def names_given(names: Any) -> str | tuple[str | None, ...]:
+    """Return logical axes as they may be asked for.
+
+    Raises:
+      TypeError: they are no string, and no sequence of strings and None.
+    """
+    if isinstance(names, str):
+        return names
+    is_array = hasattr(names, "dtype")
+    if not is_array and isinstance(names, Iterable) and not isinstance(names, _UNORDERED):
+        found = tuple(names)
+        wrong = [each for each in found if each is not None and not isinstance(each, str)]
+        if not wrong:
+            return found
+        raise TypeError(f"a logical axis is a string or None, not {wrong[0]!r}")
+    raise TypeError(f'logical axes are a string such as "batch embed", not {kind_of(names)}')
+
+
+def sizes_given(shape: Any) -> tuple[Any, ...]:
+    """Return the sizes of a shape: numbers, or the symbols of `jax.export`.
+
+    Raises:
+      TypeError: it is no sequence, or has something else in it.
+      ValueError: a size is negative.
+    """
+    if isinstance(shape, (str, *_UNORDERED)) or not isinstance(shape, Iterable):
+        more = ": pass its `shape`" if hasattr(shape, "shape") else ""
+        raise TypeError(f"a shape is a sequence of numbers, not {kind_of(shape)}{more}")
+    dims, dtype = getattr(shape, "ndim", 1), getattr(shape, "dtype", None)
+    if dims != 1 or getattr(dtype, "kind", "i") not in "iu":
+        raise TypeError(f"a shape is a sequence of numbers, not {kind_of(shape)}: pass its `shape`")
+    return tuple(map(_size, shape))
+
+
+def _size(size: Any) -> Any:
+    import jax
+
+    if type(size).__module__.partition(".")[0] == "jax" and not isinstance(size, jax.Array):
+        return size  # a symbol
+    found = _index(size)
+    if found is None:
+        raise TypeError(f"a size is a whole number, not {kind_of(size)}")
+    if found < 0:
+        raise ValueError(f"a size is not negative: {found}")
+    return found
+
+
+def _index(value: Any) -> int | None:
+    """Return a whole number as Python's own, None for what is none."""
+    try:
+        return operator.index(value)
+    except (TypeError, RuntimeError):  # an array that is traced, or deleted
+        return None
+
+
+def count_given(count: Any, what: str) -> int | None:
+    """Return a number of rows, None where none is given.
+
+    Raises:
+      TypeError, ValueError: it is no number, or not positive.
+    """
+    if count is None:
+        return None
+    found = None if isinstance(count, bool) else _index(count)
+    if found is None:
+        raise TypeError(f"{what} is a whole number, not {kind_of(count)}")
+    if not 0 < found < 1 << 63:
+        raise ValueError(f"{what} is a number of rows, not {found}")
+    return found
+
+
+def process_given(process: Any, mesh: Any) -> int | None:
+    """Return a process that has devices of a mesh, None for this one.
+
+    Raises:
+      TypeError, ValueError: it is no number, or has none.
+    """
+    if process is None:
+        return None
+    if isinstance(process, bool) or not isinstance(process, int):
+        raise TypeError(f"a process is a number, not {kind_of(process)}")
+    known = sorted({device.process_index for device in mesh.devices.flat})
+    if process not in known:
+        shown = ", ".join(map(str, known[:8])) + (", ..." if len(known) > 8 else "")
+        raise ValueError(f"process {process} has no device in the mesh: it is of {shown}")
+    return process
+
+
+def path_given(path: Any) -> str:
+    """Return the path of a file or folder.
+
+    Raises:
+      TypeError: it is none.
+    """
+    if isinstance(path, str | os.PathLike):
+        found = os.fspath(path)
+        if isinstance(found, str):
+            return found
+    raise TypeError(f"a path is a string or a `Path`, not {kind_of(path)}")
+
+
+def devices_given(devices: Any) -> None:
+    """Raise for what is no sequence of devices.
+
+    Raises:
+      TypeError: naming what it is.
+    """
+    if devices is None:
+        return
+    if not isinstance(devices, Sequence) and not _holds_objects(devices):
+        raise TypeError(f"`devices` is a sequence such as `jax.devices()`, not {kind_of(devices)}")
+    wrong = [each for each in devices if not hasattr(each, "device_kind")]
+    if wrong:
+        raise TypeError(f"`devices` has {kind_of(wrong[0])} in it, which is no device")
+
+
+def _holds_objects(array: Any) -> bool:
+    return getattr(getattr(array, "dtype", None), "kind", "") == "O"
+
+
+def refuse_no_tree(tree: Any) -> None:
+    """Raise for what JAX cannot take apart, such as a dict with keys that cannot be sorted.
+
+    Raises:
+      ShardspecError: saying why not.
+    """
+    import jax
+
+    try:
+        jax.tree_util.tree_structure(tree)
+    except (TypeError, ValueError) as error:
+        first = str(error).partition("\n")[0].rstrip(".")
+        help = "give all keys of one dict the same type"
+        message = f"JAX cannot take the tree apart: {first}"
+        diagnostic = Diagnostic(WRONG_TYPE, message, help=help if "key" in first else None)
+        raise ShardspecError((diagnostic,)) from None
+
+
+def refuse_unmovable(tree: Any, verb: str) -> None:
+    """Raise for the first array of a tree that has no values to move.
+
+    Args:
+      verb: what was to be done, for the message.
+
+    Raises:
+      ShardspecError: it is abstract, traced, deleted, or holds partial sums.
+    """
+    import jax
+
+    if not any(_unmovable(leaf, "", verb) for leaf in jax.tree_util.tree_leaves(tree)):
+        return
+    for leaf in leaves_of(tree):
+        if leaf.shape is not None:
+            found = _unmovable(leaf.value, f"`{leaf.path}`" if leaf.path else "the array", verb)
+            if found is not None:
+                raise ShardspecError((found,))
+
+
+def _unmovable(value: Any, name: str, verb: str) -> Diagnostic | None:
+    import jax
+
+    if isinstance(value, jax.ShapeDtypeStruct):
+        message = f"{name} is a ShapeDtypeStruct, which has no values to put anywhere"
+        help = "make the arrays first: `jax.jit(init, out_shardings=resolver.shardings(tree))`"
+    elif isinstance(value, jax.core.Tracer):
+        message = f"{name} is being traced: `{verb}` moves arrays that are there"
+        help = (
+            f"call `{verb}` outside of `jax.jit`; inside it,"
+            " `jax.lax.with_sharding_constraint(tree, resolver.shardings(tree))`"
+        )
+    elif isinstance(value, jax.Array) and value.is_deleted():
+        message = f"{name} has been deleted, or donated to a `jax.jit`, and has no values any more"
+        help = "use what came out of the `jax.jit` that it was donated to"
+    elif axes := unreduced_axes(getattr(value, "sharding", None)):
+        message = f"{name} holds partial sums, one on each part of {', '.join(axes)}"
+        help = "`jax.sharding.reshard(array, partition_spec)` in `jax.set_mesh` sums them up"
+    else:
+        return None
+    return Diagnostic(WRONG_TYPE, message, help=help)
+
+
+def unreduced_axes(sharding: Any) -> tuple[str, ...]:
+    """Return the mesh axes over which an array holds partial sums."""
+    found = getattr(getattr(sharding, "spec", None), "unreduced", None)
+    return tuple(sorted(map(str, found or ())))
+
+
+def refuse_unusable(array: Any, name: str, error: Exception, verb: str) -> None:
+    """Raise a finding for an array that JAX has refused, if that is about the array.
+
+    Raises:
+      ShardspecError: it has no values, or is of a kind that no device takes.
+    """
+    import jax
+
+    if isinstance(array, jax.core.Tracer):
+        return
+    shown = f"`{name}`" if name else "the array"
+    found = _unmovable(array, shown, verb)
+    if found is None and not isinstance(array, jax.Array):
+        first = str(error).partition("\n")[0].rstrip(".")
+        found = Diagnostic(WRONG_TYPE, f"JAX cannot take {shown}, {kind_of(array)}: {first}")
+    if found is not None:
+        raise ShardspecError((found,)) from None

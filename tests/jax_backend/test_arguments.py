@@ -1,0 +1,267 @@
+"""Whatever is passed to any public method: an answer, a finding, or an error that we raise."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import shardspec
+from shardspec import Resolver, loads
+from shardspec.diagnostics import ShardspecError
+
+TEXT = """
+shardspec: 1
+axes: {batch: 8, embed: 8}
+mesh: {data: 2, model: 4}
+rules:
+  - batch -> data
+  - mlp -> model
+  - embed -> none
+params:
+  "**/kernel": embed mlp
+activations:
+  hidden: batch mlp
+arrays:
+  kernel: f32[8, 16]
+"""
+SPEC = loads(TEXT)
+FOUND = Resolver(SPEC)
+GOOD = {"kernel": jnp.ones((8, 16))}
+STATE = optax.adam(1.0).init(GOOD)
+OURS = str(Path(shardspec.__file__).parent)
+
+
+def deleted() -> jax.Array:
+    array = jnp.ones((8, 16))
+    array.delete()
+    return array
+
+
+def donated() -> jax.Array:
+    array = jnp.ones((8, 16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        jax.jit(lambda x: x + 1, donate_argnums=0)(array)
+    return array
+
+
+def unreduced() -> jax.Array:
+    mesh = Mesh(FOUND.mesh.devices, ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    with jax.set_mesh(mesh):
+        a = jax.device_put(np.ones((8, 16), np.float32), NamedSharding(mesh, P(None, "data")))
+        b = jax.device_put(np.ones((16, 16), np.float32), NamedSharding(mesh, P("data", None)))
+        out = P(None, None, unreduced={"data"})
+        return jax.jit(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=out))(a, b)
+
+
+class Thing:
+    """Nothing that anything here takes."""
+
+
+VALUES: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "int": lambda: 5,
+    "float": lambda: 5.0,
+    "nan": lambda: float("nan"),
+    "bool": lambda: True,
+    "complex": lambda: 1j,
+    "huge": lambda: 10**30,
+    "text": lambda: "hello",
+    "no text": lambda: "",
+    "bytes": lambda: b"x",
+    "no dict": dict,
+    "no list": list,
+    "no tuple": tuple,
+    "set": lambda: {1, 2},
+    "ints": lambda: [8, 16],
+    "negative": lambda: (-1, 8),
+    "ragged": lambda: [[1, 2], [3]],
+    "generator": lambda: (each for each in range(3)),
+    "thing": Thing,
+    "type": lambda: int,
+    "function": lambda: lambda x: x,
+    "array": lambda: jnp.ones(8),
+    "wrong structure": lambda: {"a": {"b": jnp.ones((8, 16))}},
+    "scalar of numpy": lambda: np.float32(1),
+    "array of rank 0": lambda: np.array(1.0),
+    "objects": lambda: np.array([object(), None]),
+    "tree of objects": lambda: {"kernel": np.array([[object()] * 16] * 8)},
+    "tree of text": lambda: {"kernel": np.array(["a"])},
+    "date": lambda: np.datetime64("2020"),
+    "masked": lambda: {"kernel": np.ma.ones((8, 16))},
+    "records": lambda: {"kernel": np.zeros(8, dtype=[("a", "f4")])},
+    "float0": lambda: {"kernel": np.zeros((8, 16), jax.dtypes.float0)},
+    "deleted": deleted,
+    "tree of a deleted one": lambda: {"kernel": deleted()},
+    "tree of a donated one": lambda: {"kernel": donated()},
+    "partial sums": lambda: {"kernel": unreduced()},
+    "key": lambda: jax.random.key(0),
+    "tree of keys": lambda: {"kernel": jax.random.split(jax.random.key(0), 8)},
+    "partition": lambda: P("data"),
+    "tree of partitions": lambda: {"kernel": P("data", None)},
+    "sharding": lambda: FOUND.sharding("batch _"),
+    "mesh": lambda: FOUND.mesh,
+    "shape": lambda: jax.ShapeDtypeStruct((8, 16), "float32"),
+    "tree of shapes": lambda: {"kernel": jax.ShapeDtypeStruct((8, 16), "float32")},
+    "keys that cannot be sorted": lambda: {"a": jnp.ones(8), 1: jnp.ones(8)},
+    "tree of None": lambda: {"kernel": None},
+    "no elements": lambda: {"kernel": jnp.ones((0, 16))},
+    "rank 3": lambda: {"kernel": jnp.ones((2, 2, 2))},
+    "resolver": lambda: FOUND,
+    "spec": lambda: SPEC,
+    "plan": lambda: FOUND.plan(GOOD),
+    "state": lambda: STATE,
+    "good": lambda: GOOD,
+}
+
+BATCH, TREE = FOUND.batch("batch embed"), FOUND.batch({"x": "batch embed"})
+ROWS = np.ones((8, 8), np.float32)
+PLAN, STATE_PLAN, COMPILED = FOUND.plan(GOOD), FOUND.state_plan(STATE, GOOD), SPEC.compile()
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "shardings": FOUND.shardings,
+    "state_shardings of": lambda v: FOUND.state_shardings(v, GOOD),
+    "state_shardings by": lambda v: FOUND.state_shardings(STATE, v),
+    "state_plan of": lambda v: FOUND.state_plan(v, GOOD),
+    "state_plan by": lambda v: FOUND.state_plan(STATE, v),
+    "grad_shardings": FOUND.grad_shardings,
+    "spec": FOUND.spec,
+    "sharding": FOUND.sharding,
+    "sharding, shape": lambda v: FOUND.sharding("batch embed", v),
+    "constrain": lambda v: FOUND.constrain(v, "batch embed"),
+    "constrain, names": lambda v: FOUND.constrain(jnp.ones((8, 8)), v),
+    "constrain, activation": lambda v: FOUND.constrain(jnp.ones((8, 16)), activation=v),
+    "constrain, by activation": lambda v: FOUND.constrain(v, activation="hidden"),
+    "constrain, name": lambda v: FOUND.constrain(jnp.ones((8, 8)), "batch embed", name=v),
+    "put": FOUND.put,
+    "put, memory": lambda v: FOUND.put(GOOD, memory_kind=v),
+    "batch": FOUND.batch,
+    "batch, put": lambda v: FOUND.batch(v).put(ROWS),
+    "batch, sharding": lambda v: FOUND.batch(v).sharding(),
+    "batch, layout": lambda v: FOUND.batch(v).layout(),
+    "Batch.sharding": BATCH.sharding,
+    "Batch.sharding of a tree": TREE.sharding,
+    "Batch.put": BATCH.put,
+    "Batch.put of a tree": TREE.put,
+    "Batch.put, global_batch": lambda v: BATCH.put(ROWS, global_batch=v),
+    "Batch.put, global_shape": lambda v: BATCH.put(ROWS, global_shape=v),
+    "Batch.local_rows": BATCH.local_rows,
+    "Batch.local_rows of a tree": TREE.local_rows,
+    "Batch.local_slice": BATCH.local_slice,
+    "Batch.local_rows, process": lambda v: BATCH.local_rows((8, 8), process=v),
+    "Batch.layout": BATCH.layout,
+    "Batch.layout, process": lambda v: BATCH.layout(process=v),
+    "abstract": FOUND.abstract,
+    "abstract by": lambda v: FOUND.abstract(STATE, v),
+    "restore": lambda v: FOUND.restore(v, GOOD),
+    "restore into": lambda v: FOUND.restore("/nowhere", v),
+    "checkpoint_findings": lambda v: FOUND.checkpoint_findings(v, GOOD),
+    "plan": FOUND.plan,
+    "findings": FOUND.findings,
+    "check": FOUND.check,
+    "check, strict": lambda v: FOUND.check(v, strict=True),
+    "check, state": lambda v: FOUND.check(GOOD, v),
+    "visualize": FOUND.visualize,
+    "TreePlan[]": lambda v: PLAN[v],
+    "TreePlan.explain": PLAN.explain,
+    "TreePlan.visualize": PLAN.visualize,
+    "StatePlan[]": lambda v: STATE_PLAN[v],
+    "StatePlan.explain": STATE_PLAN.explain,
+    "Plan[]": lambda v: COMPILED[v],
+    "Plan.explain": COMPILED.explain,
+    "Plan.visualize": COMPILED.visualize,
+    "Spec.compile": SPEC.compile,
+    "Spec.compile, target": lambda v: SPEC.compile(target=v),
+    "Spec.check": SPEC.check,
+    "Resolver": Resolver,
+    "Resolver, target": lambda v: Resolver(SPEC, v),
+    "Resolver, devices": lambda v: Resolver(SPEC, devices=v),
+}
+
+
+def fault(call: Callable[[Any], Any], value: Any) -> str | None:
+    """Return the error of a call that comes from inside, None for what is ours to say."""
+    try:
+        call(value)
+    except ShardspecError:
+        return None
+    except (TypeError, ValueError, KeyError) as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if not (last.filename.startswith(OURS) and (last.line or "").startswith("raise ")):
+            return "".join(traceback.format_exception(error))
+    except jax.errors.JAXTypeError as error:
+        return repr(error)
+    return None
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_argument_ends_in_an_error_from_inside(name: str) -> None:
+    for value, make in VALUES.items():
+        found = fault(CALLS[name], make())
+        assert found is None, f"{name}({value}):\n{found}"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_nor_does_one_that_is_traced(name: str) -> None:
+    def traced(value: Any) -> int:
+        for each in (value, {"kernel": value}):
+            found = fault(CALLS[name], each)
+            assert found is None, f"{name}(tracer):\n{found}"
+        return 0
+
+    jax.jit(traced)(jnp.ones((8, 16)))
+
+
+def test_a_fault_is_seen() -> None:
+    """The guard of the two tests above: what JAX or Python raise is no error of ours."""
+    assert "TypeError" in str(fault(lambda value: value + "", 5.0))
+    assert "ValueError" in str(fault(lambda value: jax.tree.map(len, {"a": 1}, value), 5.0))
+    with pytest.raises(AttributeError):
+        fault(lambda value: value.lower(), 5.0)
+
+
+@pytest.mark.parametrize("verb", ["put", "batch"])
+def test_put_refuses_what_is_traced(verb: str) -> None:
+    put = FOUND.put if verb == "put" else BATCH.put
+    with pytest.raises(ShardspecError, match=r"`kernel` is being traced.*\n.*constraint\("):
+        jax.jit(lambda x: put({"kernel": x}))(jnp.ones((8, 8)))
+
+
+@pytest.mark.parametrize("put", [FOUND.put, BATCH.put])
+def test_put_says_which_array_has_no_values(put: Any) -> None:
+    with pytest.raises(ShardspecError, match="`b/kernel` has been deleted, or donated"):
+        put({"a": {"kernel": jnp.ones((8, 16))}, "b": {"kernel": donated()}})
+    with pytest.raises(ShardspecError, match="holds partial sums, one on each part of data"):
+        put({"kernel": unreduced()})
+
+
+def test_a_batch_that_is_not_like_its_names() -> None:
+    said = r"SHD004.*not a tree like its names.*\n.*the names are a dict of `x`, and this is {}"
+    for value, shown in ((5.0, "5.0"), ({"y": ROWS}, "a dict of `y`"), ([ROWS], "a `list`")):
+        with pytest.raises(ShardspecError, match=said.format(shown)):
+            TREE.put(value)
+        with pytest.raises(ShardspecError, match=said.format(shown)):
+            TREE.sharding(value)
+    with pytest.raises(TypeError, match=r"there is none in 5\.0"):
+        BATCH.put(5.0)
+
+
+def test_names_and_shapes_of_the_wrong_kind_are_named() -> None:
+    with pytest.raises(TypeError, match='a string such as "batch embed", not None'):
+        FOUND.spec(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="pass its `shape`"):
+        FOUND.sharding("batch embed", jnp.ones((8, 8)))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="it is of 0"):
+        BATCH.layout(process=3)
+    assert FOUND.sharding("batch embed", np.array([8, 8])) == FOUND.sharding("batch embed", (8, 8))
