@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: demo test test-pythons lint types layers pytest nightly cases docs mutations bench clean
+.PHONY: demo test test-pythons lint types layers pytest nightly cases tables docs mutations bench clean
 
 demo: .venv/demo
 	$(BIN)/shardspec compile specs/examples/t5-1.1-xxl.yaml
@@ -35,6 +35,9 @@ nightly: .venv/test
 
 cases: .venv/test
 	$(PYTEST) -q tests/test_cases.py --update-cases
+
+tables: .venv/test
+	$(BIN)/python -m shardspec.frontend.grammar.tables
 
 docs: .venv/test
 	$(BIN)/python -m shardspec.report.findings_doc > docs/findings.md

@@ -27,6 +27,11 @@ def grammar_path(name: str) -> Path:
     return data_folder() / "grammars" / f"{name}.lark"
 
 
+def table_path(name: str) -> Path:
+    """Return the file of the parser's table for the grammar called `name`."""
+    return data_folder() / "grammars" / "tables" / f"{name}.json"
+
+
 def grammar_text(name: str) -> str:
     """Return the grammar called `name`."""
     return grammar_path(name).read_text(encoding="utf-8")

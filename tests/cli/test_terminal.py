@@ -94,7 +94,7 @@ def _folder(path: Path) -> Path:
 
 
 def _environment(folder: Path, **more: str) -> dict[str, str]:
-    home = {"HOME": str(folder), "XDG_CACHE_HOME": os.path.expanduser("~/.cache")}
+    home = {"HOME": str(folder)}
     kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
     return kept | home | more
 

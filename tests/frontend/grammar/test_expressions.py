@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -420,38 +417,3 @@ def test_every_grammar_builds_and_is_used(grammar: str) -> None:
 
 def test_every_grammar_file_has_a_parser() -> None:
     assert set(assets.grammar_names()) == {*parser.STARTS, "tokens"}
-
-
-def _in_new_process(cache: str) -> str:
-    script = (
-        "from shardspec.frontend.grammar.expressions import parse_names as p\n"
-        "from shardspec.frontend.grammar import parser\n"
-        "import shardspec.frontend.grammar.parser as m\n"
-        "built = []\n"
-        "build = m.build_parser\n"
-        "m.build_parser = lambda g: (built.append(g), build(g))[1]\n"
-        "print(p('a, b').names[1].text, *built)\n"
-    )
-    environment = {**os.environ, "XDG_CACHE_HOME": cache}
-    ran = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-    )
-    assert ran.stderr == ""
-    return ran.stdout.strip()
-
-
-def test_a_parser_is_built_once_and_kept(tmp_path: Any) -> None:
-    cache = str(tmp_path / "new")
-    assert _in_new_process(cache) == "b names"
-    assert _in_new_process(cache) == "b"
-    (kept,) = (tmp_path / "new" / "shardspec").iterdir()
-    for rubbish in (b"", b"rubbish", kept.read_bytes()[:-7], b"0\n" + kept.read_bytes()):
-        kept.write_bytes(rubbish)
-        assert _in_new_process(cache) == "b names"
-        assert _in_new_process(cache) == "b"
-
-
-def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Any) -> None:
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("not a folder")
-    assert _in_new_process(str(in_the_way)) == "b names"
