@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from itertools import chain
 
@@ -12,7 +11,8 @@ from shardspec.cli import options
 from shardspec.cli.check_print import print_findings
 from shardspec.cli.check_run import Checked, Wishes, check_file
 from shardspec.cli.discovery import expand, find_spec
-from shardspec.cli.session import FAILED, FINDINGS, FINE, echo, has_errors
+from shardspec.cli.session import FAILED, FINDINGS, FINE, has_errors
+from shardspec.cli.streams import echo, echo_data
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import UNKNOWN_TARGET, UNREADABLE
 from shardspec.diagnostics.levels import LevelTable
@@ -118,7 +118,7 @@ def _diff(files: tuple[str, ...], wishes: Wishes, *, is_unsafe: bool) -> int:
 
     fixing = Fixing(files, wishes, is_unsafe)
     fixing.run()
-    sys.stdout.write(diff(fixing.changed))
+    echo_data(diff(fixing.changed))
     more = f" ({fixing.unsure} more with --unsafe-fixes)" if fixing.unsure else ""
     echo(f"Would fix {len(fixing.fixed)}{more}.", err=True)
     if _exit_code(_all(fixing.checked)) == FAILED:

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from shardspec import pipeline
 from shardspec.cli.check_run import Checked, Wishes, check_file
-from shardspec.cli.session import fail, write_file
+from shardspec.cli.session import FAILED, fail, report, write_file
 from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span
 from shardspec.diagnostics.edits import Edited, apply
-from shardspec.diagnostics.printable import printable
 
 #: Fixes may make room for others, but not for ever.
 MOST_ROUNDS = 10
@@ -94,14 +93,16 @@ class Fixing:
         return _BOM + text if self.has_mark else text
 
     def _take_in_stdin(self) -> None:
-        from shardspec.frontend.files import decode
+        from shardspec.frontend.files import decode, read_stdin
 
-        raw = sys.stdin.buffer.read()
-        source = decode(raw, "-")
-        if isinstance(source, SourceFile):
-            self.has_mark = raw.startswith(_BOM.encode())
-            real = os.path.realpath("-")
-            self.texts[real] = self.olds[real] = source.text
+        raw = read_stdin()
+        source = raw if isinstance(raw, Diagnostic) else decode(raw, "-")
+        if isinstance(raw, Diagnostic) or isinstance(source, Diagnostic):
+            report([source for source in (raw, source) if isinstance(source, Diagnostic)][:1])
+            raise SystemExit(FAILED)
+        self.has_mark = raw.startswith(_BOM.encode())
+        real = os.path.realpath("-")
+        self.texts[real] = self.olds[real] = source.text
 
     def _check(self) -> None:
         self.checked = tuple(check_file(file, self.wishes, self.texts) for file in self.files)
@@ -220,7 +221,4 @@ def diff(changed: Iterable[Changed]) -> str:
         old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (file.old, file.new))
         for line in difflib.unified_diff(old, new, file.name, file.name):
             lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
-    text = "".join(lines)
-    if sys.stdout.isatty():
-        text = "\n".join(printable(line) for line in text.split("\n"))
-    return text
+    return "".join(lines)

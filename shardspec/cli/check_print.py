@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from shardspec.cli.check_run import Checked
-from shardspec.cli.session import MOST_IN_FULL, echo, wants_color
+from shardspec.cli.session import MOST_IN_FULL, wants_color
+from shardspec.cli.streams import echo
 from shardspec.diagnostics import Diagnostic, Severity
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.ir.grouping import counted

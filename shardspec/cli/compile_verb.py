@@ -10,7 +10,6 @@ from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.session import (
     FINDINGS,
-    echo,
     has_errors,
     load_or_exit,
     params_or_exit,
@@ -20,6 +19,7 @@ from shardspec.cli.session import (
     target_or_exit,
     write_file,
 )
+from shardspec.cli.streams import echo
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan

@@ -17,13 +17,13 @@ from shardspec.cli.session import (
     FAILED,
     FINDINGS,
     FINE,
-    echo,
     fail,
     load_or_exit,
     params_or_exit,
     report,
     sound_or_exit,
 )
+from shardspec.cli.streams import echo
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.grouping import counted
 from shardspec.ir.layout import Layout

@@ -13,7 +13,6 @@ from shardspec.cli.discovery import find_spec
 from shardspec.cli.selection import has_path, select_or_exit
 from shardspec.cli.session import (
     FINDINGS,
-    echo,
     fail,
     has_errors,
     load_or_exit,
@@ -23,6 +22,7 @@ from shardspec.cli.session import (
     sound_or_exit,
     target_or_exit,
 )
+from shardspec.cli.streams import echo
 from shardspec.ir.plan import ActivationSharding, ShardingPlan
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>[0-9]{1,9})")

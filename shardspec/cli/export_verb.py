@@ -12,7 +12,6 @@ from shardspec.cli.session import (
     FAILED,
     FINDINGS,
     FINE,
-    echo,
     fail,
     has_errors,
     load_or_exit,
@@ -22,6 +21,7 @@ from shardspec.cli.session import (
     target_or_exit,
     write_file,
 )
+from shardspec.cli.streams import echo
 from shardspec.diagnostics import Diagnostic, Severity
 from shardspec.formats.export.exported import Request
 from shardspec.formats.export.registry import EXPORTS, Export, export_named, load

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import click
 
 from shardspec.cli.discovery import find_spec
-from shardspec.cli.session import FAILED, FINDINGS, FINE, echo, fail, report, write_file
+from shardspec.cli.session import FAILED, FINDINGS, FINE, fail, report, write_file
+from shardspec.cli.streams import echo, echo_data
 from shardspec.diagnostics import Diagnostic
 
 
@@ -80,7 +80,7 @@ def _compare(file: str, old: str, new: str, *, diff: bool) -> int:
             name,
             f"{name} (formatted)",
         )
-        sys.stdout.writelines(line if line.endswith("\n") else line + "\n" for line in lines)
+        echo_data("".join(line if line.endswith("\n") else line + "\n" for line in lines))
     else:
         echo(f"would reformat {file}", err=True)
     return FINDINGS

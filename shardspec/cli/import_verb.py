@@ -15,13 +15,13 @@ from shardspec.cli.session import (
     FINDINGS,
     FINE,
     arrays_or_exit,
-    echo,
     fail,
     has_errors,
     report,
     warn_of_slow_regexes,
     write_file,
 )
+from shardspec.cli.streams import echo
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.formats.foreign.imported import Imported, Options
 from shardspec.formats.foreign.registry import FORMATS, Format, format_named, load

@@ -13,7 +13,6 @@ from shardspec.cli.session import (
     FAILED,
     FINDINGS,
     FINE,
-    echo,
     fail,
     has_errors,
     load_or_exit,
@@ -23,6 +22,7 @@ from shardspec.cli.session import (
     target_or_exit,
     write_file,
 )
+from shardspec.cli.streams import echo
 from shardspec.ir.grouping import counted
 from shardspec.ir.layout import Layout
 from shardspec.ir.plan import ShardingPlan

@@ -75,7 +75,7 @@ def cli() -> None:
 
 def _show(error: click.ClickException) -> None:
     """Print an error as click does; what an argument or a file name holds cannot steer it."""
-    from shardspec.cli.session import echo
+    from shardspec.cli.streams import echo
 
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
@@ -86,11 +86,20 @@ def _show(error: click.ClickException) -> None:
     echo(f"Error: {error.format_message()}", err=True)
 
 
+def _remark(text: str) -> None:
+    from shardspec.cli.streams import echo
+
+    echo(text, err=True)
+
+
 def main() -> None:
     """Run the command line. A closed pipe ends it in silence, Ctrl-C with 130."""
     gc.disable()  # short-lived: collecting while modules load costs a tenth of the start-up
+    from shardspec.cli.streams import settle_streams
+
+    settle_streams()
     if sys.stdout is None:
-        sys.stderr.write("Error: cannot write: standard output is closed\n")
+        _remark("Error: cannot write: standard output is closed")
         sys.exit(2)
     try:
         exit_code: Any = cli.main(standalone_mode=False, prog_name="shardspec")
@@ -101,12 +110,12 @@ def main() -> None:
         _show(error)
         exit_code = 2
     except BrokenPipeError:
-        from shardspec.cli.session import close_quietly
+        from shardspec.cli.streams import close_quietly
 
         close_quietly()
         exit_code = 0
     except OSError as error:
-        sys.stderr.write(f"Error: cannot write: {error.strerror or error}\n")
+        _remark(f"Error: cannot write: {error.strerror or error}")
         exit_code = 2
     sys.exit(exit_code if isinstance(exit_code, int) else 0)
 

@@ -10,7 +10,6 @@ from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.session import (
     FINDINGS,
-    echo,
     fail,
     load_or_exit,
     report,
@@ -19,6 +18,7 @@ from shardspec.cli.session import (
     wants_color,
     write_file,
 )
+from shardspec.cli.streams import echo
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Target
 from shardspec.topology.placement import Order, Placement, place

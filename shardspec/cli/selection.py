@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from shardspec.cli.session import FAILED, echo, fail
+from shardspec.cli.session import FAILED, fail
+from shardspec.cli.streams import echo
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 
 

@@ -11,8 +11,8 @@ import click
 
 from shardspec import pipeline
 from shardspec.cli.discovery import find_spec
+from shardspec.cli.streams import echo, echo_data, flush_remarks
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.printable import printable
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.frontend.boundary import Boundary, boundary_of
 from shardspec.ir.param import Params
@@ -32,33 +32,6 @@ def wants_color(when: str, stream: int = 1) -> bool:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return (sys.stdout if stream == 1 else sys.stderr).isatty()
-
-
-def echo(text: str, *, err: bool = False, is_painted: bool = False) -> None:
-    """Print text, in ASCII where the stream cannot hold more.
-
-    Args:
-      is_painted: whether escape sequences in it are ours; what comes from files is shown as
-        what it is.
-    """
-    if not is_painted:
-        text = "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
-    stream = sys.stderr if err else sys.stdout
-    encoding = stream.encoding or "ascii"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = text.encode(encoding, "backslashreplace").decode(encoding)
-    try:
-        stream.write(text + "\n")
-    except BrokenPipeError:
-        close_quietly()
-        raise SystemExit(FINE) from None
-
-
-def close_quietly() -> None:
-    """Let what is still buffered for a closed pipe go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def report(diagnostics: Iterable[Diagnostic], color: str = "auto") -> None:
@@ -166,7 +139,7 @@ def warn_of_slow_regexes(spec: Spec) -> None:
 
     for diagnostic in slow(patterns):
         echo(f"this may take long: {render_concise(diagnostic)}", err=True)
-    sys.stderr.flush()
+    flush_remarks()
 
 
 def plans_and_findings(
@@ -197,21 +170,30 @@ def quiet_spec(name: str | None) -> Spec | None:
 def write_file(path: str, text: str, *, is_painted: bool = False) -> None:
     """Write a file whole or not at all: to a temporary name beside it, then rename.
 
-    `-` is stdout. A link is followed; a device or a pipe is written to, not replaced.
+    `-` is stdout. A link is followed within its folder: one that leads out may be a stranger's, who
+    says where to write. A device or a pipe is written to, not replaced.
 
     Args:
       is_painted: whether escape sequences in it are ours, as in `echo`.
     """
     if path == "-":
-        echo(text.removesuffix("\n"), is_painted=is_painted)
+        if is_painted:
+            echo(text.removesuffix("\n"), is_painted=True)
+        else:
+            echo_data(text)
         return
     import tempfile
 
-    path = os.path.realpath(path)
+    if path.startswith("git:"):
+        fail(f"{path} is at a revision, which cannot be written", "-o says where to write")
+    if _leads_out(path):
+        where = os.path.realpath(path)
+        fail(f"{path} is a link that leads out of its folder, and is not written", f"name {where}")
+    asked, path = path, os.path.realpath(path)
     folder = os.path.dirname(path)
     try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            with open(path, "w", encoding="utf-8") as stream:
+        if os.path.exists(asked) and not os.path.isfile(asked):
+            with open(asked, "w", encoding="utf-8", opener=_open_at_once) as stream:
                 stream.write(text)
             return
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
@@ -225,6 +207,21 @@ def write_file(path: str, text: str, *, is_painted: bool = False) -> None:
             raise
     except OSError as error:
         fail(f"cannot write {path}: {(error.strerror or str(error)).lower()}")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Return a descriptor of a device or a pipe; a pipe that nobody reads is an error, no wait."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _leads_out(path: str) -> bool:
+    """Say whether a link takes a file out of its folder; the system's own, to streams, do not."""
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    below = os.path.relpath(os.path.realpath(path), folder)
+    is_system = os.path.abspath(path).startswith(os.path.dirname(os.devnull) + os.sep)
+    return below.split(os.sep)[0] == os.pardir and not is_system
 
 
 def _mode(path: str) -> int:

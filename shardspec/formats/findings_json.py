@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Fix, Label, Span
+from shardspec.diagnostics.printable import printable_json
 
 SCHEMA = "shardspec.check/1"
 
@@ -22,7 +23,7 @@ def findings_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | 
     if scope is not None:
         document["checked"] = dict(scope)
     document["findings"] = [_finding(each) for each in diagnostics]
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return printable_json(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def _finding(diagnostic: Diagnostic) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardspec.diagnostics import Code, Diagnostic, Fix, Label, Span
+from shardspec.diagnostics.printable import printable_json
 from shardspec.formats.places import end, local, local_primary, relative
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -28,7 +29,8 @@ def sarif_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | Non
     """
     import json
 
-    return json.dumps(sarif(tuple(diagnostics), scope), indent=2, ensure_ascii=False)
+    log = sarif(tuple(diagnostics), scope)
+    return printable_json(json.dumps(log, indent=2, ensure_ascii=False))
 
 
 def sarif(diagnostics: Sequence[Diagnostic], scope: Mapping[str, int] | None = None) -> Json:

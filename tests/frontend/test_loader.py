@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.frontend.loader import load_path
 from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.ir.spec import Spec
 
@@ -170,3 +172,47 @@ def test_a_missing_manifest_names_the_nearest(tmp_path: Path, entry: str, help: 
     _, (fault,) = pipeline.load_path(str(tmp_path / "s.yaml"))
     assert fault.code.name == "unknown-preset"
     assert fault.help == help.format(folder=tmp_path)
+
+
+# chains, diamonds, and what is read twice
+
+
+def chained(folder: Path, count: int) -> None:
+    for index in range(count):
+        extends = f"extends: ./{index + 1}.yaml\n" if index + 1 < count else ""
+        (folder / f"{index}.yaml").write_text(f"{extends}rules: [a{index} -> data]\n")
+
+
+def test_a_long_chain_is_no_circle(tmp_path: Path) -> None:
+    chained(tmp_path, 300)
+    spec, found = load_path(str(tmp_path / "0.yaml"))
+    assert spec is not None
+    assert [each.code.id for each in found] == ["SHD007"]
+    assert "would be spec 34 in a chain of `extends`; 33 is the most" in found[0].message
+    chained(tmp_path, 33)
+    assert load_path(str(tmp_path / "0.yaml"))[1] == ()
+
+
+@pytest.mark.parametrize("bottom", ["rules: [a -> data]", "rules: [", "\0"])
+def test_a_diamond_of_diamonds_is_read_once(
+    tmp_path: Path, bottom: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2^30 ways lead down."""
+    from shardspec.frontend import loader
+
+    reads: list[str] = []
+    read = loader.read_source
+
+    def counted(path: Path, **rest: str) -> SourceFile | Diagnostic:
+        reads.append(path.name)
+        return read(path, **rest)
+
+    monkeypatch.setattr(loader, "read_source", counted)
+    for level in range(30):
+        for side in "ab":
+            below = f"[./{level + 1}a.yaml, ./{level + 1}b.yaml]"
+            text = f"extends: {below}\n" if level < 29 else f"{bottom}\n"
+            (tmp_path / f"{level}{side}.yaml").write_text(text)
+    load_path(str(tmp_path / "0a.yaml"))
+    assert len(reads) <= 4 * 30
+    assert bottom == "\0" or len(reads) == len(set(reads))

@@ -26,6 +26,7 @@ from shardspec.frontend.dsl_text.strings import bad_escape
 from shardspec.frontend.dsl_text.words import KEYWORDS, SECTIONS
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.reading import Data, Reading, Route, SourceMap
+from shardspec.frontend.yaml_text.foreign import find_foreign_characters
 
 if TYPE_CHECKING:
     from shardspec.frontend.dsl_text.data import Node
@@ -43,6 +44,9 @@ def read_dsl(source: SourceFile) -> tuple[Reading | None, tuple[Diagnostic, ...]
       robust: any text gives a reading or a fault, and every label lies in the text.
       same: a file that says what a YAML file says gives equal data.
     """
+    foreign = find_foreign_characters(source, "a spec")
+    if foreign:
+        return None, tuple(foreign)
     layout = lay_out(source.text)
     if not layout.statements:
         return None, (point(SYNTAX, "the document is empty", source.whole, help=_MINIMAL),)

@@ -49,3 +49,16 @@ def build_parser(grammar: str) -> Lark:
     path = assets.grammar_path(grammar)
     starts = list(STARTS[grammar])
     return Lark.open(str(path), start=starts, **OPTIONS)
+
+
+def main() -> None:
+    """Write the table of every grammar anew."""
+    from shardspec.frontend.grammar.tables import table_of, table_text
+
+    for grammar in STARTS:
+        text = table_text(table_of(build_parser(grammar), OPTIONS))
+        assets.table_path(grammar).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

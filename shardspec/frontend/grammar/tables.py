@@ -3,7 +3,7 @@
 To work a table out takes 15 to 300 ms a grammar, and most runs need five of the seven; to read one
 takes about a millisecond. Lark's own way to keep a parser is a pickle, which whoever can write the
 file can make run anything; this one holds names, numbers and lists. The files are part of the
-package, `python -m shardspec.frontend.grammar.tables` writes them, and a test holds them to the
+package, `python -m shardspec.frontend.grammar.parser` writes them, and a test holds them to the
 grammars. States are numbered as they are met from the starts, so that the same grammar gives the
 same text on every run and under every lark that can read it.
 """
@@ -122,16 +122,3 @@ def table_text(table: Table) -> str:
         listed = "[\n" + ",\n".join(entries) + "\n]"
         parts.append(f'"{key}": {listed if isinstance(value, list) else json.dumps(value)}')
     return "{" + ",\n".join(parts) + "}\n"
-
-
-def main() -> None:
-    """Write the table of every grammar anew."""
-    from shardspec.frontend.grammar.parser import OPTIONS, STARTS, build_parser
-
-    for grammar in STARTS:
-        text = table_text(table_of(build_parser(grammar), OPTIONS))
-        assets.table_path(grammar).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -33,7 +33,7 @@ def parse_json(raw: bytes | str, name: str) -> Any:
         if _is_endless(text):
             return damaged(f"{name} lists more than {MOST_ARRAYS:,} arrays")
         data = json.loads(text, object_pairs_hook=mapping)
-        if "\\u" in text and not _is_text(data):
+        if "\\u" in text and not is_text(data):
             return damaged(f"{name} has a name that is no text: half of a surrogate pair")
     except UnicodeDecodeError as fault:
         return damaged(f"{name} is not UTF-8 at byte {fault.start:,}")
@@ -54,7 +54,7 @@ def _is_endless(text: str) -> bool:
     return brackets > _BRACKETS * MOST_ARRAYS or text.count(",") > _COMMAS * MOST_ARRAYS
 
 
-def _is_text(data: Any) -> bool:
+def is_text(data: Any) -> bool:
     """Say whether every text in `data` can be written as UTF-8, which half a pair cannot."""
     import json
 

@@ -18,6 +18,7 @@ from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.finish import unknown_dtype
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import ArrayType, SyntaxFault
+from shardspec.frontend.manifests.json_text import is_text
 from shardspec.frontend.reading import Route, SourceMap
 from shardspec.frontend.spelling import is_dsl
 from shardspec.ir.param import Param, Params, dtype_name
@@ -28,6 +29,9 @@ _ENTRY_KEYS = ("shape", "dtype", "axes")
 
 _NO_SPEC = "name a checkpoint or a manifest"
 _DSL_VERSION = re.compile(r"(?:\s*(?:#[^\n]*)?\n)*\s*(shardspec\s+[0-9]+)")
+_HALF = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 _MINIMAL = 'a manifest maps paths to arrays: `"decoder/wi/kernel": bf16[4096, 512]`'
 
 
@@ -117,12 +121,21 @@ def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
         why = "brackets are nested too deep" if isinstance(error, RecursionError) else str(error)
         diagnostics.append(point(SYNTAX, f"not JSON: {why}", source.whole))
         return None, SourceMap(source), diagnostics
+    if "\\u" in source.text and not is_text(data):
+        message = "a name in it is no text: half of a surrogate pair"
+        return None, SourceMap(source), [point(SYNTAX, message, _escape_of(source))]
     route: Route = ("arrays",) if isinstance(data, dict) and _HEADER in data else ()
     paths = data.get("arrays") if route else data
     keys = dict(_keys(paths, route, source)) if isinstance(paths, dict) else {}
     if route:
         keys |= _keys(data, (), source)
     return data, SourceMap(source, keys, keys), diagnostics
+
+
+def _escape_of(source: SourceFile) -> Span:
+    """Return the first escape of half of a pair that stands alone, as near as can be told."""
+    found = _HALF.search(source.text)
+    return source.whole if found is None else Span(source, *found.span())
 
 
 def _keys(

@@ -12,9 +12,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
-from shardspec.diagnostics.codes import SYNTAX
-from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics import Diagnostic, Label, SourceFile
 from shardspec.frontend.yaml_text.trouble import (
     Trouble,
     advise_quotes,
@@ -23,10 +21,8 @@ from shardspec.frontend.yaml_text.trouble import (
     shorten,
 )
 
-MOST_FOREIGN = 10
 """Characters that YAML does not allow are shown up to this many."""
 
-_FOREIGN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NO_SPACE = re.compile(r"""[ \t]*(?:-[ \t]+)?([^\s"'#:{\[][^\s"'#:]*)(:)([^\s:/][^\n]*)""")
 
 
@@ -48,21 +44,6 @@ def explain_yaml_error(error: Any, source: SourceFile) -> Diagnostic:
         if (found := explainer(trouble)) is not None:
             return found
     return _other(trouble)
-
-
-def find_foreign_characters(source: SourceFile) -> list[Diagnostic]:
-    """Return a finding for each of the first characters that YAML does not allow."""
-    found = [
-        point(
-            SYNTAX,
-            f"the character U+{ord(match[0]):04X} may not stand in YAML",
-            Span(source, *match.span()),
-            "not allowed",
-            help='delete it, or write it as an escape in double quotes, such as "\\x07"',
-        )
-        for _, match in zip(range(MOST_FOREIGN), _FOREIGN.finditer(source.text), strict=False)
-    ]
-    return found or [point(SYNTAX, "the text cannot be read as YAML", source.whole)]
 
 
 def _tab(trouble: Trouble) -> Diagnostic | None:

@@ -91,9 +91,10 @@ def _compose(composer: Composer) -> bool:
             if not composer.take(event):
                 return False
     except (UnicodeEncodeError, yaml.reader.ReaderError):
-        from shardspec.frontend.yaml_text.faults import find_foreign_characters
+        from shardspec.frontend.yaml_text.foreign import find_foreign_characters
 
-        composer.faults.extend(find_foreign_characters(composer.source))
+        unread = point(SYNTAX, "the text cannot be read as YAML", composer.source.whole)
+        composer.faults.extend(find_foreign_characters(composer.source) or [unread])
         return False
     except yaml.MarkedYAMLError as error:
         from shardspec.frontend.yaml_text.faults import explain_yaml_error

@@ -126,3 +126,25 @@ def test_a_header_has_few_keys(quoted: bool) -> None:
 def test_the_help_is_about_manifests(text: str) -> None:
     _, (found,) = read_manifest(SourceFile("m.yaml", text))
     assert "a manifest maps paths to arrays" in (found.help or "")
+
+
+@pytest.mark.parametrize(
+    "name", [r"a\ud800", r"\udc00b", r"a\udc00\ud800", r"\ud800\ud800\udc00", r"x\uDBFFy"]
+)
+def test_a_name_that_is_no_text(name: str) -> None:
+    """Half of a surrogate pair cannot be written as UTF-8 again."""
+    for text in (
+        f'{{"{name}": "f32[1]"}}',
+        f'{{"shardspec-arrays": 1, "arrays": {{"{name}": 1}}}}',
+    ):
+        params, found = read_manifest(SourceFile("arrays.json", text))
+        assert not params
+        (fault,) = found
+        assert "half of a surrogate pair" in fault.message
+        assert fault.primary is not None
+        assert fault.primary.span.text.startswith("\\u")
+
+
+def test_a_whole_pair_is_a_name() -> None:
+    (param,), found = read_manifest(SourceFile("a.json", r'{"\ud83d\ude00": "f32[1]"}'))
+    assert (param.path, found) == ("\U0001f600", ())

@@ -1,0 +1,262 @@
+"""Closed, full and broken streams; what may be printed where; where files are written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+SPEC = """\
+shardspec: 1
+mesh: {data: 2, model: 2}
+rules:
+  - mlp   -> model
+  - embed -> data
+arrays: {a/kernel: 'bf16[embed=64 mlp=128]'}
+"""
+#: A verb -> the exit code that it has with all streams open.
+VERBS = {
+    "check spec.yaml": 0,
+    "check bad.yaml": 1,
+    "check --fix --unsafe-fixes bad.yaml": 0,
+    "compile spec.yaml": 0,
+    "compile spec.yaml -o plan.json": 0,
+    "explain a/kernel --spec spec.yaml": 0,
+    "fmt spec.yaml": 0,
+    "fmt --check spec.yaml": 1,
+    "fmt --to dsl spec.yaml": 0,
+    "lock spec.yaml": 0,
+    "diff spec.yaml spec.yaml": 0,
+    "diff bad.yaml spec.yaml": 1,
+    "manifest arrays.yaml": 0,
+    "export flax spec.yaml": 0,
+    "import flax rules.json": 0,
+    "mesh spec.yaml": 1,
+    "schema": 0,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "bad.yaml").write_text(SPEC.replace("-> model", "-> modle"))
+    (tmp_path / "arrays.yaml").write_text("a/kernel: bf16[64, 128]\n")
+    (tmp_path / "rules.json").write_text('[["embed", "data"], ["mlp", "model"]]')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        ["bash", "-c", command.replace("shardspec", f"{sys.executable} -m shardspec")],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full", "2</dev/null", "<&-"])
+def test_remarks_that_cannot_be_written_change_nothing(
+    folder: Path, verb: str, closed: str
+) -> None:
+    done = shell(f"shardspec {verb} {closed}")
+    assert done.returncode == VERBS[verb], done
+    if verb == "fmt spec.yaml":
+        assert "mlp -> model" in (folder / "spec.yaml").read_text()
+    if verb == "lock spec.yaml":
+        assert (folder / "spec.lock").stat().st_size > 0
+
+
+def test_a_pipe_of_remarks_that_nobody_reads(folder: Path) -> None:
+    done = shell("shardspec fmt spec.yaml 2> >(true); exit $?")
+    assert done.returncode == 0
+    assert "mlp -> model" in (folder / "spec.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "verb", ["check spec.yaml", "compile spec.yaml", "schema", "lock spec.yaml"]
+)
+@pytest.mark.parametrize("closed", [">&-", ">/dev/full", ">&- 2>&- <&-"])
+def test_a_product_that_cannot_be_written_is_a_failure(
+    folder: Path, verb: str, closed: str
+) -> None:
+    done = shell(f"shardspec {verb} {closed}")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["check -", "check --fix -", "fmt -", "compile -", "manifest -"])
+def test_closed_stdin(folder: Path, verb: str) -> None:
+    done = shell(f"shardspec {verb} <&-")
+    assert done.returncode == 2
+    assert "standard input is closed" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_files_do_not_take_the_number_of_a_closed_stream(folder: Path) -> None:
+    """The next file to be opened would get it, and hold what was meant for the stream."""
+    assert shell("shardspec lock bad.yaml spec.yaml <&- 2>&-").returncode == 1
+    lock = (folder / "spec.lock").read_text()
+    assert lock.startswith("# What every device holds.")
+    assert "modle" not in lock
+
+
+def test_formatted_is_said_of_what_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    result = run("fmt", "spec.yaml")
+    assert result.exit_code != 0
+    assert "formatted spec.yaml" not in result.output
+    assert "no space left on device" in result.output
+
+
+# what a file can make a terminal do
+
+ESCAPE, BIDI, NBSP = "\x1b[2J", "\u202e", "\xa0"
+
+
+@pytest.mark.parametrize("char", ["\x1b", "\x07", "\x08", "\x0c", "\x7f", "\x9b"])
+def test_no_spec_holds_what_steers_a_terminal(folder: Path, char: str) -> None:
+    texts = {
+        "a.shard": f"shardspec 1\n# {char}[2J\nrules{{embed->data}}\n",
+        "b.shard": f'shardspec 1\nparams {{ "{char}[2J" : a }}\n',
+        "c.yaml": f"shardspec: 1\n# {char}[2J\nrules:   [embed -> data]\n",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        for verb in ("fmt --diff", "fmt --to yaml", "fmt", "check", "compile"):
+            result = run(*verb.split(), name)
+            assert char not in result.output
+            assert f"the character U+{ord(char):04X} may not stand in" in result.output
+        assert (folder / name).read_text() == text
+
+
+def test_data_is_data(folder: Path) -> None:
+    """What is no control character goes through as it is: the product may be a file."""
+    (folder / "a.shard").write_text(f"shardspec 1\n# {BIDI}{NBSP}é\nrules{{embed->data}}\n")
+    for verb in (["fmt", "--diff"], ["fmt", "--to", "yaml"], ["fmt", "--to", "dsl"]):
+        assert f"# {BIDI}{NBSP}é" in run(*verb, "a.shard").stdout
+
+
+@pytest.mark.parametrize("odd", [BIDI, NBSP, "\U000e0001"])
+def test_odd_names_in_findings(folder: Path, odd: str) -> None:
+    """Shown as what they are, and JSON stays JSON."""
+    text = SPEC.replace("-> model", f"-> 'mo{odd}dle'").replace("- mlp", "- mlp")
+    (folder / "odd.yaml").write_text(f'{text}params: {{"x{odd}/y": "embed"}}\n')
+    for output_format in ("full", "concise", "github"):
+        assert odd not in run("check", "odd.yaml", "--output-format", output_format).output
+    for output_format in ("json", "sarif"):
+        result = run("check", "odd.yaml", "--output-format", output_format)
+        assert odd not in result.stdout
+        assert odd in json.dumps(json.loads(result.stdout), ensure_ascii=False)
+
+
+# where files are written
+
+
+@pytest.mark.parametrize(
+    ("link", "verb"),
+    [
+        ("spec.lock", "lock spec.yaml"),
+        ("plan.json", "compile spec.yaml -o plan.json"),
+        ("spec.yaml", "fmt spec.yaml"),
+        ("spec.yaml", "check --fix --unsafe-fixes spec.yaml"),
+        ("out.shard", "fmt --to dsl other.yaml -o out.shard"),
+        ("rules.py", "export flax other.yaml -o rules.py"),
+    ],
+)
+@pytest.mark.parametrize("there", [SPEC.replace("-> model", "-> modle"), None])
+def test_no_link_says_where_to_write(folder: Path, link: str, verb: str, there: str | None) -> None:
+    project = folder / "project"
+    project.mkdir()
+    (project / "other.yaml").write_text(SPEC)
+    target = folder / "elsewhere"
+    if there is not None:
+        target.write_text(there)
+    if link != "spec.yaml":
+        (project / "spec.yaml").write_text(SPEC)
+    (project / link).symlink_to("../elsewhere")
+    os.chdir(project)
+    result = run(*verb.split())
+    assert result.exit_code in (1, 2)
+    assert target.exists() == (there is not None)
+    assert there is None or target.read_text() == there
+    assert (project / link).is_symlink()
+
+
+def test_a_link_within_the_folder_is_followed(folder: Path) -> None:
+    (folder / "locks").mkdir()
+    (folder / "spec.lock").symlink_to("locks/x.lock")
+    assert run("lock", "spec.yaml").exit_code == 0
+    assert (folder / "locks" / "x.lock").read_text().startswith("# What every device holds.")
+
+
+def test_the_systems_own_links_are_streams(folder: Path) -> None:
+    done = shell("shardspec lock spec.yaml -o /dev/stdout")
+    assert done.returncode == 0
+    assert "# What every device holds." in done.stdout
+
+
+def test_a_pipe_that_nobody_reads_is_no_place_to_write(folder: Path) -> None:
+    os.mkfifo(folder / "spec.lock")
+    done = shell("timeout 60 shardspec lock spec.yaml")
+    assert done.returncode == 2
+    assert "cannot write" in done.stderr
+    for verb in ("lock --check spec.yaml", "explain a/kernel --spec spec.yaml", "check spec.yaml"):
+        assert shell(f"timeout 60 shardspec {verb}").returncode in (0, 2)
+
+
+@pytest.mark.parametrize("verb", ["check .", "check x.yaml", "check x.shard", "compile x.yaml"])
+def test_pipes_in_a_folder(folder: Path, verb: str) -> None:
+    for name in ("x.yaml", "x.shard", "pyproject.toml"):
+        os.mkfifo(folder / name)
+    done = shell(f"timeout 60 shardspec {verb}")
+    assert done.returncode == 2
+    assert "it is a pipe, not a regular file" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["extends: ./pipe.yaml", "manifest: ./pipe.yaml", "manifest: ./pipe.npz", "manifest: ./d/"],
+)
+def test_pipes_that_a_spec_names(folder: Path, line: str) -> None:
+    (folder / "d").mkdir()
+    for name in ("pipe.yaml", "pipe.npz", "d/x.safetensors"):
+        os.mkfifo(folder / name)
+    (folder / "spec.yaml").write_text(f"{SPEC}{line}\n")
+    assert shell("timeout 60 shardspec check spec.yaml").returncode == 1
+    for verb in ("manifest pipe.yaml", "manifest pipe.npz", "manifest d", "import flax pipe.yaml"):
+        assert shell(f"timeout 60 shardspec {verb}").returncode == 2
+    assert shell("timeout 60 shardspec diff pipe.yaml spec.yaml").returncode == 2
+
+
+def test_a_revision_is_not_written(folder: Path) -> None:
+    subprocess.run(
+        "git init -q && git add . && git -c user.name=a -c user.email=b commit -qm x",
+        shell=True,
+        check=True,
+    )
+    result = run("fmt", "git:HEAD:./spec.yaml")
+    assert result.exit_code != 0
+    assert "cannot be written" in result.output
