@@ -161,7 +161,8 @@ def _fingerprints(diagnostics: Iterable[Diagnostic]) -> Iterator[str]:
         span = local_primary(diagnostic)
         label = diagnostic.primary
         file = "" if span is None else relative(span.source.name)
-        line = "" if label is None else label.span.source.line_text(label.span.line).strip()
+        is_shown = label is not None and not label.span.source.is_outside
+        line = label.span.source.line_text(label.span.line).strip() if label and is_shown else ""
         key = (diagnostic.code.id, file, line)
         seen[key] += 1
         yield sha256("\0".join((*key, str(seen[key]))).encode()).hexdigest()

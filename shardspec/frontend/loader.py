@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".shard", ".json")
 _DEEPEST = 32
+#: What one spec may read, all that it extends and its manifests included.
+_MOST_FILES = 1000
+_MOST_CHARACTERS = 256 * 2**20
 #: A file with more faults than this is not mended key by key.
 _MOST_MENDED = 100
 
@@ -70,6 +73,7 @@ class _Loading:
       layers: by identity of the file, in the order they are merged. What two documents extend
         counts once, where it is named first.
       tried: the identities of all files that were opened, readable or not.
+      opened, characters: how many files were named so far, and how long the texts read are.
       unset: the data of the first document before the settings.
       texts: by identity, what counts in place of what a file holds.
     """
@@ -84,6 +88,8 @@ class _Loading:
     sources: list[SourceFile] = field(default_factory=list)
     layers: dict[str, Layer] = field(default_factory=dict)
     tried: set[str] = field(default_factory=set)
+    opened: int = 0
+    characters: int = 0
 
 
 def load_path(
@@ -172,6 +178,7 @@ def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
 def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
     """Add the layers of all that the file extends, then its own; say whether it can be read."""
     loading.sources.append(file.source)
+    loading.characters += len(file.source.text)
     loading.tried.add(file.identity)
     document, own, source_map = _lowered(file, loading, is_first=not above)
     if document is None or source_map is None:
@@ -179,7 +186,7 @@ def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
     if loading.with_manifests:
         params = _manifests(document.manifest, file, source_map, loading)
         own = own._replace(params=params)
-    for index, name in enumerate(document.extends):
+    for name, index in _allowed(document.extends, "extends", source_map, loading):
         excerpt = _item(source_map, "extends", index)
         _add_parent(name, excerpt, file, (*above, file.identity), loading)
     loading.layers[file.identity] = own
@@ -236,6 +243,24 @@ def _touches(span: Span | None, places: Iterable[Span]) -> bool:
     return span is not None and any(
         place.start <= span.end and span.start <= place.end for place in places
     )
+
+
+def _allowed(
+    names: list[str], section: str, source_map: SourceMap, loading: _Loading
+) -> list[tuple[str, int]]:
+    """Return each name once, with its place in the list; none where there is no room for them."""
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        first.setdefault(name, index)
+    loading.opened += len(first)
+    is_long = loading.characters > _MOST_CHARACTERS
+    if not first or (loading.opened <= _MOST_FILES and not is_long):
+        return [*first.items()]
+    most = f"{_MOST_CHARACTERS >> 20} MiB of text" if is_long else f"{_MOST_FILES:,} files"
+    message = f"the spec reads more than {most}, with all that it extends"
+    span = source_map.key((section,)).span
+    loading.diagnostics.append(point(TOO_DEEP, message, span, help="put them into fewer files"))
+    return []
 
 
 def _checks(name: str) -> str:
@@ -295,13 +320,14 @@ def _too_deep(parent: File, span: Span) -> Diagnostic:
 
 def _manifests(names: list[str], file: File, source_map: SourceMap, loading: _Loading) -> Params:
     params: list[Any] = []
-    for index, name in enumerate(names):
+    for name, index in _allowed(names, "manifest", source_map, loading):
         excerpt = _item(source_map, "manifest", index)
         path = _path(name, file)
         is_edited = os.path.realpath(path) in loading.texts
         if names_path(name) and not (is_edited or is_revision(path) or is_revision(name)):
             named, faults = read_named(name, path, excerpt, loading.boundary)
             loading.sources += named.sources
+            loading.characters += sum(len(source.text) for source in named.sources)
             loading.diagnostics += faults
             params += named.params
             continue
