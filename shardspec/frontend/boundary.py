@@ -34,7 +34,7 @@ class Boundary:
 
     def holds(self, path: str) -> bool:
         """Say whether the file that `path` leads to, links followed, may be quoted."""
-        real = os.path.realpath(path)
+        real = real_path(path)
         if real == self.named:
             return True
         tops = (os.path.dirname(self.named), self.folder)
@@ -46,6 +46,14 @@ def _is_open(below: str) -> bool:
     return not any(part.startswith(".") for part in below.split(os.sep))
 
 
+def real_path(path: str) -> str:
+    """Return a path without links; a name that no file can have stays as it is."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:
+        return os.path.abspath(path)
+
+
 def boundary_of(path: str) -> Boundary:
     """Return the boundary of the project of a file that a person has named.
 
@@ -55,7 +63,7 @@ def boundary_of(path: str) -> Boundary:
     """
     absolute = os.path.abspath(path)
     top = _top(os.path.dirname(absolute), os.path.abspath(os.curdir))
-    folder = os.path.realpath(top)
+    folder = real_path(top)
     return Boundary(folder, os.path.join(folder, os.path.relpath(absolute, top)))
 
 

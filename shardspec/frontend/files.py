@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
 from shardspec.diagnostics.codes import UNREADABLE
-from shardspec.frontend.boundary import leads_out, veiled
+from shardspec.frontend.boundary import leads_out, real_path, veiled
 
 LARGEST_FILE_BYTES = 64 * 2**20
 
@@ -42,7 +42,7 @@ def read_argument(name: str) -> SourceFile | Diagnostic:
         return source
     if isinstance(source, SourceFile):
         return replace(source, is_outside=True)
-    return next(veiled((source,), f"shardspec check {os.path.realpath(name)}"))
+    return next(veiled((source,), f"shardspec check {real_path(name)}"))
 
 
 def _is_no_path(name: str) -> bool:

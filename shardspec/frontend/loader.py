@@ -19,7 +19,7 @@ from shardspec.diagnostics.codes import (
 )
 from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
-from shardspec.frontend.boundary import Boundary, boundary_of, marked, veiled
+from shardspec.frontend.boundary import Boundary, boundary_of, marked, real_path, veiled
 from shardspec.frontend.files import read_argument, read_source
 from shardspec.frontend.finish import finish
 from shardspec.frontend.inherit import merge
@@ -106,14 +106,14 @@ def load_path(
       with_manifests: False leaves what `manifest:` names unread, for arrays from elsewhere.
       texts: by real path, what counts in place of what a file holds: edits not yet written.
     """
-    text = texts.get(os.path.realpath(path)) if texts else None
+    text = texts.get(real_path(path)) if texts else None
     edited = None if text is None else marked(SourceFile(path, text), boundary_of(path), path)
     source = edited or read_argument(path)
     if isinstance(source, Diagnostic):
         return None, (source,)
     folder = os.path.dirname(path) if path != "-" else ""
     is_dsl = path.endswith(".shard") or (path == "-" and looks_like_dsl(source.text))
-    file = File(source, folder, os.path.realpath(path), is_dsl, is_revision(path))
+    file = File(source, folder, real_path(path), is_dsl, is_revision(path))
     return load_file(file, settings, with_manifests=with_manifests, texts=texts)
 
 
@@ -264,7 +264,7 @@ def _allowed(
 
 
 def _checks(name: str) -> str:
-    return f"shardspec check {os.path.realpath(name)}"
+    return f"shardspec check {real_path(name)}"
 
 
 def _with_fix(fault: Diagnostic) -> Diagnostic:
@@ -323,7 +323,7 @@ def _manifests(names: list[str], file: File, source_map: SourceMap, loading: _Lo
     for name, index in _allowed(names, "manifest", source_map, loading):
         excerpt = _item(source_map, "manifest", index)
         path = _path(name, file)
-        is_edited = os.path.realpath(path) in loading.texts
+        is_edited = real_path(path) in loading.texts
         if names_path(name) and not (is_edited or is_revision(path) or is_revision(name)):
             named, faults = read_named(name, path, excerpt, loading.boundary)
             loading.sources += named.sources
@@ -359,7 +359,7 @@ def _path(name: str, child: File) -> str:
 
 def _identity(name: str, child: File) -> str | None:
     """Return the identity of a file to be extended, where it can be told unread."""
-    return os.path.realpath(_path(name, child)) if _names_file(name) else None
+    return real_path(_path(name, child)) if _names_file(name) else None
 
 
 def _find(
@@ -377,7 +377,7 @@ def _find(
             return point(UNKNOWN_PRESET, why, excerpt.span, "named here", help=source.help)
         source = replace(source, name=path, included_from=excerpt.span)
         is_dsl, folder = path.endswith(".shard"), os.path.dirname(path)
-        return File(source, folder, os.path.realpath(path), is_dsl, is_revision(path))
+        return File(source, folder, real_path(path), is_dsl, is_revision(path))
     found = assets.spec_path(kind, name)
     if found is None:
         return _unknown(name, excerpt, kind, child.folder)
@@ -391,7 +391,7 @@ def _read(path: str, loading: _Loading) -> SourceFile | Diagnostic:
     """Return the text of a file that another one names, with the edits not yet written."""
     if is_revision(path):
         return read_argument(path)
-    text = loading.texts.get(os.path.realpath(path)) if loading.texts else None
+    text = loading.texts.get(real_path(path)) if loading.texts else None
     source = read_source(Path(path), name=path) if text is None else SourceFile(path, text)
     return source if isinstance(source, Diagnostic) else marked(source, loading.boundary, path)
 

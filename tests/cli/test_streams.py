@@ -71,8 +71,15 @@ def run(*arguments: str) -> Result:
     return result
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full", "2</dev/null", "<&-"])
+#: Each verb with each stream closed, and some with a stream that cannot be written.
+CLOSED = [(verb, closed) for verb in VERBS for closed in ("2>&-", "<&-")] + [
+    (verb, closed)
+    for verb in ("check bad.yaml", "fmt spec.yaml", "lock spec.yaml", "mesh spec.yaml")
+    for closed in ("2>/dev/full", "2</dev/null")
+]
+
+
+@pytest.mark.parametrize(("verb", "closed"), CLOSED)
 def test_remarks_that_cannot_be_written_change_nothing(
     folder: Path, verb: str, closed: str
 ) -> None:

@@ -61,6 +61,7 @@ def test_permission(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a\x00b", "x" * 5000])
 def test_impossible_names(name: str) -> None:
     assert "cannot be read" in refused(read_source(Path(name))).message
+    assert "cannot be read" in refused(read_argument(name)).message
 
 
 def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import UNREADABLE
-from shardspec.frontend.boundary import Boundary, boundary_of, marked, veiled
+from shardspec.frontend.boundary import Boundary, boundary_of, marked, real_path, veiled
 from shardspec.frontend.files import read_argument, read_source
 from shardspec.frontend.manifests.arrays import Arrays, Outcome, damaged, distinct, refused, unsafe
 from shardspec.frontend.manifests.binary import kind_at, read_as
@@ -88,7 +88,7 @@ def _read(path: str, included_from: Span | None, boundary: Boundary) -> Outcome:
     is_shown = (is_asked and place == "-") or boundary.holds(place)
     if not faults or is_shown:
         return arrays, faults
-    return refused(*veiled(faults, f"shardspec manifest {os.path.realpath(place)}"))
+    return refused(*veiled(faults, f"shardspec manifest {real_path(place)}"))
 
 
 def _folder(folder: str, name: str) -> Outcome:
