@@ -214,6 +214,7 @@ def _lowered(
         faults += (*found, *lost)
     if faults and file.source.is_outside:
         loading.diagnostics += veiled(faults, _checks(file.source.name))
+        loading.is_whole = False
         return None, layer, None
     emptied = _emptied(layer, faults)
     loading.diagnostics += (placed(fault, emptied) for fault in faults)
