@@ -9,8 +9,10 @@ or a block is never closed, the next line that can only begin a statement ends i
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardspec.frontend.dsl_text.words import BLOCKS, KEYWORDS, SECTIONS
 
@@ -24,6 +26,9 @@ _LEXEME = re.compile(
     """,
     re.VERBOSE,
 )
+#: The groups of `_LEXEME`, by number.
+_KINDS = ("", *_LEXEME.groupindex)
+_COMMENT, _NEWLINE, _SPACE = map(_KINDS.index, ("comment", "newline", "space"))
 #: A line that begins a statement, whatever is still open above it.
 _BEGINS = re.compile(
     rf"(?:{'|'.join(SECTIONS)})[^\S\n]*\{{|target[^\S\n]+\S[^\n]*\{{|mesh[^\S\n]+on\b"
@@ -79,55 +84,70 @@ class Layout:
     comments: tuple[Comment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Lexeme:
+class _Lexeme(NamedTuple):
     kind: str
     text: str
     start: int
     end: int
 
 
+class _Lexemes:
+    """The lexemes of a text as numbers, each made when it is asked for: a file has millions."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.kinds = bytearray()
+        self.starts = array("L")
+        self.ends = array("L")
+
+    def add(self, kind: int, start: int, end: int) -> None:
+        """Add one at the end; the kind is a number of `_KINDS`."""
+        self.kinds.append(kind)
+        self.starts.append(start)
+        self.ends.append(end)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def __getitem__(self, at: int) -> _Lexeme:
+        start, end = self.starts[at], self.ends[at]
+        return _Lexeme(_KINDS[self.kinds[at]], self.text[start:end], start, end)
+
+
 def lay_out(text: str) -> Layout:
     """Return where the statements and comments of `text` are."""
-    lexemes = tuple(_lexemes(text))
-    comments = tuple(_comments(text, lexemes))
+    lexemes, comments = _lexemes(text)
     pieces: list[str] = []
     at = 0
     for comment in comments:
         pieces += (text[at : comment.start], " " * (comment.end - comment.start))
         at = comment.end
     blanked = "".join((*pieces, text[at:]))
-    return Layout(blanked, tuple(_Cutter(blanked, tuple(_solid(lexemes))).statements()), comments)
+    return Layout(blanked, tuple(_Cutter(blanked, lexemes).statements()), comments)
 
 
-def _solid(lexemes: tuple[_Lexeme, ...]) -> Iterator[_Lexeme]:
-    """Yield the lexemes that count: no space, no comments, one line break of several."""
-    previous = ""
-    for lexeme in lexemes:
-        if lexeme.kind in {"comment", "space"} or lexeme.kind == previous == "newline":
-            continue
-        previous = lexeme.kind
-        yield lexeme
-
-
-def _lexemes(text: str) -> Iterator[_Lexeme]:
-    for match in _LEXEME.finditer(text):
-        yield _Lexeme(match.lastgroup or "", match.group(), match.start(), match.end())
-
-
-def _comments(text: str, lexemes: tuple[_Lexeme, ...]) -> Iterator[Comment]:
+def _lexemes(text: str) -> tuple[_Lexemes, tuple[Comment, ...]]:
+    """Return the lexemes that count (no space, one line break of several), and the comments."""
+    solid = _Lexemes(text)
+    comments: list[Comment] = []
     own_line = True
-    for lexeme in lexemes:
-        if lexeme.kind == "comment":
-            yield Comment(lexeme.start, lexeme.end, own_line)
-        elif lexeme.kind != "space":
-            own_line = lexeme.kind == "newline"
+    previous = -1
+    for match in _LEXEME.finditer(text):
+        kind = match.lastindex or 0
+        if kind == _COMMENT:
+            comments.append(Comment(match.start(), match.end(), own_line))
+        elif kind != _SPACE:
+            own_line = kind == _NEWLINE
+            if kind != _NEWLINE or previous != _NEWLINE:
+                solid.add(kind, match.start(), match.end())
+            previous = kind
+    return solid, tuple(comments)
 
 
 class _Cutter:
     """The walk over the lexemes of one file."""
 
-    def __init__(self, text: str, lexemes: tuple[_Lexeme, ...]) -> None:
+    def __init__(self, text: str, lexemes: _Lexemes) -> None:
         self.text = text
         self.lexemes = lexemes
         self.at = 0
