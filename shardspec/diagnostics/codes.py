@@ -142,6 +142,7 @@ WHOLE_BATCH = Code(
 AXIS_WITHOUT_ARRAY = Code(
     "SHD230", "axis-without-array", _W, "a rule is for a logical axis that nothing has"
 )
+REGEX_BUDGET = Code("SHD231", "regex-budget", _E, "a regex ran out of the time it is given")
 
 INDIVISIBLE = Code("SHD301", "indivisible", _E, "mesh axes do not divide a dimension")
 SIZE_MISMATCH = Code(

@@ -43,7 +43,9 @@ from shardspec.formats.foreign.t5x_moe import (
 from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
+from shardspec.ir.spec import Pattern
 from shardspec.pipeline import load_text
+from shardspec.resolve.match import PathMatcher, path_matcher
 
 TOOL = "T5X"
 _PARTITIONER = "PjitPartitioner"
@@ -154,16 +156,15 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
 
 def answer(reading: T5xReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
     """Return what T5X gives each array."""
-    patterns = tuple((re.compile(each.pattern), each.names) for each in reading.overrides)
-    return tuple(_answer(reading, patterns, param, mesh) for param in params)
+    texts = tuple(Pattern(each.pattern, "regex") for each in reading.overrides)
+    matcher = path_matcher(texts)
+    return tuple(_answer(reading, matcher, param, mesh) for param in params)
 
 
-Patterns = tuple[tuple[re.Pattern[str], tuple[str | None, ...] | None], ...]
-
-
-def _answer(reading: T5xReading, patterns: Patterns, param: Param, mesh: Mesh) -> Answer:
+def _answer(reading: T5xReading, matcher: PathMatcher, param: Param, mesh: Mesh) -> Answer:
     names = param.logical_axes
-    given = next((each for pattern, each in patterns if pattern.fullmatch(param.path)), None)
+    found = matcher.first_match(param.path)
+    given = None if found is None else reading.overrides[found].names
     if given is not None:
         if len(given) != param.rank:
             return NoAnswer(f"the override's {given} does not match rank {param.rank} (ValueError)")

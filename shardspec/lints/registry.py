@@ -29,6 +29,7 @@ from shardspec.lints import (
     pinned_large,
     priority_reorders,
     rank_mismatch,
+    regex_budget,
     regex_like_glob,
     repeated_axis,
     replicated_here,
@@ -68,7 +69,6 @@ CHECKS: tuple[ModuleType, ...] = (
     single_digit,
     unnamed_array,
     rank_mismatch,
-    slow_regex,
     repeated_axis,
     indivisible,
     size_mismatch,
@@ -104,6 +104,8 @@ CHECKS: tuple[ModuleType, ...] = (
     conflicting_names,
     regex_like_glob,
     nnx_differs,
+    slow_regex,  # after those that ask about paths: what they ran under shows then
+    regex_budget,
 )
 
 

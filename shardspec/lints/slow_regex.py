@@ -1,8 +1,9 @@
 """A regex needs backtracking, which can take for ever.
 
 Patterns run in linear time under RE2 wherever RE2 can express them. Backreferences, lookaround
-and a few others need Python's `re`, where one pattern on one path may take longer than the
-training run. Most can be written without.
+and a few others need Python's `re`, where one pattern on one path could take longer than the
+training run. So they run in a process of their own, within a budget of one second; one that needs
+more is SHD231. Most can be written without.
 
 Bad:
     shardspec: 1
@@ -33,26 +34,30 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SLOW_REGEX as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.grammar.syntax import SyntaxFault
+from shardspec.frontend.patterns.backtracking import fallback_reason
 from shardspec.frontend.patterns.regex import compile_regex
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield a finding for each regex that RE2 cannot express."""
+    """Yield a finding for each regex that RE2 cannot express, or had no room for."""
     yield from slow(context.spec.patterns)
 
 
 def slow(patterns: Iterable[Pattern]) -> Iterator[Diagnostic]:
-    """Yield a finding for each of `patterns` that RE2 cannot express."""
+    """Yield a finding for each of `patterns` that RE2 cannot express, or had no room for."""
     for pattern in patterns:
         if pattern.dialect != "regex":
             continue
         compiled = compile_regex(pattern.text)
-        if not isinstance(compiled, SyntaxFault) and compiled.engine == "re":
+        if isinstance(compiled, SyntaxFault):
+            continue
+        reason = compiled.reason or fallback_reason(pattern.text)
+        if reason:
             yield point(
                 CODE,
-                f"regex `{pattern.text}` may backtrack without end: {compiled.reason}",
+                f"regex `{pattern.text}` may backtrack without end: {reason}",
                 pattern.span,
                 "runs under Python's `re`",
                 help="write it without, or as a glob with `*`, `**`, `{a,b}` and `{0..23}`",

@@ -34,6 +34,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import UNMATCHED_PATTERN as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import nearest
+from shardspec.frontend.patterns.backtracking import ran_out
 from shardspec.ir.grouping import counted, template
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
@@ -79,7 +80,8 @@ def _unmatched(entries: Sequence[Entry], paths: Sequence[str]) -> list[Entry]:
         if not unmatched:
             break
         unmatched.difference_update(matcher.all_matches(path))
-    return [entries[at] for at in sorted(unmatched)]
+    spent = ran_out()  # these have a finding of their own
+    return [entries[at] for at in sorted(unmatched) if entries[at].pattern.text not in spent]
 
 
 def _whole(context: Context, paths: Sequence[str]) -> list[str]:

@@ -2,8 +2,8 @@ r"""Regular expressions from a spec: Python's meaning, in linear time wherever R
 
 A pattern in a file must not hang the compiler: `(\w+/?)+kernel` takes Python's `re` most of a
 minute on a path of 34 characters. So a pattern is read by Python's parser, written anew for RE2
-and matched there; what RE2 cannot express (backreferences, looking around) runs under `re`, and
-says why. Either way the answer is that of `re.fullmatch`.
+and matched there; what RE2 cannot express (backreferences, looking around) runs under `re` within
+a budget, and says why. Either way the answer is that of `re.fullmatch`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
+from shardspec.frontend.patterns.backtracking import backtracking_matches, note_fallback
 from shardspec.frontend.patterns.limits import KEPT
 from shardspec.frontend.patterns.re2_engine import has_re2, re2_pattern
 
@@ -31,12 +32,12 @@ class Regex:
 
     Attributes:
       text: the pattern as Python spells it.
-      engine: `re2` is linear in the path; `re` may backtrack for ever.
+      engine: `re2` is linear in the path; `re` may backtrack until its budget is spent.
       reason: for `re`: what keeps RE2 from it, e.g. "a backreference".
       plain: for `re2`: RE2's spelling, for plain paths (ASCII without a line break).
 
     Invariants:
-      same_answers: `matches(path)` is `re.fullmatch(text, path) is not None`.
+      same_answers: `matches(path)` is `re.fullmatch(text, path) is not None`, within the budget.
     """
 
     text: str
@@ -51,10 +52,12 @@ class Regex:
                 pattern = re2_pattern(self.plain)
                 if pattern is not None:
                     return pattern.fullmatch(path) is not None
-            found = _wide(self.text).indices(path)
+            wide = _wide(self.text)
+            found = wide.indices(path)
             if found is not None:
                 return bool(found)
-        return python_regex(self.text).fullmatch(path) is not None
+            note_fallback(self.text, wide.trouble)
+        return backtracking_matches(self.text, path)
 
 
 def is_plain(path: str) -> bool:

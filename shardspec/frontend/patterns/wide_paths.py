@@ -40,6 +40,9 @@ Kind = tuple[str, tuple[bool, ...], bool]
 class WideMatcher:
     """Several trees against any text; it learns the kinds of characters as they come.
 
+    Attributes:
+      trouble: why it could not say, after it did not.
+
     Trees with word boundaries or line anchors go one to a matcher: `needs_own_matcher`.
     """
 
@@ -53,6 +56,7 @@ class WideMatcher:
         self._tokens: dict[int, str] = {}
         self._kinds: dict[Kind, tuple[str, str]] = {}
         self._compiled: tuple[int, Re2Set | None] = (-1, None)
+        self.trouble = "its size: RE2 would need too much memory"
 
     def indices(self, path: str) -> list[int] | None:
         """Return which trees match the whole path, or None where RE2 cannot say."""
@@ -79,6 +83,7 @@ class WideMatcher:
         if kind not in self._kinds:
             taken = sum(other[2] == is_word for other in self._kinds)
             if is_word and taken == len(_WORD_TOKENS):
+                self.trouble = f"a word boundary among more than {taken} kinds of characters"
                 return False
             self._kinds[kind] = (_token(taken, is_word=is_word), char)
         self._tokens[ord(char)] = self._kinds[kind][0]
