@@ -92,6 +92,9 @@ def command(
     Comments in the spec say where each line came from, findings say what could not be carried
     over. ARRAYS is anything that has arrays: a manifest, a checkpoint, `package.module:function`.
     """
+    from shardspec.frontend.patterns.backtracking import forget_unanswered
+
+    forget_unanswered()
     entry = format_named(format_name)
     assert entry is not None
     options = _options(entry, against, rest)

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator
 
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import REGEX_BUDGET as CODE
-from shardspec.frontend.patterns.backtracking import ran_out
+from shardspec.frontend.patterns.backtracking import ran_out, unanswered
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
 
@@ -55,7 +55,7 @@ def spent(patterns: Iterable[Pattern]) -> Iterator[Diagnostic]:
 def spent_elsewhere(patterns: Iterable[Pattern]) -> Iterator[Diagnostic]:
     """Yield a finding for each regex that ran out and is none of `patterns`: another tool's."""
     known = {pattern.text for pattern in patterns}
-    for text, path in ran_out().items():
+    for text, path in unanswered().items():
         if text not in known:
             yield _finding(text, path, ())
 

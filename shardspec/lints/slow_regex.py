@@ -34,7 +34,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SLOW_REGEX as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.patterns.backtracking import fallback_reason
+from shardspec.frontend.patterns.backtracking import fallback_reason, ran_out
 from shardspec.frontend.patterns.regex import compile_regex
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
@@ -48,7 +48,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def slow(patterns: Iterable[Pattern]) -> Iterator[Diagnostic]:
     """Yield a finding for each of `patterns` that RE2 cannot express, or had no room for."""
     for pattern in patterns:
-        if pattern.dialect != "regex":
+        if pattern.dialect != "regex" or pattern.text in ran_out():
             continue
         compiled = compile_regex(pattern.text)
         if isinstance(compiled, SyntaxFault):

@@ -62,6 +62,8 @@ class _Asker:
         self.seconds = BUDGET_SECONDS
         #: Pattern -> the path on which it ran out.
         self.ran_out: dict[str, str] = {}
+        #: The same, of those that a job asked for.
+        self.unanswered: dict[str, str] = {}
         #: Pattern -> why it runs under `re`, for those of which this shows with a path only.
         self.fell_back: dict[str, str] = {}
 
@@ -72,7 +74,7 @@ class _Asker:
                 return False
             answer = self._answer(text, path)
             if answer not in ("yes", "no"):
-                self.ran_out[text] = path
+                self.ran_out[text] = self.unanswered[text] = path
                 self.seconds = max(self.seconds / 2, _LEAST_SECONDS)
             return answer == "yes"
 
@@ -144,19 +146,37 @@ def _asker() -> _Asker:
     return _Asker()
 
 
-@lru_cache(maxsize=4 * KEPT)
 def backtracking_matches(text: str, path: str) -> bool:
     r"""Return what `re.fullmatch` says, or False where the pattern ran out of its budget.
 
     >>> backtracking_matches(r"(a+)/\1", "aa/aa"), backtracking_matches("(a|a)*b", 40 * "a")
     (True, False)
     """
+    asker = _asker()
+    if text in asker.ran_out:
+        asker.unanswered[text] = asker.ran_out[text]
+        return False
+    return _asked(text, path)
+
+
+@lru_cache(maxsize=4 * KEPT)
+def _asked(text: str, path: str) -> bool:
     return _asker().ask(text, path)
 
 
 def ran_out() -> dict[str, str]:
     """Return the patterns that ran out of their budget, each with the path on which it did."""
     return _asker().ran_out
+
+
+def unanswered() -> dict[str, str]:
+    """Return those of them that were asked for since `forget_unanswered`."""
+    return _asker().unanswered
+
+
+def forget_unanswered() -> None:
+    """Begin a job that is to say which patterns it could not ask."""
+    _asker().unanswered.clear()
 
 
 def note_fallback(text: str, reason: str) -> None:

@@ -10,10 +10,12 @@ import threading
 import time
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
+from shardspec.cli.main import cli
 from shardspec.frontend.patterns import backtracking
 from shardspec.frontend.patterns.backtracking import backtracking_matches, ran_out
 from shardspec.frontend.patterns.regex import compile_regex
@@ -29,10 +31,10 @@ def fresh(monkeypatch: pytest.MonkeyPatch):
     asker = backtracking._Asker()
     asker.seconds = 0.05
     monkeypatch.setattr(backtracking, "_asker", lambda: asker)
-    backtracking_matches.cache_clear()
+    backtracking._asked.cache_clear()
     yield asker
     asker.close()
-    backtracking_matches.cache_clear()
+    backtracking._asked.cache_clear()
 
 
 @given(
@@ -138,3 +140,30 @@ def _loaded(text: str):
     spec, faults = pipeline.load_text(text, "spec.yaml")
     assert spec is not None
     return spec, faults
+
+
+GIN = """from t5x import partitioning
+partitioning.PjitPartitioner:
+  num_partitions = 1
+  params_axes_names_override = [("(?!x)(a|a)*b", ("embed",))]
+  logical_axis_rules = @partitioning.standard_logical_axis_rules()
+"""
+
+
+def test_import_proves_nothing_with_a_regex_out_of_time(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "o.gin").write_text(GIN)
+    (tmp_path / "arrays.json").write_text('{"%s": "f32[embed=8]"}' % ("a" * 60))
+    arguments = [
+        "import",
+        "t5x-gin",
+        "o.gin",
+        "--against",
+        "arrays.json",
+        "--mesh",
+        "data=2 model=1",
+    ]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 1, result.output
+    assert "error[SHD231]: regex `(?!x)(a|a)*b` ran out of its time" in result.output
+    assert "nothing is proved" in result.output
