@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -68,3 +69,31 @@ def test_the_example_of_a_framework_runs(
     code = "\n".join(body for kind, body in blocks if kind == "python")
     exec(compile(code, page.name, "exec"), {"__name__": page.stem})
     assert capsys.readouterr().out.startswith("P(")
+
+
+def test_a_layout_that_a_tool_writes_down_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import jax
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+    page = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(dict(_FILE.findall(page))["write_layout.py"], names)
+    mesh = AbstractMesh((2, 4), ("data", "tensor"))
+
+    def leaf(*spec: Any) -> Any:
+        sharding = NamedSharding(mesh, PartitionSpec(*spec))
+        return jax.ShapeDtypeStruct((8, 16), "float32", sharding=sharding)
+
+    tree = {"a.b": {"wq": leaf(None, "tensor")}, "norm": leaf(), "list": [leaf(("data", "tensor"))]}
+    monkeypatch.chdir(tmp_path)
+    names["write_layout"](tree, "layout.json")
+    lines = [f"{path}: f32[8 16]\n" for path in ("a.b/wq", "norm", "list/0")]
+    (tmp_path / "arrays.yaml").write_text("".join(lines), encoding="utf-8")
+    command = "import regex layout.json --match fullmatch --against arrays.yaml -o spec.yaml"
+    result = CliRunner().invoke(cli, [*shlex.split(command), "--mesh", "data=2 tensor=4"])
+    assert result.exit_code == 0, result.output
+    assert "the spec lays out all" in result.output
+    text = (tmp_path / "spec.yaml").read_text(encoding="utf-8")
+    assert "tensor" in text.split("list/0")[1].split("\n")[1]

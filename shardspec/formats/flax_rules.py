@@ -29,6 +29,7 @@ from shardspec.formats.foreign.imported import (
     placed,
     rule_text,
 )
+from shardspec.formats.foreign.known_code import no_list
 from shardspec.formats.foreign.named_values import is_python
 from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.python_scopes import read_scopes
@@ -193,9 +194,8 @@ def _choose(
     if lists:
         message = f"`{source.name}` has {len(lists)} lists of rules: {names}"
         return (ambiguous(message, lists[1].span, f"say which: --name {lists[0].name}"),)
-    message = f"`{source.name}` has no list of rules that is written out"
-    help = "a list of pairs: RULES = [('embed', 'data'), ('heads', None)]"
-    return (bad(message, source.whole, help=help),)
+    form = "a list of pairs: RULES = [('embed', 'data'), ('heads', None)]"
+    return (no_list(source, "list of rules that is written out", form),)
 
 
 def _as_list(node: Node) -> Node:

@@ -3,13 +3,15 @@
 A mapping is a dictionary from axis names to mesh axes. An axis that is not in it is whole; nothing
 looks whether a mesh axis is used twice, which JAX refuses later. Levanter has one mapping for
 parameters and one for what is computed; a spec has one list of rules, which is that of parameters.
+A class of rules, such as the `ShardingRules` of jax-llm-examples, is such a mapping too: its fields
+are axes, and what stands for them in a call or as a default are mesh axes.
 Source: haliax 1.3, `haliax.partitioning.pspec_for_axis`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.formats.foreign.imported import (
@@ -25,28 +27,35 @@ from shardspec.formats.foreign.imported import (
     placed,
     rule_text,
 )
+from shardspec.formats.foreign.known_code import no_list
 from shardspec.formats.foreign.levanter_config import (
     AxisMapping,
     LevanterMapping,
     levanter_mapping,
     read_mapping,
 )
-from shardspec.formats.foreign.named_values import read_named_values
-from shardspec.formats.foreign.node import Node
+from shardspec.formats.foreign.named_values import NamedValues, read_named_values
+from shardspec.formats.foreign.node import Node, group
 from shardspec.formats.foreign.rules import Dims, ForeignRule, writable
 from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
 
 _FORM = "a mapping of axis names to mesh axes: {embed: data, mlp: model}"
+_CLASS = "the class of rules"
 _NAMES = ("parameter_axis_mapping", "axis_mapping", "param_axis_mapping", "axis_resources")
 
 
 @dataclass(frozen=True, slots=True)
 class HaliaxReading:
-    """The mapping that parameters have."""
+    """The mapping that parameters have.
+
+    Attributes:
+      is_class: whether names that are not in it are an error, as the fields of a class are.
+    """
 
     mapping: tuple[ForeignRule, ...]
+    is_class: bool = False
 
 
 def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
@@ -58,10 +67,13 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
         return None, found
     if any(fault.is_error for fault in found.faults):
         return None, found.faults
-    tool = "Levanter" if found.is_levanter else "Haliax"
+    tool = found.tool
     listed = list(writable(found.params.values(), tool))
     faults = [*found.faults, *(each for each in listed if isinstance(each, Diagnostic))]
-    data: dict[str, Data] = {"doc": f"{tool}'s mapping of parameters", **found.data}
+    data: dict[str, Data] = {
+        "doc": "Rules of a class" if tool == _CLASS else f"{tool}'s mapping of parameters",
+        **found.data,
+    }
     comments: dict[Route, Comments] = dict(found.comments)
     rules: list[Data] = []
     for rule in listed:
@@ -77,9 +89,9 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     data["policy"] = {"indivisible": "keep"}
     comments["policy",] = Comments(trailing="as JAX does, which refuses what does not divide")
     data["lints"] = {"axis-without-array": "allow", **found.lints}
-    return Imported(data, comments, HaliaxReading(tuple(found.params.values())), tool), tuple(
-        faults
-    )
+    return Imported(
+        data, comments, HaliaxReading(tuple(found.params.values()), tool == _CLASS), tool
+    ), tuple(faults)
 
 
 def _comment(rule: ForeignRule, found: LevanterMapping) -> Comments:
@@ -119,11 +131,32 @@ def _find(source: SourceFile, options: Options) -> LevanterMapping | tuple[Diagn
             return levanter_mapping(trainer, options)
         if _is_mapping(root):
             return _plain(read_mapping(root))
-    return _choose(values.named, source, options.name)
+    classes = tuple(_classes_as_used(values))
+    return _choose((*classes, *values.named), source, options.name, [node for _, node in classes])
+
+
+def _classes_as_used(values: NamedValues) -> Iterator[tuple[str, Node]]:
+    """Yield classes of rules, with what the only call of one gives in place of its defaults."""
+    for name, fields in values.rules:
+        last = name.rpartition(".")[2]
+        calls = [v for _, v in values.named if v.kind == "call" and v.last_name == last]
+        own = calls[0].keywords if len(calls) == 1 and not calls[0].items else ()
+        given = {key for key, _ in own}
+        kept = [
+            pair
+            for pair in zip(fields.keys, fields.items, strict=True)
+            if pair[0].text not in given
+        ]
+        pairs = [*kept, *((Node("text", value.span, key), value) for key, value in own)]
+        keys, items = tuple(key for key, _ in pairs), tuple(value for _, value in pairs)
+        yield name, group("mapping", fields.span, items, keys=keys)
 
 
 def _choose(
-    named: Sequence[tuple[str, Node]], source: SourceFile, name: str | None
+    named: Sequence[tuple[str, Node]],
+    source: SourceFile,
+    name: str | None,
+    classes: Sequence[Node],
 ) -> LevanterMapping | tuple[Diagnostic, ...]:
     fitting = [(key, value) for key, value in named if _is_mapping(value)]
     if name is not None:
@@ -134,12 +167,14 @@ def _choose(
     if len(fitting) > 1 and len(usual) == 1:
         fitting = usual
     if not fitting:
-        return (bad(f"`{source.name}` has no axis mapping", source.whole, help=_FORM),)
+        return (no_list(source, "axis mapping", _FORM),)
     if len(fitting) > 1:
         listed = ", ".join(f"`{key}`" for key, _ in fitting[:10])
         message = f"`{source.name}` has {len(fitting)} mappings: {listed}"
         return (ambiguous(message, fitting[1][1].span, f"say which: --name {fitting[0][0]}"),)
-    return _plain(read_mapping(fitting[0][1]))
+    found = _plain(read_mapping(fitting[0][1]))
+    is_class = any(fitting[0][1] is each for each in classes)
+    return replace(found, tool=_CLASS) if is_class else found
 
 
 def _is_mapping(node: Node) -> bool:
@@ -159,13 +194,22 @@ def _is_mapping(node: Node) -> bool:
 def _plain(mapping: AxisMapping | tuple[Diagnostic, ...]) -> LevanterMapping:
     if isinstance(mapping, tuple):
         return LevanterMapping({}, {}, faults=mapping)
-    return LevanterMapping(mapping, {}, is_levanter=False)
+    return LevanterMapping(mapping, {}, is_levanter=False, tool="Haliax")
 
 
 def answer(reading: HaliaxReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
     """Return what the mapping gives each array; one without names is whole."""
     mapping = {rule.name: rule.mesh_axes for rule in reading.mapping}
-    return tuple(_answer(mapping, param, mesh) for param in params)
+    answers = _of_class if reading.is_class else _answer
+    return tuple(answers(mapping, param, mesh) for param in params)
+
+
+def _of_class(mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Mesh) -> Answer:
+    names = param.logical_axes or (None,) * param.rank
+    missing = next((name for name in names if name is not None and name not in mapping), None)
+    if missing is not None:
+        return NoAnswer(f"the class has no field `{missing}` (AttributeError)")
+    return placed(tuple(mapping.get(name, ()) for name in names), param, mesh)
 
 
 def _answer(mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Mesh) -> Answer:

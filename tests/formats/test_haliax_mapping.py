@@ -147,3 +147,64 @@ def test_bad_files(text: str, code: str) -> None:
     imported, faults = read(text, hardware="8 cpu")
     assert imported is None
     assert faults[0].code.id == code
+
+
+CLASS = """
+import dataclasses
+BATCH = "data"
+TENSOR = ("data", "model")
+
+@dataclasses.dataclass
+class ShardingRules:
+    batch: AxisName = BATCH
+    embed: AxisName = None
+    mlp: AxisName = TENSOR
+    heads: AxisName = "model"
+
+    def __call__(self, *keys):
+        return tuple(getattr(self, key) for key in keys)
+"""
+
+
+def test_a_class_of_rules_is_a_mapping() -> None:
+    imported, faults = read(CLASS, "model.py", mesh=MESH)
+    assert faults == ()
+    assert imported.data["rules"] == [
+        *("batch -> data", "embed -> none", "mlp -> (data, model)", "heads -> model"),
+    ]
+    assert imported.data["doc"] == "Rules of a class"
+
+
+def test_what_the_only_call_of_the_class_says_counts() -> None:
+    text = CLASS + "rules = ShardingRules(embed='model', heads=None)\n"
+    imported, _ = read(text, "model.py", mesh=MESH)
+    assert imported.data["rules"] == [
+        *("batch -> data", "mlp -> (data, model)", "embed -> model", "heads -> none"),
+    ]
+    two = text + "other = ShardingRules(embed='data')\n"
+    assert "embed -> none" in read(two, "model.py", mesh=MESH)[0].data["rules"]
+
+
+@given(arrays)
+def test_the_spec_lays_out_all_as_the_class_does(params: Any) -> None:
+    found = proof(
+        haliax_mapping, SourceFile("m.py", CLASS), params, Options(mesh=MESH, params=params)
+    )
+    for each in found:
+        assert isinstance(each.theirs, NoAnswer)
+        assert "vocab" in each.theirs.reason or "twice" in each.theirs.reason
+
+
+def test_tags_and_keys_beside_the_trainer_do_not_stop_an_import() -> None:
+    text = "data: !include data/source.yaml\noptim: !include o.yaml\n" + OLDER.replace(
+        "data: {id: dlwh/wikitext}\n", ""
+    )
+    imported, _ = read(text, hardware="tpu v4 4x4x4")
+    assert imported is not None
+    assert imported.data["rules"]
+
+
+def test_a_trainer_from_another_file_is_refused_with_the_reason() -> None:
+    imported, faults = read("trainer: !include trainer.yaml\n")
+    assert imported is None
+    assert "`!include`" in faults[0].message

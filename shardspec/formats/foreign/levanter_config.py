@@ -36,6 +36,7 @@ class LevanterMapping:
       params: of parameters and optimizer state.
       computed: of everything that is computed.
       reasons: why an axis is in a mapping, by its name.
+      tool: whose mapping it is; "" for a class of rules.
     """
 
     params: AxisMapping
@@ -47,6 +48,7 @@ class LevanterMapping:
     reasons: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Diagnostic, ...] = ()
     is_levanter: bool = True
+    tool: str = "Levanter"
 
 
 class _MeshPart(NamedTuple):

@@ -7,11 +7,12 @@ a statement that JSON and YAML have not. `[["embed", "data"]]` and `embed: data`
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.formats.foreign.data_text import read_data
-from shardspec.formats.foreign.node import Node, unreadable
+from shardspec.formats.foreign.node import Node, group, unreadable
 from shardspec.formats.foreign.python_scopes import read_scopes
 from shardspec.formats.foreign.python_text import Binding, parse_python
 
@@ -23,10 +24,12 @@ class NamedValues:
     Attributes:
       named: what it binds, or the entries of its mapping whose key is a text.
       root: the whole of JSON or YAML; None for Python.
+      rules: classes of Python whose name ends in `Rules`, their fields with defaults as a mapping.
     """
 
     named: tuple[tuple[str, Node], ...]
     root: Node | None = None
+    rules: tuple[tuple[str, Node], ...] = ()
 
 
 def read_named_values(source: SourceFile) -> NamedValues | tuple[Diagnostic, ...]:
@@ -35,12 +38,28 @@ def read_named_values(source: SourceFile) -> NamedValues | tuple[Diagnostic, ...
         bindings = read_scopes(source)
         if isinstance(bindings, Diagnostic):
             return (bindings,)
-        return NamedValues(tuple((each.name, _certain(each)) for each in bindings))
+        named = tuple((each.name, _certain(each)) for each in bindings)
+        return NamedValues(named, rules=tuple(_classes(bindings)))
     root = read_data(source)
     if not isinstance(root, Node):
         return root
     pairs = zip(root.keys, root.items, strict=False)
     return NamedValues(tuple((key.text, value) for key, value in pairs if key.kind == "text"), root)
+
+
+def _classes(bindings: Sequence[Binding]) -> Iterator[tuple[str, Node]]:
+    """Yield the fields of classes of rules: `class ShardingRules` with `batch: Axis = "data"`."""
+    fields: dict[str, list[Binding]] = {}
+    for each in bindings:
+        prefix, _, field = each.name.rpartition(".")
+        name = prefix.rpartition(".")[2]
+        is_returned = each.span == each.value.span
+        if name.endswith("Rules") and name[:1].isupper() and field and not is_returned:
+            fields.setdefault(prefix, []).append(each)
+    for prefix, found in fields.items():
+        keys = tuple(Node("text", each.span, each.name.rpartition(".")[2]) for each in found)
+        items = tuple(_certain(each) for each in found)
+        yield prefix, group("mapping", found[0].span, items, keys=keys)
 
 
 def _certain(binding: Binding) -> Node:

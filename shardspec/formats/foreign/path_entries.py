@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.formats.foreign.imported import ambiguous, bad, is_name, lost
+from shardspec.formats.foreign.known_code import no_list
 from shardspec.formats.foreign.named_values import read_named_values
 from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.regexes import Match, fault, naive, whole_path_regex
@@ -102,7 +103,7 @@ def _choose(
         message = f"`{source.name}` has {len(fitting)} values that may be meant: {listed}"
         span = found[fitting[1]].node.span
         return (ambiguous(message, span, f"say which: --name {fitting[0]}"),)
-    return (bad(f"`{source.name}` has no {what}", source.whole, help=_FORM),)
+    return (no_list(source, what, _FORM),)
 
 
 def _opened(node: Node) -> Found:
