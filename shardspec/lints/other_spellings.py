@@ -14,7 +14,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Edit, Fix, Span
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.regex import compile_regex
-from shardspec.frontend.spelling import looks_like_dsl
+from shardspec.frontend.spelling import is_dsl, looks_like_dsl
 from shardspec.ir.grouping import described
 from shardspec.ir.spec import Pattern
 from shardspec.lints.digit_places import single_digits, widened
@@ -24,6 +24,8 @@ from shardspec.resolve.match import path_matcher
 _GLOB_SIGNS = re.compile(r"[*?{]")
 #: A star behind a letter or a slash, which a regex would repeat.
 _GLOB_STAR = re.compile(r"(?<!\\)[\w/]\*")
+#: What YAML takes for something else: at the start, or in a flow, or before a blank.
+_NEEDS_QUOTES = re.compile(r"^[*&!%@`|>?\[\]{}#,-]|[\[\]{},]|: | #")
 _REGEX_SIGNS = re.compile(r"\.[*+?]|\\[dDwWsSb.]|\[[^\]/]+\]|\([^()]*\)|^\^|\$$")
 
 
@@ -86,12 +88,21 @@ def fix_for(pattern: Pattern, spelling: Spelling) -> Fix | None:
     start = pattern.span.start + pattern.span.text.index(pattern.text)
     span = Span(pattern.span.source, start, start + len(pattern.text))
     if new.dialect == pattern.dialect:
-        return Fix(f"write `{new}`", (Edit(span, new.text),))
+        text = _quoted(new.text, span)
+        return None if text is None else Fix(f"write `{new}`", (Edit(span, text),))
     mark = Span(span.source, max(0, span.start - 3), span.start)
     quote = span.source.text[mark.start - 1 : mark.start]
     if new.text == pattern.text and mark.text == "re:" and quote in {"'", '"'}:
         return Fix("drop `re:`", (Edit(mark, ""),))
     return None
+
+
+def _quoted(text: str, span: Span) -> str | None:
+    """Return a pattern as it may stand at `span`: in quotes where YAML would not read it bare."""
+    before = span.source.text[max(0, span.start - 1) : span.start]
+    if before in {"'", '"'} or is_dsl(span.source) or not _NEEDS_QUOTES.search(text):
+        return text
+    return None if "'" in text or before == ":" else f"'{text}'"
 
 
 def looks(pattern: Pattern) -> str | None:

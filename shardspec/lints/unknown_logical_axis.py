@@ -78,10 +78,11 @@ def _in_arrays(context: Context) -> Iterator[Diagnostic]:
                 paths.append(sharding.param.path)
                 beside.update(sharding.logical_axes)
     for axis, (places, paths, beside) in found.items():
-        exact = [last_word(span, axis) for span in places if span is not None]
+        words = (last_word(span, axis) for span in places if span is not None)
+        exact = [_in_type(word, axis) for word in words]
         removed = _removed(axis) if axis in context.spec.inherited_axes else None
         free = known - beside  # two dimensions of an array do not have one name
-        fix = None if removed else _fix([_in_type(s, axis) for s in exact], axis, free, context)
+        fix = None if removed else _fix(exact, axis, free, context)
         finding = _finding(
             axis,
             known,

@@ -36,7 +36,7 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import nearest
 from shardspec.frontend.patterns.backtracking import ran_out
 from shardspec.ir.grouping import counted, template
-from shardspec.ir.spec import Pattern
+from shardspec.ir.spec import Pattern, Spec
 from shardspec.lints.context import Context
 from shardspec.lints.damage import told
 from shardspec.lints.entries import Entry, sections
@@ -61,16 +61,28 @@ def check(context: Context) -> Iterator[Diagnostic]:
         alike.setdefault(template(path), []).append(path)
     for entry, offer in zip(unmatched, offers, strict=True):
         meant = offer.paths if offer else _near(entry.pattern, alike)
+        fix = fix_for(entry.pattern, offer.spelling) if offer else None
+        help = offer.text if offer else _guess(entry.pattern, meant)
+        if offer and str(offer.spelling.pattern) in _keys(context.spec, entry.section):
+            fix = None
+            help = f"take it out: `{offer.spelling.pattern}` is an entry already"
         finding = point(
             CODE,
             f"{entry.section} pattern `{entry.pattern}` matches none of"
             f" {counted(len(paths), 'array')}",
             entry.pattern.span,
             "must match a whole path",
-            help=offer.text if offer else _guess(entry.pattern, meant),
-            fix=fix_for(entry.pattern, offer.spelling) if offer else None,
+            help=help,
+            fix=fix,
         )
         yield told(finding, context, _whole(context, meant), "meant for them, maybe: ")
+
+
+def _keys(spec: Spec, section: str) -> frozenset[str]:
+    """Return the patterns that are keys of a section, which stand there once."""
+    if section == "params":
+        return frozenset(str(rule.pattern) for rule in spec.path_rules)
+    return frozenset(str(scan.pattern) for scan in spec.scans if section == "scan")
 
 
 def _unmatched(entries: Sequence[Entry], paths: Sequence[str]) -> list[Entry]:

@@ -379,6 +379,10 @@ class Composer:
     def _fault(self, code: Code, message: str, span: Span, label: str, way_out: str) -> None:
         fix = None
         if code is YAML_TRAP:
-            edit = Edit(span, f'"{span.text}"')
-            fix = Fix(f"quote it: {edit.text}", (edit,), is_sure=span.text.isalpha())
+            plain = span.text.replace("_", "")
+            if plain != span.text and plain.isdecimal() and plain[0] != "0":
+                fix = Fix(f"write {plain}", (Edit(span, plain),))
+            else:
+                edit = Edit(span, f'"{span.text}"')
+                fix = Fix(f"quote it: {edit.text}", (edit,), is_sure=span.text.isalpha())
         self.faults.append(Diagnostic(code, message, (Label(span, label),), help=way_out, fix=fix))
