@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_MOST = 10**300
+"""What more counts as: beyond it, a whole number is no float."""
+
 _DECIMAL = ("", " K", " M", " B", " T")
 
 
@@ -12,7 +15,7 @@ def binary_bytes(count: float) -> str:
     >>> binary_bytes(0), binary_bytes(16384), binary_bytes(1342177280)
     ('0 B', '16.0 KiB', '1.25 GiB')
     """
-    value = float(count)
+    value = float(min(count, _MOST))
     for unit in _BINARY:
         if value < 1024 or unit == _BINARY[-1]:
             break
@@ -26,7 +29,7 @@ def element_count(count: int) -> str:
     >>> element_count(11307321344), element_count(512)
     ('11.3 B', '512')
     """
-    value = float(count)
+    value = float(min(count, _MOST))
     for unit in _DECIMAL:
         if value < 1000 or unit == _DECIMAL[-1]:
             break
@@ -36,6 +39,8 @@ def element_count(count: int) -> str:
 
 def three_figures(value: float) -> str:
     """Return three figures: 1.25, 12.5, 125, 1020."""
+    if value >= 1e15:
+        return f"{value:.3g}"
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

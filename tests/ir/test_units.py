@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.ir.units import binary_bytes, element_count, percent, three_figures
+from shardspec.report.table import table
+
+
+@pytest.mark.parametrize("count", [2**63, 10**30, 10**375, 2**5000])
+def test_any_whole_number_is_said(count: int) -> None:
+    for said in (binary_bytes(count), element_count(count), percent(count, count)):
+        assert len(said) < 20
+
+
+def test_figures_stay_three_where_they_are_many() -> None:
+    assert three_figures(1e20) == "1e+20"
+    assert three_figures(123456.0) == "123456"
+
+
+def test_a_table_of_arrays_beyond_any_machine() -> None:
+    shape = ", ".join(["999999999999999"] * 25)
+    spec, _ = pipeline.load_text(f"mesh: {{data: 8}}\narrays: {{w: 'f32[{shape}]'}}\n")
+    assert spec is not None
+    plans = pipeline.compile_plans(spec)
+    assert pipeline.findings(spec, plans)
+    assert "EiB" in "\n".join(table(plans[0]))
