@@ -248,3 +248,7 @@ def test_a_strategy_that_a_condition_decides_on_is_not_taken_for_certain() -> No
     found, faults = read(text, match="fullmatch", mesh=MESH, name="sharding_strategy")
     assert found is None
     assert "decides whether it is set" in faults[0].message
+    alone = text.replace("  c.sharding_rules = [('act_batch', ('data',))]\n", "")
+    found, faults = read(alone, match="fullmatch", mesh=MESH)
+    assert found is None
+    assert "decides whether it is set" in faults[0].message

@@ -103,6 +103,11 @@ def _choose(
         message = f"`{source.name}` has {len(fitting)} values that may be meant: {listed}"
         span = found[fitting[1]].node.span
         return (ambiguous(message, span, f"say which: --name {fitting[0]}"),)
+    hidden = [key for key in found if key.rpartition(".")[2] in _USUAL]
+    if hidden:
+        node = found[hidden[-1]].node
+        message = f"`{hidden[-1]}` cannot be read: {node.text or node.described()}"
+        return (bad(message, node.span, help=_FORM),)
     return (no_list(source, what, _FORM),)
 
 
