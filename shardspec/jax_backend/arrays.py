@@ -71,6 +71,10 @@ def leaves_of(tree: Any) -> list[Leaf]:
     import jax
 
     stop = box_test()
+    if stop(tree):
+        return list(_boxed_leaves((), tree, stop))
+    if jax.tree_util.all_leaves([tree]):
+        return [Leaf("", tree)]
     nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=stop)
     leaves: list[Leaf] = []
     for key_path, node in nodes:

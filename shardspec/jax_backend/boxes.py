@@ -22,19 +22,41 @@ _OF_OPTIMIZERS = (("flax.nnx.training.optimizer", "OptState"),)
 _NNX = (*_VARIABLES, ("flax.nnx.variablelib", "HijaxVariable"))
 
 
+class _Derived(dict[type, bool]):
+    """A type -> whether it derives from one of these, asked once for each.
+
+    A type that does not when it is first met never will: what it derives from was imported before
+    it was made.
+    """
+
+    def __init__(self, places: tuple[tuple[str, str], ...]) -> None:
+        """Start without having met any type."""
+        super().__init__()
+        self._places = places
+
+    def __missing__(self, kind: type) -> bool:
+        """Return the answer for a type that was not met before."""
+        self[kind] = answer = issubclass(kind, _loaded(self._places))
+        return answer
+
+
+_IS_LINEN, _IS_NNX = _Derived(_LINEN), _Derived(_NNX)
+_IS_OF_OPTIMIZER = _Derived(_OF_OPTIMIZERS)
+
+
 def is_linen(kind: type) -> bool:
     """Say whether `kind` is a box of Linen."""
-    return issubclass(kind, _loaded(_LINEN))
+    return _IS_LINEN[kind]
 
 
 def is_nnx(kind: type) -> bool:
     """Say whether `kind` is a box of NNX."""
-    return issubclass(kind, _loaded(_NNX))
+    return _IS_NNX[kind]
 
 
 def is_optimizer_variable(kind: type) -> bool:
     """Say whether `kind` is a box that an `nnx.Optimizer` keeps its state in."""
-    return issubclass(kind, _loaded(_OF_OPTIMIZERS))
+    return _IS_OF_OPTIMIZER[kind]
 
 
 def is_box(kind: type) -> bool:
