@@ -187,8 +187,8 @@ def write_file(path: str, text: str, *, is_painted: bool = False) -> None:
     if path.startswith("git:"):
         fail(f"{path} is at a revision, which cannot be written", "-o says where to write")
     if _leads_out(path):
-        where = os.path.realpath(path)
-        fail(f"{path} is a link that leads out of its folder, and is not written", f"name {where}")
+        help = f"remove it, or name the file itself: {os.path.realpath(path)}"
+        fail(f"{path} is a link that leads out of its folder, and is not written", help)
     asked, path = path, os.path.realpath(path)
     folder = os.path.dirname(path)
     try:

@@ -57,8 +57,8 @@ def _lines(diagnostic: Diagnostic, color: bool) -> Iterator[str]:
         first = next((label for label in labels if label.primary), labels[0])
         arrow = "-->" if first.primary else ":::"
         yield f"{' ' * margin}{_paint(arrow, 'frame', color)} {printable(str(first.span))}"
-        yield f"{' ' * margin} {bar}"
         if not source.is_outside:
+            yield f"{' ' * margin} {bar}"
             yield from _snippet(source, labels, margin, severity, color)
         pulled_in = [("note", line) for line in _inclusion(source, diagnostic.labels)]
         if pulled_in or remarks or labels is not groups[-1][1]:
