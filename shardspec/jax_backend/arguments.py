@@ -136,13 +136,15 @@ def path_given(path: Any) -> str:
 
 
 def devices_given(devices: Any) -> None:
-    """Raise for what is no sequence of devices.
+    """Raise for what is neither a sequence of devices, nor None, nor `"abstract"`.
 
     Raises:
       TypeError: naming what it is.
     """
-    if devices is None:
+    if devices is None or (isinstance(devices, str) and devices == "abstract"):
         return
+    if isinstance(devices, str):
+        raise TypeError(f"`devices` is a sequence of devices, None or 'abstract', not {devices!r}")
     if not isinstance(devices, Sequence) and not _holds_objects(devices):
         raise TypeError(f"`devices` is a sequence such as `jax.devices()`, not {kind_of(devices)}")
     wrong = [each for each in devices if not hasattr(each, "device_kind")]

@@ -30,6 +30,7 @@ from shardspec.jax_backend.arguments import (
 )
 from shardspec.jax_backend.arrays import SCALARS, dtype_of, shape_of
 from shardspec.jax_backend.data_layout import DataLayout, get_data_layout
+from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.paths import path_of
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.shares import Runs, length, runs_of
@@ -147,6 +148,7 @@ class Batch:
             raise TypeError("rows are those of one array: make a batch of its names alone")
         whole = sizes_given(global_shape)
         mesh = self.placer.answers.mesh
+        need_devices(mesh, "batch.local_rows()")
         return runs_of(self._sharding(self.names, whole), whole, process_given(process, mesh))
 
     def local_slice(
@@ -186,6 +188,7 @@ class Batch:
         axes = axes_of(names)
         dim = _batch_dim(axes)
         mesh = self.placer.answers.mesh
+        need_devices(mesh, "batch.layout()")
         process, global_batch = process_given(process, mesh), _batch_size(global_batch)
         if dim is None:
             return get_data_layout(mesh, global_batch, data_axis=None, process_index=process)
@@ -219,6 +222,7 @@ class Batch:
 
         if global_batch is not None and global_shape is not None:
             raise TypeError("put() takes either global_batch or global_shape, and not both")
+        need_devices(self.placer.answers.mesh, "batch.put()")
         refuse_no_tree(local)
         refuse_unmovable(local, "put")
         global_batch = _batch_size(global_batch)

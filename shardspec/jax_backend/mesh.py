@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
@@ -27,6 +27,21 @@ from shardspec.topology.placement import Order, place
 
 if TYPE_CHECKING:
     import jax
+
+
+#: What to lay out on: devices, all that this machine has, or none.
+Devices: TypeAlias = "Sequence[jax.Device] | Literal['abstract'] | None"
+
+
+def mesh_for(target: Target, devices: Devices, order: Order) -> Any:
+    """Return the mesh of `target`: `device_mesh`, or `abstract_mesh` where there are no devices.
+
+    Raises:
+      ShardspecError: as `device_mesh`.
+    """
+    if isinstance(devices, str):
+        return abstract_mesh(target)
+    return device_mesh(target, devices, order=order)
 
 
 def device_mesh(
@@ -52,6 +67,35 @@ def device_mesh(
     array[:] = _in_order(target, chosen, order)
     types = tuple(_axis_type(axis) for axis in target.mesh.axes)
     return jax.sharding.Mesh(array.reshape(shape), target.mesh.names, axis_types=types)
+
+
+def abstract_mesh(target: Target) -> jax.sharding.AbstractMesh:
+    """Return the mesh of `target` without devices: names, sizes and axis types."""
+    import jax
+
+    sizes = tuple(axis.size for axis in target.mesh.axes)
+    types = tuple(_axis_type(axis) for axis in target.mesh.axes)
+    return jax.sharding.AbstractMesh(sizes, target.mesh.names, axis_types=types)
+
+
+def is_abstract(mesh: Any) -> bool:
+    """Say whether a mesh has no devices."""
+    import jax
+
+    return isinstance(mesh, jax.sharding.AbstractMesh)
+
+
+def need_devices(mesh: Any, call: str) -> None:
+    """Refuse what only devices can do.
+
+    Raises:
+      TypeError: the mesh has none.
+    """
+    if is_abstract(mesh):
+        raise TypeError(
+            f"{call} needs devices, and this resolver has none (`devices='abstract'`): make one"
+            " with `devices=None` on the machine of the target"
+        )
 
 
 def _axis_type(axis: MeshAxis) -> jax.sharding.AxisType:

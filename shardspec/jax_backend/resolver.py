@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS, UNREADABLE
+from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS, UNKNOWN_TARGET, UNREADABLE
+from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
@@ -31,7 +32,7 @@ from shardspec.jax_backend.checkpoint import abstract, difference, restored
 from shardspec.jax_backend.constrain import Constrainer
 from shardspec.jax_backend.faults import plan_faults, plan_of, raise_errors, tree_findings
 from shardspec.jax_backend.live import LivePlan, fresh_lock, in_memory, lock_findings, moved_to
-from shardspec.jax_backend.mesh import device_mesh, match_target
+from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.paths import Place
 from shardspec.jax_backend.processes import agree, failure_told
 from shardspec.jax_backend.shardings import tree_placer
@@ -71,14 +72,14 @@ class Resolver:
     Attributes:
       target: the target in use.
       mesh: its mesh over real devices, in the order that the spec's `policy` asks for, axis types
-        set.
+        set; a `jax.sharding.AbstractMesh` under `devices="abstract"`.
     """
 
     def __init__(
         self,
         spec: str | os.PathLike[str] | Spec | Loaded,
         target: str = "auto",
-        devices: Sequence[jax.Device] | None = None,
+        devices: Devices = None,
         *,
         levels: Mapping[str, str] | None = None,
         agree_within_s: float | None = 300.0,
@@ -91,7 +92,9 @@ class Resolver:
         Args:
           spec: a file, a loaded spec, or its lowered form.
           target: a name, or `auto` for the target whose hardware `devices` are.
-          devices: None for `jax.devices()`.
+          devices: None for `jax.devices()`; `"abstract"` for none: the mesh is an `AbstractMesh` of
+            the target, which need not be here. Shardings, constraints and plans over it serve to
+            trace and to lower; what needs devices says that there are none.
           levels: how loud findings are here, as for `shardspec.load`: beats project and spec.
           agree_within_s: how long to wait for the other processes, in seconds; None does not
             compare, and a process may be alone in making one.
@@ -101,11 +104,14 @@ class Resolver:
             plans by another spec.
         """
         devices_given(devices)
-        with failure_told(devices, agree_within_s):
+        if isinstance(devices, str):
+            here, agree_within_s = None, None
+        else:
+            here = devices
+        with failure_told(here, agree_within_s):
             lowered = _lowered(spec, level_table(levels))
             self.target: Target = _chosen(lowered, target, devices)
-            order = lowered.policy.order
-            self.mesh: jax.sharding.Mesh = device_mesh(self.target, devices, order=order)
+            self.mesh: Any = mesh_for(self.target, devices, lowered.policy.order)
             found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])
             raise_errors(d for d in found if d.code == UNKNOWN_MESH_AXIS)
         if agree_within_s is not None:
@@ -267,6 +273,7 @@ class Resolver:
         """
         import jax
 
+        need_devices(self.mesh, "put()")
         refuse_no_tree(tree)
         refuse_unmovable(tree, "put")
         treedef: Any
@@ -316,6 +323,7 @@ class Resolver:
           ShardspecError: a parameter is at fault, or the checkpoint does not hold the tree.
           ModuleNotFoundError: Orbax is not installed.
         """
+        need_devices(self.mesh, "restore()")
         wanted = self.abstract(tree, params)
         raise_errors(self._checkpoint_findings(path, wanted))
         return restored(path, wanted)
@@ -382,6 +390,7 @@ class Resolver:
         Raises:
           ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
         """
+        need_devices(self.mesh, "check()")
         plan = self.plan(tree)
         held = self._held(tree)
         of_params = plan if held is None else self.plan(held.params)
@@ -450,13 +459,18 @@ def _content(spec: Spec) -> tuple[Any, ...]:
     return tuple(getattr(spec, name) for name in told if name not in {"source", "sources", "doc"})
 
 
-def _chosen(spec: Spec, name: str, devices: Sequence[jax.Device] | None) -> Target:
+def _chosen(spec: Spec, name: str, devices: Devices) -> Target:
     import jax
 
     if not isinstance(name, str):
         raise TypeError(f"a target is named by a string, not by {kind_of(name)}")
     found: Target | Diagnostic
-    if name == "auto" and spec.targets:
+    if name == "auto" and isinstance(devices, str) and len(spec.targets) > 1:
+        names = ", ".join(target.name for target in spec.targets)
+        message = "without devices, a resolver needs the name of its target"
+        help = f"`target=`, one of {names}"
+        found = point(UNKNOWN_TARGET, message, spec.targets[0].span, help=help)
+    elif name == "auto" and spec.targets and not isinstance(devices, str):
         found = match_target(spec.targets, jax.devices() if devices is None else devices)
     else:
         found = pipeline.find_target(spec, None if name == "auto" else name)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from shardspec.jax_backend.mesh import need_devices
+
 if TYPE_CHECKING:
     import jax
 
@@ -58,11 +60,13 @@ def constrained(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any = 
         mesh = surroundings(x, sharding.mesh)
     types: Any = jax.sharding.AxisType
     kinds: tuple[Any, ...] = mesh.axis_types
+    if not isinstance(x, jax.core.Tracer):
+        need_devices(sharding.mesh, "constrain() outside of jit")
     if kinds.count(types.Auto) == len(kinds):
         return _constraint(x, sharding if mesh is sharding.mesh else _named(mesh, sharding.spec))
     if kinds.count(types.Manual) == len(kinds):
         return x
-    is_outside = mesh is sharding.mesh and isinstance(mesh, jax.sharding.Mesh)
+    is_outside = mesh is sharding.mesh and not _is_manual_here(mesh)
     if is_outside and types.Manual in kinds:
         return constrained(x, _without_manual(sharding))
     if types.Explicit in kinds:
@@ -111,11 +115,27 @@ def _has_no_mesh(x: Any) -> bool:
 
 
 def _automatic(mesh: Any) -> Any:
-    """Return a mesh of devices with all axes automatic."""
+    """Return the same mesh with all axes automatic."""
     import jax
 
-    types = (jax.sharding.AxisType.Auto,) * len(mesh.axis_names)
+    return retyped(mesh, (jax.sharding.AxisType.Auto,) * len(mesh.axis_names))
+
+
+def retyped(mesh: Any, types: tuple[Any, ...]) -> Any:
+    """Return the same mesh, of devices or abstract, with other axis types."""
+    import jax
+
+    if isinstance(mesh, jax.sharding.AbstractMesh):
+        return jax.sharding.AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=types)
     return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+
+
+def _is_manual_here(mesh: Any) -> bool:
+    """Say whether this is the mesh that code inside `shard_map` sees."""
+    import jax
+
+    around: Any = jax.sharding.get_abstract_mesh()
+    return not around.empty and bool(around.manual_axes) and _same_axes(around, mesh)
 
 
 def _without_manual(sharding: jax.sharding.NamedSharding) -> Any:
@@ -136,9 +156,7 @@ def _without_manual(sharding: jax.sharding.NamedSharding) -> Any:
         entries.append(jax.sharding.PartitionSpec.UNCONSTRAINED if is_open else kept or None)
     usual = tuple(types.Auto if kind == types.Manual else kind for kind in mesh.axis_types)
     spec: Any = jax.sharding.PartitionSpec
-    return _named(
-        jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=usual), spec(*entries)
-    )
+    return _named(retyped(mesh, usual), spec(*entries))
 
 
 def _along(mesh: Any, spec: Any, kind: Any) -> Any:
