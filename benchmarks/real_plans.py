@@ -4,6 +4,7 @@
     python benchmarks/real_plans.py collect --cache plans    # some minutes, once
     python benchmarks/real_plans.py check --cache plans
     python benchmarks/real_plans.py check --cache plans --code SHD205 --verdict small
+    python benchmarks/real_plans.py arrays gpt_oss.GptOssForCausalLM --cache plans > arrays.yaml
 
 `collect` builds each model on the meta device at the sizes its configuration has by default, asks
 transformers for the whole plan of the model, lets transformers itself apply it to a mesh of 8 (over
@@ -170,8 +171,7 @@ class Result:
 def run(model: Model, folder: Path) -> Result:
     """Import the plan of a model and check the spec, by the commands that a user has."""
     arrays, plan, spec = folder / "arrays.yaml", folder / "plan.json", folder / "spec.yaml"
-    lines = (f"{path}: bf16[{', '.join(map(str, s))}]" for path, s in model.shapes.items())
-    arrays.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    arrays.write_text(manifest(model), encoding="utf-8")
     plan.write_text(json.dumps({_PLANS[model.tool]: model.plan}, indent=1), encoding="utf-8")
     spec.unlink(missing_ok=True)
     command = ("import", model.tool, str(plan), "--mesh", _MESHES[model.tool])
@@ -184,6 +184,17 @@ def run(model: Model, folder: Path) -> Result:
     found = json.loads(out)["findings"]
     judged = tuple(_judged(model, each) for each in found)
     return Result(model, imported, code == 0, judged, tuple(_missed(model, found, imported)))
+
+
+def manifest(model: Model) -> str:
+    """Return the arrays of a model as `--against` and `--params` read them."""
+    lines = (f"{path}: bf16[{', '.join(map(str, s))}]\n" for path, s in model.shapes.items())
+    return "".join(lines)
+
+
+def arrays(options: argparse.Namespace) -> None:
+    """Print the arrays of one model."""
+    print(next(manifest(m) for m in models(options.cache) if m.name == options.model), end="")
 
 
 _PLANS = {"hf-tp-plan": "tp_plan", "keras": "layout"}
@@ -536,7 +547,10 @@ def main() -> None:
     checking.add_argument("--verdict", choices=(*VERDICTS, "missed"), help="show these")
     checking.add_argument("--only", help="models with this in their name")
     checking.set_defaults(run=check)
-    for each in (collecting, checking):
+    printing = verbs.add_parser("arrays", help="print the arrays of a model, for --against")
+    printing.add_argument("model")
+    printing.set_defaults(run=arrays)
+    for each in (collecting, checking, printing):
         each.add_argument("--cache", type=Path, default=Path("plans"), help="the folder of both")
     options = parser.parse_args()
     options.run(options)

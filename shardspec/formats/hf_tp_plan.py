@@ -232,6 +232,11 @@ def _is_tied(key: str, plans: TpPlans) -> bool:
     return has_embedding and _HEAD.fullmatch(key) is not None
 
 
+def _splits(entry: PlanEntry, axis: str) -> bool:
+    dims = partition(entry.style, "weight", 2, axis)
+    return not isinstance(dims, NoAnswer) and any(dims)
+
+
 def _has_number(key: str) -> bool:
     return re.search(r"(?:^|\.)\d+(?:\.|$)", key) is not None
 
@@ -247,10 +252,15 @@ def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
     paths = tuple(param.path for param in params or ())
     plans = TpPlans(reading.plans, paths)
     dead = {id(entry) for _, entry in plans.unmatched} if paths else set()
+    used = {id(found[1]) for path in paths if (found := plans.of(path)) is not None}
     for entry in reading.entries:
         if entry.style in PACKED and id(entry) not in dead:
             message = f"`{entry.key}`: {entry.style} gives each device a part of both packed halves"
             help = "no PartitionSpec says that, so it is whole here: keep the halves as two arrays"
+            faults.append(lost(message, entry.span, help=help))
+        elif paths and id(entry) not in dead | used and _splits(entry, reading.axis):
+            message = f"`{entry.key}` is a module without parameters of its own: nothing is split"
+            help = f"{entry.style} is for one `Linear`; name the modules inside it"
             faults.append(lost(message, entry.span, help=help))
         elif not is_known(entry.style):
             message = f"`{entry.style}` is no style of transformers"

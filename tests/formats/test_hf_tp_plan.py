@@ -356,3 +356,14 @@ def test_output_weights_that_are_the_embeddings_are_no_typo() -> None:
     answers, faults = foo(plan, params=(param("model.embed_tokens.weight", 8, 16),))
     assert [each.dims for each in answers] == [WHOLE]
     assert faults[0].message.startswith("`lm_head` names no array: output weights tied")
+
+
+def test_a_style_for_one_layer_on_a_list_of_them_is_said() -> None:
+    """Transformers raises: seen on the talker of Qwen3-Omni, whose `lm_head` is a ModuleList."""
+    plan = {"plan.json": '{"tp_plan": {"lm_head": "colwise", "layers.*.up": "colwise"}}'}
+    params = (param("layers.0.up.weight", 8, 16), param("lm_head.0.weight", 8, 16))
+    answers, faults = foo(plan, params=params)
+    assert [each.dims for each in answers] == [COLUMN, WHOLE]
+    assert [each.message for each in faults] == [
+        "`lm_head` is a module without parameters of its own: nothing is split"
+    ]
