@@ -91,6 +91,15 @@ def box_value(box: Any) -> Any:
     return box.value if hasattr(box, "value") else box.unbox()
 
 
+def unboxed(tree: Any) -> Any:
+    """Return a tree with what its boxes hold in their place."""
+    import jax
+
+    structure: Any
+    nodes, structure = jax.tree_util.tree_flatten(tree, is_leaf=box_test())
+    return structure.unflatten(box_value(node) if is_box(type(node)) else node for node in nodes)
+
+
 def box_names(box: Any) -> Any:
     """Return the names a box carries, as its author wrote them; None where it has none."""
     return nnx_names(box) if is_nnx(type(box)) else getattr(box, "names", None)

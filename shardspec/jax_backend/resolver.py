@@ -28,8 +28,10 @@ from shardspec.jax_backend.arguments import (
 )
 from shardspec.jax_backend.arrays import SCALARS, shape_of
 from shardspec.jax_backend.batch import Batch
+from shardspec.jax_backend.boxes import unboxed
 from shardspec.jax_backend.checkpoint import abstract, difference, restored
 from shardspec.jax_backend.constrain import Constrainer
+from shardspec.jax_backend.counterparts import plan_like
 from shardspec.jax_backend.faults import plan_faults, plan_of, raise_errors, tree_findings
 from shardspec.jax_backend.live import LivePlan, fresh_lock, in_memory, lock_findings, moved_to
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
@@ -258,13 +260,14 @@ class Resolver:
         """
         return cast(Tree, self._constrainer.constrain(x, names, activation, name))
 
-    def put(self, tree: Tree, *, memory_kind: str | None = None) -> Tree:
+    def put(self, tree: Tree, *, like: Any = None, memory_kind: str | None = None) -> Tree:
         """Return `tree` with its arrays on the devices where the plan wants them.
 
         Python numbers stay what they are: a module may branch on them. What was in another memory
         of the devices, such as `pinned_host`, comes into that one of `memory_kind`.
 
         Args:
+          like: what has the names of a tree without boxes: its boxed form, or the plan of that.
           memory_kind: None for the memory that the devices compute in.
 
         Raises:
@@ -276,10 +279,11 @@ class Resolver:
         need_devices(self.mesh, "put()")
         refuse_no_tree(tree)
         refuse_unmovable(tree, "put")
+        shardings = self.shardings(tree) if like is None else self._shardings_like(tree, like)
         treedef: Any
         leaves, treedef = jax.tree_util.tree_flatten(tree)
         arrays = [at for at, leaf in enumerate(leaves) if shape_of(leaf) is not None]
-        wanted = dict(zip(arrays, jax.tree_util.tree_leaves(self.shardings(tree)), strict=True))
+        wanted = dict(zip(arrays, jax.tree_util.tree_leaves(shardings), strict=True))
         places = [at for at in arrays if type(leaves[at]) not in SCALARS]
         moved = moved_to(
             [leaves[at] for at in places], [in_memory(wanted[at], memory_kind) for at in places]
@@ -297,19 +301,39 @@ class Resolver:
         """
         return Batch(names, self._activations, self._placer)
 
-    def abstract(self, tree: Any, params: Any = None) -> Any:
+    def abstract(
+        self, tree: Any, params: Any = None, *, like: Any = None, boxed: bool = True
+    ) -> Any:
         """Return `tree` with a `ShapeDtypeStruct` that has a sharding in place of every array.
 
         It is what Orbax's `StandardRestore` takes, and what `jax.jit(step).lower` does.
 
         Args:
           params: of which `tree` is optimizer state; None where it is parameters, or both.
+          like: what has the names of a tree without boxes: its boxed form, or the plan of that.
+          boxed: whether Flax's boxes stay around the structs.
         """
-        if params is None:
-            return abstract(tree, self.shardings(tree))
-        return abstract(tree, self.state_shardings(tree, params))
+        if like is not None:
+            if params is not None:
+                raise TypeError("`params` has the names of optimizer state; `like` is for a tree")
+            return abstract(tree, self._shardings_like(tree, like))
+        of_state = params is not None
+        shardings = (
+            self.state_shardings(tree, params, boxed=boxed)
+            if of_state
+            else self.shardings(tree, boxed=boxed)
+        )
+        return abstract(tree if boxed else unboxed(tree), shardings)
 
-    def restore(self, path: str | os.PathLike[str], tree: Any, params: Any = None) -> Any:
+    def restore(
+        self,
+        path: str | os.PathLike[str],
+        tree: Any,
+        params: Any = None,
+        *,
+        like: Any = None,
+        boxed: bool = True,
+    ) -> Any:
         """Return the arrays of an Orbax checkpoint, each shard read to where the plan wants it.
 
         The checkpoint may have been saved on any other mesh. Axis types are those of this one.
@@ -318,24 +342,33 @@ class Resolver:
           path: what `StandardCheckpointer.save` wrote, or one item of a manager's step.
           tree: what was saved: live arrays or `ShapeDtypeStruct`s, in the same structure.
           params: of which `tree` is optimizer state; None where it is parameters, or both.
+          like: what has the names of a tree without boxes: its boxed form, or the plan of that.
+          boxed: False where `tree` has Flax's boxes, and what was saved has not.
 
         Raises:
           ShardspecError: a parameter is at fault, or the checkpoint does not hold the tree.
           ModuleNotFoundError: Orbax is not installed.
         """
         need_devices(self.mesh, "restore()")
-        wanted = self.abstract(tree, params)
+        wanted = self.abstract(tree, params, like=like, boxed=boxed)
         raise_errors(self._checkpoint_findings(path, wanted))
         return restored(path, wanted)
 
     def checkpoint_findings(
-        self, path: str | os.PathLike[str], tree: Any, params: Any = None
+        self,
+        path: str | os.PathLike[str],
+        tree: Any,
+        params: Any = None,
+        *,
+        like: Any = None,
+        boxed: bool = True,
     ) -> tuple[Diagnostic, ...]:
         """Return what an Orbax checkpoint and a tree do not have in common, reading no array.
 
         The arguments are those of `restore`.
         """
-        return self._checkpoint_findings(path, self.abstract(tree, params))
+        wanted = self.abstract(tree, params, like=like, boxed=boxed)
+        return self._checkpoint_findings(path, wanted)
 
     def _checkpoint_findings(
         self, path: str | os.PathLike[str], wanted: Any
@@ -371,6 +404,7 @@ class Resolver:
         tree: Any,
         state: Any = None,
         *,
+        like: Any = None,
         strict: bool = False,
         memory_kinds: Collection[str] = (),
     ) -> tuple[Diagnostic, ...]:
@@ -383,6 +417,7 @@ class Resolver:
         Args:
           tree: parameters, or parameters beside their optimizer state (Flax's `TrainState`).
           state: the optimizer state of these parameters.
+          like: what has the names of a tree without boxes: its boxed form, or the plan of that.
           strict: whether to raise where a finding is an error.
           memory_kinds: memories in which arrays may lie beside the one that the devices compute in,
             such as `("pinned_host",)` for state that is offloaded.
@@ -391,19 +426,37 @@ class Resolver:
           ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
         """
         need_devices(self.mesh, "check()")
-        plan = self.plan(tree)
-        held = self._held(tree)
-        of_params = plan if held is None else self.plan(held.params)
+        if like is None:
+            plan = self.plan(tree)
+            held = self._held(tree)
+            of_params = plan if held is None else self.plan(held.params)
+        else:
+            plan, of_params = self._plans_like(tree, like)
         allowed = frozenset(memory_kinds)
         live = LivePlan(plan, self.mesh, allowed)
         found = plan_faults(self._arrays, of_params) + live.findings(tree)
         found += self._lock_findings(of_params)
         if state is not None:
-            planned = self.state_plan(state, tree).plan
+            planned = self.state_plan(state, tree if like is None else of_params).plan
             found += LivePlan(planned, self.mesh, allowed).findings(state)
         if strict:
             raise_errors(found)
         return found
+
+    def _plans_like(self, tree: Any, like: Any) -> tuple[TreePlan, TreePlan]:
+        """Return the plan of a tree, and that of its parameters, by the names of another."""
+        named = like if isinstance(like, ShardingPlan) else self.plan(like)
+        return plan_like(tree, named, contents_of(tree).held, self._state)
+
+    def _shardings_like(self, tree: Any, like: Any) -> list[Any]:
+        """Return the sharding of each array of a tree by the names of another.
+
+        Raises:
+          ShardspecError: a parameter is at fault, or has no counterpart.
+        """
+        plan, of_params = self._plans_like(tree, like)
+        raise_errors(plan_faults(self._arrays, of_params))
+        return [self._placer.named(each.dims) for each in plan.params]
 
     def _held(self, tree: Any) -> Held | None:
         refuse_no_tree(tree)
