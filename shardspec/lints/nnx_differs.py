@@ -80,8 +80,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _differences(plan: ShardingPlan) -> Iterator[_Difference]:
     """Yield a difference for each group of arrays that has one on this target."""
-    table = _linen(plan)
-    rules = nnx_rules(tuple(_present(table, plan)))
+    table, rules = _linen(plan), rules_of_nnx(plan)
     for group in alike(plan):
         names = tuple(dim.logical_axis for dim in group.dims)
         if len(set(names) - {None}) < len(names) - names.count(None):
@@ -94,6 +93,11 @@ def _differences(plan: ShardingPlan) -> Iterator[_Difference]:
             paths = dict.fromkeys(sharding.param.path for sharding in group.shardings)
             nnx = read_as_nnx(names, rules)
             yield _Difference(rule, taken, plan.target, linen, nnx, paths)
+
+
+def rules_of_nnx(plan: ShardingPlan) -> Mapping[str, AxisRule]:
+    """Return the rule that NNX follows for each logical axis on this target."""
+    return nnx_rules(tuple(_present(_linen(plan), plan)))
 
 
 def _linen(plan: ShardingPlan) -> RuleTable:

@@ -30,6 +30,7 @@ class Fate:
       refused: a dimension that its mesh axes do not divide.
       is_settled: whether such a dimension ended whole, which has its own finding, or by `none`,
         which says that this is meant.
+      is_open: whether a dimension that it lost ended whole, and no rule says that this is meant.
       paths: of the arrays that have the logical axes.
     """
 
@@ -38,6 +39,7 @@ class Fate:
     winners: dict[AxisRule, None] = field(default_factory=dict)
     refused: DimSharding | None = None
     is_settled: bool = False
+    is_open: bool = False
     paths: dict[str, None] = field(default_factory=dict)
     activations: dict[str, None] = field(default_factory=dict)
 
@@ -128,6 +130,7 @@ def _add(fate: Fate, dims: Sequence[DimSharding]) -> None:
                 fate.winners.setdefault(taken.rule)
             continue
         fate.outcomes[attempt.outcome] += 1
+        fate.is_open |= attempt.outcome is Outcome.BUSY and taken is None
         if attempt.outcome is Outcome.INDIVISIBLE:
             fate.refused = dim
             fate.is_settled |= taken is None or taken.rule.is_none

@@ -2,8 +2,9 @@
 
 Whenever it is tried, its mesh axes are taken by a rule above it, or do not divide, and another rule
 is taken instead. The rule has no effect; most often it was meant to stand higher, or for another
-mesh axis. A rule for an axis that nothing here has is left in peace, and one that loses to others
-is too where the spec lists no activations: it may be for those. A list of axes counts as one rule.
+mesh axis. A rule for an axis that nothing here has is SHD230. One that loses to others may be for
+activations; where the spec lists none, it is told if the arrays that it is for are large, and no
+`none` behind it says that they are meant to be whole there. A list of axes counts as one rule.
 Where the loss leaves a mesh axis idle and costs memory, SHD226 says so.
 
 Bad:
@@ -34,13 +35,16 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from shardspec.analysis.large import is_large
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import RULE_WITHOUT_ARRAY as CODE
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.plan import Outcome
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
+from shardspec.lints.damage import damage
 from shardspec.lints.rule_fates import Fate, idle_rules
 
 
@@ -51,8 +55,15 @@ def check(context: Context) -> Iterator[Diagnostic]:
         refused = fate.outcomes[Outcome.INDIVISIBLE]
         if refused and fate.is_settled:
             continue
-        if refused or (busy and context.spec.activations):
+        is_loss = fate.is_open and _is_for_large(fate, context)
+        if refused or (busy and (context.spec.activations or is_loss)):
             yield _finding(fate, context)
+
+
+def _is_for_large(fate: Fate, context: Context) -> bool:
+    """Say whether the arrays that it is for are large, where they are most."""
+    cost = damage(context, fate.paths)
+    return cost is not None and is_large(cost.bytes, cost.held)
 
 
 def _finding(fate: Fate, context: Context) -> Diagnostic:
@@ -60,13 +71,18 @@ def _finding(fate: Fate, context: Context) -> Diagnostic:
     for span in dict.fromkeys(rule.span for rule in fate.winners):
         if span is not None and span != fate.rule.span:
             labels.append(Label(span, "fires first", primary=False))
-    return Diagnostic(
+    finding = Diagnostic(
         CODE,
         f"`{fate.text}` fires for nothing{_where(len(context.plans))}: {_why(fate)}",
         tuple(labels[:4]),
         notes=(fate.subjects(),),
         help=_help(fate, context),
     )
+    cost = damage(context, fate.paths)
+    if cost is None:
+        return finding
+    notes = (f"{fate.subjects()}; {cost}",)
+    return replace(finding, notes=notes, arrays=tuple(fate.paths), bytes=cost.bytes)
 
 
 def _where(count: int) -> str:

@@ -79,7 +79,7 @@ ROWS = {
         "bf16[embed mlp]",
         "bf16[embed=4096 mpl=16384]",
         "SHD202",
-        "layers_0/mlp/wi/kernel",
+        "mpl",
         ("unknown logical axis `mpl`", "no rule and no `axes` entry has it"),
         "did you mean `mlp`?",
     ),
@@ -217,3 +217,104 @@ def test_a_regex_with_one_digit_misses_layer_ten() -> None:
     assert digit.primary.span.text == r"\d"
     assert "encoder/layer_10/wi" in render(digit)
     assert r"`encoder/layer_\d+/wi`" in (digit.help or "")
+
+
+class Bug(NamedTuple):
+    """A bug of a public project, rebuilt: the spec, and what is said of it at the default level."""
+
+    spec: str
+    code: str
+    place: str
+    says: tuple[str, ...]
+    silenced: tuple[str, str]
+
+
+LLAMA = """
+arrays:
+  embedding: bf16[vocab=128256 embed=4096]
+  "layers_{0..31}/wi": bf16[embed=4096 mlp=14336]
+  "layers_{0..31}/wo": bf16[mlp=14336 embed=4096]
+"""
+BUGS = {
+    "openpi#112: FSDP is added, and the parameters stay pinned": Bug(
+        "mesh: {fsdp: 8}\nrules:\n  - vocab -> none\n  - embed -> none\n  - mlp -> none\n" + LLAMA,
+        "SHD410",
+        "none",
+        ("7.98 GiB of arrays, 100 % of what a device holds", "split over `fsdp`"),
+        ("arrays:", 'replicate: [{path: "**", because: it fits}]\narrays:'),
+    ),
+    "sglang-jax#953: all of it falls back to whole by an override": Bug(
+        "mesh: {fsdp: 8}\nrules: [embed -> fsdp]\n"
+        "overrides:\n  - {match: '.*', spec: '(none, none)'}\n" + LLAMA,
+        "SHD410",
+        "(none, none)",
+        ("7.98 GiB of arrays", "`fsdp`"),
+        ("'(none, none)'", "'(none, none)', because: a test"),
+    ),
+    "rules dead behind `embed -> model`, in a spec without activations": Bug(
+        "mesh: {model: 8}\nrules:\n  - embed -> model\n  - vocab -> model\n  - mlp -> model\n"
+        + LLAMA,
+        "SHD226",
+        "model",
+        (
+            "`vocab` is whole in `embedding`",
+            "`mlp` is whole in `layers_0/wi`",
+            "896 MiB on every device",
+        ),
+        (
+            "embed -> model\n  - vocab -> model\n  - mlp -> model",
+            "vocab, mlp -> model\n  - embed -> none",
+        ),
+    ),
+    "the same where NNX would split both": Bug(
+        "mesh: {model: 8, data: 2}\nrules:\n  - embed -> model | data\n  - mlp -> model\n"
+        "  - vocab -> model\n" + LLAMA,
+        "SHD217",
+        "model",
+        ("fires for nothing: `embed` always has `model` before it", "896 MiB on every device"),
+        ("mlp -> model\n  - vocab -> model", "mlp -> model | none\n  - vocab -> model | none"),
+    ),
+    "maxtext#4205: two dimensions want one mesh axis, and NNX gives it to both": Bug(
+        "mesh: {model: 8}\nrules:\n  - mlp -> model\n  - heads -> model\n  - embed -> none\n"
+        "arrays:\n  a/out: bf16[heads=64 mlp=65536 embed=4096]\n  a/q: bf16[embed=4096 heads=64]\n",
+        "SHD226",
+        "model",
+        (
+            "`heads` is whole in `a/out`: `mlp` has `model`",
+            "Flax NNX gives both `model`",
+            "4.00 GiB",
+        ),
+        ("heads -> model", "heads -> model | none"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_known_bug_is_told_at_the_default_level(name: str) -> None:
+    bug = BUGS[name]
+    spec, faults = pipeline.load_text(bug.spec, "spec.yaml")
+    assert spec is not None
+    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    mine = [diagnostic for diagnostic in found if diagnostic.code.id == bug.code]
+    assert mine, [f"{d.code.id} {d.message}" for d in found]
+    text = "".join(map(render, mine))
+    for part in bug.says:
+        assert part in text
+    assert mine[0].primary is not None
+    assert mine[0].primary.span.text.strip("\"'") == bug.place
+    assert bug.silenced[0] in bug.spec
+    spec, faults = pipeline.load_text(bug.spec.replace(*bug.silenced), "spec.yaml")
+    assert spec is not None
+    left = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    assert bug.code not in {diagnostic.code.id for diagnostic in left}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_the_same_on_a_small_model_is_not_told(name: str) -> None:
+    small = BUGS[name].spec
+    for size in ("128256", "4096", "14336", "65536"):
+        small = small.replace(f"={size}", "=64")
+    spec, faults = pipeline.load_text(small, "spec.yaml")
+    assert spec is not None
+    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    assert BUGS[name].code not in {diagnostic.code.id for diagnostic in found}
