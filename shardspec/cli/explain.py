@@ -116,9 +116,14 @@ def _answer(
 
 def _drawing(subject: str, plan: ShardingPlan) -> Iterator[str]:
     """Yield the activation of this name, or the arrays, drawn; layers that are alike once."""
-    from shardspec.report.drawing import drawing
+    from shardspec.report.drawing import MOST_DRAWN, drawing
     from shardspec.report.table import rows
 
+    devices = plan.mesh.device_count
+    if devices > MOST_DRAWN:
+        axis = max(plan.mesh.axes, key=lambda axis: axis.size).name
+        help = f"make the mesh smaller for the drawing, as in `--set mesh.{axis}=8`"
+        fail(f"{devices:,} devices are not drawn: at most {MOST_DRAWN:,}", help)
     named = _activation(subject, plan)
     if named is not None and not has_path(plan, subject):
         yield f"\n{drawing([named], plan)}"

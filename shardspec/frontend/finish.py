@@ -9,6 +9,7 @@ from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile
 from shardspec.diagnostics.codes import DUPLICATE_ARRAY, SYNTAX, UNKNOWN_SIZE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
+from shardspec.frontend.countable import countable, countable_targets
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer
@@ -32,6 +33,10 @@ def finish(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[D
     stated = {decl.name for decl in layer.axes if decl.size is not None}
     sizes = {axis.name: axis.size for axis in axes if axis.name in stated}
     inline = _arrays(layer.arrays, sizes, diagnostics)
+    params = _distinct(inline + list(layer.params), diagnostics)
+    params, too_large = countable(params)
+    targets, too_many = countable_targets(layer.targets)
+    diagnostics += (*too_large, *too_many)
     rules = sorted((placed.rule for placed in layer.rules), key=lambda rule: rule.priority)
     policy: dict[str, Any] = dict(layer.policy)
     spec = Spec(
@@ -47,8 +52,8 @@ def finish(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[D
         state=StatePolicy(**dict(layer.state)) if layer.state else None,
         coverage=layer.coverage,
         replicate=layer.replicate,
-        targets=layer.targets,
-        params=_distinct(inline + list(layer.params), diagnostics),
+        targets=targets,
+        params=params,
         lint_levels=layer.lint_levels,
         inherited_axes=layer.inherited_axes,
         sources=sources,

@@ -94,9 +94,7 @@ def _brackets(source: SourceFile) -> _Brackets:
 
     reading, _ = read_yaml(source, with_comments=False)
     values = reading.source_map.values.values() if reading else ()
-    return _Brackets(
-        e.span for e in values if not e.text and source.text[e.span.start] in ("[", "{")
-    )
+    return _Brackets(e.span for e in values if not e.text and e.span.text[:1] in ("[", "{"))
 
 
 def _from_brackets(span: Span, outer: Span) -> Edit | None:

@@ -10,6 +10,9 @@ from shardspec.ir.plan import ActivationSharding, ParamSharding, ShardingPlan
 from shardspec.report.array_grid import Grid, grid
 from shardspec.report.array_text import grid_lines
 
+#: Devices of a mesh that is drawn at most: a terminal has less room long before.
+MOST_DRAWN = 65_536
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Drawing:

@@ -41,3 +41,17 @@ def test_what_is_no_array_is_not_drawn(arguments: tuple[str, ...]) -> None:
     code, text = run(*arguments, "--draw")
     assert code == 2
     assert "Error" in text
+
+
+def test_a_mesh_larger_than_any_drawing_is_not_drawn(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.yaml").write_text(
+        "shardspec: 1\nmesh: {data: 1000000, model: 1000000}\nrules:\n  - a -> data\n"
+        "arrays:\n  w: 'f32[a=1000000]'\n"
+    )
+    result = CliRunner().invoke(cli, ["explain", "w", "--draw", "--spec", "spec.yaml"])
+    assert result.exit_code != 0
+    assert "1,000,000,000,000 devices are not drawn" in result.output
+    asked = ["explain", "w", "--draw", "--spec", "spec.yaml", "--set", "mesh.data=8"]
+    asked += ["--set", "mesh.model=8"]
+    assert CliRunner().invoke(cli, asked).exit_code == 0

@@ -12,7 +12,7 @@ from dataclasses import replace
 from shardspec.diagnostics import Diagnostic, Label, SourceFile
 from shardspec.diagnostics.codes import EXPORT_DIFFERS
 from shardspec.formats.export.exported import Request
-from shardspec.formats.foreign.compare import Difference, differences, findings
+from shardspec.formats.foreign.compare import Difference, differences, findings, together
 from shardspec.formats.foreign.imported import Answer, Options
 from shardspec.formats.foreign.registry import format_named, load
 from shardspec.ir.param import Params
@@ -43,7 +43,8 @@ def proof(
     found = differences(plan, answers)
     said = findings(found, imported.tool)
     return tuple(
-        _exported(each, about, plan, request) for each, about in zip(said, found, strict=True)
+        _exported(each, about[0], plan, request)
+        for each, about in zip(said, together(found), strict=True)
     )
 
 

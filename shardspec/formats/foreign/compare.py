@@ -83,14 +83,19 @@ def _tried(attempt: Attempt, size: int | None) -> str:
 
 def findings(found: Sequence[Difference], tool: str) -> tuple[Diagnostic, ...]:
     """Return a finding for each group of arrays that differ, and for each reason to refuse."""
+    return tuple(
+        _finding(group[0], tool) if len(group) == 1 else _refused(group, tool)
+        for group in together(found)
+    )
+
+
+def together(found: Sequence[Difference]) -> tuple[Sequence[Difference], ...]:
+    """Return the groups of which each is one finding."""
     groups: dict[object, list[Difference]] = {}
     for index, each in enumerate(found):
         refused = isinstance(each.theirs, NoAnswer)
         groups.setdefault((each.theirs, each.reasons) if refused else index, []).append(each)
-    return tuple(
-        _finding(group[0], tool) if len(group) == 1 else _refused(group, tool)
-        for group in groups.values()
-    )
+    return tuple(groups.values())
 
 
 def _refused(group: Sequence[Difference], tool: str) -> Diagnostic:

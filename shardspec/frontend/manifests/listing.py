@@ -21,6 +21,7 @@ from shardspec.frontend.grammar.syntax import ArrayType, SyntaxFault
 from shardspec.frontend.manifests.json_text import is_text
 from shardspec.frontend.reading import Route, SourceMap
 from shardspec.frontend.spelling import is_dsl
+from shardspec.ir.grouping import counted
 from shardspec.ir.param import Param, Params, dtype_name
 
 _HEADER = "shardspec-arrays"
@@ -229,6 +230,9 @@ def _template(path: str, entry: Any, key: Excerpt, value: Excerpt) -> Param | Di
     names = tuple(axes.split()) if isinstance(axes, str) else axes
     if not isinstance(names, list | tuple) or not all(isinstance(a, str | None) for a in names):
         return _fault(f"`{path}`: `axes` should be names", key.span)
+    if len(names) != len(shape):
+        counts = f"{counted(len(names), 'name')} for {counted(len(shape), 'dimension')}"
+        return _fault(f"`{path}`: `axes` has {counts}", key.span)
     own = tuple(None if axis == "_" else axis for axis in names)
     return Param(path, tuple(shape), name, own, key.span)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import UNREADABLE
 from shardspec.frontend.boundary import Boundary, boundary_of, marked, real_path, veiled
+from shardspec.frontend.countable import countable
 from shardspec.frontend.files import read_argument, read_source
 from shardspec.frontend.manifests.arrays import Arrays, Outcome, damaged, distinct, refused, unsafe
 from shardspec.frontend.manifests.binary import kind_at, read_as
@@ -56,7 +57,8 @@ def read_arrays(
     except ValueError as fault:
         return refused(Diagnostic(UNREADABLE, f"`{path}` cannot be read: {fault}"))
     params, twice = distinct(arrays.params, path)
-    return arrays._replace(params=params), (*faults, *twice)
+    params, too_large = countable(params)
+    return arrays._replace(params=params), (*faults, *twice, *too_large)
 
 
 def _read(path: str, included_from: Span | None, boundary: Boundary) -> Outcome:

@@ -1,0 +1,63 @@
+"""What no machine can count is left out, and said: arrays and meshes beyond 2^63 (SHD305)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shardspec.diagnostics import Diagnostic, Label, Span
+from shardspec.diagnostics.codes import BEYOND_COUNT
+from shardspec.diagnostics.suggest import listed
+from shardspec.ir.grouping import described
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import MOST_ELEMENTS, Param
+from shardspec.ir.spec import Target
+
+
+def countable(params: Sequence[Param]) -> tuple[tuple[Param, ...], tuple[Diagnostic, ...]]:
+    """Return the arrays of fewer than 2^63 elements, and a finding for each entry of others."""
+    beyond: dict[object, list[Param]] = {}
+    for param in params:
+        if param.element_count > MOST_ELEMENTS:
+            beyond.setdefault(param.span or param.path, []).append(param)
+    if not beyond:
+        return tuple(params), ()
+    kept = tuple(param for param in params if param.element_count <= MOST_ELEMENTS)
+    return kept, tuple(map(_array, beyond.values()))
+
+
+def _array(group: Sequence[Param]) -> Diagnostic:
+    first = group[0]
+    label = f"{first.rank} dimensions, the longest of {max(first.shape):,}"
+    labels = () if first.span is None else (Label(first.span, label),)
+    message = f"{described(param.path for param in group)}: 2^63 elements or more, {label}"
+    return Diagnostic(BEYOND_COUNT, message, labels, help="no machine counts them: a size is wrong")
+
+
+def countable_targets(
+    targets: Sequence[Target],
+) -> tuple[tuple[Target, ...], tuple[Diagnostic, ...]]:
+    """Return the targets, unsound where a mesh has 2^63 devices or more; and a finding for each."""
+    found = []
+    checked = []
+    for target in targets:
+        if target.mesh.device_count <= MOST_ELEMENTS:
+            checked.append(target)
+            continue
+        checked.append(replace(target, mesh=_within(target.mesh), is_sound=False))
+        found.append(_mesh(target))
+    return tuple(checked), tuple(found)
+
+
+def _within(mesh: Mesh) -> Mesh:
+    """Return a mesh of the same names that can be counted."""
+    return Mesh(tuple(replace(axis, size=1) for axis in mesh.axes))
+
+
+def _mesh(target: Target) -> Diagnostic:
+    sizes = [f"{axis.name}={axis.size}" for axis in target.mesh.axes]
+    spans: list[Span] = [axis.span for axis in target.mesh.axes if axis.span is not None]
+    place = target.span or next(iter(spans), None)
+    labels = () if place is None else (Label(place, "2^63 devices or more"),)
+    message = f"target `{target.name}` has a mesh of 2^63 devices or more: {listed(sizes)}"
+    return Diagnostic(BEYOND_COUNT, message, labels, help="no machine counts them: a size is wrong")

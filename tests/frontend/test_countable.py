@@ -1,0 +1,52 @@
+"""What no machine can count is left out and said, wherever it comes from."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.diagnostics import SourceFile
+from shardspec.frontend.countable import countable
+from shardspec.frontend.manifests import read_arrays, read_manifest
+from shardspec.ir.param import MOST_ELEMENTS, Param
+
+HUGE = ", ".join(["999999999999999"] * 25)
+
+
+def codes(text: str) -> list[str]:
+    return [d.code.id for d in pipeline.load_text(text)[1]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"arrays:\n  w: f32[{HUGE}]\n",
+        "mesh: {a: 999999999999999, b: 999999999999999}\n",
+        "arrays:\n  'w_{0..99}': f32[4611686018427, 4611686018427]\n",
+    ],
+)
+def test_a_spec_says_it_once(text: str) -> None:
+    assert codes(f"shardspec: 1\nrules:\n  - a -> b\n{text}").count("SHD305") == 1
+
+
+def test_the_largest_that_can_be_counted_stays() -> None:
+    largest = Param("w", (7, MOST_ELEMENTS // 7))
+    beyond = Param("v", (2, 2**62))
+    kept, found = countable((largest, beyond))
+    assert kept == (largest,)
+    assert [d.code.id for d in found] == ["SHD305"]
+
+
+def test_a_listing_says_it(tmp_path) -> None:
+    path = tmp_path / "arrays.json"
+    path.write_text(f'{{"w": "f32[{HUGE}]", "v": "f32[8]"}}')
+    arrays, found = read_arrays(str(path))
+    assert [param.path for param in arrays.params] == ["v"]
+    assert [d.code.id for d in found] == ["SHD305"]
+
+
+def test_a_listing_has_a_name_for_each_dimension() -> None:
+    text = "w: {shape: [4, 8], dtype: f32, axes: embed}\n"
+    arrays, found = read_manifest(SourceFile("arrays.yaml", text))
+    assert not arrays
+    assert found[0].message == "`w`: `axes` has 1 name for 2 dimensions"

@@ -1,0 +1,66 @@
+"""`python -m tests.fuzz --inputs 100000 --seed 7`: fuzz until so many inputs were run, print what broke.
+
+Input number N of a seed is always the same, so `--seed 7 --only N` runs one again, and shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.fuzz.trials import Trial, law_broken_by, trial
+
+
+def main() -> None:
+    """Run the inputs that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int)
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
+    options = parser.parse_args()
+    numbers = range(options.first, options.first + options.inputs)
+    if options.only is not None:
+        numbers = range(options.only, options.only + 1)
+    seen: Counter[str] = Counter()
+    verbs: Counter[str] = Counter()
+    codes: Counter[object] = Counter()
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for number in numbers:
+            if time.monotonic() - start > options.seconds:
+                break
+            each = trial(options.seed, number)
+            if options.only is not None:
+                _show(each)
+            found, code = law_broken_by(each, Path(folder))
+            verbs[each.arguments[0]] += 1
+            codes[code] += 1
+            if found is not None:
+                key = found.strip().splitlines()[-1][:160]
+                seen[key] += 1
+                if seen[key] <= 2 or options.only is not None:
+                    print(
+                        f"--- {options.seed}:{number} {each.arguments}\n{found[-1800:]}", flush=True
+                    )
+            if number % 200 == 0:
+                gc.collect()
+        os.chdir("/")
+    print(f"{sum(verbs.values()):,} inputs, {sum(seen.values())} faults of {len(seen)} kinds")
+    print(dict(verbs), {str(key): count for key, count in codes.items()}, dict(seen))
+
+
+def _show(each: Trial) -> None:
+    for name, text in each.files.items():
+        print(f"=== {name}\n{text!r}" if len(text) < 4000 else f"=== {name}: {len(text):,}")
+
+
+if __name__ == "__main__":
+    main()

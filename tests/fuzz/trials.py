@@ -1,0 +1,221 @@
+"""One input of the fuzzer: the files of a folder and the command line, both from a number."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.fuzz import inputs
+from tests.fuzz.laws import broken_law, changed_files, half_written, run
+
+LOCK = (
+    "lock 1, language 1\ninput spec.yaml = sha256:0123456789abcdef0123456789abcdef\n"
+    "arrays = sha256:0123456789abcdef0123456789abcdef\n\ntarget default on 8 cpu\nmesh data = 4\n"
+    "mesh model = 2 @ dcn explicit : x 4, ring\ndevices t5x = sha256:0123456789abcdef0123456789abcdef\n"
+    "activation residual : [batch _ embed=8] = (data, none, none)\n"
+    "layers_{0..11}/wi : bf16[embed=8 mlp=16] = (data, (model, data))\n"
+)  # fmt: skip
+PYPROJECT = '[tool.shardspec]\nspec = "spec.yaml"\n[tool.shardspec.lints]\nSHD4 = "warn"\nignore = ["dead-rule"]\n'
+
+
+class Trial(NamedTuple):
+    """Files and a command line."""
+
+    files: dict[str, str]
+    arguments: list[str]
+    stdin: str = ""
+
+
+def trial(seed: int, number: int) -> Trial:
+    """Return one input; equal numbers give equal inputs."""
+    chance = random.Random(f"{seed}/{number}")
+    is_dsl = chance.random() < 0.4
+    name = "spec.shard" if is_dsl else "spec.yaml"
+    seeds = inputs.dsl_specs() if is_dsl else inputs.specs()
+    text = inputs.changed(chance.choice(seeds), chance)
+    files = {name: text}
+    if chance.random() < 0.08:
+        files["pyproject.toml"] = inputs.changed(PYPROJECT, chance)
+    verb = chance.choice(tuple(_VERBS))
+    arguments = _VERBS[verb](name, files, chance)
+    stdin = ""
+    if chance.random() < 0.03 and name in arguments:
+        arguments, stdin = ["-" if each == name else each for each in arguments], text
+    return Trial(files, [verb.rstrip("2"), *arguments], stdin)
+
+
+def _some(chance: random.Random, *options: list[str]) -> list[str]:
+    return [word for option in options if chance.random() < 0.25 for word in option]
+
+
+def _settings(chance: random.Random) -> list[str]:
+    given = chance.choice(inputs.SETTINGS)
+    if chance.random() < 0.4:
+        given = inputs.changed(given, chance)
+    return ["--set", given.replace("\x00", "")]
+
+
+def _check(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    form = chance.choice(("full", "concise", "json", "github", "sarif"))
+    return [
+        *(name, "--output-format", form),
+        *_some(chance, ["--pedantic"], ["--fix"], ["--fix", "--unsafe-fixes"], ["--diff"], _settings(chance)),
+    ]  # fmt: skip
+
+
+def _compile(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    more = _some(
+        chance, _settings(chance), ["--list-targets"], ["-o", "out.json"], ["--format", "json"]
+    )
+    return [
+        name,
+        *more,
+        *_some(chance, ["--select", _pattern(chance)], ["--params", _arrays(files, chance)]),
+    ]
+
+
+def _explain(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    lines = files[name].count("\n") + 2
+    subject = chance.choice(
+        ("**", "decoder/**", f"{name}:{chance.randrange(lines)}", "axis:data", "axis:model", "SHD201", _pattern(chance))
+    )  # fmt: skip
+    more = _some(
+        chance,
+        ["--draw"],
+        ["--porcelain"],
+        _settings(chance),
+        ["--why-not", f"{_pattern(chance)}:0=data"],
+    )
+    return [subject, "--spec", name, *more]
+
+
+def _fmt(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    more = chance.choice(
+        (
+            [],
+            ["--check"],
+            ["--diff"],
+            ["--to", "yaml"],
+            ["--to", "dsl"],
+            ["--to", "dsl", "-o", "out.shard"],
+        )
+    )
+    return [name, *more]
+
+
+def _mesh(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    form = chance.choice(("text", "json", "svg"))
+    return [
+        name,
+        "--format",
+        form,
+        *_some(chance, _settings(chance), ["--compare"], ["--order", "ring"]),
+    ]
+
+
+def _lock(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    files["spec.lock"] = inputs.changed(LOCK, chance)
+    return [name, *chance.choice(([], ["--check"], ["--check"], ["-o", "-"]))]
+
+
+def _diff(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    other = f"other{Path(name).suffix}"
+    files[other] = inputs.changed(files[name], chance)
+    if chance.random() < 0.3:
+        files[other := "spec.lock"] = inputs.changed(LOCK, chance)
+    form = chance.choice(("text", "md", "json"))
+    return [
+        name,
+        other,
+        "--format",
+        form,
+        *_some(chance, ["--fail-on", chance.choice(("memory+5%", "memory", "x", "moved", "-1"))]),
+    ]
+
+
+def _manifest(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    return [
+        _arrays(files, chance),
+        "--format",
+        chance.choice(("yaml", "json")),
+        *_some(chance, ["-o", "out.txt"]),
+    ]
+
+
+def _import(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    kind = chance.choice(tuple(inputs.FOREIGN))
+    suffix = {"t5x-gin": "gin", "maxtext": "yml", "haliax": "yaml", "hf-tp-plan": "json"}.get(
+        kind, "py"
+    )
+    files.clear()
+    files[f"foreign.{suffix}"] = inputs.changed(inputs.FOREIGN[kind], chance)
+    files["arrays.yaml"] = inputs.ARRAYS
+    more = _some(
+        chance, ["--mesh", "data=4,model=2"], ["--against", "arrays.yaml"], ["-o", "out.yaml"]
+    )
+    return [
+        kind,
+        f"foreign.{suffix}",
+        *more,
+        *_some(
+            chance,
+            ["--hardware", "8 cpu"],
+            ["--mesh", str(chance.choice(inputs.JUNK)).replace("\x00", "")],
+        ),
+    ]
+
+
+def _export(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    kind = chance.choice(
+        ("t5x-gin", "flax", "nnx", "maxtext", "regex", "haliax", "hf-tp-plan", "keras", "hlo")
+    )
+    return [
+        kind,
+        name,
+        *_some(chance, ["--resolved"], ["--lossy"], ["-o", "out.txt"], _settings(chance)),
+    ]
+
+
+def _schema(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    return _some(chance, ["-o", "out.json"], ["x"])
+
+
+def _arrays(files: dict[str, str], chance: random.Random) -> str:
+    text = inputs.changed(chance.choice(inputs.manifests()), chance)
+    name = "arrays.json" if text.startswith("{") else "arrays.yaml"
+    files[name] = text
+    return name
+
+
+def _pattern(chance: random.Random) -> str:
+    made = "".join(
+        chance.choices(
+            ("a", "/", "*", "**", "{0..3}", "{a,b}", "?", "kernel", "\\", "é", "re:", "(", "\x1b"),
+            k=5,
+        )
+    )
+    return f"x{made}"
+
+
+_VERBS = {
+    "check": _check, "check2": _check, "compile": _compile, "explain": _explain, "fmt": _fmt, "mesh": _mesh,
+    "lock": _lock, "diff": _diff, "manifest": _manifest, "import": _import, "import2": _import,
+    "export": _export, "schema": _schema,
+}  # fmt: skip
+
+
+def law_broken_by(each: Trial, folder: Path) -> tuple[str | None, object]:
+    """Return which law one input breaks, with its exit code; the folder holds its files alone."""
+    for old in folder.iterdir():
+        if old.is_file():
+            old.unlink()
+    before = {name: text.encode("utf-8", "surrogatepass") for name, text in each.files.items()}
+    for name, data in before.items():
+        (folder / name).write_bytes(data)
+    found = run(each.arguments, each.stdin)
+    changed = changed_files(before, folder)
+    broken = broken_law(each.arguments, found) or half_written(
+        each.arguments, found.code, changed, folder
+    )
+    return broken, found.code
