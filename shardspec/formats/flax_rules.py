@@ -30,7 +30,7 @@ from shardspec.formats.foreign.imported import (
     rule_text,
 )
 from shardspec.formats.foreign.known_code import no_list
-from shardspec.formats.foreign.named_values import is_python
+from shardspec.formats.foreign.named_values import is_python, likely
 from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.python_scopes import read_scopes
 from shardspec.formats.foreign.python_text import Binding, as_mapping, read_python
@@ -67,7 +67,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     if len(sources) != 1:
         fault = bad(f"one file holds the list, and here are {len(sources)}", sources[1].whole)
         return None, (fault,)
-    found = find_list(sources[0], options.name)
+    found = find_list(sources[0], options.name, [axis for axis, _ in options.mesh])
     if not isinstance(found, FoundList):
         return None, found
     rules, faults = read_rules(found.node, f"`{options.name}`" if options.name else "the list")
@@ -133,7 +133,9 @@ class FoundList(NamedTuple):
     under: Span | None = None
 
 
-def find_list(source: SourceFile, name: str | None) -> FoundList | tuple[Diagnostic, ...]:
+def find_list(
+    source: SourceFile, name: str | None, axes: Sequence[str] = ()
+) -> FoundList | tuple[Diagnostic, ...]:
     """Return the list of a file that is meant: the one that is named, or the one there is.
 
     In Python, lists at the top of the module come first; without any, those in functions and
@@ -155,7 +157,13 @@ def find_list(source: SourceFile, name: str | None) -> FoundList | tuple[Diagnos
     top = read_python(source)
     own = set() if isinstance(top, Diagnostic) else {each.name for each in top}
     at_top = [each for each in opened if each.name in own and _is_rules(each.value)]
-    return _choose(opened, name, source, at_top or [e for e in opened if _are_names(e.value)])
+    if at_top or name is not None:
+        return _choose(opened, name, source, at_top)
+    inside = {each.name: each for each in opened if _are_names(each.value)}
+    kept = likely([(each.name, each.value) for each in inside.values()], axes)
+    if isinstance(kept, Diagnostic):
+        return (kept,)
+    return _choose(opened, name, source, [inside[key] for key, _ in kept])
 
 
 def _with_entries(bindings: Iterable[Binding], depth: int = 0) -> Iterator[Binding]:
@@ -189,7 +197,7 @@ def _choose(
             help = f"say more of its name: {', '.join(f'`{each.name}`' for each in ending[:10])}"
             return (ambiguous(f"`{source.name}` binds {len(ending)} `{name}`", None, help),)
         return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=help),)
-    if len(lists) == 1:
+    if len({each.value for each in lists}) == 1:
         return FoundList(lists[0].value, lists[0].under)
     if lists:
         message = f"`{source.name}` has {len(lists)} lists of rules: {names}"

@@ -34,7 +34,7 @@ from shardspec.formats.foreign.levanter_config import (
     levanter_mapping,
     read_mapping,
 )
-from shardspec.formats.foreign.named_values import NamedValues, read_named_values
+from shardspec.formats.foreign.named_values import NamedValues, likely, read_named_values
 from shardspec.formats.foreign.node import Node, group
 from shardspec.formats.foreign.rules import Dims, ForeignRule, writable
 from shardspec.frontend.reading import Comments, Data, Route
@@ -132,7 +132,13 @@ def _find(source: SourceFile, options: Options) -> LevanterMapping | tuple[Diagn
         if _is_mapping(root):
             return _plain(read_mapping(root))
     classes = tuple(_classes_as_used(values))
-    return _choose((*classes, *values.named), source, options.name, [node for _, node in classes])
+    return _choose(
+        (*classes, *values.named),
+        source,
+        options.name,
+        [node for _, node in classes],
+        [axis for axis, _ in options.mesh],
+    )
 
 
 def _classes_as_used(values: NamedValues) -> Iterator[tuple[str, Node]]:
@@ -157,6 +163,7 @@ def _choose(
     source: SourceFile,
     name: str | None,
     classes: Sequence[Node],
+    axes: Sequence[str],
 ) -> LevanterMapping | tuple[Diagnostic, ...]:
     fitting = [(key, value) for key, value in named if _is_mapping(value)]
     if name is not None:
@@ -166,15 +173,20 @@ def _choose(
     usual = [each for each in fitting if each[0].rpartition(".")[2] in _NAMES]
     if len(fitting) > 1 and len(usual) == 1:
         fitting = usual
+    if name is None and not usual and not any(fitting[:1] and fitting[0][1] is e for e in classes):
+        found = likely(fitting, axes)
+        if isinstance(found, Diagnostic):
+            return (found,)
+        fitting = list(found)
     if not fitting:
         return (no_list(source, "axis mapping", _FORM),)
     if len(fitting) > 1:
         listed = ", ".join(f"`{key}`" for key, _ in fitting[:10])
         message = f"`{source.name}` has {len(fitting)} mappings: {listed}"
         return (ambiguous(message, fitting[1][1].span, f"say which: --name {fitting[0][0]}"),)
-    found = _plain(read_mapping(fitting[0][1]))
+    plain = _plain(read_mapping(fitting[0][1]))
     is_class = any(fitting[0][1] is each for each in classes)
-    return replace(found, tool=_CLASS) if is_class else found
+    return replace(plain, tool=_CLASS) if is_class else plain
 
 
 def _is_mapping(node: Node) -> bool:

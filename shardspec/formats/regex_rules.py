@@ -69,7 +69,8 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     wrong = check_call(sources, separator)
     if wrong is not None:
         return None, (wrong,)
-    found = find_entries(sources[0], options.name, "list of regexes and PartitionSpecs")
+    what = "list of regexes and PartitionSpecs"
+    found = find_entries(sources[0], options.name, what, [axis for axis, _ in options.mesh])
     if not isinstance(found, Found):
         return None, found
     entries, faults = read_entries(found.node)

@@ -7,11 +7,13 @@ a statement that JSON and YAML have not. `[["embed", "data"]]` and `embed: data`
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.formats.foreign.data_text import read_data
+from shardspec.formats.foreign.imported import ambiguous
 from shardspec.formats.foreign.node import Node, group, unreadable
 from shardspec.formats.foreign.python_scopes import read_scopes
 from shardspec.formats.foreign.python_text import Binding, parse_python
@@ -67,6 +69,28 @@ def _certain(binding: Binding) -> Node:
     if binding.under is None:
         return binding.value
     return unreadable(binding.value.span, f"line {binding.under.line} decides whether it is set")
+
+
+def likely(
+    found: Sequence[tuple[str, Node]], axes: Sequence[str]
+) -> tuple[tuple[str, Node], ...] | Diagnostic:
+    """Return the values that name one of these mesh axes, or the finding that none does.
+
+    Much in a file of code looks like rules: a value that nobody asked for by name, and that says
+    nothing of the mesh, is not guessed at.
+    """
+    kept = tuple(each for each in found if not axes or _mentions(each[1], axes))
+    if kept or not found:
+        return kept
+    name, node = found[0]
+    message = f"`{name}` may be meant, and names no mesh axis of {', '.join(axes)}"
+    return ambiguous(message, node.span, f"if it is, say so: --name {name}")
+
+
+def _mentions(node: Node, axes: Sequence[str]) -> bool:
+    if node.kind == "text":
+        return any(re.search(rf"\b{re.escape(axis)}\b", node.text) for axis in axes)
+    return any(_mentions(each, axes) for each in (*node.items, *(v for _, v in node.keywords)))
 
 
 def is_python(source: SourceFile) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.formats.foreign.imported import ambiguous, bad, is_name, lost
 from shardspec.formats.foreign.known_code import no_list
-from shardspec.formats.foreign.named_values import read_named_values
+from shardspec.formats.foreign.named_values import likely, read_named_values
 from shardspec.formats.foreign.node import Node
 from shardspec.formats.foreign.regexes import Match, fault, naive, whole_path_regex
 from shardspec.formats.foreign.rules import Dims
@@ -69,22 +69,29 @@ class Found(NamedTuple):
     is_strict: bool | None = None
 
 
-def find_entries(source: SourceFile, name: str | None, what: str) -> Found | tuple[Diagnostic, ...]:
+def find_entries(
+    source: SourceFile, name: str | None, what: str, axes: Sequence[str] = ()
+) -> Found | tuple[Diagnostic, ...]:
     """Return the value that holds the entries: the one that is named, or the only one there is.
 
     Args:
       what: what is looked for, for messages: "list of regexes and PartitionSpecs".
+      axes: of the mesh; a mapping that names none of them is not guessed at.
     """
     values = read_named_values(source)
     if isinstance(values, tuple):
         return values
     if name is None and values.root is not None and _holds_entries(values.root):
         return Found(values.root)
-    return _choose(values.named, name, source, what)
+    return _choose(values.named, name, source, what, axes if values.root is None else ())
 
 
 def _choose(
-    named: Sequence[tuple[str, Node]], name: str | None, source: SourceFile, what: str
+    named: Sequence[tuple[str, Node]],
+    name: str | None,
+    source: SourceFile,
+    what: str,
+    axes: Sequence[str],
 ) -> Found | tuple[Diagnostic, ...]:
     found = {key: _opened(value) for key, value in named}
     fitting = [key for key, each in found.items() if _holds_entries(each.node)]
@@ -97,6 +104,11 @@ def _choose(
         return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=help),)
     usual = [key for key in fitting if key.rpartition(".")[2] in _USUAL]
     fitting = usual if len(usual) == 1 else fitting
+    if fitting and all(found[key].node.kind == "mapping" for key in fitting):
+        kept = likely([(key, found[key].node) for key in fitting], axes)
+        if isinstance(kept, Diagnostic):
+            return (kept,)
+        fitting = [key for key, _ in kept]
     if len({found[key].node for key in fitting}) == 1:
         return found[fitting[0]]
     if fitting:

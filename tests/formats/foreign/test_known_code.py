@@ -49,3 +49,22 @@ def test_a_list_in_a_file_of_such_a_tool_is_read() -> None:
     imported, _ = flax_rules.read([SourceFile("model.py", text)], Options())
     assert imported is not None
     assert imported.data["rules"] == ["embed -> data"]
+
+
+GUESSES = {
+    flax_rules: "def f():\n  pairs = [('a', 'b')]\n  return pairs\n",
+    haliax_mapping: "class C:\n  attribute_map = {'hidden_size': 'n_embd'}\n",
+    regex_rules: "class C:\n  keys = {'token_ids': ['x', 'y']}\n",
+}
+
+
+@pytest.mark.parametrize("module", GUESSES)
+def test_a_value_that_says_nothing_of_the_mesh_is_not_guessed_at(module: Any) -> None:
+    source = SourceFile("model.py", GUESSES[module])
+    options = Options(mesh=(("data", "2"), ("model", "4")), match="search")
+    imported, (fault,) = module.read([source], options)
+    assert imported is None
+    assert fault.code.id == "SHD604"
+    name = (fault.help or "").rpartition("--name ")[2]
+    assert module.read([source], options._replace(name=name))[0] is not None
+    assert module.read([source], Options(match="search"))[0] is not None
