@@ -2,7 +2,9 @@
 
 A weight of `torch.nn.Linear` is [out, in]: `colwise` splits dim 0 of it and of its bias, `rowwise`
 splits dim 1 and keeps the bias whole. Numbers in a module's path are `*`. What is not named is
-whole, but for `embed_tokens`, which any plan splits over the vocabulary.
+whole, but for `embed_tokens`, which any plan splits over the vocabulary. What stands beside the
+base model (`lm_head`) is in `_tp_plan`, the plan of the model's class. Parameters that are no
+`weight` and no `bias`, such as those of packed experts, have keys of their own.
 Source: transformers 5.23.0, as `formats.foreign.tp_styles` has it.
 """
 
@@ -16,7 +18,7 @@ from shardspec.diagnostics.codes import CANNOT_HOLD, EXPORT_DIFFERS
 from shardspec.formats import hf_tp_plan
 from shardspec.formats.export.exported import Request, Written
 from shardspec.formats.export.losses import OVERRIDES, PARAMS, losses
-from shardspec.formats.foreign.imported import NoAnswer, Options, lost
+from shardspec.formats.foreign.imported import NoAnswer, NotRead, Options, lost
 from shardspec.formats.foreign.tp_styles import partition
 from shardspec.ir.grouping import natural, template
 from shardspec.ir.partition import PartitionSpec
@@ -27,6 +29,9 @@ _EMBEDDING = "embed_tokens"
 _WHOLE = "replicate"
 _LINEAR = ("colwise", "rowwise")
 _TOOL = "a tp_plan"
+#: What is computed beside the base model is wanted whole: logits.
+_GATHERED = {"colwise": "colwise_gather_output"}
+_PARAMETERS = ("weight", "bias")
 
 
 def write(request: Request) -> Written:
@@ -42,18 +47,33 @@ def write(request: Request) -> Written:
             refused.setdefault(key, []).extend(shardings)
     styled = {key: entries[key] for key in sorted(entries, key=natural) if entries[key]}
     inside = {key: style for key, style in styled.items() if key not in refused}
-    kept = {key: style for key, style in inside.items() if key not in _outside(request)}
-    faults = [*_others(request, axis), *_refused(refused, axis)]
-    faults += [_of_class(key, inside[key]) for key in _outside(request) if key in inside]
-    if not any(style != _WHOLE for style in kept.values()):
+    beside = _outside(request)
+    kept = {key: style for key, style in inside.items() if key not in beside}
+    heads = {key: _GATHERED.get(inside[key], inside[key]) for key in beside if key in inside}
+    faults = [*_others(request, axis), *_refused(refused, axis), *_half_split(entries)]
+    if not any(style != _WHOLE for style in (*kept.values(), *heads.values())):
         message = f"no array is split over `{axis}` as the weight of a Linear of PyTorch"
         help = "the paths and shapes have to be those of a model of Hugging Face"
         return None, (*faults, Diagnostic(CANNOT_HOLD, message, help=help))
-    text = json.dumps({"base_model_tp_plan": kept}, indent=2) + "\n"
-    left_out = {*refused, *_outside(request)}
-    proved = [s for s in request.plan.params if _key(_parts(s)[0]) not in left_out]
+    plans = {"base_model_tp_plan": kept | _experts(kept)}
+    if heads:
+        plans["_tp_plan"] = heads
+    text = json.dumps(plans, indent=2) + "\n"
+    proved = [s for s in request.plan.params if _key(_unit(s)) not in refused]
     faults += [*losses(request, _TOOL, PARAMS, OVERRIDES), *_proof(text, proved, axis, request)]
     return text, tuple(faults)
+
+
+def _half_split(entries: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Yield a finding for experts of whose parameters some are split and others are whole."""
+    owners = _experts({key: style for key, style in entries.items() if style})
+    for owner in owners:
+        inside = {key: style for key, style in entries.items() if key.startswith(f"{owner}.")}
+        whole = [key for key, style in inside.items() if not style and not key.endswith("_bias")]
+        if whole:
+            message = f"`{whole[0]}` is whole, and others of `{owner}` are split"
+            help = "transformers computes experts on local parts: packed_colwise, if it is packed"
+            yield lost(message, None, help=help)
 
 
 def _axis(request: Request) -> str | Diagnostic:
@@ -85,23 +105,35 @@ def _others(request: Request, axis: str) -> Iterator[Diagnostic]:
 
 
 def _modules(request: Request) -> dict[str, list[ParamSharding]]:
-    """Return the arrays of each module."""
+    """Return the arrays of each module, and each parameter that has a key of its own."""
     modules: dict[str, list[ParamSharding]] = {}
     for sharding in request.plan.params:
-        modules.setdefault(_parts(sharding)[0], []).append(sharding)
+        modules.setdefault(_unit(sharding), []).append(sharding)
     return modules
+
+
+def _unit(sharding: ParamSharding) -> str:
+    """Return what a key is about: the module of a weight or bias, else the parameter."""
+    module, kind = _parts(sharding)
+    return module if kind in _PARAMETERS or not module else f"{module}.{kind}"
+
+
+def _experts(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries of modules whose own parameters are split: their outputs are sums."""
+    owners = {key.rpartition(".")[0] for key in entries}
+    return {owner: "moe_tp_experts" for owner in sorted(owners) if owner.endswith("experts")}
 
 
 def _outside(request: Request) -> tuple[str, ...]:
     """Return the modules that stand beside the base model, where there is one."""
     modules = _modules(request)
-    based = [module for module in modules if module.startswith(f"{_PREFIX}.")]
-    return tuple(_key(module) for module in modules if based and module not in based)
+    outside = (module for module in modules if not module.startswith(f"{_PREFIX}."))
+    return tuple(map(_key, outside)) if _is_based(request) else ()
 
 
-def _of_class(key: str, style: str) -> Diagnostic:
-    message = f"`{key}` is {style}, and stands outside the base model"
-    return lost(message, None, help="`_tp_plan` of the model's class is the place for it")
+def _is_based(request: Request) -> bool:
+    """Say whether there is a base model, with others beside it or not."""
+    return any(_parts(each)[0].startswith(f"{_PREFIX}.") for each in request.plan.params)
 
 
 def _parts(sharding: ParamSharding) -> tuple[str, str]:
@@ -140,12 +172,16 @@ def _proof(
 ) -> Iterator[Diagnostic]:
     """Yield a finding for each array that transformers would split otherwise over the axis."""
     source = SourceFile("<exported>.json", text)
-    imported, faults = hf_tp_plan.read([source], Options(mesh=((axis, "2"),)))
+    names = ["base_model_tp_plan=" + (_PREFIX if _is_based(request) else ".")]
+    names += ["_tp_plan=."] if '"_tp_plan"' in text else []
+    imported, faults = hf_tp_plan.read([source], Options(mesh=((axis, "2"),), names=tuple(names)))
     assert imported is not None, f"what was written reads back: {faults}"
     params = tuple(each.param for each in shardings)
     answers = hf_tp_plan.answer(imported.reading, params, request.plan.mesh)
     for sharding, answer in zip(shardings, answers, strict=True):
         ours = PartitionSpec(_dims(sharding, axis))
+        if isinstance(answer, NotRead):
+            answer = PartitionSpec(((),) * sharding.param.rank)  # no entry in all that is written
         if answer != ours:
             theirs = f"refuses: {answer.reason}" if isinstance(answer, NoAnswer) else str(answer)
             message = f"`{sharding.param.path}`: shardspec gives {ours}, transformers {theirs}"

@@ -159,7 +159,7 @@ def _of_files(files: Sequence[File], params: Params | None) -> tuple[tuple[TpPla
         if not found:
             message = f"`{source.name}` has no tensor-parallel plan"
             return (), (bad(message, source.whole, help=FORM),)
-        if len(found) > 1 and (params is None or values.root is None):
+        if len(found) > 1 and not _belong_together(found, values, params):
             listed = ", ".join(f"`{each.name}`" for each in found[:10])
             message = f"`{source.name}` has {len(found)} plans: {listed}"
             help = f"say which, each with --name: --name {found[0].name}"
@@ -176,6 +176,16 @@ def _of_files(files: Sequence[File], params: Params | None) -> tuple[tuple[TpPla
                 continue
             plans.append(plan)
     return tuple(plans), tuple(faults)
+
+
+def _belong_together(
+    found: Sequence[_Candidate], values: NamedValues, params: Params | None
+) -> bool:
+    """Say whether several plans of a file are one model's: sections, or its class and base."""
+    names = [each.name for each in found]
+    return values.root is not None and (
+        params is not None or sorted(names) == ["_tp_plan", "base_model_tp_plan"]
+    )
 
 
 def _fits_anywhere(plan: TpPlan, params: Params) -> bool:

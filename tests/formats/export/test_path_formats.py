@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
+from shardspec.formats import hf_tp_plan
 from shardspec.formats.export.exported import Request
 from shardspec.formats.export.registry import EXPORTS, export_named, load
 from shardspec.formats.foreign import registry
@@ -117,11 +118,48 @@ def test_a_tp_plan_has_what_is_colwise_or_rowwise() -> None:
             "embed_tokens": "embedding_rowwise",
             "layers.*.mlp.down_proj": "rowwise",
             "layers.*.mlp.up_proj": "colwise",
-        }
+        },
+        "_tp_plan": {"lm_head": "colwise_gather_output"},
     }
     assert [each.message.partition(":")[0] for each in found] == [
         "`model.layers.0.odd.weight` x6 is P('tensor', None) over f32[8, 8]",
-        "`lm_head` is colwise, and stands outside the base model",
+    ]
+
+
+MOE_PLAN = {
+    "base_model_tp_plan": {
+        "embed_tokens": "embedding_rowwise",
+        "layers.*.attn.q": "colwise",
+        "layers.*.mlp.experts.down_proj": "rowwise",
+        "layers.*.mlp.experts": "moe_tp_experts",
+    },
+    "_tp_plan": {"lm_head": "colwise_gather_output"},
+}
+MOE_ARRAYS = tuple(
+    Param(path, shape, "bf16")
+    for path, shape in {
+        "model.embed_tokens.weight": (64, 8),
+        "model.layers.0.attn.q.weight": (8, 8),
+        "model.layers.0.mlp.experts.gate_up_proj": (4, 16, 8),
+        "model.layers.0.mlp.experts.down_proj": (4, 8, 8),
+        "lm_head.weight": (64, 8),
+    }.items()
+)
+
+
+def test_a_tp_plan_goes_there_and_back() -> None:
+    options = Options(mesh=(("tp", "2"),), params=MOE_ARRAYS)
+    source = SourceFile("plan.json", json.dumps(MOE_PLAN))
+    imported, faults = hf_tp_plan.read([source], options)
+    assert (imported is None, faults) == (False, ())
+    yaml, _ = spec_text(imported, options, [source], "spec.yaml")
+    spec, _ = pipeline.load_text(yaml, "spec.yaml")
+    plan = pipeline.compile_plans(spec, MOE_ARRAYS)[0]
+    text, found = written("hf-tp-plan", plan)
+    assert json.loads(text) == MOE_PLAN
+    assert [each.message for each in found] == [
+        "`layers.*.mlp.experts.gate_up_proj` is whole,"
+        " and others of `layers.*.mlp.experts` are split"
     ]
 
 
