@@ -32,6 +32,7 @@ from shardspec.formats.foreign.path_entries import (
     left_out,
     needs_choice,
     read_entries,
+    worked_out,
 )
 from shardspec.formats.foreign.path_overrides import Taken, document, path_sections
 from shardspec.formats.foreign.regexes import Match
@@ -193,5 +194,5 @@ def _answer(reading: KerasReading, owners: _Owners, param: Param, mesh: Mesh) ->
         keys = ", ".join(f"`{entry.pattern}`" for entry in entries)
         return NoAnswer(f"{keys} match (ValueError)")
     if entries[0].dims is None:
-        return NoAnswer(f"`{entries[0].pattern or '?'}`: {entries[0].reason}")
+        return worked_out(entries[0])
     return placed(entries[0].dims, param, mesh)

@@ -33,6 +33,7 @@ from shardspec.formats.foreign.path_entries import (
     left_out,
     needs_choice,
     read_entries,
+    worked_out,
 )
 from shardspec.formats.foreign.path_overrides import Taken, document, path_sections
 from shardspec.formats.foreign.regexes import Match, slashed, whole_path_regex
@@ -159,5 +160,5 @@ def _answer(reading: RegexReading, winners: Winners, param: Param, mesh: Mesh) -
         return NoAnswer("no regex matches (ValueError)") if reading.is_strict else whole
     entry = reading.entries[index]
     if entry.dims is None:
-        return NoAnswer(f"`{entry.pattern or '?'}`: {entry.reason}")
+        return worked_out(entry)
     return placed(entry.dims, param, mesh)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.formats import regex_rules
-from shardspec.formats.foreign.imported import Imported, NoAnswer, Options
+from shardspec.formats.foreign.imported import Imported, NoAnswer, NotRead, Options
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.param import Param
 from shardspec.ir.partition import PartitionSpec
@@ -175,7 +175,7 @@ def test_what_runs_code_is_left_out_and_keeps_its_place() -> None:
     mesh = Mesh((MeshAxis("data", 2),))
     params = tuple(Param(path, (8,)) for path in ("a/k", "b/k", "c/k"))
     answers = regex_rules.answer(imported.reading, params, mesh)
-    assert [isinstance(each, NoAnswer) for each in answers] == [False, True, True]
+    assert [isinstance(each, NotRead) for each in answers] == [False, True, True]
 
 
 def test_tactics_of_big_vision_are_left_out() -> None:

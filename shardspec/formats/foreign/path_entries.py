@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
-from shardspec.formats.foreign.imported import ambiguous, bad, is_name, lost
+from shardspec.formats.foreign.imported import NotRead, ambiguous, bad, is_name, lost
 from shardspec.formats.foreign.known_code import no_list
 from shardspec.formats.foreign.named_values import likely, read_named_values
 from shardspec.formats.foreign.node import Node
@@ -260,6 +260,13 @@ def unwritable(entry: PathEntry) -> str | None:
     if len(set(used)) < len(used):
         return f"{entry} has a mesh axis twice, which JAX refuses"
     return None
+
+
+def worked_out(entry: PathEntry) -> NotRead:
+    """Return the answer for arrays that an entry takes whose partition only running it tells."""
+    pattern = entry.pattern or "?"
+    help = "state them in `overrides:`, and compare with what the tool prints"
+    return NotRead(pattern, f"`{pattern}` takes them, and {entry.reason}", help)
 
 
 def left_out(entries: Sequence[PathEntry]) -> tuple[Diagnostic, ...]:
