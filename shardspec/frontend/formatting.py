@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.diagnostics.codes import SYNTAX
+from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.loader import File, read
 from shardspec.frontend.lower import lower
+from shardspec.frontend.reading import Data
 from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.frontend.validate import validate
 
@@ -32,7 +36,8 @@ def formatted(
     document, faults = validate(reading)
     diagnostics += faults
     if not diagnostics:
-        diagnostics += tuple(d for d in lower(document, reading.source_map)[1] if d.code is SYNTAX)
+        told = {SYNTAX} if all(map(_has_pattern, _entries(reading.data))) else {SYNTAX, WRONG_TYPE}
+        diagnostics += tuple(d for d in lower(document, reading.source_map)[1] if d.code in told)
     if diagnostics:
         return None, diagnostics
     data = canonical(reading.data)
@@ -41,3 +46,15 @@ def formatted(
     to_dsl = is_dsl if spelling is None else spelling == "dsl"
     text = (print_dsl if to_dsl else print_yaml)(data, reading.comments)
     return text, ()
+
+
+def _entries(data: Data) -> Iterator[Any]:
+    """Yield the entries that need a pattern to be written at all."""
+    if isinstance(data, dict):
+        for section in ("overrides", "replicate"):
+            entries = data.get(section)
+            yield from entries if isinstance(entries, list) else ()
+
+
+def _has_pattern(entry: Any) -> bool:
+    return isinstance(entry, dict) and not {"path", "match"}.isdisjoint(entry)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.frontend.document import Document
@@ -108,3 +110,11 @@ def test_a_comment_at_the_end_of_a_block_stays_there() -> None:
     assert "  # the last axis is the minor one\n}\n" in dsl
     again = spelt(dsl, "spec.shard", "yaml")
     assert "manual\n  # the last axis is the minor one\n" in again
+
+
+@pytest.mark.parametrize("entry", ["overrides: [{axes: x}]", "replicate: [{because: tiny}]"])
+@pytest.mark.parametrize("spelling", ["yaml", "dsl"])
+def test_an_entry_without_a_pattern_cannot_be_written(entry: str, spelling: str) -> None:
+    text, faults = formatted(SourceFile("s.yaml", f"rules: [x -> a]\n{entry}\n"), spelling)
+    assert text is None
+    assert ["has no pattern" in fault.message for fault in faults] == [True]
