@@ -127,6 +127,11 @@ def _document(
     data["rules"] = texts
     names = config.names(_INPUT)
     if names and all(is_name(name) for name in names):
+        for name in dict.fromkeys(names):
+            if all(rule.name != name for rule in kept):
+                why = "the input has it, and no rule: MaxText leaves it whole"
+                comments["rules", len(texts)] = Comments(trailing=why)
+                texts.append(f"{name} -> none")
         data["activations"] = {"input_data": " ".join(names)}
         comments["activations", "input_data"] = came_from(config.values[_INPUT].span)
     data["policy"] = {"indivisible": "keep"}

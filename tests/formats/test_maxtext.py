@@ -110,7 +110,10 @@ def test_a_custom_mesh_replaces_everything() -> None:
         real("base.yml"), real("custom_mesh_and_rule/pure-fsdp.yml"), hardware="tpu v5e 4x4"
     )
     assert spec.targets[0].mesh.sizes == {"fsdp": 16}
-    assert len(spec.axis_rules) == 13
+    *rules, last = spec.axis_rules
+    assert len(rules) == 13
+    assert (last.logical_axis, last.mesh_axes) == ("activation_norm_length", ())  # the input's
+    assert pipeline.leveled(spec, pipeline.findings(spec, pipeline.compile_plans(spec))) == ()
 
 
 def test_a_custom_mesh_may_be_named_by_a_file() -> None:

@@ -67,7 +67,7 @@ def judge(subject: Subject, mistake: Mistake) -> Verdict:
     """Return what a mistake does, and what is said about it."""
     text, lines = apply(subject.text, mistake.changes)
     spec, faults = load(subject.name, text, subject.folder)
-    if spec is None:
+    if spec is None or not spec.is_whole:
         found = _spoken(faults)
         return Verdict(subject.name, mistake, ("cannot be read",), True, found, (), bool(found))
     plans = pipeline.compile_plans(spec)
