@@ -57,13 +57,16 @@ _OF_ONE_TARGET = frozenset({"SHD102", "SHD104"})
 
 #: Findings, and those that say the same of the same place and more.
 _SAID_AT_PLACE: dict[str, frozenset[str]] = {"SHD217": frozenset({"SHD220", "SHD226", "SHD229"})}
-#: Findings, and those that say the same of the same arrays and more.
+#: Findings, and the errors that make them needless on a target.
+_SAID_OF_TARGET: dict[str, frozenset[str]] = {"SHD405": frozenset({"SHD301"})}
+#: Findings, and those that say the same of the same arrays and more; each behind those it names.
 _WHY_WHOLE = frozenset({"SHD201", "SHD202", "SHD206", "SHD301"})
 _SAID_OF_ARRAYS: dict[str, frozenset[str]] = {
     "SHD401": _WHY_WHOLE,
-    "SHD404": _WHY_WHOLE | {"SHD203", "SHD205", "SHD401", "SHD410"},
     "SHD403": frozenset({"SHD205", "SHD206"}),
+    "SHD404": _WHY_WHOLE | {"SHD203", "SHD205", "SHD401", "SHD410"},
 }
+_ORDER = {code: at for at, code in enumerate([*_SAID_AT_PLACE, *_SAID_OF_TARGET, *_SAID_OF_ARRAYS])}
 
 #: Findings that say that there is nothing to say.
 _ALONE = frozenset({"SHD020"})
@@ -99,8 +102,12 @@ def without_follow_ons(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, .
     found = tuple(diagnostics)
     lost = _lost(found)
     kept = tuple(each for each in found if not _is_explained(each, lost)) if lost else found
-    kept = tuple(each for each in kept if not _is_said(each, kept))
-    return tuple(each for each in kept if each.code.id not in _ALONE or len(kept) == 1)
+    shown = [each for each in kept if each.code.id not in _ORDER]
+    rest = (each for each in kept if each.code.id in _ORDER)
+    for each in sorted(rest, key=lambda each: _ORDER[each.code.id]):
+        if not _is_said(each, shown):
+            shown.append(each)
+    return tuple(each for each in shown if each.code.id not in _ALONE or len(shown) == 1)
 
 
 def _lost(diagnostics: Sequence[Diagnostic]) -> dict[str, _Lost]:
@@ -146,6 +153,8 @@ def _is_said(diagnostic: Diagnostic, shown: Sequence[Diagnostic]) -> bool:
         others = _louder(diagnostic, _SAID_AT_PLACE[code], shown)
         if any(label.span == each.span for other in others for each in other.labels):
             return True
+    if code in _SAID_OF_TARGET:
+        return any(each.is_error for each in _louder(diagnostic, _SAID_OF_TARGET[code], shown))
     if diagnostic.arrays and code in _SAID_OF_ARRAYS:
         others = _louder(diagnostic, _SAID_OF_ARRAYS[code], shown)
         return {path for other in others for path in other.arrays}.issuperset(diagnostic.arrays)

@@ -32,13 +32,11 @@ import math
 from collections.abc import Iterator
 
 from shardspec.analysis.alike import Alike, alike
-from shardspec.diagnostics import Diagnostic, Label, Severity
-from shardspec.diagnostics.codes import INDIVISIBLE
+from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import UNEVEN_LOAD as CODE
 from shardspec.ir.grouping import counted
 from shardspec.ir.param import array_bytes
 from shardspec.ir.plan import DimSharding, ShardingPlan
-from shardspec.ir.spec import Spec
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
 from shardspec.resolve.fit import near_multiples
@@ -48,7 +46,7 @@ _NOTABLE = 10
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target whose first device holds notably more than its last."""
-    if context.spec.policy.indivisible != "keep" or _is_refused(context.spec):
+    if context.spec.policy.indivisible != "keep":
         return
     for plan in context.plans:
         groups = alike(plan)
@@ -56,11 +54,6 @@ def check(context: Context) -> Iterator[Diagnostic]:
         least = sum(last_bytes(arrays) * len(arrays.shardings) for arrays in groups)
         if _NOTABLE * (most - least) >= most > 0:
             yield _finding(plan, groups, most, least)
-
-
-def _is_refused(spec: Spec) -> bool:
-    """Say whether SHD301 is an error, and speaks of it."""
-    return spec.levels.severity(INDIVISIBLE) is Severity.ERROR
 
 
 def last_bytes(arrays: Alike) -> int:

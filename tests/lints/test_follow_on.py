@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic, Severity
+from shardspec.diagnostics.codes import ALL
+from shardspec.lints.follow_on import without_follow_ons
 
 YAML = """\
 shardspec: 1
@@ -134,3 +139,34 @@ def test_one_rule_of_two_that_cannot_be_read_leaves_the_others_missed() -> None:
     text = "mesh: {fsdp: 2, tensor: 4}\naxes: {embed: 64, mlp: 128, a: 4}\n"
     text += "rules: [mlp -> tensor, [embed, fsdp]]\narrays: {w: 'f32[embed mlp a]'}\n"
     assert codes(text) == ["SHD203", "SHD004"]
+
+
+def made(code: str, *arrays: str, level: Severity | None = None) -> Diagnostic:
+    by_id = {each.id: each for each in ALL}
+    return Diagnostic(by_id[code], code, level=level, arrays=arrays)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["SHD202", "SHD203", "SHD205", "SHD301", "SHD401", "SHD404", "SHD410"]),
+            st.sets(st.sampled_from("abc"), min_size=1),
+            st.sampled_from([Severity.WARNING, Severity.ERROR]),
+        ),
+        max_size=6,
+    )
+)
+def test_what_is_not_shown_hides_nothing(rows: list[tuple[str, set[str], Severity]]) -> None:
+    """Each finding that is left out has its arrays told of by what is shown, as loud as it."""
+    found = tuple(made(code, *sorted(arrays), level=level) for code, arrays, level in rows)
+    shown = without_follow_ons(found)
+    assert set(shown) <= set(found)
+    for each in found:
+        if each not in shown:
+            told = {path for s in shown if s.is_error >= each.is_error for path in s.arrays}
+            assert told >= set(each.arrays)
+
+
+def test_a_finding_that_is_hidden_hides_no_other() -> None:
+    whole = made("SHD401", "a", "b"), made("SHD202", "a"), made("SHD404", "b")
+    assert [each.code.id for each in without_follow_ons(whole)] == ["SHD202", "SHD401"]
