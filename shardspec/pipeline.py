@@ -177,7 +177,7 @@ def check(
     if target is not None or (params and not targets):
         chosen = find_target(spec, target)
         if isinstance(chosen, Diagnostic):
-            return Told((*leveled(spec, faults), chosen))
+            return Told(_as_loud_as(spec.levels, (*suppressed(faults)[0], chosen)))
         targets = (chosen,)
     plans = compile_plans(spec, params, targets)
     faults = (*about(faults, target), *nothing_checked.findings(spec, params, targets))

@@ -76,11 +76,12 @@ def load_or_exit(
 
 
 def target_or_exit(spec: Spec, name: str | None, diagnostics: Sequence[Diagnostic] = ()) -> Target:
-    """Return the target that is meant; exit with 2 where there is none."""
+    """Return the target that is meant; exit where there is none: with 1 if faults took it."""
     found = pipeline.find_target(spec, name)
     if isinstance(found, Diagnostic):
-        report((*diagnostics, found))
-        raise SystemExit(FAILED)
+        shown = pipeline.shown(spec, (*diagnostics, found))
+        report(shown)
+        raise SystemExit(FAILED if found in shown else FINDINGS)
     return found
 
 

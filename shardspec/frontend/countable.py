@@ -28,7 +28,8 @@ def countable(params: Sequence[Param]) -> tuple[tuple[Param, ...], tuple[Diagnos
 
 def _array(group: Sequence[Param]) -> Diagnostic:
     first = group[0]
-    label = f"{first.rank} dimensions, the longest of {max(first.shape):,}"
+    longest = f"{max(first.shape):,}"
+    label = f"{first.rank} dimensions, the longest of {longest}" if first.rank > 1 else longest
     labels = () if first.span is None else (Label(first.span, label),)
     message = f"{described(param.path for param in group)}: 2^63 elements or more, {label}"
     return Diagnostic(BEYOND_COUNT, message, labels, help="no machine counts them: a size is wrong")

@@ -17,10 +17,18 @@ _SCHEMA = re.compile(r'\A\s*\{.*?"schema"\s*:\s*"shardspec\.(\w+)/', re.DOTALL)
 _SPEC = re.compile(r'"spec"\s*:\s*"([^"\\\n]+)"')
 _LOCK = re.compile(r"^lock \d+, language \d+", re.MULTILINE)
 _MANIFEST = re.compile(r"^\s*\{?\s*\"?shardspec-arrays\"?\s*:", re.MULTILINE)
-_YAML_LINE = re.compile(
-    r"\"?(?:shardspec|doc|extends|axes|hardware|mesh|targets|rules|drop|params|overrides|scan"
-    r"|activations|arrays|manifest|policy|state|coverage|replicate|lints)\"?\s*:(?:\s|$)"
+_KEY = (
+    r"(?:shardspec|doc|extends|axes|hardware|mesh|targets|rules|drop|params|overrides|scan"
+    r"|activations|arrays|manifest|policy|state|coverage|replicate|lints)"
 )
+#: The first entry of a list of arrays without its header: `"a/kernel": bf16[4]`, or with keys.
+_ARRAYS = re.compile(
+    r"\A(?:[ \t]*(?:#.*|---)?\n)*[ \t]*(?:\{\s*)?"
+    rf"(?![\"']?{_KEY}[\"']?\s*:)"
+    r"(?:\"[^\"\n]+\"|'[^'\n]+'|[^\s\"'{}\[\],:#][^\"'\n:]*):\s*"
+    r"(?:[\"']?[a-z]\w*\[[ \t]*(?:\d|\])|\{?\s*[\"']?(?:shape|dtype)[\"']?:)"
+)
+_YAML_LINE = re.compile(rf"\"?{_KEY}\"?\s*:(?:\s|$)")
 _DSL_LINE = re.compile(
     r"shardspec[ \t]+\d|(?:rules|params|arrays|activations|scan|mesh)[ \t]*\{"
     r"|target[ \t]+\S+[ \t]+on\b|mesh[ \t]+on\b|axis[ \t]+\S+[ \t]*=|extends[ \t]+[\w./]"
@@ -41,6 +49,8 @@ def mistaken(source: SourceFile, *, is_dsl: bool) -> Diagnostic | None:
 
 def _own_file(source: SourceFile) -> Diagnostic | None:
     start = source.text[:_LOOKED_AT]
+    if _ARRAYS.match(start):
+        return _list_of_arrays(source)
     if "shardspec" not in start:
         return None
     schema = _SCHEMA.match(start)
@@ -51,11 +61,17 @@ def _own_file(source: SourceFile) -> Diagnostic | None:
     elif _LOCK.search(start):
         what, help = "a lock, as `shardspec lock` writes it", _COMPARE
     elif _MANIFEST.search(start):
-        what = "a list of arrays"
-        help = f"a spec names it: `manifest: ./{source.name.rpartition('/')[2]}`"
+        return _list_of_arrays(source)
     else:
         return None
     return point(OWN_FILE, f"`{source.name}` is {what}, and no spec", source.whole, help=help)
+
+
+def _list_of_arrays(source: SourceFile) -> Diagnostic:
+    help = f"a spec names it: `manifest: ./{source.name.rpartition('/')[2]}`"
+    return point(
+        OWN_FILE, f"`{source.name}` is a list of arrays, and no spec", source.whole, help=help
+    )
 
 
 def _other_spelling(source: SourceFile, is_dsl: bool) -> Diagnostic | None:

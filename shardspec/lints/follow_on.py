@@ -40,7 +40,7 @@ _EXPLAINED_BY: dict[str, frozenset[str]] = {
     "SHD217": _NAMES | _ARRAYS,
     "SHD102": _MACHINES,
     "SHD104": _MACHINES,
-    "SHD106": _MACHINES,
+    "SHD106": _MACHINES | {"extends"},
     "SHD201": _MACHINES,
     "SHD202": _RULES | _NAMES | _ARRAYS | _AXES,
     "SHD230": (_NAMES | _ARRAYS | _AXES) - _RULES,

@@ -200,3 +200,33 @@ def test_the_python_api_raises(write: Write, lints: str) -> None:
         shardspec.load("spec.yaml").compile()
     with pytest.raises(shardspec.ShardspecError):
         shardspec.Resolver("spec.yaml", "big")
+
+
+@pytest.mark.parametrize("verb", [*_SHOWS, ["check"]])
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("mesh: {data: 2}\n  rules: [a -> data]\n", "SHD002"),
+        ("mesh: 5\n", "SHD004"),
+        ("targets: {}{\n", "SHD002"),
+        ("extends: nowhere\n", "SHD008"),
+    ],
+)
+def test_no_target_because_of_a_fault_is_one_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: list[str], text: str, code: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"shardspec: 1\n{text}axes: {{a: 4}}\narrays: {{mlp/wi: 'f32[a]'}}\n"
+    Path("spec.yaml").write_text(text, encoding="utf-8")
+    result = _run(*verb)
+    assert "SHD106" not in result.output
+    assert result.output.count(f"error[{code}]") == 1
+    assert result.exit_code == 1
+
+
+def test_a_spec_that_has_no_target_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.yaml").write_text("shardspec: 1\nrules: [a -> b]\n", encoding="utf-8")
+    result = _run("compile")
+    assert "SHD106" in result.stderr
+    assert result.exit_code == 2

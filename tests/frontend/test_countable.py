@@ -50,3 +50,9 @@ def test_a_listing_has_a_name_for_each_dimension() -> None:
     arrays, found = read_manifest(SourceFile("arrays.yaml", text))
     assert not arrays
     assert found[0].message == "`w`: `axes` has 1 name for 2 dimensions"
+
+
+def test_one_dimension_is_spoken_of_as_one() -> None:
+    (found,) = countable((Param("w", (2**63,)),))[1]
+    assert "dimensions" not in found.message
+    assert "9,223,372,036,854,775,808" in found.message

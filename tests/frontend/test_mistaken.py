@@ -89,3 +89,37 @@ def test_a_spelling_in_the_others_name(path: Path, suffix: str) -> None:
 def test_a_spec_may_speak_of_itself() -> None:
     text = "# lock 1, language 1 is what `shardspec lock` writes\nmesh: {a: 2}\nrules: [x -> a]\n"
     assert pipeline.load_text(text, "s.yaml")[1] == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"w": "f32[4, 4]"}',
+        '{\n  "a/w": {"shape": [4], "dtype": "f32"}\n}\n',
+        '"a/w": bf16[4]\n"b": f32[]\n',
+        "# from a checkpoint\n---\na/w: bf16[ 4 ]\n",
+        "a/w:\n  shape: [4]\n  dtype: f32\n",
+        "'h_{0..3}/w': {dtype: f32, shape: [4]}\n",
+    ],
+)
+def test_a_list_of_arrays_without_its_header(text: str) -> None:
+    found = mistaken(SourceFile("a.yaml", text), is_dsl=False)
+    assert found is not None
+    assert found.code.id == "SHD021"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'arrays:\n  w: "f32[4]"\n',
+        "arrays: {w: 'f32[4]'}\n",
+        "axes: {a: 4}\n",
+        "rules: [a -> b]\n",
+        "params:\n  shape: a\n",
+        '{"axes": {"shape": 4}}',
+        '{\n  "axes": {"dtype": 4}\n}',
+        "arrays w { f32[4] }\n",
+    ],
+)
+def test_a_spec_that_begins_with_arrays_is_one(text: str) -> None:
+    assert mistaken(SourceFile("a.yaml", text), is_dsl=False) is None
