@@ -69,6 +69,9 @@ REPLICATED_HERE = Code(
     "a target holds whole what others with the same mesh axes split",
     is_pedantic=True,
 )
+EXPLICIT_FSDP = Code(
+    "SHD113", "explicit-fsdp", _W, "a result would be split twice over an explicit mesh axis"
+)
 
 UNKNOWN_MESH_AXIS = Code(
     "SHD201", "unknown-mesh-axis", _E, "a rule names a mesh axis no target has"

@@ -15,7 +15,7 @@ from tests import strategies
 from tests.lints.test_never_raises import SOURCE, SPAN, contexts
 
 CODES = (
-    *("SHD110", "SHD111", "SHD112"),
+    *("SHD110", "SHD111", "SHD112", "SHD113"),
     *("SHD217", "SHD218", "SHD219", "SHD220", "SHD221", "SHD222", "SHD223"),
 )
 OURS = [module for module in CHECKS if module.CODE.id in CODES]
