@@ -125,6 +125,22 @@ def _document(
         comments["rules", len(texts)] = came_from(rule.span, more)
         texts.append(rule_text(str(rule.name), known))
     data["rules"] = texts
+    _add_input(config, kept, data, texts, comments)
+    data["policy"] = {"indivisible": "keep"}
+    comments["policy",] = Comments(trailing="as MaxText does; JAX refuses what does not divide")
+    data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
+    comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
+    return Imported(data, comments, None, TOOL)
+
+
+def _add_input(
+    config: MaxTextConfig,
+    kept: Rules,
+    data: dict[str, Data],
+    texts: list[Data],
+    comments: dict[Route, Comments],
+) -> None:
+    """Add the activation of the input; and for its names without a rule that they are whole."""
     names = config.names(_INPUT)
     if names and all(is_name(name) for name in names):
         for name in dict.fromkeys(names):
@@ -134,11 +150,6 @@ def _document(
                 texts.append(f"{name} -> none")
         data["activations"] = {"input_data": " ".join(names)}
         comments["activations", "input_data"] = came_from(config.values[_INPUT].span)
-    data["policy"] = {"indivisible": "keep"}
-    comments["policy",] = Comments(trailing="as MaxText does; JAX refuses what does not divide")
-    data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
-    comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
-    return Imported(data, comments, None, TOOL)
 
 
 def _writable(rules: Rules, faults: list[Diagnostic]) -> Iterator[ForeignRule]:
