@@ -173,3 +173,11 @@ def test_every_case_is_the_same_in_python(
     if exit_code == 0:
         for target in spec.targets:
             spec.compile(target=target)
+
+
+@pytest.mark.parametrize("path", ["a/" * 3000, "shardspec: 1\nmesh: {data: 2}\n" + "/#" * 3000])
+def test_what_is_too_long_for_a_path_is_no_file(path: str) -> None:
+    """As a text is that somebody hands to `load`."""
+    with pytest.raises(shardspec.ShardspecError) as raised:
+        shardspec.load(path)
+    assert [each.code.id for each in raised.value.diagnostics] == ["SHD001"]

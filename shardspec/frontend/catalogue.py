@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from shardspec.diagnostics import Diagnostic, Excerpt
 from shardspec.diagnostics.codes import UNKNOWN_HARDWARE
@@ -150,23 +150,38 @@ def hardware_meant(text: str) -> tuple[str, ...]:
     (('16 h100',), ('8 h100',), ('2 * h100',))
     >>> hardware_meant("v5p 128"), hardware_meant("4x4 tpu v5e"), hardware_meant("8 cpus")
     (('128 v5p', 'v5p-128'), ('tpu v5e 4x4',), ('8 cpu',))
+    >>> hardware_meant("tpu-v5p-32"), hardware_meant("v5p-32 x 2")
+    (('v5p-32',), ('2 * v5p-32',))
+    >>> hardware_meant("NVIDIA H100 80GB HBM3"), hardware_meant("8 NVIDIA A100-SXM4-80GB")
+    ((), ('8 a100',))
     """
     names = "|".join(map(re.escape, sorted(hardware_names(), key=len, reverse=True)))
-    words = re.findall(rf"({names})|(\d+)(?!\d*\s*gi?b)", text.lower()[:_LONGEST_MEANT])
-    numbers = [int(number) for _, number in words if number]
-    chips = {chip for chip, _ in words if chip}
+    amount = r"(\d+)(?!\d*\s*gi?b)"  # of chips, not of memory
+    other = rf"(?<![a-wyz\d]){amount}"  # nor of a version: `HBM3`, `SXM4`
+    words = re.findall(rf"({names})(?!\d)(?:[-_]{amount})?|{other}", text.lower()[:_LONGEST_MEANT])
+    chips = {(chip, type_number) for chip, type_number, _ in words if chip}
+    numbers = [number for _, *found in words for number in found if number]
     if len(chips) != 1 or not numbers:
         return ()
-    (chip,) = chips
-    total, shape = math.prod(numbers), "x".join(map(str, numbers))
-    if len(numbers) == 1 and "*" in text:
-        spelt = [f"{total} * {chip}"]
-    elif len(numbers) == 1:
-        spelt = [f"{total} {chip}", f"{chip}-{total}"]
-    else:
-        spelt = [f"tpu {chip} {shape}", f"{numbers[0]} * {chip}", f"{total} {chip}"]
-        spelt = [each for each in spelt if _devices(each) == total][:1]
+    spelt = _spellings(*chips.pop(), [number for *_, number in words if number], "*" in text)
     return tuple(each for each in spelt if _devices(each))
+
+
+def _spellings(chip: str, joined: str, others: Sequence[str], has_star: bool) -> list[str]:
+    """Return how a machine may be spelt, by the chip and the numbers that somebody named.
+
+    Args:
+      joined: the number joined to the chip: 32 of `v5p-32`.
+    """
+    type_name = f"{chip}-{joined}"
+    if joined and _devices(type_name) and len(others) < 2:
+        return [f"{others[0]} * {type_name}" if others else type_name]
+    numbers = [joined, *others] if joined else list(others)
+    total = math.prod(map(int, numbers))
+    if len(numbers) == 1:
+        return [f"{total} * {chip}"] if has_star else [f"{total} {chip}", f"{chip}-{total}"]
+    shapes = [f"tpu {chip} {'x'.join(numbers)}", f"{numbers[0]} * {chip}"]
+    return [each for each in (*shapes, f"{total} {chip}") if _devices(each) == total][:1]
 
 
 def machine_fault(fault: SyntaxFault, text: str) -> SyntaxFault:

@@ -156,7 +156,9 @@ class _Lowering(Lowering):
             self.report(point(WRONG_TYPE, "`mesh` is empty", span, help="as in `mesh: {data: 8}`"))
         elif self.document.mesh is None and self.document.hardware is not None:
             span = self.source_map.key(("hardware",)).span
-            self.report(point(WRONG_TYPE, "`hardware` stands without a `mesh`", span))
+            help = "add `mesh: {data: rest}`; that of one of the targets is `targets.NAME.hardware`"
+            message = "`hardware` stands without a `mesh`"
+            self.report(point(WRONG_TYPE, message, span, help=help))
         for name, (route, entry) in entries.items():
             yield from self._target(name, route, entry.hardware, entry.mesh)
         if self.document.mesh is not None and entries:

@@ -126,6 +126,8 @@ def _help(found: _Difference, held: Mapping[str, Param], asked: Mapping[str, Par
     if root:
         return f"the checkpoint is what the tree has below `{root}`: restore tree[{root!r}]"
     if found.missing and _unboxed(held) == _unboxed(asked):
+        if held.keys() == _unboxed(asked):
+            return "the tree is boxed by Flax, what was saved is not: `restore(..., boxed=False)`"
         return "one of the two is boxed by Flax and the other is not: restore into the same"
     if found.missing:
         return "restore into a tree of what was saved, and make the rest by `init`"

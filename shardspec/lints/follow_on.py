@@ -56,11 +56,14 @@ _NAMED = frozenset({"SHD201", "SHD202", "SHD203", "SHD211", "SHD230"})
 _OF_ONE_TARGET = frozenset({"SHD102", "SHD104"})
 
 #: Findings, and those that say the same of the same place and more.
-_SAID_AT_PLACE: dict[str, frozenset[str]] = {"SHD217": frozenset({"SHD220", "SHD226", "SHD229"})}
+_SAID_AT_PLACE: dict[str, frozenset[str]] = {
+    "SHD203": frozenset({"SHD202"}),
+    "SHD217": frozenset({"SHD220", "SHD226", "SHD229"}),
+}
 #: Findings, and the errors that make them needless on a target.
 _SAID_OF_TARGET: dict[str, frozenset[str]] = {"SHD405": frozenset({"SHD301"})}
 #: Findings, and those that say the same of the same arrays and more; each behind those it names.
-_WHY_WHOLE = frozenset({"SHD201", "SHD202", "SHD206", "SHD301"})
+_WHY_WHOLE = frozenset({"SHD201", "SHD202", "SHD204", "SHD206", "SHD301"})
 _SAID_OF_ARRAYS: dict[str, frozenset[str]] = {
     "SHD401": _WHY_WHOLE,
     "SHD403": frozenset({"SHD205", "SHD206"}),
@@ -71,7 +74,7 @@ _ORDER = {code: at for at, code in enumerate([*_SAID_AT_PLACE, *_SAID_OF_TARGET,
 #: Findings that say that there is nothing to say.
 _ALONE = frozenset({"SHD020"})
 
-_WORD = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+_WORD = re.compile(r"\w[\w-]*(?:\.[\w-]+)*")
 
 _LOUDNESS = {Severity.ALLOW: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 

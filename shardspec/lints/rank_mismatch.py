@@ -118,7 +118,9 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
         tuple(labels),
         help=_own_help(sharding)
         if matched is None
-        else _help(0 if is_partition else len(names), param.rank, param.path),
+        else _PARTS
+        if is_partition
+        else _help(len(names), param.rank, param.path),
     )
 
 
@@ -147,6 +149,9 @@ def _own_help(sharding: ParamSharding) -> str:
         "an array's own names come before `params`, and `scan` leaves them alone: mend them where"
         f" the model states them, or name every dimension under `overrides`: {entry}"
     )
+
+
+_PARTS = "one part for every dimension, `none` for one that is whole: `(none, model)`"
 
 
 def _help(names: int, rank: int, path: str) -> str:

@@ -3,7 +3,7 @@
 Because no rule was left that fits, because this target lacks the mesh axes, because an axis has no
 rule, or because nothing names the dimensions. Whoever names the array under `replicate:` with a
 reason is not bothered. Where rules say `none` for all of it, that is SHD410. Where a finding of the
-same arrays is shown that says why (SHD201, SHD202, SHD206, SHD301), that one is enough.
+same arrays is shown that says why (SHD201, SHD202, SHD204, SHD206, SHD301), that one is enough.
 
 Bad:
     shardspec: 1

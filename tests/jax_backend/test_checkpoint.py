@@ -283,6 +283,9 @@ def test_what_would_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     boxes = pytest.importorskip("flax.linen").LogicallyPartitioned
     boxed = {"wi": boxes(jnp.ones((16, 32)), ("embed", "mlp"))}
+    assert help_for("unboxed", {"wi": jnp.ones((16, 32))}, boxed) == (
+        "the tree is boxed by Flax, what was saved is not: `restore(..., boxed=False)`"
+    )
     assert help_for("boxed", boxed, {"wi": jnp.ones((16, 32))}) == (
         "one of the two is boxed by Flax and the other is not: restore into the same"
     )

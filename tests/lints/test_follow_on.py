@@ -65,6 +65,7 @@ def test_the_specs_are_sound() -> None:
     [
         ("mlp -> tensor", "mlp -> [tensor]", ["SHD002"]),
         ("mlp -> tensor", "mlp => tensor", ["SHD002"]),
+        ("- mlp -> tensor", "-mlp -> tensor", ["SHD002"]),
         ("- batch -> fsdp", "- [batch, fsdp]", ["SHD004"]),
         ("rules:", "rule:", ["SHD003"]),
         ('"**/wo": mlp embed', '"**/wo": [mlp, embed]', ["SHD004"]),

@@ -97,6 +97,37 @@ def test_what_may_be_whole_needs_no_names() -> None:
     assert findings_of(UNNAMED + "replicate: [{path: '**', because: data parallel}]\n") == ()
 
 
+def test_a_slip_in_a_pattern_is_told_without_what_follows() -> None:
+    whole = "replicate: [{path: 'blocks_*/**', because: small}]\n"
+    found = findings_of(UNNAMED + whole + "params: {haed: _ _}\n")
+    by_name = {each.code.name: each for each in found}
+    assert by_name.keys() == {"unmatched-pattern", "unnamed-array"}
+    assert by_name["unmatched-pattern"].arrays == ("head",)
+
+
+def test_a_pattern_that_is_allowed_hides_nothing() -> None:
+    text = UNNAMED + "params: {haed: _ _}\nlints: {unmatched-pattern: allow}\n"
+    messages = [each.message for each in findings_of(text, only="replicated-large")]
+    assert any("`head`" in message for message in messages)
+
+
+DECLARED = """\
+mesh: {x: 2}
+axes: {mlp: 1024, kv: 64}
+rules: [mpl -> x]
+arrays: {k: 'f32[mlp kv]'}
+"""
+
+
+def test_a_slip_in_a_rule_is_told_without_the_axis_that_it_leaves_alone() -> None:
+    """The axis that the slip was for is a label of it; another without a rule is told."""
+    slip, other = sorted(findings_of(DECLARED), key=lambda each: each.code.id)
+    assert marked(slip) == ["mpl", "mlp: 1024"]
+    assert other.message == "no rule names `kv`, so it is replicated"
+    allowed = findings_of(DECLARED + "lints: {SHD202: allow}\n", only="axis-without-rule")
+    assert len(allowed) == 2
+
+
 TARGETS = """\
 targets:
   a: {{hardware: 8 cpu, mesh: {{data: 4, model: 2}}}}

@@ -33,3 +33,13 @@ def test_the_way_out_for_names_of_an_array_is_an_override(
     assert entry is not None
     mended = shardspec.loads(f"{SPEC}overrides:\n  - {entry[1]}\n")
     assert {d.code.name for d in mended.check(arrays)} <= {"axis-without-array"}
+
+
+def test_the_way_out_of_a_partition_names_parts() -> None:
+    text = SPEC + "overrides: [{path: k, spec: (data)}]\narrays: {k: 'f32[8, 8]'}\n"
+    (found,) = (d for d in shardspec.loads(text).check() if d.code.name == "rank-mismatch")
+    assert (
+        found.help == "one part for every dimension, `none` for one that is whole: `(none, model)`"
+    )
+    right = text.replace("(data)", '"(data, none)"')
+    assert all(d.code.name != "rank-mismatch" for d in shardspec.loads(right).check())

@@ -145,7 +145,8 @@ def _no_colon(trouble: Trouble) -> Diagnostic | None:
     end = max(trouble.line_end(start), start + 1)
     entry = shorten(trouble.text[start:end])
     if "->" in entry:
-        way_out = f"rules are list items: `- {entry}`, lined up with the other items"
+        rule = entry.lstrip("-* ")
+        way_out = f"rules are list items: `- {rule}`, lined up with the other items"
     else:
         way_out = f"write `{entry}: VALUE`, or `- {entry}` for an item of a list"
     message = f"`{entry}` is not `key: value`"

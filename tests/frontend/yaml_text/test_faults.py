@@ -34,6 +34,7 @@ SLIPS = [
     ("mesh:\n  data:8\n  model: 4\n", ":", "space is missing", "`data: 8`"),
     ("mesh:\n  data: 8\n  model:4\n", ":", "space is missing", "`model: 4`"),
     ("rules:\n  - a -> b\n  kv -> none\n", "kv -> none", "not `key: value`", "`- kv -> none`"),
+    ("rules:\n  - a -> b\n  -kv -> x\n", "-kv -> x", "not `key: value`", "`- kv -> x`"),
     ("a: 1\nfoo\n", "foo", "not `key: value`", "`foo: VALUE`"),
     ("mesh:\n  data: 8\n model: 4\n", "model", "lined up with nothing", "same column"),
     ("- a\nb: 1\n", "b", "among the items of a list", "`- `"),
