@@ -10,13 +10,14 @@ The way out is to gather such a weight where it is used: `resolver.constrain(w, 
 name for the dimension that is split. An activation with these names says that the code does so, and
 nothing is told of such weights then.
 
-A spec does not say what the code multiplies; names do, read as Flax stores weights, inputs first. A
-weight is met where an activation has its last axes and lacks those before them (`batch length
-embed` is a result of `mlp embed`), or ends as the weight does (`embed`: a scale). Names of
-activations count without `activation_` in front. Where no activation has a batch, the rules of
-batch axes count, and the last dimension of each weight. Dimensions of stacked layers are those of
-`scan` and those whose name says so, and are no part of a product. Tables over a vocabulary are left
-out: they are looked up, and there JAX asks for `table.at[ids].get(out_sharding=...)` anyway.
+A spec does not say what the code multiplies; names do, read as Flax stores weights, inputs first,
+and inputs last where the path ends in `weight`, as those of PyTorch and Equinox. A weight is met
+where an activation has its last axes and lacks those before them (`batch length embed` is a result
+of `mlp embed`), or ends as the weight does (`embed`: a scale). Names of activations count without
+`activation_` in front. Where no activation has a batch, the rules of batch axes count, and the last
+dimension of each weight. Dimensions of stacked layers are those of `scan` and those whose name says
+so, and are no part of a product. Tables over a vocabulary are left out: they are looked up, and
+there JAX asks for `table.at[ids].get(out_sharding=...)` anyway.
 
 Bad:
     shardspec: 1
@@ -77,6 +78,9 @@ _OF_ACTIVATIONS = "activation_"
 #: Part of the name of the axis along which a table is looked up.
 _LOOKED_UP = "vocab"
 
+#: How the path of a weight ends whose inputs stand last.
+_TURNED = (".weight", "/weight")
+
 #: How many ways to gather a weight are spelt out.
 _SHOWN = 3
 
@@ -97,6 +101,12 @@ class _Weight(NamedTuple):
     @property
     def names(self) -> Names:
         return tuple(dim.logical_axis for dim in self.dims)
+
+    @property
+    def inputs_first(self) -> Names:
+        """Return the names as Flax would store the weight."""
+        is_turned = self.arrays.first.param.path.endswith(_TURNED)
+        return self.names[::-1] if is_turned else self.names
 
     @property
     def where_used(self) -> str:
@@ -186,7 +196,7 @@ def _other(plan: ShardingPlan, axis: str, weight: _Weight) -> _Other | None:
                 if axis in dim.mesh_axes and dim.taken and _plain(dim) not in weight.names:
                     return _Other(dim.taken.rule, result.activation)
     has_batch = any(is_batch(n or "") for each in plan.activations for n in each.logical_axes)
-    if has_batch or weight.at != len(weight.dims) - 1:
+    if has_batch or weight.names[weight.at] != weight.inputs_first[-1]:
         return None
     rule = next((rule for rule in _batch_splits(plan) if axis in rule.mesh_axes), None)
     return None if rule is None else _Other(rule, None)
@@ -202,7 +212,8 @@ def _met(
     named = {name for name in has if name is not None}
     gone = tuple(name for name in names if name not in named)
     stays = names[weight.at]
-    if stays not in named or not gone or not set(gone).isdisjoint(names[weight.at :]):
+    ordered = weight.inputs_first
+    if stays not in named or not gone or not set(gone).isdisjoint(ordered[ordered.index(stays) :]):
         return ()
     summed = {name for name in gone if name is not None}
     inputs = tuple(

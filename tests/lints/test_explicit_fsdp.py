@@ -181,3 +181,12 @@ def test_other_mesh_axes_of_a_weight_stay_where_it_is_used() -> None:
         rules="batch -> data, embed -> data, mlp -> model",
     )
     assert "takes 16.0 KiB on each device" in one.notes[0]
+
+
+@pytest.mark.parametrize("activations", [(RESIDUAL, HIDDEN), (RESIDUAL,), ()])
+def test_weights_of_pytorch_have_their_inputs_last(activations: tuple[str, ...]) -> None:
+    down = "down_proj.weight: 'bf16[embed=64 mlp=256]'"
+    up = "up_proj.weight: 'bf16[mlp=256 embed=64]'"
+    (one,) = found(down, up, activations=activations)
+    assert paths((one,)) == ["down_proj.weight"]
+    assert '`resolver.constrain(w, "_ mlp")`' in (one.help or "")
