@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardspec.jax_backend.mesh import need_devices
+from shardspec.jax_backend.mesh import is_abstract, need_devices
 
 if TYPE_CHECKING:
     import jax
@@ -43,6 +43,30 @@ def surroundings(x: Any, own: Any) -> Any:
     return mesh
 
 
+def context(x: Any) -> Any:
+    """Return the mesh of `jax.set_mesh` around us, with its devices where nothing is traced."""
+    import jax
+
+    mesh: Any = jax.sharding.get_abstract_mesh()
+    if mesh.empty or _is_traced(x):
+        return mesh
+    devices: Any = jax.sharding.get_mesh()
+    return mesh if devices.empty else devices
+
+
+def _is_traced(x: Any) -> bool:
+    """Say whether a constraint on `x` is traced: so is one on a constant, in a function under jit."""
+    import jax
+
+    if isinstance(x, jax.core.Tracer):
+        return True
+    try:
+        jax.sharding.get_mesh()
+    except ValueError:  # refused wherever something is traced
+        return True
+    return False
+
+
 def manual_axes(mesh: Any, own: Any) -> frozenset[str]:
     """Return the axes of the surroundings along which code sees one shard only."""
     return NOTHING if mesh is own else frozenset(mesh.manual_axes)
@@ -60,7 +84,7 @@ def constrained(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any = 
         mesh = surroundings(x, sharding.mesh)
     types: Any = jax.sharding.AxisType
     kinds: tuple[Any, ...] = mesh.axis_types
-    if not isinstance(x, jax.core.Tracer):
+    if is_abstract(sharding.mesh) and not _is_traced(x):
         need_devices(sharding.mesh, "constrain() outside of jit")
     if kinds.count(types.Auto) == len(kinds):
         return _constraint(x, sharding if mesh is sharding.mesh else _named(mesh, sharding.spec))

@@ -183,6 +183,13 @@ def test_explicit_axes_are_resharded() -> None:
         assert jax.typeof(found).sharding.spec == P("data", "model")
 
 
+def test_a_constant_in_a_function_under_jit_is_resharded() -> None:
+    with jax.set_mesh(mesh(kind=AxisType.Explicit)):
+        x = jnp.ones((8, 8))
+        found = jax.jit(lambda: ours.with_logical_constraint(x, ("foo", "bar"), rules=RULES))()
+        assert jax.typeof(found).sharding.spec == P("data", "model")
+
+
 # partitioning_test: parameters and variables with axes
 
 

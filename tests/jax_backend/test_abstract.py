@@ -192,3 +192,12 @@ def test_the_page_runs() -> None:
     page = Path("docs/abstract.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     exec(compile(block, "docs/abstract.md", "exec"), {})
+
+
+def test_a_constant_is_constrained_in_a_function_under_jit() -> None:
+    found = shardspec.Resolver(shardspec.loads(SPEC, "s.yaml"), target="many", devices="abstract")
+    constant = jnp.ones((128, 32))
+    lowered = jax.jit(lambda: found.constrain(constant, "batch mlp")).lower()
+    assert lowered.as_text().count("sharding_constraint") == 1
+    with pytest.raises(TypeError, match="outside of jit needs devices"):
+        found.constrain(constant, "batch mlp")

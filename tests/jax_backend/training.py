@@ -42,9 +42,27 @@ _QUICK = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
+_UNKNOWN = "No such compile option"
 
 #: What XLA logs where it can move an array only by making it whole on every device.
 REMATERIALIZATION = "Involuntary full rematerialization"
+
+
+@cache
+def _quick() -> dict[str, Any]:
+    """Return the options that this XLA has: jax 0.12 cannot choose how CPU code is fused."""
+    lowered = jax.jit(lambda: 0).lower()
+
+    def is_known(option: dict[str, Any]) -> bool:
+        try:
+            lowered.compile(option)
+        except jax.errors.JaxRuntimeError as error:
+            if _UNKNOWN not in str(error):
+                raise
+            return False
+        return True
+
+    return {name: value for name, value in _QUICK.items() if is_known({name: value})}
 
 
 @dataclass(frozen=True)
@@ -83,7 +101,7 @@ def _compiled(step: _Step) -> tuple[Any, str]:
     Presets that differ in names which a model lacks are one to it: `megatron` and `t5x/1d`.
     """
     with standard_error() as log:
-        compiled = step.lowered.compile(_QUICK)
+        compiled = step.lowered.compile(_quick())
     return compiled, log[0]
 
 
@@ -121,7 +139,7 @@ def start(model: ModuleType) -> tuple[Any, Any]:
         return params, OPTIMIZER.init(params)
 
     key = jax.random.key(0)
-    return jax.device_get(jax.jit(init).lower(key).compile(_QUICK)(key))
+    return jax.device_get(jax.jit(init).lower(key).compile(_quick())(key))
 
 
 @cache
@@ -136,7 +154,7 @@ def run_of(model: ModuleType, preset: str) -> tuple[Resolver, Run]:
 def reference(model: ModuleType) -> Run:
     """Return ten steps on one device, nothing constrained."""
     params, state = start(model)
-    compiled = jax.jit(_step(model, PLAIN)).lower(params, state, batch()).compile(_QUICK)
+    compiled = jax.jit(_step(model, PLAIN)).lower(params, state, batch()).compile(_quick())
     losses = []
     for _ in range(STEPS):
         loss, params, state = compiled(params, state, batch())

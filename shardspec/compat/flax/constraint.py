@@ -74,8 +74,10 @@ def _constrained(array: Any, names: Any, rules: Any, mesh: Any, mode: RulesFallb
 def _placed(array: Any, spec: Any, mesh: Any) -> Any:
     import jax
 
+    from shardspec.jax_backend.surroundings import constrained, context
+
     constraint: Any = jax.lax.with_sharding_constraint
-    around = jax.sharding.get_abstract_mesh() if mesh is None else mesh
+    around = context(array) if mesh is None else mesh
     if around.empty:
         try:
             return constraint(array, spec)
@@ -84,8 +86,6 @@ def _placed(array: Any, spec: Any, mesh: Any) -> Any:
     types: tuple[Any, ...] = around.axis_types
     if types.count(jax.sharding.AxisType.Auto) == len(types):
         return constraint(array, spec if mesh is None else _sharding(mesh, spec))
-    from shardspec.jax_backend.surroundings import constrained
-
     return constrained(array, _sharding(around, spec))
 
 
