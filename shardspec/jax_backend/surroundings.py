@@ -55,7 +55,7 @@ def context(x: Any) -> Any:
 
 
 def _is_traced(x: Any) -> bool:
-    """Say whether a constraint on `x` is traced: so is one on a constant, in a function under jit."""
+    """Say whether a constraint on `x` is traced; under jit, one on a constant is, too."""
     import jax
 
     if isinstance(x, jax.core.Tracer):
