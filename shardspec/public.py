@@ -32,7 +32,10 @@ def load(path: str | os.PathLike[str], *, levels: Mapping[str, str] | None = Non
       ShardspecError: the file cannot be read or is wrong; holds every fault at once.
       ValueError: `levels` names what is no finding or no level.
     """
-    return _opened(*pipeline.load_path(os.fspath(path), asked=level_table(levels)))
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise TypeError(f"a path is a string or a `Path`, not a `{type(name).__name__}`")
+    return _opened(*pipeline.load_path(name, asked=level_table(levels)))
 
 
 def loads(text: str, name: str = "<string>", *, levels: Mapping[str, str] | None = None) -> Spec:
@@ -91,7 +94,7 @@ class Spec:
         fault = pipeline.unsound(found)
         if fault is not None:
             raise ShardspecError([fault])
-        plans = pipeline.compile_plans(self.ir, _params(arrays), [found])
+        plans = pipeline.compile_plans(self.ir, self._params(arrays), [found])
         faults = pipeline.about(self.faults, found.name)
         diagnostics = pipeline.checked(self.ir, faults, plans, is_whole=False)
         if any(diagnostic.is_error for diagnostic in diagnostics):
@@ -100,8 +103,28 @@ class Spec:
 
     def check(self, arrays: Any = None) -> tuple[Diagnostic, ...]:
         """Return all that `shardspec check` says, over all targets, without raising."""
-        params = self.ir.params if arrays is None else _params(arrays)
+        try:
+            params = self.ir.params if arrays is None else self._params(arrays)
+        except ShardspecError as error:
+            return pipeline.leveled(self.ir, error.diagnostics)
         return pipeline.check(self.ir, self.faults, params or (), is_whole=arrays is None).shown
+
+    def _params(self, arrays: Any) -> Params | None:
+        if arrays is None:
+            return None
+        if isinstance(arrays, str | os.PathLike):
+            return _manifest(os.fspath(arrays))
+        if (
+            isinstance(arrays, list | tuple)
+            and arrays
+            and all(isinstance(a, Param) for a in arrays)
+        ):
+            return tuple(arrays)
+        from shardspec.jax_backend.arguments import refuse_no_tree
+        from shardspec.jax_backend.train_state import arrays_alone
+
+        refuse_no_tree(arrays)
+        return arrays_alone(arrays, self.ir.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,20 +186,6 @@ class Plan:
         from shardspec.report.array_html import plan_html
 
         return plan_html(self.ir)
-
-
-def _params(arrays: Any) -> Params | None:
-    if arrays is None:
-        return None
-    if isinstance(arrays, str | os.PathLike):
-        return _manifest(os.fspath(arrays))
-    if isinstance(arrays, list | tuple) and arrays and all(isinstance(a, Param) for a in arrays):
-        return tuple(arrays)
-    from shardspec.jax_backend.arguments import refuse_no_tree
-    from shardspec.jax_backend.arrays import params_of
-
-    refuse_no_tree(arrays)
-    return params_of(arrays)
 
 
 def _manifest(path: str) -> Params:

@@ -17,7 +17,7 @@ from shardspec.diagnostics.render import render, render_concise
 from shardspec.frontend.boundary import Boundary, boundary_of
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Spec, Target
+from shardspec.ir.spec import Spec, StatePolicy, Target
 
 FINE, FINDINGS, FAILED = 0, 1, 2
 
@@ -106,14 +106,17 @@ def params_or_exit(spec: Spec, manifest: str | None) -> Params:
     """Return the arrays of a manifest, or those of the spec; exit with 2 on faults."""
     if manifest is None:
         return spec.params
-    return arrays_or_exit(manifest, boundary_of(spec.source.name))
+    return arrays_or_exit(manifest, boundary_of(spec.source.name), spec.state)
 
 
-def arrays_or_exit(manifest: str, boundary: Boundary | None = None) -> Params:
+def arrays_or_exit(
+    manifest: str, boundary: Boundary | None = None, policy: StatePolicy | None = None
+) -> Params:
     """Return the arrays of a manifest, checkpoint or function; exit with 2 on faults.
 
     Args:
       boundary: of the project whose texts may be quoted; None for that of the manifest.
+      policy: on optimizer state, which a function may give beside the parameters.
     """
     from shardspec.frontend.manifests.reader import is_entry_point
 
@@ -121,7 +124,7 @@ def arrays_or_exit(manifest: str, boundary: Boundary | None = None) -> Params:
         from shardspec.jax_backend.entry_point import call_entry_point
 
         echo(f"{manifest}: importing it, which runs its code", err=True)
-        params, diagnostics = call_entry_point(manifest)
+        params, diagnostics = call_entry_point(manifest, policy)
     else:
         arrays, diagnostics = pipeline.read_arrays(manifest, boundary=boundary)
         params = arrays.params

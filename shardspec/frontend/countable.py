@@ -23,15 +23,17 @@ def countable(params: Sequence[Param]) -> tuple[tuple[Param, ...], tuple[Diagnos
     if not beyond:
         return tuple(params), ()
     kept = tuple(param for param in params if param.element_count <= MOST_ELEMENTS)
-    return kept, tuple(map(_array, beyond.values()))
+    return kept, tuple(map(too_large, beyond.values()))
 
 
-def _array(group: Sequence[Param]) -> Diagnostic:
+def too_large(group: Sequence[Param]) -> Diagnostic:
+    """Return the finding for arrays of one place and shape that cannot be counted."""
     first = group[0]
     longest = f"{max(first.shape):,}"
     label = f"{first.rank} dimensions, the longest of {longest}" if first.rank > 1 else longest
+    unit = "elements" if first.element_count > MOST_ELEMENTS else "bytes"
     labels = () if first.span is None else (Label(first.span, label),)
-    message = f"{described(param.path for param in group)}: 2^63 elements or more, {label}"
+    message = f"{described(param.path for param in group)}: 2^63 {unit} or more, {label}"
     return Diagnostic(BEYOND_COUNT, message, labels, help="no machine counts them: a size is wrong")
 
 

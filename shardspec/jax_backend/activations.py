@@ -31,7 +31,7 @@ from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes, Param
 from shardspec.ir.plan import DimSharding, Origin, ParamSharding, ShardingPlan
 from shardspec.jax_backend.arguments import kind_of, names_given, sizes_given
-from shardspec.jax_backend.arrays import dtype_of
+from shardspec.jax_backend.arrays import dtype_of, refuse_uncountable
 from shardspec.jax_backend.faults import raise_errors
 from shardspec.lints.context import Context
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
@@ -115,6 +115,8 @@ class ActivationResolver:
             size if isinstance(size, int) else known
             for size, known in zip(stated if shape is None else shape, stated, strict=True)
         )
+        shown = tuple(size or 1 for size in sizes)
+        refuse_uncountable(Param(_path(axes, label), shown, label.dtype))
         dims = arrays.dims(sizes, axes)
         self._raise_uneven(axes, dims, arrays, label)
         return dims
@@ -140,8 +142,7 @@ class ActivationResolver:
         if spec.policy.indivisible == "keep":
             suspects.remove(INDIVISIBLE)
         sizes = tuple(dim.size or 0 for dim in dims)
-        path = f"{label.name} [{_text(axes)}]" if label.name else _text(axes)
-        sharding = ParamSharding(Param(path, sizes, label.dtype), dims, Origin.ARRAY)
+        sharding = ParamSharding(Param(_path(axes, label), sizes, label.dtype), dims, Origin.ARRAY)
         plan = ShardingPlan(spec, arrays.target, (sharding,))
         found = (d for d in pipeline.findings(spec, [plan]) if d.code in suspects)
         raise_errors(_seen_inside(d, arrays.target.mesh, self.arrays.target.mesh) for d in found)
@@ -187,6 +188,11 @@ def axes_of(names: Names) -> LogicalAxes:
     given = names_given(names)
     entries = given.replace(",", " ").split() if isinstance(given, str) else given
     return tuple(None if entry == "_" else entry for entry in entries)
+
+
+def _path(axes: LogicalAxes, label: _Label) -> str:
+    """Return what stands in a message for the path of the array."""
+    return f"{label.name} [{_text(axes)}]" if label.name else _text(axes)
 
 
 def _text(axes: LogicalAxes) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardspec.ir.param import Param
 from shardspec.ir.plan import DimSharding
-from shardspec.jax_backend.arrays import dtype_of, logical_axes
+from shardspec.jax_backend.arrays import array_param
 from shardspec.jax_backend.boxes import box_value, is_box, is_linen
 from shardspec.jax_backend.faults import raise_faults
 from shardspec.jax_backend.keys import Key
@@ -105,4 +105,4 @@ def param_of(key: Key, node: Any, path: str) -> Param | None:
     if shape is None:
         return None
     content = box_value(node) if is_box(type(node)) else node
-    return Param(path, tuple(shape), dtype_of(content), logical_axes(names, path))
+    return array_param(path, tuple(shape), content, names)

@@ -6,6 +6,7 @@ Linen writes it: `params_axes` holds `AxisMetadata` under the path of the array 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,16 @@ from typing import Any
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import WRONG_TYPE
-from shardspec.ir.param import LogicalAxes, Param, Params, Shape, dtype_name
+from shardspec.frontend.countable import too_large
+from shardspec.ir.param import (
+    DTYPE_BITS,
+    MOST_ELEMENTS,
+    LogicalAxes,
+    Param,
+    Params,
+    Shape,
+    dtype_name,
+)
 from shardspec.jax_backend.boxes import box_names, box_test, box_value
 from shardspec.jax_backend.paths import PARAMS, component, path_of
 
@@ -53,7 +63,7 @@ class Leaf:
         if shape is None:
             _refuse_spec(self.path, self.value)
             return None
-        return Param(self.path, shape, dtype_of(self.value), logical_axes(self.names, self.path))
+        return array_param(self.path, shape, self.value, self.names)
 
 
 def params_of(tree: Any) -> Params:
@@ -64,6 +74,33 @@ def params_of(tree: Any) -> Params:
     """
     params = (leaf.param for leaf in leaves_of(tree))
     return tuple(param for param in params if param is not None)
+
+
+def array_param(path: str, shape: Shape, value: Any, names: Any) -> Param:
+    """Return an array as the compiler sees it.
+
+    Raises:
+      ShardspecError: it cannot be counted, and XLA would end the process over it; or a dimension
+        has several names.
+    """
+    param = Param(path, shape, dtype_of(value), logical_axes(names, path))
+    refuse_uncountable(param)
+    return param
+
+
+def refuse_uncountable(param: Param) -> None:
+    """Raise for an array of 2^63 bytes or more, at which XLA ends the process.
+
+    It counts the sizes beside one of 0 as well. What is a symbol, as in `jax.export`, counts as 1.
+
+    Raises:
+      ShardspecError: it is one.
+    """
+    sizes = [size for size in param.shape if isinstance(size, int) and size]
+    bits = DTYPE_BITS.get(param.dtype, 32)
+    if math.prod(sizes) * max(bits, 8) // 8 > MOST_ELEMENTS:
+        counted = Param(param.path, tuple(sizes), param.dtype)
+        raise ShardspecError((too_large([counted]),))
 
 
 def leaves_of(tree: Any) -> list[Leaf]:

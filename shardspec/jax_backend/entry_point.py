@@ -21,19 +21,25 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.files import read_source
 from shardspec.ir.param import Params
+from shardspec.ir.spec import StatePolicy
 
 _WRAP = "it is called without arguments: wrap what needs some, `def arrays(): return init(key)`"
 
 
-def call_entry_point(name: str) -> tuple[Params, tuple[Diagnostic, ...]]:
+def call_entry_point(
+    name: str, policy: StatePolicy | None = None
+) -> tuple[Params, tuple[Diagnostic, ...]]:
     """Return the arrays of the tree that `package.module:function` gives, or why there are none.
 
     The current folder is searched for modules first, as `python -m` does.
+
+    Args:
+      policy: of the spec that they are for: under ZeRO they are parameters alone.
     """
     with _this_folder_first(), contextlib.redirect_stdout(sys.stderr):
         try:
             found = _find(name)
-            params = found if isinstance(found, Diagnostic) else _arrays(found)
+            params = found if isinstance(found, Diagnostic) else _arrays(found, policy)
         except ShardspecError as error:
             return (), error.diagnostics
         except (Exception, SystemExit) as error:
@@ -83,18 +89,18 @@ def _names(attribute: str, public: list[str]) -> str:
     return did_you_mean(attribute, public) or f"there are {listed(public)}"
 
 
-def _arrays(made: Any) -> Params:
+def _arrays(made: Any, policy: StatePolicy | None) -> Params:
     """Return the arrays of a tree, or of what a function returns."""
     import jax
 
-    from shardspec.jax_backend.arrays import params_of
+    from shardspec.jax_backend.train_state import arrays_alone
 
     if not callable(made):
-        return params_of(made)
+        return arrays_alone(made, policy)
     kept: list[Params] = []
 
     def traced() -> None:
-        kept.append(params_of(made()))
+        kept.append(arrays_alone(made(), policy))
 
     jax.eval_shape(traced)
     return kept[0]

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from shardspec.ir.param import Param
+from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.jax_backend.arrays import dtype_of, leaves_of, logical_axes, names_beside
+from shardspec.jax_backend.arrays import array_param, leaves_of, names_beside
 from shardspec.jax_backend.boxes import box_test, box_value, is_box
 from shardspec.jax_backend.faults import raise_faults
 from shardspec.jax_backend.keys import UNREADABLE, Key, KeyReader
@@ -241,11 +241,14 @@ def alike_owners(
         places = dict(zip(keys, range(len(keys)), strict=True))
     except UNREADABLE:
         return None
-    fresh = {
-        key: _resolved(arrays, key[1], paths[place], nodes[place])
-        for key, place in places.items()
-        if key not in known
-    }
+    try:
+        fresh = {
+            key: _resolved(arrays, key[1], paths[place], nodes[place])
+            for key, place in places.items()
+            if key not in known
+        }
+    except ShardspecError:  # whoever asks one by one says where
+        return None
     if fresh:
         raise_faults(arrays, [found for found in fresh.values() if found is not None], params)
         known |= fresh
@@ -263,7 +266,7 @@ def _resolved(arrays: ArrayResolver, key: Key, path: str, node: Any) -> ParamSha
     if shape is None:
         return None
     content = box_value(node) if is_box(type(node)) else node
-    return arrays.resolve(Param(path, tuple(shape), dtype_of(content), logical_axes(names, path)))
+    return arrays.resolve(array_param(path, tuple(shape), content, names))
 
 
 def _paths(tree: Any) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics import codes as c
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.jax_backend import stray_state
@@ -75,7 +75,12 @@ class StatePlacer:
             owners = self._owners(params)
             resolver = state_resolver(self.arrays, owners.groups)
             found = _Shardings(self.placer)
-            result = _put_back(state, _placed(state, owners, resolver, found, params_at), boxed)
+            try:
+                placed = _placed(state, owners, resolver, found, params_at)
+            except ShardspecError:
+                self.plan(state, params, params_at)  # says which array
+                raise
+            result = _put_back(state, placed, boxed)
         if _may_be_at_fault(found.distinct, resolver):
             raise_errors(self.plan(state, params, params_at).diagnostics)
         return result

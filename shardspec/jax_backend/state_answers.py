@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from shardspec.ir.param import Param
 from shardspec.ir.plan import ParamSharding
-from shardspec.jax_backend.arrays import Leaf, dtype_of, leaves_of, logical_axes
+from shardspec.jax_backend.arrays import Leaf, array_param, leaves_of
 from shardspec.jax_backend.boxes import box_value, is_box
 from shardspec.jax_backend.keys import UNREADABLE, KeyReader
 from shardspec.jax_backend.owners import Aligned, Loose, Owners, leaf_count, segments
@@ -104,7 +103,7 @@ def _answer(
     if shape is None:
         return None
     path = _joined(prefix, "" if owner is None else owner.param.path, *rest)
-    param = Param(path, shape, dtype_of(leaf.value), logical_axes(leaf.names, path))
+    param = array_param(path, shape, leaf.value, leaf.names)
     return resolver.resolve(param, owner, _field(prefix), rest)
 
 

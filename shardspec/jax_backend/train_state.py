@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import WRONG_TYPE
+from shardspec.ir.param import Params
 from shardspec.ir.spec import StatePolicy
 from shardspec.jax_backend.arguments import refuse_no_tree
-from shardspec.jax_backend.arrays import leaves_of
+from shardspec.jax_backend.arrays import leaves_of, params_of
 from shardspec.jax_backend.boxes import box_test, is_box, is_optimizer_variable
 from shardspec.jax_backend.paths import PARAMS, Place, component
 
@@ -106,6 +107,22 @@ def refuse_lone_state(states: Sequence[Place], policy: StatePolicy | None) -> No
         " of both, called `params` and `opt_state`"
     )
     raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+
+
+def arrays_alone(tree: Any, policy: StatePolicy | None) -> Params:
+    """Return the arrays of a tree that is compiled as parameters, each by its own names.
+
+    Raises:
+      ShardspecError: it holds optimizer state, which ZeRO lays out otherwise.
+    """
+    found = contents_of(tree)
+    refuse_lone_state(found.states, policy)
+    if found.held is not None and policy is not None and policy.optimizer != "same":
+        where = "/".join(found.held.place)
+        message = f"optimizer state beside the parameters `{where}`: `{policy.optimizer}` splits it"
+        help = f"give `{where}` alone; `shardspec.Resolver(spec).plan(tree)` plans both"
+        raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+    return params_of(tree)
 
 
 def params_alone(params: Any) -> Any:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +12,7 @@ from flax import nnx
 from flax.linen import partitioning as legacy
 from jax.sharding import PartitionSpec as P
 
+import shardspec
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.param import Param
 from shardspec.jax_backend.arrays import params_of
@@ -142,3 +146,52 @@ def test_scanned_layers_carry_the_stacked_name() -> None:
 def test_a_tree_of_partition_specs_is_refused() -> None:
     with pytest.raises(ShardspecError, match="`a/w` is a PartitionSpec"):
         params_of({"a": {"w": P("embed")}})
+
+
+BIG = ((2**40, 2**40), (2**40, 2**40, 0), (2**62,))
+COUNTED = """
+shardspec: 1
+mesh: {data: 1}
+rules:
+  - batch -> data
+params:
+  "**": batch
+"""
+SPEC = shardspec.loads(COUNTED)
+FOUND = shardspec.Resolver(SPEC, devices=jax.devices()[:1])
+SMALL = {"w": jax.ShapeDtypeStruct((8,), jnp.float32)}
+VERBS: dict[str, Callable[[Any, str], Any]] = {
+    "shardings": lambda w, names: FOUND.shardings({"w": w}),
+    "plan": lambda w, names: FOUND.plan({"w": w}),
+    "check": lambda w, names: FOUND.check({"w": w}),
+    "findings": lambda w, names: FOUND.findings({"w": w}),
+    "abstract": lambda w, names: FOUND.abstract({"w": w}),
+    "grad_shardings": lambda w, names: FOUND.grad_shardings({"w": w}),
+    "state_shardings": lambda w, names: FOUND.state_shardings({"mu": {"w": w}}, SMALL),
+    "state_plan": lambda w, names: FOUND.state_plan({"mu": {"w": w}}, SMALL),
+    "params of state": lambda w, names: FOUND.state_shardings({"mu": SMALL}, {"w": w}),
+    "batch.sharding": lambda w, names: FOUND.batch(names).sharding(w),
+    "constrain": lambda w, names: FOUND.constrain(w, names),
+    "traced": lambda w, names: jax.jit(lambda x: FOUND.constrain(x, names)).lower(w),
+    "compile": lambda w, names: SPEC.compile({"w": w}),
+}
+
+
+@pytest.mark.parametrize("shape", BIG)
+@pytest.mark.parametrize("verb", VERBS)
+def test_sizes_that_end_the_process_inside_xla_are_a_finding(
+    verb: str, shape: tuple[int, ...]
+) -> None:
+    names = " ".join(["batch"] + ["_"] * (len(shape) - 1))
+    big = jax.ShapeDtypeStruct(shape, jnp.float32)
+    said = r"SHD305.*(w|batch.*): 2\^63 (elements|bytes) or more"
+    with pytest.raises(ShardspecError, match=said):
+        VERBS[verb](big, names)
+
+
+def test_what_is_just_small_enough_is_laid_out() -> None:
+    for shape, dtype in (((2**61 - 1,), jnp.float32), ((2**62,), jnp.int8)):
+        assert FOUND.shardings({"w": jax.ShapeDtypeStruct(shape, dtype)})["w"].spec == P("data")
+    assert [found.code.id for found in SPEC.check({"w": jax.ShapeDtypeStruct(BIG[0], "f4")})] == [
+        "SHD305"
+    ]

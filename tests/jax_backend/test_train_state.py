@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from click.testing import CliRunner
 from flax import linen as nn
 from flax import nnx
 from flax.training.train_state import TrainState
 from jax.sharding import PartitionSpec as P
 
+import shardspec
+from shardspec.cli.main import cli
+from shardspec.diagnostics import ShardspecError
 from shardspec.ir.spec import StatePolicy
 from shardspec.jax_backend.arrays import leaves_of
 from shardspec.jax_backend.resolver import Resolver
@@ -147,3 +152,50 @@ def test_check_sees_moments_that_lie_as_their_parameters(form: str) -> None:
 def arrays_of(tree: Any) -> Any:
     """Return a tree with an array for each number, as `jax.eval_shape` wants it."""
     return jax.tree.map(lambda leaf: leaf, tree)
+
+
+ZERO_TEXT = """
+shardspec: 1
+mesh: {data: 2, model: 4}
+rules:
+  - mlp -> model
+params:
+  "**/kernel": _ mlp
+state: {optimizer: zero1, over: data}
+"""
+
+
+@pytest.mark.parametrize("optimizer", [optax.adam(1.0), optax.adafactor(1.0), optax.sm3(1.0)])
+def test_a_spec_that_is_compiled_refuses_state_that_zero_splits(optimizer: Any) -> None:
+    params = names()
+    state = optimizer.init(params)
+    spec = shardspec.loads(ZERO_TEXT)
+    train = TrainState.create(apply_fn=len, params=params, tx=optimizer)
+    trees = (train, {"params": params, "opt_state": state}, (params, state), {"a": state})
+    for tree in trees:
+        with pytest.raises(ShardspecError, match=r"SHD004.*optimizer state.*`zero1`"):
+            spec.compile(tree)
+        assert [found.code.id for found in spec.check(tree)] == ["SHD004"]
+    assert spec.compile(params)["mlp/kernel"].partition_spec.dims == ((), ("model",))
+    same = shardspec.loads(ZERO_TEXT.replace("zero1, over: data", "same"))
+    assert len(same.compile((params, optax.adam(1.0).init(params)))) == 4
+
+
+def test_a_function_that_gives_state_is_refused_by_a_spec_with_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.yaml").write_text(ZERO_TEXT)
+    Path("given_state.py").write_text(
+        "import jax.numpy as jnp, optax\n"
+        "def made():\n"
+        "    params = {'mlp': {'kernel': jnp.ones((8, 16))}}\n"
+        "    return {'params': params, 'opt_state': optax.adam(1.0).init(params)}\n"
+        "def alone():\n"
+        "    return made()['params']\n"
+    )
+    run = CliRunner().invoke(cli, ["check", "spec.yaml", "--params", "given_state:made"])
+    assert run.exit_code == 2
+    assert "give `params` alone" in run.output
+    run = CliRunner().invoke(cli, ["check", "spec.yaml", "--params", "given_state:alone"])
+    assert run.exit_code == 0, run.output
