@@ -30,6 +30,7 @@ __all__ = [
     "everything",
     "find_target",
     "findings",
+    "heard",
     "leveled",
     "load_file",
     "load_path",
@@ -118,6 +119,14 @@ def compile_plans(
 def findings(spec: Spec, plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...]:
     """Return everything that the checks have to say, in reading order, as loud as is asked."""
     return leveled(spec, _found(spec, plans))
+
+
+def heard(spec: Spec, plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...]:
+    """Return what `findings` chooses from: as loud as is asked, those that others say as well too.
+
+    Whoever decides by the code of a finding asks this: what to show is another matter.
+    """
+    return tuple(spec.levels.heard(suppressed(_found(spec, plans))[0]))
 
 
 def leveled(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics import codes as c
+from shardspec.diagnostics.diagnostic import sort_key
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Spec
@@ -58,7 +59,9 @@ def plan_faults(arrays: ArrayResolver, plan: ShardingPlan) -> tuple[Diagnostic, 
     if not distinct or not _is_at_fault(arrays, tuple(distinct.values())):
         return ()
     kept = {*_OF_ONE_ARRAY, c.UNKNOWN_LOGICAL_AXIS}
-    return tuple(each for each in tree_findings(plan) if each.is_error and each.code in kept)
+    found = pipeline.heard(_with_axes_of_code(plan), [plan])
+    errors = (each for each in found if each.is_error and each.code in kept)
+    return tuple(dict.fromkeys(sorted(errors, key=sort_key)))
 
 
 def _is_at_fault(arrays: ArrayResolver, sample: Sequence[ParamSharding]) -> bool:
@@ -66,7 +69,7 @@ def _is_at_fault(arrays: ArrayResolver, sample: Sequence[ParamSharding]) -> bool
     unknown = {name for sharding in sample for name in sharding.logical_axes if name}
     unknown -= declared_axes(arrays)
     suspects = _OF_ONE_ARRAY | ({c.UNKNOWN_LOGICAL_AXIS} if unknown else set())
-    found = pipeline.findings(arrays.spec, [plan])
+    found = pipeline.heard(arrays.spec, [plan])
     return any(diagnostic.is_error and diagnostic.code in suspects for diagnostic in found)
 
 

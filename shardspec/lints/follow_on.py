@@ -45,6 +45,7 @@ _EXPLAINED_BY: dict[str, frozenset[str]] = {
     "SHD202": _RULES | _NAMES | _ARRAYS | _AXES,
     "SHD230": (_NAMES | _ARRAYS | _AXES) - _RULES,
     "SHD211": _AXES,
+    "SHD305": _AXES,
     "SHD110": _RULES | _NAMES | _ARRAYS,
     "SHD112": _RULES | _NAMES,
     "SHD225": _RULES | _NAMES,

@@ -75,3 +75,16 @@ def test_a_finding_prints_its_place() -> None:
     (found,) = resolver("mpl").findings(layer())
     line = "<string>:7:5: warning[SHD230]: nothing has the logical axis `mpl` of this rule"
     assert str(found).startswith(f"{line}\n")
+
+
+def test_no_finding_of_another_kind_lets_an_array_at_fault_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is hidden, since another finding says it as well, is raised all the same."""
+    from shardspec.lints import follow_on
+
+    monkeypatch.setitem(follow_on._SAID_OF_ARRAYS, "SHD205", frozenset({"SHD204"}))
+    monkeypatch.setitem(follow_on._ORDER, "SHD205", 99)
+    found = Resolver(loads(TEXT.replace("RULE", "length").replace("**/kernel", "**/kernels")))
+    with pytest.raises(ShardspecError):
+        found.shardings({"mlp": {"kernel": jnp.ones((8, 16))}})
