@@ -34,7 +34,11 @@ def finish(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[D
     sizes = {axis.name: axis.size for axis in axes if axis.name in stated}
     inline = _arrays(layer.arrays, sizes, diagnostics)
     params = _distinct(inline + list(layer.params), diagnostics)
-    params, too_large = countable(params)
+    # An inline array with a dimension that is too long alone stays: that size is told of already.
+    told = {param.path for param in inline if BEYOND in param.shape}
+    kept, too_large = countable([param for param in params if param.path not in told])
+    sound = {param.path for param in kept} | told
+    params = tuple(param for param in params if param.path in sound)
     targets, too_many = countable_targets(layer.targets)
     diagnostics += (*too_large, *too_many)
     rules = sorted((placed.rule for placed in layer.rules), key=lambda rule: rule.priority)
