@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from shardspec import pipeline
-from shardspec.cli.session import params_or_exit, warn_of_slow_regexes
+from shardspec.cli.session import params_or_exit
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.levels import LevelTable
 from shardspec.ir.spec import Spec
@@ -68,6 +68,5 @@ def check_file(file: str, wishes: Wishes, texts: Mapping[str, str] | None = None
 
 def _checked(spec: Spec, faults: tuple[Diagnostic, ...], wishes: Wishes) -> Checked:
     params = params_or_exit(spec, wishes.manifest)
-    warn_of_slow_regexes(spec)
     told = pipeline.check(spec, faults, params, wishes.target, is_whole=wishes.is_whole)
     return Checked(told.shown, len(params), told.targets, told.hidden, len(spec.activations))

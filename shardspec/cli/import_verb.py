@@ -18,7 +18,6 @@ from shardspec.cli.session import (
     fail,
     has_errors,
     report,
-    warn_of_slow_regexes,
     write_file,
 )
 from shardspec.cli.streams import echo
@@ -162,7 +161,6 @@ def _plan(text: str, name: str, options: Options) -> ShardingPlan:
     assert spec is not None, "`spec_text` has loaded it"
     if not spec.targets:
         fail(f"--against needs a mesh, and the files state {_NO_MESH}")
-    warn_of_slow_regexes(spec)
     return pipeline.compile_plans(spec, options.params, spec.targets[:1])[0]
 
 

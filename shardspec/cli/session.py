@@ -11,9 +11,9 @@ import click
 
 from shardspec import pipeline
 from shardspec.cli.discovery import find_spec
-from shardspec.cli.streams import echo, echo_data, flush_remarks
+from shardspec.cli.streams import echo, echo_data
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.render import render, render_concise
+from shardspec.diagnostics.render import render
 from shardspec.frontend.boundary import Boundary, boundary_of
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
@@ -134,18 +134,6 @@ def arrays_or_exit(
     return params
 
 
-def warn_of_slow_regexes(spec: Spec) -> None:
-    """Say on stderr which patterns may take for ever, before they are tried."""
-    patterns = [pattern for pattern in spec.patterns if pattern.dialect == "regex"]
-    if not patterns:
-        return
-    from shardspec.lints.slow_regex import slow
-
-    for diagnostic in slow(patterns):
-        echo(f"this may take long: {render_concise(diagnostic)}", err=True)
-    flush_remarks()
-
-
 def plans_and_findings(
     spec: Spec,
     diagnostics: Sequence[Diagnostic],
@@ -157,7 +145,6 @@ def plans_and_findings(
     Args:
       diagnostics: what loading the spec found.
     """
-    warn_of_slow_regexes(spec)
     plans = pipeline.compile_plans(spec, params, targets)
     found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
     return plans, why_unsound((plan.target for plan in plans), found)

@@ -9,27 +9,32 @@ agree: `wi_0` is no slip for `wi_1`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from shardspec.diagnostics.diagnostic import Edit, Fix
+from shardspec.diagnostics.name_index import bare, index_of
 from shardspec.diagnostics.source import Span
 
 _FAR = 3
-_SEPARATORS = re.compile(r"[-_.\s]+")
 
 
 def respelt(
-    spans: Iterable[Span | None], name: str, known: Iterable[str], *, may_be_sure: bool = True
+    spans: Iterable[Span | None],
+    name: str,
+    known: Iterable[str],
+    *,
+    without: Collection[str] = (),
+    may_be_sure: bool = True,
 ) -> Fix | None:
     """Return the fix that writes the nearest known name at each of `spans`, or None.
 
     Args:
       spans: places that hold the name, in quotes or not; others are passed over, and where none
         holds it there is no fix.
+      without: those of `known` that are not meant.
       may_be_sure: False where the right name may not do what the author wants.
     """
-    known = tuple(dict.fromkeys(known))
-    meant, is_sure = _meant(name, known)
+    meant, is_sure = _meant(name, known, without)
     places = [place for span in spans if span is not None and (place := _place(span, name))]
     if meant is None or not places:
         return None
@@ -43,7 +48,7 @@ def is_slip(name: str, meant: str) -> bool:
     >>> is_slip("mpl", "mlp"), is_slip("kvHeads", "kv_heads"), is_slip("wi_0", "wi_1")
     (True, True, False)
     """
-    if _bare(name) == _bare(meant):
+    if bare(name) == bare(meant):
         return True
     shorter = min(len(name), len(meant))
     slips = distance(name, meant)
@@ -52,31 +57,30 @@ def is_slip(name: str, meant: str) -> bool:
 
 def _place(span: Span, name: str) -> Span | None:
     """Return where the name itself stands in a span that may hold its quotes."""
-    if span.text == name:
+    longer = span.end - span.start - len(name)
+    if longer == 0 and span.text == name:
         return span
-    if len(span.text) == len(name) + 2 and span.text[0] in "'\"" and span.text[1:-1] == name:
+    if longer == 2 and span.text[0] in "'\"" and span.text[1:-1] == name:
         return Span(span.source, span.start + 1, span.end - 1)
     return None
 
 
-def _meant(name: str, known: tuple[str, ...]) -> tuple[str | None, bool]:
+def _meant(name: str, known: Iterable[str], without: Collection[str]) -> tuple[str | None, bool]:
     """Return the nearest known name, and whether it is meant beyond doubt."""
     from shardspec.diagnostics.suggest import nearest
 
-    found = nearest(name, known)
+    known = known if isinstance(known, frozenset) else frozenset(known)
+    found = nearest(name, known, without=without)
     meant = found[0] if found else None
-    same = [each for each in known if _bare(each) == _bare(name)]
+    same = index_of(known).same(name, without)
     if same:
         return (same[0] if len(same) == 1 else meant), len(same) == 1
     if meant is None or _digits(meant) != _digits(name):
         return meant, False
     slips = distance(name, meant)
-    rivals = [each for each in known if each != meant and distance(name, each) <= slips]
+    alike = index_of(known).alike(name, without)
+    rivals = [each for each in alike if each != meant and distance(name, each) <= slips]
     return meant, slips <= min(2, len(name) // 4) and not rivals
-
-
-def _bare(name: str) -> str:
-    return _SEPARATORS.sub("", name).lower()
 
 
 def _digits(name: str) -> list[str]:

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+
+from shardspec.diagnostics.name_index import index_of
 
 
 def nearest(
-    name: str, known: Iterable[str], *, count: int = 1, cutoff: float = 0.6
+    name: str,
+    known: Iterable[str],
+    *,
+    without: Collection[str] = (),
+    count: int = 1,
+    cutoff: float = 0.6,
 ) -> tuple[str, ...]:
     """Return up to `count` of `known` that look like `name`, the nearest first.
+
+    Args:
+      known: of one frozenset, however often it is asked, the index is made once.
+      without: those of `known` that are not meant.
 
     >>> nearest("tenosr", ["data", "tensor"])
     ('tensor',)
     """
     import difflib
 
-    candidates = sorted(set(known))
+    candidates = index_of(known).alike(name, without)
     lowered = {candidate.lower(): candidate for candidate in reversed(candidates)}
     found = difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=cutoff)
     return tuple(lowered[match] for match in found)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+def did_you_mean(name: str, known: Iterable[str], *, without: Collection[str] = ()) -> str | None:
     """Return "did you mean `x`?", or None when nothing is near."""
-    found = nearest(name, known)
+    found = nearest(name, known, without=without)
     return f"did you mean `{found[0]}`?" if found else None
 
 

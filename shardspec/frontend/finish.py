@@ -82,6 +82,7 @@ def _sizes(by_name: dict[str, AxisDecl], diagnostics: list[Diagnostic]) -> dict[
     may be as long as the file.
     """
     sizes: dict[str, int | None] = {}
+    names = frozenset(by_name)
     for start in by_name:
         path = {start: _named_in(by_name[start])}
         while path:
@@ -89,7 +90,7 @@ def _sizes(by_name: dict[str, AxisDecl], diagnostics: list[Diagnostic]) -> dict[
             inner = next((each for each in rest if each not in sizes and each in by_name), None)
             if inner is None:
                 del path[name]
-                _add_size(by_name[name], by_name, sizes, diagnostics)
+                _add_size(by_name[name], by_name, names, sizes, diagnostics)
             elif inner in path:
                 sizes[inner] = None
                 diagnostics.append(_circle(by_name[inner], list(path)))
@@ -107,6 +108,7 @@ def _named_in(decl: AxisDecl) -> Iterator[str]:
 def _add_size(
     decl: AxisDecl,
     by_name: dict[str, AxisDecl],
+    names: frozenset[str],
     sizes: dict[str, int | None],
     diagnostics: list[Diagnostic],
 ) -> None:
@@ -116,7 +118,7 @@ def _add_size(
     size = None if decl.size is None else _product(decl.size, sizes.get)
     sizes[decl.name] = size
     if size is None:
-        diagnostics.extend(_unknown_factor(decl, by_name))
+        diagnostics.extend(_unknown_factor(decl, by_name, names))
     elif size >= BEYOND and all(sizes[name] != BEYOND for name in _named_in(decl)):
         message = f"the size of `{decl.name}` is beyond any array: 2^63 or more"
         diagnostics.append(point(UNKNOWN_SIZE, message, decl.span, help="take a factor out"))
@@ -144,7 +146,9 @@ def _product(size: SizeExpr, lookup: Callable[[str], int | None]) -> int | None:
     return product
 
 
-def _unknown_factor(decl: AxisDecl, known: dict[str, AxisDecl]) -> Iterator[Diagnostic]:
+def _unknown_factor(
+    decl: AxisDecl, known: dict[str, AxisDecl], names: frozenset[str]
+) -> Iterator[Diagnostic]:
     """Yield why a size is not known, unless a factor has that fault and it is reported there."""
     unknown = next(
         (name for name in _named_in(decl) if name not in known or known[name].size is None), None
@@ -154,7 +158,7 @@ def _unknown_factor(decl: AxisDecl, known: dict[str, AxisDecl]) -> Iterator[Diag
             UNKNOWN_SIZE,
             f"the size of `{decl.name}` needs that of `{unknown}`, which no entry of `axes` states",
             decl.span,
-            help=did_you_mean(unknown, set(known) - {unknown, decl.name})
+            help=did_you_mean(unknown, names, without=(unknown, decl.name))
             or f"add `{unknown}: SIZE` to `axes`",
             subject=decl.name,
         )
@@ -171,12 +175,13 @@ def _arrays(
     from shardspec.frontend.patterns.glob import expand
 
     params: list[Param] = []
+    sized = frozenset(name for name, size in sizes.items() if size is not None)
     for decl in decls:
         parsed = expressions.parse_array_type(decl.type.text)
         if isinstance(parsed, SyntaxFault):
             diagnostics.append(parsed.diagnostic(decl.type))
             continue
-        template = _param(decl, parsed, sizes, diagnostics)
+        template = _param(decl, parsed, sizes, sized, diagnostics)
         paths = expand(decl.path.text)
         if isinstance(paths, SyntaxFault):
             diagnostics.append(paths.diagnostic(decl.path))
@@ -194,6 +199,7 @@ def _param(
     decl: ArrayDecl,
     parsed: ArrayType,
     sizes: Mapping[str, int | None],
+    sized: frozenset[str],
     diagnostics: list[Diagnostic],
 ) -> Param | None:
     dtype = dtype_name(parsed.dtype.text)
@@ -205,7 +211,7 @@ def _param(
     for dim in parsed.dims:
         size = _dim_size(dim, sizes)
         if size is None:
-            diagnostics.append(_unknown_size(dim, decl.type, sizes))
+            diagnostics.append(_unknown_size(dim, decl.type, sizes, sized))
             return None
         if size >= BEYOND and not any(_is_beyond(name.text, sizes) for name in _names_in(dim)):
             message = "a dimension is too large: 2^63 or more"
@@ -242,8 +248,9 @@ def _is_beyond(name: str, sizes: Mapping[str, int | None]) -> bool:
     return (sizes.get(name) or 0) >= BEYOND
 
 
-def _unknown_size(dim: ArrayDim, excerpt: Excerpt, sizes: Mapping[str, int | None]) -> Diagnostic:
-    sized = {name for name, size in sizes.items() if size is not None}
+def _unknown_size(
+    dim: ArrayDim, excerpt: Excerpt, sizes: Mapping[str, int | None], sized: frozenset[str]
+) -> Diagnostic:
     unknown = next(name for name in _names_in(dim) if name.text not in sized)
     place = excerpt.at(unknown.start, unknown.end)
     message = f"the size of `{unknown.text}` is not known"

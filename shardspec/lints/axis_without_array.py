@@ -33,10 +33,14 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, Fix, Span
 from shardspec.diagnostics.codes import AXIS_WITHOUT_ARRAY as CODE
 from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.name_index import NameIndex, index_of
 from shardspec.diagnostics.respell import is_slip, respelt
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.lints.context import Context
 from shardspec.lints.words import last_word
+
+#: How far before an alternative the axis of its rule is looked for: a file may be one line.
+_FARTHEST = 20_000
 
 
 class LoneAxis(NamedTuple):
@@ -73,7 +77,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def known_axes(context: Context) -> frozenset[str]:
     """Return the logical axes that something has, or that a rule may be for all the same."""
-    return context.axes_in_use() | context.axes.keys() | set(context.spec.inherited_axes)
+    return context.axes_heard_of()
 
 
 def lone_axes(context: Context) -> tuple[LoneAxis, ...]:
@@ -87,29 +91,34 @@ def lone_axes(context: Context) -> tuple[LoneAxis, ...]:
         if axis not in known and context.is_own(rule.span):
             places.setdefault(axis, {}).setdefault(_left_side(rule.span, axis))
     placed = context.axes_in_rules()
-    missed = sorted((context.axes_in_use() | context.axes.keys()) - placed) if places else ()
+    missed = index_of((context.axes_in_use() | context.axes.keys()) - placed if places else ())
     return tuple(
-        LoneAxis(axis, tuple(spans), next((each for each in missed if is_slip(axis, each)), None))
-        for axis, spans in places.items()
+        LoneAxis(axis, tuple(spans), _slip_for(axis, missed)) for axis, spans in places.items()
     )
+
+
+def _slip_for(axis: str, missed: NameIndex) -> str | None:
+    return next((each for each in missed.alike(axis) if is_slip(axis, each)), None)
 
 
 def respelling(context: Context, lone: LoneAxis) -> Fix | None:
     """Return the fix that writes the nearest name; what it then places may be placed already."""
-    free = (context.axes.keys() | set(context.spec.inherited_axes)) - context.axes_in_rules()
     fix = respelt(lone.places, lone.name, known_axes(context))
     if lone.meant is not None and (fix is None or fix.edits[0].text != lone.meant):
         return respelt(lone.places, lone.name, [lone.meant], may_be_sure=False)
-    if fix is not None and fix.edits[0].text not in free:
-        return fix._replace(is_sure=False)
-    return fix
+    if fix is None:
+        return None
+    name = fix.edits[0].text
+    is_free = name in context.axes_stated() and name not in context.axes_in_rules()
+    return fix if is_free else fix._replace(is_sure=False)
 
 
 def _left_side(span: Span | None, axis: str) -> Span | None:
     """Return the place of a rule's axis, which stands before its alternative on the line."""
     if span is None:
         return None
-    line = span.source.text.rfind("\n", 0, span.start) + 1
+    farthest = max(span.start - _FARTHEST, 0)
+    line = max(span.source.text.rfind("\n", farthest, span.start) + 1, farthest)
     before = Span(span.source, line, span.start)
     found = last_word(before, axis)
     return span if found == before else found

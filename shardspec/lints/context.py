@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from shardspec.diagnostics import Span
 from shardspec.ir.param import Param
@@ -11,9 +12,9 @@ from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxis, Spec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Context:
-    """A spec with its plans.
+    """A spec with its plans; what checks ask for again and again is worked out once.
 
     Attributes:
       all_plans: one per target, all over the same arrays; empty where the spec has no target.
@@ -22,27 +23,27 @@ class Context:
     spec: Spec
     all_plans: tuple[ShardingPlan, ...] = field(repr=False)
 
-    @property
+    @cached_property
     def plans(self) -> tuple[ShardingPlan, ...]:
         """Return the plans whose mesh is sound: what a faulty one leads to is no finding."""
         return tuple(plan for plan in self.all_plans if plan.target.is_sound)
 
-    @property
+    @cached_property
     def first(self) -> tuple[ParamSharding, ...]:
         """Return the arrays of one plan: for checks that no mesh can change."""
         return self.all_plans[0].params if self.all_plans else ()
 
-    @property
+    @cached_property
     def params(self) -> tuple[Param, ...]:
         """Return the arrays."""
         return tuple(sharding.param for sharding in self.first)
 
-    @property
+    @cached_property
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the arrays."""
         return tuple(sharding.param.path for sharding in self.first)
 
-    @property
+    @cached_property
     def axes(self) -> dict[str, LogicalAxis]:
         """Return the logical axes that the spec declares, by name."""
         return {axis.name: axis for axis in self.spec.logical_axes}
@@ -53,11 +54,55 @@ class Context:
 
     def axes_in_rules(self) -> frozenset[str]:
         """Return every logical axis that has a rule."""
-        return frozenset(rule.logical_axis for rule in self.spec.axis_rules)
+        return self._ruled
 
     def axes_in_use(self) -> frozenset[str]:
         """Return every logical axis that an array, a pattern or an activation names."""
+        return self._used
+
+    def axes_stated(self) -> frozenset[str]:
+        """Return every logical axis that `axes` declares, here or in what the spec extends."""
+        return self._stated
+
+    def axes_heard_of(self) -> frozenset[str]:
+        """Return the logical axes that something has, or that a rule may be for all the same."""
+        return self._heard_of
+
+    def axes_placeable(self) -> frozenset[str]:
+        """Return every logical axis that a rule or an `axes` entry of the spec knows."""
+        return self._placeable
+
+    def paths_with(self, axis: str) -> list[str]:
+        """Return the paths of the arrays with a dimension of a logical axis."""
+        return self._paths_by_axis.get(axis, [])
+
+    @cached_property
+    def _paths_by_axis(self) -> dict[str, list[str]]:
+        by_axis: dict[str, list[str]] = {}
+        for sharding in self.first:
+            for axis in dict.fromkeys(filter(None, sharding.logical_axes)):
+                by_axis.setdefault(axis, []).append(sharding.param.path)
+        return by_axis
+
+    @cached_property
+    def _ruled(self) -> frozenset[str]:
+        return frozenset(rule.logical_axis for rule in self.spec.axis_rules)
+
+    @cached_property
+    def _used(self) -> frozenset[str]:
         return frozenset(name for names in self._given_names() for name in names if name)
+
+    @cached_property
+    def _stated(self) -> frozenset[str]:
+        return frozenset(self.axes) | frozenset(self.spec.inherited_axes)
+
+    @cached_property
+    def _heard_of(self) -> frozenset[str]:
+        return self._used | self._stated
+
+    @cached_property
+    def _placeable(self) -> frozenset[str]:
+        return self._ruled | frozenset(self.axes)
 
     def _given_names(self) -> Iterator[tuple[str | None, ...]]:
         spec = self.spec

@@ -72,6 +72,10 @@ _SAID_OF_ARRAYS: dict[str, frozenset[str]] = {
 }
 _ORDER = {code: at for at, code in enumerate([*_SAID_AT_PLACE, *_SAID_OF_TARGET, *_SAID_OF_ARRAYS])}
 
+_SAYERS_AT_PLACE = frozenset().union(*_SAID_AT_PLACE.values())
+_SAYERS_OF_TARGET = frozenset().union(*_SAID_OF_TARGET.values())
+_SAYERS_OF_ARRAYS = frozenset().union(*_SAID_OF_ARRAYS.values())
+
 #: Findings that say that there is nothing to say.
 _ALONE = frozenset({"SHD020"})
 
@@ -80,21 +84,27 @@ _WORD = re.compile(r"\w[\w-]*(?:\.[\w-]+)*")
 _LOUDNESS = {Severity.ALLOW: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 
 
+#: A source, by its identity, and the number of a line in it.
+_Line = tuple[int, int]
+
+
 class _Lost(NamedTuple):
     """What faults of reading took away from one section.
 
     Attributes:
       places: where the faults are.
       whole: where those are that took all of the section.
-      by_word: the faults by the words on their lines.
+      by_line: the faults by their lines.
+      by_word: the lines by the words on them.
     """
 
     places: list[Span]
     whole: list[Span]
-    by_word: dict[str, list[Span]]
+    by_line: dict[_Line, list[Span]]
+    by_word: dict[str, list[_Line]]
 
 
-_NOTHING = _Lost([], [], {})
+_NOTHING = _Lost([], [], {}, {})
 
 
 def without_follow_ons(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -107,10 +117,13 @@ def without_follow_ons(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, .
     lost = _lost(found)
     kept = tuple(each for each in found if not _is_explained(each, lost)) if lost else found
     shown = [each for each in kept if each.code.id not in _ORDER]
+    said = _Said({}, {}, [])
+    _take_in(shown, said)
     rest = (each for each in kept if each.code.id in _ORDER)
     for each in sorted(rest, key=lambda each: _ORDER[each.code.id]):
-        if not _is_said(each, shown):
+        if not _is_said(each, said):
             shown.append(each)
+            _take_in((each,), said)
     return tuple(each for each in shown if each.code.id not in _ALONE or len(shown) == 1)
 
 
@@ -121,12 +134,15 @@ def _lost(diagnostics: Sequence[Diagnostic]) -> dict[str, _Lost]:
         label, section = each.primary, each.section
         if each.code.id not in _LOSSES or not each.is_error or section is None or label is None:
             continue
-        here = lost.setdefault(section, _Lost([], [], {}))
+        here = lost.setdefault(section, _Lost([], [], {}, {}))
         here.places.append(label.span)
         if each.subject == section:
             here.whole.append(label.span)
-        for word in _words(label.span):
-            here.by_word.setdefault(word, []).append(label.span)
+        line = _line(label.span)
+        if line not in here.by_line:
+            for word in dict.fromkeys(_words(label.span)):
+                here.by_word.setdefault(word, []).append(line)
+        here.by_line.setdefault(line, []).append(label.span)
     return lost
 
 
@@ -135,13 +151,11 @@ def _is_explained(diagnostic: Diagnostic, lost: Mapping[str, _Lost]) -> bool:
     sections = _EXPLAINED_BY.get(code)
     if sections is None or label is None:
         return False
-    rules = lost.get("rules", _NOTHING).places if code == "SHD230" else ()
-    if any(_is_on_line(label.span, span) for span in rules):
+    if code == "SHD230" and _line(label.span) in lost.get("rules", _NOTHING).by_line:
         return True
     gone = [lost[section] for section in sections if section in lost]
     if code in _NAMED:
-        named = (each.by_word.get(diagnostic.subject or "", []) for each in gone)
-        faults = chain(*named, *(each.whole for each in gone))
+        faults = chain(_naming(diagnostic.subject or "", gone), *(each.whole for each in gone))
     else:
         faults = chain(*(each.places for each in gone))
     others = (span for span in faults if span != label.span)
@@ -150,23 +164,54 @@ def _is_explained(diagnostic: Diagnostic, lost: Mapping[str, _Lost]) -> bool:
     return any(True for _ in others)
 
 
-def _is_said(diagnostic: Diagnostic, shown: Sequence[Diagnostic]) -> bool:
+def _naming(word: str, gone: Iterable[_Lost]) -> Iterator[Span]:
+    """Yield the faults on the lines that hold a word."""
+    for each in gone:
+        for line in each.by_word.get(word, ()):
+            yield from each.by_line[line]
+
+
+class _Said(NamedTuple):
+    """What is shown, by the places and by the arrays that it is about; and what is of a target."""
+
+    at_place: dict[tuple[_Line, int, int], list[Diagnostic]]
+    of_array: dict[str, list[Diagnostic]]
+    of_target: list[Diagnostic]
+
+
+def _take_in(shown: Iterable[Diagnostic], said: _Said) -> None:
+    for each in shown:
+        if each.code.id in _SAYERS_AT_PLACE:
+            for key in dict.fromkeys(_place(label.span) for label in each.labels):
+                said.at_place.setdefault(key, []).append(each)
+        if each.code.id in _SAYERS_OF_ARRAYS:
+            for path in each.arrays:
+                said.of_array.setdefault(path, []).append(each)
+        if each.code.id in _SAYERS_OF_TARGET:
+            said.of_target.append(each)
+
+
+def _is_said(diagnostic: Diagnostic, said: _Said) -> bool:
     """Say whether a finding at least as loud says what this one does, and more."""
     code, label = diagnostic.code.id, diagnostic.primary
     if label is not None and code in _SAID_AT_PLACE:
-        others = _louder(diagnostic, _SAID_AT_PLACE[code], shown)
-        if any(label.span == each.span for other in others for each in other.labels):
+        others = said.at_place.get(_place(label.span), ())
+        if _louder(diagnostic, _SAID_AT_PLACE[code], others):
             return True
     if code in _SAID_OF_TARGET:
-        return any(each.is_error for each in _louder(diagnostic, _SAID_OF_TARGET[code], shown))
+        return any(
+            each.is_error for each in _louder(diagnostic, _SAID_OF_TARGET[code], said.of_target)
+        )
     if diagnostic.arrays and code in _SAID_OF_ARRAYS:
-        others = _louder(diagnostic, _SAID_OF_ARRAYS[code], shown)
-        return {path for other in others for path in other.arrays}.issuperset(diagnostic.arrays)
+        return all(
+            _louder(diagnostic, _SAID_OF_ARRAYS[code], said.of_array.get(path, ()))
+            for path in diagnostic.arrays
+        )
     return False
 
 
 def _louder(
-    diagnostic: Diagnostic, codes: frozenset[str], shown: Sequence[Diagnostic]
+    diagnostic: Diagnostic, codes: frozenset[str], shown: Iterable[Diagnostic]
 ) -> list[Diagnostic]:
     """Return those with one of `codes` that hold on its target and are at least as loud."""
     least = _LOUDNESS[diagnostic.severity]
@@ -179,8 +224,12 @@ def _louder(
     ]
 
 
-def _is_on_line(one: Span, other: Span) -> bool:
-    return one.source is other.source and one.line == other.line
+def _line(span: Span) -> _Line:
+    return id(span.source), span.line
+
+
+def _place(span: Span) -> tuple[_Line, int, int]:
+    return _line(span), span.start, span.end
 
 
 def _is_within_one_entry(one: Span, other: Span) -> bool:

@@ -28,11 +28,12 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic, Fix, Label, Span
 from shardspec.diagnostics.codes import UNKNOWN_LOGICAL_AXIS as CODE
+from shardspec.diagnostics.name_index import index_of
 from shardspec.diagnostics.respell import respelt
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.lints.axis_without_array import lone_axes, respelling
@@ -53,10 +54,9 @@ def _in_rules(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each axis of a rule that is a slip for one that no rule places."""
     for lone in lone_axes(context):
         if lone.meant is not None:
-            paths = [s.param.path for s in context.first if lone.meant in s.logical_axes]
+            paths = context.paths_with(lone.meant)
             found = _finding(
                 lone.name,
-                (lone.meant,),
                 lone.places[0],
                 "no array and no `axes` entry has it",
                 help=f"did you mean `{lone.meant}`?",
@@ -76,7 +76,7 @@ def _declared_at(context: Context, axis: str) -> Span | None:
 
 
 def _in_arrays(context: Context) -> Iterator[Diagnostic]:
-    known = context.axes_in_rules() | context.axes.keys()
+    known = context.axes_placeable()
     found: dict[str, tuple[dict[Span | None, None], list[str], set[str | None]]] = {}
     for sharding in context.first:
         for axis in sharding.logical_axes:
@@ -89,14 +89,13 @@ def _in_arrays(context: Context) -> Iterator[Diagnostic]:
         words = (last_word(span, axis) for span in places if span is not None)
         exact = [_in_type(word, axis) for word in words]
         removed = _removed(axis) if axis in context.spec.inherited_axes else None
-        free = known - beside  # two dimensions of an array do not have one name
-        fix = None if removed else _fix(exact, axis, free, context)
+        # two dimensions of an array do not have one name
+        fix = None if removed else _fix(exact, axis, known, beside, context)
         finding = _finding(
             axis,
-            known,
             exact[0] if exact else None,
             "no rule and no `axes` entry has it",
-            help=removed or _way_out(axis, free, context),
+            help=removed or _way_out(axis, known, beside, context),
             fix=fix,
         )
         yield told(finding, context, paths, "the dimension is replicated: ")
@@ -113,12 +112,20 @@ def _in_type(span: Span, axis: str) -> Span:
 
 
 def _fix(
-    spans: Iterable[Span | None], axis: str, known: Iterable[str], context: Context
+    spans: Iterable[Span | None],
+    axis: str,
+    known: frozenset[str],
+    beside: Collection[str | None],
+    context: Context,
 ) -> Fix | None:
     """Return the fix for a name of arrays; None where the nearest rule is a slip itself, maybe."""
-    fix = respelt(spans, axis, known)
-    heard = context.axes_in_use() | context.axes.keys() | set(context.spec.inherited_axes)
+    fix = respelt(spans, axis, known, without=_named(beside))
+    heard = context.axes_heard_of()
     return fix if fix is not None and fix.edits[0].text in heard else None
+
+
+def _named(names: Collection[str | None]) -> frozenset[str]:
+    return frozenset(name for name in names if name)
 
 
 def _removed(axis: str) -> str:
@@ -128,11 +135,13 @@ def _removed(axis: str) -> str:
     )
 
 
-def _way_out(axis: str, known: Iterable[str], context: Context) -> str:
+def _way_out(
+    axis: str, known: frozenset[str], beside: Collection[str | None], context: Context
+) -> str:
     """Return the way out for an axis that no rule knows: its right name, or else a rule.
 
     Args:
-      known: the names that the dimension could have.
+      known: the names that the dimension could have, but for those `beside` it.
     """
     if axis in context.spec.mesh_axis_names:
         return (
@@ -140,43 +149,42 @@ def _way_out(axis: str, known: Iterable[str], context: Context) -> str:
             " none` leaves it whole"
         )
     rule = f"give it a rule: `{axis} -> none`"
-    shown = f"known here: {listed(sorted(known), limit=16)}; or {rule}" if known else rule
-    return did_you_mean(axis, known) or shown
+    near = did_you_mean(axis, known, without=_named(beside))
+    if near:
+        return near
+    free = [name for name in index_of(known).names if name not in beside]
+    return f"known here: {listed(free, limit=16)}; or {rule}" if free else rule
 
 
 def _in_activations(context: Context) -> Iterator[Diagnostic]:
-    known = context.axes_in_rules() | context.axes.keys() | set(context.spec.inherited_axes)
+    known = context.axes_placeable() | context.axes_stated()
     for activation in context.spec.activations:
         for axis in dict.fromkeys(activation.logical_axes):
             if axis and axis not in known:
                 span = activation.span
                 exact = None if span is None else last_word(span, axis)
                 notes = (f"activation `{activation.name}`; the dimension is left whole",)
-                free = known - set(activation.logical_axes)
-                fix = _fix([exact], axis, free, context)
+                beside = activation.logical_axes
+                fix = _fix([exact], axis, known, beside, context)
                 yield _finding(
                     axis,
-                    known,
                     exact,
                     "no rule and no `axes` entry has it",
                     notes,
-                    _way_out(axis, free, context),
-                    fix,
+                    help=_way_out(axis, known, beside, context),
+                    fix=fix,
                 )
 
 
 def _finding(
     axis: str,
-    known: Iterable[str],
     span: Span | None,
     label: str,
     notes: tuple[str, ...] = (),
-    help: str | None = None,
+    *,
+    help: str,
     fix: Fix | None = None,
 ) -> Diagnostic:
     labels = () if span is None else (Label(span, label),)
-    names = sorted(known)
-    shown = f"known here: {listed(names, limit=16)}" if names else "nothing names an axis yet"
-    help = help or did_you_mean(axis, names) or shown
     message = f"unknown logical axis `{axis}`"
     return Diagnostic(CODE, message, labels, notes, help, fix=fix, subject=axis)

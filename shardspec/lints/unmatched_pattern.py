@@ -59,8 +59,9 @@ def check(context: Context) -> Iterator[Diagnostic]:
     alike: dict[str, list[str]] = {}
     for path in paths if unmatched else ():
         alike.setdefault(template(path), []).append(path)
+    templates = frozenset(alike)
     for entry, offer in zip(unmatched, offers, strict=True):
-        meant = offer.paths if offer else _near(entry.pattern, alike)
+        meant = offer.paths if offer else _near(entry.pattern, templates, alike)
         fix = fix_for(entry.pattern, offer.spelling) if offer else None
         help = offer.text if offer else _guess(entry.pattern, meant)
         if offer and str(offer.spelling.pattern) in _keys(context.spec, entry.section):
@@ -102,9 +103,11 @@ def _whole(context: Context, paths: Sequence[str]) -> list[str]:
     return [path for path in paths if any(plan[path].is_replicated for plan in plans)]
 
 
-def _near(pattern: Pattern, alike: Mapping[str, Sequence[str]]) -> Sequence[str]:
+def _near(
+    pattern: Pattern, templates: frozenset[str], alike: Mapping[str, Sequence[str]]
+) -> Sequence[str]:
     """Return the arrays whose path is most like the pattern, of all layers."""
-    found = nearest(template(pattern.text), alike, cutoff=0.3)
+    found = nearest(template(pattern.text), templates, cutoff=0.3)
     return alike[found[0]] if found else []
 
 
