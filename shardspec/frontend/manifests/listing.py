@@ -18,6 +18,7 @@ from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.finish import unknown_dtype
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import ArrayType, SyntaxFault
+from shardspec.frontend.manifests.arrays import MOST_ARRAYS
 from shardspec.frontend.manifests.json_text import is_text
 from shardspec.frontend.reading import Route, SourceMap
 from shardspec.frontend.spelling import is_dsl
@@ -165,6 +166,7 @@ def _params(
 ) -> Iterator[Param]:
     from shardspec.frontend.patterns.glob import expand
 
+    count = 0
     for path, entry in data.items():
         here = (*route, path)
         key = source_map.key(here)
@@ -177,12 +179,18 @@ def _params(
         if isinstance(template, Diagnostic):
             diagnostics.append(template)
             continue
-        if "{" not in path:
-            yield template
-            continue
-        paths = expand(path)
+        paths = expand(path) if "{" in path else (path,)
         if isinstance(paths, SyntaxFault):
             diagnostics.append(paths.diagnostic(key))
+            continue
+        count += len(paths)
+        if count > MOST_ARRAYS:
+            message = f"this entry makes it {count:,} arrays"
+            help = f"a manifest may list {MOST_ARRAYS:,}; what comes after is not read"
+            diagnostics.append(point(BAD_MANIFEST, message, key.span, help=help))
+            return
+        if paths == (path,):
+            yield template
             continue
         for each in paths:
             yield Param(each, template.shape, template.dtype, template.logical_axes, template.span)
