@@ -206,9 +206,19 @@ def _devices(text: str) -> int | None:
 def _unknown(expr: HardwareExpr, excerpt: Excerpt, files: Iterable[str]) -> Diagnostic:
     near = nearest(expr.chip.text.rpartition("-")[0] or expr.chip.text, files, count=3)
     near = near or nearest(expr.chip.text, files, count=3)
-    near = hardware_meant(excerpt.text) or near
+    near = hardware_meant(excerpt.text) or _of_platform(expr) or near
     help = f"did you mean {listed(near)}? {_FORMS}" if near else _FORMS
     return _fault(expr, excerpt, f"the catalogue has no hardware `{expr.chip.text}`", help)
+
+
+def _of_platform(expr: HardwareExpr) -> tuple[str, ...]:
+    """Return machines for a text that names no chip, but only what kind of chips: `8 gpu`."""
+    kind = expr.chip.text.lower().removesuffix("s")
+    if kind not in ("gpu", "tpu"):
+        return ()
+    chips = ("h100", "a100", "b200") if kind == "gpu" else ("v5e", "v5p", "v6e")
+    count = f"{expr.count} " if expr.count else ""
+    return tuple(each for chip in chips if _devices(each := f"{count}{chip}") is not None)
 
 
 def _no_shape(

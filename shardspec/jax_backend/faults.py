@@ -61,7 +61,7 @@ def plan_faults(arrays: ArrayResolver, plan: ShardingPlan) -> tuple[Diagnostic, 
     kept = {*_OF_ONE_ARRAY, c.UNKNOWN_LOGICAL_AXIS}
     found = pipeline.heard(_with_axes_of_code(plan), [plan])
     errors = (each for each in found if each.is_error and each.code in kept)
-    return tuple(dict.fromkeys(sorted(errors, key=sort_key)))
+    return tuple(dict.fromkeys(map(_for_trees, sorted(errors, key=sort_key))))
 
 
 def _is_at_fault(arrays: ArrayResolver, sample: Sequence[ParamSharding]) -> bool:
@@ -79,7 +79,15 @@ def tree_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     A name that only rules have may be one that `constrain` gives to an activation, or the layers
     of a scan. It is a finding only where it is spelt much like one that the arrays have.
     """
-    return pipeline.findings(_with_axes_of_code(plan), [plan])
+    return tuple(map(_for_trees, pipeline.findings(_with_axes_of_code(plan), [plan])))
+
+
+def _for_trees(found: Diagnostic) -> Diagnostic:
+    """Return a finding with the way out that only a live tree has."""
+    if found.code is not c.UNNAMED_ARRAY:
+        return found
+    way_out = "of a tree that Flax's boxes name: `like=BOXED` tells the names to `put`, `check`,"
+    return replace(found, help=f"{found.help}\n{way_out} `abstract` and `restore`")
 
 
 def _with_axes_of_code(plan: ShardingPlan) -> Spec:

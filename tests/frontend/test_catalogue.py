@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from shardspec.diagnostics import Diagnostic
@@ -104,3 +106,14 @@ def test_jax_names_lead_back_to_chips() -> None:
     assert [chip.name for chip in chips_of_kind("TPU7x")] == ["v7x"]
     assert [chip.devices_per_chip for chip in chips_of_kind("TPU v4")] == [1, 2]
     assert chips_of_kind("TPU v99") == ()
+
+
+@pytest.mark.parametrize("text", ["8 gpu", "gpus", "16 tpu", "2 GPUs"])
+def test_a_kind_of_chips_is_asked_which(text: str) -> None:
+    found = find(text)
+    assert isinstance(found, Diagnostic)
+    offered = re.findall(r"`([^`]+)`", (found.help or "").partition("?")[0])
+    assert len(offered) == 3
+    assert not {"cpu"} & {each.split()[-1] for each in offered}
+    for each in offered:
+        assert each.split()[-1] in ("h100", "a100", "b200", "v5e", "v5p", "v6e")

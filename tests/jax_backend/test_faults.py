@@ -88,3 +88,10 @@ def test_no_finding_of_another_kind_lets_an_array_at_fault_pass(
     found = Resolver(loads(TEXT.replace("RULE", "length").replace("**/kernel", "**/kernels")))
     with pytest.raises(ShardspecError):
         found.shardings({"mlp": {"kernel": jnp.ones((8, 16))}})
+
+
+def test_a_tree_without_names_is_told_of_like() -> None:
+    with pytest.raises(ShardspecError) as caught:
+        resolver().shardings({"bias": jnp.ones(16)})
+    (found,) = (each for each in caught.value.diagnostics if each.code.id == "SHD205")
+    assert "like=BOXED" in (found.help or "")

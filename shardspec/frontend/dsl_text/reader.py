@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
-from shardspec.diagnostics.codes import SYNTAX
+from shardspec.diagnostics.codes import SYNTAX, TOO_DEEP
 from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.dsl_text.comments import attach_comments
 from shardspec.frontend.dsl_text.data import DslData, child_of, maybe_child_of, number_or_text
@@ -37,6 +37,10 @@ _LONGEST = 20_000
 _MOST = 500
 
 
+#: Of the longest text that is read: each takes about a hundred bytes of memory while it is.
+MOST_CHARACTERS = 4_000_000
+
+
 def read_dsl(source: SourceFile) -> tuple[Reading | None, tuple[Diagnostic, ...]]:
     """Return the document in `source`, and every fault found in it.
 
@@ -44,6 +48,10 @@ def read_dsl(source: SourceFile) -> tuple[Reading | None, tuple[Diagnostic, ...]
       robust: any text gives a reading or a fault, and every label lies in the text.
       same: a file that says what a YAML file says gives equal data.
     """
+    if len(source.text) > MOST_CHARACTERS:
+        message = f"a spec of {len(source.text):,} characters; {MOST_CHARACTERS:,} is the most"
+        help = "arrays stand in a manifest, however many: `manifest ./arrays.json`"
+        return None, (point(TOO_DEEP, message, source.whole, help=help),)
     foreign = find_foreign_characters(source, "a spec")
     if foreign:
         return None, tuple(foreign)

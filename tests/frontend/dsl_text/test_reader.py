@@ -407,3 +407,13 @@ def test_the_layout_keeps_every_character_in_place(text: str) -> None:
 @pytest.mark.parametrize("head", ["", "rules { a -> "])
 def test_long_files_are_answered(head: str, piece: str) -> None:
     check_robust(head + piece * (100_000 // len(piece)))
+
+
+def test_a_text_that_would_take_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardspec.frontend.dsl_text.reader.MOST_CHARACTERS", 40)
+    text = "rules { a -> b }\n"
+    assert read_dsl(SourceFile("s.shard", text * 2))[1] == ()
+    reading, (fault,) = read_dsl(SourceFile("s.shard", text * 3))
+    assert reading is None
+    assert fault.code.id == "SHD007"
+    assert "51 characters; 40 is the most" in fault.message
