@@ -13,6 +13,7 @@ from shardspec.frontend.lower import lower
 from shardspec.frontend.reading import Data
 from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.frontend.validate import validate
+from shardspec.frontend.yaml_text.foreign import find_foreign_characters
 
 
 def formatted(
@@ -45,6 +46,8 @@ def formatted(
         return None, (point(SYNTAX, "there is nothing to format", source.whole),)
     to_dsl = is_dsl if spelling is None else spelling == "dsl"
     text = (print_dsl if to_dsl else print_yaml)(data, reading.comments)
+    if to_dsl and (foreign := find_foreign_characters(SourceFile(source.name, text), "the DSL")):
+        return None, tuple(foreign)
     return text, ()
 
 

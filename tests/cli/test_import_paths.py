@@ -19,7 +19,7 @@ FILES = {
     "regex": ("rules.py", "R = [('kernel', P('data')), ('up', P(None, 'tp')), ('.*', P())]\n"),
     "keras": ("layout.py", "m = LayoutMap(d)\nm['a/.*/kernel'] = (None, 'tp')\n"),
     "haliax": ("axes.yaml", "embed: data\nmlp: [data, tp]\n"),
-    "hf-tp-plan": ("config.json", '{"base_model_tp_plan": {"up": "colwise"}}'),
+    "hf-tp-plan": ("plan.json", '{"tp_plan": {"model.up": "colwise"}}'),
 }
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardspec import pipeline
+from shardspec.ir.param import Param
 from shardspec.ir.units import binary_bytes, element_count, percent, three_figures
 from shardspec.report.table import table
 
@@ -20,8 +21,9 @@ def test_figures_stay_three_where_they_are_many() -> None:
 
 def test_a_table_of_arrays_beyond_any_machine() -> None:
     shape = ", ".join(["999999999999999"] * 25)
-    spec, _ = pipeline.load_text(f"mesh: {{data: 8}}\narrays: {{w: 'f32[{shape}]'}}\n")
+    spec, faults = pipeline.load_text(f"mesh: {{data: 8}}\narrays: {{w: 'f32[{shape}]'}}\n")
     assert spec is not None
-    plans = pipeline.compile_plans(spec)
+    assert [fault.code.id for fault in faults] == ["SHD305"]
+    plans = pipeline.compile_plans(spec, (Param("w", (999_999_999_999_999,) * 25, "f32"),))
     assert pipeline.findings(spec, plans)
     assert "EiB" in "\n".join(table(plans[0]))

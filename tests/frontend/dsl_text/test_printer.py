@@ -15,7 +15,8 @@ from shardspec.frontend.dsl_text.strings import quoted, unquoted
 from shardspec.frontend.grammar.print_expressions import canonical
 from shardspec.frontend.reading import Comments, Reading, Route
 
-plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+_allowed = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff")
+plain = st.text(_allowed | st.sampled_from("\n\t\r"), max_size=8)  # what no spec holds is refused
 keys = st.from_regex(r"[A-Za-z_]\w{0,5}", fullmatch=True) | plain.filter(bool)
 axis_names = st.sampled_from(
     ("batch", "embed", "mlp", "kv", "on", "at", "unit", "because", "start")
