@@ -66,14 +66,6 @@ def close_quietly() -> None:
     _send_nowhere(1)
 
 
-def flush_remarks() -> None:
-    """Let what was said so far be seen before something takes long."""
-    try:
-        sys.stderr.flush()
-    except OSError:
-        _send_nowhere(2)
-
-
 def _send_nowhere(number: int) -> None:
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)

@@ -11,7 +11,7 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.loader import File, read
 from shardspec.frontend.lower import lower
 from shardspec.frontend.reading import Data
-from shardspec.frontend.spelling import looks_like_dsl
+from shardspec.frontend.spelling import is_dsl
 from shardspec.frontend.validate import validate
 from shardspec.frontend.yaml_text.foreign import find_foreign_characters
 
@@ -28,10 +28,8 @@ def formatted(
     from shardspec.frontend.grammar.print_expressions import canonical
     from shardspec.frontend.yaml_text.printer import print_yaml
 
-    is_dsl = source.name.endswith(".shard") or (
-        not source.name.endswith((".yaml", ".yml", ".json")) and looks_like_dsl(source.text)
-    )
-    reading, diagnostics = read(File(source, "", source.name, is_dsl), with_comments=True)
+    from_dsl = is_dsl(source)
+    reading, diagnostics = read(File(source, "", source.name, from_dsl), with_comments=True)
     if reading is None:
         return None, diagnostics
     document, faults = validate(reading)
@@ -44,7 +42,7 @@ def formatted(
     data = canonical(reading.data)
     if not isinstance(data, dict):
         return None, (point(SYNTAX, "there is nothing to format", source.whole),)
-    to_dsl = is_dsl if spelling is None else spelling == "dsl"
+    to_dsl = from_dsl if spelling is None else spelling == "dsl"
     text = (print_dsl if to_dsl else print_yaml)(data, reading.comments)
     if to_dsl and (foreign := find_foreign_characters(SourceFile(source.name, text), "the DSL")):
         return None, tuple(foreign)
