@@ -239,6 +239,27 @@ except SystemExit as end:
     assert loaded_by(body) == []
 
 
+def test_a_page_is_read_without_the_checks() -> None:
+    body = """
+import sys
+from shardspec.cli.main import main
+sys.argv = ["shardspec", "explain", "SHD301"]
+try:
+    main()
+finally:
+    print(*[name for name in sys.modules if name.startswith("shardspec.")], file=sys.stderr)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", body],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    loaded = result.stderr.split()
+    assert {name for name in loaded if "lints." in name} == {"shardspec.lints.registry"}
+
+
 def test_schema_and_findings_pages_need_no_parser() -> None:
     body = "import shardspec.cli.main\nprint(*sorted(sys.modules))"
     result = subprocess.run(

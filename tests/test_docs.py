@@ -16,8 +16,7 @@ from shardspec import assets, pipeline
 from shardspec.diagnostics import Code, Diagnostic, SourceFile
 from shardspec.diagnostics.codes import ALL
 from shardspec.ir.spec import LintLevel, Spec
-from shardspec.lints.pages import page
-from shardspec.lints.registry import CHECKS
+from shardspec.lints.registry import CHECKS, page
 
 ROOT = Path(__file__).parent.parent
 LINTS = ROOT / "shardspec" / "lints"
@@ -88,24 +87,22 @@ NO_CASE = {
 
 #: Modules of the folder that are no page.
 MACHINERY = {
-    "__init__",
-    "axis_cases",
-    "batch_rules",
+    "axis-cases",
+    "batch-rules",
     "context",
     "damage",
     "entries",
     "folders",
-    "follow_on",
+    "follow-on",
     "largest",
-    "other_spellings",
-    "self_named",
-    "pages",
+    "other-spellings",
+    "self-named",
     "registry",
-    "rule_fates",
+    "rule-fates",
     "translated",
-    "digit_places",
+    "digit-places",
     "uneven",
-    "what_if",
+    "what-if",
     "words",
 }
 
@@ -164,18 +161,22 @@ def test_code_is_well_named(code: Code) -> None:
 
 
 def test_codes_are_pages() -> None:
-    pages = {path.stem for path in LINTS.glob("*.py")} - MACHINERY
-    assert pages == {code.name.replace("-", "_") for code in ALL}
+    """Each has one: the docstring of what finds it on this floor, or a text of its own."""
+    modules = [path.stem.replace("_", "-") for path in LINTS.glob("[a-z]*.py")]
+    modules = [name for name in modules if name not in MACHINERY]
+    texts = [path.stem for path in (LINTS / "pages").iterdir()]
+    assert sorted(modules + texts) == sorted(code.name for code in ALL)
 
 
 def test_every_page_with_a_check_runs() -> None:
     from importlib import import_module
 
-    modules = {path.stem for path in LINTS.glob("*.py")} - MACHINERY
     with_check = {
-        name for name in modules if hasattr(import_module(f"shardspec.lints.{name}"), "check")
+        path.stem
+        for path in LINTS.glob("*.py")
+        if hasattr(import_module(f"shardspec.lints.{path.stem}"), "check")
     }
-    assert with_check == {module.__name__.rpartition(".")[2] for module in CHECKS}
+    assert with_check == set(CHECKS)
 
 
 def test_codes_have_cases() -> None:
@@ -193,8 +194,13 @@ def test_exceptions_are_codes() -> None:
 def test_page_is_whole(code: Code) -> None:
     from importlib import import_module
 
-    module = import_module(f"shardspec.lints.{code.name.replace('-', '_')}")
-    assert code is module.CODE
+    written = LINTS / "pages" / f"{code.name}.md"
+    if written.exists():
+        heading = written.read_text(encoding="utf-8").splitlines()[0]
+        assert heading == f"# {code.id} {code.name}"
+    else:
+        module = import_module(f"shardspec.lints.{code.name.replace('-', '_')}")
+        assert code is module.CODE
     first, empty, *_ = page(code).splitlines()
     assert first.endswith("."), "the first line states the fact"
     assert empty == ""

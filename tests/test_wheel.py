@@ -102,6 +102,13 @@ def test_installed_compile_uses_bundled_files(installed: Path, tmp_path: Path) -
     assert "TPU v4 2x2x2" in result.stdout
 
 
+def test_installed_pages_of_findings(installed: Path, tmp_path: Path) -> None:
+    for code in ("SHD005", "SHD301"):  # a text of its own, and the docstring of a check
+        result = run(installed, tmp_path, "explain", code)
+        assert result.returncode == 0, result.stderr
+        assert "\nBad:\n" in result.stdout
+
+
 def test_installed_dsl_and_presets(installed: Path, tmp_path: Path) -> None:
     dsl = "extends t5x/2d\nmesh { data = 2; model = 4 }\narrays { k : bf16[embed=64 mlp=128] }\n"
     (tmp_path / "spec.shard").write_text(dsl, encoding="utf-8")

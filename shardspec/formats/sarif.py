@@ -57,7 +57,7 @@ def _driver() -> Json:
 
 
 def _rule(code: Code) -> Json:
-    from shardspec.lints.pages import page
+    from shardspec.lints.registry import page
 
     text = page(code)
     summary = f"{code.summary[0].upper()}{code.summary[1:]}."

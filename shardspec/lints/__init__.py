@@ -1,1 +1,1 @@
-"""Findings. One file each: its page (the docstring), its code, and its check."""
+"""Findings: a module for each check, its page the docstring; texts for what others find."""

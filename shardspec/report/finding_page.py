@@ -48,7 +48,7 @@ def near_findings(word: str) -> str | None:
 
 def finding_page(code: Code) -> str:
     """Return the page with its heading."""
-    from shardspec.lints.pages import page
+    from shardspec.lints.registry import page
 
     return f"{code.id}  {code.name}  ({level_text(code)})\n\n{page(code)}"
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
-from shardspec.lints.pages import page
-from shardspec.lints.registry import CHECKS
+from shardspec.lints.registry import checks, page
 from shardspec.report.finding_page import level_text
 
 _FAMILIES = {
@@ -66,7 +65,7 @@ def _lines() -> Iterator[str]:
 
 def codes_by_size() -> tuple[Code, ...]:
     """Return the codes whose checks ask what is large, in order of number."""
-    asking = {module.CODE for module in CHECKS if hasattr(module, "is_large")}
+    asking = {module.CODE for module in checks() if hasattr(module, "is_large")}
     return tuple(code for code in ALL if code in asking)
 
 

@@ -8,7 +8,7 @@ import pytest
 from shardspec import pipeline
 from shardspec.analysis import large
 from shardspec.analysis.large import LEAST_BYTES, PARTS, held_bytes, is_large
-from shardspec.lints.registry import CHECKS
+from shardspec.lints.registry import checks
 from shardspec.report.findings_doc import codes_by_size, findings_doc
 
 PACKAGE = Path(large.__file__).parents[1]
@@ -52,5 +52,5 @@ def test_the_page_of_findings_lists_those_that_ask() -> None:
     (sentence,) = re.findall(r"By it go (.*)\.\n", findings_doc())
     asking = [code.id for code in codes_by_size()]
     assert sentence == ", ".join(asking)
-    sources = {Path(str(module.__file__)).read_text(encoding="utf-8") for module in CHECKS}
+    sources = {Path(str(module.__file__)).read_text(encoding="utf-8") for module in checks()}
     assert len(asking) == sum("is_large(" in text for text in sources) >= 8

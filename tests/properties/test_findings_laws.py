@@ -21,7 +21,7 @@ from shardspec.formats.findings_json import findings_text
 from shardspec.ir.param import Param
 from shardspec.ir.spec import Activation, Override, PathRule, Pattern, ScanRule, Spec
 from shardspec.lints.context import Context
-from shardspec.lints.registry import CHECKS, run
+from shardspec.lints.registry import checks, run
 from tests.mutations.census import draws, mistakes
 from tests.mutations.mutators.registry import MUTATORS
 from tests.mutations.subjects import Subject, load, subjects
@@ -170,7 +170,7 @@ def test_checks_do_not_depend_on_each_other() -> None:
     spec, _ = pipeline.load_text(FAULTY, "spec.yaml")
     assert spec is not None
     context = Context(spec, pipeline.compile_plans(spec))
-    alone = [d for module in reversed(CHECKS) for d in module.check(context)]
+    alone = [d for module in reversed(checks()) for d in module.check(context)]
     assert sorted(alone, key=sort_key) == sorted(run(context), key=sort_key)
     assert len({d.code for d in alone}) > 8
 
