@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from shardspec.ir.layout import ActivationLayout, ArrayLayout, Layout, TargetLayout
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import DimSharding, Outcome, ParamSharding, ShardingPlan
+from shardspec.ir.plan import DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
 
 
 class Mark(StrEnum):
@@ -158,11 +158,11 @@ def _reason(dim: DimSharding, sharding: ParamSharding) -> Reason:
     if attempt is None:
         name = dim.logical_axis
         return Reason("no name" if name is None else f"no rule for `{name}`", "")
-    if dim.logical_axis is None and sharding.matched is not None:
+    if attempt.kind is Kind.STATED and sharding.matched is not None:
         return Reason(f"override {sharding.matched.pattern}", _place(sharding))
     failed = "" if dim.taken else f": {_FAILED[attempt.outcome]}"
-    place = attempt.rule.span.place if attempt.rule.span else ""
-    return Reason(f"{attempt.rule}{failed}", place)
+    place = attempt.span.place if attempt.span else ""
+    return Reason(f"{attempt}{failed}", place)
 
 
 def _place(sharding: ParamSharding) -> str:

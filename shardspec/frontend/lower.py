@@ -131,7 +131,8 @@ class _Lowering(Lowering):
         if left is None or not isinstance(names, NamesExpr):
             return
         span = excerpt.at(left.end(1), len(excerpt.text))
-        yield from (PlacedRule(AxisRule(name.text, (), 0, span)) for name in names.names if name)
+        for name in filter(None, names.names):
+            yield PlacedRule(AxisRule(name.text, (), span=span, is_read=False))
 
     def _place(self, route: Route, text: str | None) -> Place | None:
         if text is None:

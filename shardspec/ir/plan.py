@@ -14,13 +14,37 @@ from shardspec.diagnostics import Span
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Shape
 from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.spec import Activation, AxisRule, Override, PathRule, ScanRule, Spec, Target
+from shardspec.ir.spec import (
+    Activation,
+    AxisRule,
+    Override,
+    PathRule,
+    ScanRule,
+    Spec,
+    Target,
+    target_text,
+)
+
+
+class Kind(StrEnum):
+    """What asks for mesh axes in an attempt."""
+
+    #: a rule of the spec
+    RULE = "rule"
+    #: an override that states the partition itself
+    STATED = "stated"
+    #: ZeRO, on top of what placed the dimension
+    ZERO = "zero"
+    #: a rule that cannot be read, which is reported: its axes ask no other
+    UNREAD = "unread"
 
 
 class Outcome(StrEnum):
-    """What came of one attempt. Only `TAKEN` places a dimension."""
+    """What came of one attempt. `TAKEN` places a dimension, and `ADDED` splits it further."""
 
     TAKEN = "taken"
+    #: the mesh axes come last on a dimension, whether something placed it or not
+    ADDED = "added"
     #: another dimension of the array has one of the mesh axes
     BUSY = "busy"
     #: the mesh axes do not divide the dimension, in whole units
@@ -33,20 +57,36 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One rule tried on one dimension.
+    """One try to split one dimension.
 
     Attributes:
-      rule: for a partition that an override states, a rule made of the stated dimension.
-      mesh_axes: what the rule asks for on this target, absent axes dropped from its tuple.
-      blocked_by: the dimension that has the mesh axis, for `BUSY`.
+      position: of what asks, in `Spec.axis_rules`, or of an override in `Spec.overrides`.
+      asked: the mesh axes as they are written.
+      mesh_axes: those of them that are asked for on this target, absent ones dropped.
       ways: product of the sizes of mesh_axes.
+      blocked_by: the dimension that has the mesh axis, for `BUSY`.
+      rule: what asks, where that is a rule.
+      span: where it is written.
     """
 
-    rule: AxisRule
+    kind: Kind
+    position: int
+    asked: tuple[str, ...]
     mesh_axes: tuple[str, ...]
     outcome: Outcome
     ways: int = 1
     blocked_by: int | None = None
+    rule: AxisRule | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_none(self) -> bool:
+        """Say whether it asks for replication."""
+        return not self.asked
+
+    def __str__(self) -> str:
+        """Return the rule; the mesh axes, where no rule asks for them."""
+        return target_text(self.asked) if self.rule is None else str(self.rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +96,12 @@ class DimSharding:
     Attributes:
       size: None where it is not known (activations).
       logical_axis: None for a dimension without a name.
-      attempts: in the order the rules were tried; ends with the one taken, if any.
+      attempts: in the order in which they were made.
 
     Invariants:
-      complete: attempts are that axis's rules in order, up to the one taken.
+      complete: attempts by rule are that axis's rules in order, up to the one taken; at most one
+        attempt is taken; what ZeRO adds comes last.
+      unit: the unit is what the spec states for the logical axis, 1 without a name.
     """
 
     size: int | None
@@ -70,20 +112,35 @@ class DimSharding:
     @property
     def taken(self) -> Attempt | None:
         """Return the attempt that placed the dimension."""
+        for attempt in reversed(self.attempts):
+            if attempt.outcome is Outcome.TAKEN:
+                return attempt
+        return None
+
+    @property
+    def rule(self) -> AxisRule | None:
+        """Return the rule that placed the dimension; None where none did."""
+        taken = self.taken
+        return None if taken is None else taken.rule
+
+    @property
+    def added(self) -> Attempt | None:
+        """Return the attempt of ZeRO that splits the dimension further."""
         last = self.attempts[-1] if self.attempts else None
-        return last if last is not None and last.outcome is Outcome.TAKEN else None
+        return last if last is not None and last.outcome is Outcome.ADDED else None
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
         """Return the mesh axes that split the dimension, major to minor."""
-        taken = self.taken
-        return taken.mesh_axes if taken else ()
+        taken, added = self.taken, self.added
+        mesh_axes = taken.mesh_axes if taken else ()
+        return mesh_axes + added.mesh_axes if added else mesh_axes
 
     @property
     def ways(self) -> int:
         """Return into how many shards the dimension is split."""
-        taken = self.taken
-        return taken.ways if taken else 1
+        taken, added = self.taken, self.added
+        return (taken.ways if taken else 1) * (added.ways if added else 1)
 
     @property
     def is_even(self) -> bool:
@@ -136,6 +193,11 @@ class ParamSharding:
     def named_at(self) -> Span | None:
         """Return where the names were given: the entry that matched, or the array itself."""
         return self.matched.span if self.matched else self.param.span
+
+    @property
+    def is_stated(self) -> bool:
+        """Say whether an override states the partition itself, so that no rule is asked."""
+        return isinstance(self.matched, Override) and self.matched.partition is not None
 
     @property
     def logical_axes(self) -> tuple[str | None, ...]:

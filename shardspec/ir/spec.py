@@ -41,12 +41,14 @@ class AxisRule:
       mesh_axes: major to minor; `()` is `none`: replicate, and stop looking.
       priority: lower is earlier; ties keep the order of the document.
       span: the alternative itself (`y` of `a -> x | y`).
+      is_read: False where the rule cannot be read, which is reported: `none` for its axes.
     """
 
     logical_axis: str
     mesh_axes: tuple[str, ...]
     priority: int = 0
     span: Span | None = field(default=None, compare=False, repr=False)
+    is_read: bool = True
 
     @property
     def is_none(self) -> bool:

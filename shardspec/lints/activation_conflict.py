@@ -129,7 +129,7 @@ def _finding(conflict: _Conflict) -> Diagnostic:
     targets = "target" if len(conflict.lost) == 1 else "targets"
     labels = [] if activation.span is None else [Label(activation.span, "this activation")]
     for dim, text in ((of_activation, "it takes this"), (conflict.dim, "parameters take this")):
-        span = dim.taken.rule.span if dim.taken is not None else None
+        span = dim.taken.span if dim.taken is not None else None
         if span is not None:
             labels.append(Label(span, text, primary=not labels))
     return Diagnostic(

@@ -64,7 +64,7 @@ class AxisCase:
     @property
     def is_named(self) -> bool:
         """Say whether it is a logical axis, and not a dimension whose partition is stated."""
-        return self.axis == self.attempt.rule.logical_axis
+        return self.attempt.rule is not None
 
     @property
     def mesh_text(self) -> str:
@@ -112,10 +112,10 @@ def axis_cases(context: Context, judge: Judge) -> tuple[AxisCase, ...]:
         sizes = plan.mesh.sizes
         for sharding, dim, attempt in _judged(plan, judge):
             axis = dim.logical_axis or "this dimension"
-            rule, axes = attempt.rule, attempt.mesh_axes
+            axes = attempt.mesh_axes
             fired = attempt is dim.taken
             over = tuple(sizes[name] for name in axes)
-            key = (axis, dim.size, dim.unit, rule.span, axes, over, fired)
+            key = (axis, dim.size, dim.unit, attempt.span, axes, over, fired)
             case = cases.get(key)
             if case is None:
                 case = AxisCase(axis, dim.size or 0, dim.unit, attempt, dim.attempts[-1])

@@ -59,8 +59,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _finding(context: Context, case: AxisCase, minimum: int) -> Diagnostic:
     axis = context.axes[case.axis]
     labels = []
-    if case.attempt.rule.span is not None:
-        labels.append(Label(case.attempt.rule.span, f"splits {case.ways} ways"))
+    if case.attempt.span is not None:
+        labels.append(Label(case.attempt.span, f"splits {case.ways} ways"))
     if axis.span is not None:
         labels.append(Label(axis.span, f"{minimum} at least", primary=not labels))
     shard = case.size // case.ways

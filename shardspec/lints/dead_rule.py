@@ -45,7 +45,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     alike: dict[object, tuple[list[AxisRule], list[AxisRule]]] = {}
     for position, before in dead_rules(context.spec):
         rule, shadows = rules[position], [rules[shadow] for shadow in before]
-        if context.is_own(rule.span) and not any(map(_stands_in, (rule, *shadows))):
+        if context.is_own(rule.span) and all(each.is_read for each in (rule, *shadows)):
             key = (rule.span, rule.mesh_axes, tuple(shadow.span for shadow in shadows))
             alike.setdefault(key, ([], shadows))[0].append(rule)
     served = Counter(rule.span for rule in rules) if alike else Counter()
@@ -96,7 +96,7 @@ def _fates(table: RuleTable, *, only_equal: bool) -> Iterator[tuple[int, int | N
     """
     for entries in table.by_axis.values():
         before: list[tuple[frozenset[str], int]] = []
-        for position, _, attempt in entries:
+        for attempt in entries:
             if attempt.outcome is not Outcome.TAKEN:
                 continue
             axes = frozenset(attempt.mesh_axes)
@@ -109,13 +109,8 @@ def _fates(table: RuleTable, *, only_equal: bool) -> Iterator[tuple[int, int | N
                 None,
             )
             if shadow is None:
-                before.append((axes, position))
-            yield position, shadow
-
-
-def _stands_in(rule: AxisRule) -> bool:
-    """Say whether a rule only stands in for a faulty one, which is reported as such."""
-    return rule.is_none and rule.span is not None and "none" not in rule.span.text
+                before.append((axes, attempt.position))
+            yield attempt.position, shadow
 
 
 def _finding(

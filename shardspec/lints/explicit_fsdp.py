@@ -177,10 +177,10 @@ def _add(
     weight: _Weight,
 ) -> None:
     """Note what JAX would refuse of one weight, if it would."""
-    other, taken = _other(plan, axis.name, weight), weight.dims[weight.at].taken
-    if other is None or taken is None or _is_gathered(plan, weight):
+    other, rule = _other(plan, axis.name, weight), weight.dims[weight.at].rule
+    if other is None or rule is None or _is_gathered(plan, weight):
         return
-    clash = clashes.setdefault((taken.rule, other.rule), _Clash(taken.rule, other))
+    clash = clashes.setdefault((rule, other.rule), _Clash(rule, other))
     clash.axes.setdefault(axis.name, axis)
     clash.targets.setdefault(plan.target.name)
     clash.ways.setdefault(weight.where_used)
@@ -193,8 +193,8 @@ def _other(plan: ShardingPlan, axis: str, weight: _Weight) -> _Other | None:
     for result in plan.activations:
         for met in _met(plan, weight, result):
             for dim in met.dims:
-                if axis in dim.mesh_axes and dim.taken and _plain(dim) not in weight.names:
-                    return _Other(dim.taken.rule, result.activation)
+                if axis in dim.mesh_axes and dim.rule and _plain(dim) not in weight.names:
+                    return _Other(dim.rule, result.activation)
     has_batch = any(is_batch(n or "") for each in plan.activations for n in each.logical_axes)
     if has_batch or weight.names[weight.at] != weight.inputs_first[-1]:
         return None

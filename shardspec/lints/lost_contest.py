@@ -48,7 +48,7 @@ from shardspec.lints.context import Context
 from shardspec.lints.damage import told
 from shardspec.lints.nnx_differs import rules_of_nnx
 
-_Sides = tuple[AxisRule, AxisRule | None]
+_Sides = tuple[int, AxisRule | None]
 
 
 class _Contest(NamedTuple):
@@ -75,8 +75,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     paths: dict[_Sides, dict[str, None]] = {}
     for plan in context.plans:
         for contest in contests(plan):
-            won = contest.winner.taken
-            key = (contest.lost.rule, won.rule if won is not None else None)
+            key = (contest.lost.position, contest.winner.rule)
             found = (sharding.param.path for sharding in contest.arrays.shardings)
             paths.setdefault(key, {}).update(dict.fromkeys(found))
             if key not in worst or contest.saved > worst[key].saved:
@@ -124,7 +123,7 @@ def _idle(
 
 def _is_of_preset(lost: Attempt) -> bool:
     """Say whether a preset has the rule, which is a strategy with a name."""
-    span = lost.rule.span
+    span = lost.span
     return span is not None and span.source.name.startswith("preset:")
 
 
@@ -150,10 +149,11 @@ def _lost(dim: DimSharding) -> Attempt | None:
 
 
 def _finding(context: Context, contest: _Contest, paths: tuple[str, ...]) -> Diagnostic:
-    lost, won = contest.lost.rule, contest.winner.taken
-    sides = [(lost.span, f"`{lost.logical_axis}` finds it taken")]
+    lost, won = contest.lost, contest.winner.taken
+    axis = contest.dim.logical_axis
+    sides = [(lost.span, f"`{axis}` finds it taken")]
     if won is not None:
-        sides.append((won.rule.span, f"`{contest.winner.logical_axis}` takes it first"))
+        sides.append((won.span, f"`{contest.winner.logical_axis}` takes it first"))
     sides.sort(key=lambda side: not context.is_own(side[0]))
     labels = [
         Label(span, text, primary=index == 0)
@@ -162,23 +162,23 @@ def _finding(context: Context, contest: _Contest, paths: tuple[str, ...]) -> Dia
     taken = target_text(contest.lost.mesh_axes)
     path, winner = contest.arrays.first.param.path, contest.winner.logical_axis
     idle = contest.idle
-    meant = f"say that it is meant: `{lost.logical_axis} -> {taken} | none`"
+    meant = f"say that it is meant: `{axis} -> {taken} | none`"
     if idle is None:
         then = "no rule says what comes then"
         notes = f"Flax NNX gives both `{taken}`: JAX refuses that"
-        higher = f"put `{lost}` above `{won.rule}`; or " if won is not None else ""
+        higher = f"put `{lost}` above `{won}`; or " if won is not None else ""
         help = f"{higher}{meant}"
     else:
         then = f"`{idle}` is idle"
         cost = f"up to {binary_bytes(contest.saved)} per device on target"
         notes = f"{described(paths)}; {cost} {listed([contest.target])}"
         help = (
-            f"give one of them another mesh axis: `{lost.logical_axis} -> {taken} | {idle}`, or"
+            f"give one of them another mesh axis: `{axis} -> {taken} | {idle}`, or"
             f" `{winner} -> {idle}`; or {meant}"
         )
     finding = Diagnostic(
         CODE,
-        f"`{lost.logical_axis}` is whole in `{path}`: `{winner}` has `{taken}`, and {then}",
+        f"`{axis}` is whole in `{path}`: `{winner}` has `{taken}`, and {then}",
         tuple(labels),
         notes=(notes,),
         help=help,

@@ -110,7 +110,7 @@ def _linen(plan: ShardingPlan) -> RuleTable:
 
 def _present(table: RuleTable, plan: ShardingPlan) -> Iterator[AxisRule]:
     """Yield the rules in order, without the mesh axes that this target lacks."""
-    attempts = {at: each for entries in table.by_axis.values() for at, _, each in entries}
+    attempts = {each.position: each for tried in table.by_axis.values() for each in tried}
     for at, rule in enumerate(plan.spec.axis_rules):
         if attempts[at].outcome is Outcome.TAKEN:
             yield replace(rule, mesh_axes=attempts[at].mesh_axes)
@@ -123,7 +123,7 @@ def _first_difference(
     for dim in dims:
         rule = rules.get(dim.logical_axis or "")
         if rule is not None and rule.mesh_axes != dim.mesh_axes:
-            return rule, dim.taken.rule if dim.taken is not None else None
+            return rule, dim.rule
     return None
 
 

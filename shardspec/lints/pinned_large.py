@@ -90,9 +90,9 @@ def _is_pinned(sharding: ParamSharding) -> bool:
 
 def _is_pin(dim: DimSharding) -> bool:
     taken = dim.taken
-    if taken is None or len(dim.attempts) > 1 or not taken.rule.is_none:
+    if taken is None or len(dim.attempts) > 1 or not taken.is_none:
         return False
-    span = taken.rule.span
+    span = taken.span
     return span is None or not span.source.name.startswith("preset:")
 
 
@@ -123,11 +123,10 @@ def _places(context: Context, groups: _Groups) -> list[Span]:
     found: dict[Span, None] = {}
     for group in groups:
         first = group[0]
-        stated = isinstance(first.matched, Override) and first.matched.partition is not None
-        if stated and first.named_at is not None:
+        if first.is_stated and first.named_at is not None:
             found.setdefault(first.named_at)
             continue
         for dim in first.dims:
-            if dim.taken is not None and dim.taken.rule.span is not None:
-                found.setdefault(dim.taken.rule.span)
+            if dim.taken is not None and dim.taken.span is not None:
+                found.setdefault(dim.taken.span)
     return sorted(found, key=lambda span: (not context.is_own(span), span.start))

@@ -82,8 +82,8 @@ def _changed(plans: Sequence[Asked], rules: Sequence[AxisRule]) -> Iterator[tupl
 def _rivals(before: Dims, after: Dims, rules: Sequence[AxisRule]) -> Iterator[AxisRule]:
     """Yield the rules, beside these, that take a dimension in `after` and not in `before`."""
     for old, new in zip(before, after, strict=True):
-        if new.taken is not None and new.mesh_axes != old.mesh_axes and new.taken.rule not in rules:
-            yield new.taken.rule
+        if new.rule is not None and new.mesh_axes != old.mesh_axes and new.rule not in rules:
+            yield new.rule
 
 
 def _loser(answer: Answer, rules: Sequence[AxisRule], context: Context) -> AxisRule | None:

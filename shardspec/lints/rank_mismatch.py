@@ -36,7 +36,6 @@ from shardspec.diagnostics import Diagnostic, Label, Span
 from shardspec.diagnostics.codes import RANK_MISMATCH as CODE
 from shardspec.ir.grouping import counted, template
 from shardspec.ir.plan import Origin, ParamSharding
-from shardspec.ir.spec import Override
 from shardspec.lints.context import Context
 from shardspec.lints.damage import told
 from shardspec.lints.folders import shared
@@ -102,7 +101,7 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
     source = f"its own names `{shown}`"
     if matched is not None:
         source = f"{sharding.origin} entry `{matched.pattern}`"
-    is_partition = isinstance(matched, Override) and matched.partition is not None
+    is_partition = sharding.is_stated
     given = counted(len(names), "part" if is_partition else "name")
     if sharding.scan is not None and len(names) == param.rank:
         return _no_position(group)

@@ -81,7 +81,7 @@ def _compared(
         taken = other.group.dims[index].taken
         if refused is not None and dim.taken is not None and taken is not None:
             same_axes = set(taken.mesh_axes) & set(refused.mesh_axes)
-            if same_axes and dim.taken.rule.is_none:
+            if same_axes and dim.taken.is_none:
                 yield _finding(plan, group, (dim, refused, dim.taken), other, total)
                 return
 
@@ -98,12 +98,12 @@ def _finding(
     paths = [sharding.param.path for sharding in group.shardings]
     here, there = group.bytes * count, other.group.shard_bytes * count
     labels = [
-        Label(attempt.rule.span, text, primary=attempt is ended)
+        Label(attempt.span, text, primary=attempt is ended)
         for attempt, text in (
             (refused, f"{refused.ways} does not divide {dim.size}"),
             (ended, "so it is whole"),
         )
-        if attempt.rule.span is not None
+        if attempt.span is not None
     ]
     return Diagnostic(
         CODE,
@@ -127,4 +127,4 @@ def _help(mesh: Mesh, dim: DimSharding, refused: Attempt) -> str:
     if not fitting:
         return "if that is meant, `lints: {replicated-here: allow}`"
     wider = f"{target_text(refused.mesh_axes)} | {fitting[0]} | none"
-    return f"`{refused.rule.logical_axis} -> {wider}` splits it here as well"
+    return f"`{dim.logical_axis} -> {wider}` splits it here as well"

@@ -128,7 +128,7 @@ def _why(index: int, dim: DimSharding) -> str:
 
 
 def _outcome(attempt: Attempt) -> str:
-    axes = f"`{target_text(attempt.mesh_axes or attempt.rule.mesh_axes)}`"
+    axes = f"`{target_text(attempt.mesh_axes or attempt.asked)}`"
     if attempt.outcome is Outcome.INDIVISIBLE:
         return f"{axes} = {attempt.ways} does not divide it"
     where = "no target" if attempt.outcome is Outcome.UNKNOWN else "other targets only"

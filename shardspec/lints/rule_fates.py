@@ -123,17 +123,17 @@ def _add(fate: Fate, dims: Sequence[DimSharding]) -> None:
     for dim in dims:
         if dim.logical_axis not in axes:
             continue
-        taken = dim.taken
+        rule = dim.rule
         attempt = next((a for a in dim.attempts if a.rule in fate.rules), None)
         if attempt is None:
-            if taken is not None:
-                fate.winners.setdefault(taken.rule)
+            if rule is not None:
+                fate.winners.setdefault(rule)
             continue
         fate.outcomes[attempt.outcome] += 1
-        fate.is_open |= attempt.outcome is Outcome.BUSY and taken is None
+        fate.is_open |= attempt.outcome is Outcome.BUSY and rule is None
         if attempt.outcome is Outcome.INDIVISIBLE:
             fate.refused = dim
-            fate.is_settled |= taken is None or taken.rule.is_none
-        holder = None if attempt.blocked_by is None else dims[attempt.blocked_by].taken
+            fate.is_settled |= rule is None or rule.is_none
+        holder = None if attempt.blocked_by is None else dims[attempt.blocked_by].rule
         if holder is not None:
-            fate.winners.setdefault(holder.rule)
+            fate.winners.setdefault(holder)

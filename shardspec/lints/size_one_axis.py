@@ -31,8 +31,7 @@ from shardspec.diagnostics.codes import SIZE_ONE_AXIS as CODE
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import AxisRule
+from shardspec.ir.plan import Attempt, Kind, ShardingPlan
 from shardspec.lints.context import Context
 
 
@@ -47,29 +46,29 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
-    won: dict[AxisRule, list[str]] = {}
+    won: dict[Attempt, list[str]] = {}
     for sharding in plan.params:
         for dim in sharding.dims:
             if dim.mesh_axes == (axis.name,) and dim.taken is not None:
-                won.setdefault(dim.taken.rule, []).append(sharding.param.path)
+                won.setdefault(dim.taken, []).append(sharding.param.path)
     named: dict[str, None] = {}
     for activation in plan.activations:
         for dim in activation.dims:
-            taken = dim.taken.rule if dim.mesh_axes == (axis.name,) and dim.taken else None
+            taken = dim.taken if dim.mesh_axes == (axis.name,) else None
             if taken is not None and _has_later(taken, plan):
                 won.setdefault(taken, [])
                 named.setdefault(activation.activation.name)
     if not won:
         return
-    rule = next(iter(won))
+    first = next(iter(won))
     labels = []
     if axis.span is not None:
         labels.append(Label(axis.span, "shards nothing"))
-    if rule.span is not None:
-        what = "this override takes it" if _is_stated(rule) else "this rule takes it"
-        labels.append(Label(rule.span, what, primary=not labels))
+    if first.span is not None:
+        what = "this override takes it" if _is_stated(first) else "this rule takes it"
+        labels.append(Label(first.span, what, primary=not labels))
     paths = list(dict.fromkeys(path for paths in won.values() for path in paths))
-    rules = ", ".join(dict.fromkeys(_shown(rule) for rule in won))
+    rules = ", ".join(dict.fromkeys(map(_shown, won)))
     allowed = "`lints: {size-one-axis: allow}`"
     way_out = (
         "take it out of the override"
@@ -85,11 +84,11 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
     )
 
 
-def _has_later(rule: AxisRule, plan: ShardingPlan) -> bool:
+def _has_later(taken: Attempt, plan: ShardingPlan) -> bool:
     """Say whether an alternative behind a rule would be tried, and asks for a split."""
-    rules = plan.spec.axis_rules
-    at = next(index for index, each in enumerate(rules) if each is rule)
-    later = (each for each in rules[at + 1 :] if each.logical_axis == rule.logical_axis)
+    axis = taken.rule.logical_axis if taken.rule is not None else None
+    behind = plan.spec.axis_rules[taken.position + 1 :]
+    later = (each for each in behind if each.logical_axis == axis)
     return any(set(each.mesh_axes) & set(plan.mesh.names) for each in later)
 
 
@@ -100,10 +99,9 @@ def _notes(paths: list[str], activations: Sequence[str]) -> Iterator[str]:
         yield f"activation{'s' if len(activations) > 1 else ''} {listed(activations)}"
 
 
-def _is_stated(rule: AxisRule) -> bool:
-    """Say whether an override states this: then a dimension's number stands for the axis."""
-    return rule.logical_axis.isdecimal()
+def _is_stated(taken: Attempt) -> bool:
+    return taken.kind is Kind.STATED
 
 
-def _shown(rule: AxisRule) -> str:
-    return "an override" if _is_stated(rule) else f"`{rule}`"
+def _shown(taken: Attempt) -> str:
+    return "an override" if _is_stated(taken) else f"`{taken}`"

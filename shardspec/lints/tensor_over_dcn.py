@@ -130,8 +130,8 @@ def _split(
             and dim.taken is not None
             and not is_stacked(dim.logical_axis or "", stacked)
         ):
-            rule = dim.taken.rule
-            yield from ((sharding.param.path, rule.span) for sharding in group.shardings)
+            span = dim.taken.span
+            yield from ((sharding.param.path, span) for sharding in group.shardings)
 
 
 def stacked_axes(spec: Spec) -> frozenset[str]:

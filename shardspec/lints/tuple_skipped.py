@@ -34,7 +34,7 @@ Good:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardspec.analysis.alike import alike
@@ -81,11 +81,10 @@ class _Skipped:
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each tuple and the part of it that would have split more."""
     dead = {at for at, _ in dead_rules(context.spec)}
-    positions = {id(rule): at for at, rule in enumerate(context.spec.axis_rules) if at not in dead}
     found: dict[tuple[object, ...], _Skipped] = {}
     for plan in context.plans:
         sizes = plan.mesh.sizes
-        for rule, free, taker in dict.fromkeys(_skipped(plan, positions, sizes)):
+        for rule, free, taker in dict.fromkeys(_skipped(plan, dead, sizes)):
             better = _better(plan, rule, free)
             saved = sum(answer.saved_bytes for answer in better)
             if saved <= 0 and not any(map(_is_activation, better)):
@@ -100,18 +99,20 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _skipped(
-    plan: ShardingPlan, positions: Mapping[int, int], sizes: Mapping[str, int]
+    plan: ShardingPlan, dead: Container[int], sizes: Mapping[str, int]
 ) -> Iterator[tuple[AxisRule, Axes, AxisRule]]:
     """Yield each tuple that something could not have, the free part, and who has the rest."""
     for dims, dim in _judged(plan):
         for attempt in dim.attempts:
             holder = attempt.blocked_by
-            taken = None if holder is None else dims[holder].taken
-            if taken is None or len(attempt.mesh_axes) < 2 or attempt.outcome != Outcome.BUSY:
+            rule, taker = attempt.rule, None if holder is None else dims[holder].rule
+            if rule is None or taker is None or attempt.outcome is not Outcome.BUSY:
                 continue
-            free = _free(attempt, dims, positions)
+            if len(attempt.mesh_axes) < 2 or attempt.position in dead:
+                continue
+            free = _free(attempt, dims)
             if free and _is_more(dim, math.prod(sizes[axis] for axis in free)):
-                yield attempt.rule, free, taken.rule
+                yield rule, free, taker
 
 
 def _judged(plan: ShardingPlan) -> Iterator[tuple[Sequence[DimSharding], DimSharding]]:
@@ -129,16 +130,15 @@ def _judged(plan: ShardingPlan) -> Iterator[tuple[Sequence[DimSharding], DimShar
                 yield sharding.dims, dim
 
 
-def _free(attempt: Attempt, dims: Sequence[DimSharding], positions: Mapping[int, int]) -> Axes:
+def _free(attempt: Attempt, dims: Sequence[DimSharding]) -> Axes:
     """Return the mesh axes of an attempt that no rule before it had taken."""
-    here = positions.get(id(attempt.rule), -1)
     used = {
         axis
         for dim in dims
-        if dim.taken is not None and positions.get(id(dim.taken.rule), here) < here
+        if dim.taken is not None and dim.taken.position < attempt.position
         for axis in dim.mesh_axes
     }
-    return tuple(axis for axis in attempt.mesh_axes if axis not in used) if here >= 0 else ()
+    return tuple(axis for axis in attempt.mesh_axes if axis not in used)
 
 
 def _is_more(dim: DimSharding, ways: int) -> bool:
@@ -146,7 +146,7 @@ def _is_more(dim: DimSharding, ways: int) -> bool:
 
     A size that is not known, as activations may have it, counts as one that divides.
     """
-    if dim.taken is not None and dim.taken.rule.is_none:
+    if dim.taken is not None and dim.taken.is_none:
         return False
     return dim.ways < ways and (dim.size is None or divides(ways, dim.size, dim.unit))
 

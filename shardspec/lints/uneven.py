@@ -109,7 +109,7 @@ def finding(context: Context, code: Code, found: Uneven, message: str) -> Diagno
 def _labels(context: Context, found: Uneven) -> Iterator[Label]:
     """Yield the rule, then the sizes that do not go together, where they are stated."""
     case = found.case
-    rule = case.attempt.rule.span
+    rule = case.attempt.span
     if rule is not None:
         said = "fires all the same, and JAX will refuse" if found.kept else "cannot fire here"
         yield Label(rule, said)
@@ -192,16 +192,16 @@ def _help(found: Uneven) -> str:
         if len(fitting) > 1:
             options.append(f"`{axis}` in {set_text(fitting)}")
     if case.is_named and not found.kept:
-        options.append(f"`{case.attempt.rule} | none` says that replication is meant")
+        options.append(f"`{case.attempt} | none` says that replication is meant")
     return "; or ".join(options)
 
 
 def _fix(context: Context, found: Uneven) -> Fix | None:
     """Return ` | none` behind the last alternative, where that stands in the spec as it is."""
-    case, rule = found.case, found.case.last.rule
-    if found.kept or not case.is_named or rule.span is None or not context.is_own(rule.span):
+    case, span = found.case, found.case.last.span
+    if found.kept or not case.is_named or span is None or not context.is_own(span):
         return None
-    if "".join(rule.span.text.split()) != "".join(target_text(rule.mesh_axes).split()):
+    if "".join(span.text.split()) != "".join(target_text(case.last.asked).split()):
         return None
-    end = Span(rule.span.source, rule.span.end, rule.span.end)
+    end = Span(span.source, span.end, span.end)
     return Fix(f"replicate `{case.axis}` where it does not divide", (Edit(end, " | none"),))

@@ -73,7 +73,7 @@ def _finding(plan: ShardingPlan, groups: tuple[Alike, ...], most: int, least: in
     )
     dim = max(worst.dims, key=lambda dim: (dim.shard_size or 0) - _last_size(dim))
     taken = dim.taken
-    span = taken.rule.span if taken is not None else None
+    span = taken.span if taken is not None else None
     labels = () if span is None else (Label(span, "splits unevenly"),)
     name = dim.logical_axis or "the dimension"
     return Diagnostic(

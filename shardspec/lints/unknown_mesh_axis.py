@@ -85,7 +85,7 @@ def _concerned(axis: str, context: Context) -> tuple[tuple[str, ...], tuple[str,
 
 def _asks(dims: Sequence[DimSharding], axis: str) -> bool:
     return any(
-        attempt.outcome is Outcome.UNKNOWN and axis in attempt.rule.mesh_axes
+        attempt.outcome is Outcome.UNKNOWN and axis in attempt.asked
         for dim in dims
         for attempt in dim.attempts
     )

@@ -95,8 +95,8 @@ def _lost_at(sharding: ActivationSharding) -> tuple[int, AxisRule, AxisRule] | N
             continue
         for attempt in dim.attempts:
             if attempt.outcome is Outcome.BUSY and (attempt.blocked_by or 0) > index:
-                won = sharding.dims[attempt.blocked_by or 0].taken
-                if won is not None and won.ways > 1:
+                won = sharding.dims[attempt.blocked_by or 0]
+                if won.ways > 1 and won.rule is not None and attempt.rule is not None:
                     return index, attempt.rule, won.rule
     return None
 

@@ -11,6 +11,7 @@ from shardspec.ir.plan import (
     ActivationSharding,
     Attempt,
     DimSharding,
+    Kind,
     Origin,
     Outcome,
     ParamSharding,
@@ -60,12 +61,6 @@ def _dims(sharding: Sharding, plan: ShardingPlan) -> Iterator[str]:
     yield "dims"
     dims = enumerate(sharding.dims)
     yield from _aligned([row for index, dim in dims for row in _rows(index, dim, sharding, plan)])
-
-
-def is_stated(sharding: Sharding) -> bool:
-    """Say whether an override states the partition itself, so that no rule is asked."""
-    matched = sharding.matched if isinstance(sharding, ParamSharding) else None
-    return isinstance(matched, Override) and matched.partition is not None
 
 
 def _aligned(rows: list[Row]) -> Iterator[str]:
@@ -122,7 +117,7 @@ def _rows(index: int, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) 
         return
     for attempt in dim.attempts:
         said = outcome_text(attempt, dim, sharding, plan.mesh)
-        yield (*head, target_text(attempt.mesh_axes), said, _short(attempt.rule.span, plan))
+        yield (*head, target_text(attempt.mesh_axes), said, _short(attempt.span, plan))
         head = ("", "", "")
     if dim.taken is None:
         yield ("", "", "", "", "replicated: no rule is left", "")
@@ -140,9 +135,11 @@ def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: M
     """Return what came of one attempt, with its numbers."""
     match attempt.outcome:
         case Outcome.TAKEN:
-            if not attempt.mesh_axes and is_stated(sharding):
+            if not attempt.mesh_axes and attempt.kind is Kind.STATED:
                 return "TAKEN   replicated, as the spec of the override says"
             return _taken(attempt, dim, mesh)
+        case Outcome.ADDED:
+            return f"ADDED   {attempt.ways} ways, by ZeRO"
         case Outcome.BUSY:
             return _busy(attempt, sharding)
         case Outcome.INDIVISIBLE:
@@ -156,7 +153,7 @@ def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: M
 def _taken(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
     if not attempt.mesh_axes:
         return "TAKEN   replicated, as the rule says"
-    dropped = [axis for axis in attempt.rule.mesh_axes if axis not in mesh.sizes]
+    dropped = [axis for axis in attempt.asked if axis not in mesh.sizes]
     gone = f"   ({', '.join(dropped)} is not on this target)" if dropped else ""
     if dim.size is None:
         return f"TAKEN   {attempt.ways} ways{gone}"
@@ -178,8 +175,8 @@ def _busy(attempt: Attempt, sharding: Sharding) -> str:
     winner = other.taken
     name = other.logical_axis or "_"
     comes_first = ""
-    if winner is not None and winner.rule.span is not None and not is_stated(sharding):
-        comes_first = f", {_place(winner.rule.span)} comes first"
+    if winner is not None and winner.span is not None and winner.kind is Kind.RULE:
+        comes_first = f", {_place(winner.span)} comes first"
     shared = [axis for axis in attempt.mesh_axes if axis in other.mesh_axes]
     which = f" {', '.join(shared)}" if len(attempt.mesh_axes) > 1 else " it"
     return f"busy: dim {attempt.blocked_by} ({name}) has{which}{comes_first}"

@@ -306,7 +306,7 @@ def _why_unscanned(sharding: ParamSharding) -> str:
         return "with names of their own"
     if sharding.matched is None:
         return "without names, which it could add to"
-    if isinstance(sharding.matched, Override) and sharding.matched.partition is not None:
+    if sharding.is_stated:
         return "with a spec that an override states"
     return "with as many names as dimensions without it"
 

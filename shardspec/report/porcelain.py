@@ -18,7 +18,7 @@ def porcelain(sharding: ParamSharding) -> Iterator[str]:
         if not dim.attempts:
             yield "\t".join((*head, "-", "none", "-", "-"))
         for attempt in dim.attempts:
-            span = attempt.rule.span
+            span = attempt.span
             blocked = "-" if attempt.blocked_by is None else str(attempt.blocked_by)
             place = str(span) if span else "-"
             asked = target_text(attempt.mesh_axes).replace(" ", "")

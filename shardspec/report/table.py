@@ -162,7 +162,7 @@ def _rules(sharding: ParamSharding, plan: ShardingPlan) -> str:
     places = []
     for dim in sharding.dims:
         taken = dim.taken
-        span = taken.rule.span if taken and taken.mesh_axes else None
+        span = taken.span if taken and taken.mesh_axes else None
         if span is not None:
             own = span.source is plan.spec.source
             places.append(f":{span.line}" if own else span.place)

@@ -20,7 +20,7 @@ from shardspec.ir.plan import (
 )
 from shardspec.ir.spec import AxisRule, target_text
 from shardspec.ir.units import binary_bytes
-from shardspec.report.explain import Sharding, is_stated, outcome_text
+from shardspec.report.explain import Sharding, outcome_text
 from shardspec.resolve.resolver import array_resolver
 
 
@@ -52,7 +52,7 @@ def why_not(
         yield from _absent(absent, plan)
     elif len(set(wanted)) < len(wanted):
         yield f"  {_kind(sharding, article=True)} uses a mesh axis at most once"
-    elif isinstance(sharding, ParamSharding) and is_stated(sharding):
+    elif isinstance(sharding, ParamSharding) and sharding.is_stated:
         yield from _stated(sharding, index, wanted, plan)
     elif dim.logical_axis is None:
         yield from _unnamed(sharding)
@@ -93,11 +93,11 @@ def _stated(
     if attempt is None:
         yield f"  the spec of the override{place} has another number of dimensions"
         return
-    stated = target_text(attempt.rule.mesh_axes)
+    stated = target_text(attempt.asked)
     yield f"  the spec of the override{place} says `{stated}` here, and no rule is asked"
     if attempt.outcome is not Outcome.TAKEN:
         yield f"  {outcome_text(attempt, dim, sharding, plan.mesh)}"
-    if attempt.rule.mesh_axes != wanted:
+    if attempt.asked != wanted:
         blockers = _blockers(sharding, index, wanted)
         for other in blockers:
             yield f"  {_in_use(sharding, other, wanted)}"
@@ -128,10 +128,10 @@ def _refused(
     """Yield each reason once, then the advice that was found to work."""
     dim = sharding.dims[index]
     blockers = _blockers(sharding, index, wanted)
-    tried = next((a for a in dim.attempts if wanted in (a.mesh_axes, a.rule.mesh_axes)), None)
+    tried = next((a for a in dim.attempts if wanted in (a.mesh_axes, a.asked)), None)
     if tried is not None:
         said = outcome_text(tried, dim, sharding, plan.mesh)
-        yield f"  `{tried.rule}`{_place(tried.rule.span)}: {said}"
+        yield f"  `{tried}`{_place(tried.span)}: {said}"
     else:
         yield from _not_tried(dim, wanted, plan)
     for other in blockers:
@@ -147,7 +147,7 @@ def _not_tried(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan) ->
     if later is None:
         yield f"  no rule says `{dim.logical_axis} -> {target_text(wanted)}`"
     elif dim.taken is not None:
-        first = f"`{dim.taken.rule}`{_place(dim.taken.rule.span)} comes first"
+        first = f"`{dim.taken}`{_place(dim.taken.span)} comes first"
         yield f"  {first}, before `{later}`{_place(later.span)}"
 
 
@@ -171,8 +171,8 @@ def _in_use(sharding: Sharding, other: int, wanted: tuple[str, ...]) -> str:
     shared = ", ".join(axis for axis in wanted if axis in member.mesh_axes)
     name = member.logical_axis or "_"
     by = ""
-    if member.taken is not None and not is_stated(sharding):
-        by = f", by `{member.taken.rule}`{_place(member.taken.rule.span)}"
+    if member.rule is not None and member.taken is not None:
+        by = f", by `{member.taken}`{_place(member.taken.span)}"
     return f"`{shared}` is in use by dim {other} ({name}) of the same {_kind(sharding)}{by}"
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes
-from shardspec.ir.plan import Attempt, DimSharding, Outcome, divides
-from shardspec.ir.spec import AxisRule, Policy
+from shardspec.ir.plan import Attempt, DimSharding, Kind, Outcome, divides
+from shardspec.ir.spec import AxisRule, Override, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,16 @@ class RuleTable:
     """Rules made ready for one mesh: looked up by logical axis, absent mesh axes dropped.
 
     Attributes:
-      by_axis: for each logical axis, its rules with their position in the flat list.
+      by_axis: for each logical axis what its rules come to, in order, on an array that uses no
+        mesh axis yet.
       sizes: mesh axis -> size on this target.
+      known: mesh axes that some other target has; here they drop out of their tuples.
+      units: logical axis -> elements that must stay together.
     """
 
-    by_axis: Mapping[str, tuple[tuple[int, AxisRule, Attempt], ...]]
+    by_axis: Mapping[str, tuple[Attempt, ...]]
     sizes: Mapping[str, int]
+    known: frozenset[str]
     units: Mapping[str, int]
     policy: Policy
 
@@ -45,33 +49,29 @@ def rule_table(
     units: Mapping[str, int] | None = None,
     policy: Policy | None = None,
 ) -> RuleTable:
-    """Return `rules` made ready for `assign_axes`.
-
-    Args:
-      known_mesh_axes: axes that some other target has; here they drop out of their tuples.
-      units: logical axis -> elements that must stay together.
-    """
-    sizes = mesh.sizes
-    by_axis: dict[str, list[tuple[int, AxisRule, Attempt]]] = defaultdict(list)
+    """Return `rules` made ready for `assign_axes`."""
+    by_axis: dict[str, tuple[Attempt, ...]] = {}
+    table = RuleTable(by_axis, mesh.sizes, known_mesh_axes, units or {}, policy or Policy())
+    found: dict[str, list[Attempt]] = defaultdict(list)
     for position, rule in enumerate(rules):
-        attempt = _attempt_if_free(rule, sizes, known_mesh_axes)
-        by_axis[rule.logical_axis].append((position, rule, attempt))
-    frozen = {axis: tuple(entries) for axis, entries in by_axis.items()}
-    return RuleTable(frozen, sizes, units or {}, policy or Policy())
+        kind = Kind.RULE if rule.is_read else Kind.UNREAD
+        asked = Attempt(kind, position, rule.mesh_axes, (), Outcome.TAKEN, 1, None, rule, rule.span)
+        found[rule.logical_axis].append(_if_free(asked, table))
+    by_axis.update((axis, tuple(attempts)) for axis, attempts in found.items())
+    return table
 
 
-def _attempt_if_free(rule: AxisRule, sizes: Mapping[str, int], known: frozenset[str]) -> Attempt:
-    """Return what becomes of `rule` on an array that uses no mesh axis yet."""
-    if rule.is_none:
-        return Attempt(rule, (), Outcome.TAKEN)
-    present = tuple(axis for axis in rule.mesh_axes if axis in sizes)
-    if any(axis not in sizes and axis not in known for axis in rule.mesh_axes):
-        return Attempt(rule, rule.mesh_axes, Outcome.UNKNOWN)
-    if not present:
-        return Attempt(rule, rule.mesh_axes, Outcome.ABSENT)
-    ways = math.prod(sizes[axis] for axis in present)
+def _if_free(attempt: Attempt, table: RuleTable) -> Attempt:
+    """Return what becomes of an attempt on an array that uses no mesh axis yet."""
+    asked, sizes = attempt.asked, table.sizes
+    present = tuple(axis for axis in asked if axis in sizes)
+    if any(axis not in sizes and axis not in table.known for axis in asked):
+        return replace(attempt, mesh_axes=asked, outcome=Outcome.UNKNOWN)
+    if asked and not present:
+        return replace(attempt, mesh_axes=asked, outcome=Outcome.ABSENT)
     outcome = Outcome.TAKEN if len(set(present)) == len(present) else Outcome.BUSY
-    return Attempt(rule, present, outcome, ways)
+    ways = math.prod(sizes[axis] for axis in present)
+    return replace(attempt, mesh_axes=present, outcome=outcome, ways=ways)
 
 
 def assign_axes(
@@ -85,15 +85,49 @@ def assign_axes(
         stands twice is served in order of dimension.
 
     Invariants:
-      once, divides, complete, append, rename, factor: see tests/properties.
+      once, divides, complete, unit, append, rename, factor: see tests/properties.
     """
     candidates = [
-        (position, dim, attempt)
+        (attempt.position, dim, attempt)
         for dim, axis in enumerate(logical_axes)
         if axis is not None
-        for position, _, attempt in table.by_axis.get(axis, ())
+        for attempt in table.by_axis.get(axis, ())
     ]
-    candidates.sort(key=lambda candidate: candidate[:2])
+    candidates.sort(key=_in_turn)
+    return _assigned(shape, logical_axes, candidates, table)
+
+
+def assign_stated(
+    shape: Sequence[int], override: Override, position: int, table: RuleTable
+) -> tuple[DimSharding, ...]:
+    """Return each dimension of an array whose partition an override states.
+
+    What is stated is held against the mesh as rules are, in order of dimension; no rule is asked.
+
+    Args:
+      position: of the override in its spec.
+    """
+    candidates = []
+    for dim, axes in enumerate(override.partition or ()):
+        stated = Attempt(Kind.STATED, position, axes, (), Outcome.TAKEN, span=override.span)
+        candidates.append((dim, dim, _if_free(stated, table)))
+    return _assigned(shape, (None,) * len(shape), candidates, table)
+
+
+_Candidate = tuple[int, int, Attempt]
+
+
+def _in_turn(candidate: _Candidate) -> tuple[int, int]:
+    return candidate[:2]
+
+
+def _assigned(
+    shape: Sequence[int | None],
+    logical_axes: LogicalAxes,
+    candidates: Iterable[_Candidate],
+    table: RuleTable,
+) -> tuple[DimSharding, ...]:
+    """Return each dimension with those of the candidates, which come in turn, that it tried."""
     units = [table.units.get(axis, 1) if axis is not None else 1 for axis in logical_axes]
     attempts: list[list[Attempt]] = [[] for _ in logical_axes]
     decided: set[int] = set()
@@ -120,7 +154,7 @@ def _try(
         return attempt
     for axis in attempt.mesh_axes:
         if axis in used:
-            return Attempt(attempt.rule, attempt.mesh_axes, Outcome.BUSY, attempt.ways, used[axis])
+            return replace(attempt, outcome=Outcome.BUSY, blocked_by=used[axis])
     if policy.indivisible == "next" and size is not None and not divides(attempt.ways, size, unit):
-        return Attempt(attempt.rule, attempt.mesh_axes, Outcome.INDIVISIBLE, attempt.ways)
+        return replace(attempt, outcome=Outcome.INDIVISIBLE)
     return attempt

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from shardspec.ir.param import LogicalAxes, Param
 from shardspec.ir.plan import ActivationSharding, DimSharding, Origin, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Activation, AxisRule, Override, Spec, Target
-from shardspec.resolve.assign import RuleTable, assign_axes, rule_table
+from shardspec.ir.spec import Activation, Override, Spec, Target
+from shardspec.resolve.assign import RuleTable, assign_axes, assign_stated, rule_table
 from shardspec.resolve.naming import NameSource, name_source
 
 Dims = tuple[DimSharding, ...]
@@ -63,25 +63,10 @@ class ArrayResolver:
         key = (param.shape, override)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._stated_dims(param, override, partition)
+            position = self.spec.overrides.index(override)
+            found = assign_stated(param.shape, override, position, self.table)
+            self._known[key] = found
         return ParamSharding(param, found, Origin.OVERRIDE, override)
-
-    def _stated_dims(
-        self, param: Param, override: Override, partition: tuple[tuple[str, ...], ...]
-    ) -> Dims:
-        places = tuple(str(dim) for dim in range(param.rank))
-        rules = [
-            AxisRule(place, axes, span=override.span)
-            for place, axes in zip(places, partition, strict=True)
-        ]
-        table = rule_table(
-            rules,
-            self.target.mesh,
-            known_mesh_axes=self.spec.mesh_axis_names,
-            policy=self.table.policy,
-        )
-        dims = assign_axes(param.shape, places, table)
-        return tuple(DimSharding(dim.size, None, dim.attempts) for dim in dims)
 
 
 def array_resolver(spec: Spec, target: Target) -> ArrayResolver:

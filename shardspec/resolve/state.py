@@ -10,7 +10,7 @@ documents its rule, and nothing else does.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from shardspec.ir.param import Param, Shape
@@ -198,7 +198,7 @@ def read_dims(owner: ParamSharding, shape: Shape, reading: Reading) -> Dims:
 def _dim(size: int, of_owner: DimSharding | None) -> DimSharding:
     if of_owner is None:
         return DimSharding(size, None)
-    return of_owner if size == of_owner.size else DimSharding(size, of_owner.logical_axis)
+    return of_owner if size == of_owner.size else replace(of_owner, size=size, attempts=())
 
 
 def documented(shape: Shape, whole: Shape, field: str, rest: tuple[str, ...]) -> Reading | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import Attempt, DimSharding, Outcome, divides
-from shardspec.ir.spec import AxisRule, Spec
+from shardspec.ir.plan import Attempt, DimSharding, Kind, Outcome, divides
+from shardspec.ir.spec import Spec
 
 Dims = tuple[DimSharding, ...]
 
@@ -73,11 +74,12 @@ def split_further(dims: Dims, mesh: Mesh, over: Sequence[str]) -> Split:
 
 
 def _split(dim: DimSharding, extra: tuple[str, ...], ways: int) -> DimSharding:
-    """Return `dim` with more mesh axes on it, as one more attempt that was taken."""
-    mesh_axes = (*dim.mesh_axes, *extra)
-    rule = AxisRule(dim.logical_axis or "_", mesh_axes)
-    taken = Attempt(rule, mesh_axes, Outcome.TAKEN, dim.ways * ways)
-    return DimSharding(dim.size, dim.logical_axis, (*dim.attempts, taken), dim.unit)
+    """Return `dim` with more mesh axes on it, behind those that were added before."""
+    tried, before = dim.attempts, dim.added
+    if before is not None:
+        tried, extra, ways = tried[:-1], before.mesh_axes + extra, before.ways * ways
+    added = Attempt(Kind.ZERO, 0, extra, extra, Outcome.ADDED, ways)
+    return replace(dim, attempts=(*tried, added))
 
 
 def state_axes(spec: Spec, mesh: Mesh) -> tuple[str, ...]:

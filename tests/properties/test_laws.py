@@ -10,15 +10,23 @@ from hypothesis import strategies as st
 
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.param import Param
-from shardspec.ir.plan import Outcome
-from shardspec.ir.spec import AxisRule, Policy, Spec, Target
+from shardspec.ir.plan import Kind, Outcome
+from shardspec.ir.spec import Activation, AxisRule, Override, Pattern, Policy, Spec, Target
 from shardspec.resolve.assign import assign_axes, rule_table
 from shardspec.resolve.resolver import resolve
-from tests.strategies import meshes, params, rule_lists, specs
+from shardspec.resolve.state import derive
+from shardspec.resolve.zero import extra_axes
+from tests.strategies import ABSENT, LOGICAL, MESH, meshes, params, rule_lists, specs
 
 arrays = st.lists(params(), min_size=1, max_size=4).map(
     lambda found: tuple(replace(param, path=f"a{i}") for i, param in enumerate(found))
 )
+
+Partition = tuple[tuple[str, ...], ...]
+
+stated_partitions = st.lists(
+    st.lists(st.sampled_from((*MESH, ABSENT)), unique=True, max_size=2).map(tuple), max_size=3
+).map(tuple)
 
 
 @given(specs(), arrays)
@@ -45,17 +53,62 @@ def test_divides(spec: Spec, given_params: tuple[Param, ...]) -> None:
                 assert dim.size % dim.ways == 0
 
 
-@given(specs(), arrays)
-def test_complete(spec: Spec, given_params: tuple[Param, ...]) -> None:
-    """Attempts are that axis's rules in order, up to the one taken."""
+@given(specs(), arrays, st.none() | st.lists(st.sampled_from(MESH), unique=True))
+def test_complete(spec: Spec, given_params: tuple[Param, ...], over: list[str] | None) -> None:
+    """Attempts are that axis's rules in order, up to the one taken; what ZeRO adds comes last."""
+    target = spec.targets[0]
+    for sharding in resolve(spec, target, given_params).params:
+        dims = sharding.dims
+        for axis in over or ():
+            dims = extra_axes(dims, target.mesh, (axis,))
+        for dim in dims:
+            places = [
+                at for at, r in enumerate(spec.axis_rules) if r.logical_axis == dim.logical_axis
+            ]
+            by_rule = [attempt for attempt in dim.attempts if attempt.kind is Kind.RULE]
+            tried = [attempt.position for attempt in by_rule]
+            assert tried == places[: len(tried)]
+            assert [attempt.rule for attempt in by_rule] == [spec.axis_rules[at] for at in tried]
+            taken = [attempt for attempt in dim.attempts if attempt.outcome is Outcome.TAKEN]
+            assert taken == by_rule[-1:] if dim.taken else not taken
+            assert dim.taken is not None or len(tried) == len(places)
+            added = [attempt for attempt in dim.attempts if attempt.kind is not Kind.RULE]
+            assert [*by_rule, *added] == list(dim.attempts)
+            assert [attempt.outcome for attempt in added] in ([], [Outcome.ADDED])
+
+
+@given(specs(), arrays, st.lists(stated_partitions, min_size=1, max_size=3))
+def test_stated(spec: Spec, given_params: tuple[Param, ...], parts: list[Partition]) -> None:
+    """An override that states a partition is one attempt a dimension, and says its position."""
+    overrides = tuple(Override(Pattern(f"a{at}"), partition=part) for at, part in enumerate(parts))
+    spec = replace(spec, overrides=overrides)
     for sharding in resolve(spec, spec.targets[0], given_params).params:
-        for dim in sharding.dims:
-            rules = [rule for rule in spec.axis_rules if rule.logical_axis == dim.logical_axis]
-            tried = [attempt.rule for attempt in dim.attempts]
-            assert tried == rules[: len(tried)]
-            taken = [a.outcome is Outcome.TAKEN for a in dim.attempts]
-            assert sum(taken) == (1 if dim.taken else 0)
-            assert dim.taken is not None or len(tried) == len(rules)
+        if not sharding.is_stated or sharding.mismatch is not None:
+            assert all(a.kind is Kind.RULE for dim in sharding.dims for a in dim.attempts)
+            continue
+        at = overrides.index(sharding.matched)
+        for dim, axes in zip(sharding.dims, parts[at], strict=True):
+            (attempt,) = dim.attempts
+            assert (attempt.kind, attempt.position, attempt.asked) == (Kind.STATED, at, axes)
+            assert attempt.rule is None
+            assert dim.logical_axis is None
+
+
+@given(specs(), arrays, st.lists(st.sampled_from(MESH), unique=True))
+def test_unit(spec: Spec, given_params: tuple[Param, ...], over: list[str]) -> None:
+    """The unit of a dimension is what the spec states for its logical axis, 1 without a name."""
+    spec = replace(spec, activations=(Activation("all", (*LOGICAL, None)),))
+    target = spec.targets[0]
+    plan = resolve(spec, target, given_params)
+    units = {axis.name: axis.unit for axis in spec.logical_axes}
+    found = [sharding.dims for sharding in (*plan.params, *plan.activations)]
+    found += [extra_axes(sharding.dims, target.mesh, over) for sharding in plan.params]
+    ones = (replace(p, path="x", shape=(*p.shape[:-1], 1)[: p.rank]) for p in given_params)
+    found += [
+        derive(owner, one).sharding.dims for owner, one in zip(plan.params, ones, strict=True)
+    ]
+    for dim in (dim for dims in found for dim in dims):
+        assert dim.unit == units.get(dim.logical_axis or "", 1)
 
 
 @given(specs(), arrays, rule_lists())

@@ -187,4 +187,4 @@ def _taken(rank: int, rules: list[AxisRule]) -> list[AxisRule | None]:
     table = rule_table(rules, mesh, policy=Policy("keep"))
     places = (_TAKEN_BEFORE, *map(str, range(rank)))
     dims = assign_axes((None,) * len(places), places, table)
-    return [dim.taken.rule if dim.taken else None for dim in dims[1:]]
+    return [dim.rule for dim in dims[1:]]

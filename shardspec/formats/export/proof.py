@@ -17,7 +17,7 @@ from shardspec.formats.foreign.imported import Answer, Options
 from shardspec.formats.foreign.registry import format_named, load
 from shardspec.ir.param import Params
 from shardspec.ir.plan import Outcome, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Override, target_text
+from shardspec.ir.spec import target_text
 
 
 def proof(
@@ -36,7 +36,7 @@ def proof(
     suffix = {"flax": ".py", "nnx": ".py", "maxtext": ".yml"}.get(name, ".gin")
     imported, faults = reader.read((SourceFile(f"<exported>{suffix}", text),), options)
     assert imported is not None, f"what was written reads back: {faults}"
-    kept = tuple(s for s in request.plan.params if by_path or not _is_stated(s))
+    kept = tuple(s for s in request.plan.params if by_path or not s.is_stated)
     plan = ShardingPlan(request.spec, request.plan.target, kept)
     params = tuple(each.param for each in kept) if by_path else _named(kept)
     answers: Sequence[Answer] = reader.answer(imported.reading, params, plan.mesh)
@@ -46,11 +46,6 @@ def proof(
         _exported(each, about[0], plan, request)
         for each, about in zip(said, together(found), strict=True)
     )
-
-
-def _is_stated(sharding: ParamSharding) -> bool:
-    """Say whether an override states the layout itself."""
-    return isinstance(sharding.matched, Override) and sharding.matched.partition is not None
 
 
 def _named(shardings: Sequence[ParamSharding]) -> Params:
@@ -74,12 +69,12 @@ def _labels(sharding: ParamSharding) -> Iterator[Label]:
     """Yield the rules that are passed over here, which the other tool would take."""
     for dim in sharding.dims:
         for attempt in dim.attempts:
-            span = attempt.rule.span
+            span = attempt.span
             if span is None:
                 continue
             if attempt.outcome is Outcome.INDIVISIBLE:
                 yield Label(span, f"passed over: {dim.size} is not divisible by {attempt.ways}")
-            elif attempt.mesh_axes != attempt.rule.mesh_axes:
+            elif attempt.mesh_axes != attempt.asked:
                 yield Label(span, f"here this is {target_text(attempt.mesh_axes)}")
             elif attempt.outcome is Outcome.ABSENT:
                 yield Label(span, "this target has no such mesh axis")

@@ -7,6 +7,7 @@ without: the absent axis is dropped from its tuple, and a rule that never fires 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -40,13 +41,11 @@ def reduced(plan: ShardingPlan) -> tuple[AxisRule, ...]:
 
 def _never_fitting(plan: ShardingPlan) -> frozenset[AxisRule]:
     """Return the rules that were passed over for a size, and fired nowhere."""
-    fired, passed = set(), set()
+    by_outcome: dict[Outcome, set[AxisRule]] = defaultdict(set)
     for attempt in _attempts(plan):
-        if attempt.outcome is Outcome.TAKEN:
-            fired.add(attempt.rule)
-        elif attempt.outcome is Outcome.INDIVISIBLE:
-            passed.add(attempt.rule)
-    return frozenset(passed - fired)
+        if attempt.rule is not None:
+            by_outcome[attempt.outcome].add(attempt.rule)
+    return frozenset(by_outcome[Outcome.INDIVISIBLE] - by_outcome[Outcome.TAKEN])
 
 
 def _attempts(plan: ShardingPlan) -> Iterator[Attempt]:

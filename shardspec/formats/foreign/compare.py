@@ -71,7 +71,7 @@ def _reasons(sharding: ParamSharding, answer: Answer) -> Iterator[str]:
 
 
 def _tried(attempt: Attempt, size: int | None) -> str:
-    rule = f"`{attempt.rule}`"
+    rule = f"`{attempt}`"
     if attempt.outcome is Outcome.BUSY:
         return f"{rule} is busy: dim {attempt.blocked_by} has it"
     if attempt.outcome is Outcome.INDIVISIBLE:
