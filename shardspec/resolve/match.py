@@ -18,14 +18,18 @@ from typing import TYPE_CHECKING
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.glob import compile_glob, glob_literal
-from shardspec.frontend.patterns.re2_engine import Re2Set, re2_set
-from shardspec.frontend.patterns.regex import Regex, compile_regex, is_plain, regex_literal
+from shardspec.frontend.patterns.regex import (
+    Re2Set,
+    Regex,
+    compile_regex,
+    is_alike,
+    re2_set,
+    regex_literal,
+)
 from shardspec.ir.spec import Pattern
 
 if TYPE_CHECKING:
-    from shardspec.frontend.patterns.regex_tree import Tree
     from shardspec.frontend.patterns.required_text import RequiredText
-    from shardspec.frontend.patterns.wide_paths import WideMatcher
 
 Placed = tuple[tuple[int, Regex], ...]
 
@@ -111,7 +115,7 @@ class PathMatcher:
 
         if len(self._linear) <= MOST_TOGETHER:
             return None
-        return RequiredText([_tree(regex) for _, regex in self._linear])
+        return RequiredText([regex.text for _, regex in self._linear])
 
     @cached_property
     def _together(self) -> Placed:
@@ -143,11 +147,12 @@ class PathMatcher:
         """Return the first matching position of `_linear`, or the count of all patterns."""
         none = len(self._patterns)
         filed = next(self._filed_matches(path), none)
-        if self._plain_set is not None and is_plain(path):
-            first = self._plain_set.first(path)
+        automaton = self._automaton(path)
+        if automaton is not None:
+            first = automaton.first(path)
             if first is not None:
                 return min(filed, self._positions_together[first])
-        return min(filed, min(self._matches_together(path), default=none))
+        return min(filed, next(self._matches_together(path), none))
 
     @cached_property
     def _positions_together(self) -> tuple[int, ...]:
@@ -159,52 +164,26 @@ class PathMatcher:
         yield from self._filed_matches(path)
         yield from self._matches_together(path)
 
-    def _matches_together(self, path: str) -> list[int]:
-        """Return the positions of the matching patterns of `_together`, in any order."""
-        together = self._together
-        if not together:
-            return []
-        if is_plain(path):
-            found = None if self._plain_set is None else self._plain_set.indices(path)
-            if found is not None:
-                return [together[index][0] for index in found]
-            return [position for position, regex in together if regex.matches(path)]
-        return self._wide_matches(path)
-
-    @cached_property
-    def _plain_set(self) -> Re2Set | None:
-        if not self._together:
-            return None
-        return re2_set(regex.plain for _, regex in self._together)
-
-    @cached_property
-    def _trees(self) -> tuple[tuple[Tree, ...], Placed, Placed]:
-        """Return the patterns that share a matcher of wide paths (trees too), and the others."""
-        from shardspec.frontend.patterns.wide_paths import needs_own_matcher
-
-        trees = [_tree(regex) for _, regex in self._together]
-        alone = [needs_own_matcher(tree) for tree in trees]
-        split = tuple(zip(self._together, alone, strict=True))
-        shared = tuple(placed for placed, is_alone in split if not is_alone)
-        others = tuple(placed for placed, is_alone in split if is_alone)
-        kept = (tree for tree, is_alone in zip(trees, alone, strict=True) if not is_alone)
-        return tuple(kept), shared, others
-
-    @cached_property
-    def _wide_matcher(self) -> WideMatcher:
-        from shardspec.frontend.patterns.wide_paths import WideMatcher
-
-        return WideMatcher(self._trees[0])
-
-    def _wide_matches(self, path: str) -> list[int]:
-        """Return the same as `_matches_together`, for a path that is not plain."""
-        _, shared, others = self._trees
-        found = self._wide_matcher.indices(path)
-        if found is None:
-            others, matching = self._together, []
+    def _matches_together(self, path: str) -> Iterator[int]:
+        """Yield the positions of the matching patterns of `_together`, in order."""
+        automaton = self._automaton(path)
+        found = None if automaton is None else automaton.indices(path)
+        if found is not None:
+            yield from (self._positions_together[index] for index in sorted(found))
         else:
-            matching = [shared[index][0] for index in found]
-        return matching + [position for position, regex in others if regex.matches(path)]
+            yield from (position for position, regex in self._together if regex.matches(path))
+
+    def _automaton(self, path: str) -> Re2Set | None:
+        """Return the patterns of `_together` compiled, where they can all be asked at once."""
+        compiled, is_for_ascii = self._compiled_together
+        return compiled if is_alike(path, is_for_ascii) else None
+
+    @cached_property
+    def _compiled_together(self) -> tuple[Re2Set | None, bool]:
+        """Return `_together` as one automaton, and whether it is for ASCII."""
+        regexes = [regex for _, regex in self._together]
+        compiled = re2_set(regex.text for regex in regexes) if regexes else None
+        return compiled, any(regex.is_for_ascii for regex in regexes)
 
 
 def _digits_alike(patterns: tuple[Pattern, ...]) -> dict[int, int] | None:
@@ -227,11 +206,3 @@ def _compiled(pattern: Pattern) -> Regex | SyntaxFault:
     if pattern.dialect == "glob":
         return compile_glob(pattern.text)
     return compile_regex(pattern.text)
-
-
-def _tree(regex: Regex) -> Tree:
-    from shardspec.frontend.patterns.regex_tree import Beyond, read_regex
-
-    tree = read_regex(regex.text)
-    assert not isinstance(tree, Beyond | SyntaxFault), "only what RE2 can express comes here"
-    return tree

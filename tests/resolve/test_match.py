@@ -114,10 +114,8 @@ def test_a_set_that_re2_refuses_is_matched_one_by_one(monkeypatch, broken):
     if broken == "re2_set":
         monkeypatch.setattr("shardspec.resolve.match.re2_set", lambda sources: None)
     else:
-        monkeypatch.setattr(
-            "shardspec.frontend.patterns.re2_engine.Re2Set.indices", lambda *_: None
-        )
-        monkeypatch.setattr("shardspec.frontend.patterns.re2_engine.Re2Set.first", lambda *_: None)
+        monkeypatch.setattr("shardspec.frontend.patterns.regex.Re2Set.indices", lambda *_: None)
+        monkeypatch.setattr("shardspec.frontend.patterns.regex.Re2Set.first", lambda *_: None)
     matcher = PathMatcher((Pattern("a/*"), Pattern("a|é", "regex"), Pattern("**")))
     assert matcher.all_matches("a/b") == (0, 2)
     assert matcher.all_matches("é") == (1, 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from shardspec.frontend.patterns.number_range import range_regex
+from shardspec.frontend.patterns.glob import range_regex
 from shardspec.ir.grouping import natural, template
 
 _DIGITS = re.compile(r"([0-9]{1,18})")

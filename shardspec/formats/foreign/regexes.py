@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.patterns.limits import MAX_LENGTH
-from shardspec.frontend.patterns.regex import compile_regex
+from shardspec.frontend.patterns.regex import MAX_LENGTH, compile_regex
 
 Match = Literal["search", "fullmatch"]
 

@@ -16,8 +16,6 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from shardspec.frontend.patterns.limits import KEPT
-
 if TYPE_CHECKING:
     import subprocess
 
@@ -27,6 +25,7 @@ BUDGET_SECONDS = 1.0
 _LEAST_SECONDS = 0.002
 #: The clock on the wall, for systems without timers of processor time and for what never ends.
 _WALL_SECONDS = 20.0
+_ANSWERS_KEPT = 65_536
 
 _CHILD = r"""
 import json, re, signal, sys, warnings
@@ -38,6 +37,7 @@ if timer: signal.signal(signal.SIGVTALRM, out)
 def say(answer):
     sys.stdout.write(answer + "\n")
     sys.stdout.flush()
+sys.stdin.reconfigure(encoding="utf-8", errors="surrogatepass")
 for line in sys.stdin:
     text, path, seconds = json.loads(line)
     try:
@@ -102,7 +102,8 @@ class _Asker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                encoding="ascii",
+                encoding="utf-8",
+                errors="surrogatepass",
             )
             self.owner = os.getpid()
             register(self.close)
@@ -128,7 +129,7 @@ def _said(process: subprocess.Popen[str], question: list[object]) -> str:
 
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps(question) + "\n")
+    process.stdin.write(json.dumps(question, ensure_ascii=False) + "\n")
     process.stdin.flush()
     if os.name == "posix":
         ready, _, _ = select.select([process.stdout], [], [], _WALL_SECONDS)
@@ -159,7 +160,7 @@ def backtracking_matches(text: str, path: str) -> bool:
     return _asked(text, path)
 
 
-@lru_cache(maxsize=4 * KEPT)
+@lru_cache(maxsize=_ANSWERS_KEPT)
 def _asked(text: str, path: str) -> bool:
     return _asker().ask(text, path)
 

@@ -25,10 +25,7 @@ from shardspec.frontend.grammar.syntax_glob import (
     Part,
     Star,
 )
-from shardspec.frontend.patterns.limits import KEPT, MAX_LENGTH
-from shardspec.frontend.patterns.number_range import range_regex
-from shardspec.frontend.patterns.re2_engine import has_re2
-from shardspec.frontend.patterns.regex import Regex, compile_regex
+from shardspec.frontend.patterns.regex import KEPT, MAX_LENGTH, Regex, compile_regex, has_re2
 
 Parts = tuple[Part, ...]
 
@@ -74,7 +71,7 @@ def compile_glob(text: str) -> Regex | SyntaxFault:
         return source
     if not source.isascii() or not has_re2():
         return compile_regex(source)
-    return Regex(source, "re2", plain=source)
+    return Regex(source, "re2")
 
 
 @lru_cache(maxsize=KEPT)
@@ -109,6 +106,24 @@ def glob_literal(text: str) -> str | None:
     if not isinstance(parts, SyntaxFault) and all(isinstance(part, Literal) for part in parts):
         return "".join(part.text for part in parts if isinstance(part, Literal))
     return None
+
+
+def range_regex(low: int, high: int, width: int = 0) -> str:
+    """Return a regex of the numbers from `low` to `high`, both included.
+
+    Numbers shorter than `width` digits are filled up with zeros. The numbers are cut into runs of
+    equal length, and each run into blocks that share a prefix and let every digit after it run
+    free. So the regex grows with the number of digits, never with the number of numbers.
+
+    >>> range_regex(0, 23)
+    '(?:[0-9]|1[0-9]|2[0-3])'
+    >>> range_regex(8, 11, width=3)
+    '(?:00[8-9]|01[0-1])'
+    """
+    blocks = (
+        block for start, end in _equal_lengths(low, high, width) for block in _blocks(start, end)
+    )
+    return f"(?:{'|'.join(blocks)})"
 
 
 def _parsed(text: str) -> Parts | SyntaxFault:
@@ -236,3 +251,42 @@ def _texts(part: Part) -> Iterator[str]:
         case Braces(alternatives=alternatives):
             for alternative in alternatives:
                 yield from _paths(alternative)
+
+
+def _equal_lengths(low: int, high: int, width: int) -> Iterator[tuple[str, str]]:
+    """Yield first and last number of each run of numbers with the same count of digits."""
+    while low <= high:
+        digits = max(len(str(low)), width)
+        end = min(high, 10**digits - 1)
+        yield str(low).zfill(digits), str(end).zfill(digits)
+        low = end + 1
+
+
+def _blocks(low: str, high: str) -> Iterator[str]:
+    """Yield regexes that together match the numbers from `low` to `high`, of one length."""
+    if low == high:
+        yield low
+        return
+    shared = [a == b for a, b in zip(low, high, strict=True)].index(False)
+    prefix, free = low[:shared], len(low) - shared - 1
+    first, last = int(low[shared]), int(high[shared])
+    if low[shared + 1 :].strip("0"):
+        yield from (f"{prefix}{block}" for block in _blocks(low[shared:], low[shared] + "9" * free))
+        first += 1
+    above = high[shared + 1 :].strip("9")
+    if above:
+        last -= 1
+    if first <= last:
+        yield f"{prefix}{_digits(first, last)}{_free(free)}"
+    if above:
+        yield from (
+            f"{prefix}{block}" for block in _blocks(high[shared] + "0" * free, high[shared:])
+        )
+
+
+def _digits(first: int, last: int) -> str:
+    return str(first) if first == last else f"[{first}-{last}]"
+
+
+def _free(count: int) -> str:
+    return "" if count == 0 else "[0-9]" if count == 1 else f"[0-9]{{{count}}}"

@@ -8,15 +8,15 @@ pattern is filed under the rarest of the pieces of text that it cannot do withou
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from shardspec.frontend.patterns.regex_tree import Anchor, Choice, Exactly, Repeat, Run, Tree
+from shardspec.frontend.patterns.regex import parsed
 
 #: Alternatives under which one pattern is filed at most.
 _MOST_CHOICES = 64
-_SLASH = Exactly("/")
 
 
 class Piece(NamedTuple):
@@ -35,6 +35,22 @@ class Piece(NamedTuple):
 Need = frozenset[Piece]
 
 
+class _Item(NamedTuple):
+    """What a regex asks for at one place: a character, one of several sequences, or anything.
+
+    Attributes:
+      options: of a choice, and the one sequence of what stands there several times.
+      least: how often it stands there at the least.
+    """
+
+    char: str = ""
+    options: tuple[tuple[_Item, ...], ...] = ()
+    least: int = 1
+
+
+_Items = tuple[_Item, ...]
+
+
 class RequiredText:
     """Patterns filed by the text that they need.
 
@@ -45,9 +61,9 @@ class RequiredText:
       sound: a pattern that matches a path is in `candidates(path)` or in `everywhere`.
     """
 
-    def __init__(self, trees: Sequence[Tree]) -> None:
-        """File each tree by its position."""
-        needs = [tuple(dict.fromkeys(required(tree))) for tree in trees]
+    def __init__(self, regexes: Sequence[str]) -> None:
+        """File each regex by its position."""
+        needs = [tuple(dict.fromkeys(required(regex))) for regex in regexes]
         uses = Counter(piece for need in needs for pieces in need for piece in pieces)
         self._by_piece: dict[Piece, list[int]] = defaultdict(list)
         everywhere = []
@@ -89,88 +105,92 @@ def _pieces_of(text: str, lengths: dict[tuple[bool, bool], tuple[int, ...]]) -> 
             yield Piece(text[start : start + length], False, False)
 
 
-def required(tree: Tree) -> Iterator[Need]:
-    """Yield what every matching path holds: of each need, at least one piece."""
-    yield from _needs(_items(tree), opens=True, closes=True)
+def required(regex: str) -> Iterator[Need]:
+    """Yield what every path that a regex matches holds: of each need, at least one piece."""
+    found = parsed(regex)
+    items = tuple(_items(found, bool(found.state.flags & re.IGNORECASE)))
+    yield from _needs(items, opens=True, closes=True)
 
 
-def _items(tree: Tree) -> tuple[Tree, ...]:
-    """Return a tree as one sequence, runs in runs made flat and places between characters left out.
+def _items(sequence: Any, folds: bool) -> Iterator[_Item]:
+    """Yield the items of a parsed regex, groups made flat and places between characters left out.
 
     A place (`$`, a word boundary) takes no character, so the text around it is next to each other.
+
+    Args:
+      folds: whether upper and lower case are alike here, so that no character is sure.
     """
-    if isinstance(tree, Run):
-        return tuple(item for inner in tree.items for item in _items(inner))
-    return () if isinstance(tree, Anchor) else (tree,)
+    for operation, given in sequence:
+        match operation.name:
+            case "LITERAL" if not folds:
+                yield _Item(chr(given))
+            case "SUBPATTERN":
+                _, added, removed, inner = given
+                case_folds = bool((folds or added & re.IGNORECASE) and not removed & re.IGNORECASE)
+                yield from _items(inner, case_folds)
+            case "BRANCH":
+                yield _Item(options=tuple(tuple(_items(option, folds)) for option in given[1]))
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                yield _Item(options=(tuple(_items(given[2], folds)),), least=given[0])
+            case name if name != "AT":
+                yield _Item()
 
 
-def _needs(items: Sequence[Tree], *, opens: bool, closes: bool) -> Iterator[Need]:
+def _needs(items: _Items, *, opens: bool, closes: bool) -> Iterator[Need]:
     """Yield the needs of a sequence that begins, and ends, where a component does."""
     at = 0
     while at < len(items):
-        item = items[at]
-        if isinstance(item, Exactly) and item != _SLASH:
-            end = at
-            while end < len(items) and isinstance(items[end], Exactly) and items[end] != _SLASH:
-                end += 1
-            text = "".join(each.char for each in items[at:end] if isinstance(each, Exactly))
-            begins = _ends_component(items[:at], opens)
-            yield frozenset((Piece(text, begins, _begins_component(items[end:], closes)),))
+        end = at
+        while end < len(items) and items[end].char not in ("", "/"):
+            end += 1
+        before = _is_cut(reversed(items[:at]), opens, last=True)
+        if end > at:
+            text = "".join(item.char for item in items[at:end])
+            yield frozenset((Piece(text, before, _is_cut(items[end:], closes, last=False)),))
             at = end
             continue
-        if isinstance(item, Choice):
-            before = _ends_component(items[:at], opens)
-            after = _begins_component(items[at + 1 :], closes)
-            yield from _of_choice(item, before, after)
-        elif isinstance(item, Repeat) and item.least:
-            yield from _needs(_items(item.item), opens=False, closes=False)
+        options = items[at].options
+        if len(options) > 1:
+            after = _is_cut(items[at + 1 :], closes, last=False)
+            yield from _of_choice(options, before, after)
+        elif options and items[at].least:
+            yield from _needs(options[0], opens=False, closes=False)
         at += 1
 
 
-def _of_choice(choice: Choice, before: bool, after: bool) -> Iterator[Need]:
+def _of_choice(options: Iterable[_Items], before: bool, after: bool) -> Iterator[Need]:
     """Yield the one need of a choice: the longest text of each option, where all have one."""
     longest: list[Piece] = []
-    for option in choice.options:
-        needs = tuple(_needs(_items(option), opens=before, closes=after))
+    for option in options:
+        needs = tuple(_needs(option, opens=before, closes=after))
         best = max(needs, key=lambda need: min(len(piece.text) for piece in need), default=None)
         if best is None or len(longest) + len(best) > _MOST_CHOICES:
             return
         longest += best
-    if longest:
-        yield frozenset(longest)
+    yield frozenset(longest)
 
 
-def _ends_component(items: Sequence[Tree], opens: bool) -> bool:
-    """Say whether a component always begins behind these items."""
-    for item in reversed(items):
-        passed = _leaves_slash(item, last=True)
-        if passed is not None:
-            return passed
-    return opens
+def _is_cut(items: Iterable[_Item], edge: bool, *, last: bool) -> bool:
+    """Say whether a component always ends at the nearest of these items.
 
-
-def _begins_component(items: Sequence[Tree], closes: bool) -> bool:
-    """Say whether a component always ends before these items."""
+    Args:
+      items: the nearest first.
+      edge: whether one ends behind them all.
+      last: whether the items stand before the place that is asked about.
+    """
     for item in items:
-        passed = _leaves_slash(item, last=False)
+        passed = _leaves_slash(item, last=last)
         if passed is not None:
             return passed
-    return closes
+    return edge
 
 
-def _leaves_slash(item: Tree, *, last: bool) -> bool | None:
+def _leaves_slash(item: _Item, *, last: bool) -> bool | None:
     """Say whether the last (or first) character of an item is a slash.
 
     None: it is, or the item is empty, and then what stands beside the item decides.
     """
-    if isinstance(item, Exactly):
-        return item == _SLASH
-    if isinstance(item, Repeat):
-        inner = _items(item.item)
-        end = _ends_component(inner, False) if last else _begins_component(inner, False)
-        return None if end and not item.least else end
-    if isinstance(item, Choice):
-        options = [_items(option) for option in item.options]
-        ends = _ends_component if last else _begins_component
-        return bool(options) and all(ends(option, False) for option in options)
-    return False
+    ends = [_is_cut(each[::-1] if last else each, False, last=last) for each in item.options]
+    if item.char or len(ends) != 1:
+        return item.char == "/" or (ends != [] and all(ends))
+    return None if ends[0] and not item.least else ends[0]

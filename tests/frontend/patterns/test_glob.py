@@ -8,8 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.patterns.glob import compile_glob, expand, glob_literal, glob_regex
-from shardspec.frontend.patterns.number_range import range_regex
+from shardspec.frontend.patterns.glob import (
+    compile_glob,
+    expand,
+    glob_literal,
+    glob_regex,
+    range_regex,
+)
 from shardspec.frontend.patterns.regex import Regex
 
 
