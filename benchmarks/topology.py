@@ -5,8 +5,8 @@
 
 The comparison takes every slice up to a size and a range of mesh shapes, and prints one line per
 mesh: whether JAX's `create_device_mesh` works, and which of the two lies better by the score of
-`shardspec.topology.score` (fewer open rings, more links at work, shorter, fewer hosts; the last
-mesh axis counts first). Devices are stand-ins with coordinates; no TPU is needed.
+`shardspec.topology.assignment` (fewer open rings, more links at work, shorter, fewer hosts; the
+last mesh axis counts first). Devices are stand-ins with coordinates; no TPU is needed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from shardspec.frontend.slice_shapes import shape_text
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.spec import Target
-from shardspec.topology.digit import digits_of
-from shardspec.topology.machine import machine_of
+from shardspec.topology.assignment import AxisScore, score_axis
+from shardspec.topology.machine import digits_of, machine_of
 from shardspec.topology.placement import Placement, place
-from shardspec.topology.score import AxisScore, score_axis
 
 _FILES = ("tpu_v2", "tpu_v3", "tpu_v4", "tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu_v7x")
 _MOST_CHIPS = 256

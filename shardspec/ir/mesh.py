@@ -69,3 +69,14 @@ class Mesh:
     def __str__(self) -> str:
         """Return `data=16 model=16`."""
         return " ".join(f"{axis.name}={axis.size}" for axis in self.axes)
+
+
+def divisors(number: int, limit: int = 1 << 16) -> tuple[int, ...]:
+    """Return the sizes that go into `number`, ascending, those up to `limit`.
+
+    >>> divisors(12)
+    (1, 2, 3, 4, 6, 12)
+    """
+    low = [d for d in range(1, min(math.isqrt(number), limit) + 1) if number % d == 0]
+    high = [number // d for d in reversed(low) if d * d != number]
+    return tuple(d for d in (*low, *high) if d <= limit)

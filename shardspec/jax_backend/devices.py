@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from shardspec.ir.grouping import counted
 from shardspec.ir.hardware import Hardware
-from shardspec.topology.digit import Coordinate
-from shardspec.topology.machine import machine_of
+from shardspec.topology.machine import Coordinate, machine_of
 
 if TYPE_CHECKING:
     import jax

@@ -32,8 +32,9 @@ from collections.abc import Iterator
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import BROKEN_UNIT as CODE
 from shardspec.diagnostics.diagnostic import point
+from shardspec.ir.mesh import divisors
 from shardspec.lints.context import Context
-from shardspec.resolve.fit import divisors, near_multiples
+from shardspec.resolve.fit import near_multiples
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

@@ -38,7 +38,7 @@ from shardspec.ir.spec import Target
 from shardspec.lints.context import Context
 
 if TYPE_CHECKING:
-    from shardspec.topology.findings import DcnFact
+    from shardspec.topology.explanation import DcnFact
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -47,7 +47,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         hardware = plan.target.hardware
         if hardware is None or hardware.slice_count == 1:
             continue
-        from shardspec.topology.findings import dcn_facts
+        from shardspec.topology.explanation import dcn_facts
         from shardspec.topology.placement import place
 
         placement = place(plan.target)

@@ -39,8 +39,7 @@ from shardspec.ir.units import three_figures
 from shardspec.lints.context import Context
 
 if TYPE_CHECKING:
-    from shardspec.topology.explanation import AxisExplanation
-    from shardspec.topology.findings import RingFact
+    from shardspec.topology.explanation import AxisExplanation, RingFact
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -49,7 +48,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         target = plan.target
         if target.hardware is None or all(axis.submesh is None for axis in target.mesh.axes):
             continue
-        from shardspec.topology.findings import ring_fact
+        from shardspec.topology.explanation import ring_fact
         from shardspec.topology.placement import place
 
         placement = place(target)

@@ -93,8 +93,7 @@ def crossing_axes(target: Target) -> Iterator[_Crossing]:
         yield from (_Crossing(a) for a in target.mesh.axes if a.network == "dcn" and a.size > 1)
     if hardware is None or hardware.slice_count == 1:
         return
-    from shardspec.topology.explanation import explain_axes
-    from shardspec.topology.findings import dcn_facts
+    from shardspec.topology.explanation import dcn_facts, explain_axes
     from shardspec.topology.placement import place
 
     placement = place(target)

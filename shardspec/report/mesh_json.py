@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from shardspec.ir.spec import Target
-from shardspec.topology.explanation import AxisExplanation, explain_axes
-from shardspec.topology.findings import core_note
+from shardspec.topology.explanation import AxisExplanation, core_note, explain_axes
 from shardspec.topology.machine import host_shape
 from shardspec.topology.placement import Placement
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shardspec.ir.spec import Target
 from shardspec.report.table import target_title
-from shardspec.topology.groups import Seat, drawn_axis, seats
+from shardspec.topology.explanation import Seat, drawn_axis, seats
 from shardspec.topology.placement import Placement
 
 _CELL = 30

@@ -8,9 +8,14 @@ from shardspec.diagnostics.printable import printable
 from shardspec.ir.spec import Target
 from shardspec.ir.units import three_figures
 from shardspec.report.table import target_title, typed
-from shardspec.topology.explanation import AxisExplanation, explain_axes
-from shardspec.topology.findings import core_note
-from shardspec.topology.groups import Seat, drawn_axis, seats
+from shardspec.topology.explanation import (
+    AxisExplanation,
+    Seat,
+    core_note,
+    drawn_axis,
+    explain_axes,
+    seats,
+)
 from shardspec.topology.machine import host_shape
 from shardspec.topology.placement import Placement, place
 from shardspec.topology.submesh import SubmeshChoice, choose_submesh

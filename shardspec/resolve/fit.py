@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
-
-def divisors(number: int, limit: int = 1 << 16) -> tuple[int, ...]:
-    """Return the divisors of `number`, ascending, those up to `limit`.
-
-    >>> divisors(12)
-    (1, 2, 3, 4, 6, 12)
-    """
-    low = [d for d in range(1, min(math.isqrt(number), limit) + 1) if number % d == 0]
-    high = [number // d for d in reversed(low) if d * d != number]
-    return tuple(d for d in (*low, *high) if d <= limit)
+from shardspec.ir.mesh import divisors
 
 
 def near_multiples(size: int, step: int) -> tuple[int, ...]:

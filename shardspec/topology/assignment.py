@@ -5,19 +5,116 @@ each physical axis; the lowest digit of a physical axis is the most local, so it
 comes first. There is always an answer: the sizes multiply to the devices, so what one axis
 takes leaves exactly enough for the rest, prime by prime. Choices that score the same are all
 carried on, so that an even choice early does not cost a later axis.
+
+How good an axis lies is one stated score, smaller is better. In this order: no DCN inside an axis
+that did not ask for it; all devices of a chip together (their own link is faster than ICI); whole
+wrapped rings; then compact, which is most links at work and then the shortest diameter; then
+fewest hosts. Mesh axes are compared from the last to the first, since by convention the last talks
+most. Links are counted as in a ring all-gather: a closed ring sends both ways (2), a line is worth
+1, a ring that takes every second chip shares each link with another ring (half as much). Two
+devices of a chip whose rings differ share the chip's links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shardspec.topology.digit import Digit
-from shardspec.topology.machine import Machine
-from shardspec.topology.score import AxisScore, score_axis
+from shardspec.topology.machine import Digit, Machine, PhysicalAxis, joined_digits
 
 _TIES_KEPT = 24
 Factors = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AxisScore:
+    """The score of one mesh axis; tuples of these compare placements.
+
+    Attributes:
+      dcn_ways: how many ways the axis is split over DCN, unasked; 1 is none.
+      chip_groups: groups of the axis that meet in one chip; 1 where it has the chip to itself.
+      open_runs: 0 where every stretch of torus is a whole ring (or a whole row of two), else 1.
+      minus_links: links at work per device, negated; minus infinity inside a chip or switch.
+      diameter: hops between the two devices farthest apart.
+      hosts: hosts that one group touches.
+    """
+
+    dcn_ways: int
+    chip_groups: int
+    open_runs: int
+    minus_links: float
+    diameter: int
+    hosts: int
+
+    @property
+    def links(self) -> float:
+        """Return the ICI links at work per device."""
+        return -self.minus_links
+
+
+def is_ring(digit: Digit, axis: PhysicalAxis) -> bool:
+    """Say whether the digit goes all the way around its physical axis."""
+    return axis.wraps and digit.span == axis.extent and digit.size > 2
+
+
+def is_whole(digit: Digit, axis: PhysicalAxis) -> bool:
+    """Say whether the digit is a whole wrapped row of chips, or a whole row of two."""
+    return digit.size == axis.extent and (axis.wraps or digit.size == 2)
+
+
+def score_axis(digits: Sequence[Digit], machine: Machine, *, asks_dcn: bool = False) -> AxisScore:
+    """Return the score of a mesh axis that runs over `digits`.
+
+    Args:
+      asks_dcn: whether the spec says `@ dcn`, so that DCN costs nothing.
+    """
+    digits = joined_digits(digits)
+    torus = [digit for digit in digits if machine[digit.axis].link == "ici"]
+    dcn = math.prod(digit.size for digit in digits if machine[digit.axis].link == "dcn")
+    links = sum((2 if is_ring(digit, machine[digit.axis]) else 1) / digit.stride for digit in torus)
+    shared = links_shared(digits, machine)
+    return AxisScore(
+        dcn_ways=1 if asks_dcn else dcn,
+        chip_groups=shared,
+        open_runs=int(not all(is_whole(digit, machine[digit.axis]) for digit in torus)),
+        minus_links=-links / shared if torus else -math.inf,
+        diameter=sum(_reach(digit, machine[digit.axis]) for digit in torus),
+        hosts=host_count(digits, machine),
+    )
+
+
+def links_shared(digits: Iterable[Digit], machine: Machine) -> int:
+    """Return how many groups of a mesh axis use the links of one chip at once."""
+    cores = math.prod(axis.extent for axis in machine if axis.link == "chip")
+    own = math.prod(digit.size for digit in digits if machine[digit.axis].link == "chip")
+    return max(1, cores // own)
+
+
+def _reach(digit: Digit, axis: PhysicalAxis) -> int:
+    steps = digit.size // 2 if is_ring(digit, axis) else digit.size - 1
+    return steps * digit.stride
+
+
+def host_count(digits: Sequence[Digit], machine: Machine) -> int:
+    """Return the hosts that a group touches, at most, wherever the group lies."""
+    count = 1
+    for index, axis in enumerate(machine):
+        own = [digit for digit in digits if digit.axis == index and digit.size > 1]
+        if own:
+            count *= _hosts_along(own, axis)
+    return count
+
+
+def _hosts_along(digits: Sequence[Digit], axis: PhysicalAxis) -> int:
+    """Return the hosts of the widest of the groups that lie side by side on a physical axis."""
+    if axis.host in (1, axis.extent):
+        return math.prod(each.size for each in digits) if axis.host == 1 else 1
+    hosts: dict[int, set[int]] = {}
+    for place in range(axis.extent):
+        first = place - sum(place // each.stride % each.size * each.stride for each in digits)
+        hosts.setdefault(first, set()).add(place // axis.host)
+    return max(map(len, hosts.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +184,8 @@ def _choices(request: Request, left: Factors, machine: Machine) -> Iterator[Fact
         fits = all(have % want == 0 for have, want in zip(left, request.factors, strict=True))
         return iter((request.factors,) if fits else ())
     if not request.asks_dcn:
-        return _factorings(request.size, left)
-    choices = list(_factorings(request.size, left))
+        return factorings(request.size, left)
+    choices = list(factorings(request.size, left))
     most = max((_dcn_ways(factors, machine) for factors in choices), default=1)
     return (factors for factors in choices if _dcn_ways(factors, machine) == most)
 
@@ -97,7 +194,7 @@ def _dcn_ways(factors: Factors, machine: Machine) -> int:
     return next(ways for ways, axis in zip(factors, machine, strict=True) if axis.link == "dcn")
 
 
-def _factorings(size: int, left: Sequence[int]) -> Iterator[Factors]:
+def factorings(size: int, left: Sequence[int]) -> Iterator[Factors]:
     """Yield every tuple with product `size` whose entries divide those of `left`, in order."""
     if not left:
         if size == 1:
@@ -105,7 +202,7 @@ def _factorings(size: int, left: Sequence[int]) -> Iterator[Factors]:
         return
     for factor in range(1, min(size, left[0]) + 1):
         if size % factor == 0 and left[0] % factor == 0:
-            for rest in _factorings(size // factor, left[1:]):
+            for rest in factorings(size // factor, left[1:]):
                 yield (factor, *rest)
 
 

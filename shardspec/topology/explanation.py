@@ -1,19 +1,24 @@
-"""What a placement means, axis by axis: rings and lines, hops, hosts, slices, bytes per second.
+"""What a placement means: what each mesh axis runs over and costs, and what is worth saying of it.
 
-Every value is derived from the digits of the placement; none is stored with it.
+Every value is derived from the digits of the placement; none is stored with it. A drawing shows
+the last axis inside a slice with more than one device; a group is one ring of that axis, the
+devices that differ in nothing but their index on it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from shardspec.ir.hardware import Hardware
-from shardspec.topology.digit import Coordinate, Digit, joined_digits
-from shardspec.topology.machine import Machine, PhysicalAxis
-from shardspec.topology.placement import AxisPlacement, Placement
-from shardspec.topology.score import AxisScore, is_ring, score_axis
+from shardspec.ir.mesh import Mesh, MeshAxis
+from shardspec.ir.spec import Target
+from shardspec.topology.assignment import AxisScore, is_ring, score_axis
+from shardspec.topology.machine import Coordinate, Digit, Machine, PhysicalAxis, joined_digits
+from shardspec.topology.placement import AxisPlacement, Placement, place
+from shardspec.topology.submesh import Tile, better_submeshes
 
 RunShape = Literal["ring", "line", "switch", "chip"]
 Bottleneck = Literal["dcn", "ici", "chip", "nvlink", "memory", "none"]
@@ -168,3 +173,155 @@ def _ordinal(number: int) -> str:
     endings = {1: "st", 2: "nd", 3: "rd"}
     ending = "th" if 10 <= number % 100 <= 20 else endings.get(number % 10, "th")
     return f"{number}{ending}"
+
+
+@dataclass(frozen=True, slots=True)
+class DcnFact:
+    """A mesh axis is split over DCN, or the network, without `@ dcn`.
+
+    Attributes:
+      inside: ways inside a slice; above 1 every ring of the axis leaves and enters slices.
+      across: ways over DCN.
+    """
+
+    axis: MeshAxis
+    inside: int
+    across: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingFact:
+    """A mesh axis asks for a tile, and another tile of the same size has more links at work.
+
+    Attributes:
+      tile: the better one, as `submesh` spells it.
+      now, then: the axis as it lies, and on that tile.
+      slower: (before, after) of the other axes that would lose links by it.
+    """
+
+    axis: MeshAxis
+    tile: Tile
+    now: AxisExplanation
+    then: AxisExplanation
+    slower: tuple[tuple[AxisExplanation, AxisExplanation], ...] = ()
+
+
+def core_note(hardware: Hardware) -> str:
+    """Return what `core` of a submesh counts on this machine, and how large it may be."""
+    chip = hardware.chip
+    if chip.platform != "tpu":
+        return f"{chip.title} has no core dimension"
+    what = "`core` counts the JAX devices of one chip that a tile takes"
+    if chip.devices_per_chip == 1:
+        reason = (
+            "its two cores work as one (megacore)" if chip.cores_per_chip > 1 else "it has one core"
+        )
+        return f"{what}; a {chip.title} chip is one device, since {reason}, so core is 1"
+    parts = "two cores" if chip.pair_bytes_per_s is None else "two chiplets"
+    return (
+        f"{what}; a {chip.title} chip shows {chip.devices_per_chip} devices ({parts}), so core may "
+        f"be up to {chip.devices_per_chip}. Raise it first: it needs no ICI"
+    )
+
+
+def dcn_facts(placement: Placement) -> Iterator[DcnFact]:
+    """Yield every mesh axis that crosses slices though it does not say `@ dcn`.
+
+    Between GPU nodes an axis with nothing inside a node has no other way to lie, and is left
+    out.
+    """
+    for placed in placement.axes:
+        if placed.axis.network == "dcn":
+            continue
+        across = math.prod(
+            digit.size for digit in placed.digits if placement.machine[digit.axis].link == "dcn"
+        )
+        inside = placed.axis.size // across
+        if across > 1 and (inside > 1 or placement.hardware.chip.platform == "tpu"):
+            yield DcnFact(placed.axis, inside, across)
+
+
+def ring_fact(target: Target, placement: Placement) -> RingFact | None:
+    """Return that the tile a mesh axis asks for could lie on better rings, where it could.
+
+    Plain sizes and `auto` are laid out best already, so only a `submesh` is looked at. Better
+    is by the score and by links at work, both: no tile is called better that moves fewer bytes.
+    """
+    owner = next((axis for axis in target.mesh.axes if axis.submesh is not None), None)
+    if owner is None:
+        return None
+    before = {explained.name: explained for explained in explain_axes(placement)}
+    now = before[owner.name]
+    for tile in better_submeshes(placement.hardware, owner.size, now.score):
+        other = place(_turned(target, owner, tile), placement.order)
+        if not isinstance(other, Placement):
+            continue
+        after = {explained.name: explained for explained in explain_axes(other)}
+        then = after[owner.name]
+        if then.score < now.score and then.score.links > now.score.links:
+            slower = tuple(
+                (before[name], after[name])
+                for name in before
+                if name != owner.name and after[name].score.links < before[name].score.links
+            )
+            return RingFact(owner, tile, now, then, slower)
+    return None
+
+
+def _turned(target: Target, owner: MeshAxis, tile: Tile) -> Target:
+    axes = (replace(axis, submesh=tile) if axis is owner else axis for axis in target.mesh.axes)
+    return replace(target, mesh=Mesh(tuple(axes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A device's place in a drawing.
+
+    Attributes:
+      group: row-major index over all other mesh axes.
+      position: index on the drawn axis.
+    """
+
+    group: int
+    position: int
+
+    @property
+    def letters(self) -> str:
+        """Return the group as letters: A to Z, AA to ZZ.
+
+        >>> Seat(0, 0).letters, Seat(27, 0).letters
+        ('A', 'AB')
+        """
+        number, letters = self.group, ""
+        while number >= 0:
+            letters = chr(ord("A") + number % 26) + letters
+            number = number // 26 - 1
+        return letters
+
+    def __str__(self) -> str:
+        """Return `A0`."""
+        return f"{self.letters}{self.position}"
+
+
+def drawn_axis(placement: Placement) -> str | None:
+    """Return the mesh axis that a drawing shows; None where every axis has size 1."""
+    axes = [placed.axis for placed in placement.axes if placed.axis.size > 1]
+    inside = [axis for axis in axes if axis.network == "ici"] or axes
+    return inside[-1].name if inside else None
+
+
+def seats(placement: Placement, axis: str | None = None) -> dict[Coordinate, Seat]:
+    """Return the seat of every device, for the mesh axis `axis` or the one that is drawn."""
+    name = axis or drawn_axis(placement)
+    sizes = [placed.axis.size for placed in placement.axes]
+    names = [placed.axis.name for placed in placement.axes]
+    if name is None:
+        return dict.fromkeys(placement.coordinates(), Seat(0, 0))
+    index = names.index(name)
+    below, size = math.prod(sizes[index + 1 :]), sizes[index]
+    found = {}
+    for number, coordinate in enumerate(placement.coordinates()):
+        outer, inner = divmod(number, below * size)
+        position, after = divmod(inner, below)
+        found[coordinate] = Seat(outer * below + after, position)
+    return found

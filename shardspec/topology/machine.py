@@ -1,16 +1,24 @@
-"""The machine as a handful of physical axes: slice, x, y, z, core; or node, gpu.
+"""The machine as a handful of physical axes, and how a mesh axis runs over them: digits.
 
-A device is a coordinate on them. DCN (or the network between nodes) is an axis like the others,
-only slow; the devices of one TPU chip are one more, only fast.
+A device is a coordinate on the axes slice, x, y, z, core; or node, gpu. DCN (or the network between
+nodes) is an axis like the others, only slow; the devices of one TPU chip are one more, only fast.
+
+A physical axis of 8 chips shared by two mesh axes is a number of two digits: 8 = 4 x 2. Which
+mesh axis owns which digit is the whole of a placement. The coordinate along the physical axis
+is the sum of digit x stride over its digits, so every mesh axis contributes an offset of its
+own, and the device at a mesh index is the sum of the offsets: no carry, ever.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from shardspec.ir.hardware import Hardware
 
+Coordinate = tuple[int, ...]
 Link = Literal["dcn", "ici", "chip", "nvlink", "memory"]
 
 
@@ -86,3 +94,99 @@ def host_shape(hardware: Hardware) -> tuple[int, ...]:
     shape = hardware.chip.host_shape
     padded = (*shape, *(1,) * len(hardware.topology))
     return tuple(map(min, zip(padded, hardware.topology, strict=False)))
+
+
+def slice_extents(hardware: Hardware) -> tuple[int, ...]:
+    """Return (x, y, z, core) of one slice; (devices,) without a torus."""
+    return tuple(axis.extent for axis in machine_of(hardware)[1:])
+
+
+def slice_host(hardware: Hardware) -> tuple[int, ...]:
+    """Return (x, y, z, core) of one host; (devices,) without a torus."""
+    return tuple(axis.host for axis in machine_of(hardware)[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """A stretch of one physical axis that belongs to one mesh axis.
+
+    Attributes:
+      axis: index of the physical axis.
+      size: how many values the digit has.
+      stride: steps along the physical axis from one value to the next.
+    """
+
+    axis: int
+    size: int
+    stride: int
+
+    @property
+    def span(self) -> int:
+        """Return how many steps of the physical axis the digit and all below it cover."""
+        return self.size * self.stride
+
+
+def digit_offsets(digits: Iterable[Digit], rank: int) -> tuple[Coordinate, ...]:
+    """Return the offset of every value of a mixed-radix number, the last digit fastest.
+
+    Args:
+      rank: number of physical axes.
+
+    >>> digit_offsets([Digit(0, 2, 2), Digit(1, 2, 1)], 2)
+    ((0, 0), (0, 1), (2, 0), (2, 1))
+    """
+    offsets: list[Coordinate] = [(0,) * rank]
+    for digit in digits:
+        steps = [digit.stride * value for value in range(digit.size)]
+        axis = digit.axis
+        offsets = [
+            (*place[:axis], place[axis] + step, *place[axis + 1 :])
+            for place, step in itertools.product(offsets, steps)
+        ]
+    return tuple(offsets)
+
+
+def joined_digits(digits: Iterable[Digit]) -> tuple[Digit, ...]:
+    """Return digits of one physical axis that follow on each other as one, by axis and stride.
+
+    >>> joined_digits([Digit(0, 2, 2), Digit(0, 2, 1), Digit(1, 2, 4)])
+    (Digit(axis=0, size=4, stride=1), Digit(axis=1, size=2, stride=4))
+    """
+    joined: list[Digit] = []
+    for digit in sorted(digits, key=lambda digit: (digit.axis, digit.stride)):
+        below = joined[-1] if joined else None
+        if digit.size == 1:
+            continue
+        if below is not None and below.axis == digit.axis and below.span == digit.stride:
+            joined[-1] = Digit(digit.axis, below.size * digit.size, below.stride)
+        else:
+            joined.append(digit)
+    return tuple(joined)
+
+
+def digits_of(places: Iterable[Coordinate]) -> tuple[Digit, ...] | None:
+    """Return the digits that count a group of devices; None where it is no such group.
+
+    For judging an order that someone else made: only the set of places counts.
+
+    >>> digits_of([(0, 5), (0, 1), (2, 1), (2, 5)])
+    (Digit(axis=0, size=2, stride=2), Digit(axis=1, size=2, stride=4))
+    """
+    group = set(places)
+    columns = [sorted(set(column)) for column in zip(*group, strict=True)]
+    digits = [
+        digit
+        for axis, values in enumerate(columns)
+        for digit in _digits_along(axis, [value - values[0] for value in values])
+    ]
+    corner = [values[0] for values in columns]
+    moved = {tuple(map(int.__sub__, place, corner)) for place in group}
+    return tuple(digits) if moved == set(digit_offsets(digits, len(columns))) else None
+
+
+def _digits_along(axis: int, values: Sequence[int]) -> Iterator[Digit]:
+    while len(values) > 1:
+        stride = values[1]
+        size = next((n for n, value in enumerate(values) if value != n * stride), len(values))
+        yield Digit(axis, size, stride)
+        values = values[::size]

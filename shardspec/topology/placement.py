@@ -2,27 +2,39 @@
 
 The answer is not a list of devices but the digits each mesh axis runs over; the list is derived
 from them, and so is every sentence of an explanation.
+
+T5X counts a tile row by row, so at the end of every row the next chip is a row's length away. Under
+`order: ring` a mesh axis walks through its tile so that neighbours touch: a Hamiltonian cycle
+visits the same chips with one hop a step, the last step included. There is one in every box with
+an even number of chips and two sides; else the walk is a path (one hop a step, but the ends do not
+meet).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shardspec.diagnostics import Diagnostic, Span
-from shardspec.diagnostics.codes import MESH_PRODUCT, SUBMESH_TILING, UNSOLVED_SIZE
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import SUBMESH_TILING, UNSOLVED_SIZE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import Mesh, MeshAxis
+from shardspec.ir.mesh import Mesh, MeshAxis, divisors
 from shardspec.ir.spec import Target
-from shardspec.topology.assignment import Factors, Request, assign_digits
-from shardspec.topology.digit import Coordinate, Digit, digit_offsets
-from shardspec.topology.machine import Machine, machine_of
-from shardspec.topology.ring import ring_walk
-from shardspec.topology.submesh import best_submesh, full_submesh, slice_extents, slice_host
-from shardspec.topology.tiling import Tiling, TilingFault, tile_slice
+from shardspec.topology.assignment import Request, assign_digits
+from shardspec.topology.machine import Coordinate, Digit, Machine, digit_offsets, machine_of
+from shardspec.topology.sizes import StatedAxis, wrong_product
+from shardspec.topology.submesh import (
+    Tile,
+    Tiling,
+    best_submesh,
+    slice_text,
+    tile_fault,
+    tiling_on,
+)
 
 Order = Literal["t5x", "ring"]
 
@@ -91,10 +103,13 @@ def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
     if hardware is None:
         message = f"target `{target.name}` has a mesh and no hardware to lay it on"
         return point(UNSOLVED_SIZE, message, target.span, help="add `hardware: tpu v4 4x8x8`")
+    axes = target.mesh.axes
     if target.mesh.device_count != hardware.device_count:
-        return _wrong_product(target, hardware)
+        stated = tuple(StatedAxis(axis, str(axis.size)) for axis in axes)
+        span = axes[0].span if axes else target.span
+        return wrong_product(target.name, stated, hardware, span)
     machine = machine_of(hardware)
-    tiled = [axis for axis in target.mesh.axes if axis.submesh is not None or axis.auto]
+    tiled = [axis for axis in axes if axis.submesh is not None or axis.auto]
     if len(tiled) > 1:
         message = "more than one mesh axis asks for a tile of the torus"
         return point(SUBMESH_TILING, message, tiled[1].span, help="give the other one a number")
@@ -106,40 +121,32 @@ def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
         return tile
     if tiled and tile is not None:
         return _place_tiled(target.mesh, hardware, machine, tiled[0], tile, order)
-    digits = assign_digits([_request(axis) for axis in target.mesh.axes], machine)
-    if digits is None:
-        return _wrong_product(target, hardware)
+    digits = assign_digits([_request(axis) for axis in axes], machine)
+    assert digits is not None, "sizes that multiply to the devices always have digits"
     return _placement(hardware, machine, target.mesh, digits, order, None)
 
 
-def _request(axis: MeshAxis, factors: Factors | None = None) -> Request:
+def _request(axis: MeshAxis, factors: Tile | None = None) -> Request:
     return Request(axis.size, asks_dcn=axis.network == "dcn", factors=factors)
 
 
-def _tile_of(axis: MeshAxis, hardware: Hardware) -> Factors | Diagnostic | None:
+def _tile_of(axis: MeshAxis, hardware: Hardware) -> Tile | Diagnostic | None:
     """Return the (x, y, z, core) tile of an axis that asks for one, or why it does not tile.
 
     None for `auto` where there is no torus to cut: then any order inside a node will do.
     """
-    if axis.submesh is None:
-        found = best_submesh(hardware, axis.size)
-        if found is not None or hardware.chip.torus_rank == 0:
-            return found
-        message = f"no tile of {axis.size} devices fits {_shape_text(hardware)}"
-        return point(SUBMESH_TILING, message, axis.span, help=_tile_sizes(hardware))
-    tile = full_submesh(axis.submesh, hardware)
-    extents, host = slice_extents(hardware), slice_host(hardware)
-    fault = tile_slice(extents, tile, host)
-    if isinstance(fault, TilingFault) and fault.reason == "host":
-        fault = tile_slice(extents, tile, None)
-    if isinstance(fault, TilingFault):
-        message = f"{fault.message} ({_shape_text(hardware)})"
-        return point(SUBMESH_TILING, message, axis.span, help=fault.help)
-    return tile
+    if axis.submesh is not None:
+        return tile_fault(axis, hardware) or axis.submesh
+    found = best_submesh(hardware, axis.size)
+    if found is not None or hardware.chip.torus_rank == 0:
+        return found
+    message = f"no tile of {axis.size} devices fits {slice_text(hardware)}"
+    sizes = ", ".join(map(str, divisors(hardware.devices_per_slice)[:16]))
+    return point(SUBMESH_TILING, message, axis.span, help=f"sizes with a tile: {sizes}")
 
 
 def _place_tiled(
-    mesh: Mesh, hardware: Hardware, machine: Machine, owner: MeshAxis, tile: Factors, order: Order
+    mesh: Mesh, hardware: Hardware, machine: Machine, owner: MeshAxis, tile: Tile, order: Order
 ) -> Placement | Diagnostic:
     """Return a placement in which `owner` runs over tiles.
 
@@ -147,10 +154,7 @@ def _place_tiled(
     the others share what is left.
     """
     others = [axis for axis in mesh.axes if axis is not owner and axis.network == "ici"]
-    host = slice_host(hardware)
-    tiling = tile_slice(slice_extents(hardware), tile, host)
-    if isinstance(tiling, TilingFault):
-        tiling = tile_slice(slice_extents(hardware), tile, None)
+    tiling = tiling_on(hardware, tile)
     across = math.prod(axis.size for axis in mesh.axes if axis.network == "dcn")
     if isinstance(tiling, Tiling) and len(others) <= 1 and across in (1, hardware.slice_count):
         digits = _t5x_digits(mesh, machine, owner, tiling, hardware.slice_count // across)
@@ -158,7 +162,7 @@ def _place_tiled(
     requests = [_request(axis, (1, *tile) if axis is owner else None) for axis in mesh.axes]
     assigned = assign_digits(requests, machine)
     if assigned is None:
-        message = f"the mesh does not fit {_shape_text(hardware)} beside this submesh"
+        message = f"the mesh does not fit {slice_text(hardware)} beside this submesh"
         return point(SUBMESH_TILING, message, owner.span, help="let one axis be `rest`")
     return _placement(hardware, machine, mesh, assigned, order, None)
 
@@ -227,27 +231,51 @@ def _merged(digits: list[Digit]) -> dict[int, list[int]]:
     return reached
 
 
-def _shape_text(hardware: Hardware) -> str:
-    shape = "x".join(map(str, hardware.topology))
-    cores = hardware.chip.devices_per_chip
-    per_chip = f", {cores} devices a chip" if cores > 1 else ""
-    return f"{hardware.chip.title} {shape}{per_chip}"
+def ring_walk(sizes: Sequence[int]) -> tuple[Coordinate, ...]:
+    """Return every place of a box once, each a neighbour of the one before.
+
+    The last is also a neighbour of the first, where that can be.
+
+    >>> ring_walk((2, 3))
+    ((0, 0), (0, 1), (0, 2), (1, 2), (1, 1), (1, 0))
+    """
+    sides = [index for index, size in enumerate(sizes) if size > 1]
+    box = [sizes[index] for index in sides]
+    walk = _cycle(box) if len(box) > 1 and not all(size % 2 for size in box) else snake(box)
+    places = []
+    for step in walk:
+        place = [0] * len(sizes)
+        for index, value in zip(sides, step, strict=True):
+            place[index] = value
+        places.append(tuple(place))
+    return tuple(places)
 
 
-def _tile_sizes(hardware: Hardware) -> str:
-    sizes = sorted(
-        size
-        for size in range(1, hardware.devices_per_slice + 1)
-        if hardware.devices_per_slice % size == 0
-    )
-    return f"sizes with a tile: {', '.join(map(str, sizes[:16]))}"
+def snake(sizes: Sequence[int]) -> list[Coordinate]:
+    """Return a path through a box that turns around at the end of every row."""
+    path: list[Coordinate] = [()]
+    for size in sizes:
+        path = [
+            (*place, value)
+            for turn, place in enumerate(path)
+            for value in (range(size) if turn % 2 == 0 else reversed(range(size)))
+        ]
+    return path
 
 
-def _wrong_product(target: Target, hardware: Hardware) -> Diagnostic:
-    sizes = " * ".join(str(axis.size) for axis in target.mesh.axes)
-    message = (
-        f"mesh sizes {sizes} = {target.mesh.device_count}, but {_shape_text(hardware)} has "
-        f"{hardware.device_count} devices"
-    )
-    span: Span | None = target.mesh.axes[0].span if target.mesh.axes else target.span
-    return point(MESH_PRODUCT, message, span, help="let one axis be `rest`")
+def _cycle(sizes: Sequence[int]) -> list[Coordinate]:
+    """Return a closed walk: back and forth through all columns but one, home through that.
+
+    One even side is the rows; a path through the box of the other sides is the columns.
+    """
+    even = next(index for index, size in enumerate(sizes) if size % 2 == 0)
+    rows = sizes[even]
+    columns = snake([size for index, size in enumerate(sizes) if index != even])
+    cells = [(row, column) for row, column in snake((rows, len(columns) - 1))]
+    out = [(row, column + 1) for row, column in cells]
+    home = [(row, 0) for row in reversed(range(rows))]
+    return [_insert(columns[column], even, row) for row, column in (*home[-1:], *out, *home[:-1])]
+
+
+def _insert(place: Coordinate, index: int, value: int) -> Coordinate:
+    return (*place[:index], value, *place[index:])

@@ -1,22 +1,215 @@
-"""`auto N`: the best tile for N partitions on any slice, valid by construction.
+"""Tiles (x, y, z, core) of a slice: how a mesh axis runs over one, which fit, and the best.
 
-All (x, y, z, core) tiles that divide the slice are compared by `score_axis`; T5X's table is
-only looked up to say how ours compares.
+The slice is cut into tiles of the submesh's shape. Inside a tile runs the model axis, over the
+tiles the data axis. Each physical axis gets up to four digits, from the most significant down:
+data over hosts, data inside a host, model over hosts, model inside a host; the split at hosts
+keeps every host's devices a contiguous rectangle of the mesh. Two tile shapes (a whole row, a
+whole plane) do without it: they turn the axes so that z is more major. For `auto N` all tiles of
+N devices that divide the slice are compared by `score_axis`.
+
+Source: google-research/t5x, partitioning.get_mesh and partitioning.default_mesh, whose facts these
+are: the order of devices, and the table of submeshes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import SUBMESH_TILING
+from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.hardware import Hardware
-from shardspec.topology.digit import Digit
-from shardspec.topology.machine import host_shape, machine_of
-from shardspec.topology.score import AxisScore, score_axis
-from shardspec.topology.t5x_defaults import t5x_default_submesh
-from shardspec.topology.tiling import Tiling, tile_slice
+from shardspec.ir.mesh import MeshAxis, divisors
+from shardspec.topology.assignment import AxisScore, factorings, score_axis
+from shardspec.topology.machine import Digit, machine_of, slice_extents, slice_host
 
+Path = Literal["plain", "tile-by-host", "swap-yz", "swap-xz"]
 Tile = tuple[int, ...]
+Factors = tuple[int, int, int, int]
+_AXIS_NAMES = ("x", "y", "z", "core")
+_HOST_FAULT = (
+    "to tile the mesh by hosts, each dimension of the model parallel submesh must be either a "
+    "factor or a multiple of the corresponding dimension of the per-host submesh"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """A tiling of one slice.
+
+    Attributes:
+      data: digits of the index of a tile, most significant first.
+      model: digits of the index within a tile.
+      path: which of the four ways made it.
+    """
+
+    data: tuple[Digit, ...]
+    model: tuple[Digit, ...]
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TilingFault:
+    """Why a submesh does not tile a slice.
+
+    Attributes:
+      reason: `factor` (does not divide the slice), `core` (a turned tile must take whole chips) or
+        `host` (neither a factor nor a multiple of the host).
+      message: the fact with its numbers.
+      help: what would fit.
+    """
+
+    reason: Literal["factor", "core", "host"]
+    message: str
+    help: str
+
+
+def axis_order(extents: Sequence[int], tile: Sequence[int]) -> tuple[tuple[int, ...], Path | None]:
+    """Return the order of x, y, z, core that the tile asks for, and why it is turned.
+
+    The path is None where the axes keep their order. Only (x, y, z, core) is ever turned.
+    """
+    gx, gy, gz, _ = extents
+    mx, my, mz, _ = tile
+    if (mx == gx > 1 and my == mz == 1) or (mx == 1 and my == gy > 1 and mz == gz > 1):
+        return (0, 2, 1, 3), "swap-yz"
+    if (my == gy > 1 and mx == mz == 1) or (my == 1 and mx == gx > 1 and mz == gz > 1):
+        return (2, 1, 0, 3), "swap-xz"
+    return (0, 1, 2, 3), None
+
+
+def host_factors(extent: int, tile: int, host: int) -> Factors | None:
+    """Return the sizes of the four digits of one axis, or None where hosts do not fit.
+
+    >>> host_factors(8, 4, 2), host_factors(8, 2, 4), host_factors(6, 3, 2)
+    ((2, 1, 2, 2), (2, 2, 1, 2), None)
+    """
+    tiles = extent // tile
+    if tile >= host:
+        return (tiles, 1, tile // host, host) if tile % host == 0 else None
+    if host % tile:
+        return None
+    return (tiles // (host // tile), host // tile, 1, tile)
+
+
+def tile_slice(
+    extents: Sequence[int], tile: Tile, host: Sequence[int] | None
+) -> Tiling | TilingFault:
+    """Return the tiling of a slice of `extents` by `tile`, in T5X's order, or why there is none.
+
+    Args:
+      host: extents of one host, to keep its devices together; None to leave hosts out.
+    """
+    if any(size < 1 or extent % size for extent, size in zip(extents, tile, strict=True)):
+        return _factor_fault(extents, tile)
+    order, path = axis_order(extents, tile) if len(extents) == 4 else (range(len(extents)), None)
+    if path and tile[3] != extents[3]:
+        return _core_fault(extents, tile)
+    hosts = (1,) * len(extents) if path or host is None else host
+    fitted = {axis: host_factors(extents[axis], tile[axis], hosts[axis]) for axis in order}
+    whole = {axis: factors for axis, factors in fitted.items() if factors is not None}
+    if len(whole) < len(fitted):
+        return TilingFault("host", _HOST_FAULT, "take a tile that leaves hosts whole")
+    return _tiling(order, whole, path or ("plain" if host is None else "tile-by-host"))
+
+
+def _tiling(order: Sequence[int], factors: dict[int, Factors], path: Path) -> Tiling:
+    """Return the digits: all data-over-hosts first, then data inside hosts; model alike."""
+    kinds: list[tuple[Digit, ...]] = []
+    for kind in range(4):
+        digits = (
+            Digit(axis, factors[axis][kind], math.prod(factors[axis][kind + 1 :])) for axis in order
+        )
+        kinds.append(tuple(digit for digit in digits if digit.size > 1))
+    return Tiling((*kinds[0], *kinds[1]), (*kinds[2], *kinds[3]), path)
+
+
+def _factor_fault(extents: Sequence[int], tile: Tile) -> TilingFault:
+    bad = [
+        f"{name}: {want} does not divide {have}"
+        for name, want, have in zip(_AXIS_NAMES, tile, extents, strict=False)
+        if want < 1 or have % want
+    ]
+    message = f"submesh {shape_text(tile)} does not tile the slice: {'; '.join(bad)}"
+    return TilingFault("factor", message, _fitting_tiles(extents, tile))
+
+
+def _fitting_tiles(extents: Sequence[int], tile: Tile) -> str:
+    """Return the tiles of the wanted size that do divide, or the divisors of each dimension."""
+    fits = sorted(
+        factorings(math.prod(tile), extents),
+        key=lambda fit: sum(abs(a - b) for a, b in zip(fit, tile, strict=True)),
+    )
+    if fits:
+        return f"these do: {', '.join(map(shape_text, fits[:4]))}"
+    options = (", ".join(map(str, divisors(extent))) for extent in extents)
+    rows = (f"{name}: {text}" for name, text in zip(_AXIS_NAMES, options, strict=False))
+    return f"per dimension, one of {'; '.join(rows)}"
+
+
+def _core_fault(extents: Sequence[int], tile: Tile) -> TilingFault:
+    message = (
+        f"a submesh that is one whole row or plane of the slice must take all {extents[3]} devices "
+        f"of a chip, but core is {tile[3]}"
+    )
+    whole = next(
+        (
+            (*tile[:axis], tile[axis] // extents[3], *tile[axis + 1 : 3], extents[3])
+            for axis in range(3)
+            if tile[axis] % extents[3] == 0 and tile[3] == 1
+        ),
+        (*tile[:3], extents[3]),
+    )
+    return TilingFault("core", message, f"write `submesh {shape_text(whole)}`")
+
+
+def tiling_on(hardware: Hardware, tile: Tile) -> Tiling | TilingFault:
+    """Return the tiling of one slice, hosts kept together where the tile lets them be."""
+    extents = slice_extents(hardware)
+    found = tile_slice(extents, tile, slice_host(hardware))
+    cuts_hosts = isinstance(found, TilingFault) and found.reason == "host"
+    return tile_slice(extents, tile, None) if cuts_hosts else found
+
+
+def tile_fault(axis: MeshAxis, hardware: Hardware) -> Diagnostic | None:
+    """Return what keeps the submesh of a mesh axis from tiling one slice."""
+    tile, chip = axis.submesh or (), hardware.chip
+    if chip.torus_rank == 0:
+        message = f"`submesh` is a tile of a TPU torus, and {chip.title} has none"
+        return point(SUBMESH_TILING, message, axis.span, help=f"write `{axis.size}`")
+    if len(tile) != len(_AXIS_NAMES):
+        text = f"submesh {shape_text(tile)}"
+        message = f"a submesh is (x, y, z, core), and `{text}` has {len(tile)} numbers"
+        return point(SUBMESH_TILING, message, axis.span, help="as in `submesh 4x2x2x1`")
+    fault = tiling_on(hardware, tile)
+    if isinstance(fault, Tiling):
+        return None
+    if fault.reason == "core":
+        message = f"{fault.message} ({slice_text(hardware)})"
+        return point(SUBMESH_TILING, message, axis.span, help=fault.help)
+    extents = slice_extents(hardware)
+    notes: tuple[str, ...] = ()
+    if tile[3] > extents[3] == 1:
+        joined = ", its two cores joined (megacore)" if chip.cores_per_chip > 1 else ""
+        counts = f"`core` counts the JAX devices of one chip; {chip.title} shows one{joined}"
+        notes = (f"{counts}, so core must be 1",)
+    label = f"one slice is {shape_text(extents)} (x, y, z, core)"
+    return point(SUBMESH_TILING, fault.message, axis.span, label, notes=notes, help=fault.help)
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Return `4x8x8`."""
+    return "x".join(map(str, shape))
+
+
+def slice_text(hardware: Hardware) -> str:
+    """Return a slice as a person says it: `TPU v3 4x4, 2 devices a chip`."""
+    cores = hardware.chip.devices_per_chip
+    per_chip = f", {cores} devices a chip" if cores > 1 else ""
+    return f"{hardware.chip.title} {shape_text(hardware.topology)}{per_chip}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +225,6 @@ class SubmeshChoice:
     score: AxisScore
     t5x_tile: Tile | None
     t5x_score: AxisScore | None
-
-
-def slice_extents(hardware: Hardware) -> tuple[int, ...]:
-    """Return (x, y, z, core) of one slice; (devices,) without a torus."""
-    return tuple(axis.extent for axis in machine_of(hardware)[1:])
-
-
-def slice_host(hardware: Hardware) -> tuple[int, ...]:
-    """Return (x, y, z, core) of one host; (devices,) without a torus."""
-    if hardware.chip.torus_rank == 0:
-        return host_shape(hardware)
-    chips = (*host_shape(hardware), 1, 1, 1)[:3]
-    return (*chips, hardware.chip.devices_per_chip)
-
-
-def full_submesh(submesh: Sequence[int], hardware: Hardware) -> Tile:
-    """Return a submesh with all four sizes: `4x2` on a 2D torus is (4, 2, 1, 1).
-
-    Without core the tile takes one device of a chip; without z, one plane.
-    """
-    rank = len(slice_extents(hardware))
-    return (*submesh, *(1,) * (rank - len(submesh)))
 
 
 def score_tile(tile: Sequence[int], hardware: Hardware) -> AxisScore:
@@ -79,7 +250,7 @@ def _ranked(hardware: Hardware, partitions: int) -> list[Tile]:
     extents, host = slice_extents(hardware), slice_host(hardware)
     tiles = [
         tile
-        for tile in _tiles(partitions, extents)
+        for tile in factorings(partitions, extents)
         if isinstance(tile_slice(extents, tile, host), Tiling)
     ]
     return sorted(tiles, key=lambda tile: (score_tile(tile, hardware), tile))
@@ -101,12 +272,41 @@ def choose_submesh(hardware: Hardware, partitions: int) -> SubmeshChoice | None:
     return SubmeshChoice(tile, score_tile(tile, hardware), theirs, their_score)
 
 
-def _tiles(size: int, extents: Sequence[int]) -> list[Tile]:
-    if not extents:
-        return [()] if size == 1 else []
-    return [
-        (factor, *rest)
-        for factor in range(1, min(size, extents[0]) + 1)
-        if size % factor == 0 and extents[0] % factor == 0
-        for rest in _tiles(size // factor, extents[1:])
-    ]
+_CORE_PAIRS: dict[int, Tile] = {
+    1: (1, 1, 1, 1),
+    2: (1, 1, 1, 2),
+    4: (2, 1, 1, 2),
+    8: (2, 2, 1, 2),
+    16: (4, 2, 1, 2),
+}
+
+
+def t5x_default_submesh(device_kind: str, bounds: Sequence[int], partitions: int) -> Tile | None:
+    """Return T5X's pick, valid or not; None where its table has no entry.
+
+    Args:
+      device_kind: as JAX reports it.
+      bounds: (x, y, z, core) of the slice.
+    """
+    if device_kind in ("TPU v2", "TPU v3"):
+        return _CORE_PAIRS.get(partitions)
+    if device_kind in ("TPU v4", "TPU v4 lite") and bounds[3] == 1:
+        return _for_v4(bounds, partitions)
+    return None
+
+
+def _for_v4(bounds: Sequence[int], partitions: int) -> Tile | None:
+    x, _, z, _ = bounds
+    picks: dict[int, Tile] = {
+        1: (1, 1, 1, 1),
+        2: (1, 2, 1, 1),
+        4: (4, 1, 1, 1) if x >= 4 else (2, 2, 1, 1),
+        8: (1, 1, 8, 1) if z >= 8 else (4, 2, 1, 1),
+    }
+    if z >= 16:
+        picks[16] = (1, 1, 16, 1)
+    elif x >= 8:
+        picks[16] = (8, 2, 1, 1)
+    else:
+        picks[16] = (4, 4, 1, 1) if x >= 4 else (2, 2, 4, 1)
+    return picks.get(partitions)

@@ -15,8 +15,8 @@ pytest.importorskip("flax")
 
 from shardspec.compat import t5x  # noqa: E402
 from shardspec.compat.t5x.data_layout import LocalChunker  # noqa: E402
-from shardspec.topology.digit import digit_offsets  # noqa: E402
-from shardspec.topology.tiling import Tiling, tile_slice  # noqa: E402
+from shardspec.topology.machine import digit_offsets  # noqa: E402
+from shardspec.topology.submesh import Tiling, tile_slice  # noqa: E402
 from tests.differential.test_t5x_vectors import (  # noqa: E402
     StandInDevice,
     StandInTpu,

@@ -9,11 +9,12 @@ import pytest
 
 pytest.importorskip("jax")
 
-from shardspec.topology.digit import digits_of
+from shardspec.ir.mesh import divisors
+from shardspec.topology.assignment import AxisScore, score_axis
+from shardspec.topology.machine import digits_of
 from shardspec.topology.placement import Placement, place
-from shardspec.topology.score import AxisScore, score_axis
 from tests.differential.test_t5x_vectors import tpu_devices
-from tests.topology.machines import divisors, hardware, sized
+from tests.topology.machines import hardware, sized
 
 SLICES = (
     ("tpu_v3", (4, 4)),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
 
 from shardspec.frontend.catalogue_entry import catalogue_entry
 from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import Mesh, MeshAxis
+from shardspec.ir.mesh import Mesh, MeshAxis, divisors
 from shardspec.ir.spec import Target
+from shardspec.topology.machine import Digit, digit_offsets
 
 #: (catalogue file, topology): every generation, wrapped and not, hosts that fit and that do not.
 SLICES = (
@@ -46,11 +49,6 @@ def target(machine: Hardware, *axes: MeshAxis) -> Target:
 def sized(machine: Hardware, **sizes: int) -> Target:
     """Return a target with plain sizes."""
     return target(machine, *(MeshAxis(name, size) for name, size in sizes.items()))
-
-
-def divisors(number: int) -> list[int]:
-    """Return all divisors, ascending."""
-    return [size for size in range(1, number + 1) if number % size == 0]
 
 
 @st.composite
@@ -93,3 +91,8 @@ def tiled_targets(draw: st.DrawFn) -> Target:
     size = math.prod(tile)
     rest = machine.device_count // size
     return target(machine, MeshAxis("data", rest), MeshAxis("model", size, submesh=tile))
+
+
+def covers_once(digits: Iterable[Digit], extents: Sequence[int]) -> bool:
+    """Say whether the digits of each physical axis count every coordinate of it exactly once."""
+    return sorted(digit_offsets(digits, len(extents))) == [*itertools.product(*map(range, extents))]

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
-from shardspec.topology.machine import PhysicalAxis, host_shape, machine_of
-from tests.topology.machines import hardware
+from shardspec.topology.machine import (
+    Digit,
+    PhysicalAxis,
+    digit_offsets,
+    host_shape,
+    joined_digits,
+    machine_of,
+)
+from tests.topology.machines import covers_once, hardware
 
 
 def test_a_cube_wraps_and_less_does_not() -> None:
@@ -32,3 +39,20 @@ def test_hops_go_the_short_way_round() -> None:
 def test_a_flat_torus_has_a_z_of_one() -> None:
     names = [(axis.name, axis.extent) for axis in machine_of(hardware("tpu_v3", (4, 8)))]
     assert names == [("slice", 1), ("x", 4), ("y", 8), ("z", 1), ("core", 2)]
+
+
+def test_offsets_count_like_a_number() -> None:
+    assert digit_offsets([Digit(1, 3, 2), Digit(0, 2, 1)], 2) == (
+        (0, 0), (1, 0), (0, 2), (1, 2), (0, 4), (1, 4),
+    )  # fmt: skip
+
+
+def test_digits_that_leave_a_gap_do_not_cover() -> None:
+    assert covers_once([Digit(0, 2, 1), Digit(0, 2, 2)], (4,))
+    assert not covers_once([Digit(0, 2, 2)], (4,))
+    assert not covers_once([Digit(0, 2, 1), Digit(0, 2, 1)], (4,))
+
+
+def test_a_gap_keeps_digits_apart() -> None:
+    apart = (Digit(0, 2, 1), Digit(0, 2, 4))
+    assert joined_digits(apart[::-1]) == apart

@@ -8,13 +8,22 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.spec import Target
-from shardspec.topology.placement import Placement, place
-from shardspec.topology.score import score_axis
-from tests.topology.machines import SLICES, hardware, sized, target, targets, tiled_targets
+from shardspec.topology.assignment import score_axis
+from shardspec.topology.placement import Placement, place, ring_walk, snake
+from tests.topology.machines import (
+    SLICES,
+    covers_once,
+    hardware,
+    sized,
+    target,
+    targets,
+    tiled_targets,
+)
 
 
 def placed(wanted: Target, order: str = "t5x") -> Placement:
@@ -90,6 +99,22 @@ def test_slices_no_axis_asks_for_go_to_the_first_axis() -> None:
     assert {place[0] for place in placement.axis("data").route} == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("slices", [2, 3])
+def test_slices_left_over_beside_a_submesh_are_the_data_axis_most_significant(slices: int) -> None:
+    machine = hardware("tpu_v4", (4, 4, 4), slices)
+    tile = MeshAxis("model", 4, submesh=(2, 2, 1, 1))
+    placement = placed(target(machine, MeshAxis("data", 16 * slices), tile))
+    assert placement.path == "tile-by-host"
+    assert covers_once(
+        [digit for axis in placement.axes for digit in axis.digits], (slices, 4, 4, 4, 1)
+    )
+    assert [place[0] for place in placement.axis("data").route] == [
+        number for number in range(slices) for _ in range(16)
+    ]
+    alone = placed(target(replace(machine, slice_count=1), MeshAxis("data", 16), tile))
+    assert placement.coordinates()[:64] == alone.coordinates()
+
+
 def test_the_chips_own_link_goes_to_the_axis_that_talks_most() -> None:
     machine = hardware("tpu_v7x", (4, 4, 4))
     placement = placed(sized(machine, data=32, model=4))
@@ -114,7 +139,7 @@ def test_a_wrong_product_is_said_with_both_numbers() -> None:
     fault = place(sized(hardware("tpu_v4", (4, 4, 8)), data=16, model=4))
     assert isinstance(fault, Diagnostic)
     assert fault.code.id == "SHD102"
-    assert "16 * 4 = 64" in fault.message
+    assert "data=16 x model=4 = 64" in fault.message
     assert "128 devices" in fault.message
 
 
@@ -129,7 +154,8 @@ def test_a_tile_that_does_not_fit_says_what_would() -> None:
     fault = place(target(machine, MeshAxis("data", 16), MeshAxis("model", 8, submesh=(2, 2, 1, 2))))
     assert isinstance(fault, Diagnostic)
     assert fault.code.id == "SHD105"
-    assert "core has 1 and 2 does not divide it" in fault.message
+    assert "core: 2 does not divide 1" in fault.message
+    assert "megacore" in fault.notes[0]
 
 
 def test_auto_takes_a_valid_tile_everywhere() -> None:
@@ -195,3 +221,35 @@ def test_two_tiles_are_refused() -> None:
     fault = place(target(machine, MeshAxis("a", 16, auto=True), MeshAxis("b", 8, auto=True)))
     assert isinstance(fault, Diagnostic)
     assert fault.code.id == "SHD105"
+
+
+_BOXES = st.lists(st.integers(1, 6), min_size=1, max_size=4).filter(
+    lambda sizes: math.prod(sizes) <= 400
+)
+
+
+def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    return sum(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+@given(_BOXES)
+def test_a_walk_visits_every_place_once_by_single_steps(sizes: list[int]) -> None:
+    walk = ring_walk(sizes)
+    assert len(set(walk)) == len(walk) == math.prod(sizes)
+    assert all(_distance(a, b) == 1 for a, b in itertools.pairwise(walk))
+
+
+@given(_BOXES)
+def test_a_box_with_two_sides_and_an_even_count_closes(sizes: list[int]) -> None:
+    walk = ring_walk(sizes)
+    two_sides = sum(size > 1 for size in sizes) > 1
+    if two_sides and math.prod(sizes) % 2 == 0:
+        assert _distance(walk[0], walk[-1]) == 1
+
+
+def test_a_snake_turns_at_the_end_of_a_row() -> None:
+    assert snake((2, 2)) == [(0, 0), (0, 1), (1, 1), (1, 0)]
+
+
+def test_a_ring_starts_at_the_corner() -> None:
+    assert ring_walk((4, 2, 2))[0] == (0, 0, 0)

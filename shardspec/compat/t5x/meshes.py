@@ -10,8 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardspec.topology.t5x_defaults import t5x_default_submesh
-from shardspec.topology.tiling import axis_order, host_factors
+from shardspec.topology.submesh import axis_order, host_factors, t5x_default_submesh
 
 if TYPE_CHECKING:
     import jax

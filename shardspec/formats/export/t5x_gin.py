@@ -21,13 +21,12 @@ from shardspec.formats.foreign.imported import Options, lost
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.glob import glob_regex
 from shardspec.ir.grouping import template
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import Mesh, MeshAxis
+from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import AxisRule, Pattern, Target
 from shardspec.pipeline import load_text
-from shardspec.topology.submesh import best_submesh, full_submesh
+from shardspec.topology.submesh import best_submesh
 
 _TOOL = "T5X's gin"
 _PRESETS = {
@@ -86,7 +85,7 @@ def _mesh(target: Target) -> tuple[list[str], list[Diagnostic]]:
         lines = [f"{_PARTITIONER}.num_partitions = {model.size}"]
         is_cpu = hardware is not None and hardware.chip.platform == "cpu"
         return lines, list(_on_cpu(target)) if is_cpu else []
-    tile = _tile(model, hardware)
+    tile = model.submesh or best_submesh(hardware, model.size)
     if tile is None:
         return [f"{_PARTITIONER}.num_partitions = {model.size}"], []
     return [f"{_PARTITIONER}.model_parallel_submesh = {tile}"], []
@@ -96,18 +95,6 @@ def _on_cpu(target: Target) -> Iterator[Diagnostic]:
     if target.mesh.sizes["data"] > 1:
         message = f"on CPU T5X gives a whole host to `model`, and this mesh is {target.mesh}"
         yield lost(message, target.span, help="make the mesh in code, or take another target")
-
-
-def _tile(model: MeshAxis, hardware: Hardware) -> tuple[int, ...] | None:
-    """Return the (x, y, z, core) tile of the model axis, None where nothing tiles the slice."""
-    if model.submesh is not None:
-        tile = full_submesh(model.submesh, hardware)
-    else:
-        best = best_submesh(hardware, model.size)
-        if best is None:
-            return None
-        tile = best
-    return (*tile[:-1], 1, 1, 1)[:3] + tile[-1:]
 
 
 def _as_tuple(names: Sequence[str]) -> str:

@@ -17,8 +17,8 @@ from shardspec.formats.foreign.machine import machine_named
 from shardspec.formats.foreign.node import Node
 from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.hardware import Hardware
-from shardspec.topology.submesh import slice_extents
-from shardspec.topology.t5x_defaults import t5x_default_submesh
+from shardspec.topology.machine import slice_extents
+from shardspec.topology.submesh import TilingFault, t5x_default_submesh, tiling_on
 
 _HELP = "say the machine, --hardware 'tpu v4 4x4x4', or the mesh itself, --mesh 'data=8 model=8'"
 
@@ -120,12 +120,10 @@ def _default_submesh(
     count: int, machine: Hardware, binding: GinBinding, options: Options
 ) -> T5xMesh:
     """Return the tile of T5X's table; shardspec's own where T5X would fail."""
-    bounds = (*slice_extents(machine)[:-1], 1, 1, 1)[:3] + slice_extents(machine)[-1:]
-    kinds = machine.chip.device_kinds or ("",)
-    tile = t5x_default_submesh(kinds[0], bounds, count)
+    tile = t5x_default_submesh(machine.chip.device_kinds[0], slice_extents(machine), count)
     if tile is None:
         message = f"T5X has no submesh for {count} partitions of {machine}, and fails there"
-    elif any(extent % size for extent, size in zip(bounds, tile, strict=True)):
+    elif isinstance(tiling_on(machine, tile), TilingFault):
         shown = "x".join(map(str, tile))
         message = f"T5X takes {shown} for {count} partitions, which does not tile {machine}"
     else:
