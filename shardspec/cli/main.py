@@ -93,31 +93,36 @@ def _remark(text: str) -> None:
 
 
 def main() -> None:
-    """Run the command line. A closed pipe ends it in silence, Ctrl-C with 130."""
+    """Run the command line. Ctrl-C ends it with 130; a pipe that is read no further, as ever."""
     gc.disable()  # short-lived: collecting while modules load costs a tenth of the start-up
-    from shardspec.cli.streams import settle_streams
+    from shardspec.cli.streams import give_up, settle_streams
 
     settle_streams()
     if sys.stdout is None:
         _remark("Error: cannot write: standard output is closed")
         sys.exit(2)
     try:
-        exit_code: Any = cli.main(standalone_mode=False, prog_name="shardspec")
+        exit_code = _run()
         sys.stdout.flush()
+    except OSError as error:
+        give_up()
+        _remark(f"Error: cannot write: {error.strerror or error}")
+        exit_code = 2
+    sys.exit(exit_code)
+
+
+def _run() -> int:
+    """Run the verb that is asked for, and return the exit code."""
+    try:
+        exit_code: Any = cli.main(standalone_mode=False, prog_name="shardspec")
+    except SystemExit as end:
+        exit_code = end.code
     except click.exceptions.Abort:
         exit_code = 130
     except click.ClickException as error:
         _show(error)
         exit_code = 2
-    except BrokenPipeError:
-        from shardspec.cli.streams import close_quietly
-
-        close_quietly()
-        exit_code = 0
-    except OSError as error:
-        _remark(f"Error: cannot write: {error.strerror or error}")
-        exit_code = 2
-    sys.exit(exit_code if isinstance(exit_code, int) else 0)
+    return exit_code if isinstance(exit_code, int) else 0
 
 
 if __name__ == "__main__":

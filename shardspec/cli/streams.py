@@ -1,20 +1,35 @@
 """Standard input, output and error of the process: each may be closed, full, or a terminal.
 
 Everything that a verb prints goes through here. Standard error is for remarks: where it cannot be
-written, the job is done all the same. Standard output is the job.
+written, the job is done all the same. Standard output is the job; but a reader that has seen enough
+(`| head`) ends the text and not the job: what is found, and the exit code, are as ever.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from contextlib import suppress
+from typing import Any
 
 from shardspec.diagnostics.printable import printable
 
 
+class _Output(io.FileIO):
+    """Standard output, whose reader may go: what is written from then on goes nowhere."""
+
+    def write(self, data: Any, /) -> int:
+        """Write to whoever reads."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            _send_nowhere(self.fileno())
+            return memoryview(data).nbytes
+
+
 def settle_streams() -> None:
-    """Let no file that is opened later take the place of a stream that is closed."""
+    """Let no file that is opened later take the place of a closed stream, and any reader leave."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -22,6 +37,11 @@ def settle_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free is this one
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  as long as the process
+    stdout = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper) and not stdout.isatty():
+        stdout.flush()
+        output = io.BufferedWriter(_Output(stdout.fileno(), "wb", closefd=False))
+        sys.stdout = io.TextIOWrapper(output, stdout.encoding, stdout.errors)
 
 
 def echo(text: str, *, err: bool = False, is_painted: bool = False) -> None:
@@ -41,14 +61,10 @@ def echo(text: str, *, err: bool = False, is_painted: bool = False) -> None:
         text = text.encode(encoding, "backslashreplace").decode(encoding)
     try:
         stream.write(text + "\n")
-    except OSError as fault:
-        if err:
-            _send_nowhere(2)
-            return
-        if not isinstance(fault, BrokenPipeError):
+    except OSError:
+        if not err:
             raise
-        close_quietly()
-        raise SystemExit(0) from None
+        _send_nowhere(2)
 
 
 def echo_data(text: str) -> None:
@@ -61,8 +77,8 @@ def echo_data(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def close_quietly() -> None:
-    """Let what is still buffered for a closed pipe go nowhere."""
+def give_up() -> None:
+    """Let what is still buffered for a standard output that cannot be written go nowhere."""
     _send_nowhere(1)
 
 

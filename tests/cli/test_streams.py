@@ -109,6 +109,22 @@ def test_a_product_that_cannot_be_written_is_a_failure(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("verb", [*VERBS, "check --help", "--version"])
+def test_a_reader_that_goes_early_changes_nothing(folder: Path, verb: str) -> None:
+    done = shell(f"shardspec {verb} | true; exit ${{PIPESTATUS[0]}}")
+    assert (done.returncode, done.stderr.count("Traceback")) == (VERBS.get(verb, 0), 0), done
+    if verb == "lock spec.yaml":
+        assert (folder / "spec.lock").stat().st_size > 0
+
+
+def test_findings_that_are_cut_are_errors_all_the_same(folder: Path) -> None:
+    rules = "".join(f"  - a{n} -> modle\n" for n in range(2000))
+    (folder / "many.yaml").write_text(f"shardspec: 1\nmesh: {{data: 2}}\nrules:\n{rules}")
+    done = shell("set -o pipefail; shardspec check --output-format concise many.yaml | head -1")
+    assert (done.returncode, done.stdout.count("\n")) == (1, 1), done
+    assert done.stderr.startswith("Found ")
+
+
 @pytest.mark.parametrize("verb", ["check -", "check --fix -", "fmt -", "compile -", "manifest -"])
 def test_closed_stdin(folder: Path, verb: str) -> None:
     done = shell(f"shardspec {verb} <&-")
