@@ -78,9 +78,10 @@ def _meant(name: str, known: Iterable[str], without: Collection[str]) -> tuple[s
     if meant is None or _digits(meant) != _digits(name):
         return meant, False
     slips = distance(name, meant)
+    if slips > min(2, len(name) // 4):
+        return meant, False
     alike = index_of(known).alike(name, without)
-    rivals = [each for each in alike if each != meant and distance(name, each) <= slips]
-    return meant, slips <= min(2, len(name) // 4) and not rivals
+    return meant, not any(each != meant and distance(name, each) <= slips for each in alike)
 
 
 def _digits(name: str) -> list[str]:

@@ -43,8 +43,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
     for axis in context.spec.logical_axes:
         if axis.name in ruled:
             continue
-        paths = [s.param.path for s in context.first if axis.name in s.logical_axes]
-        activations = [a.name for a in context.spec.activations if axis.name in a.logical_axes]
+        paths = context.paths_with(axis.name)
+        activations = context.activations_with(axis.name)
         if paths or activations:
             plural = "s" if len(activations) > 1 else ""
             finding = point(

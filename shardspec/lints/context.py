@@ -48,6 +48,11 @@ class Context:
         """Return the logical axes that the spec declares, by name."""
         return {axis.name: axis for axis in self.spec.logical_axes}
 
+    @cached_property
+    def worked_out(self) -> dict[object, object]:
+        """Return what checks have worked out of the spec and its plans, by what it is."""
+        return {}
+
     def is_own(self, span: Span | None) -> bool:
         """Say whether something stands in the spec itself, and not in what it extends."""
         return span is not None and span.source is self.spec.source
@@ -82,6 +87,18 @@ class Context:
         for sharding in self.first:
             for axis in dict.fromkeys(filter(None, sharding.logical_axes)):
                 by_axis.setdefault(axis, []).append(sharding.param.path)
+        return by_axis
+
+    def activations_with(self, axis: str) -> list[str]:
+        """Return the names of the activations with a dimension of a logical axis."""
+        return self._activations_by_axis.get(axis, [])
+
+    @cached_property
+    def _activations_by_axis(self) -> dict[str, list[str]]:
+        by_axis: dict[str, list[str]] = {}
+        for activation in self.spec.activations:
+            for axis in dict.fromkeys(filter(None, activation.logical_axes)):
+                by_axis.setdefault(axis, []).append(activation.name)
         return by_axis
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from shardspec.analysis.large import held_bytes
 from shardspec.diagnostics import Diagnostic
@@ -67,15 +67,34 @@ def told(
     Args:
       before: what to say first in the note.
     """
-    paths = tuple(dict.fromkeys(paths))
-    if not paths:
+    asked = paths if isinstance(paths, tuple) else tuple(paths)
+    if not asked:
         return finding
-    cost = damage(context, paths)
-    note = f"{before}{described(paths)}"
-    if cost is None:
-        return replace(finding, notes=(*finding.notes, note), arrays=paths)
-    notes = (*finding.notes, f"{note}; {cost}")
-    return replace(finding, notes=notes, arrays=paths, bytes=cost.bytes)
+    known = context.worked_out.get((told, asked))
+    if known is None:
+        known = context.worked_out[told, asked] = _concern(context, asked)
+    arrays, words, size = cast(_Concern, known)
+    notes = (*finding.notes, f"{before}{words}")
+    return replace(finding, notes=notes, arrays=arrays, bytes=size or finding.bytes)
+
+
+class _Concern(NamedTuple):
+    """Some arrays, in words with what they cost; made once for all findings about them."""
+
+    arrays: tuple[str, ...]
+    words: str
+    bytes: int | None
+
+
+def _concern(context: Context, paths: Iterable[str]) -> _Concern:
+    arrays = tuple(dict.fromkeys(paths))
+    cost = damage(context, arrays)
+    words = described(arrays)
+    return (
+        _Concern(arrays, words, None)
+        if cost is None
+        else _Concern(arrays, f"{words}; {cost}", cost.bytes)
+    )
 
 
 def _on_target(plan: ShardingPlan, paths: Sequence[str]) -> Damage:

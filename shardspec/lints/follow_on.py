@@ -117,7 +117,7 @@ def without_follow_ons(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, .
     lost = _lost(found)
     kept = tuple(each for each in found if not _is_explained(each, lost)) if lost else found
     shown = [each for each in kept if each.code.id not in _ORDER]
-    said = _Said({}, {}, [])
+    said = _Said({}, {}, {}, {})
     _take_in(shown, said)
     rest = (each for each in kept if each.code.id in _ORDER)
     for each in sorted(rest, key=lambda each: _ORDER[each.code.id]):
@@ -171,24 +171,52 @@ def _naming(word: str, gone: Iterable[_Lost]) -> Iterator[Span]:
             yield from each.by_line[line]
 
 
-class _Said(NamedTuple):
-    """What is shown, by the places and by the arrays that it is about; and what is of a target."""
+class _Word(NamedTuple):
+    """What of a finding decides whether another is needless beside it."""
 
-    at_place: dict[tuple[_Line, int, int], list[Diagnostic]]
-    of_array: dict[str, list[Diagnostic]]
-    of_target: list[Diagnostic]
+    code: str
+    severity: Severity
+    target: str | None
+
+
+#: The words of findings, each once.
+_Words = dict[_Word, None]
+
+
+class _Said(NamedTuple):
+    """What is shown, by the places and by the arrays that it is about; and what is of a target.
+
+    Attributes:
+      of_arrays: the words about arrays that are told of together, by the identity of their tuple:
+        a thousand findings may be about the same thousand arrays.
+    """
+
+    at_place: dict[tuple[_Line, int, int], _Words]
+    of_array: dict[str, list[_Words]]
+    of_arrays: dict[int, _Words]
+    of_target: _Words
 
 
 def _take_in(shown: Iterable[Diagnostic], said: _Said) -> None:
     for each in shown:
-        if each.code.id in _SAYERS_AT_PLACE:
-            for key in dict.fromkeys(_place(label.span) for label in each.labels):
-                said.at_place.setdefault(key, []).append(each)
-        if each.code.id in _SAYERS_OF_ARRAYS:
-            for path in each.arrays:
-                said.of_array.setdefault(path, []).append(each)
-        if each.code.id in _SAYERS_OF_TARGET:
-            said.of_target.append(each)
+        word = _Word(each.code.id, each.severity, each.target)
+        if word.code in _SAYERS_AT_PLACE:
+            for label in each.labels:
+                said.at_place.setdefault(_place(label.span), {}).setdefault(word)
+        if word.code in _SAYERS_OF_ARRAYS:
+            _words_about(each.arrays, said).setdefault(word)
+        if word.code in _SAYERS_OF_TARGET:
+            said.of_target.setdefault(word)
+
+
+def _words_about(arrays: tuple[str, ...], said: _Said) -> _Words:
+    """Return the words about these arrays, which each of them finds."""
+    found = said.of_arrays.get(id(arrays))
+    if found is None:
+        found = said.of_arrays[id(arrays)] = {}
+        for path in arrays:
+            said.of_array.setdefault(path, []).append(found)
+    return found
 
 
 def _is_said(diagnostic: Diagnostic, said: _Said) -> bool:
@@ -199,26 +227,23 @@ def _is_said(diagnostic: Diagnostic, said: _Said) -> bool:
         if _louder(diagnostic, _SAID_AT_PLACE[code], others):
             return True
     if code in _SAID_OF_TARGET:
-        return any(
-            each.is_error for each in _louder(diagnostic, _SAID_OF_TARGET[code], said.of_target)
-        )
+        louder = _louder(diagnostic, _SAID_OF_TARGET[code], said.of_target)
+        return any(word.severity is Severity.ERROR for word in louder)
     if diagnostic.arrays and code in _SAID_OF_ARRAYS:
         return all(
-            _louder(diagnostic, _SAID_OF_ARRAYS[code], said.of_array.get(path, ()))
+            _louder(diagnostic, _SAID_OF_ARRAYS[code], chain(*said.of_array.get(path, ())))
             for path in diagnostic.arrays
         )
     return False
 
 
-def _louder(
-    diagnostic: Diagnostic, codes: frozenset[str], shown: Iterable[Diagnostic]
-) -> list[Diagnostic]:
+def _louder(diagnostic: Diagnostic, codes: frozenset[str], said: Iterable[_Word]) -> list[_Word]:
     """Return those with one of `codes` that hold on its target and are at least as loud."""
     least = _LOUDNESS[diagnostic.severity]
     return [
         each
-        for each in shown
-        if each.code.id in codes
+        for each in said
+        if each.code in codes
         and _LOUDNESS[each.severity] >= least
         and each.target in (None, diagnostic.target)
     ]

@@ -62,17 +62,13 @@ def _in_rules(context: Context) -> Iterator[Diagnostic]:
                 help=f"did you mean `{lone.meant}`?",
                 fix=respelling(context, lone),
             )
-            if (other := _declared_at(context, lone.meant)) is not None:
-                label = Label(other, "has no rule", primary=False)
+            declared = context.axes.get(lone.meant)
+            if declared is not None and declared.span is not None:
+                label = Label(declared.span, "has no rule", primary=False)
                 found = replace(found, labels=(*found.labels, label))
             yield replace(
                 told(found, context, paths, f"no rule is for `{lone.meant}`: "), section="rules"
             )
-
-
-def _declared_at(context: Context, axis: str) -> Span | None:
-    axes = context.spec.logical_axes
-    return next((declared.span for declared in axes if declared.name == axis), None)
 
 
 def _in_arrays(context: Context) -> Iterator[Diagnostic]:

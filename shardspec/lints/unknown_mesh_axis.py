@@ -25,6 +25,7 @@ Good:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -42,6 +43,9 @@ from shardspec.lints.words import first_word
 #: Places that are shown; more are counted.
 _SHOWN = 4
 
+#: What is concerned, by the mesh axis, in order.
+_ByAxis = dict[str, dict[str, None]]
+
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each unknown mesh axis and file: all places that name it."""
@@ -56,8 +60,14 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 place = None if span is None else first_word(span, axis)
                 source = None if span is None else span.source
                 asked.setdefault((axis, source), {}).setdefault(place)
+    arrays, activations = _concerned(context) if asked else ({}, {})
     for (axis, _), places in asked.items():
-        yield _finding(axis, [place for place in places if place is not None], context)
+        finding = _finding(axis, [place for place in places if place is not None], spec)
+        finding = told(finding, context, arrays.get(axis, ()), "not split so: ")
+        named = tuple(activations.get(axis, ()))
+        plural = "s" if len(named) > 1 else ""
+        more = (f"not split so: activation{plural} {listed(named)}",) if named else ()
+        yield replace(finding, notes=(*finding.notes, *more))
 
 
 def _uses(spec: Spec) -> Iterator[tuple[Span | None, tuple[str, ...]]]:
@@ -69,30 +79,32 @@ def _uses(spec: Spec) -> Iterator[tuple[Span | None, tuple[str, ...]]]:
         yield spec.state.over_span, spec.state.over
 
 
-def _concerned(axis: str, context: Context) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the arrays and the activations that a rule with the axis was tried on."""
-    arrays: dict[str, None] = {}
-    activations: dict[str, None] = {}
+def _concerned(context: Context) -> tuple[_ByAxis, _ByAxis]:
+    """Return the arrays and the activations on which rules with an unknown axis were tried."""
+    arrays: _ByAxis = defaultdict(dict)
+    activations: _ByAxis = defaultdict(dict)
     for plan in context.plans:
         for group in alike(plan):
-            if _asks(group.dims, axis):
-                arrays.update((sharding.param.path, None) for sharding in group.shardings)
+            for axis in _asked(group.dims):
+                arrays[axis].update((sharding.param.path, None) for sharding in group.shardings)
         for each in plan.activations:
-            if _asks(each.dims, axis):
-                activations.setdefault(each.activation.name)
-    return tuple(arrays), tuple(activations)
+            for axis in _asked(each.dims):
+                activations[axis].setdefault(each.activation.name)
+    return arrays, activations
 
 
-def _asks(dims: Sequence[DimSharding], axis: str) -> bool:
-    return any(
-        attempt.outcome is Outcome.UNKNOWN and axis in attempt.asked
+def _asked(dims: Sequence[DimSharding]) -> set[str]:
+    """Return the mesh axes of the rules that named one which the mesh does not have."""
+    return {
+        axis
         for dim in dims
         for attempt in dim.attempts
-    )
+        if attempt.outcome is Outcome.UNKNOWN
+        for axis in attempt.asked
+    }
 
 
-def _finding(axis: str, places: list[Span], context: Context) -> Diagnostic:
-    spec = context.spec
+def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
     places.sort(key=lambda place: place.start)
     labels = [Label(place, "", primary=False) for place in places[1:_SHOWN]]
     if places:
@@ -104,8 +116,7 @@ def _finding(axis: str, places: list[Span], context: Context) -> Diagnostic:
     rest = len(places) - _SHOWN
     known = spec.mesh_axis_names
     more = (f"it stands in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else ()
-    paths, activations = _concerned(axis, context)
-    finding = Diagnostic(
+    return Diagnostic(
         CODE,
         f"unknown mesh axis `{axis}`",
         tuple(labels),
@@ -114,7 +125,3 @@ def _finding(axis: str, places: list[Span], context: Context) -> Diagnostic:
         fix=respelt(places, axis, known),
         subject=axis,
     )
-    finding = told(finding, context, paths, "not split so: ")
-    plural = "s" if len(activations) > 1 else ""
-    named = (f"not split so: activation{plural} {listed(activations)}",) if activations else ()
-    return replace(finding, notes=(*finding.notes, *named))

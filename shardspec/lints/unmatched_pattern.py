@@ -56,12 +56,14 @@ def check(context: Context) -> Iterator[Diagnostic]:
         if context.is_own(entry.pattern.span)
     ]
     offers = working([entry.pattern for entry in unmatched], paths)
-    alike: dict[str, list[str]] = {}
+    grouped: dict[str, list[str]] = {}
     for path in paths if unmatched else ():
-        alike.setdefault(template(path), []).append(path)
+        grouped.setdefault(template(path), []).append(path)
+    alike = {each: tuple(members) for each, members in grouped.items()}
     templates = frozenset(alike)
+    whole: dict[tuple[str, ...], tuple[str, ...]] = {}
     for entry, offer in zip(unmatched, offers, strict=True):
-        meant = offer.paths if offer else _near(entry.pattern, templates, alike)
+        meant = tuple(offer.paths) if offer else _near(entry.pattern, templates, alike)
         fix = fix_for(entry.pattern, offer.spelling) if offer else None
         help = offer.text if offer else _guess(entry.pattern, meant)
         if offer and str(offer.spelling.pattern) in _keys(context.spec, entry.section):
@@ -76,7 +78,9 @@ def check(context: Context) -> Iterator[Diagnostic]:
             help=help,
             fix=fix,
         )
-        yield told(finding, context, _whole(context, meant), "meant for them, maybe: ")
+        if meant not in whole:
+            whole[meant] = _whole(context, meant)
+        yield told(finding, context, whole[meant], "meant for them, maybe: ")
 
 
 def _keys(spec: Spec, section: str) -> frozenset[str]:
@@ -97,18 +101,18 @@ def _unmatched(entries: Sequence[Entry], paths: Sequence[str]) -> list[Entry]:
     return [entries[at] for at in sorted(unmatched) if entries[at].pattern.text not in spent]
 
 
-def _whole(context: Context, paths: Sequence[str]) -> list[str]:
+def _whole(context: Context, paths: Sequence[str]) -> tuple[str, ...]:
     """Return those of the arrays that every device of a target of several holds whole."""
     plans = [plan for plan in context.plans if plan.mesh.device_count > 1]
-    return [path for path in paths if any(plan[path].is_replicated for plan in plans)]
+    return tuple(path for path in paths if any(plan[path].is_replicated for plan in plans))
 
 
 def _near(
-    pattern: Pattern, templates: frozenset[str], alike: Mapping[str, Sequence[str]]
-) -> Sequence[str]:
+    pattern: Pattern, templates: frozenset[str], alike: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
     """Return the arrays whose path is most like the pattern, of all layers."""
     found = nearest(template(pattern.text), templates, cutoff=0.3)
-    return alike[found[0]] if found else []
+    return alike[found[0]] if found else ()
 
 
 def _guess(pattern: Pattern, meant: Sequence[str]) -> str | None:

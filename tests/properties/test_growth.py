@@ -76,6 +76,26 @@ def patterns(pattern: Callable[[int], str]) -> Callable[[int], None]:
     return run
 
 
+def rules_misspelt(n: int) -> None:
+    rules = "".join(f"  - aa{i}x -> data\n" for i in range(n))
+    arrays = "".join(f"  w{i}: 'bf16[aa{i}=8]'\n" for i in range(n))
+    yaml(f"rules:\n{rules}arrays:\n{arrays}")
+
+
+def mesh_axes_misspelt(n: int) -> None:
+    rules = "".join(f"  - aa{i} -> data{i}\n" for i in range(n))
+    arrays = "".join(f"  w{i}: 'bf16[aa{i}=8]'\n" for i in range(n))
+    acts = "".join(f"  act{i}: aa{i}\n" for i in range(n))
+    yaml(f"rules:\n{rules}arrays:\n{arrays}activations:\n{acts}")
+
+
+def axes_without_rules(n: int) -> None:
+    axes = "".join(f"  aa{i}: 8\n" for i in range(n))
+    arrays = "".join(f"  w{i}: 'bf16[aa{i}]'\n" for i in range(n))
+    acts = "".join(f"  act{i}: aa{i}\n" for i in range(n))
+    yaml(f"axes:\n{axes}rules: [b -> data]\narrays:\n{arrays}activations:\n{acts}")
+
+
 def manifest(n: int) -> None:
     from shardspec.diagnostics import SourceFile
     from shardspec.frontend.manifests import read_manifest
@@ -100,6 +120,11 @@ CASES: dict[str, tuple[Callable[[int], None], int]] = {
     "rules, axes and arrays": (rules_and_axes, 60),
     "globs and arrays": (patterns(lambda i: f"'**/block_{i}/*/kernel'"), 100),
     "regexes and arrays": (patterns(lambda i: rf"'re:.*/block_{i}/\w+/kernel'"), 100),
+    "globs that match nothing": (patterns(lambda i: f"'**/block_{i}/*/bias'"), 150),
+    "regexes that match nothing": (patterns(lambda i: rf"'re:.*/block_{i}/\w+/bias'"), 150),
+    "misspelt axes of rules": (rules_misspelt, 60),
+    "misspelt mesh axes": (mesh_axes_misspelt, 60),
+    "axes without rules": (axes_without_rules, 60),
     "a long line of a lock": (lock_line, 1000),
     "entries of a manifest": (manifest, 100),
 }
