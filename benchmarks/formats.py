@@ -28,18 +28,16 @@ from shardspec import assets, pipeline
 from shardspec.analysis.layout_diff import diff_layouts
 from shardspec.analysis.layouts import layout_of
 from shardspec.diagnostics import SourceFile
-from shardspec.formats import maxtext as maxtext_rules
-from shardspec.formats.export.exported import Request
-from shardspec.formats.export.registry import EXPORTS, load
-from shardspec.formats.foreign.imported import Options
-from shardspec.formats.foreign.spec_text import spec_text
-from shardspec.formats.lock import lock_text
-from shardspec.formats.lock_reader import read_lock
+from shardspec.foreign import maxtext as maxtext_rules
+from shardspec.foreign.exported import Request
+from shardspec.foreign.imported import Options, spec_text
+from shardspec.foreign.registry import EXPORTS, writer
 from shardspec.frontend.manifests.frugal_file import FrugalFile
 from shardspec.ir.layout import Layout
 from shardspec.ir.param import Param
 from shardspec.ir.plan import ShardingPlan
-from shardspec.report.layout_diff import diff_lines
+from shardspec.lock.diff_forms import diff_lines
+from shardspec.lock.lock_file import lock_text, read_lock
 
 MODEL = "llama-3-70b"
 SHARDS = 30
@@ -192,7 +190,7 @@ def export(repeats: int) -> Iterator[Row]:
     """Yield the time to write the plan of 10,000 arrays in each format, proof included."""
     request = Request(large_plan("mlp -> model, embed -> data"))
     for entry in EXPORTS:
-        write = load(entry).write
+        write = writer(entry).write
         text, _ = write(request)
         if text is not None:
             seconds = median_seconds(lambda write=write: write(request), repeats)  # type: ignore[misc]

@@ -56,14 +56,14 @@ def _texts(found: Sequence[Diagnostic], output_format: str, scope: Mapping[str, 
     if output_format == "concise":
         return [render_concise(diagnostic) for diagnostic in found]
     if output_format == "github":
-        from shardspec.formats.github import commands
+        from shardspec.report.findings_forms import commands
 
         return list(commands(found))
     if output_format == "sarif":
-        from shardspec.formats.sarif import sarif_text
+        from shardspec.report.findings_forms import sarif_text
 
         return [sarif_text(found, scope)]
-    from shardspec.formats.findings_json import findings_text
+    from shardspec.report.findings_forms import findings_text
 
     return [findings_text(found, scope)]
 

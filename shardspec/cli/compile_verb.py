@@ -92,14 +92,14 @@ def _finish(plan: ShardingPlan, params: Params, output: str | None, failed: bool
             echo(f"{output} is not written: the plan has errors", err=True)
         raise SystemExit(FINDINGS)
     if output:
-        from shardspec.formats.plan_json import plan_text
+        from shardspec.foreign.json_plan import plan_text
 
         write_file(output, plan_text(plan))
 
 
 def _print_plan(plan: ShardingPlan, output_format: str, output: str | None) -> None:
     if output_format == "json":
-        from shardspec.formats.plan_json import plan_text
+        from shardspec.foreign.json_plan import plan_text
 
         echo(plan_text(plan).rstrip("\n"))
     elif output != "-":

@@ -146,8 +146,8 @@ def _side(name: str, manifest: str | None, color: str) -> Side:
 
 
 def _locked(name: str) -> Side:
-    from shardspec.formats.lock_reader import read_lock
     from shardspec.frontend.files import read_argument
+    from shardspec.lock.lock_file import read_lock
 
     source = read_argument(name)
     layout = source if isinstance(source, Diagnostic) else read_lock(source)
@@ -174,16 +174,16 @@ def _print(
     failed: Sequence[str],
 ) -> None:
     if output_format == "json":
-        from shardspec.formats.diff_json import diff_text
+        from shardspec.lock.diff_forms import diff_text
 
         echo(diff_text(diffs, before.name, after.name, failed).rstrip("\n"))
         return
     if output_format == "md":
-        from shardspec.report.diff_markdown import markdown_lines
+        from shardspec.lock.diff_forms import markdown_lines
 
         lines = list(markdown_lines(diffs, before.name, after.name))
     else:
-        from shardspec.report.layout_diff import diff_lines
+        from shardspec.lock.diff_forms import diff_lines
 
         lines = list(diff_lines(diffs))
         if lines:

@@ -139,7 +139,7 @@ def _compare_lock(plan: ShardingPlan, subject: str | None) -> None:
 
     if not os.path.exists(f"{os.path.splitext(plan.spec.source.name)[0]}.lock"):
         return
-    from shardspec.formats.lock_file import lock_remark
+    from shardspec.lock.lock_file import lock_remark
 
     remark = lock_remark(plan, subject)
     if remark:

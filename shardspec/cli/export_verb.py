@@ -23,8 +23,8 @@ from shardspec.cli.session import (
 )
 from shardspec.cli.streams import echo
 from shardspec.diagnostics import Diagnostic, Severity
-from shardspec.formats.export.exported import Request
-from shardspec.formats.export.registry import EXPORTS, Export, export_named, load
+from shardspec.foreign.exported import Request
+from shardspec.foreign.registry import EXPORTS, Export, export_named, module_of
 from shardspec.ir.grouping import counted
 from shardspec.ir.plan import ShardingPlan
 
@@ -68,7 +68,7 @@ def command(
     if spec_file and spec_name:
         raise click.UsageError(f"two specs: {spec_file} and --spec {spec_name}")
     plan = _plan(entry, spec_file or spec_name, settings, manifest, target, color)
-    text, found = load(entry).write(Request(plan, resolved, axis))
+    text, found = module_of(entry).write(Request(plan, resolved, axis))
     if lossy:
         found = [each.with_level(Severity.WARNING) for each in found]
     report(found, color)

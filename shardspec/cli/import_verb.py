@@ -22,8 +22,8 @@ from shardspec.cli.session import (
 )
 from shardspec.cli.streams import echo
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.formats.foreign.imported import Imported, Options
-from shardspec.formats.foreign.registry import FORMATS, Format, format_named, load
+from shardspec.foreign.imported import Imported, Options
+from shardspec.foreign.registry import FORMATS, Format, format_named, module_of
 from shardspec.ir.grouping import counted
 
 if TYPE_CHECKING:
@@ -98,11 +98,11 @@ def command(
     assert entry is not None
     options = _options(entry, against, rest)
     sources = _sources(files, color)
-    imported, diagnostics = load(entry).read(sources, options)
+    imported, diagnostics = module_of(entry).read(sources, options)
     name = output if output != "-" else "<imported>"
     text = None
     if imported is not None and not has_errors(diagnostics):
-        from shardspec.formats.foreign.spec_text import spec_text
+        from shardspec.foreign.imported import spec_text
 
         text, faults = spec_text(imported, options, sources, name)
         diagnostics += faults
@@ -130,7 +130,7 @@ def _options(entry: Format, against: str | None, given: dict[str, Any]) -> Optio
         if value not in (None, ()) and name not in takes:
             raise click.UsageError(f"--{name} means nothing for `{entry.name}`")
     if given["hardware"] is not None:
-        from shardspec.formats.foreign.machine import machine_named
+        from shardspec.foreign.imported import machine_named
 
         found = machine_named(given["hardware"])
         if isinstance(found, tuple):
@@ -166,17 +166,17 @@ def _plan(text: str, name: str, options: Options) -> ShardingPlan:
 
 def _prove(entry: Format, imported: Imported, plan: ShardingPlan, against: str, color: str) -> int:
     """Say whether the plan is the other tool's answer; return the exit code."""
-    from shardspec.formats.foreign import compare
+    from shardspec.foreign import proof
     from shardspec.lints.regex_budget import spent, spent_elsewhere
 
     params = tuple(sharding.param for sharding in plan.params)
-    answers = load(entry).answer(imported.reading, params, plan.target.mesh)
-    found = compare.differences(plan, answers)
-    left_out = compare.not_compared(plan, answers)
-    said = compare.findings(found, imported.tool)
+    answers = module_of(entry).answer(imported.reading, params, plan.target.mesh)
+    found = proof.differences(plan, answers)
+    left_out = proof.not_compared(plan, answers)
+    said = proof.findings(found, imported.tool)
     patterns = plan.spec.patterns
     unread = (*spent(patterns), *spent_elsewhere(patterns))
-    report([*said, *compare.not_compared_findings(left_out, imported.tool), *unread], color)
+    report([*said, *proof.not_compared_findings(left_out, imported.tool), *unread], color)
     arrays = counted(len(params), "array")
     axes = " ".join(f"{axis.name}={axis.size}" for axis in plan.target.mesh.axes if axis.size > 1)
     where = f"{arrays} of {against} on {axes or 'one device'}"

@@ -49,7 +49,7 @@ def command(
     change of the spec, of a preset or of shardspec itself moves.
     """
     from shardspec.analysis.layouts import layout_of
-    from shardspec.formats.lock_file import lock_path
+    from shardspec.lock.lock_file import lock_path
 
     files = spec_files or (find_spec(spec_name),)
     if output is not None and len(files) > 1:
@@ -87,7 +87,7 @@ def _plans(file: str, manifest: str | None, color: str) -> tuple[ShardingPlan, .
 
 
 def _write(path: str, layout: Layout) -> None:
-    from shardspec.formats.lock import lock_text
+    from shardspec.lock.lock_file import lock_text
 
     text = lock_text(layout)
     write_file(path, text)
@@ -100,9 +100,8 @@ def _check(path: str, plans: Sequence[ShardingPlan]) -> int:
     """Say what moved since the lock was written; return the exit code."""
     from shardspec.analysis.layouts import layout_of
     from shardspec.diagnostics import Diagnostic
-    from shardspec.formats.lock import lock_text
-    from shardspec.formats.lock_reader import read_lock
     from shardspec.frontend.files import read_argument
+    from shardspec.lock.lock_file import lock_text, read_lock
 
     if path == "-" or not os.path.exists(path):
         echo(f"there is no {path}: `shardspec lock` writes it", err=True)
@@ -120,7 +119,7 @@ def _check(path: str, plans: Sequence[ShardingPlan]) -> int:
         report([locked])
         return FINDINGS
     from shardspec.analysis.layout_diff import diff_layouts, reasons_of
-    from shardspec.report.layout_diff import diff_lines
+    from shardspec.lock.diff_forms import diff_lines
 
     moved = list(diff_lines(diff_layouts(locked, layout, why_after=reasons_of(plans))))
     for line in moved or ["no array moved; the files it was made from, or its text, did change"]:

@@ -21,7 +21,7 @@ def command(checkpoint: str, output_format: str, output: str) -> None:
     `model-info.txt`, a folder of these, another manifest, or `package.module:function`. No
     weights are read. A spec names the result by `manifest: ./arrays.yaml`.
     """
-    from shardspec.formats import manifest_text
+    from shardspec.report import manifest_text
 
     params = arrays_or_exit(checkpoint)
     odd = next((p.path for p in params if set(p.path) & set(manifest_text.UNWRITABLE)), None)

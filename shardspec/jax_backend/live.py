@@ -14,7 +14,6 @@ from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import WRONG_TYPE
 from shardspec.diagnostics.render import render_all
 from shardspec.diagnostics.suggest import listed
-from shardspec.formats.lock_file import LockFile, find_lock
 from shardspec.ir.layout import Layout
 from shardspec.ir.param import array_bytes
 from shardspec.ir.partition import PartitionSpec
@@ -25,6 +24,7 @@ from shardspec.jax_backend.arguments import UNUSABLE, kind_of, refuse_unusable, 
 from shardspec.jax_backend.arrays import leaves_of
 from shardspec.lints import lock_differs, sharding_differs
 from shardspec.lints.sharding_differs import Cause, Differing
+from shardspec.lock.lock_file import LockFile, find_lock
 
 if TYPE_CHECKING:
     import jax

@@ -20,12 +20,7 @@ from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.activations import ActivationResolver, Names
-from shardspec.jax_backend.arguments import (
-    devices_given,
-    kind_of,
-    refuse_no_tree,
-    refuse_unmovable,
-)
+from shardspec.jax_backend.arguments import devices_given, kind_of, refuse_no_tree, refuse_unmovable
 from shardspec.jax_backend.arrays import SCALARS, shape_of
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.boxes import unboxed

@@ -19,15 +19,7 @@ from shardspec.ir.plan import (
     ParamSharding,
     ShardingPlan,
 )
-from shardspec.ir.spec import (
-    AxisRule,
-    Override,
-    PathRule,
-    Replicate,
-    ScanRule,
-    Spec,
-    target_text,
-)
+from shardspec.ir.spec import AxisRule, Override, PathRule, Replicate, ScanRule, Spec, target_text
 from shardspec.ir.units import binary_bytes
 from shardspec.report.explain import Sharding, activations_text, explain_activation, outcome_text
 from shardspec.report.table import rows, spec_text

@@ -27,14 +27,7 @@ from shardspec.ir.spec import Target
 from shardspec.topology.assignment import Request, assign_digits
 from shardspec.topology.machine import Coordinate, Digit, Machine, digit_offsets, machine_of
 from shardspec.topology.sizes import StatedAxis, wrong_product
-from shardspec.topology.submesh import (
-    Tile,
-    Tiling,
-    best_submesh,
-    slice_text,
-    tile_fault,
-    tiling_on,
-)
+from shardspec.topology.submesh import Tile, Tiling, best_submesh, slice_text, tile_fault, tiling_on
 
 Order = Literal["t5x", "ring"]
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardspec.cli.main import cli
-from shardspec.formats.foreign.registry import FORMATS, load
+from shardspec.foreign.registry import FORMATS, module_of
 
 RULES = "RULES = [('embed', 'data'), ('mlp', 'model'), ('heads', 'model')]\n"
 ARRAYS = "a/wi: 'bf16[embed=64 mlp=32]'\nlayers_{0..3}/q: 'bf16[embed=64 heads=8]'\n"
@@ -134,7 +134,7 @@ def test_files_may_come_from_standard_input() -> None:
 
 @pytest.mark.parametrize("entry", FORMATS, ids=lambda entry: entry.name)
 def test_every_format_has_its_two_functions(entry: object) -> None:
-    module = load(entry)  # type: ignore[arg-type]
+    module = module_of(entry)  # type: ignore[arg-type]
     assert callable(module.read)
     assert callable(module.answer)
 

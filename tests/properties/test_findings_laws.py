@@ -17,11 +17,11 @@ from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, Severity
 from shardspec.diagnostics.diagnostic import sort_key
 from shardspec.diagnostics.render import render, render_concise
-from shardspec.formats.findings_json import findings_text
 from shardspec.ir.param import Param
 from shardspec.ir.spec import Activation, Override, PathRule, Pattern, ScanRule, Spec
 from shardspec.lints.context import Context
 from shardspec.lints.registry import checks, run
+from shardspec.report.findings_forms import findings_text
 from tests.mutations.census import draws, mistakes
 from tests.mutations.mutators.registry import MUTATORS
 from tests.mutations.subjects import Subject, load, subjects

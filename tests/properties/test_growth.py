@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 
 from shardspec import pipeline
-from shardspec.formats.lock_reader import read_lock
+from shardspec.lock.lock_file import read_lock
 
 MOST = 6.0
 HEAD = "shardspec: 1\nmesh: {data: 4, model: 2}\n"

@@ -22,9 +22,9 @@ from hypothesis.extra.lark import from_lark
 from shardspec import assets, pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.render import render, render_concise
-from shardspec.formats.findings_json import findings_text
-from shardspec.formats.plan_json import plan_text
+from shardspec.foreign.json_plan import plan_text
 from shardspec.ir.spec import Spec
+from shardspec.report.findings_forms import findings_text
 
 NAMES = ("spec.yaml", "spec.shard")
 

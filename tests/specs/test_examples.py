@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardspec import pipeline
-from shardspec.formats.plan_json import plan_text
+from shardspec.foreign.json_plan import plan_text
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.report.table import table

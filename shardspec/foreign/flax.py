@@ -1,0 +1,397 @@
+"""Rule lists of Flax: a Python file with a list in it, or a list in JSON or YAML.
+
+Linen and NNX read one list two ways. Linen takes the first rule whose mesh axes are free; NNX makes
+a dictionary of the list, so that the last rule of a name counts, in every array alike. Where the
+two differ, one has to be chosen: `--semantics linen` or `nnx`.
+
+Written is a Python module with one list of rules for Linen: `nn.logical_axis_rules(RULES)`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.foreign.exported import (
+    Request,
+    Written,
+    absent,
+    losses,
+    origin,
+    source_name,
+    unproved,
+)
+from shardspec.foreign.imported import (
+    Answer,
+    ForeignRule,
+    Imported,
+    NoAnswer,
+    Options,
+    Outcome,
+    ambiguous,
+    bad,
+    came_from,
+    is_name,
+    linen_axes,
+    lost,
+    nnx_axes,
+    place,
+    placed,
+    read_rules,
+    rule_text,
+    writable,
+)
+from shardspec.foreign.named_values import is_python, likely, no_list
+from shardspec.foreign.proof import proof, rules_for
+from shardspec.foreign.python_text import Binding, as_mapping, read_python, read_scopes
+from shardspec.foreign.values import Node, read_data
+from shardspec.frontend.reading import Comments, Data, Route
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Param, Params
+from shardspec.ir.spec import AxisRule
+
+TITLES = {"linen": "Flax Linen", "nnx": "Flax NNX"}
+_DEEPEST_ENTRIES = 3
+_KEEP = "as Flax does; JAX refuses what does not divide"
+
+
+@dataclass(frozen=True, slots=True)
+class FlaxReading:
+    """A rule list and who reads it.
+
+    Attributes:
+      semantics: `linen` or `nnx`.
+    """
+
+    rules: tuple[ForeignRule, ...]
+    semantics: str
+
+
+def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+    """Return the spec that says what a rule list does."""
+    if len(sources) != 1:
+        fault = bad(f"one file holds the list, and here are {len(sources)}", sources[1].whole)
+        return None, (fault,)
+    found = find_list(sources[0], options.name, [axis for axis, _ in options.mesh])
+    if not isinstance(found, FoundList):
+        return None, found
+    rules, faults = read_rules(found.node, f"`{options.name}`" if options.name else "the list")
+    if faults:
+        return None, faults
+    if options.semantics is None:
+        unclear = disagreement(rules, options.params or ())
+        if unclear is not None:
+            return None, (unclear,)
+    document, faults = imported(rules, options.semantics or "linen", options)
+    return document, (*_under(found), *faults)
+
+
+def _under(found: FoundList) -> Iterator[Diagnostic]:
+    """Yield the finding for a list that a condition decides on."""
+    if found.under is not None:
+        message = "a condition decides whether this list is set; the spec has it as if it held"
+        label = "where this holds"
+        yield lost(
+            message, found.under, label, help="import the other case by hand, if there is one"
+        )
+
+
+def imported(rules: Sequence[ForeignRule], semantics: str, options: Options) -> Outcome:
+    """Return the spec that gives the answers of one reading of the rules."""
+    reading = FlaxReading(tuple(rules), semantics)
+    tool = TITLES[semantics]
+    kept, faults = _kept(rules, tool)
+    data: dict[str, Data] = {"doc": f"Rules as {tool} reads them"}
+    comments: dict[Route, Comments] = {}
+    lines = _linen_lines(kept) if semantics == "linen" else _nnx_lines(kept, options)
+    texts: list[Data] = []
+    for text, comment in lines:
+        comments["rules", len(texts)] = comment
+        texts.append(text)
+    data["rules"] = texts
+    data["policy"] = {"indivisible": "keep"}
+    comments["policy",] = Comments(trailing=_KEEP)
+    data["lints"] = {"axis-without-array": "allow"}
+    comments["lints",] = Comments(trailing="a list may serve activations and other models too")
+    return Imported(data, comments, reading, tool), faults
+
+
+def answer(reading: FlaxReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+    """Return what Flax gives each array; one without names is whole."""
+    return tuple(_answer(reading, param, mesh) for param in params)
+
+
+def _answer(reading: FlaxReading, param: Param, mesh: Mesh) -> Answer:
+    axes = linen_axes if reading.semantics == "linen" else nnx_axes
+    dims = axes(param.logical_axes or (), reading.rules)
+    return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
+
+
+class FoundList(NamedTuple):
+    """The list that is meant.
+
+    Attributes:
+      under: what decides whether the file sets it; None where nothing does.
+    """
+
+    node: Node
+    under: Span | None = None
+
+
+def find_list(
+    source: SourceFile, name: str | None, axes: Sequence[str] = ()
+) -> FoundList | tuple[Diagnostic, ...]:
+    """Return the list of a file that is meant: the one that is named, or the one there is.
+
+    In Python, lists at the top of the module come first; without any, those in functions and
+    classes are looked at, and the entries of mappings, such as a `ConfigDict`.
+    """
+    if not is_python(source):
+        found = read_data(source)
+        if not isinstance(found, Node):
+            return found
+        if found.kind != "mapping":
+            return FoundList(found)
+        pairs = zip(found.keys, found.items, strict=True)
+        listed = [Binding(key.text, value, key.span) for key, value in pairs]
+        return _choose(listed, name, source, [each for each in listed if _is_rules(each.value)])
+    bindings = read_scopes(source)
+    if isinstance(bindings, Diagnostic):
+        return (bindings,)
+    opened = [each._replace(value=_as_list(each.value)) for each in _with_entries(bindings)]
+    top = read_python(source)
+    own = set() if isinstance(top, Diagnostic) else {each.name for each in top}
+    at_top = [each for each in opened if each.name in own and _is_rules(each.value)]
+    if at_top or name is not None:
+        return _choose(opened, name, source, at_top)
+    inside = {each.name: each for each in opened if _are_names(each.value)}
+    kept = likely([(each.name, each.value) for each in inside.values()], axes)
+    if isinstance(kept, Diagnostic):
+        return (kept,)
+    return _choose(opened, name, source, [inside[key] for key, _ in kept])
+
+
+def _with_entries(bindings: Iterable[Binding], depth: int = 0) -> Iterator[Binding]:
+    """Yield bindings, and the entries of mappings among them, by dotted names."""
+    for each in bindings:
+        yield each
+        value = as_mapping(each.value)
+        if value.kind == "mapping" and depth < _DEEPEST_ENTRIES:
+            entries = zip(value.keys, value.items, strict=False)
+            yield from _with_entries(
+                (
+                    Binding(f"{each.name}.{key.text}", item, key.span, each.under)
+                    for key, item in entries
+                    if key.kind == "text"
+                ),
+                depth + 1,
+            )
+
+
+def _choose(
+    known: Sequence[Binding], name: str | None, source: SourceFile, lists: Sequence[Binding]
+) -> FoundList | tuple[Diagnostic, ...]:
+    names = ", ".join(f"`{each.name}`" for each in lists[:10])
+    if name is not None:
+        exact = [each for each in known if each.name == name]
+        ending = exact[-1:] or [each for each in known if each.name.endswith(f".{name}")]
+        if len(ending) == 1:
+            return FoundList(ending[0].value, ending[0].under)
+        help = f"lists of rules here: {names}" if names else None
+        if ending:
+            help = f"say more of its name: {', '.join(f'`{each.name}`' for each in ending[:10])}"
+            return (ambiguous(f"`{source.name}` binds {len(ending)} `{name}`", None, help),)
+        return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=help),)
+    if len({each.value for each in lists}) == 1:
+        return FoundList(lists[0].value, lists[0].under)
+    if lists:
+        message = f"`{source.name}` has {len(lists)} lists of rules: {names}"
+        return (ambiguous(message, lists[1].span, f"say which: --name {lists[0].name}"),)
+    form = "a list of pairs: RULES = [('embed', 'data'), ('heads', None)]"
+    return (no_list(source, "list of rules that is written out", form),)
+
+
+def _as_list(node: Node) -> Node:
+    """Return the list in `tuple([...])`, `list(...)`, `freeze(...)`: calls that keep the items."""
+    while node.kind == "call" and len(node.items) == 1 and node.last_name in ("tuple", "list"):
+        node = node.items[0]
+    return node
+
+
+def _is_rules(node: Node) -> bool:
+    """Say whether a value looks like a list of rules: pairs, or what should be pairs."""
+    return (
+        node.is_list
+        and bool(node.items)
+        and all(
+            item.is_list and len(item.items) >= 2 and item.items[0].kind in ("text", "nothing")
+            for item in node.items
+        )
+    )
+
+
+def _are_names(node: Node) -> bool:
+    """Say whether a value is pairs of a name and mesh axes: no regexes, no sizes."""
+    return _is_rules(node) and all(
+        len(item.items) == 2
+        and (item.items[0].kind == "nothing" or is_name(item.items[0].text))
+        and _may_be_axes(item.items[1])
+        for item in node.items
+    )
+
+
+def _may_be_axes(node: Node) -> bool:
+    if node.is_list:
+        return all(item.kind == "text" for item in node.items)
+    return node.kind in ("nothing", "name") or (node.kind == "text" and is_name(node.text))
+
+
+def disagreement(rules: Sequence[ForeignRule], params: Params) -> Diagnostic | None:
+    """Return the finding for rules that Linen and NNX read to different answers."""
+    seen: dict[str | None, ForeignRule] = {}
+    for rule in rules:
+        first = seen.setdefault(rule.name, rule)
+        if (first.mesh_axes, first.is_free) != (rule.mesh_axes, rule.is_free):
+            others = f"Linen takes `{_text(first)}` where it can, NNX always `{_text(rule)}`"
+            return ambiguous(
+                f"`{rule.name}` has several rules: {others}",
+                rule.span,
+                _CHOOSE,
+                "NNX takes this one" if rules[-1] is rule else "",
+            )
+    for param in params:
+        names = param.logical_axes or ()
+        linen, nnx = linen_axes(names, rules), nnx_axes(names, rules)
+        if linen != nnx:
+            return _disagreement_on(param, rules, linen, nnx)
+    return None
+
+
+_CHOOSE = "say who reads the list: --semantics linen or --semantics nnx"
+
+
+def _disagreement_on(
+    param: Param, rules: Sequence[ForeignRule], linen: object, nnx: object
+) -> Diagnostic:
+    """Return the finding for an array, at a rule that makes the readings differ on it."""
+    names = param.logical_axes or ()
+    at = next((rule for rule in reversed(rules) if _is_guilty(rule, names, linen, nnx)), None)
+    shown = " ".join(name or "_" for name in names)
+    message = f"`{param.path}` ({shown}): Linen gives {_shown(linen)}, NNX {_shown(nnx)}"
+    return ambiguous(message, at.span if at else None, _CHOOSE)
+
+
+def _is_guilty(rule: ForeignRule, names: Sequence[str | None], linen: object, nnx: object) -> bool:
+    if rule.name not in names:
+        return False
+    if isinstance(linen, NoAnswer) or isinstance(nnx, NoAnswer):
+        return True
+    dim = list(names).index(rule.name)
+    return isinstance(linen, tuple) and isinstance(nnx, tuple) and linen[dim] != nnx[dim]
+
+
+def _shown(dims: object) -> str:
+    if isinstance(dims, NoAnswer):
+        return dims.reason
+    from shardspec.ir.partition import PartitionSpec
+
+    return str(PartitionSpec(dims)) if isinstance(dims, tuple) else ""
+
+
+def _text(rule: ForeignRule) -> str:
+    return "UNCONSTRAINED" if rule.is_free else rule_text(str(rule.name), rule.mesh_axes)
+
+
+def _kept(
+    rules: Sequence[ForeignRule], tool: str
+) -> tuple[tuple[ForeignRule, ...], tuple[Diagnostic, ...]]:
+    found = tuple(writable(rules, tool))
+    faults = [each for each in found if isinstance(each, Diagnostic)]
+    kept = tuple(each for each in found if isinstance(each, ForeignRule))
+    faults += [
+        lost(
+            f"`{rule.name}` is UNCONSTRAINED, which leaves it to the compiler; a spec decides",
+            rule.span,
+            help="it stands as `none`; give it mesh axes, or drop the rule",
+        )
+        for rule in kept
+        if rule.is_free
+    ]
+    return kept, tuple(faults)
+
+
+Line = tuple[str, Comments]
+
+
+def _linen_lines(rules: Sequence[ForeignRule]) -> Iterator[Line]:
+    for rule in rules:
+        assert rule.span is not None
+        yield rule_text(str(rule.name), rule.mesh_axes), came_from(rule.span)
+
+
+def _nnx_lines(rules: Sequence[ForeignRule], options: Options) -> Iterator[Line]:
+    """Yield the last rule of each name; and rules for names that NNX takes for mesh axes."""
+    last = {rule.name: rule for rule in rules}
+    counts = Counter(rule.name for rule in rules)
+    for rule in last.values():
+        assert rule.span is not None
+        beaten = [place(each.span) for each in rules if each.name == rule.name and each.span]
+        more = f"the last of {counts[rule.name]}, after {beaten[-2]}" if len(beaten) > 1 else ""
+        yield rule_text(str(rule.name), rule.mesh_axes), came_from(rule.span, more)
+    asked = {name for param in options.params or () for name in param.logical_axes or ()}
+    for axis, _ in options.mesh:
+        if axis in asked and axis not in last:
+            why = "no rule: NNX takes the name for a mesh axis"
+            yield rule_text(axis, (axis,)), Comments(trailing=why)
+
+
+_TOOL = "a rule list of Flax"
+
+
+def write(request: Request) -> Written:
+    """Return the rules of a spec in their flat order."""
+    lines = [f"    {rule_literal(rule)},{origin(rule.span)}" for rule in rules_for(request)]
+    text = "\n".join((*_head(request), "RULES = (", *lines, ")")) + "\n"
+    found = [*losses(request, _TOOL), *unproved(request, _TOOL)]
+    if not request.is_resolved:
+        found += absent(request, _TOOL)
+    return text, (*found, *proof(request, text, "flax", Options(name="RULES", semantics="linen")))
+
+
+def rule_literal(rule: AxisRule) -> str:
+    """Return a rule as Python and gin spell it.
+
+    >>> rule_literal(AxisRule("batch", ("replica", "data")))
+    '("batch", ("replica", "data"))'
+    """
+    return f"({quoted(rule.logical_axis)}, {axes_literal(rule.mesh_axes)})"
+
+
+def quoted(name: str) -> str:
+    """Return a name as a literal of Python; arrays may bring names that no spec could spell."""
+    is_plain = name.isprintable() and name.isascii() and not set(name) & set('"\\')
+    return f'"{name}"' if is_plain else ascii(name)
+
+
+def axes_literal(mesh_axes: tuple[str, ...]) -> str:
+    """Return mesh axes as a PartitionSpec takes them: `None`, `"data"`, `("replica", "data")`."""
+    if not mesh_axes:
+        return "None"
+    names = ", ".join(f'"{axis}"' for axis in mesh_axes)
+    return names if len(mesh_axes) == 1 else f"({names})"
+
+
+def _head(request: Request) -> tuple[str, ...]:
+    made_of = source_name(request.spec)
+    what = f"# Reduced to {request.target_title}." if request.is_resolved else None
+    return (
+        f'"""Logical axis rules for Flax Linen, exported by shardspec from {made_of}.',
+        "",
+        "The first rule of a name whose mesh axes are free wins. NNX reads a list otherwise.",
+        '"""',
+        "",
+        *(() if what is None else (what,)),
+    )

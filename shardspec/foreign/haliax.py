@@ -1,0 +1,530 @@
+"""Axis mappings of Haliax, and the configurations of Levanter that make two of them.
+
+The `trainer:` of a Levanter configuration has two forms in use. The older has
+`tensor_parallel_axes`, `fsdp_axis`, `batch_axis` and `axis_resources` beside sizes of mesh axes;
+the newer one has all of it under `mesh:`. In both, parameters have what is computed has, or the
+defaults, and entries of their own on top.
+Source: stanford-crfm/levanter at 0db8f18, `levanter.trainer.TrainerConfig`; marin-community/marin,
+`lib/levanter/src/levanter/utils/mesh.py`, `MeshConfig`.
+
+A mapping is a dictionary from axis names to mesh axes. An axis that is not in it is whole; nothing
+looks whether a mesh axis is used twice, which JAX refuses later. Levanter has one mapping for
+parameters and one for what is computed; a spec has one list of rules, which is that of parameters.
+A class of rules, such as the `ShardingRules` of jax-llm-examples, is such a mapping too: its fields
+are axes, and what stands for them in a call or as a default are mesh axes.
+Source: haliax 1.3, `haliax.partitioning.pspec_for_axis`.
+
+Written is YAML with one mapping. Haliax compares names and nothing else: a name has the same mesh
+axes in every array. Levanter takes it as `trainer.axis_resources`, over defaults of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.foreign.exported import Request, Written, by_name, losses
+from shardspec.foreign.imported import (
+    Answer,
+    Dims,
+    ForeignRule,
+    Imported,
+    MeshAxes,
+    NoAnswer,
+    Options,
+    Outcome,
+    ambiguous,
+    bad,
+    came_from,
+    lost,
+    machine_named,
+    placed,
+    rule_text,
+    writable,
+)
+from shardspec.foreign.named_values import NamedValues, likely, no_list, read_named_values
+from shardspec.foreign.values import Node, group
+from shardspec.frontend.reading import Comments, Data, Route
+from shardspec.ir.hardware import Hardware
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Param, Params
+
+AxisMapping = dict[str, ForeignRule]
+
+_DEFAULTS = {"mlp": ("model",), "heads": ("model",)}
+_BATCH: MeshAxes = ("replica_dcn", "replica", "data")
+_HELP = "say the machine, --hardware 'tpu v4 4x4x4', or the mesh itself, --mesh 'data=8 model=8'"
+
+
+@dataclass(frozen=True, slots=True)
+class LevanterMapping:
+    """The mappings, with what else of a document comes with them.
+
+    Attributes:
+      params: of parameters and optimizer state.
+      computed: of everything that is computed.
+      reasons: why an axis is in a mapping, by its name.
+      tool: whose mapping it is; "" for a class of rules.
+    """
+
+    params: AxisMapping
+    computed: AxisMapping
+    batch_axis: str | None = None
+    data: Mapping[str, Data] = field(default_factory=dict)
+    comments: Mapping[Route, Comments] = field(default_factory=dict)
+    lints: Mapping[str, Data] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    faults: tuple[Diagnostic, ...] = ()
+    is_levanter: bool = True
+    tool: str = "Levanter"
+
+
+class _MeshPart(NamedTuple):
+    data: Mapping[str, Data] = {}
+    comments: Mapping[Route, Comments] = {}
+    faults: tuple[Diagnostic, ...] = ()
+
+
+def read_mapping(node: Node | None) -> AxisMapping | tuple[Diagnostic, ...]:
+    """Return a mapping of axis names to mesh axes, or what in it is none."""
+    if node is None or node.kind == "nothing":
+        return {}
+    if node.kind != "mapping":
+        why = node.text if node.kind == "unreadable" else f"it is {node.described()}"
+        return (bad(f"this is no mapping of axes to mesh axes: {why}", node.span),)
+    mapping: AxisMapping = {}
+    faults: list[Diagnostic] = []
+    for key, value in zip(node.keys, node.items, strict=True):
+        axes = _axes(value)
+        if key.kind != "text" or axes is None:
+            wrong = key if key.kind != "text" else value
+            why = wrong.text if wrong.kind == "unreadable" else wrong.described()
+            faults.append(bad(f"an axis maps to names of mesh axes: not {why}", wrong.span))
+        else:
+            mapping[key.text] = ForeignRule(key.text, axes, span=key.span)
+    return tuple(faults) or mapping
+
+
+def _axes(value: Node) -> MeshAxes | None:
+    if value.kind == "nothing":
+        return ()
+    if value.kind == "text" and value.text:
+        return (value.text,)
+    if value.is_list and all(item.kind == "text" and item.text for item in value.items):
+        return tuple(item.text for item in value.items)
+    return None
+
+
+def levanter_mapping(trainer: Node, options: Options) -> LevanterMapping:
+    """Return what a `trainer:` says."""
+    if trainer.kind != "mapping":
+        fault = bad(f"`trainer` is {trainer.described()}, not a mapping", trainer.span)
+        return LevanterMapping({}, {}, faults=(fault,))
+    mesh = trainer.get("mesh")
+    newer = mesh is not None and mesh.kind == "mapping"
+    return _newer(mesh, options) if newer and mesh is not None else _older(trainer, options)
+
+
+def _older(trainer: Node, options: Options) -> LevanterMapping:
+    keys = ("axis_resources", "parameter_axis_resources")
+    read = [read_mapping(trainer.get(key)) for key in keys]
+    faults = tuple(fault for each in read if isinstance(each, tuple) for fault in each)
+    names = _names(trainer, "tensor_parallel_axes"), _names(trainer, "fsdp_axis", "embed")
+    faults += tuple(each for each in names if isinstance(each, Diagnostic))
+    batch = trainer.get("batch_axis")
+    if faults:
+        return LevanterMapping({}, {}, faults=faults)
+    (resources, own), (tensor, fsdp) = read, names
+    assert isinstance(resources, dict)
+    assert isinstance(own, dict)
+    assert isinstance(tensor, tuple)
+    assert isinstance(fsdp, tuple)
+    computed = dict(resources)
+    reasons = {}
+    for name, at in tensor:
+        computed[name] = ForeignRule(name, ("model",), span=at.span)
+        reasons[name] = "tensor_parallel_axes"
+    batch_axis = batch.text if batch is not None and batch.kind == "text" else None
+    if batch is None:
+        batch_axis = "batch"
+    at = batch or trainer
+    if batch_axis is not None:
+        computed[batch_axis] = ForeignRule(batch_axis, ("replica", "data"), span=at.span)
+        reasons[batch_axis] = "batch_axis" + ("" if batch else ", Levanter's default")
+    params = {**computed, **own}
+    for name, each in fsdp:
+        params[name] = ForeignRule(name, ("data",), span=each.span)
+        given = trainer.get("fsdp_axis") is not None
+        reasons[name] = "fsdp_axis" + ("" if given else ", Levanter's default")
+    part = _older_mesh(trainer, options)
+    return LevanterMapping(
+        params, computed, batch_axis, part.data, part.comments,
+        {"size-one-axis": "allow"}, reasons, part.faults,
+    )  # fmt: skip
+
+
+def _names(
+    trainer: Node, key: str, default: str | None = None
+) -> tuple[tuple[str, Node], ...] | Diagnostic:
+    """Return the axis names of a key, with their places."""
+    node = trainer.get(key)
+    if node is None:
+        return () if default is None else ((default, trainer),)
+    if node.kind == "nothing":
+        return ()
+    items = node.items if node.is_list else (node,)
+    wrong = next((item for item in items if item.kind != "text"), None)
+    if wrong is not None:
+        return bad(f"`{key}` has names of axes: not {wrong.described()}", wrong.span)
+    return tuple((item.text, item) for item in items)
+
+
+def _older_mesh(trainer: Node, options: Options) -> _MeshPart:
+    """Return the mesh (replica, data, model): replicas first, data is what is left over."""
+    if options.mesh:
+        return _MeshPart()
+    sizes = [
+        _size(trainer, key)
+        for key in ("replica_ici_axis_size", "replica_dcn_axis_size", "model_axis_size")
+    ]
+    faults = tuple(each for each in sizes if isinstance(each, Diagnostic))
+    if faults:
+        return _MeshPart(faults=faults)
+    ici, dcn, model = (each for each in sizes if isinstance(each, int))
+    machine = _machine(options)
+    if machine is None:
+        return _MeshPart(faults=(_needs_machine(trainer),))
+    across = machine.slice_count if dcn == -1 else dcn
+    replica: Data = f"{across} @ dcn" if across > 1 and ici == 1 else ici * across
+    mesh: dict[str, Data] = {"replica": replica, "data": "rest", "model": model}
+    at = trainer.get("model_axis_size") or trainer
+    return _MeshPart({"hardware": options.hardware, "mesh": mesh}, {("mesh",): came_from(at.span)})
+
+
+def _size(trainer: Node, key: str) -> int | Diagnostic:
+    node = trainer.get(key)
+    if node is None:
+        return 1
+    if node.kind == "number" and isinstance(node.number, int) and -1 <= node.number < 2**31:
+        return node.number or 1
+    return bad(f"`{key}` is {node.described()}, not a size", node.span)
+
+
+def _needs_machine(node: Node) -> Diagnostic:
+    message = "how long the mesh axes are depends on the machine, so no mesh stands in the spec"
+    return lost(message, node.span, help=_HELP)
+
+
+def _machine(options: Options) -> Hardware | None:
+    found = None if options.hardware is None else machine_named(options.hardware)
+    return found if isinstance(found, Hardware) else None
+
+
+def _newer(mesh: Node, options: Options) -> LevanterMapping:
+    keys = ("shared_mapping", "compute_mapping", "param_mapping")
+    read = [read_mapping(mesh.get(key)) for key in keys]
+    faults = tuple(fault for each in read if isinstance(each, tuple) for fault in each)
+    if faults:
+        return LevanterMapping({}, {}, faults=faults)
+    shared, compute, own = (each for each in read if isinstance(each, dict))
+    reasons = {name: "Levanter's default" for name in _DEFAULTS if name not in shared}
+    defaults = {name: ForeignRule(name, axes, span=mesh.span) for name, axes in _DEFAULTS.items()}
+    if mesh.get("param_mapping") is None:
+        own = {"embed": ForeignRule("embed", ("data",), span=mesh.span)}
+        reasons["embed"] = "Levanter's default"
+    both = {**defaults, **shared}
+    batch = mesh.get("batch_axis_name")
+    batch_axis = "batch" if batch is None else (batch.text if batch.kind == "text" else None)
+    computed = dict(both)
+    if batch_axis is not None and batch_axis not in computed:
+        axes = compute["batch"].mesh_axes if "batch" in compute else _BATCH
+        computed[batch_axis] = ForeignRule(batch_axis, axes, span=mesh.span)
+        reasons[batch_axis] = "" if "batch" in compute else "Levanter's default"
+    computed |= compute
+    part = _newer_mesh(mesh, options)
+    return LevanterMapping(
+        {**both, **own}, computed, batch_axis, part.data, part.comments,
+        {"size-one-axis": "allow"}, reasons, part.faults,
+    )  # fmt: skip
+
+
+def _newer_mesh(mesh: Node, options: Options) -> _MeshPart:
+    """Return the mesh of `axes` and `dcn_axes`: -1 takes what is left inside, or across, slices."""
+    if options.mesh:
+        return _MeshPart()
+    inside = _with_defaults(mesh.get("axes"), {"data": -1, "replica": 1, "model": 1}, "data")
+    across = _with_defaults(mesh.get("dcn_axes"), {"replica_dcn": -1}, "replica_dcn")
+    faults = [each for each in (inside, across) if isinstance(each, Diagnostic)]
+    if isinstance(inside, Diagnostic) or isinstance(across, Diagnostic):
+        return _MeshPart(faults=tuple(faults))
+    twice = next(iter(inside.keys() & across.keys()), None)
+    if twice is not None:
+        message = f"`{twice}` stands in `axes` and in `dcn_axes` (ValueError)"
+        return _MeshPart(faults=(bad(message, mesh.span),))
+    machine = _machine(options)
+    if machine is None and -1 in inside.values():
+        return _MeshPart(faults=(_needs_machine(mesh),))
+    slices = machine.slice_count if machine is not None else 1
+    sizes = {
+        **{axis: "rest" if size == -1 else size for axis, size in inside.items()},
+        **dict(_across(across, slices)),
+    }
+    data: dict[str, Data] = {"mesh": dict(sizes)}
+    if machine is not None:
+        data["hardware"] = options.hardware
+    return _MeshPart(data, {("mesh",): came_from(mesh.span)})
+
+
+def _across(sizes: Mapping[str, int], slices: int) -> Iterator[tuple[str, Data]]:
+    known = 1
+    for size in sizes.values():
+        known *= max(size, 1)
+    for axis, size in sizes.items():
+        count = max(slices // known, 1) if size == -1 else size
+        yield axis, f"{count} @ dcn" if count > 1 else count
+
+
+def _with_defaults(
+    node: Node | None, defaults: Mapping[str, int], absorber: str
+) -> dict[str, int] | Diagnostic:
+    """Return sizes on top of the defaults; where two take the rest, the default one is 1."""
+    sizes = dict(defaults)
+    given: dict[str, int] = {}
+    if node is not None and node.kind == "mapping":
+        for key, value in zip(node.keys, node.items, strict=True):
+            if key.kind != "text" or value.kind != "number" or not isinstance(value.number, int):
+                return bad(f"a mesh axis has a size: not {value.described()}", value.span)
+            if value.number < -1 or value.number == 0 or value.number >= 2**31:
+                return bad(f"`{key.text}` is {value.text}, which is no size", value.span)
+            given[key.text] = value.number
+    elif node is not None and node.kind != "nothing":
+        return bad(f"mesh axes are a mapping to sizes, not {node.described()}", node.span)
+    sizes |= given
+    rest = [axis for axis, size in sizes.items() if size == -1]
+    if len(rest) > 1 and absorber not in given:
+        sizes[absorber] = 1
+        rest.remove(absorber)
+    if len(rest) > 1 and node is not None:
+        return bad(f"only one of {', '.join(rest)} can take what is left (-1)", node.span)
+    return sizes
+
+
+_FORM = "a mapping of axis names to mesh axes: {embed: data, mlp: model}"
+_CLASS = "the class of rules"
+_NAMES = ("parameter_axis_mapping", "axis_mapping", "param_axis_mapping", "axis_resources")
+
+
+@dataclass(frozen=True, slots=True)
+class HaliaxReading:
+    """The mapping that parameters have.
+
+    Attributes:
+      is_class: whether names that are not in it are an error, as the fields of a class are.
+    """
+
+    mapping: tuple[ForeignRule, ...]
+    is_class: bool = False
+
+
+def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+    """Return the spec that says what a mapping does."""
+    if len(sources) != 1:
+        return None, (bad(f"one file, please: here are {len(sources)}", sources[1].whole),)
+    found = _find(sources[0], options)
+    if isinstance(found, tuple):
+        return None, found
+    if any(fault.is_error for fault in found.faults):
+        return None, found.faults
+    tool = found.tool
+    listed = list(writable(found.params.values(), tool))
+    faults = [*found.faults, *(each for each in listed if isinstance(each, Diagnostic))]
+    data: dict[str, Data] = {
+        "doc": "Rules of a class" if tool == _CLASS else f"{tool}'s mapping of parameters",
+        **found.data,
+    }
+    comments: dict[Route, Comments] = dict(found.comments)
+    rules: list[Data] = []
+    for rule in listed:
+        if isinstance(rule, ForeignRule):
+            comments["rules", len(rules)] = _comment(rule, found)
+            rules.append(rule_text(str(rule.name), rule.mesh_axes))
+    for rule in found.computed.values():
+        if rule.name == found.batch_axis and rule.name not in found.params:
+            comments["rules", len(rules)] = _comment(rule, found)
+            rules.append(rule_text(str(rule.name), rule.mesh_axes))
+    faults += _only_computed(found)
+    data["rules"] = rules
+    data["policy"] = {"indivisible": "keep"}
+    comments["policy",] = Comments(trailing="as JAX does, which refuses what does not divide")
+    data["lints"] = {"axis-without-array": "allow", **found.lints}
+    return Imported(
+        data, comments, HaliaxReading(tuple(found.params.values()), tool == _CLASS), tool
+    ), tuple(faults)
+
+
+def _comment(rule: ForeignRule, found: LevanterMapping) -> Comments:
+    why = found.reasons.get(str(rule.name), "")
+    return came_from(rule.span, why) if rule.span is not None else Comments(trailing=why)
+
+
+def _only_computed(found: LevanterMapping) -> list[Diagnostic]:
+    """Return a finding for each axis that is laid out otherwise in what is computed."""
+    faults = []
+    for name, rule in found.computed.items():
+        ours = found.params.get(name)
+        if name == found.batch_axis or (ours is not None and ours.mesh_axes == rule.mesh_axes):
+            continue
+        there = rule_text(name, rule.mesh_axes)
+        here = "whole" if ours is None else f"`{rule_text(name, ours.mesh_axes)}`"
+        message = f"`{there}` is for what is computed; in parameters the axis is {here}"
+        help = "an activation that has it: rename the axis there, and give that name the rule"
+        faults.append(lost(message, rule.span, help=help))
+    for name, ours in found.params.items():
+        if found.is_levanter and name not in found.computed and ours.mesh_axes:
+            text = rule_text(name, ours.mesh_axes)
+            message = f"`{text}` is for parameters; what is computed keeps `{name}` whole"
+            help = "activations with it are split here too: `constrain` them by another name"
+            faults.append(lost(message, ours.span, help=help))
+    return faults
+
+
+def _find(source: SourceFile, options: Options) -> LevanterMapping | tuple[Diagnostic, ...]:
+    values = read_named_values(source)
+    if isinstance(values, tuple):
+        return values
+    root = values.root
+    if root is not None and options.name is None:
+        trainer = root.get("trainer")
+        if trainer is not None:
+            return levanter_mapping(trainer, options)
+        if _is_mapping(root):
+            return _plain(read_mapping(root))
+    classes = tuple(_classes_as_used(values))
+    return _choose(
+        (*classes, *values.named),
+        source,
+        options.name,
+        [node for _, node in classes],
+        [axis for axis, _ in options.mesh],
+    )
+
+
+def _classes_as_used(values: NamedValues) -> Iterator[tuple[str, Node]]:
+    """Yield classes of rules, with what the only call of one gives in place of its defaults."""
+    for name, fields in values.rules:
+        last = name.rpartition(".")[2]
+        calls = [v for _, v in values.named if v.kind == "call" and v.last_name == last]
+        own = calls[0].keywords if len(calls) == 1 and not calls[0].items else ()
+        given = {key for key, _ in own}
+        kept = [
+            pair
+            for pair in zip(fields.keys, fields.items, strict=True)
+            if pair[0].text not in given
+        ]
+        pairs = [*kept, *((Node("text", value.span, key), value) for key, value in own)]
+        keys, items = tuple(key for key, _ in pairs), tuple(value for _, value in pairs)
+        yield name, group("mapping", fields.span, items, keys=keys)
+
+
+def _choose(
+    named: Sequence[tuple[str, Node]],
+    source: SourceFile,
+    name: str | None,
+    classes: Sequence[Node],
+    axes: Sequence[str],
+) -> LevanterMapping | tuple[Diagnostic, ...]:
+    fitting = [(key, value) for key, value in named if _is_mapping(value)]
+    if name is not None:
+        fitting = [each for each in named if each[0] == name or each[0].endswith(f".{name}")]
+        if not fitting:
+            return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=_FORM),)
+    usual = [each for each in fitting if each[0].rpartition(".")[2] in _NAMES]
+    if len(fitting) > 1 and len(usual) == 1:
+        fitting = usual
+    if name is None and not usual and not any(fitting[:1] and fitting[0][1] is e for e in classes):
+        found = likely(fitting, axes)
+        if isinstance(found, Diagnostic):
+            return (found,)
+        fitting = list(found)
+    if not fitting:
+        return (no_list(source, "axis mapping", _FORM),)
+    if len(fitting) > 1:
+        listed = ", ".join(f"`{key}`" for key, _ in fitting[:10])
+        message = f"`{source.name}` has {len(fitting)} mappings: {listed}"
+        return (ambiguous(message, fitting[1][1].span, f"say which: --name {fitting[0][0]}"),)
+    plain = _plain(read_mapping(fitting[0][1]))
+    is_class = any(fitting[0][1] is each for each in classes)
+    return replace(plain, tool=_CLASS) if is_class else plain
+
+
+def _is_mapping(node: Node) -> bool:
+    """Say whether a value maps names to mesh axes."""
+    return (
+        node.kind == "mapping"
+        and bool(node.items)
+        and all(key.kind == "text" for key in node.keys)
+        and all(
+            item.kind in ("text", "nothing")
+            or (item.is_list and all(axis.kind == "text" for axis in item.items))
+            for item in node.items
+        )
+    )
+
+
+def _plain(mapping: AxisMapping | tuple[Diagnostic, ...]) -> LevanterMapping:
+    if isinstance(mapping, tuple):
+        return LevanterMapping({}, {}, faults=mapping)
+    return LevanterMapping(mapping, {}, is_levanter=False, tool="Haliax")
+
+
+def answer(reading: HaliaxReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+    """Return what the mapping gives each array; one without names is whole."""
+    mapping = {rule.name: rule.mesh_axes for rule in reading.mapping}
+    answers = _of_class if reading.is_class else _answer
+    return tuple(answers(mapping, param, mesh) for param in params)
+
+
+def _of_class(mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Mesh) -> Answer:
+    names = param.logical_axes or (None,) * param.rank
+    missing = next((name for name in names if name is not None and name not in mapping), None)
+    if missing is not None:
+        return NoAnswer(f"the class has no field `{missing}` (AttributeError)")
+    return placed(tuple(mapping.get(name, ()) for name in names), param, mesh)
+
+
+def _answer(mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Mesh) -> Answer:
+    names = param.logical_axes or (None,) * param.rank
+    known = [name for name in names if name is not None]
+    twice = next((name for name in known if known.count(name) > 1), None)
+    if twice is not None:
+        return NoAnswer(f"`{twice}` names two dimensions, which Haliax refuses (ValueError)")
+    dims: Dims = tuple(mapping.get(name, ()) if name is not None else () for name in names)
+    return placed(dims, param, mesh)
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_TRAPS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
+
+
+def write(request: Request) -> Written:
+    """Return the mapping under which Haliax gives the plan's answers."""
+    mapping, faults = by_name(request, "Haliax")
+    lines = [f"  {_word(name)}: {_value(axes)}" for name, axes in mapping.items() if axes]
+    head = f"# Exported by shardspec from {request.title}"
+    section = "axis_mapping:" if lines else "axis_mapping: {}"
+    text = "\n".join((head, section, *lines)) + "\n"
+    return text, (*faults, *losses(request, "an axis mapping"))
+
+
+def _value(axes: MeshAxes) -> str:
+    words = ", ".join(map(_word, axes))
+    return words if len(axes) == 1 else f"[{words}]"
+
+
+def _word(name: str) -> str:
+    """Return a name as YAML, quoted where YAML 1.1 reads something else."""
+    return name if _PLAIN_NAME.fullmatch(name) and name.lower() not in _TRAPS else json.dumps(name)

@@ -1,0 +1,611 @@
+"""The classes in files of transformers: which of their parts are models with plans of their own.
+
+A model of several parts makes them in `__init__`: `self.vision_tower =
+AutoModel.from_config(config.vision_config)`. Read are the calls whose result `self` binds and the
+part of the configuration that each gets; what a call does is known by its name alone.
+
+A model has the plan of its class and, if it is a base model, that of its configuration; a module
+directly inside that is a model itself adds its own, with its name in front.
+Source: transformers 5.23.0, `DistributedMixin.init_parallel_plans`.
+
+Meant are the plans that are named, those that fit, or all there are.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.foreign.hf_plans import (
+    EMBEDDING,
+    FORM,
+    Kind,
+    PlanEntry,
+    TpPlan,
+    TpPlans,
+    generic,
+    is_known,
+    joined,
+    located,
+    plan_entries,
+)
+from shardspec.foreign.imported import Options, ambiguous, bad, lost
+from shardspec.foreign.named_values import NamedValues, is_python, read_named_values
+from shardspec.foreign.python_text import dotted_name, parse_python, read_scopes
+from shardspec.foreign.values import Node
+from shardspec.ir.param import Params
+
+#: Bases that are known to have no plan of their own, and to make no modules.
+_ROOTS = ("PreTrainedModel", "PreTrainedConfig", "PretrainedConfig", "GenerationMixin", "object")
+_TEXT = "get_text_config"
+
+
+class Child(NamedTuple):
+    """A module that `__init__` binds to a name of `self`.
+
+    Attributes:
+      made_by: the call: `nn.Linear`, `AutoModel.from_config`.
+      config: the part of the configuration it gets: "" for all of it, `text_config`; None for none.
+    """
+
+    name: str
+    made_by: str
+    config: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HfClass:
+    """A class as it stands in its file.
+
+    Attributes:
+      config: the class of its configuration, where an annotation or `config_class` says it.
+      children: what its own `__init__` binds; None where it has none.
+    """
+
+    name: str
+    bases: tuple[str, ...]
+    config: str | None = None
+    children: tuple[Child, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HfClasses:
+    """All classes of some files.
+
+    Attributes:
+      values: what they bind: `LlamaConfig.base_model_tp_plan`.
+    """
+
+    by_name: Mapping[str, HfClass] = field(default_factory=dict)
+    values: Mapping[str, Node] = field(default_factory=dict)
+
+    def line(self, name: str) -> Iterator[HfClass]:
+        """Yield a class and those of its bases that the files have."""
+        pending, seen = [name], set()
+        while pending:
+            current = pending.pop(0)
+            if current in self.by_name and current not in seen:
+                seen.add(current)
+                yield self.by_name[current]
+                pending[:0] = self.by_name[current].bases
+
+    def value(self, name: str, attribute: str) -> Node | None:
+        """Return what a class or the nearest of its bases binds."""
+        found = (self.values.get(f"{each.name}.{attribute}") for each in self.line(name))
+        return next((node for node in found if node is not None), None)
+
+    def config_of(self, name: str) -> str | None:
+        """Return the class of the configuration of a model."""
+        return next((each.config for each in self.line(name) if each.config is not None), None)
+
+    def children_of(self, name: str) -> dict[str, Child]:
+        """Return the modules of a model, those of its bases first."""
+        found: dict[str, Child] = {}
+        for each in reversed(list(self.line(name))):
+            found |= {child.name: child for child in each.children or ()}
+        return found
+
+    def is_model(self, name: str) -> bool:
+        """Say whether a class of these files is a model, which may have a plan."""
+        bases = [base for each in self.line(name) for base in each.bases]
+        return any(base.endswith("PreTrainedModel") for base in bases)
+
+    def is_embedding(self, made_by: str) -> bool:
+        """Say whether a call makes a `torch.nn.Embedding`."""
+        names = [made_by, *(base for each in self.line(made_by) for base in each.bases)]
+        return any(name.rpartition(".")[2].endswith("Embedding") for name in names)
+
+    def strange_base(self, name: str) -> str | None:
+        """Return a base that no file has, and that may have a plan."""
+        bases = [base for each in self.line(name) for base in each.bases]
+        return next(
+            (
+                base
+                for base in bases
+                if base not in self.by_name
+                and base.endswith(("Config", "Model", "ForCausalLM", "ForConditionalGeneration"))
+                and base not in _ROOTS
+            ),
+            None,
+        )
+
+    def models_of(self, config: str) -> list[str]:
+        """Return the models whose configuration is of this class, and that are no heads."""
+        named = [name for name in self.by_name if name.endswith("Model") and self.is_model(name)]
+        models = [name for name in named if not name.endswith("PreTrainedModel")]
+        return [name for name in models if self.config_of(name) == config]
+
+    def part(self, config: str, part: str) -> str | None:
+        """Return the class of a part of a configuration, None where no file says it."""
+        current: str | None = config
+        for step in part.split(".") if part else ():
+            if current is None:
+                return None
+            current = self._step(current, step)
+        return current
+
+    def _step(self, config: str, step: str) -> str | None:
+        parts: dict[str, str] = {}
+        for attribute in ("sub_configs", "sub_configs_defaults"):
+            node = self.value(config, attribute)
+            if node is not None and node.kind == "mapping":
+                pairs = zip(node.keys, node.items, strict=True)
+                parts |= {key.text: named for key, item in pairs if (named := _class_in(item))}
+        if step == _TEXT:
+            return parts.get("text_config", config)
+        return parts.get(step)
+
+
+def _class_in(item: Node) -> str | None:
+    """Return the class of `LlamaConfig` or `SubConfigSpec(config_class=LlamaConfig)`."""
+    if item.kind == "call":
+        item = dict(item.keywords).get("config_class", item)
+    is_class = item.kind == "name" and item.last_name != "AutoConfig"
+    return item.last_name if is_class else None
+
+
+def read_classes(sources: Sequence[SourceFile]) -> HfClasses:
+    """Return the classes of the Python files among these."""
+    classes: dict[str, HfClass] = {}
+    values: dict[str, Node] = {}
+    for source in sources:
+        if not is_python(source):
+            continue
+        found = parse_python(source, lambda tree: tuple(_classes(tree)))
+        bindings = read_scopes(source)
+        if not isinstance(found, Diagnostic) and not isinstance(bindings, Diagnostic):
+            classes |= {each.name: each for each in found}
+            values |= {each.name: each.value for each in bindings}
+    return HfClasses(classes, values)
+
+
+def _classes(tree: ast.Module) -> Iterator[HfClass]:
+    for statement in tree.body:
+        if isinstance(statement, ast.ClassDef):
+            bases = tuple(filter(None, map(dotted_name, statement.bases)))
+            init = next((each for each in statement.body if _is_init(each)), None)
+            children = _Init(init).children() if isinstance(init, ast.FunctionDef) else None
+            yield HfClass(statement.name, bases, _config(statement), children)
+
+
+def _is_init(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.FunctionDef) and statement.name == "__init__"
+
+
+def _config(statement: ast.ClassDef) -> str | None:
+    """Return what `config: X` or `config_class = X` says."""
+    for each in statement.body:
+        if isinstance(each, ast.AnnAssign) and dotted_name(each.target) == "config":
+            return dotted_name(each.annotation)
+        if isinstance(each, ast.Assign) and dotted_name(each.targets[0]) == "config_class":
+            return dotted_name(each.value)
+    return None
+
+
+class _Init:
+    """Reads one `__init__`."""
+
+    def __init__(self, init: ast.FunctionDef) -> None:
+        self.body = init.body
+        arguments = [each.arg for each in init.args.args[1:2]]
+        self.configs: dict[str, str] = dict.fromkeys((*arguments, "config", "self.config"), "")
+
+    def children(self) -> tuple[Child, ...]:
+        """Return what `self` has at the end."""
+        found: dict[str, Child] = {}
+        for target, value in _assigned(self.body):
+            part = self._part(value)
+            if part is not None:
+                self.configs[target] = part
+                continue
+            name = target.removeprefix("self.")
+            if name == target or "." in name:
+                continue
+            child = self._child(name, value)
+            if child is not None:
+                found.setdefault(name, child)
+            elif not isinstance(value, ast.IfExp):
+                found.pop(name, None)
+        return tuple(found.values())
+
+    def _part(self, value: ast.expr) -> str | None:
+        """Return which part of the configuration a value is."""
+        if isinstance(value, ast.Call):
+            called = dotted_name(value.func) or ""
+            owner, _, name = called.rpartition(".")
+            if name == _TEXT and owner in self.configs:
+                return f"{self.configs[owner]}.{_TEXT}".lstrip(".")
+            if name == "deepcopy" and value.args:
+                return self._part(value.args[0])
+            return None
+        dotted = dotted_name(value)
+        if dotted in self.configs:
+            return self.configs[dotted]
+        owner, _, name = (dotted or "").rpartition(".")
+        if owner in self.configs and (name.endswith("config") or name in ("encoder", "decoder")):
+            return f"{self.configs[owner]}.{name}".lstrip(".")
+        return None
+
+    def _child(self, name: str, value: ast.expr) -> Child | None:
+        if isinstance(value, ast.IfExp):
+            return self._child(name, value.body) or self._child(name, value.orelse)
+        called = dotted_name(value.func) if isinstance(value, ast.Call) else None
+        if called is None or not isinstance(value, ast.Call):
+            return None
+        given = [*value.args, *(keyword.value for keyword in value.keywords)]
+        parts = (self._part(each) for each in given)
+        return Child(name, called, next((part for part in parts if part is not None), None))
+
+
+def _assigned(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield what is bound in order, inside `if`, `for`, `with` and `try` too."""
+    for statement in body:
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                name = dotted_name(target)
+                if name is not None:
+                    yield name, statement.value
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            name = dotted_name(statement.target)
+            if name is not None:
+                yield name, statement.value
+        elif isinstance(statement, ast.If | ast.For | ast.With | ast.Try):
+            inner = [each for each in ast.iter_child_nodes(statement) if isinstance(each, ast.stmt)]
+            yield from _assigned(inner)
+
+
+_DEEPEST = 20
+_MADE = ("from_config", "_from_config", "from_pretrained")
+
+
+def whole_plan(
+    classes: HfClasses, model: str, names: frozenset[str] | None = None
+) -> tuple[TpPlan, tuple[Diagnostic, ...]]:
+    """Return the plan of a model with those of all its parts, and what of them cannot be read.
+
+    Args:
+      names: dotted names of the arrays there are; parts without any are not made.
+    """
+    composing = _Composing(classes, names)
+    entries = composing.model(model, classes.config_of(model))
+    unread = tuple(composing.unread)
+    return TpPlan(tuple(entries.values()), "whole", model, "", unread), tuple(composing.faults)
+
+
+def fitting_models(classes: HfClasses, names: frozenset[str]) -> Iterator[str]:
+    """Yield the models whose modules are called as the arrays are.
+
+    Args:
+      names: dotted names of all arrays.
+    """
+    for name in classes.by_name:
+        if classes.is_model(name) and _fits(classes, name, names):
+            yield name
+
+
+def _fits(classes: HfClasses, model: str, names: frozenset[str], depth: int = 0) -> bool:
+    children = classes.children_of(model)
+    inside: dict[str, set[str]] = {}
+    for name in names:
+        first, _, rest = name.partition(".")
+        inside.setdefault(first, set()).add(rest)
+    if not inside.keys() <= children.keys():
+        return False
+    made = ((_made(children[first])[0], rest) for first, rest in inside.items())
+    return depth > _DEEPEST or all(
+        _fits(classes, name, frozenset(rest), depth + 1)
+        for name, rest in made
+        if classes.is_model(name)
+    )
+
+
+def _made(child: Child) -> tuple[str, bool]:
+    """Return the class of a module, and whether a configuration alone says which it is."""
+    name, _, how = child.made_by.rpartition(".")
+    return (name, True) if how in _MADE else (child.made_by, False)
+
+
+@dataclass(slots=True)
+class _Composing:
+    classes: HfClasses
+    names: frozenset[str] | None = None
+    unread: list[tuple[str, str]] = field(default_factory=list)
+    faults: list[Diagnostic] = field(default_factory=list)
+
+    def model(
+        self, model: str, config: str | None, prefix: str = "", depth: int = 0
+    ) -> dict[str, PlanEntry]:
+        """Return the entries of a model, by their key in the outermost one."""
+        strange = self.classes.strange_base(model)
+        if strange is not None:
+            self.unread.append((prefix, f"`{model}` is a `{strange}`, whose file is not given"))
+        entries = self._own(model, "_tp_plan")
+        children = self.classes.children_of(model)
+        base = self.classes.value(model, "base_model_prefix")
+        if base is None or base.text not in children:
+            entries |= self._configured(config, prefix)
+            embedding = children.get(EMBEDDING)
+            if entries and embedding and self.classes.is_embedding(embedding.made_by):
+                entries = self._with_embedding(entries)
+        found = {joined(prefix, key): entry for key, entry in entries.items()}
+        for child in children.values():
+            if depth < _DEEPEST and self._is_made(joined(prefix, child.name)):
+                found |= self._child(child, config, joined(prefix, child.name), depth)
+        return {key: replace(entry, key=key) for key, entry in found.items()}
+
+    def _is_made(self, prefix: str) -> bool:
+        names = self.names
+        return names is None or any(name.startswith(f"{prefix}.") for name in names)
+
+    def _own(self, name: str, attribute: str) -> dict[str, PlanEntry]:
+        node = self.classes.value(name, attribute)
+        if node is None or node.kind == "nothing":
+            return {}
+        entries, faults = plan_entries(node)
+        self.faults += faults
+        return {entry.key: entry for entry in entries}
+
+    def _configured(self, config: str | None, prefix: str) -> dict[str, PlanEntry]:
+        if config is None or config not in self.classes.by_name:
+            called = f"`{config}`" if config else "the class of the configuration"
+            self.unread.append((prefix, f"{called} is in none of the files"))
+            return {}
+        strange = self.classes.strange_base(config)
+        own = self.classes.value(config, "base_model_tp_plan")
+        if strange is not None and own is None:
+            self.unread.append((prefix, f"`{config}` is a `{strange}`, whose file is not given"))
+        return self._own(config, "base_model_tp_plan")
+
+    def _with_embedding(self, entries: dict[str, PlanEntry]) -> dict[str, PlanEntry]:
+        span = next(iter(entries.values())).span
+        added = PlanEntry(EMBEDDING, "embedding_rowwise", span, is_added=True)
+        return {EMBEDDING: added, **entries}
+
+    def _child(
+        self, child: Child, config: str | None, prefix: str, depth: int
+    ) -> dict[str, PlanEntry]:
+        """Return what a module adds to the plan of the model around it."""
+        name, is_configured = _made(child)
+        own = None
+        if child.config is not None and config is not None:
+            own = self.classes.part(config, child.config)
+        if name.startswith("Auto"):
+            return self._auto(child, own, prefix, depth)
+        if name in self.classes.by_name:
+            if not self.classes.is_model(name):
+                return {}
+            return self.model(name, own or self.classes.config_of(name), prefix, depth + 1)
+        if is_configured or (child.config is not None and name.endswith(("Model", "ForCausalLM"))):
+            self.unread.append((prefix, f"`{prefix}` is a `{name}`, whose file is not given"))
+        return {}
+
+    def _auto(
+        self, child: Child, config: str | None, prefix: str, depth: int
+    ) -> dict[str, PlanEntry]:
+        if config is None or config not in self.classes.by_name:
+            part = f"config.{child.config}" if child.config else "its configuration"
+            called = f" (`{config}`)" if config else ""
+            reason = f"`{prefix}` is the model of `{part}`{called}, whose file is not given"
+            self.unread.append((prefix, reason))
+            return {}
+        models = self.classes.models_of(config)
+        if len(models) == 1:
+            return self.model(models[0], config, prefix, depth + 1)
+        reason = f"`{prefix}` is the model of `{config}`, and no file says which class that is"
+        self.unread.append((prefix, reason))
+        return {}
+
+
+_KINDS: dict[str, Kind] = {"base_model_tp_plan": "base", "_tp_plan": "class", "tp_plan": "whole"}
+
+Faults = tuple[Diagnostic, ...]
+File = tuple[SourceFile, NamedValues]
+
+
+def chosen_plans(
+    sources: Sequence[SourceFile], options: Options
+) -> tuple[tuple[TpPlan, ...], Faults]:
+    """Return the plans that are named, or that fit the arrays, or all there are."""
+    files: list[File] = []
+    for source in sources:
+        values = read_named_values(source)
+        if isinstance(values, tuple):
+            return (), values
+        files.append((source, values))
+    classes = read_classes(sources)
+    names = options.names or ((options.name,) if options.name is not None else ())
+    if names:
+        return _named(files, classes, names, options.params)
+    if options.params is not None:
+        found = _fitting(classes, options.params)
+        if found is not None:
+            return found
+    return _of_files(files, options.params)
+
+
+def _named(
+    files: Sequence[File],
+    classes: HfClasses,
+    names: Sequence[str],
+    params: Params | None,
+) -> tuple[tuple[TpPlan, ...], Faults]:
+    """Return the plans of `--name NAME` or `--name NAME=MODULE`, one for each."""
+    plans: list[TpPlan] = []
+    faults: list[Diagnostic] = []
+    for each in names:
+        name, is_placed, root = each.partition("=")
+        if classes.is_model(name) and classes.children_of(name):
+            plan, wrong = whole_plan(classes, name, _own_paths(classes, name, params))
+            plan = replace(plan, root=None)
+        else:
+            found = [
+                plan for file in files for plan in _candidates(*file) if _is_called(plan, name)
+            ]
+            if not found:
+                source = files[0][0]
+                said = ", ".join(f"`{source.name}`" for source, _ in files)
+                faults.append(bad(f"{said} has no plan of `{name}`", source.whole, help=FORM))
+                continue
+            plan, wrong = _readable(found[0])
+        faults += wrong
+        plans.append(replace(plan, root=_module(root)) if is_placed else plan)
+    return tuple(plans), tuple(faults)
+
+
+def _own_paths(classes: HfClasses, model: str, params: Params | None) -> frozenset[str] | None:
+    """Return the names of the arrays where they are the model's own, without others in front."""
+    paths = _generic_paths(params)
+    modules = classes.children_of(model).keys()
+    is_own = paths is not None and all(path.partition(".")[0] in modules for path in paths)
+    return paths if is_own else None
+
+
+def _module(root: str) -> str:
+    """Return the module of `--name NAME=MODULE` with `*` for numbers; `.` is the model itself."""
+    return generic(root).strip(".")
+
+
+def _is_called(plan: _Candidate, name: str) -> bool:
+    return name in (plan.name, plan.name.rpartition(".")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A value of a file that may be a plan."""
+
+    name: str
+    node: Node
+
+
+def _candidates(source: SourceFile, values: NamedValues) -> Iterator[_Candidate]:
+    """Yield the plans of a file; None stands for no plan."""
+    if values.root is not None and _is_plan(values.root):
+        yield _Candidate("", values.root)
+        return
+    named = values.named if values.root is None else _sections(values.root)
+    for name, node in named:
+        if name.rpartition(".")[2] in _KINDS and node.kind != "nothing":
+            yield _Candidate(name, node)
+
+
+def _readable(found: _Candidate) -> tuple[TpPlan, Faults]:
+    entries, faults = plan_entries(found.node)
+    kind = _KINDS.get(found.name.rpartition(".")[2], "base")
+    is_whole = any(entry.key.startswith(("model.", "lm_head")) for entry in entries)
+    return TpPlan(entries, "whole" if not found.name and is_whole else kind, found.name), faults
+
+
+def _fitting(classes: HfClasses, params: Params) -> tuple[tuple[TpPlan, ...], Faults] | None:
+    """Return the plan of the model whose modules are called as the arrays; None if none is."""
+    paths = _generic_paths(params) or frozenset()
+    found = [(name, *whole_plan(classes, name, paths)) for name in fitting_models(classes, paths)]
+    found = [each for each in found if each[1].entries or each[1].unread or each[2]]
+    if not found:
+        return None
+    best: dict[object, tuple[str, TpPlan, Faults]] = {}
+    for name, plan, faults in found:
+        plans = TpPlans((plan,), tuple(param.path for param in params))
+        dead = {key for key, _ in plans.unmatched}
+        alive = frozenset((e.key, e.style) for e in plan.entries if e.key not in dead)
+        known = best.get((alive, plan.unread))
+        if known is None or len(plan.entries) < len(known[1].entries):
+            best[alive, plan.unread] = (name, plan, faults)
+    if len(best) > 1:
+        listed = ", ".join(f"`{name}`" for name, _, _ in best.values())
+        first, second = list(best.values())[:2]
+        span = (second[1].entries or first[1].entries)[0].span if second[1].entries else None
+        message = f"{len(best)} models have modules called as the arrays are: {listed}"
+        return (), (ambiguous(message, span, f"say which: --name {first[0]}"),)
+    _, plan, faults = next(iter(best.values()))
+    return (plan,), faults
+
+
+def _generic_paths(params: Params | None) -> frozenset[str] | None:
+    return None if params is None else frozenset(generic(param.path) for param in params)
+
+
+def _of_files(files: Sequence[File], params: Params | None) -> tuple[tuple[TpPlan, ...], Faults]:
+    """Return the plans of all files; several of one file only where arrays tell them apart."""
+    plans: list[TpPlan] = []
+    faults: list[Diagnostic] = []
+    for source, values in files:
+        found = list({each.node: each for each in _candidates(source, values)}.values())
+        if not found:
+            message = f"`{source.name}` has no tensor-parallel plan"
+            return (), (bad(message, source.whole, help=FORM),)
+        if len(found) > 1 and not _belong_together(found, values, params):
+            listed = ", ".join(f"`{each.name}`" for each in found[:10])
+            message = f"`{source.name}` has {len(found)} plans: {listed}"
+            help = f"say which, each with --name: --name {found[0].name}"
+            return (), (ambiguous(message, found[1].node.span, help),)
+        for each in found:
+            plan, wrong = _readable(each)
+            faults += wrong
+            if len(found) > 1 and params is not None and not _fits_anywhere(plan, params):
+                if plan.entries:
+                    message = f"`{plan.name}` names none of the arrays, and is left out"
+                    faults.append(
+                        lost(message, each.node.span, help=f"--name {plan.name} keeps it")
+                    )
+                continue
+            plans.append(plan)
+    return tuple(plans), tuple(faults)
+
+
+def _belong_together(
+    found: Sequence[_Candidate], values: NamedValues, params: Params | None
+) -> bool:
+    """Say whether several plans of a file are one model's: sections, or its class and base."""
+    names = [each.name for each in found]
+    return values.root is not None and (
+        params is not None or sorted(names) == ["_tp_plan", "base_model_tp_plan"]
+    )
+
+
+def _fits_anywhere(plan: TpPlan, params: Params) -> bool:
+    placed_plan, _ = located([plan], [param.path for param in params])
+    plans = TpPlans(placed_plan, tuple(param.path for param in params))
+    return len(plans.unmatched) < len(plan.entries)
+
+
+def _sections(root: Node, prefix: str = "") -> list[tuple[str, Node]]:
+    """Return what a configuration holds at its top and one level below, by dotted names."""
+    found: list[tuple[str, Node]] = []
+    for key, value in zip(root.keys, root.items, strict=False):
+        found.append((prefix + key.text, value))
+        if not prefix and value.kind == "mapping":
+            found += _sections(value, f"{key.text}.")
+    return found
+
+
+def _is_plan(node: Node) -> bool:
+    return (
+        node.kind == "mapping"
+        and bool(node.items)
+        and all(key.kind == "text" for key in node.keys)
+        and all(item.kind == "text" for item in node.items)
+        and any(is_known(item.text) for item in node.items)
+    )

@@ -1,0 +1,395 @@
+"""What a reader of foreign rules gives back, and what it may say on the way.
+
+Every format is one module with two functions:
+
+    read(sources, options) -> (Imported | None, diagnostics)
+    answer(reading, params, mesh) -> one `Answer` per array
+
+`read` makes a spec of the files; `answer` computes what the other tool itself would give each
+array, by that tool's own semantics and not by way of our resolver. The two together are the proof
+of an import. Files are parsed, never run.
+
+Many tools have Flax's list, pairs of logical axis and mesh axes. `linen_axes` and `nnx_axes` are
+the two readings of it, written down from what Flax does;
+they share nothing with our own resolver, which they are the witnesses of.
+Source: flax 0.12.8, `flax.linen.spmd.logical_to_mesh_axes`, `flax.core.spmd.apply_rules`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os.path import basename
+from typing import Any, NamedTuple
+
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics.codes import AMBIGUOUS_READING, BAD_FOREIGN_FILE, NOT_CARRIED_OVER
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.printable import printable
+from shardspec.foreign.values import Node
+from shardspec.frontend.formatting import formatted
+from shardspec.frontend.reading import Comments, Data, Route
+from shardspec.frontend.yaml_text.printer import print_yaml
+from shardspec.ir.hardware import Hardware
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Param, Params
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import target_text
+from shardspec.pipeline import load_text
+
+
+def machine_named(hardware: str) -> Hardware | tuple[Diagnostic, ...]:
+    """Return the machine of `tpu v4 4x4x8`, or why there is none such.
+
+    >>> str(machine_named("8 cpu"))
+    '8 cpu'
+    """
+    text = print_yaml({"hardware": hardware, "mesh": {"data": "rest"}})
+    spec, faults = load_text(text, "--hardware")
+    found = spec.targets[0].hardware if spec and spec.targets else None
+    return faults if found is None else found
+
+
+_NAME = re.compile(r"(?!(?:none|_)$)[^\W\d]\w*(?:[-.]\w+)*")
+
+
+class Options(NamedTuple):
+    """What the command line says beside the files; a format says which of these it takes.
+
+    Attributes:
+      name: which of several lists, or which gin scope, is meant.
+      names: all that are meant, where a format takes several; the first of them is `name`.
+      semantics: whose reading: `linen` or `nnx`.
+      merge: how MaxText's files are joined: `maxtext` or `in-place`.
+      match: how a regex is meant: `search` or `fullmatch`.
+      separator: what joins the parts of a path in the other tool.
+      strict: whether the other tool refuses arrays that nothing matches.
+      include: folders where included files are looked for.
+      mesh: axis and size as the language spells it; beats the mesh of the files.
+      hardware: beats that of the files.
+      params: the arrays of `--against`; None without it.
+    """
+
+    name: str | None = None
+    names: tuple[str, ...] = ()
+    semantics: str | None = None
+    merge: str | None = None
+    match: str | None = None
+    separator: str | None = None
+    strict: bool | None = None
+    include: tuple[str, ...] = ()
+    mesh: tuple[tuple[str, str], ...] = ()
+    hardware: str | None = None
+    params: Params | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A document made of foreign rules.
+
+    Attributes:
+      data: the document as plain data.
+      comments: by route of the entry; where each line came from.
+      reading: the rules as the other tool reads them, frozen, for `answer`.
+      tool: whose reading it is, as messages call it: `Flax Linen`.
+    """
+
+    data: Mapping[str, Data]
+    comments: Mapping[Route, Comments] = field(default_factory=dict)
+    reading: Any = None
+    tool: str = ""
+
+
+class NoAnswer(NamedTuple):
+    """Why the other tool has no layout for an array: it raises, or leaves it to the compiler.
+
+    Attributes:
+      refuses: whether it raises; False where it has a layout that no PartitionSpec can say.
+    """
+
+    reason: str
+    refuses: bool = True
+
+
+class NotRead(NamedTuple):
+    """Why nothing is known of what the other tool does to an array.
+
+    Attributes:
+      what: what was not read, as far as it has a name.
+      reason: why, as a sentence.
+      help: how it would be read.
+    """
+
+    what: str
+    reason: str
+    help: str
+
+
+Answer = PartitionSpec | NoAnswer | NotRead
+Outcome = tuple[Imported | None, tuple[Diagnostic, ...]]
+
+
+def bad(message: str, span: Span | None, label: str = "", help: str | None = None) -> Diagnostic:
+    """Return the finding for a file that its own tool would not read."""
+    return point(BAD_FOREIGN_FILE, one_line(message), span, label, help=help)
+
+
+def lost(message: str, span: Span | None, label: str = "", help: str | None = None) -> Diagnostic:
+    """Return the finding for what cannot be carried over."""
+    return point(NOT_CARRIED_OVER, one_line(message), span, label, help=help)
+
+
+def ambiguous(message: str, span: Span | None, help: str, label: str = "") -> Diagnostic:
+    """Return the finding for a file with two readings; `help` says how to choose one."""
+    return point(AMBIGUOUS_READING, one_line(message), span, label, help=help)
+
+
+def one_line(message: str) -> str:
+    """Return a message that quotes foreign text as one line."""
+    return " ".join(message.splitlines())
+
+
+def came_from(span: Span, more: str = "") -> Comments:
+    """Return the comment that says where an entry came from: `# from my.gin:12`."""
+    return Comments(trailing=f"from {place(span)}{f': {more}' if more else ''}")
+
+
+def place(span: Span) -> str:
+    """Return `my.gin:12`."""
+    return f"{printable(basename(span.source.name))}:{span.line}"
+
+
+def is_name(text: str) -> bool:
+    """Say whether the language can spell an axis so.
+
+    >>> is_name("embed"), is_name("joined-kv"), is_name("none"), is_name("a b")
+    (True, True, False, False)
+    """
+    return _NAME.fullmatch(text) is not None
+
+
+def rule_text(logical_axis: str, mesh_axes: tuple[str, ...]) -> str:
+    """Return `embed -> (data, model)`."""
+    return f"{logical_axis} -> {target_text(mesh_axes)}"
+
+
+def placed(dims: tuple[tuple[str, ...], ...], param: Param, mesh: Mesh) -> Answer:
+    """Return what JAX makes of a PartitionSpec for an array: itself at full rank, or a refusal.
+
+    Sizes that do not divide are no refusal here: our plan keeps the same partition, and a check
+    of the spec reports it.
+    """
+    partition = PartitionSpec(dims)
+    if len(dims) > param.rank:
+        return NoAnswer(f"{partition} has {len(dims)} entries for {param.rank} dimensions")
+    used = partition.mesh_axes
+    unknown = next((axis for axis in used if axis not in mesh.sizes), None)
+    if unknown is not None:
+        axes = ", ".join(mesh.names)
+        return NoAnswer(f"`{unknown}` of {partition} is not found in the mesh ({axes})")
+    twice = next((axis for axis in used if used.count(axis) > 1), None)
+    if twice is not None:
+        return NoAnswer(f"{partition} has `{twice}` twice (DuplicateSpecError)")
+    return PartitionSpec(dims + ((),) * (param.rank - len(dims)))
+
+
+MeshAxes = tuple[str, ...]
+Dims = tuple[MeshAxes, ...]
+
+_FORM = 'a rule is a pair: ("embed", "data"), ("embed", ("data", "model")) or ("embed", None)'
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRule:
+    """One rule of a list.
+
+    Attributes:
+      name: the logical axis; None for a rule whose key is None, which never fires.
+      is_free: whether its value is UNCONSTRAINED: the compiler chooses.
+    """
+
+    name: str | None
+    mesh_axes: MeshAxes
+    is_free: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+def read_rules(node: Node, what: str) -> tuple[tuple[ForeignRule, ...], tuple[Diagnostic, ...]]:
+    """Return the rules of a list, and what in it is no rule.
+
+    Args:
+      what: what the list is called, for messages: "`RULES`".
+    """
+    if not node.is_list:
+        why = node.text if node.kind == "unreadable" else f"it is {node.described()}"
+        return (), (bad(f"{what} is no list of rules: {why}", node.span, help=_FORM),)
+    read = [_rule(item) for item in node.items]
+    rules = tuple(each for each in read if isinstance(each, ForeignRule))
+    return rules, tuple(each for each in read if isinstance(each, Diagnostic))
+
+
+def _rule(node: Node) -> ForeignRule | Diagnostic:
+    if node.kind == "unreadable":
+        return bad(f"a rule cannot be read: {node.text}", node.span, help=_FORM)
+    if not node.is_list or len(node.items) != 2:
+        return bad(f"a rule is a pair, and this is {node.described()}", node.span, help=_FORM)
+    key, value = node.items
+    if key.kind not in ("text", "nothing"):
+        message = f"a rule starts with a logical axis, and this is {key.described()}"
+        return bad(message, key.span, help=_FORM)
+    name = key.text if key.kind == "text" else None
+    if value.kind == "name" and value.last_name in ("UNCONSTRAINED", "_UNCONSTRAINED_PARTITION"):
+        return ForeignRule(name, (), True, node.span)
+    axes = _mesh_axes(value)
+    if isinstance(axes, Diagnostic):
+        return axes
+    return ForeignRule(name, axes, span=node.span)
+
+
+def _mesh_axes(value: Node) -> MeshAxes | Diagnostic:
+    """Return the mesh axes of a rule's right side; an empty text is none, as in JAX."""
+    if value.kind == "nothing":
+        return ()
+    if value.kind == "text":
+        return (value.text,) if value.text else ()
+    if value.is_list and all(item.kind == "text" and item.text for item in value.items):
+        return tuple(item.text for item in value.items)
+    wrong = next((item for item in value.items if item.kind != "text"), value)
+    why = f": {wrong.text}" if wrong.kind == "name" else ""
+    message = f"a mesh axis is a name, and this is {wrong.described()}{why}"
+    return bad(message, wrong.span, help=_FORM)
+
+
+def writable(rules: Iterable[ForeignRule], tool: str) -> Iterator[ForeignRule | Diagnostic]:
+    """Yield the rules that the language can say, and why each other one is left out."""
+    for rule in rules:
+        reason = _unwritable(rule)
+        yield rule if reason is None else lost(f"{reason} in {tool}", rule.span, help=_WAY_OUT)
+
+
+_WAY_OUT = "the rule is left out; rename the axis over there first if arrays have it"
+
+
+def _unwritable(rule: ForeignRule) -> str | None:
+    if rule.name is None:
+        return "a rule for None is no rule for any name, and never fires"
+    if not is_name(rule.name):
+        return f"`{rule.name}` is a logical axis that cannot be a name in a spec, though it is"
+    strange = next((axis for axis in rule.mesh_axes if not is_name(axis)), None)
+    if strange is not None:
+        return f"`{strange}` is a mesh axis that cannot be a name in a spec, though it is"
+    if len(set(rule.mesh_axes)) < len(rule.mesh_axes):
+        text = rule_text(rule.name, rule.mesh_axes)
+        return f"`{text}` has a mesh axis twice, which JAX refuses later, though it is a rule"
+    return None
+
+
+def linen_axes(names: Sequence[str | None], rules: Sequence[ForeignRule]) -> Dims | NoAnswer:
+    """Return what Linen gives an array: the first rule of a name whose mesh axes are all free.
+
+    Invariants:
+      same: equal to `flax.linen.logical_to_mesh_axes`, or both refuse.
+    """
+    counts = Counter(name for name in names if name is not None)
+    twice = tuple(name for name, count in counts.items() if count > 1)
+    if twice:
+        listed = ", ".join(map(repr, twice))
+        return NoAnswer(f"dimensions ({listed}) occur more than once in array names (ValueError)")
+    found: dict[str, ForeignRule] = {}
+    used: set[str] = set()
+    for rule in rules:
+        name = rule.name
+        if name is None or name not in counts or name in found:
+            continue
+        if used.isdisjoint(rule.mesh_axes):
+            found[name] = rule
+            used.update(rule.mesh_axes)
+    chosen = [found.get(name) if name is not None else None for name in names]
+    return _dims(chosen)
+
+
+def nnx_axes(names: Sequence[str | None], rules: Sequence[ForeignRule]) -> Dims | NoAnswer:
+    """Return what NNX gives an array: the last rule of each name, or the name as a mesh axis.
+
+    Invariants:
+      same: equal to `nnx.get_partition_spec` under the same rules.
+    """
+    last = {rule.name: rule for rule in rules}
+    chosen = [
+        None if name is None else last.get(name) or ForeignRule(name, (name,)) for name in names
+    ]
+    return _dims(chosen)
+
+
+def _dims(chosen: Sequence[ForeignRule | None]) -> Dims | NoAnswer:
+    free = next((index for index, rule in enumerate(chosen) if rule and rule.is_free), None)
+    if free is not None:
+        return NoAnswer(f"UNCONSTRAINED leaves dim {free} to the compiler")
+    return tuple(rule.mesh_axes if rule else () for rule in chosen)
+
+
+#: The order of sections, as the language's own documents have it.
+_ORDER = (
+    *("shardspec", "doc", "extends", "axes", "hardware", "mesh", "targets", "rules", "drop"),
+    *("params", "overrides", "scan", "activations", "arrays", "manifest", "policy", "state"),
+    *("coverage", "replicate", "lints"),
+)
+
+
+def spec_text(
+    imported: Imported, options: Options, sources: Sequence[SourceFile], name: str
+) -> tuple[str | None, tuple[Diagnostic, ...]]:
+    """Return the text of the spec, or None and why it would not load.
+
+    Args:
+      name: what messages call the spec.
+
+    Invariants:
+      loads: reading the text gives a spec without faults.
+      stable: `shardspec fmt` leaves the text as it is.
+    """
+    data = _with_machine(imported.data, options)
+    comments = _with_header(imported.comments, data, sources)
+    draft = SourceFile(name, print_yaml(data, comments))
+    text, faults = formatted(draft, "yaml")
+    if text is None:
+        return None, faults
+    spec, faults = load_text(text, name)
+    return (None, faults) if spec is None or faults else (text, ())
+
+
+def _with_machine(data: Mapping[str, Data], options: Options) -> dict[str, Data]:
+    """Return the data with the mesh and hardware that were asked for, sections in order."""
+    whole: dict[str, Data] = {"shardspec": 1, **data}
+    if options.mesh:
+        whole.pop("targets", None)
+        if options.hardware is None:
+            whole.pop("hardware", None)
+        whole["mesh"] = _mesh(whole.get("mesh"), options)
+    if options.hardware is not None and "mesh" in whole:
+        whole["hardware"] = options.hardware
+    known = {key: rank for rank, key in enumerate(_ORDER)}
+    return dict(sorted(whole.items(), key=lambda entry: known.get(entry[0], len(known))))
+
+
+def _mesh(own: Data, options: Options) -> Data:
+    """Return the sizes that were asked for, in the mesh of the files where that has the axes."""
+    asked: dict[str, Data] = {axis: _size(text) for axis, text in options.mesh}
+    return {**own, **asked} if isinstance(own, dict) and own.keys() >= asked.keys() else asked
+
+
+def _size(text: str) -> Data:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else text
+
+
+def _with_header(
+    comments: Mapping[Route, Comments], data: Mapping[str, Data], sources: Sequence[SourceFile]
+) -> dict[Route, Comments]:
+    """Return the comments with a first line that names the files."""
+    named = ", ".join(dict.fromkeys(printable(source.name) for source in sources))
+    first: Route = (next(iter(data)),)
+    own = comments.get(first, Comments())
+    head = Comments((f"imported from {named}", *own.before), own.trailing, own.after)
+    return {first: head, **{route: each for route, each in comments.items() if route != first}}

@@ -1,0 +1,81 @@
+"""A plan as JSON: sorted, one line per array, so that `git diff` shows what moved.
+
+No timestamps, hosts or absolute paths; sizes in bytes.
+`shardspec compile -o` writes it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shardspec.foreign.exported import Request, Written
+from shardspec.ir.grouping import natural
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.plan import ParamSharding, ShardingPlan
+
+SCHEMA = "shardspec.compile/1"
+
+
+def plan_text(plan: ShardingPlan) -> str:
+    """Return the plan as JSON text, one line per array, with a line break at the end."""
+    import json
+
+    head = json.dumps(_head(plan), indent=2)
+    shardings = sorted(plan.params, key=lambda sharding: natural(sharding.param.path))
+    lines = ",\n".join(
+        f"    {json.dumps(s.param.path)}: {json.dumps(_array(s))}" for s in shardings
+    )
+    arrays = f"{{\n{lines}\n  }}" if lines else "{}"
+    lines = ",\n".join(
+        f"    {json.dumps(s.activation.name)}: {json.dumps(list(_entries(s.partition_spec)))}"
+        for s in sorted(plan.activations, key=lambda s: natural(s.activation.name))
+    )
+    activations = f"{{\n{lines}\n  }}" if lines else "{}"
+    return f'{head[:-2]},\n  "arrays": {arrays},\n  "activations": {activations}\n}}\n'
+
+
+def _head(plan: ShardingPlan) -> dict[str, Any]:
+    hardware = plan.target.hardware
+    machine = None
+    if hardware is not None:
+        machine = {
+            "chip": hardware.chip.name,
+            "topology": list(hardware.topology),
+            "slices": hardware.slice_count,
+            "devices": hardware.device_count,
+        }
+    types = {axis.name: axis.axis_type for axis in plan.mesh.axes if axis.axis_type != "auto"}
+    return {
+        "schema": SCHEMA,
+        "spec": plan.spec.source.name,
+        "target": plan.target.name,
+        "hardware": machine,
+        "mesh": {axis.name: axis.size for axis in plan.mesh.axes},
+        "order": plan.spec.policy.order,
+        "dcn": [axis.name for axis in plan.mesh.axes if axis.network == "dcn"],
+        **({"axis_types": types} if types else {}),
+        "per_device_bytes": plan.per_device_bytes,
+        "total_bytes": sum(sharding.param.bytes for sharding in plan.params),
+    }
+
+
+def _array(sharding: ParamSharding) -> dict[str, Any]:
+    return {
+        "shape": list(sharding.param.shape),
+        "dtype": sharding.param.dtype,
+        "axes": list(sharding.logical_axes),
+        "spec": list(_entries(sharding.partition_spec)),
+        "shard": list(sharding.shard_shape),
+        "per_device_bytes": sharding.per_device_bytes,
+    }
+
+
+def _entries(spec: PartitionSpec) -> Iterator[str | list[str] | None]:
+    for dim in spec.dims:
+        yield None if not dim else dim[0] if len(dim) == 1 else list(dim)
+
+
+def write(request: Request) -> Written:
+    """Return the plan."""
+    return plan_text(request.plan), ()

@@ -1,0 +1,244 @@
+"""Keras's `LayoutMap`: regexes for variable paths, each with the mesh axes of its dimensions.
+
+An entry whose key is the path itself comes first; else exactly one regex may match, and several are
+an error. A variable that nothing matches is whole. Keys were searched for until February 2026, and
+match the whole path since.
+Source: Keras 3.15.1, `keras.src.distribution.distribution_lib.LayoutMap`, and its earlier text in
+keras-team/keras at 015139f.
+
+Written is a Python module with the entries: regex -> mesh axes of each dimension. Keras refuses a
+path that two regexes match; these are anchored and disjoint, so that `search` and
+`fullmatch` agree. A dimension over several mesh axes has no place in a `TensorLayout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, source_name
+from shardspec.foreign.flax import axes_literal
+from shardspec.foreign.imported import (
+    Answer,
+    Imported,
+    NoAnswer,
+    Options,
+    Outcome,
+    ambiguous,
+    bad,
+    lost,
+    placed,
+)
+from shardspec.foreign.paths import (
+    Found,
+    Match,
+    PathEntry,
+    Taken,
+    Winners,
+    document,
+    find_entries,
+    left_out,
+    needs_choice,
+    path_sections,
+    read_entries,
+    worked_out,
+)
+from shardspec.foreign.regex import Group, check_call, groups, line_end, raw, taken
+from shardspec.frontend.patterns.regex import regex_literal
+from shardspec.ir.grouping import described
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Param, Params
+from shardspec.ir.partition import PartitionSpec
+
+TOOL = "Keras"
+_CHOOSE = "say which Keras: --match fullmatch (since February 2026) or --match search (before)"
+
+
+@dataclass(frozen=True, slots=True)
+class KerasReading:
+    """The entries of a LayoutMap."""
+
+    entries: tuple[PathEntry, ...]
+    match: Match
+
+
+def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+    """Return the spec that says what a LayoutMap does."""
+    wrong = check_call(sources, "/")
+    if wrong is not None:
+        return None, (wrong,)
+    found = find_entries(sources[0], options.name, "LayoutMap")
+    if not isinstance(found, Found):
+        return None, found
+    entries, faults = read_entries(found.node)
+    faults += tuple(_refused(entries))
+    if faults:
+        return None, faults
+    match = _matching(entries, options)
+    if isinstance(match, Diagnostic):
+        return None, (match,)
+    reading = KerasReading(entries, match)
+    several = _Owners(reading)
+    kept = _taken(reading, several, options.params)
+    sections = path_sections(kept, is_ordered=False)
+    faults = (*left_out(entries), *sections.faults, *_contested(several, options.params or ()))
+    how = "match whole paths" if match == "fullmatch" else "are searched for in paths"
+    data, comments = document(f"Keras's LayoutMap, whose regexes {how}", sections)
+    return Imported(data, comments, reading, TOOL), faults
+
+
+def _refused(entries: Sequence[PathEntry]) -> list[Diagnostic]:
+    """Return what Keras itself refuses: a key that stands twice, several mesh axes in one place."""
+    seen: dict[str, PathEntry] = {}
+    faults = []
+    for entry in entries:
+        if entry.pattern in seen:
+            faults.append(bad(f"`{entry.pattern}` stands twice (ValueError)", entry.span))
+        if entry.pattern is not None:
+            seen[entry.pattern] = entry
+        if any(len(dim) > 1 for dim in entry.dims or ()):
+            message = f"{entry}: Keras takes one mesh axis for a dimension"
+            faults.append(bad(message, entry.span))
+    return faults
+
+
+def _matching(entries: Sequence[PathEntry], options: Options) -> Match | Diagnostic:
+    if options.match is not None:
+        return "search" if options.match == "search" else "fullmatch"
+    paths = None if options.params is None else [param.path for param in options.params]
+    doubtful = needs_choice(entries, paths)
+    if doubtful is None:
+        return "fullmatch"
+    message = f"`{doubtful.pattern}` matches other variables under `search` than under `fullmatch`"
+    return ambiguous(message, doubtful.span, _CHOOSE)
+
+
+class _Owners:
+    """Who wins a path: the key that is the path, or else all keys that match."""
+
+    def __init__(self, reading: KerasReading) -> None:
+        self.entries = reading.entries
+        self._winners = Winners(reading.entries, reading.match)
+        self._keys = {entry.pattern: index for index, entry in enumerate(reading.entries)}
+
+    def of(self, path: str) -> tuple[int, ...]:
+        """Return the positions of the entries that Keras finds for a path."""
+        if path in self._keys:
+            return (self._keys[path],)
+        return self.matching(path)
+
+    def matching(self, path: str) -> tuple[int, ...]:
+        """Return the positions of all keys whose regex matches."""
+        return self._winners.all(path)
+
+
+def _taken(reading: KerasReading, owners: _Owners, params: Params | None) -> list[Taken]:
+    won: dict[int, list[Param]] = {}
+    for param in params or ():
+        found = owners.of(param.path)
+        if len(found) == 1:
+            won.setdefault(found[0], []).append(param)
+    kept = [
+        _without_scalars(
+            taken(entry, reading.match, "/", None if params is None else won.get(index, []))
+        )
+        for index, entry in enumerate(reading.entries)
+    ]
+    return [*_exact(reading, owners, params), *kept]
+
+
+def _without_scalars(each: Taken) -> Taken:
+    """Return it with scalars among its arrays: Keras makes no exception of them."""
+    params = None if each.params is None else (*each.params, *each.scalars)
+    return Taken(each.entry, each.pattern, params)
+
+
+def _exact(reading: KerasReading, owners: _Owners, params: Params | None) -> list[Taken]:
+    """Return, for keys that are paths, what has to stand first for them to win."""
+    exact = []
+    by_path = {param.path: (param,) for param in params or ()}
+    for index, entry in enumerate(reading.entries):
+        key = entry.pattern
+        if key is None or regex_literal(key) != key:
+            continue
+        own = None if params is None else by_path.get(key, ())
+        is_contested = len(owners.matching(key)) > 1 and owners.of(key) == (index,)
+        if is_contested and own != ():
+            exact.append(Taken(entry, key, own, must_win=True))
+    return exact
+
+
+def _contested(owners: _Owners, params: Params) -> list[Diagnostic]:
+    """Return a finding for each set of keys that match the same variables."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for param in params:
+        found = owners.of(param.path)
+        if len(found) > 1:
+            groups.setdefault(found, []).append(param.path)
+    return [
+        lost(
+            f"`{owners.entries[found[0]].pattern}` and `{owners.entries[found[1]].pattern}` match "
+            f"the same variables, which Keras refuses: {described(paths)}",
+            owners.entries[found[1]].span,
+            help="the spec goes by the first that splits them",
+        )
+        for found, paths in groups.items()
+    ]
+
+
+def answer(reading: KerasReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+    """Return what Keras gives each variable."""
+    owners = _Owners(reading)
+    return tuple(_answer(reading, owners, param, mesh) for param in params)
+
+
+def _answer(reading: KerasReading, owners: _Owners, param: Param, mesh: Mesh) -> Answer:
+    found = owners.of(param.path)
+    if not found:
+        return PartitionSpec(((),) * param.rank)
+    entries = [reading.entries[index] for index in found]
+    if len(entries) > 1:
+        keys = ", ".join(f"`{entry.pattern}`" for entry in entries)
+        return NoAnswer(f"{keys} match (ValueError)")
+    if entries[0].dims is None:
+        return worked_out(entries[0])
+    return placed(entries[0].dims, param, mesh)
+
+
+def write(request: Request) -> Written:
+    """Return the layouts of the plan's arrays, without those that Keras has no word for."""
+    found = groups(request.plan)
+    kept = [group for group in found if not _is_joined(group)]
+    end = line_end(request.plan)
+    lines = [f"    {raw(f'^{group.regex}{end}')}: {_axes(group)}," for group in kept]
+    text = "\n".join((*_head(request), "LAYOUT_MAP = {", *lines, "}")) + "\n"
+    left_out = [_left_out(group) for group in found if _is_joined(group)]
+    return text, (*left_out, *losses(request, "a LayoutMap", PARAMS, OVERRIDES))
+
+
+def _is_joined(group: Group) -> bool:
+    return any(len(dim) > 1 for dim in group.partition.dims)
+
+
+def _left_out(group: Group) -> Diagnostic:
+    many = f" x{len(group.paths)}" if len(group.paths) > 1 else ""
+    message = f"`{group.paths[0]}`{many} is {group.partition}: a dimension over several mesh axes"
+    return lost(message, None, help="it is left out: Keras lays out a dimension over one mesh axis")
+
+
+def _axes(group: Group) -> str:
+    inside = ", ".join(axes_literal(dim) for dim in group.partition.dims)
+    return f"({inside},)" if len(group.partition.dims) == 1 else f"({inside})"
+
+
+def _head(request: Request) -> tuple[str, ...]:
+    return (
+        f'"""Entries of a Keras LayoutMap, exported by shardspec from {source_name(request.spec)}.',
+        "",
+        "    for path, axes in LAYOUT_MAP.items():",
+        "        layout_map[path] = axes",
+        '"""',
+        "",
+        f"# {request.target_title}",
+    )

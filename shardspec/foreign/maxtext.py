@@ -1,0 +1,430 @@
+"""MaxText's rules and mesh, from `base.yml`, a model's file and a custom mesh and rule file.
+
+MaxText moves rules that a later file replaces to the end of the list, below rules that they used to
+beat. `--merge maxtext`, the default, imports the list as MaxText has it; `--merge in-place` puts
+the new rules where the old ones stood. `--against` always compares with what MaxText does.
+
+Written is YAML with mesh axes, sizes inside a slice and across, and the whole list of rules.
+`override_logical_axis_rules: true` makes MaxText take the list as it stands; it would move rules to
+the end of its own otherwise.
+Source: AI-Hypercomputer/maxtext, `src/maxtext/configs/base.yml` and `types.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from shardspec.diagnostics import Diagnostic, Label, SourceFile
+from shardspec.diagnostics.codes import CANNOT_HOLD, MOVED_BY_MERGE
+from shardspec.foreign.exported import (
+    ACTIVATIONS,
+    AXIS_TYPES,
+    Request,
+    Written,
+    losses,
+    origin,
+    unproved,
+)
+from shardspec.foreign.imported import (
+    Answer,
+    ForeignRule,
+    Imported,
+    NoAnswer,
+    Options,
+    Outcome,
+    bad,
+    came_from,
+    is_name,
+    linen_axes,
+    lost,
+    one_line,
+    place,
+    placed,
+    rule_text,
+    writable,
+)
+from shardspec.foreign.maxtext_config import (
+    MaxTextConfig,
+    MaxTextMesh,
+    Replaced,
+    Rules,
+    maxtext_mesh,
+    read_configs,
+)
+from shardspec.foreign.maxtext_witness import maxtext_rules
+from shardspec.foreign.proof import proof, rules_for
+from shardspec.frontend.reading import Comments, Data, Route
+from shardspec.ir.grouping import counted
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Param, Params
+from shardspec.ir.spec import Activation
+
+TOOL = "MaxText"
+_INPUT = "input_data_sharding_logical_axes"
+
+
+@dataclass(frozen=True, slots=True)
+class MaxTextReading:
+    """The files themselves: what they say is read again for the answer, without the import.
+
+    Attributes:
+      files: name and text of each.
+      folders: where files that they name are looked for.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    folders: tuple[str, ...] = ()
+
+
+def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+    """Return the spec that says what MaxText does under these files, the last one on top."""
+    config = read_configs(sources, options.include)
+    if any(fault.is_error for fault in config.faults):
+        return None, tuple(config.faults)
+    if not config.rules:
+        message = "no file has `logical_axis_rules`"
+        help = (
+            "give the configuration first (base.yml, or one with `base_config`), then the model's"
+        )
+        return None, (*config.faults, bad(message, sources[0].whole, help=help))
+    axes = config.names("mesh_axes")
+    if axes is None and "mesh_axes" in config.values:
+        span = config.values["mesh_axes"].span
+        return None, (*config.faults, bad("`mesh_axes` is no list of names", span))
+    mesh = maxtext_mesh(config, axes or tuple(axis for axis, _ in options.mesh), options)
+    faults = [*config.faults, *mesh.faults, *_beyond(config, mesh)]
+    if any(fault.is_error for fault in faults):
+        return None, tuple(faults)
+    in_place = options.merge == "in-place"
+    faults += _moves(config, options, in_place=in_place)
+    document = _document(config, mesh, axes, faults, in_place=in_place)
+    files = tuple((source.name, source.text) for source in sources)
+    return replace(document, reading=MaxTextReading(files, options.include)), tuple(faults)
+
+
+def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+    """Return what MaxText gives each array; one without names is whole."""
+    try:
+        pairs = maxtext_rules(reading.files, reading.folders)
+    except Exception as fault:  # whatever PyYAML and a damaged list may come to
+        text = next(iter(str(fault).splitlines()), "")
+        reason = f"the files cannot be read as MaxText reads them ({type(fault).__name__}: {text})"
+        return (NoAnswer(reason),) * len(params)
+    rules = tuple(ForeignRule(name, axes) for name, axes in pairs)
+    return tuple(_answer(rules, param, mesh) for param in params)
+
+
+def _answer(rules: Sequence[ForeignRule], param: Param, mesh: Mesh) -> Answer:
+    dims = linen_axes(param.logical_axes or (), rules)
+    return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
+
+
+def _document(
+    config: MaxTextConfig,
+    mesh: MaxTextMesh,
+    axes: tuple[str, ...] | None,
+    faults: list[Diagnostic],
+    *,
+    in_place: bool,
+) -> Imported:
+    """Return the document of a configuration; notes what is left out."""
+    how = "each name in its first place" if in_place else "replaced names at the end, as there"
+    doc = f"Rules of MaxText: {how}" if config.replaced else "Rules of MaxText"
+    data: dict[str, Data] = {"doc": doc, **mesh.data}
+    comments: dict[Route, Comments] = {}
+    rules = config.in_place if in_place else config.rules
+    kept = tuple(_writable(rules, faults))
+    dead = _dead_without(kept, axes)
+    if axes is not None:
+        faults += _unknown_axes(kept, axes, config, dead)
+    texts: list[Data] = []
+    for rule in kept:
+        known = _known(rule, axes)
+        gone = [axis for axis in rule.mesh_axes if axis not in known]
+        if rule in dead:
+            continue
+        assert rule.span is not None
+        more = f"without {', '.join(gone)}, no mesh axis" if gone else ""
+        comments["rules", len(texts)] = came_from(rule.span, more)
+        texts.append(rule_text(str(rule.name), known))
+    data["rules"] = texts
+    _add_input(config, kept, data, texts, comments)
+    data["policy"] = {"indivisible": "keep"}
+    comments["policy",] = Comments(trailing="as MaxText does; JAX refuses what does not divide")
+    data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
+    comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
+    return Imported(data, comments, None, TOOL)
+
+
+def _add_input(
+    config: MaxTextConfig,
+    kept: Rules,
+    data: dict[str, Data],
+    texts: list[Data],
+    comments: dict[Route, Comments],
+) -> None:
+    """Add the activation of the input; and for its names without a rule that they are whole."""
+    names = config.names(_INPUT)
+    if names and all(is_name(name) for name in names):
+        for name in dict.fromkeys(names):
+            if all(rule.name != name for rule in kept):
+                why = "the input has it, and no rule: MaxText leaves it whole"
+                comments["rules", len(texts)] = Comments(trailing=why)
+                texts.append(f"{name} -> none")
+        data["activations"] = {"input_data": " ".join(names)}
+        comments["activations", "input_data"] = came_from(config.values[_INPUT].span)
+
+
+def _writable(rules: Rules, faults: list[Diagnostic]) -> Iterator[ForeignRule]:
+    for found in writable(rules, TOOL):
+        if isinstance(found, Diagnostic):
+            faults.append(found)
+        else:
+            yield found
+
+
+def _known(rule: ForeignRule, axes: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the mesh axes of a rule that are there."""
+    return tuple(axis for axis in rule.mesh_axes if axes is None or axis in axes)
+
+
+def _dead_without(rules: Rules, axes: tuple[str, ...] | None) -> tuple[ForeignRule, ...]:
+    """Return rules that no longer fire once the mesh axes that are not there are out of the list.
+
+    One is dead behind a rule of the same name that asks for no other mesh axes than it does. What
+    is dead in the files themselves stays, for `check` to say.
+    """
+    dead = []
+    for index, rule in enumerate(rules):
+        before = [each for each in rules[:index] if each.name == rule.name]
+        wanted, known = set(rule.mesh_axes), set(_known(rule, axes))
+        was_dead = any(wanted.issuperset(each.mesh_axes) for each in before)
+        if not was_dead and any(known.issuperset(_known(each, axes)) for each in before):
+            dead.append(rule)
+    return tuple(dead)
+
+
+def _unknown_axes(
+    rules: Rules, axes: tuple[str, ...], config: MaxTextConfig, dead: Rules
+) -> Iterator[Diagnostic]:
+    """Yield a finding for each mesh axis that rules name and `mesh_axes` lacks."""
+    unknown: dict[str, list[ForeignRule]] = {}
+    for rule in rules:
+        for axis in rule.mesh_axes:
+            if axis not in axes:
+                unknown.setdefault(axis, []).append(rule)
+    for axis, named in unknown.items():
+        where = counted(len(named), "rule")
+        message = f"`{axis}` is no axis of `mesh_axes`, and {where} name it"
+        if len(named) == 1:
+            message = f"`{axis}` is no axis of `mesh_axes`, and a rule names it"
+        first = named[0].span
+        labels = () if first is None else (Label(first, "MaxText splits nothing over it here"),)
+        notes: tuple[str, ...] = (
+            "activations lose the axis in silence; a parameter under such a rule is an error",
+            f"mesh_axes: {', '.join(axes)} ({place(config.values['mesh_axes'].span)})",
+        )
+        left = [place(rule.span) for rule in dead if rule.span is not None]
+        if left and axis == next(iter(unknown)):
+            notes += (f"rules that can never fire without such axes: {', '.join(left)}, left out",)
+        help = "the axis is left out of these rules in the spec"
+        yield replace(lost(message, None, help=help), labels=labels, notes=notes)
+
+
+def _moves(config: MaxTextConfig, options: Options, *, in_place: bool) -> Iterator[Diagnostic]:
+    """Yield a finding for each replaced name whose move to the end can change an answer."""
+    done = "each name keeps its place in the spec" if in_place else "the spec has them at the end"
+    for each in config.replaced:
+        rival = _rival(each)
+        touched = _touched(config, options, each.name)
+        if rival is None or (touched is not None and not touched[0]):
+            continue
+        first, old = each.new[0], each.before[each.position]
+        assert first.span is not None
+        assert old.span is not None
+        message = (
+            f"`{each.name}` moves behind `{rule_text(str(rival.name), rival.mesh_axes)}`, "
+            "which comes first now where both stand in an array"
+        )
+        labels = (
+            Label(first.span, "MaxText puts this at the end"),
+            Label(old.span, "in place of this", primary=False),
+        )
+        notes: tuple[str, ...] = (done,)
+        if touched is not None:
+            total = counted(touched[1], "array")
+            notes = (f"it changes {touched[0]} of {total} with `{each.name}`", done)
+        help = (
+            "--merge in-place keeps its place"
+            if not in_place
+            else "--merge maxtext imports what MaxText does"
+        )
+        yield Diagnostic(MOVED_BY_MERGE, one_line(message), labels, notes, help)
+
+
+def _rival(replaced: Replaced) -> ForeignRule | None:
+    """Return the first rule behind the old place that wants a mesh axis of the new rules."""
+    wanted = {axis for rule in replaced.new for axis in rule.mesh_axes}
+    for rule in replaced.before[replaced.position + 1 :]:
+        if rule.name != replaced.name and wanted & set(rule.mesh_axes):
+            return rule
+    return None
+
+
+def _touched(config: MaxTextConfig, options: Options, name: str) -> tuple[int, int] | None:
+    """Return how many arrays get another answer by the move, of how many that have the name."""
+    if options.params is None:
+        return None
+    having = [param for param in options.params if name in (param.logical_axes or ())]
+    moved = [
+        param
+        for param in having
+        if linen_axes(param.logical_axes or (), config.rules)
+        != linen_axes(param.logical_axes or (), config.in_place)
+    ]
+    return len(moved), len(having)
+
+
+def _beyond(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnostic]:
+    """Yield what MaxText does in code, beside its rules."""
+    if config.is_true("shard_optimizer_over_data"):
+        message = "`shard_optimizer_over_data` splits Adam's state further over `data`"
+        span = config.values["shard_optimizer_over_data"].span
+        help = "`state: {optimizer: zero1, over: data}` is near: it may choose another dimension"
+        yield lost(message, span, help=help)
+    yield from _beside_training(config)
+    stages = (mesh.sizes or {}).get("stage", 1)
+    if stages > 1:
+        message = f"over {stages} pipeline stages MaxText changes rules in its code"
+        help = "`activation_embed_and_logits_batch`, and the rules outside the pipeline"
+        yield lost(message, None, help=help)
+    if config.text("custom_mesh"):
+        message = f"`custom_mesh: {config.text('custom_mesh')}` is an order of devices made by hand"
+        span = config.values["custom_mesh"].span
+        yield lost(message, span, help="`policy: {order: ring}` is shardspec's own ring")
+    yield from _data_sharding(config, mesh)
+
+
+def _beside_training(config: MaxTextConfig) -> Iterator[Diagnostic]:
+    """Yield what is said of evaluation, and of where arrays lie: a spec has no place for it."""
+    listed = config.values.get("logical_axis_rules_for_eval")
+    if listed is not None and listed.is_list and listed.items:
+        message = (
+            f"`logical_axis_rules_for_eval` are {len(listed.items)} rules for evaluation alone"
+        )
+        help = "a spec of their own: import flax FILE --name logical_axis_rules_for_eval"
+        yield lost(message, listed.span, help=help)
+    custom = config.text("custom_mesh_and_rule_for_eval")
+    if custom and custom != "default":
+        message = f"evaluation has the rules of `{custom}`; a spec has one list"
+        span = config.values["custom_mesh_and_rule_for_eval"].span
+        help = (
+            f"import it as a spec of its own, with custom_mesh_and_rule/{custom}.yml as last FILE"
+        )
+        yield lost(message, span, help=help)
+    for key, what in (("optimizer", "the optimizer's state"), ("parameter", "parameters")):
+        name = f"{key}_memory_host_offload"
+        if config.is_true(name):
+            message = f"`{name}`: {what} lie in the memory of hosts; a spec says no memory kind"
+            help = "what the spec counts as memory of a device is too much by them"
+            yield lost(message, config.values[name].span, help=help)
+
+
+def _data_sharding(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnostic]:
+    """Yield a finding where `data_sharding` splits the batch otherwise than the rules."""
+    stated, names = config.values.get("data_sharding"), config.names(_INPUT)
+    if stated is None or not names or mesh.sizes is None or not stated.is_list:
+        return
+    first = stated.items[0] if stated.items else stated
+    axes = [item.text for item in (first.items if first.is_list else stated.items)]
+    dims = linen_axes(names, config.rules)
+    by_rules = () if isinstance(dims, NoAnswer) else dims[0]
+    here, there = ([a for a in each if mesh.sizes.get(a, 1) != 1] for each in (by_rules, axes))
+    if here != there:
+        message = (
+            f"`data_sharding` splits input over ({', '.join(there)}), "
+            f"and the rules split `{names[0]}` over ({', '.join(here)})"
+        )
+        yield lost(message, stated.span, help="the spec says what the rules say: `input_data`")
+
+
+_TOOL = "MaxText's YAML"
+_WITNESS_INPUT = "input_data"
+_FLAGS = {"stage": "pipeline", "model": "tensor"}
+_KNOWN = frozenset(
+    (
+        *("diloco", "data", "stage", "fsdp", "fsdp_transpose", "sequence", "context"),
+        *("context_usp_ulysses", "context_autoregressive", "tensor", "tensor_transpose"),
+        *("tensor_sequence", "expert", "autoregressive", "model"),
+    )
+)
+
+
+def write(request: Request) -> Written:
+    """Return the configuration that stands for the plan's target."""
+    request = replace(request, is_resolved=True)
+    mesh = request.plan.mesh
+    rules = rules_for(request)
+    if not rules:
+        message = f"no rule counts on target {request.plan.target.name}, and MaxText needs some"
+        return None, (Diagnostic(CANNOT_HOLD, message, help="add `rules:`, or `extends:`"),)
+    lines = [f"# Exported by shardspec from {request.title}", *_mesh(mesh), *_input(request)]
+    lines += ["override_logical_axis_rules: true", "logical_axis_rules: ["]
+    for rule in rules:
+        axes = _flow(rule.mesh_axes)
+        lines.append(f'  ["{rule.logical_axis}", {axes}],{origin(rule.span)}')
+    text = "\n".join((*lines, "]")) + "\n"
+    found = [*_unknown(request), *_mixed_types(mesh), *_activations(request)]
+    found += [*losses(request, _TOOL, ACTIVATIONS, AXIS_TYPES), *unproved(request, _TOOL)]
+    return text, (*found, *proof(request, text, "maxtext", Options()))
+
+
+def _mesh(mesh: Mesh) -> Iterator[str]:
+    yield f"mesh_axes: {_flow(mesh.names)}"
+    for axis in mesh.axes:
+        is_far = axis.network == "dcn"
+        flag = _FLAGS.get(axis.name, axis.name)
+        yield f"ici_{flag}_parallelism: {1 if is_far else axis.size}"
+        yield f"dcn_{flag}_parallelism: {axis.size if is_far else 1}"
+    if mesh.axes and all(axis.axis_type == "explicit" for axis in mesh.axes):
+        yield "shard_mode: explicit"
+
+
+def _input(request: Request) -> Iterator[str]:
+    """Yield how input is split, where the spec names the activation `input_data`."""
+    for sharding in request.plan.activations:
+        names = sharding.activation.logical_axes
+        if sharding.activation.name == _WITNESS_INPUT and None not in names:
+            dims = [f'"{name}"' for name in names]
+            yield f"data_sharding: [{_flow(sharding.dims[0].mesh_axes if sharding.dims else ())}]"
+            yield f"input_data_sharding_logical_axes: [{', '.join(dims)}]"
+
+
+def _flow(names: Sequence[str]) -> str:
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"[{quoted}]"
+
+
+def _unknown(request: Request) -> Iterator[Diagnostic]:
+    for axis in request.plan.mesh.axes:
+        if axis.name not in _KNOWN:
+            message = f"MaxText has no size for a mesh axis `{axis.name}`, and fails (KeyError)"
+            help = "rename it: data, fsdp, tensor, expert, stage, context are some that it has"
+            yield lost(message, axis.span, help=help)
+
+
+def _mixed_types(mesh: Mesh) -> Iterator[Diagnostic]:
+    types = {axis.axis_type for axis in mesh.axes}
+    if types - {"auto"} and types != {"explicit"}:
+        odd = next(axis for axis in mesh.axes if axis.axis_type != "auto")
+        message = f"`{odd.name}` is {odd.axis_type}, and MaxText's mesh axes are all of one type"
+        yield lost(message, odd.span, help="all `auto`, or all `explicit`")
+
+
+def _activations(request: Request) -> Iterator[Diagnostic]:
+    found: list[Activation] = [a for a in request.spec.activations if a.name != _WITNESS_INPUT]
+    if found:
+        message = f"{_TOOL} holds one activation, `{_WITNESS_INPUT}`, and not `{found[0].name}`"
+        help = "MaxText's code names the dimensions of its activations itself"
+        yield lost(message, found[0].span, help=help)

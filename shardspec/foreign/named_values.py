@@ -1,0 +1,170 @@
+"""The values in a foreign file, with the names they have there: of Python, JSON or YAML.
+
+A file is Python by its name. Standard input has none: it is Python where it parses as such and has
+a statement that JSON and YAML have not. `[["embed", "data"]]` and `embed: data` parse as well.
+
+Some tools have layouts that are code. Their files can be read and still say nothing: modules choose
+the layout as they run. What to do instead is the same for all that run on JAX, and stands in
+docs/migrating.md: let the tool make its arrays or their shapes, and write the layout down.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.foreign.imported import ambiguous, bad
+from shardspec.foreign.python_text import Binding, parse_python, read_scopes
+from shardspec.foreign.values import Node, group, read_data, unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValues:
+    """What a file holds.
+
+    Attributes:
+      named: what it binds, or the entries of its mapping whose key is a text.
+      root: the whole of JSON or YAML; None for Python.
+      rules: classes of Python whose name ends in `Rules`, their fields with defaults as a mapping.
+    """
+
+    named: tuple[tuple[str, Node], ...]
+    root: Node | None = None
+    rules: tuple[tuple[str, Node], ...] = ()
+
+
+def read_named_values(source: SourceFile) -> NamedValues | tuple[Diagnostic, ...]:
+    """Return the values of a file, or why it cannot be read."""
+    if is_python(source):
+        bindings = read_scopes(source)
+        if isinstance(bindings, Diagnostic):
+            return (bindings,)
+        named = tuple((each.name, _certain(each)) for each in bindings)
+        return NamedValues(named, rules=tuple(_classes(bindings)))
+    root = read_data(source)
+    if not isinstance(root, Node):
+        return root
+    pairs = zip(root.keys, root.items, strict=False)
+    return NamedValues(tuple((key.text, value) for key, value in pairs if key.kind == "text"), root)
+
+
+def _classes(bindings: Sequence[Binding]) -> Iterator[tuple[str, Node]]:
+    """Yield the fields of classes of rules: `class ShardingRules` with `batch: Axis = "data"`."""
+    fields: dict[str, list[Binding]] = {}
+    for each in bindings:
+        prefix, _, field = each.name.rpartition(".")
+        name = prefix.rpartition(".")[2]
+        is_returned = each.span == each.value.span
+        if name.endswith("Rules") and name[:1].isupper() and field and not is_returned:
+            fields.setdefault(prefix, []).append(each)
+    for prefix, found in fields.items():
+        keys = tuple(Node("text", each.span, each.name.rpartition(".")[2]) for each in found)
+        items = tuple(_certain(each) for each in found)
+        yield prefix, group("mapping", found[0].span, items, keys=keys)
+
+
+def _certain(binding: Binding) -> Node:
+    """Return what a name is bound to, where no condition decides that."""
+    if binding.under is None:
+        return binding.value
+    return unreadable(binding.value.span, f"line {binding.under.line} decides whether it is set")
+
+
+def likely(
+    found: Sequence[tuple[str, Node]], axes: Sequence[str]
+) -> tuple[tuple[str, Node], ...] | Diagnostic:
+    """Return the values that name one of these mesh axes, or the finding that none does.
+
+    Much in a file of code looks like rules: a value that nobody asked for by name, and that says
+    nothing of the mesh, is not guessed at.
+    """
+    kept = tuple(each for each in found if not axes or _mentions(each[1], axes))
+    if kept or not found:
+        return kept
+    name, node = found[0]
+    message = f"`{name}` may be meant, and names no mesh axis of {', '.join(axes)}"
+    return ambiguous(message, node.span, f"if it is, say so: --name {name}")
+
+
+def _mentions(node: Node, axes: Sequence[str]) -> bool:
+    if node.kind == "text":
+        return any(re.search(rf"\b{re.escape(axis)}\b", node.text) for axis in axes)
+    return any(_mentions(each, axes) for each in (*node.items, *(v for _, v in node.keywords)))
+
+
+def is_python(source: SourceFile) -> bool:
+    """Say whether a file is to be read as Python."""
+    if source.name != "-":
+        return source.name.endswith(".py")
+    return parse_python(source, _has_statements) is True
+
+
+def _has_statements(tree: ast.Module) -> bool:
+    return not all(isinstance(statement, ast.Expr | ast.AnnAssign) for statement in tree.body)
+
+
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.MULTILINE)
+_CLASS = re.compile(r"^[ \t]*class[ \t]+(\w+)", re.MULTILINE)
+_WRITE_DOWN = "let it run and write the layout down, see `What is code` in docs/migrating.md"
+_BY_HAND = "state it in `overrides:`, or as regexes: see `What is code` in docs/migrating.md"
+
+
+class _Tool(NamedTuple):
+    """A tool, and why its files are no data.
+
+    Attributes:
+      packages: it is imported by, in its own files and others.
+      classes: that its files define.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    reason: str
+    help: str = _WRITE_DOWN
+    classes: tuple[str, ...] = ()
+
+
+_TOOLS = (
+    _Tool("a class of rules", (), "a class is a mapping", "import haliax FILE reads it",
+          ("ShardingRules", "MeshRules")),
+    _Tool("axlearn", ("axlearn",), "axlearn's layers set their partition specs as they are built"),
+    _Tool("tunix", ("tunix",), "tunix's modules pick fields of a `ShardingConfig` made in code",
+          classes=("ShardingConfig",)),
+    _Tool("EasyDeL", ("easydel", "eformer"), "EasyDeL's modules make their layout in code"),
+    _Tool("SGLang-JAX", ("sgl_jax",), "SGLang-JAX builds its weight mappings layer by layer"),
+    _Tool("torchtitan", ("torchtitan", "spmd_types"), "torchtitan's functions place modules",
+          _BY_HAND),
+    _Tool("vLLM", ("vllm",), "vLLM's layers split themselves", _BY_HAND),
+    _Tool("PyTorch", ("torch.distributed",), "`parallelize_module` and DTensor place modules",
+          _BY_HAND),
+)  # fmt: skip
+
+
+def no_list(source: SourceFile, what: str, form: str) -> Diagnostic:
+    """Return the finding for a file without what an import looks for.
+
+    Args:
+      what: is looked for: "list of rules".
+      form: how it looks, for the help.
+    """
+    message = f"`{source.name}` has no {what}"
+    tool = _tool_of(source)
+    if tool is None:
+        return bad(message, source.whole, help=form)
+    return bad(f"{message}: {tool.reason}", source.whole, help=tool.help)
+
+
+def _tool_of(source: SourceFile) -> _Tool | None:
+    imported = set(_IMPORT.findall(source.text))
+    defined = set(_CLASS.findall(source.text))
+    for tool in _TOOLS:
+        inside = any(
+            f"{each}.".startswith(f"{name}.") for each in imported for name in tool.packages
+        )
+        if inside or not defined.isdisjoint(tool.classes):
+            return tool
+    return None

@@ -1,0 +1,627 @@
+"""Entries of other tools by path: (regex, partition), and who wins a path.
+
+Some tools take `re.search`, some `re.fullmatch`; some join paths by `.`. The language has one
+reading, `fullmatch` on `/`-joined paths, so a pattern is rewritten rather than explained. Paths
+have no line breaks, which makes `$` an end and `.*` anything at all.
+
+A partition is a `PartitionSpec` in Python (`P`, `PS`), a list in JSON or YAML: one entry for each
+dimension, a mesh axis, several, or none. What runs code to come by is kept as an entry without a
+partition, so that it still takes the arrays it takes in its tool.
+
+Entries become `overrides:` and `replicate:` of a spec. JAX lets a PartitionSpec be shorter than the
+array has dimensions; an override states every dimension. So an entry becomes one override for each
+rank of the arrays that it takes: the most common rank keeps the regex, the others come before it by
+name. Without arrays an entry is carried over as it is written, and that is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.foreign.imported import (
+    Dims,
+    NotRead,
+    ambiguous,
+    bad,
+    came_from,
+    is_name,
+    lost,
+    place,
+)
+from shardspec.foreign.named_values import likely, no_list, read_named_values
+from shardspec.foreign.values import Node
+from shardspec.frontend.grammar.syntax import SyntaxFault
+from shardspec.frontend.patterns.regex import MAX_LENGTH, compile_regex
+from shardspec.frontend.reading import Comments, Data, Route
+from shardspec.ir.grouping import collapsed, counted, described, natural, template
+from shardspec.ir.param import Param
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import Pattern, override_text
+from shardspec.resolve.match import PathMatcher
+
+Match = Literal["search", "fullmatch"]
+
+_FLAGS = re.compile(r"(?:\(\?[aiLmsux]+\))+")
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+
+
+def whole_path_regex(pattern: str, match: Match) -> str:
+    r"""Return the regex that matches whole paths where `pattern` does in its tool.
+
+    >>> whole_path_regex("attention/(wq|wk)/kernel", "search")
+    '.*attention/(wq|wk)/kernel.*'
+    >>> whole_path_regex("^wte|lm_head$", "search")
+    '.*(?:^wte|lm_head$).*'
+    >>> whole_path_regex("^wte/.*", "search")
+    'wte/.*'
+
+    Invariants:
+      same: where `pattern` is a regex, `fullmatch` of the result is `match` of it.
+    """
+    if match == "fullmatch":
+        return pattern
+    flags = _FLAGS.match(pattern)
+    start = flags.group() if flags else ""
+    body = pattern[len(start) :]
+    if "x" in start:
+        return f"{start}.*(?:{body}\n).*"
+    tokens = list(_tokens(body))
+    if _has_choice(tokens):
+        return f"{start}.*(?:{body}).*"
+    return start + _opened(tokens, body)
+
+
+def _opened(tokens: list[str], body: str) -> str:
+    """Return a pattern of one branch with `.*` at the ends where it does not say otherwise."""
+    before = after = ".*"
+    if tokens[:1] == ["^"]:
+        before, tokens = "", tokens[1:]
+    elif tokens[:2] == [".", "*"] and tokens[2:3] not in (["?"], ["+"], ["*"], ["{"]):
+        before = ""
+    if tokens[-1:] == ["$"]:
+        after, tokens = "", tokens[:-1]
+    elif tokens[-2:] == [".", "*"]:
+        after = ""
+    inner = "".join(tokens)
+    return before or after if not inner and (before or after) else before + inner + after
+
+
+def _tokens(pattern: str) -> Iterator[str]:
+    """Yield escapes, sets of characters, and single characters."""
+    for found in _TOKEN.finditer(pattern):
+        yield found.group()
+
+
+def _has_choice(tokens: list[str]) -> bool:
+    """Say whether `|` stands outside of all groups."""
+    depth = 0
+    for token in tokens:
+        depth += (token == "(") - (token == ")")
+        if token == "|" and depth == 0:
+            return True
+    return False
+
+
+def slashed(pattern: str, separator: str) -> str:
+    r"""Return a pattern for paths joined by `separator` as one for paths joined by `/`.
+
+    The two characters change places wherever they stand for themselves.
+
+    >>> slashed(r"layers\.[^.]+\.wq", ".")
+    'layers/[^/]+/wq'
+    """
+    if separator == "/":
+        return pattern
+    here = (re.escape(separator), *(() if separator in ".^$*+?{}[]\\|()" else (separator,)))
+    return "".join(_swapped(token, separator, here) for token in _tokens(pattern))
+
+
+def _swapped(token: str, separator: str, here: tuple[str, ...]) -> str:
+    if token in here or token == "\\" + separator:
+        return "/"
+    if token in ("/", r"\/"):
+        return re.escape(separator)
+    if len(token) > 1 and token[0] == "[":
+        table = {ord(separator): "/", ord("/"): separator}
+        return token[0] + token[1:-1].translate(table) + token[-1]
+    return token
+
+
+def fault(pattern: str) -> str | None:
+    """Return what is wrong with a regex, None where nothing is."""
+    if len(pattern) > MAX_LENGTH:
+        return f"it has {len(pattern):,} characters"
+    found = compile_regex(pattern)
+    return found.message if isinstance(found, SyntaxFault) else None
+
+
+def naive(pattern: str, match: Match) -> str:
+    """Return a regex under `fullmatch` for the tool's own paths, whatever it looks like.
+
+    Unlike `whole_path_regex` it looks at nothing in the pattern but its flags.
+    """
+    if match == "fullmatch":
+        return pattern
+    flags = _FLAGS.match(pattern)
+    start = flags.group() if flags else ""
+    end = "\n" if "x" in start else ""
+    return f"{start}(?:.*)(?:{pattern[len(start) :]}{end})(?:.*)"
+
+
+_PARTITIONS = ("P", "PS", "PartitionSpec", "TensorLayout")
+_SHARDINGS = ("NamedSharding",)
+_USUAL = ("sharding_strategy",)
+_TACTIC = re.compile(r"(?:replicate|logical_partitioning|[a-z_]+\(.*\))(?:\|.*)?")
+_KEPT = ("tuple", "list", "TreePathShardingRule")
+_FORM = 'an entry is a regex and a partition: (".*/kernel", PartitionSpec(None, "tensor"))'
+
+
+@dataclass(frozen=True, slots=True)
+class PathEntry:
+    """One entry of a list.
+
+    Attributes:
+      pattern: as written; None where it is worked out when the file runs, and may be anything.
+      dims: None where only running the file would tell.
+      reason: why `dims` is None.
+    """
+
+    pattern: str | None
+    dims: Dims | None
+    reason: str = ""
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_whole(self) -> bool:
+        """Say whether it leaves its arrays whole."""
+        return self.dims is not None and not any(self.dims)
+
+    def __str__(self) -> str:
+        """Return `P('data', None)`."""
+        return "?" if self.dims is None else str(PartitionSpec(self.dims))
+
+
+class Found(NamedTuple):
+    """The value that holds the entries.
+
+    Attributes:
+      tool: whose call it stands in, where that tells: `TreePathShardingRule`.
+      is_strict: what that call says about arrays that nothing matches; None if nothing.
+    """
+
+    node: Node
+    tool: str = ""
+    is_strict: bool | None = None
+
+
+def find_entries(
+    source: SourceFile, name: str | None, what: str, axes: Sequence[str] = ()
+) -> Found | tuple[Diagnostic, ...]:
+    """Return the value that holds the entries: the one that is named, or the only one there is.
+
+    Args:
+      what: what is looked for, for messages: "list of regexes and PartitionSpecs".
+      axes: of the mesh; a mapping that names none of them is not guessed at.
+    """
+    values = read_named_values(source)
+    if isinstance(values, tuple):
+        return values
+    if name is None and values.root is not None and _holds_entries(values.root):
+        return Found(values.root)
+    return _choose(values.named, name, source, what, axes if values.root is None else ())
+
+
+def _choose(
+    named: Sequence[tuple[str, Node]],
+    name: str | None,
+    source: SourceFile,
+    what: str,
+    axes: Sequence[str],
+) -> Found | tuple[Diagnostic, ...]:
+    found = {key: _partition_of(value) for key, value in named}
+    fitting = [key for key, each in found.items() if _holds_entries(each.node)]
+    listed = ", ".join(f"`{key}`" for key in fitting[:10])
+    if name is not None:
+        ending = [key for key in found if key == name or key.endswith(f".{name}")]
+        if name in found or len(ending) == 1:
+            return found[name if name in found else ending[0]]
+        help = f"here are {listed}" if listed else None
+        return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=help),)
+    usual = [key for key in fitting if key.rpartition(".")[2] in _USUAL]
+    fitting = usual if len(usual) == 1 else fitting
+    if fitting and all(found[key].node.kind == "mapping" for key in fitting):
+        kept = likely([(key, found[key].node) for key in fitting], axes)
+        if isinstance(kept, Diagnostic):
+            return (kept,)
+        fitting = [key for key, _ in kept]
+    if len({found[key].node for key in fitting}) == 1:
+        return found[fitting[0]]
+    if fitting:
+        message = f"`{source.name}` has {len(fitting)} values that may be meant: {listed}"
+        span = found[fitting[1]].node.span
+        return (ambiguous(message, span, f"say which: --name {fitting[0]}"),)
+    hidden = [key for key in found if key.rpartition(".")[2] in _USUAL]
+    if hidden:
+        node = found[hidden[-1]].node
+        message = f"`{hidden[-1]}` cannot be read: {node.text or node.described()}"
+        return (bad(message, node.span, help=_FORM),)
+    return (no_list(source, what, _FORM),)
+
+
+def _partition_of(node: Node) -> Found:
+    """Return what is inside the calls that hold entries."""
+    tool, is_strict = "", None
+    while node.kind == "call" and node.last_name in _KEPT:
+        if node.last_name == "TreePathShardingRule":
+            tool = node.last_name
+            strict = dict(node.keywords).get("strict")
+            is_strict = bool(strict.number) if strict and strict.kind == "boolean" else True
+            node = Node("list", node.span, items=node.items)
+        elif len(node.items) == 1:
+            node = node.items[0]
+        else:
+            break
+    return Found(node, tool, is_strict)
+
+
+def _holds_entries(node: Node) -> bool:
+    """Say whether a value looks like entries: pairs, at least one with a regex and a partition."""
+    if node.kind == "mapping":
+        pairs = list(zip(node.keys, node.items, strict=True))
+    elif node.is_list and all(_may_be_pair(item) for item in node.items):
+        pairs = [(item.items[0], item.items[1]) for item in node.items if item.is_list]
+    else:
+        return False
+    return any(
+        key.kind == "text" and (_may_be_partition(value) or _is_tactic(value))
+        for key, value in pairs
+    )
+
+
+def _is_tactic(node: Node) -> bool:
+    """Say whether a value is one of big_vision's: `replicate`, `fsdp(axis="data")`."""
+    return node.kind == "text" and _TACTIC.fullmatch(node.text) is not None
+
+
+def _may_be_pair(node: Node) -> bool:
+    return (node.is_list and len(node.items) == 2) or node.kind in ("unreadable", "name", "call")
+
+
+def _may_be_partition(node: Node) -> bool:
+    if node.kind == "call":
+        return node.last_name in (*_PARTITIONS, *_SHARDINGS)
+    if node.is_list:
+        return all(item.kind in ("text", "nothing", "list") for item in node.items)
+    return False
+
+
+def read_entries(node: Node) -> tuple[tuple[PathEntry, ...], tuple[Diagnostic, ...]]:
+    """Return the entries of a list or mapping, and what in it no tool would read."""
+    if node.kind == "mapping":
+        pairs = [(key, value, key.span) for key, value in zip(node.keys, node.items, strict=True)]
+    elif node.is_list:
+        pairs = [_pair(item) for item in node.items]
+    else:
+        why = node.text if node.kind == "unreadable" else f"it is {node.described()}"
+        return (), (bad(f"the entries cannot be read: {why}", node.span, help=_FORM),)
+    entries: list[PathEntry] = []
+    faults: list[Diagnostic] = []
+    for key, value, span in pairs:
+        entry = _entry(key, value, span)
+        faults += [entry] if isinstance(entry, Diagnostic) else []
+        entries += [entry] if isinstance(entry, PathEntry) else []
+    return tuple(entries), tuple(faults)
+
+
+def _pair(item: Node) -> tuple[Node, Node, Span]:
+    if item.is_list and len(item.items) == 2:
+        return item.items[0], item.items[1], item.span
+    return item, item, item.span
+
+
+def _entry(key: Node, value: Node, span: Span) -> PathEntry | Diagnostic:
+    if key is value:
+        if key.kind in ("unreadable", "name", "call"):
+            return PathEntry(None, None, _why(key), span)
+        return bad(f"an entry is a pair, and this is {key.described()}", span, help=_FORM)
+    if key.kind in ("unreadable", "name", "call"):
+        return PathEntry(None, None, f"its regex: {_why(key)}", span)
+    if key.kind != "text":
+        return bad(f"an entry starts with a regex: not {key.described()}", key.span, help=_FORM)
+    wrong = fault(key.text)
+    if wrong is not None:
+        return bad(f"`{key.text[:80]}` is no regex: {wrong}", key.span)
+    dims = _dims(value)
+    if isinstance(dims, str):
+        return PathEntry(key.text, None, dims, span)
+    return PathEntry(key.text, dims, span=span)
+
+
+def _why(node: Node) -> str:
+    if node.kind == "unreadable":
+        return node.text
+    return f"`{node.text}{'(...)' if node.kind == 'call' else ''}` is bound elsewhere"
+
+
+def _dims(value: Node) -> Dims | str:
+    """Return the mesh axes of each dimension, or why only running the file would tell."""
+    if value.kind == "nothing":
+        return ()
+    if value.kind == "call" and value.last_name in _SHARDINGS and len(value.items) == 2:
+        return _dims(value.items[1])
+    if value.kind == "call" and value.last_name == "TensorLayout":
+        axes = dict(value.keywords).get("axes") or next(iter(value.items), None)
+        return _dims(axes) if axes is not None else "it has no axes"
+    if (value.kind == "call" and value.last_name in _PARTITIONS) or value.is_list:
+        dims = [_dim(item) for item in value.items]
+        wrong = next((each for each in dims if isinstance(each, str)), None)
+        return tuple(each for each in dims if not isinstance(each, str)) if wrong is None else wrong
+    if value.kind == "text":
+        if value.text == "replicate":
+            return ()
+        return f"`{value.text[:60]}` is worked out from sizes when the file runs"
+    return _why(value) if value.kind in ("unreadable", "name", "call") else value.described()
+
+
+def _dim(item: Node) -> tuple[str, ...] | str:
+    if item.kind == "nothing":
+        return ()
+    if item.kind == "text":
+        return (item.text,)
+    if item.is_list and all(axis.kind == "text" for axis in item.items):
+        return tuple(axis.text for axis in item.items)
+    wrong = next((axis for axis in item.items if axis.kind != "text"), item)
+    return _why(wrong) if wrong.kind in ("unreadable", "name", "call") else wrong.described()
+
+
+def unwritable(entry: PathEntry) -> str | None:
+    """Return why an entry cannot stand in a spec, None where it can."""
+    if entry.dims is None:
+        return entry.reason
+    used = [axis for dim in entry.dims for axis in dim]
+    strange = next((axis for axis in used if not is_name(axis)), None)
+    if strange is not None:
+        return f"`{strange}` cannot be the name of a mesh axis in a spec"
+    if len(set(used)) < len(used):
+        return f"{entry} has a mesh axis twice, which JAX refuses"
+    return None
+
+
+def worked_out(entry: PathEntry) -> NotRead:
+    """Return the answer for arrays that an entry takes whose partition only running it tells."""
+    pattern = entry.pattern or "?"
+    help = "state them in `overrides:`, and compare with what the tool prints"
+    return NotRead(pattern, f"`{pattern}` takes them, and {entry.reason}", help)
+
+
+def left_out(entries: Sequence[PathEntry]) -> tuple[Diagnostic, ...]:
+    """Return a finding for each entry that cannot stand in a spec."""
+    help = "the arrays it takes there fall to later entries here: state them in `overrides:`"
+    return tuple(
+        lost(f"`{entry.pattern or '?'}` is left out: {reason}", entry.span, help=help)
+        for entry in entries
+        if (reason := unwritable(entry)) is not None
+    )
+
+
+class Winners:
+    """Which entries match a path of the tool."""
+
+    def __init__(self, entries: Sequence[PathEntry], match: Match) -> None:
+        """Take the entries in the order the tool tries them."""
+        self.entries = tuple(entries)
+        texts = [".*" if each.pattern is None else naive(each.pattern, match) for each in entries]
+        self._matcher = PathMatcher(tuple(Pattern(text, "regex") for text in texts))
+
+    def first(self, path: str) -> int | None:
+        """Return the position of the first entry that matches."""
+        return self._matcher.first_match(path)
+
+    def all(self, path: str) -> tuple[int, ...]:
+        """Return the positions of all entries that match."""
+        return self._matcher.all_matches(path)
+
+
+def needs_choice(entries: Sequence[PathEntry], paths: Sequence[str] | None) -> PathEntry | None:
+    """Return an entry that `search` and `fullmatch` read differently; None where none is.
+
+    Args:
+      paths: what arrays are called in the tool; None where they are not known.
+    """
+    if paths is None:
+        return next((each for each in entries if _is_doubtful(each.pattern)), None)
+    search, full = Winners(entries, "search"), Winners(entries, "fullmatch")
+    for path in paths:
+        found = set(search.all(path)) ^ set(full.all(path))
+        if found:
+            return entries[min(found)]
+    return None
+
+
+def _is_doubtful(pattern: str | None) -> bool:
+    if pattern is None:
+        return False
+    bare = pattern.removeprefix("^").removesuffix("$")
+    return whole_path_regex(pattern, "search") not in (pattern, bare)
+
+
+_ANY_PATH = ".*"
+_ANY_PATHS = frozenset((_ANY_PATH, ".+", ".*.+.*", ".*..*"))
+_PLAIN = re.compile(r"[\w./-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An entry with the arrays that it takes in its tool.
+
+    Attributes:
+      pattern: regex for whole paths of ours.
+      params: None where no arrays are known.
+      scalars: arrays that match, but that the tool leaves whole whatever the entry says.
+      must_win: whether others behind it would take its arrays, though order decides nothing.
+    """
+
+    entry: PathEntry
+    pattern: str
+    params: tuple[Param, ...] | None = None
+    scalars: tuple[Param, ...] = ()
+    must_win: bool = False
+
+
+@dataclass(slots=True)
+class PathSections:
+    """What a list of entries becomes."""
+
+    overrides: list[Data] = field(default_factory=list)
+    replicate: list[Data] = field(default_factory=list)
+    comments: dict[Route, Comments] = field(default_factory=dict)
+    faults: list[Diagnostic] = field(default_factory=list)
+
+    @property
+    def data(self) -> dict[str, Data]:
+        """Return the sections that are not empty."""
+        sections: dict[str, list[Data]] = {
+            "overrides": self.overrides,
+            "replicate": self.replicate,
+        }
+        return {key: list(value) for key, value in sections.items() if value}
+
+    @property
+    def says_the_rest(self) -> bool:
+        """Say whether an entry leaves all other arrays whole."""
+        return any(isinstance(e, dict) and e["match"] == _ANY_PATH for e in self.replicate)
+
+    def override(self, key: str, pattern: str, dims: Dims, comment: Comments) -> None:
+        """Add an override; `key` is `match` for a regex, `path` for a glob."""
+        self.comments["overrides", len(self.overrides)] = comment
+        self.overrides.append({key: pattern, "spec": override_text(dims)})
+
+    def whole(self, pattern: str, because: str, comment: Comments) -> None:
+        """Add an entry for arrays that are meant to be whole."""
+        self.comments["replicate", len(self.replicate)] = comment
+        self.replicate.append({"match": pattern, "because": because})
+
+
+def path_sections(taken: Sequence[Taken], *, is_ordered: bool = True) -> PathSections:
+    """Return the sections of a spec that say what the entries do.
+
+    Args:
+      is_ordered: whether an earlier entry takes an array from a later one.
+    """
+    sections = PathSections()
+    last_split = max(
+        (index for index, each in enumerate(taken) if not each.entry.is_whole), default=-1
+    )
+    as_written: list[PathEntry] = []
+    for index, each in enumerate(taken):
+        entry = each.entry
+        assert entry.span is not None
+        if unwritable(entry) is not None:
+            continue
+        if entry.is_whole and not each.must_win and (index > last_split or not is_ordered):
+            because = f"{entry} in {place(entry.span)}"
+            pattern = _ANY_PATH if each.pattern in _ANY_PATHS else each.pattern
+            sections.whole(pattern, because, came_from(entry.span))
+        elif each.params is None:
+            as_written.append(entry)
+            assert entry.dims is not None
+            sections.override("match", each.pattern, entry.dims, came_from(entry.span))
+        else:
+            _by_rank(each, each.params, sections)
+    if as_written:
+        sections.faults.append(_rank_unknown(as_written))
+    return sections
+
+
+def _rank_unknown(entries: Sequence[PathEntry]) -> Diagnostic:
+    first = entries[0]
+    fits = counted(len(first.dims or ()), "dimension")
+    message = (
+        f"{first} serves arrays of {fits} or more, and `overrides:` states every dimension: "
+        f"{counted(len(entries), 'entry').replace('entrys', 'entries')} as written"
+    )
+    return lost(
+        message,
+        first.span,
+        help="--against ARRAYS gives each the dimensions of the arrays it takes",
+    )
+
+
+def _by_rank(taken: Taken, params: Sequence[Param], sections: PathSections) -> None:
+    """Add one override for the most common rank, and before it those for all others."""
+    entry, dims = taken.entry, taken.entry.dims
+    assert dims is not None
+    assert entry.span is not None
+    too_short = [param for param in params if param.rank < len(dims)]
+    fitting = [param for param in params if param.rank >= len(dims)]
+    if too_short:
+        sections.faults.append(_too_short(entry, too_short))
+    ranks = Counter(param.rank for param in fitting)
+    main = max(ranks, key=lambda rank: (ranks[rank], -rank)) if ranks else len(dims)
+    others: dict[Dims, list[str]] = {}
+    for param in fitting:
+        if param.rank != main:
+            others.setdefault(_full(dims, param.rank), []).append(param.path)
+    for param in taken.scalars:
+        others.setdefault(((),) * param.rank, []).append(param.path)
+    for partition, paths in others.items():
+        for key, pattern in patterns_of(paths):
+            more = f"with {counted(len(partition), 'dimension')}"
+            sections.override(key, pattern, partition, came_from(entry.span, more))
+    sections.override("match", taken.pattern, _full(dims, main), came_from(entry.span))
+
+
+def _too_short(entry: PathEntry, params: Sequence[Param]) -> Diagnostic:
+    shortest = counted(min(param.rank for param in params), "dimension")
+    message = f"{entry} is too long for {shortest}: JAX refuses it"
+    found = lost(message, entry.span, help="EasyDeL cuts it to fit; state those arrays yourself")
+    return Diagnostic(
+        found.code,
+        found.message,
+        found.labels,
+        (described([param.path for param in params]),),
+        found.help,
+    )
+
+
+def _full(dims: Dims, rank: int) -> Dims:
+    return dims + ((),) * (rank - len(dims))
+
+
+def patterns_of(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the patterns that match exactly these paths: (`path`, glob) or (`match`, regex)."""
+    alike: dict[str, list[str]] = {}
+    for path in sorted(set(paths), key=natural):
+        alike.setdefault(template(path), []).append(path)
+    for group in alike.values():
+        glob = collapsed(group) if all(_PLAIN.fullmatch(path) for path in group) else None
+        if glob is not None:
+            yield "path", glob
+        elif len(group) == 1 or not all(_PLAIN.fullmatch(path) for path in group):
+            for path in group:
+                yield "match", re.escape(path)
+        else:
+            yield from (("path", path) for path in group)
+
+
+def document(
+    doc: str, sections: PathSections, *, is_strict: bool = False
+) -> tuple[dict[str, Data], dict[Route, Comments]]:
+    """Return a document of path entries, with what all of these formats have in common.
+
+    Args:
+      is_strict: whether the tool refuses arrays that nothing matches; else they are whole.
+    """
+    data: dict[str, Data] = {"doc": doc, **sections.data}
+    data["policy"] = {"indivisible": "keep"}
+    comments = dict(sections.comments)
+    comments["policy",] = Comments(trailing="as JAX does, which refuses what does not divide")
+    if not is_strict and not sections.says_the_rest:
+        data["lints"] = {"unnamed-array": "warn"}
+        comments["lints",] = Comments(trailing="what nothing matches is whole over there")
+    return data, comments

@@ -1,0 +1,279 @@
+"""Proofs. That of an import is our plan beside the other tool's answer, array by array.
+
+The proof of an export is what our own reading of the text gives each array, beside the plan. The
+text that was written is read back by the reader that `shardspec import` has for the format, and
+answered by the other tool's semantics. So a wrong export is found before it is written.
+
+Other tools have no word for a mesh axis that only another machine has, nor for a rule that is
+passed over where it does not divide. On one mesh and for known arrays both can often be said
+without: the absent axis is dropped from its tuple, and a rule that never fires is left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from shardspec.diagnostics import Diagnostic, Label, SourceFile
+from shardspec.diagnostics.codes import EXPORT_DIFFERS, IMPORT_DIFFERS, NOT_COMPARED
+from shardspec.foreign.exported import Request
+from shardspec.foreign.imported import Answer, NoAnswer, NotRead, Options, one_line
+from shardspec.foreign.registry import format_named, module_of
+from shardspec.ir.grouping import collapsed, counted, described, natural, template
+from shardspec.ir.param import Params
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
+from shardspec.ir.spec import AxisRule, target_text
+from shardspec.ir.units import binary_bytes
+
+_NO_ANSWER = "{} cannot use these arrays with this file: there is no answer to equal"
+_UNSAYABLE = "a spec keeps them whole: in JAX, make the parts arrays of their own and split those"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Arrays that differ alike.
+
+    Attributes:
+      reasons: what our trace says about the dimensions that differ.
+    """
+
+    paths: tuple[str, ...]
+    ours: PartitionSpec
+    theirs: Answer
+    reasons: tuple[str, ...] = ()
+
+
+def differences(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[Difference, ...]:
+    """Return where the plan is not what the other tool says, arrays that differ alike together.
+
+    Args:
+      answers: one for each array of the plan, in its order.
+    """
+    alike: dict[tuple[object, ...], list[tuple[ParamSharding, Answer]]] = {}
+    for sharding, answer in zip(plan.params, answers, strict=True):
+        if answer != sharding.partition_spec and not isinstance(answer, NotRead):
+            param = sharding.param
+            names = (param.logical_axes, sharding.logical_axes, param.shape)
+            key = (template(param.path), names, sharding.partition_spec, answer)
+            alike.setdefault(key, []).append((sharding, answer))
+    return tuple(_difference(group) for group in alike.values())
+
+
+def _difference(group: list[tuple[ParamSharding, Answer]]) -> Difference:
+    sharding, answer = group[0]
+    paths = sorted((each.param.path for each, _ in group), key=natural)
+    return Difference(
+        tuple(paths), sharding.partition_spec, answer, tuple(_reasons(sharding, answer))
+    )
+
+
+def _reasons(sharding: ParamSharding, answer: Answer) -> Iterator[str]:
+    """Yield why our plan has what it has, for the dimensions that differ."""
+    if sharding.mismatch is not None:
+        given = ", ".join(str(name) for name in sharding.mismatch)
+        yield f"the names ({given}) do not fit {len(sharding.dims)} dimensions"
+    if not isinstance(answer, PartitionSpec):
+        return
+    for index, (dim, theirs) in enumerate(zip(sharding.dims, answer.dims, strict=True)):
+        if dim.mesh_axes == theirs:
+            continue
+        name = f"dim {index}" + (f" `{dim.logical_axis}`" if dim.logical_axis else "")
+        tried = "; ".join(_tried(attempt, dim.size) for attempt in dim.attempts)
+        yield f"{name}: {tried or 'no rule was tried'}"
+
+
+def _tried(attempt: Attempt, size: int | None) -> str:
+    rule = f"`{attempt}`"
+    if attempt.outcome is Outcome.BUSY:
+        return f"{rule} is busy: dim {attempt.blocked_by} has it"
+    if attempt.outcome is Outcome.INDIVISIBLE:
+        return f"{rule} does not fire: {size} is not divisible by {attempt.ways}"
+    if attempt.outcome is Outcome.TAKEN:
+        return f"{rule} fires"
+    return f"{rule} names a mesh axis that is not there"
+
+
+def findings(found: Sequence[Difference], tool: str) -> tuple[Diagnostic, ...]:
+    """Return a finding for each group of arrays that differ, and for each reason to refuse."""
+    return tuple(
+        _finding(group[0], tool) if len(group) == 1 else _refused(group, tool)
+        for group in together(found)
+    )
+
+
+def together(found: Sequence[Difference]) -> tuple[Sequence[Difference], ...]:
+    """Return the groups of which each is one finding."""
+    groups: dict[object, list[Difference]] = {}
+    for index, each in enumerate(found):
+        refused = isinstance(each.theirs, NoAnswer)
+        groups.setdefault((each.theirs, each.reasons) if refused else index, []).append(each)
+    return tuple(groups.values())
+
+
+def _refused(group: Sequence[Difference], tool: str) -> Diagnostic:
+    """Return the finding for arrays that the tool refuses for one and the same reason."""
+    paths = [path for each in group for path in each.paths]
+    assert isinstance(group[0].theirs, NoAnswer)
+    notes = (described(paths), f"{tool}: {group[0].theirs.reason}", *group[0].reasons)
+    refuses = group[0].theirs.refuses
+    theirs = "refuses" if refuses else "splits them as no PartitionSpec can say"
+    message = f"{counted(len(paths), 'array')}: shardspec places them, {tool} {theirs}"
+    help = _NO_ANSWER.format(tool) if refuses else _UNSAYABLE
+    return Diagnostic(IMPORT_DIFFERS, message, notes=notes, help=help)
+
+
+def _finding(difference: Difference, tool: str) -> Diagnostic:
+    paths = difference.paths
+    one = collapsed(paths)
+    which = f"`{one}`" if one is not None else f"`{paths[0]}` and others"
+    count = f" x{len(paths)}" if len(paths) > 1 else ""
+    if isinstance(difference.theirs, NoAnswer):
+        refuses = difference.theirs.refuses
+        theirs = "refuses" if refuses else "splits it as no PartitionSpec can say"
+        message = f"{which}{count}: shardspec gives {difference.ours}, {tool} {theirs}"
+        notes = (f"{tool}: {difference.theirs.reason}", *difference.reasons)
+        help = _NO_ANSWER.format(tool) if refuses else _UNSAYABLE
+    else:
+        message = f"{which}{count}: shardspec gives {difference.ours}, {tool} {difference.theirs}"
+        notes = difference.reasons
+        help = "an entry of `overrides:` with `spec:` states an answer itself"
+    if one is None:
+        notes = (described(paths), *notes)
+    return Diagnostic(IMPORT_DIFFERS, one_line(message), notes=notes, help=help)
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """Arrays that nothing is known of in the other tool, for one reason."""
+
+    paths: tuple[str, ...]
+    size: int
+    reason: NotRead
+
+
+def not_compared(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[NotCompared, ...]:
+    """Return the arrays that the other tool may split by what was not read, by reason."""
+    alike: dict[NotRead, list[ParamSharding]] = {}
+    for sharding, answer in zip(plan.params, answers, strict=True):
+        if isinstance(answer, NotRead):
+            alike.setdefault(answer, []).append(sharding)
+    return tuple(
+        NotCompared(
+            tuple(each.param.path for each in group), sum(each.param.bytes for each in group), why
+        )
+        for why, group in alike.items()
+    )
+
+
+def not_compared_findings(groups: Sequence[NotCompared], tool: str) -> tuple[Diagnostic, ...]:
+    """Return a finding for each reason why arrays are not compared."""
+    return tuple(
+        Diagnostic(
+            NOT_COMPARED,
+            f"{counted(len(each.paths), 'array')} not compared with {tool}: {each.reason.reason}",
+            notes=(f"{described(each.paths)}; {binary_bytes(each.size)}",),
+            help=each.reason.help,
+        )
+        for each in groups
+    )
+
+
+def rules_for(request: Request) -> tuple[AxisRule, ...]:
+    """Return the rules in order: all as they stand, or those that count on the target.
+
+    Invariants:
+      same: the reduced list gives every array of the plan the same answer.
+    """
+    return reduced(request.plan) if request.is_resolved else request.spec.axis_rules
+
+
+def reduced(plan: ShardingPlan) -> tuple[AxisRule, ...]:
+    """Return the rules that count on the plan's target, without axes that it lacks."""
+    here = plan.mesh.sizes
+    known = plan.spec.mesh_axis_names
+    idle = _never_fitting(plan)
+    kept = []
+    for rule in plan.spec.axis_rules:
+        present = tuple(axis for axis in rule.mesh_axes if axis in here)
+        is_dead = bool(rule.mesh_axes) and (not present or not set(rule.mesh_axes) <= known)
+        if not is_dead and rule not in idle:
+            kept.append(replace(rule, mesh_axes=present))
+    return tuple(kept)
+
+
+def _never_fitting(plan: ShardingPlan) -> frozenset[AxisRule]:
+    """Return the rules that were passed over for a size, and fired nowhere."""
+    by_outcome: dict[Outcome, set[AxisRule]] = defaultdict(set)
+    for attempt in _attempts(plan):
+        if attempt.rule is not None:
+            by_outcome[attempt.outcome].add(attempt.rule)
+    return frozenset(by_outcome[Outcome.INDIVISIBLE] - by_outcome[Outcome.TAKEN])
+
+
+def _attempts(plan: ShardingPlan) -> Iterator[Attempt]:
+    dims = [dim for sharding in plan.params for dim in sharding.dims]
+    dims += [dim for sharding in plan.activations for dim in sharding.dims]
+    for dim in dims:
+        yield from dim.attempts
+
+
+def proof(
+    request: Request, text: str, name: str, options: Options, *, by_path: bool = False
+) -> tuple[Diagnostic, ...]:
+    """Return a finding for each group of arrays that the file would lay out otherwise.
+
+    Args:
+      name: of the format, as `shardspec import` knows it.
+      by_path: whether the format itself names arrays by path. Otherwise arrays have the names
+        of the plan, and those whose layout an override states are left out.
+    """
+    entry = format_named(name)
+    assert entry is not None, f"there is a reader of {name}"
+    module = module_of(entry)
+    suffix = {"flax": ".py", "nnx": ".py", "maxtext": ".yml"}.get(name, ".gin")
+    imported, faults = module.read((SourceFile(f"<exported>{suffix}", text),), options)
+    assert imported is not None, f"what was written reads back: {faults}"
+    kept = tuple(s for s in request.plan.params if by_path or not s.is_stated)
+    plan = ShardingPlan(request.spec, request.plan.target, kept)
+    params = tuple(each.param for each in kept) if by_path else _named(kept)
+    answers: Sequence[Answer] = module.answer(imported.reading, params, plan.mesh)
+    found = differences(plan, answers)
+    said = findings(found, imported.tool)
+    return tuple(
+        _exported(each, about[0], plan, request)
+        for each, about in zip(said, together(found), strict=True)
+    )
+
+
+def _named(shardings: Sequence[ParamSharding]) -> Params:
+    """Return the arrays with the names that the plan has for them."""
+    return tuple(replace(each.param, logical_axes=each.logical_axes) for each in shardings)
+
+
+def _exported(
+    finding: Diagnostic, about: Difference, plan: ShardingPlan, request: Request
+) -> Diagnostic:
+    """Return the finding of a comparison as one about an export."""
+    label = next(_labels(plan[about.paths[0]]), None)
+    help = "--lossy writes the file all the same"
+    if not request.is_resolved:
+        help = "--resolved writes the rules that count on this target; " + help
+    labels = () if label is None else (label,)
+    return replace(finding, code=EXPORT_DIFFERS, labels=labels, help=help)
+
+
+def _labels(sharding: ParamSharding) -> Iterator[Label]:
+    """Yield the rules that are passed over here, which the other tool would take."""
+    for dim in sharding.dims:
+        for attempt in dim.attempts:
+            span = attempt.span
+            if span is None:
+                continue
+            if attempt.outcome is Outcome.INDIVISIBLE:
+                yield Label(span, f"passed over: {dim.size} is not divisible by {attempt.ways}")
+            elif attempt.mesh_axes != attempt.asked:
+                yield Label(span, f"here this is {target_text(attempt.mesh_axes)}")
+            elif attempt.outcome is Outcome.ABSENT:
+                yield Label(span, "this target has no such mesh axis")

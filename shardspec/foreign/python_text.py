@@ -1,0 +1,510 @@
+"""A Python file of another tool -> the values that its names are bound to, without running it.
+
+The file is parsed by `ast`. Literals, names of earlier values, calls and lists joined by `+` or `*`
+have a value; everything else is unreadable, with its place, and whoever needs it says so. A name
+that is bound inside `if`, `for`, `with` or `try` has no certain value either.
+
+The values in a Python file of another tool, those inside classes and functions too.
+
+Lists of rules often stand in a class (`base_model_tp_plan`), in what a method returns, or are built
+entry by entry (`layout_map["dense.*"] = ...`). Each is a `Binding` here, called by a dotted name:
+`LlamaConfig.base_model_tp_plan`, `Model.get_layout_map.layout_map`; what a function returns is
+called as the function. Nothing is run: an entry that depends on what runs is unreadable, and a
+parameter has its default.
+
+So do configurations that are filled by attributes, as `ml_collections` has them:
+`config.rules = [...]` in `get_config` is `get_config.config.rules`.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.foreign.imported import bad
+from shardspec.foreign.values import DEEPEST, Node, group, unreadable
+
+_TOO_DEEP = "it is nested too deep"
+_MAPPINGS = ("dict", "OrderedDict", "ConfigDict", "FrozenConfigDict")
+
+T = TypeVar("T")
+
+
+class Binding(NamedTuple):
+    """A name at the top of a module, and the last value it is bound to.
+
+    Attributes:
+      span: the name, where it is bound.
+      under: the `if` or `for` that decides whether it is; None where it always is.
+    """
+
+    name: str
+    value: Node
+    span: Span
+    under: Span | None = None
+
+
+def read_python(source: SourceFile) -> tuple[Binding, ...] | Diagnostic:
+    """Return the names that a module binds, in order, or why it is no Python."""
+    return parse_python(source, lambda tree: _top(Module(Places(source)), tree))
+
+
+def parse_python(source: SourceFile, read: Callable[[ast.Module], T]) -> T | Diagnostic:
+    """Return what `read` makes of the syntax tree of a module, or why it is no Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return read(ast.parse(source.text))
+    except SyntaxError as fault:
+        return _no_python(source, fault.msg, fault.lineno)
+    except (ValueError, RecursionError, MemoryError) as fault:
+        return _no_python(source, str(fault) or _TOO_DEEP, None)
+
+
+def _top(module: Module, tree: ast.Module) -> tuple[Binding, ...]:
+    for statement in tree.body:
+        module.take(statement)
+    return tuple(module.bound.values())
+
+
+def _no_python(source: SourceFile, reason: str, line: int | None) -> Diagnostic:
+    starts = _line_starts(source.text)
+    span = source.whole
+    if line is not None and 1 <= line <= len(starts):
+        start = starts[line - 1]
+        text = source.text[start:].split("\n", 1)[0].rstrip("\r\x0c")
+        indent = len(text) - len(text.lstrip())
+        span = Span(source, start + indent, start + max(len(text), indent))
+    message = f"`{source.name}` is no Python that can be parsed: {reason.splitlines()[0]}"
+    return bad(message, span, help="is it whole, and written for Python 3?")
+
+
+def _line_starts(text: str) -> list[int]:
+    """Return where lines start, as Python counts them: a lone carriage return ends one too."""
+    starts, at = [0], 0
+    while at < len(text):
+        if text[at] == "\n" or (text[at] == "\r" and text[at + 1 : at + 2] != "\n"):
+            starts.append(at + 1)
+        at += 1
+    return starts
+
+
+class Places:
+    """Turns the lines and byte columns of `ast` into spans."""
+
+    def __init__(self, source: SourceFile) -> None:
+        """Find the lines of the source once."""
+        self.source = source
+        self.starts = _line_starts(source.text)
+        self.is_ascii = source.text.isascii()
+
+    def span(self, node: ast.expr | ast.stmt | ast.arg) -> Span:
+        """Return the place of a node."""
+        start = self._offset(node.lineno, node.col_offset)
+        end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+        return Span(self.source, start, max(start, end))
+
+    def _offset(self, line: int, column: int) -> int:
+        start = self.starts[min(line, len(self.starts)) - 1]
+        if not self.is_ascii:
+            raw = self.source.text[start : start + column].encode("utf-8", "surrogatepass")
+            column = len(raw[:column].decode("utf-8", "ignore"))
+        return min(start + column, len(self.source.text))
+
+
+@dataclass(slots=True)
+class Module:
+    """The names bound so far."""
+
+    places: Places
+    bound: MutableMapping[str, Binding] = field(default_factory=dict)
+
+    def take(self, statement: ast.stmt) -> None:
+        """Note what a statement at the top of the module binds."""
+        if isinstance(statement, ast.Assign):
+            self._assign(statement.targets, self.value(statement.value))
+        elif isinstance(statement, ast.AnnAssign):
+            if statement.value is not None:
+                self._assign([statement.target], self.value(statement.value))
+        elif isinstance(statement, ast.AugAssign):
+            self._add(statement)
+        elif not isinstance(statement, ast.Expr | ast.Pass):
+            self._forget(statement)
+
+    def _assign(self, targets: list[ast.expr], value: Node) -> None:
+        for target in targets:
+            if isinstance(target, ast.Name):
+                span = self.places.span(target)
+                self.bound[target.id] = Binding(target.id, value, span)
+            else:
+                self._forget(target)
+
+    def _add(self, statement: ast.AugAssign) -> None:
+        if isinstance(statement.target, ast.Name) and isinstance(statement.op, ast.Add):
+            old = self.bound.get(statement.target.id)
+            added = self.value(statement.value)
+            span = self.places.span(statement)
+            if old is not None and old.value.is_list and added.is_list:
+                joined = group("list", span, old.value.items + added.items)
+                self._assign([statement.target], joined)
+                return
+        self._forget(statement)
+
+    def _forget(self, tree: ast.AST) -> None:
+        """Note that the names which a statement binds have no certain value."""
+        for name, node in _bound_names(tree):
+            if name in self.bound or not isinstance(node, ast.ClassDef | ast.FunctionDef):
+                span = self.places.span(node)
+                reason = "it depends on what runs"
+                self.bound[name] = Binding(name, unreadable(span, reason), span)
+
+    def value(self, node: ast.expr, depth: int = 0) -> Node:
+        """Return the value of an expression."""
+        span = self.places.span(node)
+        if depth > DEEPEST:
+            return unreadable(span, _TOO_DEEP)
+        if isinstance(node, ast.Constant):
+            return _constant(node.value, span)
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            return self._list(node.elts, span, depth)
+        if isinstance(node, ast.Dict):
+            return self._mapping(node, span, depth)
+        if isinstance(node, ast.Call):
+            return self._call(node, span, depth)
+        if isinstance(node, ast.Name):
+            found = self.bound.get(node.id)
+            return found.value if found else Node("name", span, node.id)
+        if isinstance(node, ast.Attribute):
+            dotted = dotted_name(node)
+            return Node("name", span, dotted) if dotted else unreadable(span, "it is worked out")
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
+            if left.is_list and right.is_list:
+                return group("list", span, left.items + right.items)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self.value(node.operand, depth + 1)
+            if inner.kind == "number":
+                return Node("number", span, f"-{inner.text}", -inner.number)
+        return unreadable(span, "it is worked out when the file runs")
+
+    def _list(self, elements: list[ast.expr], span: Span, depth: int) -> Node:
+        items: list[Node] = []
+        for element in elements:
+            if isinstance(element, ast.Starred):
+                inner = self.value(element.value, depth + 1)
+                if not inner.is_list:
+                    return unreadable(inner.span, "it is worked out when the file runs")
+                items += inner.items
+            else:
+                items.append(self.value(element, depth + 1))
+        return group("list", span, tuple(items))
+
+    def _mapping(self, node: ast.Dict, span: Span, depth: int) -> Node:
+        keys: list[Node] = []
+        items: list[Node] = []
+        for key, item in zip(node.keys, node.values, strict=True):
+            value = self.value(item, depth + 1)
+            if key is not None:
+                keys.append(self.value(key, depth + 1))
+                items.append(value)
+            elif value.kind == "mapping":
+                keys += value.keys
+                items += value.items
+            else:
+                return unreadable(value.span, "it is worked out when the file runs")
+        return group("mapping", span, tuple(items), keys=tuple(keys))
+
+    def _call(self, node: ast.Call, span: Span, depth: int) -> Node:
+        name = dotted_name(node.func)
+        if name is None or any(keyword.arg is None for keyword in node.keywords):
+            return unreadable(span, "it is worked out when the file runs")
+        arguments = self._list(node.args, span, depth)
+        if not arguments.is_list:
+            return arguments
+        keywords = tuple(
+            (each.arg or "", self.value(each.value, depth + 1)) for each in node.keywords
+        )
+        return group("call", span, arguments.items, text=name, keywords=keywords)
+
+
+def as_mapping(call: Node) -> Node:
+    """Return the mapping that `dict(a=1)` or `ConfigDict({"a": 1})` makes; the call where unclear.
+
+    The keys have the place of their value: the tree knows no other of a keyword.
+    """
+    start = as_mapping(call.items[0]) if call.items else None
+    if (
+        call.kind != "call"
+        or call.last_name not in _MAPPINGS
+        or len(call.items) > 1
+        or (start is not None and start.kind != "mapping")
+    ):
+        return call
+    keys = () if start is None else start.keys
+    items = () if start is None else start.items
+    more = tuple(Node("text", value.span, name) for name, value in call.keywords)
+    values = tuple(value for _, value in call.keywords)
+    return group("mapping", call.span, (*items, *values), keys=(*keys, *more))
+
+
+def _constant(value: object, span: Span) -> Node:
+    if isinstance(value, str):
+        return Node("text", span, value)
+    if value is None:
+        return Node("nothing", span)
+    if isinstance(value, bool):
+        return Node("boolean", span, str(value), value)
+    if isinstance(value, int | float):
+        return Node("number", span, str(value), value)
+    return unreadable(span, "it is no text and no number")
+
+
+def dotted_name(node: ast.expr) -> str | None:
+    """Return `jax.sharding.PartitionSpec` of a chain of names."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute) and len(parts) < DEEPEST:
+        parts.append(node.attr)
+        node = node.value
+    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
+
+
+def _bound_names(tree: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
+    """Yield the names that a tree binds, without those of the functions and classes in it."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield node.id, node
+        pending.extend(ast.iter_child_nodes(node))
+
+
+def bindings_by_name(bindings: tuple[Binding, ...]) -> Mapping[str, Binding]:
+    """Return bindings by their name."""
+    return {binding.name: binding for binding in bindings}
+
+
+_MAPPING_CALLS = ("LayoutMap", "dict", "OrderedDict")
+_OWN = ("self.", "cls.")
+_LASTING = (ast.With, ast.AsyncWith)
+_GROWING = ("append", "extend", "insert", "update", "pop", "remove", "clear", "setdefault")
+_DEPENDS = "it depends on what runs"
+_DEEPEST = 20
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def read_scopes(source: SourceFile) -> tuple[Binding, ...] | Diagnostic:
+    """Return what a module, its classes and its functions bind, or why it is no Python."""
+    return parse_python(source, lambda tree: tuple(_Scope(Module(Places(source))).read(tree.body)))
+
+
+@dataclass(slots=True)
+class _Scope:
+    """One module, class or function.
+
+    Attributes:
+      is_class: the functions in a class do not see its names.
+      entries: what `name[key] = value` adds, by name.
+      attributes: what `name.attribute = value` binds, by the whole dotted name.
+      returned: what a function returns.
+    """
+
+    names: Module
+    prefix: str = ""
+    depth: int = 0
+    is_class: bool = False
+    entries: dict[str, list[tuple[Node, Node]]] = field(default_factory=dict)
+    returned: list[Node] = field(default_factory=list)
+    attributes: dict[str, Binding] = field(default_factory=dict)
+
+    def read(self, body: list[ast.stmt]) -> Iterator[Binding]:
+        """Yield what statements bind, and what the scopes in them do."""
+        inner: list[ast.ClassDef | Function] = []
+        for statement in body:
+            self._take(statement)
+            if isinstance(statement, ast.ClassDef | Function):
+                inner.append(statement)
+        yield from self._own()
+        for scope in inner:
+            if self.depth < _DEEPEST:
+                yield from self._inside(scope)
+
+    def _take(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.Return):
+            if statement.value is not None:
+                self.returned.append(self.names.value(statement.value))
+            return
+        self._set_attributes(statement, None)
+        if self._adds(statement, certain=True):
+            return
+        if not isinstance(statement, ast.ClassDef | Function):
+            for nested in _nested(statement):
+                if isinstance(nested, ast.Return) and nested.value is not None:
+                    self.returned.append(self.names.value(nested.value))
+                self._adds(nested, certain=False)
+        self.names.take(statement)
+
+    def _set_attributes(self, statement: ast.stmt, under: Span | None) -> None:
+        """Note the attributes that a statement sets, and those in it that may be set."""
+        if isinstance(statement, ast.ClassDef | Function):
+            return
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                self._set_attribute(target, self.names.value(statement.value), under)
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            self._set_attribute(statement.target, self.names.value(statement.value), under)
+        elif isinstance(statement, ast.AugAssign):
+            self._change_attribute(statement.target)
+        elif isinstance(statement, ast.Delete):
+            for target in statement.targets:
+                self._change_attribute(target)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            called = statement.value.func
+            if isinstance(called, ast.Attribute) and called.attr in _GROWING:
+                self._change_attribute(called.value)
+        if not isinstance(statement, _LASTING):
+            under = under or _condition(statement, self.names.places)
+        for inner in ast.iter_child_nodes(statement):
+            nested = (
+                inner.body if isinstance(inner, ast.ExceptHandler | ast.match_case) else [inner]
+            )
+            for each in nested:
+                if isinstance(each, ast.stmt):
+                    self._set_attributes(each, under)
+
+    def _set_attribute(self, target: ast.expr, value: Node, under: Span | None) -> None:
+        name = dotted_name(target) if isinstance(target, ast.Attribute) else None
+        if name is None:
+            if isinstance(target, ast.Subscript):
+                self._change_attribute(target.value)
+            return
+        if name.startswith(_OWN):
+            return
+        span = self.names.places.span(target)
+        if under is not None and name in self.attributes:
+            value, under = unreadable(span, _DEPENDS), None
+        self.attributes[name] = Binding(name, value, span, under)
+
+    def _change_attribute(self, target: ast.expr) -> None:
+        """Note that what an attribute holds, or what is below it, is changed in place."""
+        name = dotted_name(target)
+        for known in list(self.attributes):
+            if name is not None and (known == name or known.startswith(f"{name}.")):
+                span = self.names.places.span(target)
+                self.attributes[known] = Binding(known, unreadable(span, _DEPENDS), span)
+
+    def _adds(self, statement: ast.stmt, *, certain: bool) -> bool:
+        """Note an entry that a statement adds to a list or mapping; say whether it does."""
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                    value = self.names.value(statement.value) if certain else None
+                    self._enter(target.value.id, self.names.value(target.slice), value, target)
+                    return True
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            called = statement.value.func
+            if (
+                isinstance(called, ast.Attribute)
+                and isinstance(called.value, ast.Name)
+                and called.attr in _GROWING
+            ):
+                self._enter(called.value.id, None, None, statement)
+                return True
+        return False
+
+    def _enter(
+        self, name: str, key: Node | None, value: Node | None, at: ast.expr | ast.stmt
+    ) -> None:
+        if name in self.names.bound:
+            span = self.names.places.span(at)
+            key = key or unreadable(span, _DEPENDS)
+            value = value or unreadable(span, _DEPENDS)
+            self.entries.setdefault(name, []).append((key, replace(value, span=span)))
+
+    def _own(self) -> Iterator[Binding]:
+        for name, binding in _own_names(self.names.bound).items():
+            grown = self._grown(binding)
+            yield grown._replace(name=self.prefix + name)
+        for binding in self.attributes.values():
+            yield binding._replace(name=self.prefix + binding.name)
+        for node in self.returned:
+            if node.kind != "name":
+                name = self.prefix.rstrip(".")
+                several = f":{node.span.line}" if len(self.returned) > 1 else ""
+                yield Binding(name + several, node, node.span)
+
+    def _grown(self, binding: Binding) -> Binding:
+        """Return a binding with the entries that were added to it."""
+        added = self.entries.get(binding.name, [])
+        value = binding.value
+        if value.kind == "call" and value.last_name in _MAPPING_CALLS:
+            value = group("mapping", value.span, ())
+        if not added or value.kind == "unreadable":
+            return binding._replace(value=value)
+        if value.kind != "mapping":
+            first = added[0][1]
+            return binding._replace(value=unreadable(first.span, _DEPENDS))
+        keys = (*value.keys, *(key for key, _ in added))
+        items = (*value.items, *(item for _, item in added))
+        return binding._replace(value=group("mapping", value.span, items, keys=keys))
+
+    def _inside(self, scope: ast.ClassDef | Function) -> Iterator[Binding]:
+        maps = _maps(self.names.bound)
+        if self.is_class:
+            maps = maps[1:]
+        names = Module(self.names.places, ChainMap({}, *maps))
+        is_class = isinstance(scope, ast.ClassDef)
+        if not isinstance(scope, ast.ClassDef):
+            _bind_parameters(scope.args, names)
+        inner = _Scope(names, f"{self.prefix}{scope.name}.", self.depth + 1, is_class)
+        yield from inner.read(scope.body)
+
+
+def _condition(statement: ast.stmt, places: Places) -> Span | None:
+    """Return the place of what decides whether the statements in this one run; None if nothing."""
+    if isinstance(statement, ast.If | ast.While):
+        return places.span(statement.test)
+    if isinstance(statement, ast.For | ast.AsyncFor):
+        return places.span(statement.iter)
+    return places.span(statement) if isinstance(statement, ast.Try | ast.Match) else None
+
+
+def _nested(statement: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield the statements inside `if`, `for`, `with` and `try`, not those of functions."""
+    pending: list[ast.AST] = list(ast.iter_child_nodes(statement))
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, ast.ClassDef | Function | ast.expr):
+            continue
+        if isinstance(node, ast.stmt):
+            yield node
+        pending[:0] = ast.iter_child_nodes(node)
+
+
+def _bind_parameters(arguments: ast.arguments, names: Module) -> None:
+    plain = [*arguments.posonlyargs, *arguments.args]
+    without = len(plain) - len(arguments.defaults)
+    defaults = [*([None] * without), *arguments.defaults, *arguments.kw_defaults]
+    for each, default in zip([*plain, *arguments.kwonlyargs], defaults, strict=True):
+        span = names.places.span(each)
+        value = unreadable(span, "the caller gives it") if default is None else None
+        names.bound[each.arg] = Binding(
+            each.arg, value or names.value(default or ast.Constant(None)), span
+        )
+
+
+def _maps(bound: Mapping[str, Binding]) -> list[dict[str, Binding]]:
+    maps = bound.maps if isinstance(bound, ChainMap) else [bound]
+    return [each for each in maps if isinstance(each, dict)]
+
+
+def _own_names(bound: Mapping[str, Binding]) -> Mapping[str, Binding]:
+    return _maps(bound)[0]

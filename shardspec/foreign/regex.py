@@ -1,0 +1,321 @@
+"""Lists of (regex, PartitionSpec), as big_vision, scalax, EasyLM and EasyDeL have them.
+
+The first regex that matches a path decides. Whether it must match the whole path or any part of it
+is not in the list: scalax (`TreePathShardingRule`), EasyLM and EasyDeL search, others match fully.
+The tools that search leave scalars whole before they look at the list.
+Source: scalax 0.2.6, `scalax.sharding.TreePathShardingRule`; eformer 0.0.101,
+`eformer.escale.partition.constraints.match_partition_rules`; google-research/big_vision,
+`big_vision.sharding.infer_sharding` (whose entries are tactics, not PartitionSpecs).
+
+Written is a Python module. Paths that differ in their numbers become one regex that matches exactly
+these: `layers_0/wi_0` to `layers_23/wi_1` are `layers_(?:[0-9]|1[0-9]|2[0-3])/wi_[0-1]`. Numbers
+that do not combine freely are cut into alternatives: no path is matched that is not in the list.
+
+One regex for each group of arrays, anchored, and no two of them match one path: so the order does
+not matter, and `re.fullmatch` and `re.search` find the same one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, source_name
+from shardspec.foreign.flax import axes_literal
+from shardspec.foreign.imported import (
+    Answer,
+    Imported,
+    NoAnswer,
+    Options,
+    Outcome,
+    ambiguous,
+    bad,
+    placed,
+)
+from shardspec.foreign.paths import (
+    Found,
+    Match,
+    PathEntry,
+    Taken,
+    Winners,
+    document,
+    find_entries,
+    left_out,
+    needs_choice,
+    path_sections,
+    read_entries,
+    slashed,
+    whole_path_regex,
+    worked_out,
+)
+from shardspec.frontend.patterns.glob import range_regex
+from shardspec.ir.grouping import counted, natural, template
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Param, Params
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.plan import ShardingPlan
+
+TOOL = "the list"
+_CHOOSE = "say how the tool reads them: --match search (scalax, EasyLM, EasyDeL) or fullmatch"
+
+
+@dataclass(frozen=True, slots=True)
+class RegexReading:
+    """A list and who reads it.
+
+    Attributes:
+      separator: what joins paths there.
+      is_strict: whether an array that nothing matches is an error there.
+    """
+
+    entries: tuple[PathEntry, ...]
+    match: Match
+    separator: str = "/"
+    is_strict: bool = False
+
+    def there(self, path: str) -> str:
+        """Return what the tool calls an array."""
+        return path.replace("/", self.separator)
+
+
+def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+    """Return the spec that says what a list of regexes does."""
+    separator = options.separator or "/"
+    wrong = check_call(sources, separator)
+    if wrong is not None:
+        return None, (wrong,)
+    what = "list of regexes and PartitionSpecs"
+    found = find_entries(sources[0], options.name, what, [axis for axis, _ in options.mesh])
+    if not isinstance(found, Found):
+        return None, found
+    entries, faults = read_entries(found.node)
+    if faults:
+        return None, faults
+    match = matching(entries, found, options, separator)
+    if isinstance(match, Diagnostic):
+        return None, (match,)
+    is_strict = bool(options.strict if options.strict is not None else found.is_strict)
+    reading = RegexReading(entries, match, separator, is_strict)
+    sections = path_sections(_taken(reading, options.params))
+    how = "any part of a path" if match == "search" else "the whole path"
+    doc = f"A list of regexes, which match {how}; the first decides"
+    data, comments = document(doc, sections, is_strict=is_strict)
+    return Imported(data, comments, reading, TOOL), (*left_out(entries), *sections.faults)
+
+
+def check_call(sources: Sequence[SourceFile], separator: str) -> Diagnostic | None:
+    """Return what is wrong with the number of files, or with the separator."""
+    if len(sources) != 1:
+        return bad(f"one file holds the entries, and here are {len(sources)}", sources[1].whole)
+    if len(separator) != 1:
+        return bad(f"`--separator {separator}` is not one character", None)
+    return None
+
+
+def matching(
+    entries: Sequence[PathEntry], found: Found, options: Options, separator: str
+) -> Match | Diagnostic:
+    """Return how the regexes are meant, or the finding that asks."""
+    if options.match is not None:
+        return "search" if options.match == "search" else "fullmatch"
+    if found.tool:
+        return "search"
+    paths = None
+    if options.params is not None:
+        paths = [param.path.replace("/", separator) for param in options.params]
+    doubtful = needs_choice(entries, paths)
+    if doubtful is None:
+        return "fullmatch"
+    message = f"`{doubtful.pattern}` matches other arrays under `search` than under `fullmatch`"
+    return ambiguous(message, doubtful.span, _CHOOSE)
+
+
+def _taken(reading: RegexReading, params: Params | None) -> list[Taken]:
+    """Return the entries with the arrays that each takes."""
+    winners = Winners(reading.entries, reading.match)
+    won: dict[int, list[Param]] = {}
+    for param in params or ():
+        index = winners.first(reading.there(param.path))
+        if index is not None:
+            won.setdefault(index, []).append(param)
+    return [
+        taken(entry, reading.match, reading.separator, None if params is None else won.get(i, []))
+        for i, entry in enumerate(reading.entries)
+    ]
+
+
+def taken(entry: PathEntry, match: Match, separator: str, params: Sequence[Param] | None) -> Taken:
+    """Return an entry with its regex for our paths, and the arrays it takes."""
+    pattern = whole_path_regex(slashed(entry.pattern or "", separator), match)
+    if params is None:
+        return Taken(entry, pattern)
+    others = tuple(param for param in params if match != "search" or not is_scalar(param))
+    scalars = tuple(param for param in params if match == "search" and is_scalar(param))
+    return Taken(entry, pattern, others, scalars)
+
+
+def is_scalar(param: Param) -> bool:
+    """Say whether tools that search leave an array whole for its size."""
+    return math.prod(param.shape) == 1
+
+
+def answer(reading: RegexReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+    """Return what the first matching entry gives each array."""
+    winners = Winners(reading.entries, reading.match)
+    return tuple(_answer(reading, winners, param, mesh) for param in params)
+
+
+def _answer(reading: RegexReading, winners: Winners, param: Param, mesh: Mesh) -> Answer:
+    whole = PartitionSpec(((),) * param.rank)
+    if reading.match == "search" and is_scalar(param):
+        return whole
+    index = winners.first(reading.there(param.path))
+    if index is None:
+        return NoAnswer("no regex matches (ValueError)") if reading.is_strict else whole
+    entry = reading.entries[index]
+    if entry.dims is None:
+        return worked_out(entry)
+    return placed(entry.dims, param, mesh)
+
+
+_DIGITS = re.compile(r"([0-9]{1,18})")
+_SPECIAL = re.compile(r"[^A-Za-z0-9_/ :;,'<>=@!%&~`\-]")
+
+Row = tuple[str, ...]
+
+
+def path_regexes(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return regexes, one for each template of the paths, that together match exactly these.
+
+    Invariants:
+      exact: under `fullmatch`, they match the paths and nothing else.
+    """
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        groups.setdefault(template(path), []).append(path)
+    return tuple(path_regex(group) for group in groups.values())
+
+
+def path_regex(paths: Sequence[str]) -> str:
+    r"""Return the regex of paths that share a template.
+
+    >>> path_regex([f"layers_{n}/k" for n in range(24)])
+    'layers_(?:[0-9]|1[0-9]|2[0-3])/k'
+    >>> path_regex(["a_0/w_0", "a_1/w_1"])
+    '(?:a_0/w_0|a_1/w_1)'
+    """
+    texts = [escaped(text) for text in _DIGITS.split(paths[0])[::2]]
+    rows = [tuple(_DIGITS.findall(path)) for path in sorted(set(paths), key=natural)]
+    found = _alternatives(rows, texts)
+    return found[0] if len(found) == 1 else f"(?:{'|'.join(found)})"
+
+
+def escaped(text: str) -> str:
+    r"""Return text as a regex that matches it, with no more backslashes than it takes.
+
+    >>> escaped("wi-0.weight")
+    'wi-0\\.weight'
+    """
+    return _SPECIAL.sub(lambda found: re.escape(found[0]), text)
+
+
+def _alternatives(rows: Sequence[Row], texts: Sequence[str]) -> list[str]:
+    """Return regexes that match the rows put between the texts."""
+    if not rows[0]:
+        return [texts[0]]
+    by_rest: dict[tuple[Row, ...], list[str]] = {}
+    rests: dict[str, list[Row]] = {}
+    for row in rows:
+        rests.setdefault(row[0], []).append(row[1:])
+    for number, found in rests.items():
+        by_rest.setdefault(tuple(found), []).append(number)
+    return [
+        f"{texts[0]}{_numbers(numbers)}{rest}"
+        for found, numbers in by_rest.items()
+        for rest in _alternatives(found, texts[1:])
+    ]
+
+
+def _numbers(numbers: Sequence[str]) -> str:
+    """Return a regex of numbers: one, a range, or a list."""
+    if len(numbers) == 1:
+        return numbers[0]
+    low, high = numbers[0], numbers[-1]
+    width = len(low) if low.startswith("0") and len(low) == len(high) else 0
+    run = [f"{n:0{width}d}" for n in range(int(low), int(low) + len(numbers))]
+    if run == list(numbers):
+        return range_regex(int(low), int(high), width)
+    return f"(?:{'|'.join(numbers)})"
+
+
+class Group(NamedTuple):
+    """Arrays whose paths differ in numbers alone, and that are laid out alike.
+
+    Attributes:
+      regex: matches exactly these paths under `fullmatch`.
+    """
+
+    paths: tuple[str, ...]
+    regex: str
+    partition: PartitionSpec
+
+
+def line_end(plan: ShardingPlan) -> str:
+    """Return what ends a regex under `search`: `$`, where no path ends with a line break."""
+    return r"\Z" if any(each.param.path.endswith("\n") for each in plan.params) else "$"
+
+
+def groups(plan: ShardingPlan) -> tuple[Group, ...]:
+    """Return the arrays of a plan in groups, in natural order of their first paths."""
+    found: dict[tuple[str, PartitionSpec], list[str]] = {}
+    for sharding in plan.params:
+        path = sharding.param.path
+        found.setdefault((template(path), sharding.partition_spec), []).append(path)
+    for paths in found.values():
+        paths.sort(key=natural)
+    ordered = sorted(found.items(), key=lambda item: natural(item[1][0]))
+    return tuple(Group(tuple(paths), path_regex(paths), spec) for (_, spec), paths in ordered)
+
+
+def write(request: Request) -> Written:
+    """Return the layouts of the plan's arrays, exact for these and for no others."""
+    end = line_end(request.plan)
+    lines = [
+        f"    ({raw(f'^{group.regex}{end}')}, {spec_literal(group.partition)}),"
+        for group in groups(request.plan)
+    ]
+    text = "\n".join((*_head(request), "RULES = [", *lines, "]")) + "\n"
+    return text, tuple(losses(request, "a list of regexes", PARAMS, OVERRIDES))
+
+
+def raw(regex: str) -> str:
+    r"""Return a regex as a Python literal, raw where that is the same.
+
+    >>> print(raw(r"^a\.b$"))
+    r"^a\.b$"
+    """
+    is_plain = regex.isprintable() and '"' not in regex and not regex.endswith("\\")
+    return f'r"{regex}"' if is_plain else repr(regex)
+
+
+def spec_literal(partition: PartitionSpec) -> str:
+    """Return `P("data", None)`."""
+    return f"P({', '.join(axes_literal(dim) for dim in partition.dims)})"
+
+
+def _head(request: Request) -> tuple[str, ...]:
+    count = counted(len(request.plan.params), "array")
+    return (
+        f'"""Layouts of {count}, exported by shardspec from {source_name(request.spec)}.',
+        "",
+        "The first regex that matches the whole path wins, and none matches any other array.",
+        '"""',
+        "",
+        "from jax.sharding import PartitionSpec as P",
+        "",
+        f"# {request.target_title}",
+    )

@@ -1,1 +1,0 @@
-"""Plans as files for other tools."""

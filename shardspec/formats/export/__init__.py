@@ -1,1 +1,0 @@
-"""Plans and rules for other tools: what each can hold, what it cannot, and the proof."""

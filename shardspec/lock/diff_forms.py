@@ -1,0 +1,423 @@
+"""What moved between two layouts: as text, as a comment on a pull request, as JSON.
+
+Text groups by what moved it. The comment is a table of targets, then what moved, folded. JSON has
+sizes in bytes and arrays in natural order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardspec.analysis.layout_diff import ArrayMove, DimMove, Mark, Reason, TargetDiff
+from shardspec.analysis.restore import restore
+from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.ir.layout import ActivationLayout, ArrayLayout, TargetLayout
+from shardspec.ir.spec import override_text, target_text
+from shardspec.ir.units import binary_bytes, percent
+
+#: What a mark means, said once under a diff that uses it.
+MEANING = {
+    Mark.MORE: "sharded more",
+    Mark.LESS: "sharded less",
+    Mark.OTHER: "as many shards over other mesh axes",
+    Mark.SAME: "same answer by another rule",
+    Mark.NEW: "new array",
+    Mark.GONE: "array is gone",
+    Mark.RESIZED: "array has another shape or dtype",
+}
+
+_ORDER = tuple(MEANING)
+
+#: Rows of one cause, where several targets are shown.
+_MOST_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Arrays that one and the same change moved."""
+
+    mark: Mark
+    dims: tuple[DimMove, ...]
+    moves: tuple[ArrayMove, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRow:
+    """Arrays of one cause that differ in layer numbers only."""
+
+    name: str
+    count: int
+    before: str
+    after: str
+    bytes_before: int
+    bytes_after: int
+
+
+def causes(diff: TargetDiff) -> tuple[Cause, ...]:
+    """Return the moves of a target, those of one change together, the loudest mark first.
+
+    In which order the dimensions that moved stand in an array makes no other change.
+    """
+    groups: dict[tuple[Mark, frozenset[DimMove]], list[ArrayMove]] = {}
+    for move in diff.moves:
+        groups.setdefault((move.mark, frozenset(move.dims)), []).append(move)
+    found = [Cause(mark, moves[0].dims, tuple(moves)) for (mark, _), moves in groups.items()]
+    return tuple(sorted(found, key=lambda cause: _ORDER.index(cause.mark)))
+
+
+def move_rows(cause: Cause) -> tuple[MoveRow, ...]:
+    """Return the arrays of one cause, collapsed, in natural order."""
+    groups: dict[tuple[str, str, str], list[ArrayMove]] = {}
+    for move in cause.moves:
+        sides = (array_text(move.before, cause.mark), array_text(move.after, cause.mark))
+        groups.setdefault((template(move.path), *sides), []).append(move)
+    rows = []
+    for (_, before, after), moves in groups.items():
+        paths = sorted((move.path for move in moves), key=natural)
+        name = collapsed(paths) or f"{paths[0]} .."
+        sums = (sum(m.bytes_before for m in moves), sum(m.bytes_after for m in moves))
+        rows.append((natural(paths[0]), MoveRow(name, len(paths), before, after, *sums)))
+    return tuple(row for _, row in sorted(rows, key=lambda pair: pair[0]))
+
+
+def diff_lines(diffs: Iterable[TargetDiff]) -> Iterator[str]:
+    """Yield the lines of a diff; none where nothing changed.
+
+    One target is shown whole; of several, each cause shows its first arrays.
+    """
+    marks: set[Mark] = set()
+    changed = [diff for diff in diffs if not diff.is_same]
+    most_rows = None if len(changed) == 1 else _MOST_ROWS
+    for number, diff in enumerate(changed):
+        if number:
+            yield ""
+        yield from _target_lines(diff, most_rows)
+        marks.update(move.mark for move in diff.moves)
+    shown = [f"{mark} {MEANING[mark]}" for mark in _ORDER if mark in marks and mark.value in "+-~>"]
+    if shown:
+        yield ""
+        yield f"({'; '.join(shown)})"
+
+
+def _target_lines(diff: TargetDiff, most_rows: int | None) -> Iterator[str]:
+    if diff.before is None or diff.after is None:
+        present = diff.after or diff.before
+        assert present is not None
+        verb = "new" if diff.before is None else "gone"
+        yield f"target {diff.name} is {verb}: {machine(present)}"
+        return
+    yield f"target {diff.name}   {machine(diff.after)}"
+    if diff.machine_changed:
+        yield from _after("  machine     ", machine_change(diff.before, diff.after))
+    yield f"  per device  {bytes_change(diff.before.per_device_bytes, diff.after.per_device_bytes)}"
+    if diff.moves:
+        yield f"  restore     {restore_text(diff.before, diff.after)}"
+    for cause in causes(diff):
+        head = f"  {cause.mark} {counted(len(cause.moves), 'array')}   "
+        yield from _after(head, "\n".join(cause_texts(cause)))
+        rows = move_rows(cause)
+        yield from _row_lines(rows[:most_rows])
+        if rows[most_rows or len(rows) :]:
+            left = len(rows) - (most_rows or 0)
+            yield f"      ... and {left} more groups; diff --target {diff.name} shows all"
+    for before, after in diff.activations:
+        yield f"  ~ activation {activation_change(before, after)}"
+
+
+def _after(head: str, text: str) -> Iterator[str]:
+    """Yield `text` behind `head`, its further lines under its first."""
+    first, *rest = text.split("\n")
+    yield f"{head}{first}"
+    yield from (" " * len(head) + line for line in rest)
+
+
+def _row_lines(rows: Sequence[MoveRow]) -> Iterator[str]:
+    cells = [
+        (f"{row.name}{f' x{row.count}' if row.count > 1 else ''}", _sides(row), _sizes(row))
+        for row in rows
+    ]
+    widths = [max(len(cell[column]) for cell in cells) for column in range(2)]
+    for name, sides, sizes in cells:
+        yield f"      {name:<{widths[0]}}  {sides:<{widths[1]}}  {sizes}"
+
+
+def _sides(row: MoveRow) -> str:
+    sides = [side for side in (row.before, row.after) if side]
+    return " -> ".join(dict.fromkeys(sides))
+
+
+def _sizes(row: MoveRow) -> str:
+    before, after = binary_bytes(row.bytes_before), binary_bytes(row.bytes_after)
+    return before if row.bytes_before == row.bytes_after else f"{before} -> {after}"
+
+
+def array_text(array: ArrayLayout | None, mark: Mark) -> str:
+    """Return one side of a move: the answer, and type where that is what changed."""
+    if array is None:
+        return ""
+    answer = override_text(array.partition.dims)
+    if mark in {Mark.NEW, Mark.GONE, Mark.RESIZED}:
+        return f"{array.dtype}{list(array.shape)} {answer}"
+    return answer
+
+
+def machine(target: TargetLayout) -> str:
+    """Return `tpu v4 4x8x8, mesh data=16 model=16`."""
+    return f"{target.hardware}, mesh {target.mesh}" if target.hardware else f"mesh {target.mesh}"
+
+
+def machine_change(before: TargetLayout, after: TargetLayout) -> str:
+    """Return what is another: hardware, mesh, or only the order of devices."""
+    if machine(before) != machine(after):
+        return f"was {machine(before)}"
+    types = [
+        f"`{new.axis.name}` is {new.axis.axis_type}, was {old.axis.axis_type}"
+        for old, new in zip(before.axes, after.axes, strict=True)
+        if new.axis.axis_type != old.axis.axis_type
+    ]
+    if before.devices == after.devices:
+        return ", ".join(types) or "mesh axes cross slices or nodes where they did not, or stopped"
+    turned = [
+        f"\n`{new.axis.name}` runs over {new.runs} (was {old.runs})"
+        for old, new in zip(before.axes, after.axes, strict=True)
+        if new.runs != old.runs
+    ]
+    return "devices are in another order" + "".join(turned)
+
+
+def bytes_change(before: int, after: int) -> str:
+    """Return `2.59 GiB -> 1.31 GiB (-1.28 GiB, -49 %)`."""
+    if before == after:
+        return f"{binary_bytes(after)}, as before"
+    sign = "+" if after > before else "-"
+    difference = abs(after - before)
+    share = f", {sign}{percent(difference, before)}" if before else ""
+    sizes = f"{binary_bytes(before)} -> {binary_bytes(after)}"
+    return f"{sizes} ({sign}{binary_bytes(difference)}{share})"
+
+
+def restore_text(before: TargetLayout, after: TargetLayout) -> str:
+    """Return what restoring a checkpoint of the old layout into the new one moves."""
+    found = restore(before, after)
+    if not found.arrays:
+        return "nothing moves: every device keeps a part of what it held, or all"
+    basis = "" if found.is_exact else "at most "
+    return (
+        f"{counted(len(found.arrays), 'array')} to reshard: {basis}"
+        f"{binary_bytes(found.total_bytes)} move, {binary_bytes(found.most_bytes)} to one device"
+    )
+
+
+def cause_texts(cause: Cause) -> tuple[str, ...]:
+    """Return `mlp: model -> data, by spec.yaml:31 (mlp -> data)` for each dimension that moved."""
+    return tuple(map(dim_text, cause.dims)) or (MEANING[cause.mark],)
+
+
+def dim_text(dim: DimMove) -> str:
+    """Return how one dimension moved, and which line of either side says so, or that the mesh did.
+
+    A rule that stands as it stood has moved nothing: other sizes of its mesh axes have.
+    """
+    name = dim.logical_axis or "_"
+    before, after = target_text(dim.before), target_text(dim.after)
+    if dim.before == dim.after and dim.ways_before != dim.ways_after:
+        return f"{name}: {before}={dim.ways_before} -> {dim.ways_after}, by the mesh"
+    moved = f"{name}: {before} -> {after}" if before != after else f"{name}: {after}"
+    if dim.why_after is None:
+        return moved
+    if dim.why_before is None or dim.why_before.text == dim.why_after.text:
+        return f"{moved}, by {reason_text(dim.why_after)}"
+    return f"{moved}, by {reason_text(dim.why_after)}; was {reason_text(dim.why_before)}"
+
+
+def reason_text(reason: Reason) -> str:
+    """Return `spec.yaml:31 (mlp -> data)`."""
+    return f"{reason.place} ({reason.text})" if reason.place else reason.text
+
+
+def activation_change(before: ActivationLayout | None, after: ActivationLayout | None) -> str:
+    """Return what became of a named activation."""
+    present = after or before
+    assert present is not None
+    sides = (_activation_side(side) if side else "none" for side in (before, after))
+    return f"{present.name}: {' -> '.join(sides)}"
+
+
+def _activation_side(side: ActivationLayout) -> str:
+    names = " ".join(name or "_" for name in side.logical_axes)
+    return f"[{names}] {override_text(side.partition.dims)}"
+
+
+#: Rows shown for one cause; a comment is read by people.
+_MOST_MARKDOWN_ROWS = 20
+
+
+def markdown_lines(diffs: Sequence[TargetDiff], before: str, after: str) -> Iterator[str]:
+    """Yield the lines of a comment in GitHub's Markdown."""
+    changed = [diff for diff in diffs if not diff.is_same]
+    if not changed:
+        yield f"**Sharding unchanged**: {_code(after)} places every array as {_code(before)}."
+        return
+    yield f"### Sharding: {_code(before)} → {_code(after)}"
+    yield ""
+    yield "| target | per device before | after | change | arrays moved |"
+    yield "|---|--:|--:|--:|--:|"
+    yield from map(_row, diffs)
+    for diff in changed:
+        if diff.before is not None and diff.after is not None:
+            yield from _details(diff)
+
+
+def _row(diff: TargetDiff) -> str:
+    if diff.before is None or diff.after is None:
+        side = diff.before or diff.after
+        assert side is not None
+        size = binary_bytes(side.per_device_bytes)
+        sizes = f"| {size} | gone" if diff.after is None else f"| new | {size}"
+        return f"| {_code(diff.name)} {sizes} |  |  |"
+    before, after = diff.before.per_device_bytes, diff.after.per_device_bytes
+    sign = "+" if after > before else "−"
+    change = f"{sign}{percent(abs(after - before), before)}" if after != before and before else "–"
+    cells = (_code(diff.name), binary_bytes(before), binary_bytes(after), change)
+    return f"| {' | '.join(cells)} | {len(diff.moves)} |"
+
+
+def _details(diff: TargetDiff) -> Iterator[str]:
+    assert diff.before is not None
+    assert diff.after is not None
+    yield ""
+    summary = f"{diff.name}: {machine(diff.after)}"
+    yield f"<details><summary>{_escaped(summary)}</summary>"
+    yield ""
+    if diff.machine_changed:
+        change = machine_change(diff.before, diff.after).replace("\n", "; ")
+        yield f"- machine: {_escaped(change)}"
+    if diff.moves:
+        yield f"- restore: {_escaped(restore_text(diff.before, diff.after))}"
+    for cause in causes(diff):
+        first, *rest = map(_escaped, cause_texts(cause))
+        yield f"- `{cause.mark}` {counted(len(cause.moves), 'array')}: {first}"
+        yield from (f"  and {each}" for each in rest)
+        rows = move_rows(cause)
+        yield from (f"  - {_row_text(row)}" for row in rows[:_MOST_MARKDOWN_ROWS])
+        if len(rows) > _MOST_MARKDOWN_ROWS:
+            yield f"  - and {len(rows) - _MOST_MARKDOWN_ROWS} more groups"
+    for before, after in diff.activations:
+        yield f"- activation {_escaped(activation_change(before, after))}"
+    yield ""
+    yield "</details>"
+
+
+def _row_text(row: MoveRow) -> str:
+    sides = " → ".join(_code(side) for side in dict.fromkeys((row.before, row.after)) if side)
+    sizes = " → ".join(dict.fromkeys(map(binary_bytes, (row.bytes_before, row.bytes_after))))
+    count = f" ×{row.count}" if row.count > 1 else ""
+    return f"{_code(row.name)}{count}: {sides}, {sizes}"
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('`', chr(39))}`"
+
+
+def _escaped(text: str) -> str:
+    """Return text with what Markdown and HTML would read as their own made harmless."""
+    for char, entity in (("&", "&amp;"), ("<", "&lt;"), ("*", "\\*"), ("_", "\\_"), ("|", "\\|")):
+        text = text.replace(char, entity)
+    return text
+
+
+SCHEMA = "shardspec.diff/1"
+
+
+def diff_text(
+    diffs: Sequence[TargetDiff], before: str, after: str, failed: Sequence[str] = ()
+) -> str:
+    """Return the diff as JSON text, with a line break at the end.
+
+    Args:
+      before: the name of the old side; `after` is that of the new one.
+      failed: the gates that it trips, each with what moved.
+    """
+    import json
+
+    data = {
+        "schema": SCHEMA,
+        "old": before,
+        "new": after,
+        "failed": list(failed),
+        "targets": [_target(diff) for diff in diffs],
+    }
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _target(diff: TargetDiff) -> dict[str, Any]:
+    moves = sorted(diff.moves, key=lambda move: natural(move.path))
+    return {
+        "target": diff.name,
+        "same": diff.is_same,
+        "machine_changed": diff.machine_changed,
+        "before": _side(diff.before),
+        "after": _side(diff.after),
+        "restore": _restore(diff),
+        "arrays": [_move(move) for move in moves],
+        "activations": [(after or before).name for before, after in diff.activations],  # type: ignore[union-attr]
+    }
+
+
+def _side(target: TargetLayout | None) -> dict[str, Any] | None:
+    if target is None:
+        return None
+    return {
+        "hardware": target.hardware or None,
+        "mesh": target.mesh.sizes,
+        "per_device_bytes": target.per_device_bytes,
+    }
+
+
+def _restore(diff: TargetDiff) -> dict[str, Any] | None:
+    if diff.before is None or diff.after is None:
+        return None
+    found = restore(diff.before, diff.after)
+    return {
+        "arrays": len(found.arrays),
+        "total_bytes": found.total_bytes,
+        "most_bytes": found.most_bytes,
+        "exact": found.is_exact,
+    }
+
+
+def _move(move: ArrayMove) -> dict[str, Any]:
+    return {
+        "path": move.path,
+        "mark": str(move.mark),
+        "before": _array(move.before),
+        "after": _array(move.after),
+        "dims": [_dim(dim) for dim in move.dims],
+        "bytes_before": move.bytes_before,
+        "bytes_after": move.bytes_after,
+    }
+
+
+def _array(array: ArrayLayout | None) -> dict[str, Any] | None:
+    if array is None:
+        return None
+    entries = [
+        None if not dim else dim[0] if len(dim) == 1 else list(dim) for dim in array.partition.dims
+    ]
+    return {"shape": list(array.shape), "dtype": array.dtype, "spec": entries}
+
+
+def _dim(dim: DimMove) -> dict[str, Any]:
+    return {
+        "axis": dim.logical_axis,
+        "before": list(dim.before),
+        "after": list(dim.after),
+        "why_before": _reason(dim.why_before),
+        "why_after": _reason(dim.why_after),
+    }
+
+
+def _reason(reason: Reason | None) -> dict[str, str] | None:
+    return None if reason is None else {"rule": reason.text, "place": reason.place}

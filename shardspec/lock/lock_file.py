@@ -1,0 +1,422 @@
+"""`spec.lock`: what every device holds on every target, as text for people and for git.
+
+One line for each group of arrays that agree, sorted, in the spelling of the language: names and
+sizes as in `arrays:`, the answer as in `overrides:`. Nothing in it depends on the platform, the
+time or the place; what made it is there as digests.
+
+A lock that was edited by hand or half merged is refused when it is read. Whether the lock beside a
+spec is still true is asked here too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, cast
+
+from shardspec.analysis.layouts import inputs
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics.codes import BAD_LOCK, STALE_LOCK
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import listed
+from shardspec.frontend.boundary import veiled
+from shardspec.frontend.files import read_argument
+from shardspec.ir.grouping import MOST_PATHS, collapsed, expanded, natural, template
+from shardspec.ir.layout import (
+    ActivationLayout,
+    ArrayLayout,
+    AxisLayout,
+    Input,
+    Layout,
+    TargetLayout,
+)
+from shardspec.ir.mesh import AxisType, MeshAxis
+from shardspec.ir.param import MOST_ELEMENTS
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec
+
+#: The version of this format.
+FORMAT = 1
+
+HEADING = "# What every device holds. Made by `shardspec lock`; do not edit, run it again."
+
+#: A name that stands for itself in a lock; others are quoted.
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_PLAIN_PATH = re.compile(r"[^\s\"{}*?\\,#=]+")
+
+
+def lock_text(layout: Layout) -> str:
+    """Return the lock of a layout. Equal layouts have equal texts."""
+    return "\n".join(_lines(layout)) + "\n"
+
+
+def _lines(layout: Layout) -> Iterator[str]:
+    yield HEADING
+    yield f"lock {FORMAT}, language {layout.language}"
+    yield from (f"input {quoted_path(each.name)} = {each.digest}" for each in layout.inputs)
+    yield f"arrays = {layout.arrays_digest}"
+    for target in layout.targets:
+        yield ""
+        yield from _target_lines(target)
+
+
+def _target_lines(target: TargetLayout) -> Iterator[str]:
+    yield f"target {name_text(target.name)}{f' on {target.hardware}' if target.hardware else ''}"
+    yield from (_axis_line(placed) for placed in target.axes)
+    if target.devices:
+        yield f"devices {target.order} = {target.devices}"
+    yield from (_activation_line(each) for each in target.activations)
+    yield from (f"{path} : {rest}" for path, rest in _groups(target.arrays))
+
+
+def _axis_line(placed: AxisLayout) -> str:
+    axis = placed.axis
+    network = " @ dcn" if axis.network == "dcn" else ""
+    kind = "" if axis.axis_type == "auto" else f" {axis.axis_type}"
+    runs = f" : {placed.runs}" if placed.runs else ""
+    return f"mesh {name_text(axis.name)} = {axis.size}{network}{kind}{runs}"
+
+
+def _activation_line(activation: ActivationLayout) -> str:
+    dims = " ".join(map(_dim_text, activation.logical_axes, activation.sizes))
+    answer = partition_text(activation.partition)
+    return f"activation {name_text(activation.name)} : [{dims}] = {answer}"
+
+
+def _groups(arrays: Sequence[ArrayLayout]) -> Iterator[tuple[str, str]]:
+    """Yield the paths of each group and what they have in common, in natural order."""
+    found: dict[tuple[str, str], list[str]] = {}
+    texts: dict[tuple[object, ...], str] = {}
+    for array in arrays:
+        key = (array.dtype, array.shape, array.logical_axes, array.partition)
+        text = texts.get(key)
+        if text is None:
+            text = texts[key] = _array_text(array)
+        found.setdefault((template(array.path), text), []).append(array.path)
+    lines: list[tuple[str, str, str]] = []
+    for (_, text), paths in found.items():
+        paths.sort(key=natural)
+        plain = all(map(_PLAIN_PATH.fullmatch, paths))
+        together = collapsed(paths) if plain else None
+        if together is None:
+            lines += [(path, quoted_path(path), text) for path in paths]
+        else:
+            lines.append((paths[0], together, text))
+    lines.sort(key=lambda line: (natural(line[0]), line[0]))
+    yield from ((paths, text) for _, paths, text in lines)
+
+
+def _array_text(array: ArrayLayout) -> str:
+    dims = " ".join(map(_dim_text, array.logical_axes, array.shape))
+    return f"{name_text(array.dtype)}[{dims}] = {partition_text(array.partition)}"
+
+
+def _dim_text(name: str | None, size: int | None) -> str:
+    known = "" if size is None else f"={size}"
+    return f"{'_' if name is None else name_text(name)}{known}"
+
+
+def partition_text(partition: PartitionSpec) -> str:
+    """Return an answer as an override spells it: `(none, (replica, data))`."""
+    return f"({', '.join(map(_entry, partition.dims))})"
+
+
+def _entry(dim: tuple[str, ...]) -> str:
+    if not dim:
+        return "none"
+    names = ", ".join(map(name_text, dim))
+    return names if len(dim) == 1 else f"({names})"
+
+
+def name_text(name: str) -> str:
+    """Return a name, quoted where it could be taken for something else."""
+    plain = PLAIN_NAME.fullmatch(name) and name not in {"_", "none"}
+    return name if plain else json.dumps(name)
+
+
+def quoted_path(path: str) -> str:
+    """Return a path, quoted where it could be taken for something else."""
+    return path if _PLAIN_PATH.fullmatch(path) else json.dumps(path)
+
+
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_NAME = rf"(?:{_QUOTED}|[A-Za-z_][A-Za-z0-9_.-]*)"
+_PATH = rf"(?:{_QUOTED}|[^\s\"=#]+)"
+_DIGEST = r"sha256:[0-9a-f]{32}"
+_DIM = rf"{_NAME}(?:=[0-9]{{1,19}})?"
+_DIMS = rf"\[(?P<dims>(?:{_DIM}(?: {_DIM})*)?)\]"
+_ANSWER = r"\((?P<answer>[^\n]*)\)"
+
+_HEAD = re.compile(r"lock (?P<format>[0-9]{1,9}), language (?P<language>[0-9]{1,9})")
+_INPUT = re.compile(rf"input (?P<name>{_PATH}) = (?P<digest>{_DIGEST})")
+_ARRAYS = re.compile(rf"arrays = (?P<digest>{_DIGEST})")
+_TARGET = re.compile(rf"target (?P<name>{_NAME})(?: on (?P<hardware>.+))?")
+_MESH = re.compile(
+    rf"mesh (?P<name>{_NAME}) = (?P<size>[0-9]{{1,19}})(?P<dcn> @ dcn)?"
+    r"(?: (?P<type>explicit|manual))?(?: : (?P<runs>.+))?"
+)
+_DEVICES = re.compile(rf"devices (?P<order>t5x|ring) = (?P<digest>{_DIGEST})")
+_ACTIVATION = re.compile(rf"activation (?P<name>{_NAME}) : {_DIMS} = {_ANSWER}")
+_ARRAY = re.compile(rf"(?P<path>{_PATH}) : (?P<dtype>{_NAME}){_DIMS} = {_ANSWER}")
+_DIM_PARTS = re.compile(rf"(?P<name>{_NAME})(?:=(?P<size>[0-9]+))?")
+_ENTRIES = re.compile(rf"(?:{_NAME}|\((?:{_NAME}(?:, {_NAME})*)\))(?:, |$)")
+_NAMES = re.compile(_NAME)
+
+_CONFLICT = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
+_HELP = "run `shardspec lock` to write it anew"
+
+
+class _Line(NamedTuple):
+    text: str
+    span: Span
+
+
+class _LineError(Exception):
+    """A line that no lock has; leaves the reader as a diagnostic."""
+
+
+def read_lock(source: SourceFile) -> Layout | Diagnostic:
+    """Return the layout in the text of a lock, or what is wrong with the text.
+
+    Invariants:
+      round_trip: `read_lock` of `lock_text(layout)` is the layout, arrays in natural order.
+    """
+    found = _read_lock(source)
+    if isinstance(found, Diagnostic) and source.is_outside:
+        return next(veiled((found,), f"cat {source.name}"))
+    return found
+
+
+def _read_lock(source: SourceFile) -> Layout | Diagnostic:
+    lines = [
+        line for line in _numbered_lines(source) if line.text and not line.text.startswith("#")
+    ]
+    head = _HEAD.fullmatch(lines[0].text) if lines else None
+    if head is None:
+        span = lines[0].span if lines else source.whole
+        return point(BAD_LOCK, f"{source.name} is no lock", span, help=_HELP)
+    if int(head["format"]) != FORMAT:
+        message = f"this is version {head['format']} of the lock; this shardspec knows {FORMAT}"
+        return point(BAD_LOCK, message, lines[0].span, help=_HELP)
+    reader = _Reader(int(head["language"]))
+    for line in lines[1:]:
+        try:
+            reader.read(line.text)
+        except _LineError as fault:
+            return point(BAD_LOCK, _fault_message(line.text, fault), line.span, help=_HELP)
+    return reader.layout()
+
+
+class _Reader:
+    """The walk over the lines of one lock."""
+
+    def __init__(self, language: int) -> None:
+        self.language = language
+        self.inputs: list[Input] = []
+        self.digest = ""
+        self.targets: list[TargetLayout] = []
+        self.axes: list[AxisLayout] = []
+        self.arrays: list[ArrayLayout] = []
+        self.activations: list[ActivationLayout] = []
+        self.paths = 0
+
+    def read(self, text: str) -> None:
+        """Add what one line says.
+
+        Raises:
+          _LineError: no line of a lock reads like this here.
+        """
+        if found := _ARRAY.fullmatch(text) if self.targets else None:
+            self._array(found)
+        elif found := _INPUT.fullmatch(text):
+            self.inputs.append(Input(_unquoted(found["name"]), found["digest"]))
+        elif found := _ARRAYS.fullmatch(text):
+            self.digest = found["digest"]
+        elif found := _TARGET.fullmatch(text):
+            self._close()
+            hardware = found["hardware"] or ""
+            self.targets.append(TargetLayout(_unquoted(found["name"]), hardware, (), "", "", ()))
+        elif self.targets:
+            self._part(text)
+        else:
+            raise _LineError
+
+    def layout(self) -> Layout:
+        """Return all that was read."""
+        self._close()
+        return Layout(self.language, tuple(self.inputs), self.digest, tuple(self.targets))
+
+    def _part(self, text: str) -> None:
+        """Add a line about the target that is being read, other than an array."""
+        target = self.targets[-1]
+        if found := _MESH.fullmatch(text):
+            self._axis(found)
+        elif found := _DEVICES.fullmatch(text):
+            self.targets[-1] = replace(target, order=found["order"], devices=found["digest"])
+        elif found := _ACTIVATION.fullmatch(text):
+            names, sizes = _dims(found["dims"])
+            _check_size(math.prod(size for size in sizes if size))
+            answer = _partition(found["answer"], len(names))
+            each = ActivationLayout(_unquoted(found["name"]), names, sizes, answer)
+            self.activations.append(each)
+        else:
+            raise _LineError
+
+    def _axis(self, found: re.Match[str]) -> None:
+        size = int(found["size"])
+        if not size:
+            raise _LineError("a mesh axis has at least one device")
+        axis = MeshAxis(
+            _unquoted(found["name"]),
+            size,
+            "dcn" if found["dcn"] else "ici",
+            axis_type=cast(AxisType, found["type"] or "auto"),
+        )
+        self.axes.append(AxisLayout(axis, found["runs"] or ""))
+        _check_size(math.prod(placed.axis.size for placed in self.axes))
+
+    def _array(self, found: re.Match[str]) -> None:
+        names, sizes = _dims(found["dims"])
+        shape = tuple(size for size in sizes if size is not None)
+        if len(shape) != len(sizes):
+            raise _LineError("an array has all its sizes")
+        _check_size(math.prod(shape))
+        answer = _partition(found["answer"], len(names))
+        quoted = found["path"].startswith('"')
+        left = MOST_PATHS - self.paths
+        paths = [_unquoted(found["path"])] if quoted else expanded(found["path"], left)
+        if paths is None:
+            raise _LineError(f"more than {MOST_PATHS:,} paths, which no model has")
+        self.paths += len(paths)
+        dtype = _unquoted(found["dtype"])
+        self.arrays += [ArrayLayout(path, shape, dtype, names, answer) for path in paths]
+
+    def _close(self) -> None:
+        if self.targets:
+            self.targets[-1] = replace(
+                self.targets[-1],
+                axes=tuple(self.axes),
+                arrays=tuple(self.arrays),
+                activations=tuple(self.activations),
+            )
+        self.axes, self.arrays, self.activations = [], [], []
+
+
+def _numbered_lines(source: SourceFile) -> Iterator[_Line]:
+    start = 0
+    for text in source.text.split("\n"):
+        yield _Line(text.rstrip(), Span(source, start, start + len(text)))
+        start += len(text) + 1
+
+
+def _fault_message(text: str, fault: _LineError) -> str:
+    if text.startswith(_CONFLICT):
+        return "the lock holds a merge conflict"
+    return f"this is no line of a lock{f': {fault}' if fault.args else ''}"
+
+
+def _check_size(count: int) -> None:
+    if count > MOST_ELEMENTS:
+        raise _LineError(f"{count:,} is beyond 2^63, which no machine can count")
+
+
+def _dims(text: str) -> tuple[tuple[str | None, ...], tuple[int | None, ...]]:
+    found = list(_DIM_PARTS.finditer(text))
+    names = tuple(None if each["name"] == "_" else _unquoted(each["name"]) for each in found)
+    return names, tuple(None if each["size"] is None else int(each["size"]) for each in found)
+
+
+def _partition(text: str, rank: int) -> PartitionSpec:
+    dims = []
+    end = 0
+    # One match at a time, each where the last one ended: a search would try every place in a
+    # line that does not go on, and take the square of its length.
+    while end < len(text) and (found := _ENTRIES.match(text, end)):
+        end = found.end()
+        names = _NAMES.findall(found[0])
+        dims.append(() if names == ["none"] else tuple(map(_unquoted, names)))
+    if end != len(text) or len(dims) != rank:
+        raise _LineError(f"the answer has to place {rank} dimensions")
+    return PartitionSpec(tuple(dims))
+
+
+def _unquoted(text: str) -> str:
+    if not text.startswith('"'):
+        return text
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        raise _LineError("a quoted name is not closed or escaped as in JSON") from None
+
+
+@dataclass(frozen=True, slots=True)
+class LockFile:
+    """A lock as it lies on disk.
+
+    Attributes:
+      stale: why it can no longer be trusted; None where its inputs are those of today.
+    """
+
+    path: str
+    layout: Layout = field(repr=False)
+    stale: Diagnostic | None = None
+
+
+def lock_path(spec_name: str) -> str:
+    """Return where the lock of a spec lies: `model/spec.yaml` has `model/spec.lock`."""
+    return f"{os.path.splitext(spec_name)[0]}.lock"
+
+
+def find_lock(spec: Spec) -> LockFile | Diagnostic | None:
+    """Return the lock beside the spec; what is wrong with it; or None where there is none."""
+    path = lock_path(spec.source.name)
+    if spec.source.name in {"-", "<string>"} or not os.path.isfile(path):
+        return None
+    source = read_argument(path)
+    layout = source if isinstance(source, Diagnostic) else read_lock(source)
+    if isinstance(layout, Diagnostic):
+        return layout
+    return LockFile(path, layout, _staleness(spec, layout, path))
+
+
+def lock_remark(plan: ShardingPlan, path: str | None) -> str | None:
+    """Return whether the lock agrees about the array at `path`; None where it has no say."""
+    found = find_lock(plan.spec)
+    if found is None:
+        return None
+    if isinstance(found, Diagnostic):
+        return f"lock: {found.message}; {found.help}"
+    if found.stale is not None:
+        return f"lock: {found.stale.message}; {found.stale.help}"
+    locked = next((t for t in found.layout.targets if t.name == plan.target.name), None)
+    arrays = {array.path: array.partition for array in locked.arrays} if locked else {}
+    if path not in arrays:
+        return None
+    if arrays[path] == plan[path].partition_spec:
+        return f"lock: {found.path} agrees"
+    said = partition_text(arrays[path])
+    return (
+        f"lock: {found.path} says {said}: made by another shardspec; see `shardspec lock --check`"
+    )
+
+
+def _staleness(spec: Spec, layout: Layout, path: str) -> Diagnostic | None:
+    """Return which inputs are others than when the lock was made."""
+    then = {each.name: each.digest for each in layout.inputs}
+    now = {each.name: each.digest for each in inputs(spec)}
+    changed = [name for name, digest in now.items() if then.get(name, digest) != digest]
+    said = [
+        *([f"{listed(changed)} changed"] if changed else []),
+        *(f"{name} is new" for name in now if name not in then),
+        *(f"{name} is gone" for name in then if name not in now),
+    ]
+    if not said:
+        return None
+    message = f"`{path}` is stale: {'; '.join(said)}"
+    help = "`shardspec lock --check` shows what moved, `shardspec lock` writes it anew"
+    return point(STALE_LOCK, message, spec.source.whole, help=help)

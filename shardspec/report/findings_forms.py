@@ -1,0 +1,295 @@
+"""Findings for other tools: as JSON, as GitHub's workflow commands, as SARIF 2.1.0.
+
+These tools know the files of a checkout and nothing else. A preset is no file of theirs: there the
+place that pulled it in stands for it. A flag and standard input have no place at all.
+
+Workflow commands are shown by GitHub Actions beside the lines of a pull request.
+Source: GitHub's documentation of workflow commands: `%`, CR and LF are escaped everywhere, `:`
+and `,` in properties too.
+
+SARIF is read by code hosts and editors. URIs are relative to the folder of the run. A finding in a
+preset stands at the place that pulled the preset in, with the preset as its logical location.
+Fingerprints are made of the finding, the file and the text of the line, so they outlive edits
+elsewhere in the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from shardspec.diagnostics import Code, Diagnostic, Fix, Label, Span
+from shardspec.diagnostics.printable import printable_json
+
+_NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<.*>)$")
+
+
+def local(span: Span | None) -> Span | None:
+    """Return the span, or the nearest place in a file that pulled its source in."""
+    while span is not None and _NO_FILE.match(span.source.name):
+        span = span.source.included_from
+    return span
+
+
+def local_primary(diagnostic: Diagnostic) -> Span | None:
+    """Return where a finding stands in a file, or None."""
+    label = diagnostic.primary
+    return None if label is None else local(label.span)
+
+
+def relative(name: str) -> str:
+    """Return the path of a file with forward slashes, from this folder where it lies below."""
+    path = os.path.normpath(name)
+    if os.path.isabs(path):
+        inside = os.path.relpath(path)
+        path = path if inside.startswith("..") else inside
+    return path.replace(os.sep, "/")
+
+
+def end(span: Span) -> tuple[int, int]:
+    """Return line and column of the character after a span, counted from 1."""
+    after = Span(span.source, span.end, span.end)
+    return after.line, after.column
+
+
+SCHEMA = "shardspec.check/1"
+
+
+def findings_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | None = None) -> str:
+    """Return findings as JSON text, in the order given.
+
+    Args:
+      scope: how much was checked: files, arrays, activations, targets.
+    """
+    import json
+
+    document: dict[str, Any] = {"schema": SCHEMA}
+    if scope is not None:
+        document["checked"] = dict(scope)
+    document["findings"] = [_finding(each) for each in diagnostics]
+    return printable_json(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
+    return {
+        "code": diagnostic.code.id,
+        "name": diagnostic.code.name,
+        "severity": str(diagnostic.severity),
+        "message": diagnostic.message,
+        "labels": [_label(label) for label in diagnostic.labels],
+        "notes": list(diagnostic.notes),
+        "help": diagnostic.help,
+        "target": diagnostic.target,
+        "bytes": diagnostic.bytes,
+        "fix": None if diagnostic.fix is None else _fix(diagnostic.fix),
+    }
+
+
+def _fix(fix: Fix) -> dict[str, Any]:
+    edits = [{**_place(edit.span), "replacement": edit.text} for edit in fix.edits]
+    return {"title": fix.title, "sure": fix.is_sure, "edits": edits}
+
+
+def _label(label: Label) -> dict[str, Any]:
+    return {**_place(label.span), "text": label.text, "primary": label.primary}
+
+
+def _place(span: Span) -> dict[str, Any]:
+    return {
+        "file": span.source.name,
+        "line": span.line,
+        "column": span.column,
+        "length": span.end - span.start,
+    }
+
+
+def commands(diagnostics: Iterable[Diagnostic]) -> Iterator[str]:
+    """Yield one command for each finding: `::error file=spec.yaml,line=8,...::message`."""
+    for diagnostic in diagnostics:
+        properties = {**_github_place(diagnostic), "title": diagnostic.code.id}
+        listed = ",".join(f"{key}={_property(str(v))}" for key, v in properties.items())
+        yield f"::{diagnostic.severity} {listed}::{_data(_text(diagnostic))}"
+
+
+def _github_place(diagnostic: Diagnostic) -> dict[str, object]:
+    span = local_primary(diagnostic)
+    if span is None:
+        return {}
+    line, column = end(span)
+    file = relative(span.source.name)
+    start = {"file": file, "line": span.line, "col": span.column}
+    return {**start, "endLine": line, "endColumn": column}
+
+
+def _text(diagnostic: Diagnostic) -> str:
+    """Return message, notes and help, and where it stands if no file of the checkout."""
+    label = diagnostic.primary
+    lines = [diagnostic.message]
+    if label is not None and local_primary(diagnostic) != label.span:
+        lines.append(f"at {label.span}")
+    lines += [f"note: {note}" for note in diagnostic.notes]
+    return "\n".join((*lines, f"help: {diagnostic.help}") if diagnostic.help else lines)
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_FINGERPRINT = "shardspec/v1"
+
+Json = dict[str, Any]
+
+
+def sarif_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | None = None) -> str:
+    """Return findings as a SARIF log with one run.
+
+    Args:
+      scope: how much was checked: files, arrays, activations, targets.
+    """
+    import json
+
+    log = sarif(tuple(diagnostics), scope)
+    return printable_json(json.dumps(log, indent=2, ensure_ascii=False))
+
+
+def sarif(diagnostics: Sequence[Diagnostic], scope: Mapping[str, int] | None = None) -> Json:
+    """Return findings as the data of a SARIF log."""
+    codes = sorted({diagnostic.code for diagnostic in diagnostics}, key=lambda code: code.id)
+    index = {code: at for at, code in enumerate(codes)}
+    prints = _fingerprints(diagnostics)
+    results = [_result(each, index[each.code], next(prints)) for each in diagnostics]
+    run: Json = {
+        "tool": {"driver": {**_driver(), "rules": [_rule(code) for code in codes]}},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": True}],
+        "results": results,
+    }
+    if scope is not None:
+        run["properties"] = dict(scope)
+    return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _driver() -> Json:
+    from shardspec import __version__
+
+    return {"name": "shardspec", "version": __version__, "semanticVersion": __version__}
+
+
+def _rule(code: Code) -> Json:
+    from shardspec.lints.registry import page
+
+    text = page(code)
+    summary = f"{code.summary[0].upper()}{code.summary[1:]}."
+    name = "".join(word.capitalize() for word in code.name.split("-"))
+    return {
+        "id": code.id,
+        "name": name,
+        "shortDescription": {"text": summary},
+        "fullDescription": {"text": text.partition("\nBad:\n")[0].strip()},
+        "help": {"text": text},
+        "defaultConfiguration": {"level": str(code.severity)},
+    }
+
+
+def _result(diagnostic: Diagnostic, rule: int, fingerprint: str) -> Json:
+    result: Json = {
+        "ruleId": diagnostic.code.id,
+        "ruleIndex": rule,
+        "level": str(diagnostic.severity),
+        "message": {"text": _message(diagnostic)},
+        "partialFingerprints": {_FINGERPRINT: fingerprint},
+    }
+    label = diagnostic.primary
+    if label is not None:
+        location = _location(label)
+        result["locations"] = [location] if location else []
+    others = (_location(each, said=True) for each in diagnostic.labels if not each.primary)
+    related = [{"id": at, **each} for at, each in enumerate(filter(None, others), start=1)]
+    if related:
+        result["relatedLocations"] = related
+    fix = None if diagnostic.fix is None else _sarif_fix(diagnostic.fix)
+    if fix is not None:
+        result["fixes"] = [fix]
+    return result
+
+
+def _message(diagnostic: Diagnostic) -> str:
+    helps = [f"help: {diagnostic.help}"] if diagnostic.help else []
+    notes = [f"note: {note}" for note in diagnostic.notes]
+    return "\n".join((diagnostic.message, *notes, *helps))
+
+
+def _location(label: Label, *, said: bool = False) -> Json | None:
+    """Return where a label stands; None where no file has it."""
+    span = local(label.span)
+    location: Json = {}
+    if span is not None:
+        location["physicalLocation"] = {
+            "artifactLocation": {"uri": uri(span.source.name)},
+            "region": _region(span),
+        }
+    if span != label.span:
+        place = {"fullyQualifiedName": str(label.span), "kind": "resource"}
+        location["logicalLocations"] = [place]
+    if said and label.text:
+        location["message"] = {"text": label.text}
+    return location or None
+
+
+def _region(span: Span) -> Json:
+    line, column = end(span)
+    start = {"startLine": span.line, "startColumn": span.column}
+    return {**start, "endLine": line, "endColumn": column}
+
+
+def uri(name: str) -> str:
+    """Return the URI of a file: relative, or `file:` where it lies elsewhere on the machine.
+
+    >>> uri("specs/näh 1.yaml")
+    'specs/n%C3%A4h%201.yaml'
+    """
+    from urllib.parse import quote
+
+    path = relative(name)
+    return f"file://{quote(path)}" if path.startswith("/") else quote(path)
+
+
+def _sarif_fix(fix: Fix) -> Json | None:
+    """Return a fix by file; None where it edits what is no file."""
+    changes: dict[str, list[Json]] = {}
+    for edit in fix.edits:
+        if local(edit.span) != edit.span:
+            return None
+        replacement: Json = {"deletedRegion": _region(edit.span)}
+        if edit.text:
+            replacement["insertedContent"] = {"text": edit.text}
+        changes.setdefault(uri(edit.span.source.name), []).append(replacement)
+    listed = [
+        {"artifactLocation": {"uri": name}, "replacements": replacements}
+        for name, replacements in changes.items()
+    ]
+    return {"description": {"text": fix.title}, "artifactChanges": listed} if listed else None
+
+
+def _fingerprints(diagnostics: Iterable[Diagnostic]) -> Iterator[str]:
+    """Yield for each finding what tells it from the others, wherever its line goes."""
+    from hashlib import sha256
+
+    seen: Counter[tuple[str, ...]] = Counter()
+    for diagnostic in diagnostics:
+        span = local_primary(diagnostic)
+        label = diagnostic.primary
+        file = "" if span is None else relative(span.source.name)
+        is_shown = label is not None and not label.span.source.is_outside
+        line = label.span.source.line_text(label.span.line).strip() if label and is_shown else ""
+        key = (diagnostic.code.id, file, line)
+        seen[key] += 1
+        yield sha256("\0".join((*key, str(seen[key]))).encode()).hexdigest()

@@ -1,0 +1,30 @@
+"""The plan as JSON: axis types are in it where there are any."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.foreign.json_plan import plan_text
+from shardspec.report.table import heading
+
+
+@pytest.mark.parametrize(
+    ("mesh", "types", "remark"),
+    [
+        ("{data: 2, model: 4}", None, "mesh data=2 model=4"),
+        (
+            "{data: 2, model: 4 explicit}",
+            {"model": "explicit"},
+            "mesh data=2 model=4   (model explicit)",
+        ),
+    ],
+)
+def test_axis_types(mesh: str, types: dict[str, str] | None, remark: str) -> None:
+    spec, _ = pipeline.load_text(f"mesh: {mesh}\nrules: [a -> data]")
+    assert spec is not None
+    (plan,) = pipeline.compile_plans(spec, ())
+    assert json.loads(plan_text(plan)).get("axis_types") == types
+    assert list(heading(plan))[1] == remark

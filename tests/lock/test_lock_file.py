@@ -1,0 +1,212 @@
+"""A lock: the same text for the same layout, read back whole, and hostile text refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec import pipeline
+from shardspec.analysis.layouts import arrays_digest, layout_of, text_digest
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.ir.grouping import collapsed, expanded, natural
+from shardspec.ir.layout import (
+    ActivationLayout,
+    ArrayLayout,
+    AxisLayout,
+    Input,
+    Layout,
+    TargetLayout,
+)
+from shardspec.ir.mesh import MeshAxis
+from shardspec.ir.partition import PartitionSpec
+from shardspec.lock.lock_file import lock_text, read_lock
+
+SPEC = """
+shardspec: 1
+targets:
+  pod: {hardware: tpu v5e 4x4, mesh: {data: rest, model: 4}}
+  desk: {mesh: {data: 2, model: 2 explicit}}
+rules:
+  - batch -> data
+  - mlp -> model
+  - embed -> (data)
+activations:
+  residual: batch _ embed
+axes: {embed: 8}
+arrays:
+  "layers_{0..11}/wi": bf16[embed mlp=16]
+  "layers_{0..11}/wo": bf16[mlp=16 embed]
+  bias: f32[]
+"""
+
+names = st.one_of(
+    st.from_regex(r"[a-z][a-z0-9_.-]{0,6}", fullmatch=True),
+    st.sampled_from(["none", "_", "a b", 'a"b', "", "a=1", "é", "x\ny"]),
+)
+paths = st.one_of(
+    st.from_regex(r"(?:[a-z]{1,3}_?(?:0|[1-9][0-9]?)?/){0,2}[a-z]{1,3}", fullmatch=True),
+    st.sampled_from(["a b", 'a"b', "a{0,1}", "a*", "a = b", "#a", "a\\b", "07", "a_007/w", "a=b"]),
+)
+axes = st.lists(names, min_size=1, max_size=3, unique=True).map(tuple)
+
+
+@st.composite
+def array_layouts(draw: st.DrawFn, mesh_axes: tuple[str, ...]) -> ArrayLayout:
+    shape = tuple(draw(st.lists(st.integers(0, 1 << 20), max_size=3)))
+    logical = tuple(draw(st.none() | names) for _ in shape)
+    dims = tuple(
+        tuple(draw(st.lists(st.sampled_from(mesh_axes), max_size=2, unique=True))) for _ in shape
+    )
+    dtype = draw(st.sampled_from(["bf16", "f32", "key<fry>", "s8"]))
+    return ArrayLayout(draw(paths), shape, dtype, logical, PartitionSpec(dims))
+
+
+@st.composite
+def target_layouts(draw: st.DrawFn) -> TargetLayout:
+    mesh_axes = draw(axes)
+    placed = tuple(
+        AxisLayout(
+            MeshAxis(
+                name,
+                draw(st.integers(1, 64)),
+                draw(st.sampled_from(["ici", "dcn"])),
+                axis_type=draw(st.sampled_from(["auto", "explicit", "manual"])),
+            ),
+            draw(st.sampled_from(["", "x 4, ring; y 2 of 8, line"])),
+        )
+        for name in mesh_axes
+    )
+    arrays = draw(st.lists(array_layouts(mesh_axes), max_size=6, unique_by=lambda a: a.path))
+    activation = ActivationLayout("residual", ("batch", None), (8, None), PartitionSpec(((), ())))
+    has_hardware = draw(st.booleans())
+    return TargetLayout(
+        draw(names),
+        "tpu v4 2x2x2" if has_hardware else "",
+        placed,
+        "t5x" if has_hardware else "",
+        text_digest("devices") if has_hardware else "",
+        tuple(sorted(arrays, key=lambda a: (natural(a.path), a.path))),
+        draw(st.sampled_from([(), (activation,)])),
+    )
+
+
+layouts = st.builds(
+    Layout,
+    st.just(1),
+    st.lists(st.builds(Input, paths, st.just(text_digest("x"))), max_size=2).map(tuple),
+    st.just(text_digest("y")),
+    st.lists(target_layouts(), max_size=2, unique_by=lambda t: t.name).map(tuple),
+)
+
+
+def in_order(layout: Layout) -> Layout:
+    targets = (
+        replace(t, arrays=tuple(sorted(t.arrays, key=lambda a: (natural(a.path), a.path))))
+        for t in layout.targets
+    )
+    return replace(layout, targets=tuple(targets))
+
+
+def layout() -> Layout:
+    spec, diagnostics = pipeline.load_text(SPEC)
+    assert spec is not None
+    assert not diagnostics
+    return layout_of(spec, pipeline.compile_plans(spec))
+
+
+@given(layouts)
+def test_round_trip(given_layout: Layout) -> None:
+    found = read_lock(SourceFile("spec.lock", lock_text(given_layout)))
+    assert not isinstance(found, Diagnostic), found
+    assert in_order(found) == in_order(given_layout)
+
+
+@given(layouts, st.randoms())
+def test_order_of_arrays_does_not_show(given_layout: Layout, random: object) -> None:
+    shuffled = [
+        replace(target, arrays=tuple(reversed(target.arrays))) for target in given_layout.targets
+    ]
+    assert lock_text(replace(given_layout, targets=tuple(shuffled))) == lock_text(given_layout)
+
+
+@given(st.lists(st.integers(0, 120), min_size=1, max_size=6, unique=True), st.booleans())
+def test_expanded_undoes_collapsed(numbers: list[int], padded: bool) -> None:
+    names = [f"a_{n:03d}/b" if padded else f"a_{n}/b" for n in numbers]
+    found = collapsed(sorted(names, key=natural))
+    assert found is not None
+    assert sorted(expanded(found) or ()) == sorted(names)
+
+
+def test_reads_as_it_was_written() -> None:
+    text = lock_text(layout())
+    assert "layers_{0..11}/wi : bf16[embed=8 mlp=16] = (data, model)\n" in text
+    assert "bias : f32[] = ()\n" in text
+    assert "mesh model = 2 explicit\n" in text
+    assert "activation residual : [batch _ embed=8] = (data, none, none)\n" in text
+    assert text.count("devices t5x = sha256:") == 1
+
+
+def test_line_endings_do_not_count() -> None:
+    assert text_digest("a\r\nb\r\n") == text_digest("a\nb\n")
+    assert text_digest("a\nb") != text_digest("a\n")
+
+
+def test_digest_of_arrays_sees_every_part() -> None:
+    array = next(iter(pipeline.compile_plans(_spec())[0].params)).param
+    others = [
+        replace(array, path="other"),
+        replace(array, shape=(8, 17)),
+        replace(array, dtype="f32"),
+        replace(array, logical_axes=("embed", None)),
+    ]
+    assert len({arrays_digest([each]) for each in (array, *others)}) == 5
+
+
+def _spec():  # type: ignore[no-untyped-def]
+    spec, _ = pipeline.load_text(SPEC)
+    assert spec is not None
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("<<<<<<< ours", "merge conflict"),
+        ("a : bf16[x=8] = (data, none)", "has to place 1 dimensions"),
+        ("a : bf16[x] = (data)", "all its sizes"),
+        ("a : bf16[x=8] = data", "no line of a lock"),
+        ("a{0..99999999999} : bf16[x=8] = (data)", "more than 1,000,000 paths"),
+        ('"a\\q" : bf16[x=8] = (data)', "quoted"),
+        ("mesh data = -1", "no line of a lock"),
+        ("mesh model = 0", "at least one device"),
+        ("mesh model = 9999999999999999999", "beyond 2^63"),
+        (f"a : bf16[x={10**10} y={10**10}] = (none, none)", "beyond 2^63"),
+        (f"activation a : [x={10**10} y={10**10}] = (none, none)", "beyond 2^63"),
+        (f"a{'{0..999999}' * 50} : bf16[x=8] = (data)", "more than 1,000,000 paths"),
+        ("a{0..999999} : bf16[] = ()\nb{0..999999} : bf16[] = ()", "more than 1,000,000 paths"),
+    ],
+)
+def test_damaged_lines_are_refused(line: str, said: str) -> None:
+    text = f"lock 1, language 1\ntarget t\nmesh data = 8\n{line}\n"
+    found = read_lock(SourceFile("spec.lock", text))
+    assert isinstance(found, Diagnostic)
+    assert said in found.message
+    assert found.primary is not None
+    assert found.primary.span.line == 4 + line.count("\n")
+
+
+@pytest.mark.parametrize("text", ["", "shardspec: 1\n", "lock 2, language 1\n", "lock x"])
+def test_what_is_no_lock_is_refused(text: str) -> None:
+    assert isinstance(read_lock(SourceFile("spec.lock", text)), Diagnostic)
+
+
+@given(st.data())
+def test_any_damage_is_a_diagnostic_or_a_layout(data: st.DataObject) -> None:
+    text = lock_text(layout())
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 20)))
+    damaged = text[:start] + data.draw(st.text(max_size=8)) + text[end:]
+    assert isinstance(read_lock(SourceFile("spec.lock", damaged)), Diagnostic | Layout)
