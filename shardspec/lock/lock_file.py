@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
-from shardspec.analysis.layouts import inputs
+from shardspec.analysis.layouts import LANGUAGE, inputs
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import BAD_LOCK, STALE_LOCK
 from shardspec.diagnostics.diagnostic import point
@@ -148,7 +148,8 @@ _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _NAME = rf"(?:{_QUOTED}|[A-Za-z_][A-Za-z0-9_.-]*)"
 _PATH = rf"(?:{_QUOTED}|[^\s\"=#]+)"
 _DIGEST = r"sha256:[0-9a-f]{32}"
-_DIM = rf"{_NAME}(?:=[0-9]{{1,19}})?"
+_SIZE = r"(?:0|[1-9][0-9]{0,18})"
+_DIM = rf"{_NAME}(?:={_SIZE})?"
 _DIMS = rf"\[(?P<dims>(?:{_DIM}(?: {_DIM})*)?)\]"
 _ANSWER = r"\((?P<answer>[^\n]*)\)"
 
@@ -157,18 +158,28 @@ _INPUT = re.compile(rf"input (?P<name>{_PATH}) = (?P<digest>{_DIGEST})")
 _ARRAYS = re.compile(rf"arrays = (?P<digest>{_DIGEST})")
 _TARGET = re.compile(rf"target (?P<name>{_NAME})(?: on (?P<hardware>.+))?")
 _MESH = re.compile(
-    rf"mesh (?P<name>{_NAME}) = (?P<size>[0-9]{{1,19}})(?P<dcn> @ dcn)?"
+    rf"mesh (?P<name>{_NAME}) = (?P<size>{_SIZE})(?P<dcn> @ dcn)?"
     r"(?: (?P<type>explicit|manual))?(?: : (?P<runs>.+))?"
 )
 _DEVICES = re.compile(rf"devices (?P<order>t5x|ring) = (?P<digest>{_DIGEST})")
 _ACTIVATION = re.compile(rf"activation (?P<name>{_NAME}) : {_DIMS} = {_ANSWER}")
 _ARRAY = re.compile(rf"(?P<path>{_PATH}) : (?P<dtype>{_NAME}){_DIMS} = {_ANSWER}")
 _DIM_PARTS = re.compile(rf"(?P<name>{_NAME})(?:=(?P<size>[0-9]+))?")
-_ENTRIES = re.compile(rf"(?:{_NAME}|\((?:{_NAME}(?:, {_NAME})*)\))(?:, |$)")
+_ENTRIES = re.compile(rf"(?:{_NAME}|\((?:{_NAME}(?:, {_NAME})+)\))(?:, (?!$)|$)")
 _NAMES = re.compile(_NAME)
 
 _CONFLICT = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
 _HELP = "run `shardspec lock` to write it anew"
+
+#: What a line begins with that is none of an array -> what such a line looks like.
+_FORMS = {
+    "input": "`input NAME = sha256:` and 32 digits from 0 to f",
+    "arrays": "`arrays = sha256:` and 32 digits from 0 to f",
+    "target": "`target NAME on HARDWARE`",
+    "mesh": "`mesh NAME = SIZE`, a whole number from 1",
+    "devices": "`devices t5x = sha256:` or `devices ring = sha256:`, and 32 digits from 0 to f",
+    "activation": "`activation NAME : [NAME=SIZE ...] = (MESH_AXIS, ...)`",
+}
 
 
 class _Line(NamedTuple):
@@ -200,15 +211,21 @@ def _read_lock(source: SourceFile) -> Layout | Diagnostic:
     if head is None:
         span = lines[0].span if lines else source.whole
         return point(BAD_LOCK, f"{source.name} is no lock", span, help=_HELP)
-    if int(head["format"]) != FORMAT:
-        message = f"this is version {head['format']} of the lock; this shardspec knows {FORMAT}"
-        return point(BAD_LOCK, message, lines[0].span, help=_HELP)
+    for what, known in (("format", FORMAT), ("language", LANGUAGE)):
+        if int(head[what]) != known:
+            whose = "the lock" if what == "format" else "the language"
+            message = f"this is version {head[what]} of {whose}; this shardspec knows {known}"
+            return point(BAD_LOCK, message, lines[0].span, help=_HELP)
     reader = _Reader(int(head["language"]))
     for line in lines[1:]:
         try:
             reader.read(line.text)
         except _LineError as fault:
             return point(BAD_LOCK, _fault_message(line.text, fault), line.span, help=_HELP)
+    missing = reader.missing()
+    if missing:
+        message = f"every lock has a line {missing}, and this one has none"
+        return point(BAD_LOCK, message, lines[-1].span, help=_HELP)
     return reader.layout()
 
 
@@ -223,7 +240,9 @@ class _Reader:
         self.axes: list[AxisLayout] = []
         self.arrays: list[ArrayLayout] = []
         self.activations: list[ActivationLayout] = []
-        self.paths = 0
+        self.known: set[tuple[str, str]] = set()
+        self.known_here: set[tuple[str, str]] = set()
+        self.path_count = 0
 
     def read(self, text: str) -> None:
         """Add what one line says.
@@ -233,23 +252,35 @@ class _Reader:
         """
         if found := _ARRAY.fullmatch(text) if self.targets else None:
             self._array(found)
-        elif found := _INPUT.fullmatch(text):
-            self.inputs.append(Input(_unquoted(found["name"]), found["digest"]))
-        elif found := _ARRAYS.fullmatch(text):
-            self.digest = found["digest"]
         elif found := _TARGET.fullmatch(text):
-            self._close()
-            hardware = found["hardware"] or ""
-            self.targets.append(TargetLayout(_unquoted(found["name"]), hardware, (), "", "", ()))
+            self._target(found)
         elif self.targets:
             self._part(text)
+        elif found := _INPUT.fullmatch(text):
+            name = _unquoted(found["name"])
+            _refuse_again(self.known, "input", name)
+            self.inputs.append(Input(name, found["digest"]))
+        elif found := _ARRAYS.fullmatch(text):
+            _refuse_again(self.known, "line", "arrays")
+            self.digest = found["digest"]
         else:
-            raise _LineError
+            raise _LineError(_form(text))
+
+    def missing(self) -> str:
+        """Return the form of a line that the lock should have and has not; empty without one."""
+        found = {"input": self.inputs, "arrays": self.digest, "target": self.targets}
+        return next((_FORMS[each] for each, lines in found.items() if not lines), "")
 
     def layout(self) -> Layout:
         """Return all that was read."""
         self._close()
         return Layout(self.language, tuple(self.inputs), self.digest, tuple(self.targets))
+
+    def _target(self, found: re.Match[str]) -> None:
+        name = _named(found["name"])
+        _refuse_again(self.known, "target", name)
+        self._close()
+        self.targets.append(TargetLayout(name, found["hardware"] or "", (), "", "", ()))
 
     def _part(self, text: str) -> None:
         """Add a line about the target that is being read, other than an array."""
@@ -257,22 +288,32 @@ class _Reader:
         if found := _MESH.fullmatch(text):
             self._axis(found)
         elif found := _DEVICES.fullmatch(text):
+            _refuse_again(self.known_here, "line", "devices")
             self.targets[-1] = replace(target, order=found["order"], devices=found["digest"])
         elif found := _ACTIVATION.fullmatch(text):
-            names, sizes = _dims(found["dims"])
-            _check_size(math.prod(size for size in sizes if size))
-            answer = _partition(found["answer"], len(names))
-            each = ActivationLayout(_unquoted(found["name"]), names, sizes, answer)
-            self.activations.append(each)
+            self._activation(found)
+        elif text.startswith(("input ", "arrays =")):
+            raise _LineError("it belongs above the first target")
         else:
-            raise _LineError
+            raise _LineError(_form(text))
+
+    def _activation(self, found: re.Match[str]) -> None:
+        name = _named(found["name"])
+        _refuse_again(self.known_here, "activation", name)
+        names, sizes = _dims(found["dims"])
+        _check_size(math.prod(size for size in sizes if size))
+        answer = self._partition(found["answer"], len(names))
+        self.activations.append(ActivationLayout(name, names, sizes, answer))
 
     def _axis(self, found: re.Match[str]) -> None:
-        size = int(found["size"])
+        name, size = _named(found["name"]), int(found["size"])
         if not size:
             raise _LineError("a mesh axis has at least one device")
+        _refuse_again(self.known_here, "mesh axis", name)
+        if self.arrays or self.activations:
+            raise _LineError("the mesh of a target stands above its arrays")
         axis = MeshAxis(
-            _unquoted(found["name"]),
+            name,
             size,
             "dcn" if found["dcn"] else "ici",
             axis_type=cast(AxisType, found["type"] or "auto"),
@@ -286,15 +327,39 @@ class _Reader:
         if len(shape) != len(sizes):
             raise _LineError("an array has all its sizes")
         _check_size(math.prod(shape))
-        answer = _partition(found["answer"], len(names))
-        quoted = found["path"].startswith('"')
-        left = MOST_PATHS - self.paths
-        paths = [_unquoted(found["path"])] if quoted else expanded(found["path"], left)
-        if paths is None:
-            raise _LineError(f"more than {MOST_PATHS:,} paths, which no model has")
-        self.paths += len(paths)
+        answer = self._partition(found["answer"], len(names))
+        paths = self._paths(found["path"])
         dtype = _unquoted(found["dtype"])
         self.arrays += [ArrayLayout(path, shape, dtype, names, answer) for path in paths]
+
+    def _paths(self, text: str) -> list[str]:
+        """Return the paths of a line, none of which the target had before."""
+        if text.startswith('"'):
+            paths = [_unquoted(text)]
+        else:
+            found = expanded(text, MOST_PATHS - self.path_count)
+            if found is None:
+                raise _LineError(f"more than {MOST_PATHS:,} paths, which no model has")
+            if not found or not _PLAIN_PATH.fullmatch(found[0]):
+                raise _LineError(f"`{text}` is no path and no range of them, such as `w_{{0..3}}`")
+            paths = found
+        for path in paths:
+            _refuse_again(self.known_here, "array", path)
+        self.path_count += len(paths)
+        return paths
+
+    def _partition(self, text: str, rank: int) -> PartitionSpec:
+        """Return an answer, which names axes of the mesh of this target, each once."""
+        answer = _partition(text, rank)
+        names = [name for dim in answer.dims for name in dim]
+        mesh = [placed.axis.name for placed in self.axes]
+        for name in names:
+            if name not in mesh:
+                known = listed(mesh) if mesh else "none"
+                raise _LineError(f"the mesh has no axis `{name}`; it has {known}")
+            if names.count(name) > 1:
+                raise _LineError(f"the answer has the mesh axis `{name}` more than once")
+        return answer
 
     def _close(self) -> None:
         if self.targets:
@@ -305,6 +370,7 @@ class _Reader:
                 activations=tuple(self.activations),
             )
         self.axes, self.arrays, self.activations = [], [], []
+        self.known_here = set()
 
 
 def _numbered_lines(source: SourceFile) -> Iterator[_Line]:
@@ -317,7 +383,7 @@ def _numbered_lines(source: SourceFile) -> Iterator[_Line]:
 def _fault_message(text: str, fault: _LineError) -> str:
     if text.startswith(_CONFLICT):
         return "the lock holds a merge conflict"
-    return f"this is no line of a lock{f': {fault}' if fault.args else ''}"
+    return f"this is no line of a lock{f': {fault}' if str(fault) else ''}"
 
 
 def _check_size(count: int) -> None:
@@ -339,10 +405,30 @@ def _partition(text: str, rank: int) -> PartitionSpec:
     while end < len(text) and (found := _ENTRIES.match(text, end)):
         end = found.end()
         names = _NAMES.findall(found[0])
-        dims.append(() if names == ["none"] else tuple(map(_unquoted, names)))
+        dims.append(() if names == ["none"] else tuple(map(_named, names)))
     if end != len(text) or len(dims) != rank:
         raise _LineError(f"the answer has to place {rank} dimensions")
     return PartitionSpec(tuple(dims))
+
+
+def _refuse_again(known: set[tuple[str, str]], what: str, name: str) -> None:
+    """Raise where a thing of this kind and name was there before, and note it."""
+    if (what, name) in known:
+        raise _LineError(f"the {what} `{name}` stands here for the second time")
+    known.add((what, name))
+
+
+def _form(text: str) -> str:
+    """Return what a line that begins so looks like; empty where no line does."""
+    form = _FORMS.get(text.split(" ", 1)[0])
+    return f"it should be {form}" if form else ""
+
+
+def _named(text: str) -> str:
+    """Return a name that a thing has; `none` and `_` are none, but in quotes."""
+    if text in {"none", "_"}:
+        raise _LineError(f"`{text}` is no name; in quotes it is one")
+    return _unquoted(text)
 
 
 def _unquoted(text: str) -> str:

@@ -42,6 +42,10 @@ arrays:
   bias: f32[]
 """
 
+HEAD = "lock 1, language 1"
+DIGEST = text_digest("x")
+DEVICES = f"devices ring = {DIGEST}"
+
 names = st.one_of(
     st.from_regex(r"[a-z][a-z0-9_.-]{0,6}", fullmatch=True),
     st.sampled_from(["none", "_", "a b", 'a"b', "", "a=1", "é", "x\ny"]),
@@ -57,8 +61,9 @@ axes = st.lists(names, min_size=1, max_size=3, unique=True).map(tuple)
 def array_layouts(draw: st.DrawFn, mesh_axes: tuple[str, ...]) -> ArrayLayout:
     shape = tuple(draw(st.lists(st.integers(0, 1 << 20), max_size=3)))
     logical = tuple(draw(st.none() | names) for _ in shape)
+    free = list(mesh_axes)
     dims = tuple(
-        tuple(draw(st.lists(st.sampled_from(mesh_axes), max_size=2, unique=True))) for _ in shape
+        tuple(free.pop() for _ in range(draw(st.integers(0, min(2, len(free)))))) for _ in shape
     )
     dtype = draw(st.sampled_from(["bf16", "f32", "key<fry>", "s8"]))
     return ArrayLayout(draw(paths), shape, dtype, logical, PartitionSpec(dims))
@@ -93,12 +98,16 @@ def target_layouts(draw: st.DrawFn) -> TargetLayout:
     )
 
 
+_SOME = {"min_size": 1, "max_size": 2}
+
 layouts = st.builds(
     Layout,
     st.just(1),
-    st.lists(st.builds(Input, paths, st.just(text_digest("x"))), max_size=2).map(tuple),
+    st.lists(
+        st.builds(Input, paths, st.just(text_digest("x"))), **_SOME, unique_by=lambda i: i.name
+    ).map(tuple),
     st.just(text_digest("y")),
-    st.lists(target_layouts(), max_size=2, unique_by=lambda t: t.name).map(tuple),
+    st.lists(target_layouts(), **_SOME, unique_by=lambda t: t.name).map(tuple),
 )
 
 
@@ -180,7 +189,29 @@ def _spec():  # type: ignore[no-untyped-def]
         ("a : bf16[x=8] = data", "no line of a lock"),
         ("a{0..99999999999} : bf16[x=8] = (data)", "more than 1,000,000 paths"),
         ('"a\\q" : bf16[x=8] = (data)', "quoted"),
-        ("mesh data = -1", "no line of a lock"),
+        ("mesh data = -1", "should be `mesh NAME = SIZE`"),
+        ("mesh data = 2", "the mesh axis `data` stands here for the second time"),
+        ("mesh none = 2", "`none` is no name"),
+        ("a : bf16[x=8] = (model)", "the mesh has no axis `model`; it has `data`"),
+        ("a : bf16[x=8 y=8] = (data, data)", "the mesh axis `data` more than once"),
+        ("a : bf16[x=8] = (data, )", "has to place 1 dimensions"),
+        ("a : bf16[x=8] = ((data))", "has to place 1 dimensions"),
+        ("a : bf16[x=8 y=8] = ((data, none), none)", "`none` is no name"),
+        ("a : bf16[x=007] = (data)", "no line of a lock"),
+        ("a : bf16[x=-8] = (data)", "no line of a lock"),
+        ("a_{3..1} : bf16[] = ()", "no path and no range"),
+        ("a_{b,c} : bf16[] = ()", "no path and no range"),
+        ("a : s8[] = ()\na : s8[] = ()", "the array `a` stands here for the second time"),
+        ("a_3 : s8[] = ()\na_{1..3} : s8[] = ()", "the array `a_3` stands"),
+        ("a : s8[] = ()\nmesh late = 2", "above its arrays"),
+        ("activation r : [b] = (none)\nactivation r : [b] = (none)", "the activation `r` stands"),
+        ("activation r : [b] = (model)", "the mesh has no axis `model`"),
+        ("target t", "the target `t` stands here for the second time"),
+        ("devices t5x = sha256:12", "should be `devices t5x = sha256:`"),
+        (f"{DEVICES}\n{DEVICES}", "the line `devices` stands here for the second time"),
+        (f"arrays = {DIGEST}", "above the first target"),
+        (f"input b = {DIGEST}", "above the first target"),
+        ("section = 2", "no line of a lock"),
         ("mesh model = 0", "at least one device"),
         ("mesh model = 9999999999999999999", "beyond 2^63"),
         (f"a : bf16[x={10**10} y={10**10}] = (none, none)", "beyond 2^63"),
@@ -196,6 +227,29 @@ def test_damaged_lines_are_refused(line: str, said: str) -> None:
     assert said in found.message
     assert found.primary is not None
     assert found.primary.span.line == 4 + line.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said", "at"),
+    [
+        ([HEAD, f"arrays = {DIGEST}", "target t"], "every lock has a line `input NAME", 3),
+        ([HEAD, f"input a = {DIGEST}", "target t"], "every lock has a line `arrays =", 3),
+        ([HEAD, f"input a = {DIGEST}", f"arrays = {DIGEST}"], "every lock has a line `target", 3),
+        ([HEAD, f"input a = {DIGEST}", f"input a = {DIGEST}"], "the input `a` stands", 3),
+        ([HEAD, f"arrays = {DIGEST}", f"arrays = {DIGEST}"], "the line `arrays` stands", 3),
+        ([HEAD, "input a = sha256:123"], "and 32 digits", 2),
+        ([HEAD, f"arrays = {DIGEST}0"], "and 32 digits", 2),
+        ([HEAD, HEAD], "no line of a lock", 2),
+        (["lock 1, language 2"], "version 2 of the language; this shardspec knows 1", 1),
+    ],
+)
+def test_what_a_lock_lacks_or_has_twice(lines: list[str], said: str, at: int) -> None:
+    found = read_lock(SourceFile("spec.lock", "\n".join(lines) + "\n"))
+    assert isinstance(found, Diagnostic)
+    assert said in found.message
+    assert found.help == "run `shardspec lock` to write it anew"
+    assert found.primary is not None
+    assert found.primary.span.line == at
 
 
 @pytest.mark.parametrize("text", ["", "shardspec: 1\n", "lock 2, language 1\n", "lock x"])
