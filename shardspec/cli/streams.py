@@ -38,7 +38,8 @@ def settle_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  as long as the process
     stdout = sys.stdout
-    if isinstance(stdout, io.TextIOWrapper) and not stdout.isatty():
+    is_a_file = isinstance(getattr(stdout, "buffer", None), io.BufferedWriter)
+    if isinstance(stdout, io.TextIOWrapper) and is_a_file and not stdout.isatty():
         stdout.flush()
         output = io.BufferedWriter(_Output(stdout.fileno(), "wb", closefd=False))
         sys.stdout = io.TextIOWrapper(output, stdout.encoding, stdout.errors)

@@ -49,8 +49,9 @@ def apply_settings(
         start = len(name) + 1
         value = Excerpt(text, Span(source, start, len(source.text)), start)
         key = Excerpt(name, Span(source, 0, len(name)), 0)
-        if (short := _shortened(name, text, data, key.span)) is not None:
-            diagnostics.append(short)
+        fault = _no_text(source) or _shortened(name, text, data, key.span)
+        if fault is not None:
+            diagnostics.append(fault)
             continue
         for steps in _routes(name, data):
             _make_room(steps, data, values)
@@ -62,6 +63,17 @@ def apply_settings(
             _point_at_setting(known, key, value, keys, values)
     source_map = SourceMap(reading.source, keys, values)
     return Reading(data, source_map, reading.comments), tuple(diagnostics)
+
+
+def _no_text(source: SourceFile) -> Diagnostic | None:
+    """Return the fault of a setting with bytes that are no UTF-8, as a shell passes them on."""
+    try:
+        source.text.encode("utf-8")
+    except UnicodeEncodeError as fault:
+        span = Span(source, fault.start, fault.end)
+        message = "`--set` is not UTF-8"
+        return point(UNKNOWN_KEY, message, span, "cannot be decoded", help=_ROUTES)
+    return None
 
 
 def check_settings(

@@ -292,4 +292,5 @@ def _fingerprints(diagnostics: Iterable[Diagnostic]) -> Iterator[str]:
         line = label.span.source.line_text(label.span.line).strip() if label and is_shown else ""
         key = (diagnostic.code.id, file, line)
         seen[key] += 1
-        yield sha256("\0".join((*key, str(seen[key]))).encode()).hexdigest()
+        text = "\0".join((*key, str(seen[key])))
+        yield sha256(text.encode("utf-8", "backslashreplace")).hexdigest()

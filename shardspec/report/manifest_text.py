@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from shardspec.diagnostics.printable import printable_json
 from shardspec.ir.grouping import collapsed, template
 from shardspec.ir.param import Param, Params
 
@@ -20,7 +21,7 @@ def manifest_json(params: Params, source: str) -> str:
     """Return the manifest as JSON, one array a line, and its line break."""
     arrays = {param.path: array_type(param) for param in params}
     data = {"shardspec-arrays": 1, **_head(params, source), "arrays": arrays}
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    return printable_json(json.dumps(data, indent=1, ensure_ascii=False)) + "\n"
 
 
 def manifest_yaml(params: Params, source: str) -> str:

@@ -134,3 +134,9 @@ def test_faults_never_point_into_the_file(settings: dict[str, str], text: str) -
     (found,) = faults(settings, text)
     assert found.primary is not None
     assert found.primary.span.source.name == "--set"
+
+
+@pytest.mark.parametrize(("name", "text"), [("m\udcffsh.x", "4"), ("mesh.data", "\udcff")])
+def test_bytes_that_are_no_text_are_refused(name: str, text: str) -> None:
+    """A shell hands on bytes that are no UTF-8 as halves of surrogate pairs."""
+    assert [fault.message for fault in faults({name: text})] == ["`--set` is not UTF-8"]

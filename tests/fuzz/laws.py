@@ -92,7 +92,7 @@ def broken_law(arguments: list[str], found: Run) -> str | None:
         return f"the exit code is {found.code!r}"
     if len(said) > MOST_CHARACTERS:
         return f"{len(said):,} characters of output"
-    control = _CONTROL.search(said)
+    control = _CONTROL.search(found.err if _prints_the_file(arguments) else said)
     if control and arguments[0] != "schema":
         return f"the output holds {control[0]!r}: {said[max(0, control.start() - 60) :][:120]!r}"
     errors = bool(re.search(r"^error\[SHD", said, re.MULTILINE))
@@ -105,6 +105,14 @@ def broken_law(arguments: list[str], found: Run) -> str | None:
     if found.code != 0 and not said.strip():
         return f"the exit code is {found.code}, and nothing is said"
     return None
+
+
+def _prints_the_file(arguments: list[str]) -> bool:
+    """Say whether standard output is the user's own text, or a patch of it: byte for byte."""
+    asked = set(arguments)
+    fixes_a_pipe = "-" in asked and bool(asked & {"--fix", "--unsafe-fixes"})
+    is_a_patch = arguments[0] == "check" and (fixes_a_pipe or "--diff" in asked)
+    return arguments[0] == "fmt" or is_a_patch
 
 
 def changed_files(before: dict[str, bytes], folder: Path) -> set[str]:
