@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
+from shardspec.ir.plan import Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import CoverageGate, Spec
 from shardspec.resolve.match import path_matcher
 
@@ -56,18 +56,17 @@ class Coverage:
 
 def coverage(plan: ShardingPlan) -> Coverage:
     """Return what the plan leaves whole and uneven."""
-    even: dict[int, bool] = {}
-    whole: dict[int, bool] = {}
+    even: dict[Dims, bool] = {}
+    whole: dict[Dims, bool] = {}
     for sharding in plan.params:  # arrays that are alike share their dims
-        dims = id(sharding.dims)
-        if dims not in even:
-            even[dims] = all(dim.is_even for dim in sharding.dims)
-            whole[dims] = sharding.is_replicated
-    replicated = tuple(s for s in plan.params if whole[id(s.dims)])
+        if sharding.dims not in even:
+            even[sharding.dims] = all(dim.is_even for dim in sharding.dims)
+            whole[sharding.dims] = sharding.is_replicated
+    replicated = tuple(s for s in plan.params if whole[s.dims])
     allowed = allowed_paths(plan.spec, (sharding.param.path for sharding in replicated))
     return Coverage(
         unnamed=tuple(s for s in plan.params if s.origin is Origin.NONE and s.param.rank),
-        uneven=tuple(s for s in plan.params if not even[id(s.dims)]),
+        uneven=tuple(s for s in plan.params if not even[s.dims]),
         replicated=replicated,
         allowed=tuple(s for s in replicated if s.param.path in allowed),
         total_bytes=sum(sharding.param.bytes for sharding in plan.params),

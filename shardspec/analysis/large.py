@@ -11,9 +11,6 @@ count together.
 
 from __future__ import annotations
 
-from typing import cast
-
-from shardspec.analysis.alike import alike
 from shardspec.analysis.coverage import allowed_paths
 from shardspec.ir.plan import ShardingPlan
 
@@ -32,18 +29,8 @@ def is_large(size: int, held: int) -> bool:
 
 
 def held_bytes(plan: ShardingPlan) -> int:
-    """Return the bytes that a device holds of all parameters but those allowed to be whole.
-
-    Every finding about bytes asks; a plan is added up once.
-    """
-    found = plan.worked_out.get("held_bytes")
-    if found is None:
-        found = plan.worked_out["held_bytes"] = _held_bytes(plan)
-    return cast(int, found)
-
-
-def _held_bytes(plan: ShardingPlan) -> int:
-    held = sum(group.shard_bytes * len(group.shardings) for group in alike(plan))
+    """Return the bytes that a device holds of all parameters but those allowed to be whole."""
+    held = sum(group.shard_bytes * len(group.shardings) for group in plan.alike)
     if not plan.spec.replicate:
         return held
     whole = {s.param.path: s.param.bytes for s in plan.params if s.is_replicated}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from shardspec.ir.layout import ActivationLayout, ArrayLayout, Layout, TargetLayout
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
+from shardspec.ir.plan import Dims, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
 
 
 class Mark(StrEnum):
@@ -135,13 +135,12 @@ def reasons_of(plans: Sequence[ShardingPlan]) -> Reasons:
     """Return why every dimension of every array is as it is."""
     found: dict[str, dict[str, tuple[Reason, ...]]] = {}
     for plan in plans:
-        known: dict[int, tuple[Reason, ...]] = {}
+        known: dict[Dims, tuple[Reason, ...]] = {}
         by_path = found.setdefault(plan.target.name, {})
         for sharding in plan.params:
-            key = id(sharding.dims)
-            if key not in known:
-                known[key] = tuple(_reason(dim, sharding) for dim in sharding.dims)
-            by_path[sharding.param.path] = known[key]
+            if sharding.dims not in known:
+                known[sharding.dims] = tuple(_reason(dim, sharding) for dim in sharding.dims)
+            by_path[sharding.param.path] = known[sharding.dims]
     return found
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from shardspec.analysis.alike import Alike, alike
 from shardspec.ir.param import array_bytes
-from shardspec.ir.plan import DimSharding, ShardingPlan
+from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import StatePolicy, Target
 from shardspec.resolve.zero import extra_axes, state_axes
 
@@ -37,7 +37,7 @@ class Figure:
 
     held: Held
     arrays: Alike = field(repr=False)
-    dims: tuple[DimSharding, ...] = field(repr=False)
+    dims: Dims = field(repr=False)
     dtype: str
     copies: int = 1
 
@@ -112,9 +112,7 @@ def memory(
     return Memory(figures, device_hbm_bytes(plan.target))
 
 
-def _split(
-    dims: tuple[DimSharding, ...], plan: ShardingPlan, over: Sequence[str]
-) -> tuple[DimSharding, ...]:
+def _split(dims: Dims, plan: ShardingPlan, over: Sequence[str]) -> Dims:
     for axis in over:
         dims = extra_axes(dims, plan.mesh, (axis,))
     return dims
@@ -122,7 +120,7 @@ def _split(
 
 def _figures(
     arrays: Alike,
-    dims: tuple[DimSharding, ...],
+    dims: Dims,
     policy: StatePolicy | None,
     axes: Sequence[str],
     plan: ShardingPlan,

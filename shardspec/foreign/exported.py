@@ -135,12 +135,12 @@ def _params(request: Request, tool: str) -> Iterator[Diagnostic]:
 
 def _overrides(request: Request, tool: str) -> Iterator[Diagnostic]:
     matched = Counter(
-        id(sharding.matched)
+        sharding.matched
         for sharding in request.plan.params
         if isinstance(sharding.matched, Override)
     )
     for override in request.spec.overrides:
-        count = matched[id(override)]
+        count = matched[override]
         if request.plan.params and not count:
             continue
         arrays = f": {counted(count, 'array')}" if count else ""

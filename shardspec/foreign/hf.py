@@ -262,14 +262,16 @@ def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
         faults.append(bad(f"`{reading.axis}` is no name of a mesh axis", None))
     paths = tuple(param.path for param in params or ())
     plans = TpPlans(reading.plans, paths)
-    dead = {id(entry) for _, entry in plans.unmatched} if paths else set()
-    used = {id(found[1]) for path in paths if (found := plans.of(path)) is not None}
+    dead = {(entry, entry.span) for _, entry in plans.unmatched} if paths else set()
+    taken = filter(None, map(plans.of, paths))
+    used = {(entry, entry.span) for _, entry, _ in taken}
     for entry in reading.entries:
-        if entry.style in PACKED and id(entry) not in dead:
+        place = (entry, entry.span)
+        if entry.style in PACKED and place not in dead:
             message = f"`{entry.key}`: {entry.style} gives each device a part of both packed halves"
             help = "no PartitionSpec says that, so it is whole here: keep the halves as two arrays"
             faults.append(lost(message, entry.span, help=help))
-        elif paths and id(entry) not in dead | used and _splits(entry, reading.axis):
+        elif paths and place not in dead | used and _splits(entry, reading.axis):
             message = f"`{entry.key}` is a module without parameters of its own: nothing is split"
             help = f"{entry.style} is for one `Linear`; name the modules inside it"
             faults.append(lost(message, entry.span, help=help))
@@ -279,7 +281,7 @@ def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
         if _has_number(entry.key):
             message = f"`{entry.key}` never matches: names are looked up with `*` for numbers"
             faults.append(lost(message, entry.span, help="write `*` for the number there"))
-        elif id(entry) in dead and _is_tied(entry.key, plans):
+        elif place in dead and _is_tied(entry.key, plans):
             message = f"`{entry.key}` names no array: output weights tied to the embeddings are one"
             help = "the array is split as the embeddings are"
             faults.append(lost(message, entry.span, help=help))

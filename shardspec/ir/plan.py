@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from shardspec.diagnostics import Span
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Param, Shape
+from shardspec.ir.param import Param, Shape, array_bytes
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.spec import (
     Activation,
@@ -153,6 +154,26 @@ class DimSharding:
         return None if self.size is None else -(-self.size // self.ways)
 
 
+class Dims(tuple[DimSharding, ...]):
+    """The dimensions of one array, which count their hash once.
+
+    Ten thousand arrays have a dozen of these, and are grouped by them again and again.
+    """
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = super().__hash__()
+            return self._hash
+
+    def __reduce__(self) -> tuple[type[Dims], tuple[tuple[DimSharding, ...]]]:
+        """Leave the hash behind: that of a text is another in every process."""
+        return Dims, (tuple(self),)
+
+
 def divides(ways: int, size: int, unit: int = 1) -> bool:
     """Say whether `size` splits `ways` times into equal shards of whole units.
 
@@ -183,7 +204,7 @@ class ParamSharding:
     """
 
     param: Param
-    dims: tuple[DimSharding, ...]
+    dims: Dims
     origin: Origin = Origin.NONE
     matched: PathRule | Override | None = None
     scan: ScanRule | None = None
@@ -235,7 +256,7 @@ class ActivationSharding:
     """One named activation with its answer; sizes are known where `axes:` states them."""
 
     activation: Activation
-    dims: tuple[DimSharding, ...]
+    dims: Dims
 
     @property
     def logical_axes(self) -> tuple[str | None, ...]:
@@ -248,12 +269,56 @@ class ActivationSharding:
         return PartitionSpec(tuple(dim.mesh_axes for dim in self.dims))
 
 
+Sharding = ParamSharding | ActivationSharding
+
+
 @dataclass(frozen=True, slots=True)
+class Alike:
+    """Arrays of one shape, layout and dtype on one target."""
+
+    dims: Dims
+    dtype: str
+    shardings: tuple[ParamSharding, ...] = field(repr=False)
+
+    @property
+    def first(self) -> ParamSharding:
+        """Return the first of the arrays."""
+        return self.shardings[0]
+
+    @property
+    def shape(self) -> Shape:
+        """Return the global shape."""
+        return tuple(dim.size or 0 for dim in self.dims)
+
+    @property
+    def shard_shape(self) -> Shape:
+        """Return the shape of the largest shard."""
+        return tuple(dim.shard_size or 0 for dim in self.dims)
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of one whole array."""
+        return array_bytes(self.shape, self.dtype)
+
+    @property
+    def shard_bytes(self) -> int:
+        """Return the bytes of the largest shard of one array."""
+        return array_bytes(self.shard_shape, self.dtype)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Say whether every device holds these arrays whole."""
+        return all(dim.ways == 1 for dim in self.dims)
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """Return every mesh axis in use."""
+        return tuple(axis for dim in self.dims for axis in dim.mesh_axes)
+
+
+@dataclass(frozen=True)
 class ShardingPlan:
     """The layout of every array on one target.
-
-    Attributes:
-      worked_out: what later stages have worked out of the plan, by the name of what it is.
 
     Invariants:
       once: no array uses a mesh axis twice.
@@ -264,20 +329,24 @@ class ShardingPlan:
     target: Target
     params: tuple[ParamSharding, ...]
     activations: tuple[ActivationSharding, ...] = ()
-    worked_out: dict[str, object] = field(
-        init=False, compare=False, repr=False, default_factory=dict
-    )
-    _by_path: dict[str, ParamSharding] = field(
-        init=False, compare=False, repr=False, default_factory=dict
-    )
 
     def __getitem__(self, path: str) -> ParamSharding:
         """Return the array at `path`; KeyError where there is none."""
         if not isinstance(path, str):
             raise TypeError(f"an array is asked for by its path, not by a `{type(path).__name__}`")
-        if not self._by_path:
-            self._by_path.update({sharding.param.path: sharding for sharding in self.params})
         return self._by_path[path]
+
+    @cached_property
+    def _by_path(self) -> dict[str, ParamSharding]:
+        return {sharding.param.path: sharding for sharding in self.params}
+
+    @cached_property
+    def alike(self) -> tuple[Alike, ...]:
+        """Return the arrays in groups of one trace and dtype, in order of the first of each."""
+        groups: dict[tuple[Dims, str], list[ParamSharding]] = {}
+        for sharding in self.params:
+            groups.setdefault((sharding.dims, sharding.param.dtype), []).append(sharding)
+        return tuple(Alike(dims, dtype, tuple(found)) for (dims, dtype), found in groups.items())
 
     @property
     def mesh(self) -> Mesh:

@@ -29,7 +29,7 @@ from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.grouping import counted
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes, Param
-from shardspec.ir.plan import DimSharding, Origin, ParamSharding, ShardingPlan
+from shardspec.ir.plan import Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.jax_backend.arguments import kind_of, names_given, sizes_given
 from shardspec.jax_backend.arrays import dtype_of, refuse_uncountable
 from shardspec.jax_backend.faults import raise_errors
@@ -37,7 +37,6 @@ from shardspec.lints.context import Context
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
 
 Names = str | Sequence[str | None]
-Dims = tuple[DimSharding, ...]
 Shape = tuple[Any, ...]
 
 

@@ -67,12 +67,12 @@ class Answers:
         resolved = [None if param is None else self.arrays.resolve(param) for param in params]
         # The resolver keeps equal dims as one object, which lives as long as it does.
         distinct = {
-            (id(found.dims), found.origin, found.mismatch): found for found in resolved if found
+            (found.dims, found.origin, found.mismatch): found for found in resolved if found
         }
         if distinct:
             raise_faults(self.arrays, tuple(distinct.values()), tree)
-        known = {id(found.dims): self.named(found.dims) for found in distinct.values()}
-        return [None if found is None else known[id(found.dims)] for found in resolved]
+        known = {found.dims: self.named(found.dims) for found in distinct.values()}
+        return [None if found is None else known[found.dims] for found in resolved]
 
     def learn(self, fresh: Mapping[Any, Any], params: Iterable[Param | None], tree: Any) -> None:
         """Remember the answers for new keys.

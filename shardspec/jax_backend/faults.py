@@ -55,7 +55,7 @@ def raise_faults(arrays: ArrayResolver, fresh: Sequence[ParamSharding], tree: An
 def plan_faults(arrays: ArrayResolver, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     """Return the errors about arrays that `shardings` of the tree would raise."""
     # The resolver keeps equal dims as one object, which lives as long as it does.
-    distinct = {(id(each.dims), each.origin, each.mismatch): each for each in plan.params}
+    distinct = {(each.dims, each.origin, each.mismatch): each for each in plan.params}
     if not distinct or not _is_at_fault(arrays, tuple(distinct.values())):
         return ()
     kept = {*_OF_ONE_ARRAY, c.UNKNOWN_LOGICAL_AXIS}

@@ -17,7 +17,7 @@ from shardspec.diagnostics.suggest import listed
 from shardspec.ir.layout import Layout
 from shardspec.ir.param import array_bytes
 from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.jax_backend.answers import partition_entries
 from shardspec.jax_backend.arguments import UNUSABLE, kind_of, refuse_unusable, unreduced_axes
@@ -57,11 +57,11 @@ class LivePlan:
           ShardspecError: a leaf is an abstract array without a sharding, or is being traced.
         """
         leaves = [leaf for leaf in leaves_of(tree) if leaf.shape is not None]
-        known: dict[int, Any] = {}
+        known: dict[Dims, Any] = {}
         for leaf, planned in zip(leaves, self.plan.params, strict=True):
-            wanted = known.get(id(planned.dims))
+            wanted = known.get(planned.dims)
             if wanted is None:
-                wanted = known[id(planned.dims)] = self._sharding(planned)
+                wanted = known[planned.dims] = self._sharding(planned)
             found = _differing(leaf.value, planned, wanted, self.memory_kinds)
             if found is not None:
                 yield found

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shardspec.report.drawing import Drawing
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class TreePlan(ShardingPlan):
     """The layout of every array of a tree: a `ShardingPlan` that can be printed and asked."""
 

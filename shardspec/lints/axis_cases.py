@@ -13,7 +13,7 @@ from typing import NamedTuple
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import ActivationSharding, Attempt, DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.plan import Attempt, Dims, DimSharding, ParamSharding, Sharding, ShardingPlan
 from shardspec.lints.context import Context
 
 
@@ -83,10 +83,10 @@ class AxisCase:
     @property
     def per_device_bytes(self) -> int:
         """Return what a device holds of all the arrays."""
-        sizes: dict[tuple[int, str], int] = {}
+        sizes: dict[tuple[Dims, str], int] = {}
         total = 0
         for sharding in self.arrays.values():
-            key = (id(sharding.dims), sharding.param.dtype)
+            key = (sharding.dims, sharding.param.dtype)
             if key not in sizes:
                 sizes[key] = sharding.per_device_bytes
             total += sizes[key]
@@ -125,22 +125,20 @@ def axis_cases(context: Context, judge: Judge) -> tuple[AxisCase, ...]:
     return tuple(cases.values())
 
 
-def _add(case: AxisCase, sharding: ParamSharding | ActivationSharding) -> None:
+def _add(case: AxisCase, sharding: Sharding) -> None:
     if isinstance(sharding, ParamSharding):
         case.arrays.setdefault(sharding.param.path, sharding)
     elif sharding.activation.name not in case.activations:
         case.activations.append(sharding.activation.name)
 
 
-def _judged(
-    plan: ShardingPlan, judge: Judge
-) -> Iterator[tuple[ParamSharding | ActivationSharding, DimSharding, Attempt]]:
+def _judged(plan: ShardingPlan, judge: Judge) -> Iterator[tuple[Sharding, DimSharding, Attempt]]:
     """Yield what the judge says; arrays that share their dimensions are judged once."""
-    known: dict[int, tuple[Judged, ...]] = {}
-    shardings: tuple[ParamSharding | ActivationSharding, ...] = plan.params + plan.activations
+    known: dict[Dims, tuple[Judged, ...]] = {}
+    shardings: tuple[Sharding, ...] = plan.params + plan.activations
     for sharding in shardings:
-        found = known.get(id(sharding.dims))
+        found = known.get(sharding.dims)
         if found is None:
-            found = known[id(sharding.dims)] = tuple(judge(sharding.dims))
+            found = known[sharding.dims] = tuple(judge(sharding.dims))
         for dim, attempt in found:
             yield sharding, dim, attempt

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from shardspec.analysis.large import held_bytes
 from shardspec.diagnostics import Span
 from shardspec.ir.param import Param
 from shardspec.ir.plan import ParamSharding, ShardingPlan
@@ -27,6 +28,11 @@ class Context:
     def plans(self) -> tuple[ShardingPlan, ...]:
         """Return the plans whose mesh is sound: what a faulty one leads to is no finding."""
         return tuple(plan for plan in self.all_plans if plan.target.is_sound)
+
+    @cached_property
+    def held(self) -> dict[str, int]:
+        """Return what a device of each target holds, as `held_bytes` counts; asked for often."""
+        return {plan.target.name: held_bytes(plan) for plan in self.all_plans}
 
     @cached_property
     def first(self) -> tuple[ParamSharding, ...]:

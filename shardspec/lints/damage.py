@@ -11,11 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from shardspec.analysis.large import held_bytes
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.grouping import described
 from shardspec.ir.param import array_bytes
-from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
 from shardspec.resolve.zero import split_further
@@ -55,7 +54,9 @@ class Damage(NamedTuple):
 def damage(context: Context, paths: Iterable[str]) -> Damage | None:
     """Return what arrays cost on the target where that is most; None without devices to share."""
     paths = tuple(dict.fromkeys(paths))
-    found = (_on_target(plan, paths) for plan in context.plans if plan.mesh.device_count > 1)
+    found = (
+        _on_target(context, plan, paths) for plan in context.plans if plan.mesh.device_count > 1
+    )
     return max((each for each in found if each.bytes), key=lambda each: each.bytes, default=None)
 
 
@@ -97,12 +98,12 @@ def _concern(context: Context, paths: Iterable[str]) -> _Concern:
     )
 
 
-def _on_target(plan: ShardingPlan, paths: Sequence[str]) -> Damage:
-    counts: Counter[tuple[int, str]] = Counter()
-    firsts: dict[tuple[int, str], ParamSharding] = {}
+def _on_target(context: Context, plan: ShardingPlan, paths: Sequence[str]) -> Damage:
+    counts: Counter[tuple[Dims, str]] = Counter()
+    firsts: dict[tuple[Dims, str], ParamSharding] = {}
     for path in paths:
         sharding = plan[path]
-        key = (id(sharding.dims), sharding.param.dtype)
+        key = (sharding.dims, sharding.param.dtype)
         counts[key] += 1
         firsts.setdefault(key, sharding)
     groups = [(firsts[key].dims, key[1], count) for key, count in counts.items()]
@@ -110,12 +111,12 @@ def _on_target(plan: ShardingPlan, paths: Sequence[str]) -> Damage:
     options = ((_bytes_over(plan, axis.name, groups), axis.name) for axis in plan.mesh.axes)
     then, axis = min(options, default=(size, ""))
     whole = all(sharding.is_replicated for sharding in firsts.values())
-    return Damage(plan, size, held_bytes(plan), whole, axis if then < size else None, then)
+    return Damage(
+        plan, size, context.held[plan.target.name], whole, axis if then < size else None, then
+    )
 
 
-def _bytes_over(
-    plan: ShardingPlan, axis: str, groups: Iterable[tuple[tuple[DimSharding, ...], str, int]]
-) -> int:
+def _bytes_over(plan: ShardingPlan, axis: str, groups: Iterable[tuple[Dims, str, int]]) -> int:
     """Return what a device would hold of the arrays, each split over one more mesh axis."""
     return sum(
         _bytes(split_further(dims, plan.mesh, (axis,)).dims, dtype, count)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Severity, Span
+from shardspec.diagnostics import Diagnostic, Severity, SourceFile, Span
 
 #: Findings of reading after which an entry, or a whole section, is missing.
 _LOSSES = frozenset(
@@ -85,7 +85,7 @@ _LOUDNESS = {Severity.ALLOW: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 
 
 #: A source, by its identity, and the number of a line in it.
-_Line = tuple[int, int]
+_Line = tuple[SourceFile, int]
 
 
 class _Lost(NamedTuple):
@@ -250,7 +250,7 @@ def _louder(diagnostic: Diagnostic, codes: frozenset[str], said: Iterable[_Word]
 
 
 def _line(span: Span) -> _Line:
-    return id(span.source), span.line
+    return span.source, span.line
 
 
 def _place(span: Span) -> tuple[_Line, int, int]:

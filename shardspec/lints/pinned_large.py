@@ -72,7 +72,7 @@ def _pinned(plan: ShardingPlan) -> Iterator[tuple[ParamSharding, ...]]:
     groups: dict[tuple[object, ...], list[ParamSharding]] = {}
     for sharding in coverage(plan).counted:
         if _is_pinned(sharding):
-            key = (template(sharding.param.path), id(sharding.dims), sharding.param.dtype)
+            key = (template(sharding.param.path), sharding.dims, sharding.param.dtype)
             groups.setdefault(key, []).append(sharding)
     for group in groups.values():
         if is_large(sum(sharding.param.bytes for sharding in group), held):
@@ -104,7 +104,7 @@ def _finding(
     share = percent(size, held_bytes(plan))
     first = max(groups, key=lambda group: group[0].param.bytes * len(group))
     glob = collapsed([sharding.param.path for sharding in first]) or first[0].param.path
-    is_all = len({id(s) for group in groups for s in group}) == len(plan.params)
+    is_all = len({s.param.path for group in groups for s in group}) == len(plan.params)
     pattern = "**" if is_all else glob
     return Diagnostic(
         CODE,

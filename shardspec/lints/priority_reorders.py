@@ -34,9 +34,10 @@ from shardspec.analysis.alike import Alike
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span
 from shardspec.diagnostics.codes import PRIORITY_REORDERS as CODE
 from shardspec.ir.grouping import counted
+from shardspec.ir.plan import Dims
 from shardspec.ir.spec import AxisRule, Spec, target_text
 from shardspec.lints.context import Context
-from shardspec.lints.what_if import Answer, Asked, Dims, answers_under, asked
+from shardspec.lints.what_if import Answer, Asked, answers_under, asked
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -63,15 +64,15 @@ def _with_priority(spec: Spec) -> Iterator[tuple[AxisRule, ...]]:
     for rule in spec.placed_rules:
         if rule.priority and rule.span is not None:
             span = rule.span
-            found.setdefault((id(span.source), span.line, rule.priority), []).append(rule)
+            found.setdefault((span.source, span.line, rule.priority), []).append(rule)
     yield from map(tuple, found.values())
 
 
 def _changed(plans: Sequence[Asked], rules: Sequence[AxisRule]) -> Iterator[tuple[str, Answer]]:
     """Yield each answer, with its target, that would be another without the priority."""
-    mine = {id(rule) for rule in rules}
+    mine = {rule.span for rule in rules}
     placed = plans[0].plan.spec.placed_rules
-    plain = sorted(placed, key=lambda rule: 0 if id(rule) in mine else rule.priority)
+    plain = sorted(placed, key=lambda rule: 0 if rule.span in mine else rule.priority)
     axes = frozenset(rule.logical_axis for rule in rules)
     for each in plans:
         for answer in answers_under(each, plain, axes):

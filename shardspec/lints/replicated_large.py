@@ -78,7 +78,7 @@ def _on_target(plan: ShardingPlan) -> Iterator[_Whole]:
     groups: dict[tuple[object, ...], list[ParamSharding]] = {}
     for sharding in whole.counted:
         if not is_settled(sharding):
-            key = (template(sharding.param.path), id(sharding.dims), sharding.param.dtype)
+            key = (template(sharding.param.path), sharding.dims, sharding.param.dtype)
             groups.setdefault(key, []).append(sharding)
     for group in groups.values():
         size = sum(sharding.param.bytes for sharding in group)

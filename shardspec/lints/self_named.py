@@ -49,11 +49,11 @@ def outvoted(context: Context) -> Iterator[Diagnostic]:
 def _claims(rules: Sequence[PathRule], shardings: Sequence[ParamSharding]) -> dict[int, _Claims]:
     """Return what each entry would name, by its position; overrides come before all of them."""
     matcher = path_matcher(tuple(rule.pattern for rule in rules))
-    places = {id(rule): at for at, rule in enumerate(rules)}
+    places = {rule: at for at, rule in reversed([*enumerate(rules)])}
     claims: dict[int, _Claims] = {}
     for sharding in shardings:
         if sharding.origin is Origin.PARAMS:
-            at = places.get(id(sharding.matched))
+            at = places.get(sharding.matched) if isinstance(sharding.matched, PathRule) else None
             if at is not None:
                 claims.setdefault(at, _Claims()).is_used = True
         elif sharding.origin is Origin.ARRAY:

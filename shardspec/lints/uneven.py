@@ -12,7 +12,7 @@ from shardspec.diagnostics import Code, Diagnostic, Label
 from shardspec.diagnostics.diagnostic import Edit, Fix
 from shardspec.diagnostics.source import Span
 from shardspec.diagnostics.suggest import listed
-from shardspec.ir.plan import DimSharding, Outcome
+from shardspec.ir.plan import DimSharding, Outcome, Sharding
 from shardspec.ir.spec import target_text
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.axis_cases import AxisCase, Judged, axis_cases
@@ -80,9 +80,8 @@ def _even(context: Context) -> Mapping[Key, dict[str, None]]:
     """Return the targets on which each named dimension is split evenly."""
     found: dict[Key, dict[str, None]] = {}
     for plan in context.plans:
-        distinct = {id(sharding.dims): sharding.dims for sharding in plan.params}
-        distinct |= {id(sharding.dims): sharding.dims for sharding in plan.activations}
-        for dims in distinct.values():
+        shardings: tuple[Sharding, ...] = plan.params + plan.activations
+        for dims in dict.fromkeys(sharding.dims for sharding in shardings):
             for dim in dims:
                 if dim.logical_axis is not None and dim.ways > 1 and dim.is_even:
                     key = (dim.logical_axis, dim.size or 0, dim.unit)

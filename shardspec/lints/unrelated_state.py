@@ -41,12 +41,13 @@ from shardspec.diagnostics.codes import UNRELATED_STATE as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import collapsed, counted, natural, template
 from shardspec.ir.mesh import Mesh
+from shardspec.ir.plan import Dims
 from shardspec.ir.spec import override_text
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.largest import largest
 from shardspec.resolve.state import Relation, StateSharding
 from shardspec.resolve.state_plan import StatePlan
-from shardspec.resolve.zero import Dims, extra_axes
+from shardspec.resolve.zero import extra_axes
 
 
 def findings(plan: StatePlan) -> Iterator[Diagnostic]:

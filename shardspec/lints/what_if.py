@@ -13,11 +13,9 @@ from typing import NamedTuple
 from shardspec.analysis.alike import Alike, alike
 from shardspec.ir.param import array_bytes
 from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.plan import ActivationSharding, DimSharding, ShardingPlan
+from shardspec.ir.plan import ActivationSharding, Dims, ShardingPlan
 from shardspec.ir.spec import AxisRule
 from shardspec.resolve.resolver import array_resolver
-
-Dims = tuple[DimSharding, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import ActivationSharding, DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.plan import ActivationSharding, DimSharding, Sharding, ShardingPlan
 from shardspec.ir.units import binary_bytes
 from shardspec.topology.machine import Machine
 from shardspec.topology.placement import Placement, place
@@ -138,7 +138,7 @@ class Grid:
         )
 
 
-def grid(sharding: ParamSharding | ActivationSharding, plan: ShardingPlan) -> Grid:
+def grid(sharding: Sharding, plan: ShardingPlan) -> Grid:
     """Return an array or an activation of a plan, cut into its parts."""
     dims, mesh = sharding.dims, plan.mesh
     split = [index for index, dim in enumerate(dims) if dim.ways > 1]
@@ -206,7 +206,7 @@ def _homes(placement: Placement) -> Homes:
     return Homes(hosts, slices, machine[far[0]].name if far else "slice")
 
 
-def _title(sharding: ParamSharding | ActivationSharding) -> str:
+def _title(sharding: Sharding) -> str:
     if isinstance(sharding, ActivationSharding):
         return f"activation {sharding.activation.name}   {sharding.partition_spec}"
     size = binary_bytes(sharding.per_device_bytes)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardspec.ir.grouping import counted
-from shardspec.ir.plan import ActivationSharding, ParamSharding, ShardingPlan
+from shardspec.ir.plan import Sharding, ShardingPlan
 from shardspec.report.array_grid import Grid, grid
 from shardspec.report.array_text import grid_lines
 
@@ -32,7 +32,7 @@ class Drawing:
         return grids_html(self.grids)
 
 
-def drawing(shardings: Sequence[ParamSharding | ActivationSharding], plan: ShardingPlan) -> Drawing:
+def drawing(shardings: Sequence[Sharding], plan: ShardingPlan) -> Drawing:
     """Return arrays of a plan, drawn."""
     return Drawing(tuple(grid(sharding, plan) for sharding in shardings))
 

@@ -15,12 +15,11 @@ from shardspec.ir.plan import (
     Origin,
     Outcome,
     ParamSharding,
+    Sharding,
     ShardingPlan,
 )
 from shardspec.ir.spec import Override, PathRule, target_text
 from shardspec.ir.units import binary_bytes
-
-Sharding = ParamSharding | ActivationSharding
 
 
 def explain(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:

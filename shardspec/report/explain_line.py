@@ -17,11 +17,12 @@ from shardspec.ir.plan import (
     Origin,
     Outcome,
     ParamSharding,
+    Sharding,
     ShardingPlan,
 )
 from shardspec.ir.spec import AxisRule, Override, PathRule, Replicate, ScanRule, Spec, target_text
 from shardspec.ir.units import binary_bytes
-from shardspec.report.explain import Sharding, activations_text, explain_activation, outcome_text
+from shardspec.report.explain import activations_text, explain_activation, outcome_text
 from shardspec.report.table import rows, spec_text
 from shardspec.resolve.match import PathMatcher
 
@@ -232,10 +233,10 @@ def _entry(title: str, entry: PathRule | Override, plan: ShardingPlan) -> Iterat
 
 def _others(matching: list[ParamSharding], entry: PathRule | Override) -> Iterator[str]:
     """Yield what else gives names to arrays that an entry matches."""
-    groups: dict[int, list[ParamSharding]] = {}
+    groups: dict[PathRule | Override | None, list[ParamSharding]] = {}
     for sharding in matching:
         if sharding.matched is not entry:
-            groups.setdefault(id(sharding.matched), []).append(sharding)
+            groups.setdefault(sharding.matched, []).append(sharding)
     for group in groups.values():
         taker = group[0].matched
         if taker is None:

@@ -43,9 +43,9 @@ def rows(plan: ShardingPlan) -> tuple[Row, ...]:
         key = (
             template(param.path),
             param.dtype,
-            id(sharding.dims),
+            sharding.dims,
             sharding.origin,
-            id(sharding.matched),
+            sharding.matched,
         )
         groups.setdefault(key, []).append(sharding)
     found = []

@@ -12,15 +12,17 @@ from shardspec.diagnostics import Span
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.ir.plan import (
     ActivationSharding,
+    Dims,
     DimSharding,
     Outcome,
     ParamSharding,
+    Sharding,
     ShardingPlan,
     divides,
 )
 from shardspec.ir.spec import AxisRule, target_text
 from shardspec.ir.units import binary_bytes
-from shardspec.report.explain import Sharding, outcome_text
+from shardspec.report.explain import outcome_text
 from shardspec.resolve.resolver import array_resolver
 
 
@@ -227,7 +229,7 @@ def _anchor(sharding: Sharding, dims: tuple[int, ...], plan: ShardingPlan) -> Ax
 
 def _with_rule(
     sharding: Sharding, rule: AxisRule, anchor: AxisRule | None, plan: ShardingPlan
-) -> tuple[DimSharding, ...]:
+) -> Dims:
     """Return the dimensions as they would be with `rule` before `anchor`, or after all rules."""
     rules: list[AxisRule] = []
     for known in plan.spec.axis_rules:
@@ -240,7 +242,7 @@ def _with_rule(
     return resolver.dims(tuple(dim.size for dim in sharding.dims), sharding.logical_axes)
 
 
-def _answer(before: Sharding, dims: tuple[DimSharding, ...]) -> str:
+def _answer(before: Sharding, dims: Dims) -> str:
     """Return what the array or the activation would be, an array with its bytes."""
     if isinstance(before, ActivationSharding):
         return f"the activation would be {replace(before, dims=dims).partition_spec}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes
-from shardspec.ir.plan import Attempt, DimSharding, Kind, Outcome, divides
+from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, Outcome, divides
 from shardspec.ir.spec import AxisRule, Override, Policy
 
 
@@ -74,9 +74,7 @@ def _if_free(attempt: Attempt, table: RuleTable) -> Attempt:
     return replace(attempt, mesh_axes=present, outcome=outcome, ways=ways)
 
 
-def assign_axes(
-    shape: Sequence[int | None], logical_axes: LogicalAxes, table: RuleTable
-) -> tuple[DimSharding, ...]:
+def assign_axes(shape: Sequence[int | None], logical_axes: LogicalAxes, table: RuleTable) -> Dims:
     """Return the sharding of each dimension of one array, with every rule tried.
 
     Args:
@@ -99,7 +97,7 @@ def assign_axes(
 
 def assign_stated(
     shape: Sequence[int], override: Override, position: int, table: RuleTable
-) -> tuple[DimSharding, ...]:
+) -> Dims:
     """Return each dimension of an array whose partition an override states.
 
     What is stated is held against the mesh as rules are, in order of dimension; no rule is asked.
@@ -126,7 +124,7 @@ def _assigned(
     logical_axes: LogicalAxes,
     candidates: Iterable[_Candidate],
     table: RuleTable,
-) -> tuple[DimSharding, ...]:
+) -> Dims:
     """Return each dimension with those of the candidates, which come in turn, that it tried."""
     units = [table.units.get(axis, 1) if axis is not None else 1 for axis in logical_axes]
     attempts: list[list[Attempt]] = [[] for _ in logical_axes]
@@ -140,7 +138,7 @@ def _assigned(
         if result.outcome is Outcome.TAKEN:
             decided.add(dim)
             used.update(dict.fromkeys(result.mesh_axes, dim))
-    return tuple(
+    return Dims(
         DimSharding(size, axis, tuple(tried), unit)
         for size, axis, tried, unit in zip(shape, logical_axes, attempts, units, strict=True)
     )

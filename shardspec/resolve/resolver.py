@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shardspec.ir.param import LogicalAxes, Param
-from shardspec.ir.plan import ActivationSharding, DimSharding, Origin, ParamSharding, ShardingPlan
+from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Activation, Override, Spec, Target
 from shardspec.resolve.assign import RuleTable, assign_axes, assign_stated, rule_table
 from shardspec.resolve.naming import NameSource, name_source
-
-Dims = tuple[DimSharding, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from enum import StrEnum
 
 from shardspec.ir.param import Param, Shape
 from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.plan import DimSharding, Origin, ParamSharding
-from shardspec.resolve.zero import Dims, Split
+from shardspec.ir.plan import Dims, DimSharding, Origin, ParamSharding
+from shardspec.resolve.zero import Split
 
 #: For each dimension of a state array the dimension of the parameter it is, None for a new one.
 Reading = tuple[int | None, ...]
@@ -122,7 +122,7 @@ def parameter(owner: ParamSharding) -> StateSharding:
 def unowned(state: Param) -> StateSharding:
     """Return the replicated sharding of an array that belongs to no parameter."""
     relation = Relation.UNOWNED if state.rank else Relation.SCALAR
-    dims = tuple(DimSharding(size, None) for size in state.shape)
+    dims = Dims(DimSharding(size, None) for size in state.shape)
     return StateSharding(ParamSharding(state, dims, Origin.NONE), relation)
 
 
@@ -189,7 +189,7 @@ def distinct(
 
 def read_dims(owner: ParamSharding, shape: Shape, reading: Reading) -> Dims:
     """Return the dimensions of an array under one reading."""
-    return tuple(
+    return Dims(
         _dim(size, None if place is None else owner.dims[place])
         for size, place in zip(shape, reading, strict=True)
     )

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from shardspec.ir.param import Param
-from shardspec.ir.plan import ParamSharding
+from shardspec.ir.plan import Dims, ParamSharding
 from shardspec.ir.spec import Override, PathRule
 from shardspec.resolve.match import PathMatcher
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
 from shardspec.resolve.state import Relation, StateSharding, derive, unowned
-from shardspec.resolve.zero import Dims, extra_axes, split_further, state_axes
+from shardspec.resolve.zero import extra_axes, split_further, state_axes
 
 Entry = Override | PathRule
 
@@ -113,8 +113,7 @@ class StateResolver:
 
 def state_resolver(arrays: ArrayResolver, params: Iterable[ParamSharding]) -> StateResolver:
     """Return a spec made ready for the state of these parameters."""
-    matched = {id(sharding.matched): sharding.matched for sharding in params}
-    of_params = frozenset(entry for entry in matched.values() if entry is not None)
+    of_params = frozenset(each.matched for each in params if each.matched is not None)
     return StateResolver(arrays, of_params, state_axes(arrays.spec, arrays.target.mesh))
 
 

@@ -14,10 +14,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import Attempt, DimSharding, Kind, Outcome, divides
+from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, Outcome, divides
 from shardspec.ir.spec import Spec
-
-Dims = tuple[DimSharding, ...]
 
 #: The logical axis whose mesh axes see different data.
 BATCH = "batch"
@@ -69,7 +67,7 @@ def split_further(dims: Dims, mesh: Mesh, over: Sequence[str]) -> Split:
     for index, dim in enumerate(dims):
         if dim.size is None or divides(dim.ways * extra, dim.size, dim.unit):
             wider = _split(dim, free, extra)
-            return Split((*dims[:index], wider, *dims[index + 1 :]), free, index)
+            return Split(Dims((*dims[:index], wider, *dims[index + 1 :])), free, index)
     return Split(dims, free)
 
 
