@@ -38,7 +38,7 @@ def settle_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  as long as the process
     stdout = sys.stdout
-    is_a_file = isinstance(getattr(stdout, "buffer", None), io.BufferedWriter)
+    is_a_file = isinstance(getattr(stdout, "buffer", None), io.BufferedWriter | io.FileIO)
     if isinstance(stdout, io.TextIOWrapper) and is_a_file and not stdout.isatty():
         stdout.flush()
         output = io.BufferedWriter(_Output(stdout.fileno(), "wb", closefd=False))
