@@ -62,13 +62,13 @@ from shardspec.foreign.t5x_mesh import (
 from shardspec.foreign.values import Node
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.glob import glob_regex
+from shardspec.frontend.presets import T5X_PRESETS, preset_rules
 from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.grouping import template
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes, Param, Params
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import AxisRule, Pattern, Target
-from shardspec.pipeline import load_text
 from shardspec.resolve.match import PathMatcher, path_matcher
 from shardspec.topology.submesh import best_submesh
 
@@ -80,12 +80,6 @@ _ARGUMENTS = (
     *("num_partitions", "model_parallel_submesh", "logical_axis_rules"),
     *("ici_mesh_shape", "dcn_mesh_shape", EXPERTS),
 )
-_PRESETS = {
-    (1, 1): "t5x/1d",
-    (2, 1): "t5x/activations-2d",
-    (1, 2): "t5x/parameters-2d",
-    (2, 2): "t5x/2d",
-}
 _MOE = "moe"
 _MANY_SLICES = ("replica", "data")
 NO_NAMES = NoAnswer(
@@ -297,7 +291,7 @@ def _standard(
         if faults:
             return list(faults)
     extra = with_moe_batch(extra) if is_moe else extra
-    return _Rules(_PRESETS[int(dims[0]), int(dims[1])], extra, span, is_moe)
+    return _Rules(T5X_PRESETS[int(dims[0]), int(dims[1])], extra, span, is_moe)
 
 
 def _overrides(config: GinConfig) -> tuple[AxesOverride, ...] | list[Diagnostic]:
@@ -346,9 +340,7 @@ def _flat(rules: _Rules, has_slices: bool) -> Iterable[ForeignRule]:
 def _preset_rules(preset: str | None) -> tuple[ForeignRule, ...]:
     if preset is None:
         return ()
-    spec, _ = load_text(f"extends: {preset}\n")
-    assert spec is not None, "presets load"
-    return tuple(ForeignRule(rule.logical_axis, rule.mesh_axes) for rule in spec.axis_rules)
+    return tuple(ForeignRule(rule.logical_axis, rule.mesh_axes) for rule in preset_rules(preset))
 
 
 @dataclass(slots=True)
@@ -437,12 +429,6 @@ def _kept_as_it_is(override: AxesOverride) -> Diagnostic:
 
 
 _TOOL = "T5X's gin"
-_DIMS_OF_PRESET = {
-    "t5x/1d": (1, 1),
-    "t5x/activations-2d": (2, 1),
-    "t5x/parameters-2d": (1, 2),
-    "t5x/2d": (2, 2),
-}
 _WRITTEN_PARTITIONER = "partitioning.PjitPartitioner"
 _WRITTEN_STANDARD = "partitioning.standard_logical_axis_rules"
 _SLICED = ("replica", "data", "model")
@@ -512,7 +498,7 @@ def _as_tuple(names: Sequence[str]) -> str:
 def _rule_lines(rules: Sequence[AxisRule], mesh: Mesh) -> Iterator[str]:
     """Yield the binding of the rules: a standard set and what comes after it, or the list."""
     pairs = [(rule.logical_axis, rule.mesh_axes) for rule in rules]
-    for preset, (activations, parameters) in _DIMS_OF_PRESET.items():
+    for (activations, parameters), preset in T5X_PRESETS.items():
         standard = list(_standard_pairs(preset, mesh))
         if pairs[: len(standard)] != standard:
             continue
@@ -534,9 +520,7 @@ def _list(name: str, rules: Iterable[AxisRule]) -> Iterator[str]:
 
 def _standard_pairs(preset: str, mesh: Mesh) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the pairs of a standard set, as T5X has them on this mesh."""
-    spec, _ = load_text(f"extends: {preset}\n")
-    assert spec is not None, "presets load"
-    for rule in spec.axis_rules:
+    for rule in preset_rules(preset):
         is_batch = rule.logical_axis == "batch" and mesh.names == _SLICED
         yield rule.logical_axis, ("replica", "data") if is_batch else rule.mesh_axes
 

@@ -109,7 +109,10 @@ class LocalChunker:
             if not axis:
                 continue
             if not isinstance(axis, str):
-                raise NotImplementedError("TODO(jekbradbury)")
+                raise NotImplementedError(
+                    f"dimension {dim} is split over {axis}, and a chunk is told for one mesh axis "
+                    "a dimension: ask `sharding.addressable_devices_indices_map(shape)`"
+                )
             length = size // self.num_chunks[axis]
             start = self.chunk_ids[axis] * length
             slices[dim] = slice(start, start + length)

@@ -24,7 +24,6 @@ from jax.sharding import PartitionSpec as P
 
 from shardspec import Resolver, loads
 from shardspec.compat import flax as ours
-from shardspec.compat.flax import constraint
 
 FREE = P.UNCONSTRAINED
 RULES = (("foo", "data"), ("bar", "model"), ("baz", None))
@@ -54,7 +53,7 @@ def constraints(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         noted.append((spec, mesh))
         return array
 
-    monkeypatch.setattr(constraint, "_placed", note)
+    monkeypatch.setattr(ours, "_placed", note)
     return noted
 
 

@@ -7,13 +7,8 @@ need Flax, and are loaded when they are asked for.
 
 from typing import Any
 
-from shardspec.compat.t5x.axes_override import override_params_axes_names
-from shardspec.compat.t5x.data_layout import (
-    DataLayout,
-    LocalChunker,
-    LocalChunkInfo,
-    get_data_layout,
-)
+from jax.sharding import PartitionSpec
+
 from shardspec.compat.t5x.meshes import (
     HardwareMesh,
     bounds_from_last_device,
@@ -27,8 +22,15 @@ from shardspec.compat.t5x.meshes import (
 from shardspec.compat.t5x.partitioner import PjitPartitioner, PjittedFnWithContext
 from shardspec.compat.t5x.rules import (
     LogicalAxisRules,
+    override_params_axes_names,
     standard_logical_axis_rules,
     update_logical_axis_rules,
+)
+from shardspec.jax_backend.data_layout import (
+    DataLayout,
+    LocalChunker,
+    LocalChunkInfo,
+    get_data_layout,
 )
 from shardspec.jax_backend.extras import required
 
@@ -38,6 +40,7 @@ __all__ = [
     "LocalChunkInfo",
     "LocalChunker",
     "LogicalAxisRules",
+    "PartitionSpec",
     "PjitPartitioner",
     "PjittedFnWithContext",
     "bounds_from_last_device",
@@ -57,11 +60,7 @@ _TRAIN_STATES = ("FlaxOptimTrainState", "InferenceState")
 
 
 def __getattr__(name: str) -> Any:
-    """Return a train state, which is a class of Flax's, or JAX's `PartitionSpec`."""
-    if name == "PartitionSpec":
-        import jax
-
-        return jax.sharding.PartitionSpec
+    """Return a train state, which is a class of Flax's."""
     if name not in _TRAIN_STATES:
         raise AttributeError(f"module 'shardspec.compat.t5x' has no attribute '{name}'")
     required("flax", extra="flax", for_what=f"`shardspec.compat.t5x.{name}`")

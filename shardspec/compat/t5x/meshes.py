@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shardspec.topology.submesh import axis_order, host_factors, t5x_default_submesh
+import jax
+import numpy as np
+from jax.experimental import mesh_utils
+from jax.interpreters import pxla
 
-if TYPE_CHECKING:
-    import jax
-    import numpy as np
+from shardspec.topology.machine import digit_offsets
+from shardspec.topology.submesh import TilingFault, t5x_default_submesh, tile_slice
 
 #: (x, y, z, cores), or (processes, devices of a process).
 HardwareMesh = tuple[int, ...]
 
-_HOST_FAULT = (
-    "to tile the mesh by hosts, each dimension of the model parallel submesh must be either a "
-    "factor or a multiple of the corresponding dimension of the per-host submesh"
-)
-
 
 def global_mesh_defined() -> bool:
     """Say whether code runs inside `with mesh:` or `jax.set_mesh`."""
-    import jax
-    from jax.interpreters import pxla
-
     around: Any = jax.sharding.get_abstract_mesh()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # as `with mesh:` itself is
@@ -39,8 +33,6 @@ def global_mesh_defined() -> bool:
 
 def get_coords(device: Any) -> HardwareMesh:
     """Return (x, y, z, core) of a device, or (process, index in the process) without coords."""
-    import jax
-
     if hasattr(device, "coords"):
         return (*device.coords, device.core_on_chip)
     return (device.process_index, device.id % jax.local_device_count())
@@ -48,8 +40,6 @@ def get_coords(device: Any) -> HardwareMesh:
 
 def bounds_from_last_device(last_device: Any) -> HardwareMesh:
     """Return the extents of the hardware whose far corner is `last_device`."""
-    import jax
-
     if hasattr(last_device, "coords") and len(last_device.coords) == 3:
         x, y, z = last_device.coords
         return x + 1, y + 1, z + 1, last_device.core_on_chip + 1
@@ -71,9 +61,6 @@ def get_mesh(
       tile_by_host_if_needed: keep hosts together. As in T5X it is always done, "if needed" or
         not, except where the submesh is a whole row or plane.
     """
-    import jax
-    import numpy as np
-
     devices = input_devices or jax.devices(backend)
     local_devices = input_local_devices or jax.local_devices(0, backend)
     extents = bounds_from_last_device(sorted(devices, key=get_coords)[-1])
@@ -82,10 +69,9 @@ def get_mesh(
     grid = np.empty(extents, dtype=object)
     for device in devices:
         grid[get_coords(device)] = device
-    ordered = _ordered(grid, model_parallel_submesh, host if tile_by_host_if_needed else None)
-    return jax.sharding.Mesh(
-        ordered.reshape(-1, np.prod(model_parallel_submesh)), ("data", "model")
-    )
+    shape = grid.reshape(-1, np.prod(model_parallel_submesh)).shape
+    ordered = _in_order(grid, model_parallel_submesh, host if tile_by_host_if_needed else None)
+    return jax.sharding.Mesh(ordered.reshape(shape), ("data", "model"))
 
 
 def _check_factors(extents: HardwareMesh, tile: Sequence[int], host: HardwareMesh) -> None:
@@ -98,39 +84,22 @@ def _check_factors(extents: HardwareMesh, tile: Sequence[int], host: HardwareMes
         raise AssertionError
 
 
-def _ordered(
-    grid: np.ndarray[Any, Any], tile: Sequence[int], host: Sequence[int] | None
-) -> np.ndarray[Any, Any]:
-    """Return the devices in mesh order: data digits first, then model digits."""
-    rank = grid.ndim
-    if rank == 4:
-        mx, my, mz, core = tile
-        order, path = axis_order(grid.shape, (mx, my, mz, core))
-        if path:
-            if core != grid.shape[3]:
-                raise AssertionError((core, grid.shape[3]))
-            grid, tile, host = grid.transpose(order), [tile[axis] for axis in order], None
-    if host is None:
-        plain = [(size // part, part) for size, part in zip(grid.shape, tile, strict=False)]
-        split = grid.reshape([factor for pair in plain for factor in pair])
-        return split.transpose([block + 2 * axis for block in range(2) for axis in range(rank)])
-    factors = list(map(_factors_or_raise, grid.shape, tile, host))
-    split = grid.reshape([factor for row in factors for factor in row])
-    return split.transpose([block + 4 * axis for block in range(4) for axis in range(rank)])
-
-
-def _factors_or_raise(extent: int, tile: int, host: int) -> tuple[int, int, int, int]:
-    factors = host_factors(extent, tile, host)
-    if factors is None:
-        raise AssertionError(_HOST_FAULT)
-    return factors
+def _in_order(grid: Any, tile: Sequence[int], host: Sequence[int] | None) -> Any:
+    """Return the devices by tile, and by place in the tile."""
+    sizes = tuple(tile)[: grid.ndim]
+    if grid.ndim == 4:
+        x, y, z, core = tile
+        sizes = (x, y, z, core)
+    tiling = tile_slice(grid.shape, sizes, host)
+    if isinstance(tiling, TilingFault):
+        is_core = tiling.reason == "core"
+        raise AssertionError((sizes[-1], grid.shape[-1]) if is_core else tiling.message)
+    data, model = (np.array(digit_offsets(each, grid.ndim)) for each in (tiling.data, tiling.model))
+    return grid[tuple(np.moveaxis(data[:, None] + model, -1, 0))]
 
 
 def get_cpu_mesh() -> jax.sharding.Mesh:
     """Return all devices as (data, model) = (processes, devices of a process)."""
-    import jax
-    import numpy as np
-
     grid = np.empty((jax.process_count(), jax.local_device_count()), dtype=object)
     for device in jax.devices():
         grid[device.process_index, device.id % jax.local_device_count()] = device
@@ -139,9 +108,6 @@ def get_cpu_mesh() -> jax.sharding.Mesh:
 
 def get_gpu_mesh(num_partitions: int) -> jax.sharding.Mesh:
     """Return a (data, model) mesh whose model axis fills NVLink nodes before it crosses them."""
-    import jax
-    import numpy as np
-
     local, hosts = jax.local_device_count(), jax.process_count()
     inside = min(num_partitions, local)
     copies, spare_devices = divmod(local, inside)
@@ -156,14 +122,10 @@ def get_gpu_mesh(num_partitions: int) -> jax.sharding.Mesh:
         raise ValueError(
             f"Number of slices {hosts} must equal the product of dcn_mesh_shape {[groups, across]}"
         )
-    grid = np.empty((groups * copies, num_partitions), dtype=object)
-    seen: dict[int, int] = dict.fromkeys(range(hosts), 0)
-    for device in sorted(jax.devices(), key=lambda device: device.id):
-        process = device.process_index
-        index, seen[process] = seen[process], seen[process] + 1
-        row = (process // across) * copies + index // inside
-        grid[row, (process % across) * inside + index % inside] = device
-    return jax.sharding.Mesh(grid, ("data", "model"))
+    ordered = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    grid = np.array(ordered, dtype=object).reshape(groups, across, copies, inside)
+    rows = grid.transpose(0, 2, 1, 3).reshape(-1, num_partitions)
+    return jax.sharding.Mesh(rows, ("data", "model"))
 
 
 def default_mesh(
@@ -178,8 +140,6 @@ def default_mesh(
     Both `ici_mesh_shape` and `dcn_mesh_shape`, where given, beat the rest and give the axes
     (replica, data, model); a submesh beats `num_partitions`.
     """
-    import jax
-
     last_device = jax.devices(backend)[-1]
     bounds = bounds_from_last_device(last_device)
     if ici_mesh_shape is not None and dcn_mesh_shape is not None:
@@ -206,8 +166,5 @@ def default_mesh(
 def _multi_slice_mesh(
     ici_mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int], devices: Sequence[Any]
 ) -> jax.sharding.Mesh:
-    import jax
-    from jax.experimental import mesh_utils
-
     grid = mesh_utils.create_hybrid_device_mesh(ici_mesh_shape, dcn_mesh_shape, devices=devices)
     return jax.sharding.Mesh(grid, ("replica", "data", "model"))

@@ -8,23 +8,22 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shardspec.compat.flax.resolver import logical_to_mesh_axes
-from shardspec.compat.t5x.data_layout import (
+import jax
+
+from shardspec.compat.flax import logical_to_mesh_axes
+from shardspec.compat.t5x.meshes import default_mesh
+from shardspec.compat.t5x.rules import standard_logical_axis_rules
+from shardspec.jax_backend.data_layout import (
     DataLayout,
     LocalChunker,
     LocalChunkInfo,
     MeshAxes,
     names_of,
 )
-from shardspec.compat.t5x.data_layout import get_data_layout as layout_of_mesh
-from shardspec.compat.t5x.meshes import default_mesh
-from shardspec.compat.t5x.rules import standard_logical_axis_rules
+from shardspec.jax_backend.data_layout import get_data_layout as layout_of_mesh
 from shardspec.jax_backend.extras import required
-
-if TYPE_CHECKING:
-    import jax
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,15 +98,11 @@ class PjitPartitioner:
     @property
     def use_shardy_partitioner(self) -> bool:
         """Return whether XLA partitions programs by Shardy, as `jax.config` says."""
-        import jax
-
         return bool(getattr(jax.config, "jax_use_shardy_partitioner", True))
 
     @property
     def data_partition_spec(self) -> jax.sharding.PartitionSpec:
         """Return how a batch is split: its first dimension, over the data axis."""
-        import jax
-
         return jax.sharding.PartitionSpec(self._data_axis)  # type: ignore[no-untyped-call]
 
     @property
@@ -172,8 +167,6 @@ class PjitPartitioner:
           in_axis_resources: a `PartitionSpec` or None, which is replicated, for every array or
             for a part of the tree.
         """
-        import jax
-
         jitted = jax.jit(
             fn,
             in_shardings=self._shardings(in_axis_resources),
@@ -193,8 +186,6 @@ class PjitPartitioner:
         return move(train_state)
 
     def _shardings(self, axis_resources: Any) -> Any:
-        import jax
-
         partition_spec: Any = jax.sharding.PartitionSpec
 
         def sharding(spec: Any) -> jax.sharding.NamedSharding:
@@ -233,8 +224,6 @@ class PjittedFnWithContext:
 
         What a subclass makes by JAX's older `pjit` looks for the mesh where `with mesh:` leaves it.
         """
-        import jax
-
         spmd = required("flax.core.spmd", extra="flax", for_what="`PjitPartitioner.partition`")
         with ExitStack() as around:
             if hasattr(self._mesh, "__enter__"):

@@ -1,22 +1,15 @@
-"""T5X's four standard rule sets, as one function with its arguments."""
+"""T5X's rules and names: its standard rules, rules that replace others, names by expression."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shardspec.frontend.presets import T5X_PRESETS, preset_rules
+from shardspec.jax_backend.extras import required
 
 LogicalAxisRules = list[tuple[str, str | tuple[str, ...] | None]]
-
-_BEFORE_EMBED = "batch:data vocab:model"
-_AFTER_EMBED = "mlp:model heads:model kv: joined_kv:model"
-_NEVER_SPLIT = ("relpos_buckets", "abspos_buckets", "length", "layers", "stack", "mlp_activations")
-
-#: (activation dims, parameter dims) -> the rules above those that never split.
-_HEADS = {
-    (1, 1): f"{_BEFORE_EMBED} embed: {_AFTER_EMBED}",
-    (2, 1): f"{_BEFORE_EMBED} {_AFTER_EMBED} embed:model",
-    (1, 2): f"{_BEFORE_EMBED} {_AFTER_EMBED} embed:data",
-    (2, 2): f"{_BEFORE_EMBED} {_AFTER_EMBED} embed:model embed:data",
-}
 
 
 def standard_logical_axis_rules(
@@ -29,19 +22,14 @@ def standard_logical_axis_rules(
     Args:
       additional_rules: added at the end, so they never beat a standard rule.
     """
-    wanted = (activation_partitioning_dims, parameter_partitioning_dims)
-    head = next((text for dims, text in _HEADS.items() if dims == wanted), None)
-    if head is None:
+    preset = T5X_PRESETS.get((activation_partitioning_dims, parameter_partitioning_dims))
+    if preset is None:
         raise ValueError(
             f"`activation_partitioning_dims` = {activation_partitioning_dims} "
             f"`parameter_partitioning_dims` = {parameter_partitioning_dims} is not supported."
         )
-    pairs = (pair.split(":") for pair in head.split())
-    rules: LogicalAxisRules = [(name, axis or None) for name, axis in pairs]
-    rules.extend((name, None) for name in _NEVER_SPLIT)
-    if additional_rules:
-        rules.extend(additional_rules)
-    return rules
+    standard = ((rule.logical_axis, *(rule.mesh_axes or (None,))) for rule in preset_rules(preset))
+    return [*((name, axis) for name, axis in standard), *(additional_rules or ())]
 
 
 def update_logical_axis_rules(
@@ -63,3 +51,42 @@ def update_logical_axis_rules(
     for rule in old_rules:
         rules.extend(updates.pop(rule[0], []) if rule[0] in replaced else [rule])
     return (*rules, *(rule for left in updates.values() for rule in left))
+
+
+def override_params_axes_names(
+    model_variables: Mapping[str, Any],
+    params_axes_names_override: Iterable[tuple[str, Any]] = (),
+) -> Any:
+    """Return the variables with the axis names of matching parameters replaced.
+
+    The first pattern that matches the whole of `mlp/wo/kernel` wins; a value of None leaves the
+    parameter as it is and ends the search.
+    """
+    required("flax", extra="flax", for_what="`override_params_axes_names`")
+    from flax.core import freeze, unfreeze
+    from flax.linen.partitioning import AxisMetadata
+    from flax.traverse_util import flatten_dict, unflatten_dict
+
+    patterns = [(re.compile(pattern), names) for pattern, names in params_axes_names_override]
+    if "params_axes" not in model_variables:
+        raise ValueError(
+            "Model variables do not contain a 'params_axes' collection to apply an override to."
+        )
+    variables = unfreeze(model_variables)
+    axes = flatten_dict(variables["params_axes"])
+    for path, param in flatten_dict(variables["params"]).items():
+        name = "/".join(path)
+        names = next((names for pattern, names in patterns if pattern.fullmatch(name)), None)
+        if names is None:
+            continue
+        key = (*path[:-1], f"{path[-1]}_axes")
+        if key in axes and not isinstance(axes[key], AxisMetadata):
+            raise AssertionError
+        if len(names) != param.ndim:
+            raise ValueError(
+                f"Provided axis name override for {name} does not match param rank "
+                f"({param.ndim}): {names}"
+            )
+        axes[key] = AxisMetadata(names=names)
+    variables["params_axes"] = unflatten_dict(axes)
+    return freeze(variables)

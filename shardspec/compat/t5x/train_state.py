@@ -1,8 +1,8 @@
-"""T5X's train states: what a training step carries, and the names of every array in it.
+"""T5X's train states: an optimizer, or parameters alone, with the names of every array in it.
 
-They hold whatever optimizer has T5X's methods (`create`, `derive_logical_axes`, and
-`set_param_axes` where it wants names), so T5X's own optimizers fit in. Source:
-google-research/t5x, train_state.py.
+A thin stand-in for code that asks `PjitPartitioner.get_mesh_axes` about a state: they hold whatever
+optimizer has T5X's methods (`create`, `derive_logical_axes`, and `set_param_axes` where it wants
+names), so T5X's own optimizers fit in. Source: google-research/t5x, train_state.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.struct
+import jax.numpy as jnp
 from flax import traverse_util
 from flax.core import freeze, unfreeze
 from flax.linen.partitioning import get_axis_names
@@ -19,14 +20,33 @@ EMPTY_DICT = freeze({})
 _AXES = "_axes"
 
 
-class FlaxOptimTrainState(flax.struct.PyTreeNode):  # type: ignore[misc]
-    """Parameters and optimizer state, with what names their dimensions.
+class _WithMutables:
+    """What both states do with the collections beside the parameters.
 
     Attributes:
       params_axes: the `params_axes` collection of the model; None where it has none.
       flax_mutables: the other collections.
       flax_mutables_axes: collection -> names of its arrays; None where none has any.
     """
+
+    replace: Any
+    flax_mutables: Any
+    flax_mutables_axes: Any
+
+    def replace_flax_mutables(self, flax_mutables: Any) -> Any:
+        """Return the state with other collections."""
+        return self.replace(flax_mutables=flax_mutables)
+
+    def _with_mutables(self, state: dict[str, Any]) -> dict[str, Any]:
+        mutables = self.flax_mutables
+        return {**state, "flax_mutables": unfreeze(mutables)} if mutables else state
+
+    def _mutable_names(self) -> Any:
+        return get_axis_names(self.flax_mutables_axes or EMPTY_DICT)
+
+
+class FlaxOptimTrainState(_WithMutables, flax.struct.PyTreeNode):  # type: ignore[misc]
+    """Parameters and optimizer state, with what names their dimensions."""
 
     _optimizer: Any
     params_axes: Any = None
@@ -36,7 +56,7 @@ class FlaxOptimTrainState(flax.struct.PyTreeNode):  # type: ignore[misc]
     @classmethod
     def create(cls, optimizer_def: Any, model_variables: Mapping[str, Any]) -> Any:
         """Return the state of a model that is about to be trained."""
-        params, params_axes, mutables, mutables_axes = _taken_apart(model_variables)
+        params, params_axes, *mutables = _taken_apart(model_variables)
         if hasattr(optimizer_def, "set_param_axes"):
             if params_axes is None:
                 raise ValueError(
@@ -44,7 +64,7 @@ class FlaxOptimTrainState(flax.struct.PyTreeNode):  # type: ignore[misc]
                     "model is not emitting them."
                 )
             optimizer_def.set_param_axes(get_axis_names(params_axes))
-        return cls(optimizer_def.create(params), params_axes, mutables, mutables_axes)
+        return cls(optimizer_def.create(params), params_axes, *mutables)
 
     @property
     def step(self) -> Any:
@@ -63,8 +83,7 @@ class FlaxOptimTrainState(flax.struct.PyTreeNode):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a checkpoint holds."""
-        state: dict[str, Any] = self._optimizer.state_dict()
-        return _with_mutables(state, self.flax_mutables)
+        return self._with_mutables(self._optimizer.state_dict())
 
     def restore_state(self, state_dict: Mapping[str, Any]) -> Any:
         """Return the state with the leaves of a state dict."""
@@ -76,10 +95,6 @@ class FlaxOptimTrainState(flax.struct.PyTreeNode):  # type: ignore[misc]
     def replace_params(self, params: Any) -> Any:
         """Return the state with other parameters."""
         return self.replace(_optimizer=self._optimizer.replace(target=params))
-
-    def replace_flax_mutables(self, flax_mutables: Any) -> Any:
-        """Return the state with other collections."""
-        return self.replace(flax_mutables=flax_mutables)
 
     def replace_step(self, step: Any) -> Any:
         """Return the state at another step."""
@@ -102,15 +117,13 @@ class FlaxOptimTrainState(flax.struct.PyTreeNode):  # type: ignore[misc]
                 f"Optimizer '{type(definition).__name__}' requires a `derive_logical_axes` method "
                 "to be used with named axis partitioning."
             )
-        names = get_axis_names(self.params_axes)
-        return FlaxOptimTrainState(
-            definition.derive_logical_axes(self._optimizer, names),
-            flax_mutables=get_axis_names(self.flax_mutables_axes or EMPTY_DICT),
-            flax_mutables_axes=self.flax_mutables_axes,
+        optimizer = definition.derive_logical_axes(
+            self._optimizer, get_axis_names(self.params_axes)
         )
+        return FlaxOptimTrainState(optimizer, None, self._mutable_names(), self.flax_mutables_axes)
 
 
-class InferenceState(flax.struct.PyTreeNode):  # type: ignore[misc]
+class InferenceState(_WithMutables, flax.struct.PyTreeNode):  # type: ignore[misc]
     """The same without an optimizer."""
 
     step: Any
@@ -122,8 +135,6 @@ class InferenceState(flax.struct.PyTreeNode):  # type: ignore[misc]
     @classmethod
     def create(cls, model_variables: Mapping[str, Any]) -> Any:
         """Return the state of a model that is not trained."""
-        import jax.numpy as jnp
-
         return cls(jnp.array(0), *_taken_apart(model_variables))
 
     @property
@@ -137,8 +148,7 @@ class InferenceState(flax.struct.PyTreeNode):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a checkpoint holds."""
-        state = {"target": unfreeze(self.params), "state": {"step": self.step}}
-        return _with_mutables(state, self.flax_mutables)
+        return self._with_mutables({"target": unfreeze(self.params), "state": {"step": self.step}})
 
     def restore_state(self, state_dict: Mapping[str, Any]) -> Any:
         """Return the state with the leaves of a state dict."""
@@ -152,33 +162,24 @@ class InferenceState(flax.struct.PyTreeNode):  # type: ignore[misc]
         """Return the state with other parameters."""
         return self.replace(params=params)
 
-    def replace_flax_mutables(self, flax_mutables: Any) -> Any:
-        """Return the state with other collections."""
-        return self.replace(flax_mutables=flax_mutables)
-
     def replace_step(self, step: Any) -> Any:
         """Return the state at another step."""
         return self.replace(step=step)
 
     def as_logical_axes(self) -> Any:
         """Return the state with names, as a `PartitionSpec`, or None for every array."""
-        return InferenceState(
-            step=None,
-            params=get_axis_names(self.params_axes),
-            flax_mutables=get_axis_names(self.flax_mutables_axes or EMPTY_DICT),
-        )
+        names = get_axis_names(self.params_axes)
+        return InferenceState(None, names, flax_mutables=self._mutable_names())
 
 
 def _taken_apart(variables: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
     """Return parameters, their names, the other collections, and the names of those."""
     others = dict(variables)
-    params = others.pop("params")
-    params_axes = others.pop("params_axes", None)
-    if params_axes is not None:
-        _refuse_missing(params_axes, params)
+    params, params_axes = others.pop("params"), others.pop("params_axes", None)
     axes = {key.removesuffix(_AXES): others.pop(key) for key in [*others] if key.endswith(_AXES)}
-    for collection, names in axes.items():
-        _refuse_missing(names, others[collection])
+    for names, arrays in ((params_axes, params), *((axes[key], others[key]) for key in axes)):
+        if names is not None:
+            _refuse_missing(names, arrays)
     return params, params_axes, freeze(others), freeze(axes) or None
 
 
@@ -187,7 +188,3 @@ def _refuse_missing(axes: Any, arrays: Any) -> None:
     missing = set(traverse_util.flatten_dict(unfreeze(arrays), sep="/")) - set(named)
     if missing:
         raise ValueError(f"Missing axis names for parameters: {missing}")
-
-
-def _with_mutables(state: dict[str, Any], flax_mutables: Any) -> dict[str, Any]:
-    return {**state, "flax_mutables": unfreeze(flax_mutables)} if flax_mutables else state
