@@ -167,14 +167,9 @@ def match_target(targets: Sequence[Target], devices: Sequence[jax.Device]) -> Ta
 
 def _fits(hardware: Hardware, devices: Sequence[jax.Device]) -> bool:
     """Say whether the devices are of the kind, the number and the topology of `hardware`."""
-    if len(devices) != hardware.device_count or not devices:
-        return False
-    if hardware.chip.platform == "cpu":
-        return {device.platform for device in devices} == {"cpu"}
     kinds = {device.device_kind for device in devices}
-    return kinds <= set(hardware.chip.device_kinds) and (
-        devices_by_coordinate(devices, hardware) is not None
-    )
+    is_kind = kinds <= set(hardware.chip.device_kinds)
+    return is_kind and devices_by_coordinate(devices, hardware) is not None
 
 
 def _wish(target: Target) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ jax = pytest.importorskip("jax")
 
 import shardspec  # noqa: E402
 from shardspec.diagnostics import ShardspecError  # noqa: E402
+from shardspec.ir.hardware import Hardware  # noqa: E402
 from shardspec.ir.mesh import Mesh, MeshAxis  # noqa: E402
 from shardspec.ir.spec import Target  # noqa: E402
 from shardspec.jax_backend.mesh import device_mesh, hardware_of, match_target  # noqa: E402
@@ -120,6 +122,39 @@ def test_a_target_is_found_by_kind_and_topology() -> None:
     targets = [sized(_CPU, data=8), sized(hardware("tpu_v5e", (4, 4)), data=16), right]
     assert match_target(targets, devices) is right
     assert match_target(targets, jax.devices()) is targets[0]
+
+
+_CPUS = [StandInDevice(n, 0, "cpu", "cpu") for n in range(8)]
+_H100 = [StandInDevice(n, 0, "gpu", "NVIDIA H100 80GB HBM3") for n in range(8)]
+_A100 = [StandInDevice(n, 0, "gpu", "NVIDIA A100-SXM4-80GB") for n in range(8)]
+_V4 = tpu_devices("TPU v4", [2, 2, 4, 1], [2, 2, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits", "others"),
+    [
+        (_CPU, _CPUS, [_H100, _CPUS[:7], [*_CPUS[:7], _H100[7]], []]),
+        (hardware("h100", (8,)), _H100, [_A100, _H100[:7], [*_H100[:7], _A100[7]], []]),
+        (
+            hardware("tpu_v4", (2, 2, 4)),
+            _V4,
+            [
+                tpu_devices("TPU v4", [4, 4, 1, 1], [2, 2, 1, 1]),  # another shape
+                tpu_devices("TPU v5", [2, 2, 4, 1], [2, 2, 1, 1]),  # another kind
+                [*_V4[:15], _V4[0]],  # a hole
+            ],
+        ),
+    ],
+    ids=["cpu", "gpu", "tpu"],
+)
+def test_a_target_fits_one_kind_one_number_and_one_shape(
+    wanted: Hardware, fits: list[Any], others: list[list[Any]]
+) -> None:
+    stated = sized(wanted, data=wanted.device_count)
+    assert match_target([stated], fits) is stated
+    for devices in others:
+        with pytest.raises(ShardspecError, match="no target fits the devices here"):
+            match_target([stated], devices)
 
 
 def test_a_bare_mesh_fits_by_number_and_comes_last() -> None:
