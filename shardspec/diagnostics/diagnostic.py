@@ -106,6 +106,10 @@ class Diagnostic:
     arrays: tuple[str, ...] = field(default=(), repr=False)
     bytes: int | None = None
 
+    def __post_init__(self) -> None:
+        primary = sum(label.primary for label in self.labels)
+        assert primary == bool(self.labels), f"{self.code.id} has {primary} primary labels"
+
     @property
     def severity(self) -> Severity:
         """Return how loud this finding is."""

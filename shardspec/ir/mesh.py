@@ -46,6 +46,9 @@ class Mesh:
 
     axes: tuple[MeshAxis, ...] = ()
 
+    def __post_init__(self) -> None:
+        assert len(set(self.names)) == len(self.axes), f"a mesh axis stands twice in {self.names}"
+
     @property
     def names(self) -> tuple[str, ...]:
         """Return the axis names in mesh order."""

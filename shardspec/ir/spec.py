@@ -228,6 +228,7 @@ class Spec:
       sources: this document and all it extends or includes, itself first.
       inherited_axes: logical axes that presets have rules for, even where the document
         replaces or drops those.
+      axes_of_code: logical axes that rules are for and code alone may name, as `constrain` does.
       placed_rules: axis_rules in the order of the document, before priorities.
       lint_levels: what the document's own `lints:` asks for.
       project_levels: what the project around it asks for, which `lints:` beats.
@@ -251,6 +252,7 @@ class Spec:
     lint_levels: tuple[LintLevel, ...] = ()
     sources: tuple[SourceFile, ...] = ()
     inherited_axes: tuple[str, ...] = ()
+    axes_of_code: tuple[str, ...] = ()
     doc: str = ""
     state: StatePolicy | None = None
     coverage: CoverageGate | None = None

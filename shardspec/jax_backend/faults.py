@@ -96,7 +96,7 @@ def _with_axes_of_code(plan: ShardingPlan) -> Spec:
     known = context.axes_in_use() | context.axes.keys()
     lone = sorted(context.axes_in_rules() - known)
     more = tuple(axis for axis in lone if did_you_mean(axis, sorted(known)) is None)
-    return replace(spec, inherited_axes=(*spec.inherited_axes, *more)) if more else spec
+    return replace(spec, axes_of_code=more) if more else spec
 
 
 def declared_axes(arrays: ArrayResolver) -> set[str]:

@@ -117,7 +117,7 @@ class Context:
 
     @cached_property
     def _stated(self) -> frozenset[str]:
-        return frozenset(self.axes) | frozenset(self.spec.inherited_axes)
+        return frozenset((*self.axes, *self.spec.inherited_axes, *self.spec.axes_of_code))
 
     @cached_property
     def _heard_of(self) -> frozenset[str]:

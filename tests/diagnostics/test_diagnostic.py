@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from shardspec.diagnostics import Diagnostic, Severity, SourceFile, Span
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.diagnostics import Diagnostic, Label, Severity, SourceFile, Span
 from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE, SYNTAX
 from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
@@ -11,6 +15,18 @@ def test_a_level_beats_the_code() -> None:
     assert not diagnostic.is_error
     assert diagnostic.with_level(Severity.ERROR).is_error
     assert diagnostic.with_level(Severity.ALLOW).severity is Severity.ALLOW
+
+
+@given(st.lists(st.booleans(), max_size=4))
+def test_one_primary(primary: list[bool]) -> None:
+    """Labels hold one primary label, or are empty."""
+    span = SourceFile("s", "x").whole
+    labels = tuple(Label(span, "", each) for each in primary)
+    if sum(primary) == bool(primary):
+        assert Diagnostic(SYNTAX, "m", labels).labels == labels
+    else:
+        with pytest.raises(AssertionError, match="primary labels"):
+            Diagnostic(SYNTAX, "m", labels)
 
 
 def test_point_without_a_place_has_no_label() -> None:

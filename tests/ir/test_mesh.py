@@ -1,9 +1,21 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.ir.mesh import divisors
+from shardspec.ir.mesh import Mesh, MeshAxis, divisors
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=4))
+def test_distinct(names: list[str]) -> None:
+    """No two axes of a mesh have the same name."""
+    axes = tuple(MeshAxis(name, 2) for name in names)
+    if len(set(names)) == len(names):
+        assert Mesh(axes).names == tuple(names)
+    else:
+        with pytest.raises(AssertionError, match="twice"):
+            Mesh(axes)
 
 
 @given(st.integers(1, 5000))

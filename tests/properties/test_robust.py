@@ -11,6 +11,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.lark import from_lark
 
 from shardspec import assets, pipeline
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.foreign.json_plan import plan_text
 from shardspec.ir.spec import Spec
@@ -566,8 +567,38 @@ def test_paths_of_many_digits() -> None:
     check(f"mesh: {{m: 2}}\nrules: [x -> m]\narrays: {arrays}", "spec.yaml")
 
 
+def spans_in(value: object) -> Iterator[Span]:
+    """Yield every span that a value holds, however deep."""
+    if isinstance(value, Span):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from spans_in(each)
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield from spans_in(getattr(value, each.name))
+
+
+@given(changed_examples())
+def test_in_bounds(changed: tuple[str, str]) -> None:
+    """Every span of a spec and of its findings lies in its source."""
+    text, name = changed
+    spec, found = pipeline.load_text(text, name)
+    plans = pipeline.compile_plans(spec) if spec is not None else ()
+    for span in spans_in((spec, found, tuple(plan.params for plan in plans))):
+        assert 0 <= span.start <= span.end <= len(span.source.text)
+
+
+def test_spans_are_found() -> None:
+    """`test_in_bounds` looks at what there is: rules, axes, patterns, arrays, targets."""
+    text = "axes: {a: 8}\nmesh: {m: 2}\nrules: [a -> m]\nparams: {x: a}\narrays: {x: 'f32[8]'}"
+    spec, _ = pipeline.load_text(text)
+    found = {span.text for span in spans_in(spec)}
+    assert {"m", "a: 8", "x", "x: a", "2"} <= found
+
+
 def test_a_false_label_would_be_noticed() -> None:
-    from shardspec.diagnostics import Label, Span
+    from shardspec.diagnostics import Label
     from shardspec.diagnostics.codes import SYNTAX
 
     source = SourceFile("x", "abc")
