@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.diagnostics.codes import UNREADABLE
 from shardspec.diagnostics.levels import level_table
 from shardspec.ir import spec as ir_spec
+from shardspec.ir.grouping import counted
 from shardspec.ir.param import Param, Params
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 
@@ -32,9 +34,11 @@ def load(path: str | os.PathLike[str], *, levels: Mapping[str, str] | None = Non
       ShardspecError: the file cannot be read or is wrong; holds every fault at once.
       ValueError: `levels` names what is no finding or no level.
     """
-    name = os.fspath(path)
+    name = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(name, str):
         raise TypeError(f"a path is a string or a `Path`, not a `{type(name).__name__}`")
+    if "\n" in name:
+        raise _mixed_up("`load` takes the path of a spec, and this is its text", "loads(text)")
     return _opened(*pipeline.load_path(name, asked=level_table(levels)))
 
 
@@ -48,7 +52,18 @@ def loads(text: str, name: str = "<string>", *, levels: Mapping[str, str] | None
       ShardspecError: the text is wrong; holds every fault at once.
       ValueError: `levels` names what is no finding or no level.
     """
+    given: tuple[tuple[str, Any], ...] = (("text", text), ("name", name))
+    for what, value in given:
+        if not isinstance(value, str):
+            help = ": levels go by name, `levels=`" if isinstance(value, Mapping) else ""
+            raise TypeError(f"`{what}` is a string, not a `{type(value).__name__}`{help}")
+    if "\n" not in text and text.endswith((".yaml", ".yml", ".shard")):
+        raise _mixed_up("`loads` takes the text of a spec, and this is a path", "load(path)")
     return _opened(*pipeline.load_text(text, name, asked=level_table(levels)))
+
+
+def _mixed_up(message: str, call: str) -> ShardspecError:
+    return ShardspecError([Diagnostic(UNREADABLE, message, help=f"`shardspec.{call}`")])
 
 
 def _opened(loaded: ir_spec.Spec | None, faults: tuple[Diagnostic, ...]) -> Spec:
@@ -120,10 +135,10 @@ class Spec:
             and all(isinstance(a, Param) for a in arrays)
         ):
             return tuple(arrays)
-        from shardspec.jax_backend.arguments import refuse_no_tree
+        from shardspec.jax_backend.arguments import refuse_no_arrays
         from shardspec.jax_backend.train_state import arrays_alone
 
-        refuse_no_tree(arrays)
+        refuse_no_arrays(arrays, "arrays")
         return arrays_alone(arrays, self.ir.state)
 
 
@@ -150,7 +165,7 @@ class Plan:
         except KeyError:
             from shardspec.diagnostics.suggest import did_you_mean
 
-            hint = did_you_mean(path, list(self)) or f"the plan has {len(self)} arrays"
+            hint = did_you_mean(path, list(self)) or f"the plan has {counted(len(self), 'array')}"
             raise KeyError(f"no array `{path}`; {hint}") from None
 
     def __iter__(self) -> Iterator[str]:

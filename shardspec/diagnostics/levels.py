@@ -9,7 +9,7 @@ names a finding in full beats the start of its id, and a longer start a shorter 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardspec.diagnostics.diagnostic import Code, Diagnostic, Severity
 
@@ -100,10 +100,15 @@ def level_table(levels: Mapping[str, str] | None) -> LevelTable:
     """Return what a caller asks for in words: `{"indivisible": "warn", "SHD4": "allow"}`.
 
     Raises:
+      TypeError: it is no mapping.
       ValueError: a finding or a level is not known.
     """
+    given: Any = levels
+    if not (given is None or isinstance(given, Mapping)):
+        kind = type(given).__name__
+        raise TypeError(f'levels are a dict such as {{"indivisible": "warn"}}, not a `{kind}`')
     settings = []
-    for finding, word in (levels or {}).items():
+    for finding, word in (given or {}).items():
         if not isinstance(finding, str) or not known(finding):
             from shardspec.diagnostics.codes import ALL
             from shardspec.diagnostics.suggest import did_you_mean

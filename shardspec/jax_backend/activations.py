@@ -101,7 +101,12 @@ class ActivationResolver:
         known = self._known_axes()
         for name in dict.fromkeys(axes):
             if name is not None and name not in known:
-                self._raise(_unknown_axis(name, axes, known, label))
+                found = _unknown_axis(name, axes, known, label)
+                activations = {each.name for each in self.arrays.spec.activations}
+                if axes == (name,) and name in activations:
+                    help = f'that is an activation: `activation="{name}"`'
+                    found = replace(found, help=help)
+                self._raise(found)
         if shape is not None and len(shape) != len(axes):
             self._raise(_wrong_rank(axes, shape, label))
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import WRONG_TYPE
-from shardspec.jax_backend.arrays import leaves_of
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec
+from shardspec.jax_backend.arrays import leaves_of, shape_of
 
 #: What JAX raises for a value it cannot use.
 UNUSABLE = (TypeError, ValueError, RuntimeError, NotImplementedError)
@@ -42,6 +44,11 @@ def names_given(names: Any) -> str | tuple[str | None, ...]:
     """
     if isinstance(names, str):
         return names
+    if _is_partition(names):
+        raise TypeError(
+            'logical axes are a string such as "batch embed", not a PartitionSpec, which has mesh'
+            " axes: `jax.lax.with_sharding_constraint` takes that"
+        )
     is_array = hasattr(names, "dtype")
     if not is_array and isinstance(names, Iterable) and not isinstance(names, _UNORDERED):
         found = tuple(names)
@@ -135,6 +142,21 @@ def path_given(path: Any) -> str:
     raise TypeError(f"a path is a string or a `Path`, not {kind_of(path)}")
 
 
+def kinds_given(kinds: Any) -> frozenset[str]:
+    """Return the names of kinds of memory.
+
+    Raises:
+      TypeError: it is no collection of strings.
+    """
+    if isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes):
+        found = tuple(kinds)
+        if all(isinstance(each, str) for each in found):
+            return frozenset(found)
+    shown = f'"{kinds}"' if isinstance(kinds, str) else kind_of(kinds)
+    help = f": `({shown},)`" if isinstance(kinds, str) else ""
+    raise TypeError(f"`memory_kinds` is a collection of strings, not {shown}{help}")
+
+
 def devices_given(devices: Any) -> None:
     """Raise for what is neither a sequence of devices, nor None, nor `"abstract"`.
 
@@ -172,6 +194,61 @@ def refuse_no_tree(tree: Any) -> None:
         message = f"JAX cannot take the tree apart: {first}"
         diagnostic = Diagnostic(WRONG_TYPE, message, help=help if "key" in first else None)
         raise ShardspecError((diagnostic,)) from None
+
+
+def refuse_no_arrays(tree: Any, name: str) -> None:
+    """Raise for what JAX cannot take apart, and for what has leaves and no array among them.
+
+    An empty tree is fine, as the state of SGD is; so is what is no array beside arrays.
+
+    Args:
+      name: the argument that it is.
+
+    Raises:
+      TypeError: saying what to give instead.
+      ShardspecError: JAX cannot take the tree apart.
+    """
+    import jax
+
+    refuse_no_tree(tree)
+    leaves = jax.tree_util.tree_leaves(tree)
+    if tree is not None and not leaves:
+        return
+    if any(shape_of(leaf) is not None or _is_partition(leaf) for leaf in leaves):
+        return
+    first = tree if tree is None else leaves[0]
+    within = "" if first is tree else f" without any, whose first leaf is {_named_kind(first)}"
+    found = f"{_named_kind(tree)}{within}"
+    raise TypeError(f"`{name}` is a tree of arrays, not {found}: {_instead(first, name)}")
+
+
+def _is_partition(leaf: Any) -> bool:
+    """Say whether a leaf is a `PartitionSpec`, which has a finding of its own."""
+    import jax
+
+    return isinstance(leaf, jax.sharding.PartitionSpec)
+
+
+def _named_kind(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else kind_of(value)
+
+
+def _instead(value: Any, name: str) -> str:
+    """Return what to write instead of a leaf that is no array."""
+    import jax
+
+    if isinstance(value, jax.sharding.Sharding):
+        plan = ", or `resolver.plan` of those" if name in {"like", "params"} else ""
+        return f"pass the arrays, boxed where they were, that the shardings are for{plan}"
+    if isinstance(value, str):
+        return 'for logical axes there is `resolver.sharding("batch embed")`'
+    if isinstance(value, ShardingPlan) or isinstance(getattr(value, "ir", None), ShardingPlan):
+        return "pass the arrays; `params` and `like=` take what `resolver.plan(arrays)` returns"
+    if isinstance(value, Spec) or isinstance(getattr(value, "ir", None), Spec):
+        return "a spec has rules; pass the arrays that they are for"
+    if callable(value):
+        return "pass what it returns, which is `jax.eval_shape(function, ...)` without a run"
+    return "pass arrays or `ShapeDtypeStruct`s, in dicts, lists, tuples or classes of JAX"
 
 
 def refuse_unmovable(tree: Any, verb: str) -> None:

@@ -43,6 +43,8 @@ class Constrainer:
             raise TypeError(f"`name` is a string, not {kind_of(name)}")
         if activation is not None:
             self.activations.refuse_unnamed(activation)
+        if isinstance(x, str):
+            raise TypeError('the array comes first: `constrain(x, "batch embed")`')
         shape = getattr(x, "shape", None)
         if type(shape) is not tuple:
             asked = names if activation is None else self.activations.text(activation)
@@ -85,7 +87,10 @@ class Constrainer:
 
         def below(above: Any, asked: str | None, node: Any) -> Any:
             def one(keys: Any, leaf: Any) -> Any:
-                if asked is None or type(getattr(leaf, "shape", None)) is not tuple:
+                if isinstance(leaf, str):
+                    raise TypeError("the tree of arrays comes first: `constrain(tree, names)`")
+                is_array = type(getattr(leaf, "shape", None)) is tuple or type(leaf) in SCALARS
+                if asked is None or not is_array:
                     return leaf
                 path = path_of((*above, *keys))
                 return self.constrain(leaf, asked, None, "/".join(filter(None, (name, path))))

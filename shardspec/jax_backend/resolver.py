@@ -20,7 +20,13 @@ from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.activations import ActivationResolver, Names
-from shardspec.jax_backend.arguments import devices_given, kind_of, refuse_no_tree, refuse_unmovable
+from shardspec.jax_backend.arguments import (
+    devices_given,
+    kind_of,
+    kinds_given,
+    refuse_no_arrays,
+    refuse_unmovable,
+)
 from shardspec.jax_backend.arrays import SCALARS, shape_of
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.boxes import unboxed
@@ -195,7 +201,7 @@ class Resolver:
           ShardspecError: a parameter is at fault, or an array's shape leaves open which dimensions
             of its parameter it has, and nothing settles it.
         """
-        refuse_no_tree(state)
+        refuse_no_arrays(state, "state")
         params = params_alone(params)
         return self._state.shardings(state, params, _params_at(state), boxed=boxed)
 
@@ -205,7 +211,7 @@ class Resolver:
         `print(plan)` has a line for each, `plan.explain(path)` says more, and `plan.diagnostics`
         is what is wrong. The arguments are those of `state_shardings`.
         """
-        refuse_no_tree(state)
+        refuse_no_arrays(state, "state")
         return self._state.plan(state, params_alone(params), _params_at(state))
 
     def grad_shardings(self, params: Any) -> Any:
@@ -272,7 +278,7 @@ class Resolver:
         import jax
 
         need_devices(self.mesh, "put()")
-        refuse_no_tree(tree)
+        refuse_no_arrays(tree, "tree")
         refuse_unmovable(tree, "put")
         shardings = self.shardings(tree) if like is None else self._shardings_like(tree, like)
         treedef: Any
@@ -427,7 +433,7 @@ class Resolver:
             of_params = plan if held is None else self.plan(held.params)
         else:
             plan, of_params = self._plans_like(tree, like)
-        allowed = frozenset(memory_kinds)
+        allowed = kinds_given(memory_kinds)
         live = LivePlan(plan, self.mesh, allowed)
         found = plan_faults(self._arrays, of_params) + live.findings(tree)
         found += self._lock_findings(of_params)
@@ -440,6 +446,8 @@ class Resolver:
 
     def _plans_like(self, tree: Any, like: Any) -> tuple[TreePlan, TreePlan]:
         """Return the plan of a tree, and that of its parameters, by the names of another."""
+        if not isinstance(like, ShardingPlan):
+            refuse_no_arrays(like, "like")
         named = like if isinstance(like, ShardingPlan) else self.plan(like)
         return plan_like(tree, named, contents_of(tree).held, self._state)
 
@@ -454,7 +462,7 @@ class Resolver:
         return [self._placer.named(each.dims) for each in plan.params]
 
     def _held(self, tree: Any) -> Held | None:
-        refuse_no_tree(tree)
+        refuse_no_arrays(tree, "tree")
         found = contents_of(tree)
         refuse_lone_state(found.states, self._arrays.spec.state)
         return found.held
@@ -510,8 +518,10 @@ def _content(spec: Spec) -> tuple[Any, ...]:
 def _chosen(spec: Spec, name: str, devices: Devices) -> Target:
     import jax
 
-    if not isinstance(name, str):
-        raise TypeError(f"a target is named by a string, not by {kind_of(name)}")
+    given: Any = name
+    if not isinstance(given, str):
+        help = ": devices go by name, `devices=`" if isinstance(given, Sequence) else ""
+        raise TypeError(f"a target is named by a string, not by {kind_of(given)}{help}")
     found: Target | Diagnostic
     if name == "auto" and isinstance(devices, str) and len(spec.targets) > 1:
         names = ", ".join(target.name for target in spec.targets)

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import WRONG_TYPE
 from shardspec.ir.param import Params
+from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import StatePolicy
-from shardspec.jax_backend.arguments import refuse_no_tree
+from shardspec.jax_backend.arguments import refuse_no_arrays
 from shardspec.jax_backend.arrays import leaves_of, params_of
 from shardspec.jax_backend.boxes import box_test, is_box, is_optimizer_variable
 from shardspec.jax_backend.paths import PARAMS, Place, component
@@ -131,7 +132,8 @@ def params_alone(params: Any) -> Any:
     Raises:
       ShardspecError: it is optimizer state, as in arguments that are swapped.
     """
-    refuse_no_tree(params)
+    if not isinstance(params, ShardingPlan):
+        refuse_no_arrays(params, "params")
     found = contents_of(params)
     if found.states:
         message = "`params` is optimizer state, and not the parameters that it was made for"

@@ -6,7 +6,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardspec
-from shardspec import Resolver, loads
+from shardspec import Resolver, load, loads
 from shardspec.diagnostics import ShardspecError
 
 TEXT = """
@@ -265,3 +265,124 @@ def test_names_and_shapes_of_the_wrong_kind_are_named() -> None:
     with pytest.raises(ValueError, match="it is of 0"):
         BATCH.layout(process=3)
     assert FOUND.sharding("batch embed", np.array([8, 8])) == FOUND.sharding("batch embed", (8, 8))
+
+
+def _resolver() -> Resolver:
+    text = (
+        "shardspec: 1\nmesh: {data: 2, model: 4}\nrules:\n  - batch -> data\n  - mlp -> model\n"
+        'params:\n  "**/kernel": embed mlp\naxes: {embed: 8}\nactivations:\n  act: batch mlp\n'
+    )
+    return Resolver(loads(text))
+
+
+def _wrong_trees(resolver: Resolver) -> dict[str, tuple[Any, str]]:
+    params = {"l": {"kernel": jnp.zeros((8, 16))}}
+    shardings = resolver.shardings(params)
+    return {
+        "nothing": (None, "not None: pass arrays"),
+        "names": ("batch embed", "resolver.sharding"),
+        "a tree of names": ({"a": "batch embed"}, "whose first leaf is 'batch embed'"),
+        "shardings": (shardings, "boxed where they were, that the shardings are for"),
+        "one sharding": (shardings["l"]["kernel"], "not a `NamedSharding`"),
+        "a plan": (resolver.plan(params), "pass the arrays; `params` and `like=` take"),
+        "a spec": (loads("shardspec: 1\nmesh: {data: 8}\n"), "a spec has rules"),
+        "a function": (lambda: params, "`jax.eval_shape(function, ...)`"),
+        "an optimizer": (optax.adam(1e-3), "`jax.eval_shape(function, ...)`"),
+        "a set": ({1, 2}, "in dicts, lists, tuples"),
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(_wrong_trees(_resolver())))
+def test_what_is_no_tree_of_arrays_is_told(kind: str) -> None:
+    resolver = _resolver()
+    wrong, said = _wrong_trees(resolver)[kind]
+    params = {"l": {"kernel": jnp.zeros((8, 16))}}
+    state = optax.adam(1e-3).init(params)
+    calls: list[Callable[[], Any]] = [
+        lambda: resolver.shardings(wrong),
+        lambda: resolver.findings(wrong),
+        lambda: resolver.check(wrong),
+        lambda: resolver.put(wrong),
+        lambda: resolver.abstract(wrong),
+        lambda: resolver.state_shardings(wrong, params),
+        lambda: resolver.state_plan(wrong, params),
+        lambda: resolver.restore("nowhere", wrong),
+    ]
+    if kind != "nothing":  # None is what `like` is where it is not given
+        calls.append(lambda: resolver.check(params, wrong))
+    if kind not in ("a plan", "nothing"):
+        calls += [
+            lambda: resolver.put(params, like=wrong),
+            lambda: resolver.abstract(params, like=wrong),
+            lambda: resolver.check(params, like=wrong),
+        ]
+    if kind != "a plan":
+        calls += [
+            lambda: resolver.state_shardings(state, wrong),
+            lambda: resolver.grad_shardings(wrong),
+        ]
+    if kind != "names":
+        calls += [lambda: resolver.plan(wrong), lambda: resolver.visualize(wrong)]
+    for call in calls:
+        with pytest.raises(TypeError, match="is a tree of arrays, not") as caught:
+            call()
+        assert said in str(caught.value)
+
+
+def test_shardings_are_not_what_like_takes() -> None:
+    resolver = _resolver()
+    params = {"l": {"kernel": jnp.zeros((8, 16))}}
+    with pytest.raises(TypeError, match=r"or `resolver\.plan` of those"):
+        resolver.put(params, like=resolver.shardings(params))
+    resolver.put(params, like=resolver.plan(params))
+    resolver.put(params, like=params)
+
+
+def test_trees_without_leaves_are_fine() -> None:
+    resolver = _resolver()
+    params = {"l": {"kernel": jnp.zeros((8, 16))}}
+    assert resolver.shardings({}) == {}
+    assert resolver.shardings({"a": None}) == {"a": None}
+    state = optax.sgd(1e-3).init(params)
+    assert resolver.state_shardings(state, params) == state
+    assert resolver.shardings({"f": len, "x": 1.0})["f"] is None
+
+
+def test_swapped_arguments_of_constrain() -> None:
+    resolver = _resolver()
+    x = jnp.ones((4, 8))
+    for call in (
+        lambda: resolver.constrain("batch mlp", x),
+        lambda: resolver.constrain("batch mlp", activation="act"),
+        lambda: resolver.constrain({"a": "batch mlp"}, {"a": x}),
+    ):
+        with pytest.raises(TypeError, match="comes first: `constrain"):
+            call()
+    with pytest.raises(TypeError, match="not a PartitionSpec"):
+        resolver.constrain(x, jax.sharding.PartitionSpec("data"))
+    with pytest.raises(ShardspecError, match='that is an activation: `activation="act"`'):
+        resolver.constrain(x, "act")
+    with pytest.raises(ShardspecError, match="SHD206"):
+        resolver.constrain([1, 2], "batch mlp")
+
+
+def test_plain_arguments_of_the_wrong_type() -> None:
+    resolver = _resolver()
+    spec = loads("shardspec: 1\nmesh: {data: 8}\n")
+    params = {"l": {"kernel": jnp.zeros((8, 16))}}
+    calls: list[tuple[Callable[..., Any], str]] = [
+        (lambda: resolver.check(params, memory_kinds="pinned_host"), r"`\(\"pinned_host\",\)`"),
+        (lambda: resolver.check(params, memory_kinds=cast(Any, 5)), "not 5"),
+        (lambda: Resolver(spec, cast(Any, jax.devices())), "devices go by name, `devices=`"),
+        (lambda: Resolver(spec, levels=cast(Any, "uneven")), "levels are a dict such as"),
+        (lambda: load(cast(Any, 5)), "a path is a string or a `Path`, not a `int`"),
+        (lambda: loads(cast(Any, None)), "`text` is a string"),
+        (lambda: loads("", cast(Any, {"uneven": "warn"})), "levels go by name, `levels=`"),
+    ]
+    for call, said in calls:
+        with pytest.raises(TypeError, match=said):
+            call()
+    with pytest.raises(ShardspecError, match=r"shardspec\.loads\(text\)"):
+        load("shardspec: 1\nmesh: {data: 8}\n")
+    with pytest.raises(ShardspecError, match=r"shardspec\.load\(path\)"):
+        loads("spec.yaml")
