@@ -26,7 +26,7 @@ from shardspec.frontend.inherit import merge
 from shardspec.frontend.layer import Layer
 from shardspec.frontend.lower import lower
 from shardspec.frontend.manifests import read_manifest
-from shardspec.frontend.manifests.named import names_path, read_named
+from shardspec.frontend.manifests.reader import names_path, read_named
 from shardspec.frontend.mistaken import mistaken
 from shardspec.frontend.reading import Data, Reading, Route, SourceMap
 from shardspec.frontend.revisions import beside, git_in_a_file, is_revision

@@ -2,14 +2,22 @@
 
 A suffix says what a file should be, the first bytes what it is, so these come first. Whatever
 would have to be unpickled is refused by either, and never tried.
+
+Of the file little is read: names and shapes cost kilobytes of a checkpoint of gigabytes. The limit
+is not a matter of taste. Lengths in a damaged or hostile file say anything, and a reader that
+believed them would fill the memory.
 """
 
 from __future__ import annotations
 
+import io
+import os
+from importlib import import_module
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.frontend.manifests.arrays import foreign, unsafe
+from shardspec.frontend.files import open_regular
+from shardspec.frontend.manifests.arrays import Outcome, damaged, foreign, refused, unsafe
 
 
 class Kind(NamedTuple):
@@ -90,3 +98,81 @@ def _starts_msgpack(head: bytes) -> bool:
     """Say whether this is a map with something in it, which no text starts like."""
     first, second = head[:1], head[1:2]
     return b"\x81" <= first <= b"\x8f" or (first in (b"\xde", b"\xdf") and second < b"\x80")
+
+
+def kind_at(path: str, name: str) -> Kind | Diagnostic:
+    """Return the format of the file at `path`, or why it cannot be read.
+
+    Args:
+      name: what messages call it.
+    """
+    with FrugalFile(path) as file:
+        return kind_of(file.read(HEAD), name)
+
+
+def read_checkpoint(path: str, name: str) -> Outcome:
+    """Return the arrays of a file that is no text."""
+    kind = kind_at(path, name)
+    if isinstance(kind, Diagnostic):
+        return refused(kind)
+    if kind.is_text:
+        return refused(foreign(f"`{name}` is text, not a checkpoint", "name a checkpoint"))
+    return read_as(kind, path, name)
+
+
+def read_as(kind: Kind, path: str, name: str) -> Outcome:
+    """Return the arrays of a file of a known format."""
+    module = import_module(f"{__package__}.{kind.module}")
+    try:
+        outcome: Outcome = module.read(path, name)
+    except DamageError as damage:
+        return refused(damaged(f"`{name}` {damage}"))
+    return outcome
+
+
+MIB = 2**20
+
+#: What may be read of one file in all. The largest header that safetensors allows has 100 MB.
+MOST_BYTES_READ = 128 * MIB
+
+
+class DamageError(Exception):
+    """A file ends too early or is not what it says; caught where a reader starts.
+
+    Its only argument is the fact, for a message that has the file's name in front.
+    """
+
+
+class FrugalFile(io.FileIO):
+    """A file open for reading that refuses more than `MOST_BYTES_READ`.
+
+    Attributes:
+      size: of the file, in bytes.
+      bytes_read: so far.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Open the file at `path`."""
+        super().__init__(path, "rb", opener=open_regular)
+        self.size = os.fstat(self.fileno()).st_size
+        self.bytes_read = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to `size` bytes from where the file stands."""
+        wanted = self.size - self.tell() if size is None or size < 0 else size
+        if self.bytes_read + wanted > MOST_BYTES_READ:
+            limit = MOST_BYTES_READ // MIB
+            raise DamageError(f"names and shapes alone would be more than {limit} MiB")
+        data = super().read(wanted) or b""
+        self.bytes_read += len(data)
+        return data
+
+    def exactly(self, size: int) -> bytes:
+        """Return `size` bytes; a file that ends before them is damaged."""
+        here = self.tell()
+        if size > self.size - here:
+            at = (
+                f"byte {here:,}: {size:,} more are needed and {max(self.size - here, 0):,} are left"
+            )
+            raise DamageError(f"is cut off at {at}")
+        return self.read(size)

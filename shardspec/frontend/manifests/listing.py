@@ -18,8 +18,7 @@ from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.finish import unknown_dtype
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import ArrayType, SyntaxFault
-from shardspec.frontend.manifests.arrays import MOST_ARRAYS
-from shardspec.frontend.manifests.json_text import is_text
+from shardspec.frontend.manifests.arrays import MOST_ARRAYS, is_text
 from shardspec.frontend.reading import Route, SourceMap
 from shardspec.frontend.spelling import is_dsl
 from shardspec.ir.grouping import counted

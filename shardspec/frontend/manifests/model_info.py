@@ -13,8 +13,14 @@ import re
 from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
-from shardspec.frontend.manifests.arrays import Arrays, Outcome, damaged, refused
-from shardspec.frontend.manifests.json_text import LARGEST_SIZE, MOST_DIMS
+from shardspec.frontend.manifests.arrays import (
+    LARGEST_SIZE,
+    MOST_DIMS,
+    Arrays,
+    Outcome,
+    damaged,
+    refused,
+)
 from shardspec.ir.param import Param
 from shardspec.ir.partition import PartitionSpec
 

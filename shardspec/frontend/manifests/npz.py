@@ -1,7 +1,9 @@
 """numpy's `.npz`: a zip of `.npy` files, each with a header and then the elements.
 
 The header is read, and of the elements nothing. An array of Python objects is a pickle, and is
-refused. Source: the format's description, `numpy.lib.format`.
+refused. numpy's own reader of headers is no help: it reads as many bytes as a header says it has,
+up to 4 GiB of a zip of a few, before it looks at its limit (numpy 2.4, `_read_array_header`).
+Source: the format's description, `numpy.lib.format`.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from shardspec.frontend.manifests.arrays import (
     damaged,
     foreign,
     in_bytes,
+    is_object,
+    is_text_code,
     no_dtype,
+    numpy_dtype,
     refused,
+    sizes_of,
     unsafe,
 )
-from shardspec.frontend.manifests.frugal_file import FrugalFile
-from shardspec.frontend.manifests.json_text import sizes_of
-from shardspec.frontend.manifests.numpy_dtypes import is_object, is_text, numpy_dtype
+from shardspec.frontend.manifests.kinds import FrugalFile
 from shardspec.ir.param import Param, Shape
 
 _MAGIC = b"\x93NUMPY"
@@ -103,7 +107,7 @@ def _array(archive: Any, member: Any, name: str) -> Param | Diagnostic | None:
             f"`{path}` in `{name}` is an array of Python objects, which numpy pickles",
             "save arrays of numbers, or list the arrays in a manifest",
         )
-    if is_text(header.descr):
+    if is_text_code(header.descr):
         return None
     dtype = numpy_dtype(header.descr)
     if dtype is None:

@@ -1,31 +1,37 @@
 """Orbax checkpoints: a folder with the tree in `_METADATA` and the arrays as zarr.
 
 The tree gives the keys of every leaf; shapes and dtypes stand in the zarr metadata, in files or
-in an OCDBT database. `_sharding` says how the arrays were laid out when they were saved.
+in an OCDBT database, which only TensorStore can read: it is asked for the few bytes of metadata
+and for no chunk. `_sharding` says how the arrays were laid out when they were saved.
 Folders without `_METADATA` (T5X's own, and old Orbax) are read by the names of their arrays.
-Source: what orbax-checkpoint 0.12 writes.
+Source: what orbax-checkpoint 0.12 writes; the zarr specifications, versions 2 and 3.
 """
 
 from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.frontend.manifests import ocdbt
 from shardspec.frontend.manifests.arrays import (
     MOST_ARRAYS,
     Arrays,
+    Leaf,
     Outcome,
     damaged,
     foreign,
+    no_dtype,
+    numpy_dtype,
+    params_of_leaves,
+    parse_json,
+    paths_of,
     refused,
+    sizes_of,
 )
-from shardspec.frontend.manifests.frugal_file import FrugalFile
-from shardspec.frontend.manifests.json_text import parse_json
-from shardspec.frontend.manifests.tree_leaves import Leaf, params_of_leaves, paths_of
-from shardspec.frontend.manifests.zarr_metadata import METADATA, parse_zarr
+from shardspec.frontend.manifests.kinds import FrugalFile
+from shardspec.ir.param import Shape
 from shardspec.ir.partition import PartitionSpec
 
 TREE = "_METADATA"
@@ -45,7 +51,7 @@ class _Saved(NamedTuple):
 
 def is_checkpoint(folder: str) -> bool:
     """Say whether a folder is a checkpoint of Orbax or T5X."""
-    if any(os.path.isfile(os.path.join(folder, mark)) for mark in (TREE, ocdbt.MARK)):
+    if any(os.path.isfile(os.path.join(folder, mark)) for mark in (TREE, OCDBT)):
         return True
     return next(iter(_zarr_folders(folder)), None) is not None
 
@@ -55,9 +61,9 @@ def read(folder: str, name: str) -> Outcome:
     leaves = _tree(folder, name)
     if isinstance(leaves, Diagnostic):
         return refused(leaves)
-    if os.path.isfile(os.path.join(folder, ocdbt.MARK)):
+    if os.path.isfile(os.path.join(folder, OCDBT)):
         names = None if leaves is None else [leaf.stored for leaf in leaves]
-        stored = ocdbt.read_metadata(folder, names, name)
+        stored = _read_ocdbt(folder, names, name)
     else:
         stored = _zarr_files(folder, leaves, name)
     if isinstance(stored, Diagnostic):
@@ -142,7 +148,7 @@ def _zarr_files(
                     found[stored] = file.read()
     if not found and leaves:
         return foreign(
-            f"`{name}` has a tree and no arrays: no `{ocdbt.MARK}`, and no zarr metadata",
+            f"`{name}` has a tree and no arrays: no `{OCDBT}`, and no zarr metadata",
             "name the folder that holds the arrays",
         )
     return found
@@ -198,3 +204,94 @@ def _partition(text: Any, rank: int) -> PartitionSpec | None:
             return None
         split.append(tuple(axes))
     return PartitionSpec(tuple(split) + ((),) * (rank - len(split)))
+
+
+#: The file that says that a folder is such a database.
+OCDBT = "manifest.ocdbt"
+
+#: Requests under way at once.
+_AT_ONCE = 256
+
+
+def _read_ocdbt(
+    folder: str, arrays: Iterable[str] | None, name: str
+) -> dict[str, bytes] | Diagnostic:
+    """Return array -> its zarr metadata; an array without any has no entry.
+
+    Args:
+      arrays: names to look up; None for all there are.
+      name: what messages call the folder.
+    """
+    try:
+        import tensorstore
+    except ImportError:
+        return foreign(
+            f"`{name}` is stored as OCDBT, which takes TensorStore to read",
+            "pip install 'shardspec[orbax]'; or save with `use_ocdbt=False`",
+        )
+    base = "file://" + _quoted(os.path.abspath(folder)) + "/"
+    try:
+        store = tensorstore.KvStore.open({"driver": "ocdbt", "base": base}).result()
+        names = _all_arrays(store.list().result()) if arrays is None else list(arrays)
+        found: dict[str, bytes] = {}
+        for start in range(0, len(names), _AT_ONCE):
+            found |= _values(store, names[start : start + _AT_ONCE])
+    except (ValueError, OSError, RuntimeError, TypeError) as fault:
+        return damaged(f"`{name}` is no sound OCDBT database: {_reason(fault)}")
+    return found
+
+
+def _quoted(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path)
+
+
+def _all_arrays(keys: Iterable[bytes]) -> list[str]:
+    ends = tuple(f"/{name}".encode() for name in METADATA)
+    return [
+        key.rpartition(b"/")[0].decode("utf-8", "backslashreplace")
+        for key in keys
+        if key.endswith(ends)
+    ]
+
+
+def _values(store: object, names: list[str]) -> dict[str, bytes]:
+    asked = [
+        (name, store.read(f"{name}/{metadata}".lstrip("/")))  # type: ignore[attr-defined]
+        for name in names
+        for metadata in METADATA
+    ]
+    answers = [(name, future.result()) for name, future in asked]
+    return {name: answer.value for name, answer in answers if answer.state == "value"}
+
+
+def _reason(fault: Exception) -> str:
+    """Return TensorStore's reason without its trail of source lines."""
+    return str(fault).partition(" [")[0].partition("\n")[0]
+
+
+#: What the metadata of an array is called, in version 2 and in version 3.
+METADATA = (".zarray", "zarr.json")
+
+Zarr = tuple[Shape, str]
+
+
+def parse_zarr(raw: bytes, array: str, name: str) -> Zarr | Diagnostic:
+    """Return shape and dtype that a zarr array's metadata states.
+
+    Args:
+      array: the array's name, for messages.
+      name: the checkpoint's.
+    """
+    data = parse_json(raw, f"the metadata of `{array}` in `{name}`")
+    if isinstance(data, Diagnostic):
+        return data
+    shape = sizes_of(data.get("shape")) if isinstance(data, dict) else None
+    if shape is None:
+        return damaged(f"the metadata of `{array}` in `{name}` has no shape of sizes")
+    code = data.get("dtype", data.get("data_type"))
+    if not isinstance(code, str):
+        return damaged(f"the metadata of `{array}` in `{name}` has no dtype")
+    dtype = numpy_dtype(code)
+    return no_dtype(array, code, name) if dtype is None else (shape, dtype)

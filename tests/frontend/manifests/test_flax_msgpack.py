@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from shardspec.frontend.manifests import read_arrays
-from shardspec.frontend.manifests.frugal_file import FrugalFile
+from shardspec.frontend.manifests.kinds import FrugalFile
 from shardspec.jax_backend.arrays import params_of
 from tests.frontend.manifests import samples
 from tests.frontend.manifests.samples import write

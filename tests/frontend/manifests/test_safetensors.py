@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardspec.frontend.manifests import read_arrays
-from shardspec.frontend.manifests.frugal_file import FrugalFile
-from shardspec.frontend.manifests.kinds import LARGEST_HEADER
+from shardspec.frontend.manifests.kinds import LARGEST_HEADER, FrugalFile
 from tests.frontend.manifests import samples
 from tests.frontend.manifests.samples import entry, header, write
 
