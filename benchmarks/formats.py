@@ -32,7 +32,7 @@ from shardspec.foreign import maxtext as maxtext_rules
 from shardspec.foreign.exported import Request
 from shardspec.foreign.imported import Options, spec_text
 from shardspec.foreign.registry import EXPORTS, writer
-from shardspec.frontend.manifests.frugal_file import FrugalFile
+from shardspec.frontend.manifests.kinds import FrugalFile
 from shardspec.ir.layout import Layout
 from shardspec.ir.param import Param
 from shardspec.ir.plan import ShardingPlan

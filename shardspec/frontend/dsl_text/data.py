@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span
 from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend.dsl_text.layout import Statement
-from shardspec.frontend.dsl_text.strings import unquoted
+from shardspec.frontend.dsl_text.layout import Statement, unquoted
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.reading import Data, Route
 

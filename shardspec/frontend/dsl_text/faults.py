@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable
 
 from shardspec.diagnostics.suggest import nearest
-from shardspec.frontend.dsl_text.layout import Statement
-from shardspec.frontend.dsl_text.words import BLOCKS, KEYWORDS, OTHER_WORDS
+from shardspec.frontend.dsl_text.layout import BLOCKS, KEYWORDS, OTHER_WORDS, Statement
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.parse_faults import either, stop_of
 from shardspec.frontend.grammar.parser import parser

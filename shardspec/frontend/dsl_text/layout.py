@@ -1,4 +1,4 @@
-"""The first look at a DSL file: where its statements begin and end.
+"""The first look at a DSL file: its words, and where its statements begin and end.
 
 Nothing is parsed here. A statement ends with its line, or at `;`, unless a bracket is open;
 `{` after the head of a block opens it, and braces inside a path pattern are part of the
@@ -14,7 +14,78 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardspec.frontend.dsl_text.words import BLOCKS, KEYWORDS, SECTIONS
+#: Statements that hold entries in braces and nothing before them.
+SECTIONS = ("rules", "params", "scan", "arrays", "activations", "activation")
+
+#: Statements in which `{` always opens a block.
+BLOCKS = frozenset({"rules", "params", "arrays", "activations", "target", "mesh"})
+
+#: Every word that begins a statement.
+KEYWORDS = BLOCKS | {
+    "shardspec",
+    "doc",
+    "extends",
+    "axis",
+    "hardware",
+    "drop",
+    "override",
+    "scan",
+    "activation",
+    "manifest",
+    "policy",
+    "lint",
+    "state",
+    "coverage",
+    "replicate",
+}
+
+#: What people write who know the keys of the YAML file.
+OTHER_WORDS = {
+    "axes": "axis",
+    "targets": "target",
+    "overrides": "override",
+    "lints": "lint",
+    "extend": "extends",
+    "rule": "rules",
+    "param": "params",
+    "array": "arrays",
+    "version": "shardspec",
+    "replicated": "replicate",
+}
+
+
+_ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
+_SPELT = {char: f"\\{escape}" for escape, char in _ESCAPES.items()}
+_NEEDS_ESCAPE = re.compile(r'["\\\n\t\r]')
+
+
+def quoted(text: str) -> str:
+    r"""Return `text` in quotes.
+
+    Invariants:
+      round_trip: `unquoted(quoted(text)) == text`.
+
+    >>> print(quoted('a "b"'))
+    "a \"b\""
+    """
+    return '"' + _NEEDS_ESCAPE.sub(lambda match: _SPELT[match.group()], text) + '"'
+
+
+def unquoted(text: str) -> str:
+    """Return what stands in quotes; an escape that is none stays as it is."""
+    inner = text[1:-1]
+    if "\\" not in inner:
+        return inner
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), inner)
+
+
+def bad_escape(text: str) -> tuple[int, int] | None:
+    """Return where an escape stands that means nothing, as offsets into the quoted text."""
+    for match in re.finditer(r"\\(.)", text):
+        if match[1] not in _ESCAPES:
+            return match.span()
+    return None
+
 
 _LEXEME = re.compile(
     r"""(?P<comment>(?<!\S)\#[^\n]*)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from shardspec.frontend.dsl_text.strings import quoted
+from shardspec.frontend.dsl_text.layout import quoted
 from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.frontend.yaml_text.comments import comment_line
 

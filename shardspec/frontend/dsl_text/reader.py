@@ -1,19 +1,19 @@
 """DSL text -> plain data, where every piece came from, and the comments.
 
-The file is laid out first (`dsl_layout`), then each statement is parsed alone with the grammar
+The file is laid out first (`layout`), then each statement is parsed alone with the grammar
 `document`, whose expressions are those of the YAML strings; they stay text here, as they do
 there. Every fault of the file is reported at once, and what is whole is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
 from shardspec.diagnostics.codes import SYNTAX, TOO_DEEP
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend.dsl_text.comments import attach_comments
 from shardspec.frontend.dsl_text.data import DslData, child_of, maybe_child_of, number_or_text
 from shardspec.frontend.dsl_text.faults import (
     known_word,
@@ -21,11 +21,17 @@ from shardspec.frontend.dsl_text.faults import (
     statement_fault,
     unknown_statement,
 )
-from shardspec.frontend.dsl_text.layout import Statement, lay_out
-from shardspec.frontend.dsl_text.strings import bad_escape
-from shardspec.frontend.dsl_text.words import KEYWORDS, SECTIONS
+from shardspec.frontend.dsl_text.layout import (
+    KEYWORDS,
+    SECTIONS,
+    Comment,
+    Statement,
+    bad_escape,
+    lay_out,
+)
 from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.reading import Data, Reading, Route, SourceMap
+from shardspec.frontend.reading import Comments, Data, Reading, Route, SourceMap
+from shardspec.frontend.yaml_text.comments import comment_text
 from shardspec.frontend.yaml_text.foreign import find_foreign_characters
 
 if TYPE_CHECKING:
@@ -345,3 +351,60 @@ _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
     "coverage": _Build.setting,
     "replicate": _Build.replicate,
 }
+
+
+def attach_comments(
+    text: str,
+    comments: Sequence[Comment],
+    entries: Sequence[tuple[Route, int, int]],
+    blocks: Sequence[tuple[Route, int, int]] = (),
+) -> Mapping[Route, Comments]:
+    """Return the comments by route of the entry: those on lines of their own go to the next one.
+
+    Below the last entry of a block, they go to its end.
+
+    Args:
+      entries: route, start and end of each entry.
+      blocks: route, opening and end of each block.
+    """
+    entries = sorted(entries, key=lambda entry: entry[1])
+    starts = [start for _, start, _ in entries]
+    before: dict[Route, list[str]] = {}
+    trailing: dict[Route, str] = {}
+    after: dict[Route, list[str]] = {}
+    previous: Comment | None = None
+    for comment in comments:
+        place = bisect_left(starts, comment.start)
+        following = entries[place][0] if place < len(entries) else ()
+        owner = entries[_first_on_line(text, starts, place)][0] if place else following
+        if not comment.own_line and owner and owner not in trailing:
+            trailing[owner] = comment_text(text[comment.start : comment.end])
+            continue
+        block = _closed_block(comment, blocks, starts[place] if place < len(starts) else len(text))
+        lines = before.setdefault(following, []) if block is None else after.setdefault(block, [])
+        if lines and previous and text.count("\n", previous.end, comment.start) > 1:
+            lines.append("")
+        lines.append(comment_text(text[comment.start : comment.end]))
+        previous = comment
+    return {
+        route: Comments(
+            tuple(before.get(route, ())), trailing.get(route), tuple(after.get(route, ()))
+        )
+        for route in dict.fromkeys((*before, *trailing, *after))
+    }
+
+
+def _closed_block(
+    comment: Comment, blocks: Sequence[tuple[Route, int, int]], following: int
+) -> Route | None:
+    """Return the block that a comment stands in, if no entry of it follows."""
+    for route, start, end in blocks:
+        if start < comment.start < end <= following:
+            return route
+    return None
+
+
+def _first_on_line(text: str, starts: Sequence[int], place: int) -> int:
+    """Return the first entry on the line where the one before `place` begins."""
+    line_start = text.rfind("\n", 0, starts[place - 1]) + 1
+    return bisect_left(starts, line_start)

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.bound import parse_bound, print_bound
 from shardspec.frontend.grammar.syntax import (
+    AnyChar,
     ArrayDim,
     ArrayType,
     AxisTarget,
+    Braces,
+    DoubleStar,
+    Glob,
+    GlobText,
     HardwareExpr,
+    IntRange,
     MeshSize,
     Name,
     NamesExpr,
+    Part,
     PartitionExpr,
     PlaceExpr,
     RuleExpr,
     ScanExpr,
     SizeExpr,
+    Star,
     SyntaxFault,
 )
 from shardspec.frontend.reading import Data
@@ -252,3 +261,32 @@ def _dim(dim: ArrayDim) -> str:
 
 def _tile(tile: tuple[int, ...]) -> str:
     return "x".join(map(str, tile))
+
+
+def print_glob(glob: Glob) -> str:
+    """Return the text of a glob.
+
+    Invariants:
+      round_trip: `parse_glob(print_glob(glob)) == glob`.
+    """
+    return "".join(_part(part, in_braces=False) for part in glob.parts)
+
+
+def _part(part: Part, *, in_braces: bool) -> str:
+    match part:
+        case GlobText():
+            return re.sub(r"[*?{}\\,]" if in_braces else r"[*?{}\\]", r"\\\g<0>", part.text)
+        case Star():
+            return "*"
+        case DoubleStar():
+            return "**"
+        case AnyChar():
+            return "?"
+        case IntRange():
+            first, last = (str(i).zfill(part.width) for i in (part.first, part.last))
+            return f"{{{first}..{last}}}"
+        case Braces():
+            inner = (
+                "".join(_part(p, in_braces=True) for p in parts) for parts in part.alternatives
+            )
+            return f"{{{','.join(inner)}}}"

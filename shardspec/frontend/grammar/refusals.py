@@ -7,24 +7,33 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from shardspec.frontend.grammar.confusions import NO_NAMES
 from shardspec.frontend.grammar.syntax import (
     ArrayType,
     AxisTarget,
+    Braces,
+    DoubleStar,
+    Glob,
+    GlobText,
+    IntRange,
     MeshSize,
     Name,
     NamesExpr,
+    Part,
     PartitionExpr,
     RuleExpr,
     ScanExpr,
     SyntaxFault,
 )
-from shardspec.frontend.grammar.syntax_glob import Braces, DoubleStar, Glob, IntRange, Literal, Part
 
 if TYPE_CHECKING:
     from lark import Token, Tree
 
 NOTHING = frozenset({"None", "null", "Null", "NULL", "NONE", "nil"})
+#: For `none` in the place of all names.
+NO_NAMES = (
+    "`_` for each dimension: `_ _` for two; arrays that are meant to be whole go under"
+    " `replicate`, with the reason"
+)
 _DIGITS = 15
 _LONGEST = 20_000
 _DEPTH = 16
@@ -133,8 +142,10 @@ def _part_faults(parts: tuple[Part, ...], opens: bool, closes: bool) -> Iterator
     befores = (None, *parts[:-1]) if parts else ()
     afters = (*parts[1:], None) if parts else ()
     for before, part, after in zip(befores, parts, afters, strict=True):
-        starts = opens if before is None else isinstance(before, Literal) and before.text[-1] == "/"
-        ends = closes if after is None else isinstance(after, Literal) and after.text[0] == "/"
+        starts = (
+            opens if before is None else isinstance(before, GlobText) and before.text[-1] == "/"
+        )
+        ends = closes if after is None else isinstance(after, GlobText) and after.text[0] == "/"
         match part:
             case DoubleStar() if not (starts and ends):
                 message = "`**` is not a whole component of the path"
@@ -148,6 +159,11 @@ def _part_faults(parts: tuple[Part, ...], opens: bool, closes: bool) -> Iterator
                 yield from _brace_faults(part, starts, ends)
 
 
+def _has_slash(part: Part, at: int) -> bool:
+    """Say whether a part of a glob is text with a slash at one end."""
+    return isinstance(part, GlobText) and part.text[at] == "/"
+
+
 def _brace_faults(braces: Braces, starts: bool, ends: bool) -> Iterator[SyntaxFault]:
     if braces.alternatives == ((),):
         yield SyntaxFault(
@@ -155,7 +171,7 @@ def _brace_faults(braces: Braces, starts: bool, ends: bool) -> Iterator[SyntaxFa
         )
     for parts in braces.alternatives:
         for part in parts:
-            if isinstance(part, Literal) and ".." in part.text:
+            if isinstance(part, GlobText) and ".." in part.text:
                 message = "`..` is no range here"
                 help = "a range of integers stands in braces of its own: `{0..23}`, `{{0..2},7}`"
                 yield SyntaxFault(message, part.start, part.end, help)

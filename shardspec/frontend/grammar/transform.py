@@ -1,4 +1,4 @@
-"""Parse trees -> the nodes of `syntax` and `syntax_glob`: one function for each start symbol."""
+"""Parse trees -> the nodes of `syntax`: one function for each start symbol."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardspec.frontend.grammar.syntax import (
+    AnyChar,
     ArrayDim,
     ArrayType,
     AxisTarget,
+    Braces,
+    DoubleStar,
+    Glob,
+    GlobText,
     HardwareExpr,
+    IntRange,
     MeshSize,
     Name,
     NamesExpr,
+    Part,
     PartitionExpr,
     PlaceExpr,
     RuleExpr,
     ScanExpr,
     SizeExpr,
-)
-from shardspec.frontend.grammar.syntax_glob import (
-    AnyChar,
-    Braces,
-    DoubleStar,
-    Glob,
-    IntRange,
-    Literal,
-    Part,
     Star,
 )
 from shardspec.ir.mesh import Network
@@ -128,17 +126,17 @@ def _parts(tree: Node) -> tuple[Part, ...]:
     """Return the parts of a tree, neighbouring literals joined."""
     parts: list[Part] = []
     for is_text, group in groupby(
-        map(_part, tree.children), lambda part: isinstance(part, Literal)
+        map(_part, tree.children), lambda part: isinstance(part, GlobText)
     ):
         members = tuple(group)
         parts += (_joined(members),) if is_text else members
     return tuple(parts)
 
 
-def _joined(parts: tuple[Part, ...]) -> Literal:
+def _joined(parts: tuple[Part, ...]) -> GlobText:
     """Return neighbouring literals as one."""
-    text = "".join(part.text for part in parts if isinstance(part, Literal))
-    return Literal(text, parts[0].start, parts[-1].end)
+    text = "".join(part.text for part in parts if isinstance(part, GlobText))
+    return GlobText(text, parts[0].start, parts[-1].end)
 
 
 def _part(child: Node | Token) -> Part:
@@ -158,7 +156,7 @@ def _part(child: Node | Token) -> Part:
             return AnyChar(start, end)
         case "RANGE":
             return _int_range(token.value, start, end)
-    return Literal(unescaped(token.value), start, end)
+    return GlobText(unescaped(token.value), start, end)
 
 
 def _int_range(text: str, start: int, end: int) -> IntRange:

@@ -15,15 +15,15 @@ from functools import lru_cache
 from itertools import product
 
 from shardspec.frontend.grammar.expressions import parse_glob
-from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.grammar.syntax_glob import (
+from shardspec.frontend.grammar.syntax import (
     AnyChar,
     Braces,
     DoubleStar,
+    GlobText,
     IntRange,
-    Literal,
     Part,
     Star,
+    SyntaxFault,
 )
 from shardspec.frontend.patterns.regex import KEPT, MAX_LENGTH, Regex, compile_regex, has_re2
 
@@ -103,8 +103,8 @@ def glob_literal(text: str) -> str | None:
     if not any(special in text for special in "*?{}\\"):
         return text or None
     parts = _parsed(text)
-    if not isinstance(parts, SyntaxFault) and all(isinstance(part, Literal) for part in parts):
-        return "".join(part.text for part in parts if isinstance(part, Literal))
+    if not isinstance(parts, SyntaxFault) and all(isinstance(part, GlobText) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, GlobText))
     return None
 
 
@@ -181,7 +181,7 @@ def _is_taken(atoms: tuple[Part | str, ...], at: int, sources: list[str]) -> boo
 def _atoms(parts: Parts) -> Iterator[Part | str]:
     """Yield the parts with literals cut at slashes: text, and `/` on its own."""
     for part in parts:
-        if isinstance(part, Literal):
+        if isinstance(part, GlobText):
             yield from (piece for piece in re.split("(/)", part.text) if piece)
         else:
             yield part
@@ -224,7 +224,7 @@ def _volume(parts: Parts) -> tuple[int, int]:
 
 def _part_volume(part: Part) -> tuple[int, int]:
     match part:
-        case Literal(text=text):
+        case GlobText(text=text):
             return 1, len(text)
         case IntRange(last=last):
             return part.count, part.count * len(str(last))
@@ -244,7 +244,7 @@ def _paths(parts: Parts) -> Iterator[str]:
 
 def _texts(part: Part) -> Iterator[str]:
     match part:
-        case Literal(text=text):
+        case GlobText(text=text):
             yield text
         case IntRange():
             yield from part.texts

@@ -4,17 +4,27 @@ The data is composed here from the events of libyaml's parser, without recursion
 composer lets the last of two equal keys win, knows no depth limit (100,000 brackets end the
 process), and reads words as YAML 1.1 does. Every fault of the document is reported at once;
 only a text that is no YAML at all, or nested without end, stops the reading.
+
+YAML itself ends at its first error. There the line, or the section, that holds the error is
+blanked, and the rest is read: one slip is told, and so is everything else that is wrong.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.reading import Data, Reading, SourceMap
+from shardspec.frontend.sections import section_at
 from shardspec.frontend.yaml_text.composer import Composer
+
+#: Characters of a text that is read on behind a syntax error.
+_MOST_MENDED = 2**18
 
 _MINIMAL = "a spec is at least:\nrules:\n  - batch -> data"
 
@@ -39,9 +49,7 @@ def read_yaml(
         return _finish(composer, with_comments, minimal), tuple(composer.faults)
     if composer.stopped_at is None or len(source.text) > _MOST_MENDED:
         return None, tuple(composer.faults)
-    from shardspec.frontend.yaml_text.rest import read_rest
-
-    rest, faults = read_rest(composer, _compose)
+    rest, faults = _read_rest(composer)
     if rest is None or not isinstance(rest.root, dict):
         return None, faults
     faults = tuple(dict.fromkeys((*faults, *rest.faults)))
@@ -70,10 +78,6 @@ def read_yaml_value(source: SourceFile, composer: Composer | None = None) -> Yam
     is_whole = _compose(composer)
     source_map = SourceMap(source, composer.keys, composer.values) if is_whole else None
     return YamlValue(composer.root, source_map, tuple(composer.faults))
-
-
-#: Characters of a text that is read on behind a syntax error.
-_MOST_MENDED = 2**18
 
 
 def _compose(composer: Composer) -> bool:
@@ -140,3 +144,87 @@ def _finish(composer: Composer, with_comments: bool, minimal: str) -> Reading | 
         )
         composer.faults.append(point(WRONG_TYPE, message, span, help=way_out))
     return None
+
+
+#: Errors that are passed over, one after another.
+_MOST_ERRORS = 8
+
+_TOP_LEVEL = re.compile(r"^[^\s#]", re.MULTILINE)
+_NOT_BLANK = re.compile(r"[^\n]")
+
+
+def _read_rest(composer: Composer) -> tuple[Composer | None, tuple[Diagnostic, ...]]:
+    """Return what is left of a text when its syntax errors are blanked, and those errors.
+
+    Args:
+      composer: one that stopped at an error.
+
+    Returns:
+      A composer that came to the end, None where no blanks help; and the errors, each with the
+      section that it took something, or all, of.
+    """
+    errors: list[Diagnostic] = []
+    while len(errors) < _MOST_ERRORS:
+        error = composer.faults[-1]
+        found = _without(error, composer)
+        if found is None:
+            return None, (*errors, error)
+        composer, is_whole, is_read = found
+        errors.append(_placed(error, is_whole))
+        if is_read:
+            return composer, tuple(errors)
+    return None, tuple(errors)
+
+
+def _without(error: Diagnostic, composer: Composer) -> tuple[Composer, bool, bool] | None:
+    """Return a composer that got past an error, whether a section went, and if it is done."""
+    for start, end, is_whole in _regions(composer.text, error):
+        rest = Composer(composer.source, text=_blanked(composer.text, start, end))
+        is_read = _compose(rest)
+        if is_read or not _is_again(error, rest.faults[-1]):
+            return rest, is_whole, is_read
+    return None
+
+
+def _is_again(error: Diagnostic, other: Diagnostic) -> bool:
+    """Say whether an error is the same slip, met elsewhere."""
+    return not {label.span for label in error.labels}.isdisjoint(
+        label.span for label in other.labels
+    )
+
+
+def _regions(text: str, error: Diagnostic) -> Iterator[tuple[int, int, bool]]:
+    """Yield what may be blanked for an error, the least first, and whether a section goes whole."""
+    starts = [label.span.start for label in error.labels]
+    for at in dict.fromkeys((min(starts, default=0), *starts)):
+        line = text.rfind("\n", 0, at) + 1
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        top, below = _section(text, at)
+        others = f"{text[top:line]}{text[end:below]}".strip()
+        if (line <= top and not others) or (line > top and not others.endswith(":")):
+            yield line, end, line <= top
+        yield top, below, True
+
+
+def _section(text: str, at: int) -> tuple[int, int]:
+    """Return from where to where the top-level entry around an offset goes."""
+    end = text.find("\n", at)
+    end = len(text) if end < 0 else end
+    top = 0
+    for found in _TOP_LEVEL.finditer(text, 0, end):
+        top = found.start()
+    below = _TOP_LEVEL.search(text, end)
+    return top, below.start() if below else len(text)
+
+
+def _blanked(text: str, start: int, end: int) -> str:
+    """Return the text with blanks in a range; lines and offsets stay."""
+    return text[:start] + _NOT_BLANK.sub(" ", text[start:end]) + text[end:]
+
+
+def _placed(error: Diagnostic, is_whole: bool) -> Diagnostic:
+    """Return the error with the section of its first label, where the slip is."""
+    span = min((label.span for label in error.labels), key=lambda span: span.start, default=None)
+    section = None if span is None else section_at(span)
+    return replace(error, section=section, subject=section if is_whole else None)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
 from shardspec.frontend.document import Document
+from shardspec.frontend.dsl_text.layout import quoted, unquoted
 from shardspec.frontend.dsl_text.printer import print_dsl
 from shardspec.frontend.dsl_text.reader import read_dsl
-from shardspec.frontend.dsl_text.strings import quoted, unquoted
 from shardspec.frontend.grammar.print_expressions import canonical
 from shardspec.frontend.reading import Comments, Reading, Route
 

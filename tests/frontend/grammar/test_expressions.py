@@ -13,12 +13,18 @@ from hypothesis import strategies as st
 from shardspec import assets
 from shardspec.frontend.grammar import expressions, parser, print_expressions
 from shardspec.frontend.grammar.bound import Bound, parse_bound, print_bound
-from shardspec.frontend.grammar.print_glob import print_glob
+from shardspec.frontend.grammar.print_expressions import print_glob
 from shardspec.frontend.grammar.syntax import (
+    AnyChar,
     ArrayDim,
     ArrayType,
     AxisTarget,
+    Braces,
+    DoubleStar,
+    Glob,
+    GlobText,
     HardwareExpr,
+    IntRange,
     MeshSize,
     Name,
     NamesExpr,
@@ -27,16 +33,8 @@ from shardspec.frontend.grammar.syntax import (
     RuleExpr,
     ScanExpr,
     SizeExpr,
-    SyntaxFault,
-)
-from shardspec.frontend.grammar.syntax_glob import (
-    AnyChar,
-    Braces,
-    DoubleStar,
-    Glob,
-    IntRange,
-    Literal,
     Star,
+    SyntaxFault,
 )
 
 PARSERS: dict[str, Callable[[str], Any]] = {
@@ -109,7 +107,7 @@ bounds = st.builds(
 chips = st.sampled_from(("v4", "v4-512", "h100", "a3-highgpu-8g", "v5litepod-64", "a100_40gb"))
 characters = st.text(st.sampled_from("ab_0.-*?{}\\,/ ü"), min_size=1, max_size=4)
 _pieces = st.one_of(
-    characters.map(Literal),
+    characters.map(GlobText),
     st.just(Star()),
     st.just(AnyChar()),
     st.tuples(st.integers(0, 12), st.integers(0, 12), st.sampled_from((0, 2))).map(
@@ -123,8 +121,8 @@ def _normal(parts: list[Any]) -> tuple[Any, ...]:
     result: list[Any] = []
     for part in parts:
         last = result[-1] if result else None
-        if isinstance(part, Literal) and isinstance(last, Literal):
-            result[-1] = Literal(last.text + part.text)
+        if isinstance(part, GlobText) and isinstance(last, GlobText):
+            result[-1] = GlobText(last.text + part.text)
         elif not (isinstance(part, Star) and isinstance(last, Star)):
             result.append(part)
     return tuple(result)
@@ -137,13 +135,13 @@ def _braces(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def _has_no_range_text(parts: tuple[Any, ...]) -> bool:
-    return not any(isinstance(part, Literal) and ".." in part.text for part in parts)
+    return not any(isinstance(part, GlobText) and ".." in part.text for part in parts)
 
 
 _parts = st.recursive(_pieces, _braces, max_leaves=8)
 globs = st.tuples(st.booleans(), st.lists(_parts, min_size=1, max_size=5)).map(
     lambda t: Glob(
-        _normal([*([DoubleStar(), Literal("/")] if t[0] else []), *t[1]]),
+        _normal([*([DoubleStar(), GlobText("/")] if t[0] else []), *t[1]]),
     )
 )
 
@@ -245,7 +243,7 @@ def test_the_text_of_a_name_stands_at_its_place(kind_and_node: tuple[str, Any]) 
             typed = expressions.parse_array_type(f"f32[{under}]")
             assert isinstance(typed, ArrayType)
             assert without_places(typed.dims[0]) == without_places(piece)
-        elif isinstance(piece, Braces | IntRange | Literal | Star | AnyChar):
+        elif isinstance(piece, Braces | IntRange | GlobText | Star | AnyChar):
             assert expressions.parse_glob(under) == Glob((piece,))
 
 

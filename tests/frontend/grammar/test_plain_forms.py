@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.frontend.grammar import expressions, plain_forms, refusals, transform
+from shardspec.frontend.grammar import expressions, refusals, transform
 
 words = st.sampled_from(
     (
@@ -46,33 +46,33 @@ texts = (
 
 FORMS: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {
     "array_type": (
-        plain_forms.plain_array_type,
+        expressions.plain_array_type,
         lambda text: expressions._parse(
             "array_type", "array_type", text, transform.array_type, refusals.in_array_type
         ),
     ),
     "rule": (
-        plain_forms.plain_rule,
+        expressions.plain_rule,
         lambda text: expressions._parse(
             "axis_rule", "axis_rule", text, transform.axis_rule, refusals.in_rule
         ),
     ),
     "glob": (
-        plain_forms.plain_glob,
+        expressions.plain_glob,
         lambda text: expressions._parse(
             "path_pattern", "path_pattern", text, transform.path_pattern, refusals.in_glob
         ),
     ),
     "names": (
-        plain_forms.plain_names,
+        expressions.plain_names,
         lambda text: expressions._parse("names", "names", text, transform.names, refusals.in_names),
     ),
     "size": (
-        plain_forms.plain_size,
+        expressions.plain_size,
         lambda text: expressions._parse("array_type", "size", text, transform.size),
     ),
     "mesh_size": (
-        plain_forms.plain_mesh_size,
+        expressions.plain_mesh_size,
         lambda text: expressions._parse(
             "mesh_axis", "mesh_size", text, transform.mesh_size, refusals.in_mesh_size
         ),

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
 from shardspec.frontend.reading import Comments, Data, Reading, Route
-from shardspec.frontend.yaml_text.print_scalars import is_plain, print_scalar
-from shardspec.frontend.yaml_text.printer import WIDTH, print_yaml
+from shardspec.frontend.yaml_text.printer import WIDTH, is_plain, print_scalar, print_yaml
 from shardspec.frontend.yaml_text.reader import read_yaml
 
 words = st.one_of(
