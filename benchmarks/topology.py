@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardspec.frontend.catalogue_entry import catalogue_entry
-from shardspec.frontend.slice_shapes import shape_text
-from shardspec.ir.hardware import Hardware
+from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.spec import Target
 from shardspec.topology.assignment import AxisScore, score_axis

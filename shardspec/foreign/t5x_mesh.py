@@ -24,7 +24,7 @@ from shardspec.foreign.gin import GinBinding, GinConfig
 from shardspec.foreign.imported import ForeignRule, Options, bad, came_from, lost, machine_named
 from shardspec.foreign.values import Node
 from shardspec.frontend.reading import Comments, Data, Route
-from shardspec.ir.hardware import Hardware
+from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.topology.machine import slice_extents
 from shardspec.topology.submesh import TilingFault, t5x_default_submesh, tiling_on
 
@@ -107,7 +107,7 @@ def _of_submesh(tile: Tile, binding: GinBinding, options: Options) -> T5xMesh:
     if is_torus and len(tile) != 4:
         message = f"`model_parallel_submesh` has {len(tile)} sizes; a TPU's has x, y, z and core"
         return T5xMesh(faults=(bad(message, binding.value.span),))
-    model = f"submesh {'x'.join(map(str, tile))}" if is_torus else math.prod(tile)
+    model = f"submesh {shape_text(tile)}" if is_torus else math.prod(tile)
     return _data_and_model(model, options, came_from(binding.span))
 
 
@@ -132,10 +132,10 @@ def _default_submesh(
     if tile is None:
         message = f"T5X has no submesh for {count} partitions of {machine}, and fails there"
     elif isinstance(tiling_on(machine, tile), TilingFault):
-        shown = "x".join(map(str, tile))
+        shown = shape_text(tile)
         message = f"T5X takes {shown} for {count} partitions, which does not tile {machine}"
     else:
-        text = f"submesh {'x'.join(map(str, tile))}"
+        text = f"submesh {shape_text(tile)}"
         return _data_and_model(text, options, came_from(binding.span, "T5X's own choice"))
     fault = lost(message, binding.span, help=f"`auto {count}` stands there: shardspec chooses")
     found = _data_and_model(f"auto {count}", options, came_from(binding.span))

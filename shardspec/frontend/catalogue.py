@@ -19,8 +19,8 @@ from shardspec.diagnostics.suggest import listed, nearest
 from shardspec.frontend.catalogue_entry import CatalogueEntry, catalogue_entry, hardware_names
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import HardwareExpr, SyntaxFault
-from shardspec.frontend.slice_shapes import Shape, shape_text
-from shardspec.ir.hardware import Chip, Hardware
+from shardspec.frontend.slice_shapes import Shape
+from shardspec.ir.hardware import Chip, Hardware, shape_text
 
 _FORMS = (
     "forms: `tpu v4 4x8x8`, `2 * tpu v5p 4x4x8` (slices), `v4-512` (accelerator type), "

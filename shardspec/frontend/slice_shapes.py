@@ -86,11 +86,6 @@ def _boxes(cube: int, rank: int, most: int, least: int = 1) -> Iterator[Shape]:
         size += cube
 
 
-def shape_text(shape: Shape) -> str:
-    """Return `4x8x8`."""
-    return "x".join(map(str, shape))
-
-
 def parse_shape(text: object) -> Shape:
     """Return the sizes of `4x8x8`; a bare number is a shape of one dimension."""
     return tuple(int(size) for size in str(text).split("x"))

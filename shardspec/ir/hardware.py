@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -106,12 +107,16 @@ class Hardware:
         """Return it as a spec writes it: `2 * tpu v5p 4x4x8`, `4 * h100`, `8 cpu`."""
         chip = self.chip
         if chip.platform == "tpu":
-            shape = "x".join(map(str, self.topology))
-            return f"{_times(self.slice_count)}tpu {chip.name} {shape}"
+            return f"{_times(self.slice_count)}tpu {chip.name} {shape_text(self.topology)}"
         if chip.platform == "cpu":
             return f"{self.device_count} {chip.name}"
         usual = self.topology == chip.host_shape
         return f"{_times(self.slice_count)}{'' if usual else f'{self.topology[0]} '}{chip.name}"
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Return `4x8x8`."""
+    return "x".join(map(str, shape))
 
 
 def _times(count: int) -> str:

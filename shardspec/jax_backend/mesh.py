@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
 from shardspec.frontend.catalogue import chips_of_kind
-from shardspec.ir.hardware import Hardware
+from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.spec import Target
 from shardspec.jax_backend.devices import (
@@ -176,7 +176,7 @@ def _wish(target: Target) -> str:
     hardware = target.hardware
     if hardware is None:
         return f"{target.mesh.device_count} devices of any kind"
-    shape = "x".join(map(str, hardware.topology))
+    shape = shape_text(hardware.topology)
     slices = f"{hardware.slice_count} * " if hardware.slice_count > 1 else ""
     return f"{slices}{hardware.chip.title} {shape}, {hardware.device_count} devices"
 

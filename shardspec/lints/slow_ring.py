@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SLOW_RING as CODE
 from shardspec.diagnostics.diagnostic import point
+from shardspec.ir.hardware import shape_text
 from shardspec.ir.spec import Target
 from shardspec.ir.units import three_figures
 from shardspec.lints.context import Context
@@ -59,8 +60,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _finding(fact: RingFact, target: Target) -> Diagnostic:
-    tile = "x".join(map(str, fact.axis.submesh or ()))
-    better = f"submesh {'x'.join(map(str, fact.tile))}"
+    tile = shape_text(fact.axis.submesh or ())
+    better = f"submesh {shape_text(fact.tile)}"
     return point(
         CODE,
         f"`{fact.axis.name}` on target `{target.name}` has {_links(fact.now)} at work as"

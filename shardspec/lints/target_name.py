@@ -36,7 +36,7 @@ from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import TARGET_NAME as CODE
 from shardspec.frontend.catalogue_entry import catalogue_entry, hardware_names
 from shardspec.ir.grouping import counted
-from shardspec.ir.hardware import Hardware
+from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.spec import Target
 from shardspec.lints.context import Context
 
@@ -77,7 +77,7 @@ def _is_size(size: str, hardware: Hardware) -> bool:
     if not size:
         return True
     if "x" in size:
-        return size == "x".join(map(str, hardware.topology))
+        return size == shape_text(hardware.topology)
     slice_chips = math.prod(hardware.topology)
     per_slice = {
         slice_chips,

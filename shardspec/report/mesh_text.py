@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics.printable import printable
+from shardspec.ir.hardware import shape_text
 from shardspec.ir.spec import Target
 from shardspec.ir.units import three_figures
 from shardspec.report.table import target_title, typed
@@ -45,7 +46,7 @@ def _report(target: Target, placement: Placement) -> Iterator[str]:
 
 def _machine_lines(placement: Placement) -> Iterator[str]:
     hardware = placement.hardware
-    hosts = "x".join(map(str, host_shape(hardware)))
+    hosts = shape_text(host_shape(hardware))
     wrapped = [axis.name for axis in placement.machine if axis.wraps]
     if hardware.chip.torus_rank:
         torus = f"wraps around in {', '.join(wrapped)}" if wrapped else "does not wrap around"
@@ -59,9 +60,9 @@ def _asked(placement: Placement) -> str:
     for placed in placement.axes:
         axis = placed.axis
         if axis.submesh is not None:
-            said.append(f"{axis.name} = submesh {_shape(axis.submesh)}")
+            said.append(f"{axis.name} = submesh {shape_text(axis.submesh)}")
         elif axis.auto:
-            tile = _shape(tile_of(placement, axis.name))
+            tile = shape_text(tile_of(placement, axis.name))
             said.append(f"{axis.name} = auto {axis.size}: submesh {tile}")
     said += typed(placement.mesh)
     said += [f"order {placement.order}"]
@@ -149,10 +150,10 @@ def _order_lines(placement: Placement, name: str) -> Iterator[str]:
 
 def choice_text(choice: SubmeshChoice, partitions: int) -> str:
     """Return how our tile for `auto N` compares with T5X's."""
-    ours = f"auto {partitions} takes {_shape(choice.tile)}"
+    ours = f"auto {partitions} takes {shape_text(choice.tile)}"
     if choice.t5x_tile is None:
         return f"{ours}; T5X has no default here"
-    theirs = _shape(choice.t5x_tile)
+    theirs = shape_text(choice.t5x_tile)
     if choice.t5x_score is None:
         return f"{ours}; T5X's default {theirs} does not tile this slice"
     if choice.t5x_tile == choice.tile:
@@ -274,7 +275,3 @@ def verdict_lines(
         if ratio < 1:
             better, ratio = "A", 1 / ratio
         yield f"  {name}: {better} is {three_figures(ratio)} times as fast (~)"
-
-
-def _shape(sizes: Sequence[int]) -> str:
-    return "x".join(map(str, sizes))

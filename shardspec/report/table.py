@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardspec.analysis.coverage import coverage
 from shardspec.ir.grouping import collapsed, counted, natural, template
-from shardspec.ir.hardware import Hardware
+from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
@@ -131,7 +131,7 @@ def hardware_title(hardware: Hardware) -> str:
     if chip.platform == "cpu":
         return counted(hardware.device_count, "CPU device")
     count = f"{hardware.slice_count} x " if hardware.slice_count > 1 else ""
-    shape = "x".join(map(str, hardware.topology))
+    shape = shape_text(hardware.topology)
     topology = f" {shape}" if chip.platform == "tpu" else ""
     said = f" ({hardware.accelerator_type})" if hardware.accelerator_type else ""
     devices = f", {hardware.device_count} devices" if chip.devices_per_chip > 1 else ""

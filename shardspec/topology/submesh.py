@@ -14,14 +14,14 @@ are: the order of devices, and the table of submeshes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SUBMESH_TILING
 from shardspec.diagnostics.diagnostic import point
-from shardspec.ir.hardware import Hardware
+from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.mesh import MeshAxis, divisors
 from shardspec.topology.assignment import AxisScore, factorings, score_axis
 from shardspec.topology.machine import Digit, machine_of, slice_extents, slice_host
@@ -198,11 +198,6 @@ def tile_fault(axis: MeshAxis, hardware: Hardware) -> Diagnostic | None:
         notes = (f"{counts}, so core must be 1",)
     label = f"one slice is {shape_text(extents)} (x, y, z, core)"
     return point(SUBMESH_TILING, fault.message, axis.span, label, notes=notes, help=fault.help)
-
-
-def shape_text(shape: Iterable[int]) -> str:
-    """Return `4x8x8`."""
-    return "x".join(map(str, shape))
 
 
 def slice_text(hardware: Hardware) -> str:

@@ -26,8 +26,7 @@ os.environ.update(
 
 from shardspec.diagnostics import ShardspecError
 from shardspec.frontend.catalogue_entry import catalogue_entry
-from shardspec.frontend.slice_shapes import shape_text
-from shardspec.ir.hardware import Hardware
+from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.mesh import MeshAxis
 from shardspec.jax_backend.devices import devices_by_coordinate
 from shardspec.jax_backend.mesh import device_mesh, match_target

@@ -32,6 +32,7 @@ from shardspec.frontend.grammar.syntax import (
     SyntaxFault,
 )
 from shardspec.frontend.reading import Data
+from shardspec.ir.hardware import shape_text
 
 
 def print_rule(rule: RuleExpr) -> str:
@@ -86,7 +87,7 @@ def print_mesh_size(size: MeshSize) -> str:
     words = {
         "integer": str(size.count),
         "rest": "rest",
-        "submesh": f"submesh {_tile(size.tile)}",
+        "submesh": f"submesh {shape_text(size.tile)}",
         "auto": f"auto {size.count}",
     }
     network = " @ dcn" if size.network == "dcn" else ""
@@ -100,7 +101,7 @@ def print_hardware(hardware: HardwareExpr) -> str:
         "" if hardware.count is None else str(hardware.count),
         hardware.platform or "",
         hardware.chip.text,
-        _tile(hardware.topology),
+        shape_text(hardware.topology),
     )
     return " ".join(word for word in words if word)
 
@@ -257,10 +258,6 @@ def _dim(dim: ArrayDim) -> str:
     if dim.name is None:
         return size
     return f"{dim.name.text} = {size}" if len(dim.size.factors) > 1 else f"{dim.name.text}={size}"
-
-
-def _tile(tile: tuple[int, ...]) -> str:
-    return "x".join(map(str, tile))
 
 
 def print_glob(glob: Glob) -> str:
