@@ -153,7 +153,9 @@ SIZE_MISMATCH = Code(
 )
 BELOW_TILE = Code("SHD303", "below-tile", _W, "shards do not fill the tiles of a TPU's memory")
 BELOW_MINIMUM = Code("SHD304", "below-minimum", _E, "a shard is smaller than its axis allows")
-BEYOND_COUNT = Code("SHD305", "beyond-count", _E, "an array or a mesh of 2^63 elements or more")
+BEYOND_COUNT = Code(
+    "SHD305", "beyond-count", _E, "an array, an activation or a mesh of 2^63 elements or more"
+)
 CUT_UNIT = Code("SHD312", "cut-unit", _E, "a shard holds part of a unit, such as half a head")
 
 REPLICATED_LARGE = Code("SHD401", "replicated-large", _W, "every device holds a large array whole")

@@ -1,8 +1,9 @@
-"""What no machine can count is left out, and said: arrays and meshes beyond 2^63 (SHD305)."""
+"""What no machine can count is said: arrays, activations and meshes beyond 2^63 (SHD305)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic, Label, Span
@@ -11,7 +12,7 @@ from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import MOST_ELEMENTS, Param
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import Activation, Target
 
 
 def countable(params: Sequence[Param]) -> tuple[tuple[Param, ...], tuple[Diagnostic, ...]]:
@@ -34,6 +35,33 @@ def too_large(group: Sequence[Param]) -> Diagnostic:
     unit = "elements" if first.element_count > MOST_ELEMENTS else "bytes"
     labels = () if first.span is None else (Label(first.span, label),)
     message = f"{described(param.path for param in group)}: 2^63 {unit} or more, {label}"
+    return Diagnostic(BEYOND_COUNT, message, labels, help="no machine counts them: a size is wrong")
+
+
+def too_wide(
+    activations: Sequence[Activation], sizes: Mapping[str, int | None]
+) -> tuple[Diagnostic, ...]:
+    """Return a finding for each activation of 2^63 elements or more.
+
+    Nothing adds activations up, so they stay: what else they lack is told as well.
+
+    Args:
+      sizes: of the logical axes, as far as `axes` states them; others count as 1.
+    """
+    found = []
+    for activation in activations:
+        known = [sizes.get(name or "") or 1 for name in activation.logical_axes]
+        # one that is beyond by itself is told of where it stands
+        if math.prod(known) > MOST_ELEMENTS >= max(known):
+            found.append(_activation(activation, sizes))
+    return tuple(found)
+
+
+def _activation(activation: Activation, sizes: Mapping[str, int | None]) -> Diagnostic:
+    names = dict.fromkeys(filter(None, activation.logical_axes))
+    said = ", ".join(f"{name}={size:,}" for name in names if (size := sizes.get(name)))
+    labels = () if activation.span is None else (Label(activation.span, said),)
+    message = f"activation `{activation.name}`: 2^63 elements or more, {said}"
     return Diagnostic(BEYOND_COUNT, message, labels, help="no machine counts them: a size is wrong")
 
 

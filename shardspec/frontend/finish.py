@@ -9,7 +9,7 @@ from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile
 from shardspec.diagnostics.codes import DUPLICATE_ARRAY, SYNTAX, UNKNOWN_SIZE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
-from shardspec.frontend.countable import countable, countable_targets
+from shardspec.frontend.countable import countable, countable_targets, too_wide
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer
@@ -40,7 +40,7 @@ def finish(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[D
     sound = {param.path for param in kept} | told
     params = tuple(param for param in params if param.path in sound)
     targets, too_many = countable_targets(layer.targets)
-    diagnostics += (*too_large, *too_many)
+    diagnostics += (*too_large, *too_many, *too_wide(layer.activations, sizes))
     rules = sorted((placed.rule for placed in layer.rules), key=lambda rule: rule.priority)
     policy: dict[str, Any] = dict(layer.policy)
     spec = Spec(

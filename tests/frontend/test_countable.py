@@ -29,6 +29,33 @@ def test_a_spec_says_it_once(text: str) -> None:
     assert codes(f"shardspec: 1\nrules:\n  - a -> b\n{text}").count("SHD305") == 1
 
 
+SIZES = "axes: {batch: 4294967296, length: 4294967296, embed: 64}\n"
+
+
+def test_activations_are_counted_as_arrays_are() -> None:
+    entries = "activations:\n  wide: batch length embed\n  fine: batch embed _\n"
+    text = f"shardspec: 1\nmesh: {{a: 2}}\nrules:\n  - embed -> a\n{SIZES}{entries}"
+    spec, found = pipeline.load_text(text)
+    (told,) = found
+    assert told.code.id == "SHD305"
+    assert told.message == (
+        "activation `wide`: 2^63 elements or more,"
+        " batch=4,294,967,296, length=4,294,967,296, embed=64"
+    )
+    assert told.primary is not None
+    assert told.primary.span.line == 7
+    assert spec is not None
+    assert [each.name for each in spec.activations] == ["wide", "fine"]
+
+
+def test_a_size_that_is_told_of_alone_is_told_once() -> None:
+    text = (
+        "shardspec: 1\nmesh: {a: 2}\nrules:\n  - b -> a\n"
+        "axes: {b: 9223372036854775808}\nactivations: {wide: b _}\n"
+    )
+    assert len(codes(text)) == 1
+
+
 def test_the_largest_that_can_be_counted_stays() -> None:
     largest = Param("w", (7, MOST_ELEMENTS // 7))
     beyond = Param("v", (2, 2**62))
