@@ -35,8 +35,8 @@ from shardspec.diagnostics import Diagnostic, Fix, Label, Span
 from shardspec.diagnostics.codes import UNKNOWN_LOGICAL_AXIS as CODE
 from shardspec.diagnostics.name_index import index_of
 from shardspec.diagnostics.respell import respelt
-from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.lints.axis_without_array import lone_axes, respelling
+from shardspec.diagnostics.suggest import listed, nearest
+from shardspec.lints.axis_without_array import LoneAxis, lone_axes, respelling
 from shardspec.lints.context import Context
 from shardspec.lints.damage import told
 from shardspec.lints.words import first_word, last_word
@@ -44,15 +44,20 @@ from shardspec.lints.words import first_word, last_word
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each name in a rule, then for each name of an array."""
-    yield from _in_rules(context)
+    lone = lone_axes(context)
+    meant = frozenset(each.meant for each in lone if each.meant is not None)
+    yield from _in_rules(context, lone)
     if context.spec.axis_rules:
-        yield from _in_arrays(context)
-        yield from _in_activations(context)
+        yield from _in_arrays(context, meant)
+        yield from _in_activations(context, meant)
 
 
-def _in_rules(context: Context) -> Iterator[Diagnostic]:
-    """Yield a finding for each axis of a rule that is a slip for one that no rule places."""
-    for lone in lone_axes(context):
+def _in_rules(context: Context, lone_axes: Iterable[LoneAxis]) -> Iterator[Diagnostic]:
+    """Yield a finding for each axis of a rule that is a slip for one that no rule places.
+
+    It tells of both sides: that the arrays have a name which no rule knows is the same mistake.
+    """
+    for lone in lone_axes:
         if lone.meant is not None:
             paths = context.paths_with(lone.meant)
             found = _finding(
@@ -62,17 +67,26 @@ def _in_rules(context: Context) -> Iterator[Diagnostic]:
                 help=f"did you mean `{lone.meant}`?",
                 fix=respelling(context, lone),
             )
-            declared = context.axes.get(lone.meant)
-            if declared is not None and declared.span is not None:
-                label = Label(declared.span, "has no rule", primary=False)
+            if (other := _without_rule(context, lone.meant)) is not None:
+                label = Label(other, "has no rule", primary=False)
                 found = replace(found, labels=(*found.labels, label))
             yield replace(
                 told(found, context, paths, f"no rule is for `{lone.meant}`: "), section="rules"
             )
 
 
-def _in_arrays(context: Context) -> Iterator[Diagnostic]:
-    known = context.axes_placeable()
+def _without_rule(context: Context, axis: str) -> Span | None:
+    """Return where an axis that no rule places is declared, or the first array has its name."""
+    declared = context.axes.get(axis)
+    if declared is not None:
+        return declared.span
+    paths = context.paths_with(axis)
+    named = context.all_plans[0][paths[0]].named_at if paths else None
+    return None if named is None else _in_type(last_word(named, axis), axis)
+
+
+def _in_arrays(context: Context, told_of: frozenset[str]) -> Iterator[Diagnostic]:
+    known = context.axes_placeable() | told_of
     found: dict[str, tuple[dict[Span | None, None], list[str], set[str | None]]] = {}
     for sharding in context.first:
         for axis in sharding.logical_axes:
@@ -145,15 +159,17 @@ def _way_out(
             " none` leaves it whole"
         )
     rule = f"give it a rule: `{axis} -> none`"
-    near = did_you_mean(axis, known, without=_named(beside))
+    near = nearest(axis, known, without=_named(beside))
+    if near and near[0] not in context.axes_heard_of():
+        return f"a rule is for `{near[0]}`, which nothing has: if one is meant, write one name"
     if near:
-        return near
+        return f"did you mean `{near[0]}`?"
     free = [name for name in index_of(known).names if name not in beside]
     return f"known here: {listed(free, limit=16)}; or {rule}" if free else rule
 
 
-def _in_activations(context: Context) -> Iterator[Diagnostic]:
-    known = context.axes_placeable() | context.axes_stated()
+def _in_activations(context: Context, told_of: frozenset[str]) -> Iterator[Diagnostic]:
+    known = context.axes_placeable() | context.axes_stated() | told_of
     for activation in context.spec.activations:
         for axis in dict.fromkeys(activation.logical_axes):
             if axis and axis not in known:
