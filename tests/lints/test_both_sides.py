@@ -21,7 +21,7 @@ def found(text: str) -> list[Diagnostic]:
     return [each for each in shown if each.code.id in ("SHD202", "SHD230")]
 
 
-@pytest.mark.parametrize("rest", [ARRAYS, ACTIVATIONS + "arrays: {w: 'bf16[embed=64]'}\n"])
+@pytest.mark.parametrize("rest", [ARRAYS, ACTIVATIONS + "arrays:\n  w: bf16[embed=64]\n"])
 def test_a_slip_is_one_finding(rest: str) -> None:
     (told,) = found((SPEC + rest).format(rule="hedas", name="heads"))
     assert told.code.id == "SHD202"
