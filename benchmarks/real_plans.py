@@ -179,7 +179,7 @@ def run(model: Model, folder: Path) -> Result:
     imported = Counter(re.findall(r"\[(SHD\d{3})\]", said))
     if not spec.exists():
         return Result(model, imported, False, (), ())
-    check = ("check", str(spec), "--params", str(arrays), "--output-format", "json")
+    check = ("check", str(spec), "--arrays", str(arrays), "--format", "json")
     _, out, _ = shardspec(*check)
     found = json.loads(out)["findings"]
     judged = tuple(_judged(model, each) for each in found)
@@ -187,7 +187,7 @@ def run(model: Model, folder: Path) -> Result:
 
 
 def manifest(model: Model) -> str:
-    """Return the arrays of a model as `--against` and `--params` read them."""
+    """Return the arrays of a model as `--against` and `--arrays` read them."""
     lines = (f"{path}: bf16[{', '.join(map(str, s))}]\n" for path, s in model.shapes.items())
     return "".join(lines)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from shardspec.versions import PACKAGE
+
 if TYPE_CHECKING:
     from shardspec.diagnostics import Diagnostic, ShardspecError
     from shardspec.jax_backend.live import LockWarning
@@ -26,7 +28,7 @@ __all__ = [
     "load",
     "loads",
 ]
-__version__ = "0.1.0"
+__version__ = PACKAGE
 
 _HOMES = {
     "Diagnostic": "shardspec.diagnostics",

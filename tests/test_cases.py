@@ -56,7 +56,7 @@ def marks_of(case: str) -> list[Finding]:
 
 def found_by(arguments: list[str]) -> list[Finding]:
     """Return what `shardspec check` finds, as `marks_of` does."""
-    result = CliRunner().invoke(cli, [*arguments, "--output-format", "json"])
+    result = CliRunner().invoke(cli, [*arguments, "--format", "json"])
     found = []
     for finding in json.loads(result.stdout)["findings"]:
         place = next((label for label in finding["labels"] if label["primary"]), None)

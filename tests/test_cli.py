@@ -73,7 +73,7 @@ def folder(tmp_path: Path) -> Path:
         ["compile", "--list-presets"],
         ["compile", "--list-targets"],
         ["check"],
-        ["check", "spec.yaml", "--output-format", "json"],
+        ["check", "spec.yaml", "--format", "json"],
         ["explain", "decoder/layers_3/mlp/wi/kernel"],
         ["explain", "decoder/**"],
         ["explain", "spec.yaml:7"],
@@ -104,8 +104,8 @@ def test_exit_0_and_data_on_stdout(folder: Path, arguments: list[str]) -> None:
     [
         ["compile", "bad.yaml"],
         ["check", "bad.yaml"],
-        ["check", "bad.yaml", "--output-format", "json"],
-        ["check", "bad.yaml", "--output-format", "concise"],
+        ["check", "bad.yaml", "--format", "json"],
+        ["check", "bad.yaml", "--format", "concise"],
         ["compile", "bad.yaml", "--format", "json"],
         ["check", "spec.yaml", "bad.yaml"],
         ["fmt", "--check", "ugly.yaml"],
@@ -125,10 +125,10 @@ def test_exit_1_for_findings_and_differences(folder: Path, arguments: list[str])
         ["compile", "missing.yaml"],
         ["check", "missing.yaml"],
         ["fmt", "missing.yaml"],
-        ["compile", "."],
+        ["compile", "empty"],
         ["check", "latin1.yaml"],
         ["compile", "spec.yaml", "--target", "nowhere"],
-        ["compile", "spec.yaml", "--params", "missing.json"],
+        ["compile", "spec.yaml", "--arrays", "missing.json"],
         ["compile", "spec.yaml", "--set", "nonsense"],
         ["compile", "spec.yaml", "--format", "xml"],
         ["compile", "spec.yaml", "-o", "no/such/folder/plan.json"],
@@ -142,6 +142,7 @@ def test_exit_1_for_findings_and_differences(folder: Path, arguments: list[str])
     ids=" ".join,
 )
 def test_exit_2_and_nothing_on_stdout(folder: Path, arguments: list[str]) -> None:
+    (folder / "empty").mkdir()
     (folder / "latin1.yaml").write_bytes("doc: Café\n".encode("latin-1"))
     result = run(*arguments, cwd=folder)
     assert result.returncode == 2, result.stdout + result.stderr
@@ -347,7 +348,7 @@ def test_set_is_a_what_if(folder: Path) -> None:
 
 
 def test_select(folder: Path) -> None:
-    result = run("compile", "--format", "json", "--select", "**/layers_{2,10}/*/wi/*", cwd=folder)
+    result = run("compile", "--format", "json", "--only", "**/layers_{2,10}/*/wi/*", cwd=folder)
     assert list(json.loads(result.stdout)["arrays"]) == [
         "decoder/layers_2/mlp/wi/kernel",
         "decoder/layers_10/mlp/wi/kernel",
@@ -356,7 +357,7 @@ def test_select(folder: Path) -> None:
 
 @pytest.mark.parametrize("glob", ["{", "re:(", "nothing/at/all"])
 def test_select_that_selects_nothing_is_said(folder: Path, glob: str) -> None:
-    result = run("compile", "--select", glob, cwd=folder)
+    result = run("compile", "--only", glob, cwd=folder)
     assert "Traceback" not in result.stderr
     assert result.returncode == 2
     assert glob in result.stderr
@@ -379,7 +380,7 @@ def test_plan_is_sorted_stable_and_without_paths(folder: Path) -> None:
 
 
 def test_json_has_no_absolute_paths(folder: Path) -> None:
-    for arguments in (["compile", "--format", "json"], ["check", "--output-format", "json"]):
+    for arguments in (["compile", "--format", "json"], ["check", "--format", "json"]):
         (folder / "spec.yaml").write_text(BAD, encoding="utf-8")
         result = run(*arguments, cwd=folder)
         assert json.loads(result.stdout)["schema"].startswith("shardspec.")
@@ -421,8 +422,8 @@ def test_schema_is_json_schema(folder: Path) -> None:
 
 def test_check_formats_agree(folder: Path) -> None:
     (folder / "spec.yaml").write_text(BAD, encoding="utf-8")
-    findings = json.loads(run("check", "--output-format", "json", cwd=folder).stdout)["findings"]
-    concise = run("check", "--output-format", "concise", cwd=folder).stdout.splitlines()
+    findings = json.loads(run("check", "--format", "json", cwd=folder).stdout)["findings"]
+    concise = run("check", "--format", "concise", cwd=folder).stdout.splitlines()
     full = run("check", cwd=folder).stdout
     assert [finding["code"] for finding in findings] == re.findall(
         r"\[(SHD\d+)\]", "\n".join(concise)

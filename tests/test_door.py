@@ -43,7 +43,7 @@ def write(folder: Path, text: str) -> str:
 
 
 def check(*arguments: str) -> tuple[int, list[tuple[str, str, str]]]:
-    result = CliRunner().invoke(cli, ["check", *arguments, "--output-format", "json"])
+    result = CliRunner().invoke(cli, ["check", *arguments, "--format", "json"])
     found = json.loads(result.stdout)["findings"]
     return result.exit_code, [(f["code"], f["severity"], f["message"]) for f in found]
 

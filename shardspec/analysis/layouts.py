@@ -20,9 +20,7 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement, place
-
-#: The version of the language that this compiler reads.
-LANGUAGE = 1
+from shardspec.versions import LANGUAGE
 
 _BUNDLED = ("preset:", "arrays:")
 

@@ -2,87 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
-import click
-
 from shardspec.cli import options
-from shardspec.cli.check_print import print_findings
-from shardspec.cli.check_run import Checked, Wishes, check_file
-from shardspec.cli.discovery import expand, find_spec
-from shardspec.cli.session import FAILED, FINDINGS, FINE, has_errors
-from shardspec.cli.streams import echo, echo_data
-from shardspec.diagnostics import Diagnostic
+from shardspec.cli.check_run import Checked, Fixing, check_file, diff_text, fixes_within, write
+from shardspec.cli.request import MOST_IN_FULL, Request, has_errors
+from shardspec.cli.streams import (
+    FAILED,
+    FINDINGS,
+    FINE,
+    echo,
+    echo_bytes,
+    echo_data,
+    fail,
+    wants_color,
+)
+from shardspec.diagnostics import Diagnostic, Severity
 from shardspec.diagnostics.codes import UNKNOWN_TARGET, UNREADABLE
-from shardspec.diagnostics.levels import LevelTable
+from shardspec.diagnostics.render import render, render_concise
 from shardspec.ir.grouping import counted
 
 #: Findings that leave nothing to check.
 _NO_JOB = (UNREADABLE, UNKNOWN_TARGET)
 
 
-@click.command("check")
-@click.argument("spec_files", metavar="[SPEC|FOLDER]...", nargs=-1)
-@options.spec_option
-@options.target_option
-@options.params_option
-@options.set_option
-@options.findings_option("--select", "Findings to show, and no others: `SHD3`, `indivisible`.")
-@options.findings_option("--ignore", "Findings not to show.")
-@click.option("--pedantic", is_flag=True, help="Also what is a matter of taste or of care.")
-@click.option("--fix", is_flag=True, help="Mend what can be mended beyond doubt, in place.")
-@click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
-@click.option(
-    "--unsafe-fixes", is_flag=True, help="With --fix or --diff: also what may not be meant."
+@options.verb(
+    "check",
+    *options.SPECS,
+    options.TARGET,
+    options.ARRAYS,
+    options.SET,
+    *options.FINDINGS,
+    options.option(
+        "--pedantic", "is_pedantic", is_flag=True, help="Also what is a matter of taste or of care."
+    ),
+    options.flag("--fix", "Mend what can be mended beyond doubt, in place."),
+    options.flag("--diff", "Show what --fix would change; write nothing."),
+    options.flag("--unsafe-fixes", "With --fix or --diff: also what may not be meant."),
+    options.format_option("full", "concise", "json", "github", "sarif"),
 )
-@options.format_option("full", "concise", "json", "github", "sarif", name="--output-format")
-@options.color_option
-def command(
-    spec_files: tuple[str, ...],
-    spec_name: str | None,
-    target: str | None,
-    manifest: str | None,
-    settings: dict[str, str],
-    select: tuple[str, ...],
-    ignore: tuple[str, ...],
-    pedantic: bool,
-    fix: bool,
-    diff: bool,
-    unsafe_fixes: bool,
-    output_format: str,
-    color: str,
-) -> None:
+def command(request: Request, *, fix: bool, diff: bool, unsafe_fixes: bool) -> None:
     """Report everything that is wrong, on all targets; of a folder, in all specs in it."""
     if unsafe_fixes and not (fix or diff):
-        raise click.UsageError("--unsafe-fixes goes with --fix or --diff")
-    files, others = expand(spec_files or (find_spec(spec_name),))
-    if others:
-        echo(f"{counted(others, 'YAML file')} passed over: not specs", err=True)
-    table = LevelTable(select=select, ignore=ignore, is_pedantic=pedantic)
-    wishes = Wishes(target, manifest, settings, table)
+        fail("--unsafe-fixes alone fixes nothing", "say --fix or --diff as well")
+    files = request.spec_files()
     if diff:
-        raise SystemExit(_diff(files, wishes, is_unsafe=unsafe_fixes))
+        raise SystemExit(_diff(files, request, is_unsafe=unsafe_fixes))
     notes: tuple[str, ...] = ()
     if fix:
-        checked, notes = _fix(files, wishes, is_unsafe=unsafe_fixes)
+        checked, notes = _fix(files, request, is_unsafe=unsafe_fixes)
     else:
-        checked = tuple(check_file(file, wishes) for file in files)
-    err = fix and "-" in files
-    print_findings(checked, files, output_format, color, notes=notes, err=err)
-    _tell_of_hidden(checked, output_format)
+        checked = tuple(check_file(file, request) for file in files)
+    _print_findings(checked, files, request, notes=notes, err=fix and "-" in files)
+    _tell_of_hidden(checked, request)
     raise SystemExit(_exit_code(_all(checked)))
 
 
-def _tell_of_hidden(checked: Sequence[Checked], output_format: str) -> None:
+def _tell_of_hidden(checked: Sequence[Checked], request: Request) -> None:
     """Say that code which loads the spec does not know of this command's flags."""
     hidden = sum(each.hidden for each in checked)
     if hidden:
-        echo(
+        request.remark(
             f"{counted(hidden, 'error')} not shown under --ignore or --select. `shardspec.load` and"
             " `Resolver` do not know of these flags and refuse the spec: `lints:` in it, or"
-            " `[tool.shardspec.lints]`, counts for them, too.",
-            err=True,
+            " `[tool.shardspec.lints]`, counts for them, too."
         )
 
 
@@ -97,30 +81,142 @@ def _exit_code(found: Sequence[Diagnostic]) -> int:
 
 
 def _fix(
-    files: tuple[str, ...], wishes: Wishes, *, is_unsafe: bool
+    files: tuple[str, ...], request: Request, *, is_unsafe: bool
 ) -> tuple[tuple[Checked, ...], tuple[str, ...]]:
     """Fix the files; return what is found afterwards, and what to say of the fixes."""
-    from shardspec.cli.check_fix import Fixing, print_stdin, write
-
-    fixing = Fixing(files, wishes, is_unsafe)
+    fixing = Fixing(files, request, is_unsafe)
     fixing.run()
     write(fixing.changed)
     if "-" in files:
-        print_stdin(fixing.stdin_text())
+        echo_bytes(fixing.stdin_text())
     notes = [f"not done, since the text could not be read then: {t}" for t in fixing.refused]
     more = f" ({fixing.unsure} more with --unsafe-fixes)" if fixing.unsure else ""
     return fixing.checked, (*notes, f"Fixed {len(fixing.fixed)}{more}.")
 
 
-def _diff(files: tuple[str, ...], wishes: Wishes, *, is_unsafe: bool) -> int:
+def _diff(files: tuple[str, ...], request: Request, *, is_unsafe: bool) -> int:
     """Show what fixing would change; return the exit code."""
-    from shardspec.cli.check_fix import Fixing, diff
-
-    fixing = Fixing(files, wishes, is_unsafe)
+    fixing = Fixing(files, request, is_unsafe)
     fixing.run()
-    echo_data(diff(fixing.changed))
+    echo_data(diff_text(fixing.changed))
     more = f" ({fixing.unsure} more with --unsafe-fixes)" if fixing.unsure else ""
-    echo(f"Would fix {len(fixing.fixed)}{more}.", err=True)
+    request.remark(f"Would fix {len(fixing.fixed)}{more}.")
     if _exit_code(_all(fixing.checked)) == FAILED:
         return FAILED
     return FINDINGS if fixing.changed else FINE
+
+
+# what is printed
+
+
+def _print_findings(
+    checked: Sequence[Checked],
+    files: Sequence[str],
+    request: Request,
+    *,
+    notes: Sequence[str],
+    err: bool,
+) -> None:
+    """Print what was found, and what it was found in.
+
+    Args:
+      notes: what else is to be said before the last line.
+      err: whether all of it goes to stderr, since stdout holds something else.
+    """
+    found = tuple(chain.from_iterable(each.diagnostics for each in checked))
+    is_data = request.form != "full"
+    if is_data:
+        for text in _texts(found, request.form, _scope(files, checked)):
+            echo(text, err=err)
+    else:
+        _print_full(found, request.color, err=err)
+    if request.is_quiet:
+        return
+    for note in notes:
+        echo(note, err=err or is_data)
+    if request.form not in ("json", "sarif"):
+        for line in _closing(found, files, checked, has_fixed=bool(notes)):
+            echo(line, err=err or is_data)
+
+
+def _scope(files: Sequence[str], checked: Sequence[Checked]) -> dict[str, int]:
+    """Return how much was checked."""
+    return {
+        "files": len(files),
+        "arrays": sum(each.arrays for each in checked),
+        "activations": sum(each.activations for each in checked),
+        "targets": sum(each.targets for each in checked),
+    }
+
+
+def _texts(found: Sequence[Diagnostic], form: str, scope: Mapping[str, int]) -> list[str]:
+    if form == "concise":
+        return [render_concise(diagnostic) for diagnostic in found]
+    if form == "github":
+        from shardspec.report.findings_forms import commands
+
+        return list(commands(found))
+    if form == "sarif":
+        from shardspec.report.findings_forms import sarif_text
+
+        return [sarif_text(found, scope)]
+    from shardspec.report.findings_forms import findings_text
+
+    return [findings_text(found, scope)]
+
+
+def _print_full(found: Sequence[Diagnostic], color: str, *, err: bool) -> None:
+    paint = wants_color(color, stream=2 if err else 1)
+    for diagnostic in found[:MOST_IN_FULL]:
+        echo(render(diagnostic, color=paint) + "\n", err=err, is_painted=True)
+    if len(found) > MOST_IN_FULL:
+        rest = len(found) - MOST_IN_FULL
+        echo(f"... and {rest} more: --format concise shows one a line\n", err=err)
+
+
+def _closing(
+    found: Sequence[Diagnostic],
+    files: Sequence[str],
+    checked: Sequence[Checked],
+    *,
+    has_fixed: bool,
+) -> list[str]:
+    """Return `Found 2 errors in 1 file (723 arrays, 3 targets).   Details: ...`."""
+    count = _scope(files, checked)
+    named = [counted(count["arrays"], "array"), counted(count["targets"], "target")]
+    if not count["arrays"] and count["activations"]:
+        named.insert(1, counted(count["activations"], "activation"))
+    scope = f"{counted(len(files), 'file')} ({', '.join(named)})"
+    if not found:
+        return [_without_findings(scope, checked)]
+    worst = next((diagnostic for diagnostic in found if diagnostic.is_error), found[0])
+    errors = sum(diagnostic.is_error for diagnostic in found)
+    warnings = sum(diagnostic.severity is Severity.WARNING for diagnostic in found)
+    parts = [counted(n, what) for n, what in ((errors, "error"), (warnings, "warning")) if n]
+    said = f"Found {' and '.join(parts)} in {scope}.   Details: shardspec explain {worst.code.id}"
+    return [said] if has_fixed else [said, *_fixable(found, files)]
+
+
+def _without_findings(scope: str, checked: Sequence[Checked]) -> str:
+    """Return that there are no findings; of what lists no arrays, that its text alone was read."""
+    bare = sum(each.is_bare for each in checked)
+    if not bare:
+        return f"No findings in {scope}."
+    if bare == len(checked):
+        help = "`arrays:`, `manifest:` or --arrays says what to check"
+        return f"No findings in the text of {scope}; nothing else was checked: {help}."
+    verb = "lists" if bare == 1 else "list"
+    return f"No findings in {scope}; {bare} of them {verb} no arrays: only the text was checked."
+
+
+def _fixable(found: Sequence[Diagnostic], files: Sequence[str]) -> list[str]:
+    """Return how many findings `--fix` would mend, where it would any."""
+    if not any(diagnostic.fix for diagnostic in found):
+        return []
+    fixes = tuple(dict.fromkeys(fixes_within(found, files)))
+    sure = sum(fix.is_sure for fix in fixes)
+    unsure = len(fixes) - sure
+    parts = [f"{sure} with --fix"] if sure else []
+    if unsure:
+        parts.append(f"{unsure} {'more ' if sure else ''}with --fix --unsafe-fixes")
+    return [f"Fixable: {', '.join(parts)}."] if parts else []

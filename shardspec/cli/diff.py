@@ -3,32 +3,77 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import click
 
 from shardspec import pipeline
-from shardspec.analysis.layout_diff import Reasons, TargetDiff, diff_layouts, reasons_of
+from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
 from shardspec.analysis.layouts import layout_of
 from shardspec.cli import options
 from shardspec.cli.discovery import find_spec
-from shardspec.cli.session import (
-    FAILED,
-    FINDINGS,
-    FINE,
-    fail,
-    load_or_exit,
-    params_or_exit,
-    report,
-    sound_or_exit,
-)
-from shardspec.cli.streams import echo
+from shardspec.cli.request import Request, matching, unknown_path
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.grouping import counted
 from shardspec.ir.layout import Layout
+from shardspec.ir.units import binary_bytes, percent
 
 _GIT = "git:"
+_MEMORY = re.compile(r"memory\+(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>%|[KMGT]iB|B)")
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+@options.verb(
+    "diff",
+    click.Argument(["old"]),
+    click.Argument(["new"], required=False),
+    options.NAMED,
+    options.TARGET,
+    options.ARRAYS,
+    options.ONLY,
+    *options.FINDINGS,
+    options.format_option("text", "md", "json"),
+    options.option(
+        "--fail-on",
+        "limits",
+        metavar="WHAT",
+        multiple=True,
+        help="Exit 1 only for this: memory+5%, memory+64MiB, reshard, or change.",
+    ),
+)
+def command(request: Request, *, old: str, new: str | None, limits: Sequence[str]) -> None:
+    """Show what moved, the line that moved it, and what a restore would have to reshard.
+
+    OLD and NEW are specs, folders with one, locks (`spec.lock`), or `git:REV` for the other side's
+    file at a revision (`git:REV:PATH` for another). NEW left out is the spec of this project, as
+    the other verbs find it; which one that is is said.
+    """
+    parsed = [_limit(text) for text in limits]
+    if new is None:
+        new = request.spec_file()
+        _tell_of_found(old, new, request)
+    old, new = (find_spec(name) if os.path.isdir(name) else name for name in (old, new))
+    before = _side(_at_revision(old, new), request)
+    after = _side(_at_revision(new, old), request)
+    if request.only is not None:
+        before, after = _only(request.only, before, after)
+    diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
+    diffs = _of_target(diffs, request.target)
+    limits_or_any = parsed or [_limit("change")]
+    failed = [said for limit in limits_or_any if (said := _tripped(limit, diffs)) is not None]
+    if after.errors:
+        failed.append(f"errors: {after.name} has {counted(len(after.errors), 'error')}")
+    _print(diffs, before, after, request.form, failed)
+    request.report(after.errors)
+    if before.errors:
+        request.remark(f"{before.name} has {counted(len(before.errors), 'error')} of its own")
+    for said in failed:
+        request.remark(f"exit {FINDINGS} for {said}")
+    raise SystemExit(FINDINGS if failed else FINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,76 +91,29 @@ class Side:
     errors: tuple[Diagnostic, ...] = ()
 
 
-@click.command("diff")
-@click.argument("old")
-@click.argument("new", required=False)
-@options.spec_option
-@options.target_option
-@options.params_option
-@options.color_option
-@options.format_option("text", "md", "json")
-@click.option(
-    "--fail-on",
-    "limits",
-    metavar="WHAT",
-    multiple=True,
-    help="Exit 1 only for this: memory+5%, memory+64MiB, reshard, or change.",
-)
-def command(
-    old: str,
-    new: str | None,
-    spec_name: str | None,
-    target: str | None,
-    manifest: str | None,
-    color: str,
-    output_format: str,
-    limits: Sequence[str],
-) -> None:
-    """Show what moved, the line that moved it, and what a restore would have to reshard.
-
-    OLD and NEW are specs, locks (`spec.lock`), or `git:REV` for the other side's file at a
-    revision (`git:REV:PATH` for another). NEW left out is the spec of this project, as the other
-    verbs find it; which one that is is said.
-    """
-    from shardspec.cli.diff_limits import parse_limit, tripped
-
-    parsed = [parse_limit(text) for text in limits]
-    if new is None:
-        new = find_spec(spec_name)
-        _tell_of_found(old, new, is_named=spec_name is not None)
-    before = _side(_at_revision(old, new), manifest, color)
-    after = _side(_at_revision(new, old), manifest, color)
-    diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
-    diffs = _of_target(diffs, target)
-    limits_or_any = parsed or [parse_limit("change")]
-    failed = [said for limit in limits_or_any if (said := tripped(limit, diffs)) is not None]
-    if after.errors:
-        failed.append(f"errors: {after.name} has {counted(len(after.errors), 'error')}")
-    _print(diffs, before, after, output_format, failed)
-    _report_errors(before, after, color)
-    for said in failed:
-        echo(f"exit {FINDINGS} for {said}", err=True)
-    raise SystemExit(FINDINGS if failed else FINE)
-
-
-def _tell_of_found(old: str, new: str, *, is_named: bool) -> None:
+def _tell_of_found(old: str, new: str, request: Request) -> None:
     """Say what a single name is compared with; a lock or a revision has its own spec."""
-    if is_named or old.startswith(_GIT):
+    if request.named or old.startswith(_GIT):
         return
     if os.path.realpath(old) == os.path.realpath(new):
         help = f"name what to compare it with, as in `shardspec diff git:HEAD {new}`"
         fail(f"{old} is the spec of this project, so both sides are one", help)
-    echo(
-        f"compared with {new}, the spec found here: `shardspec diff {old} OTHER` names another",
-        err=True,
+    other = f"`shardspec diff {old} OTHER` names another"
+    request.remark(f"compared with {new}, the spec found here: {other}")
+
+
+def _only(glob: str, *sides: Side) -> Iterator[Side]:
+    """Yield both sides with the arrays of one path or glob alone; fail where neither has one."""
+    paths = dict.fromkeys(
+        array.path for side in sides for target in side.layout.targets for array in target.arrays
     )
-
-
-def _report_errors(before: Side, after: Side, color: str) -> None:
-    """Say on stderr what is wrong with either side: a broken plan may well be the same plan."""
-    report(after.errors, color)
-    if before.errors:
-        echo(f"{before.name} has {counted(len(before.errors), 'error')} of its own", err=True)
+    kept = matching(glob, paths) or unknown_path(glob, list(paths))
+    for side in sides:
+        targets = tuple(
+            replace(target, arrays=tuple(each for each in target.arrays if each.path in kept))
+            for target in side.layout.targets
+        )
+        yield replace(side, layout=replace(side.layout, targets=targets))
 
 
 def _at_revision(name: str, other: str) -> str:
@@ -123,36 +121,36 @@ def _at_revision(name: str, other: str) -> str:
     if not name.startswith(_GIT) or ":" in name.removeprefix(_GIT):
         return name
     if other.startswith(_GIT):
-        raise click.UsageError(f"`{name}` of which file? as in `{name}:spec.yaml`")
+        fail(f"`{name}` names no file, and nor does `{other}`", f"as in `{name}:spec.yaml`")
     return f"{name}:./{os.path.relpath(other)}"
 
 
-def _side(name: str, manifest: str | None, color: str) -> Side:
+def _side(name: str, request: Request) -> Side:
     if name.endswith(".lock"):
-        return _locked(name)
-    spec, diagnostics = load_or_exit(name, {}, color, with_manifests=manifest is None)
+        return _locked(name, request)
+    spec, diagnostics = request.load(name)
     faults = [diagnostic for diagnostic in diagnostics if diagnostic.is_error]
     if faults:
-        report(faults, color)
+        request.report(faults)
         raise SystemExit(FAILED)
-    plans = pipeline.compile_plans(spec, params_or_exit(spec, manifest))
+    plans = pipeline.compile_plans(spec, request.params(spec))
     if not plans:
         fail(f"{name} has no target", "add `mesh: {data: 8}`, or `targets:` with a mesh each")
     for target in spec.targets:
-        sound_or_exit(target, diagnostics, color)
+        request.require_sound(target, diagnostics)
     found = pipeline.findings(spec, plans)
     errors = tuple(diagnostic for diagnostic in found if diagnostic.is_error)
     return Side(name, layout_of(spec, plans), reasons_of(plans), errors)
 
 
-def _locked(name: str) -> Side:
+def _locked(name: str, request: Request) -> Side:
     from shardspec.frontend.files import read_argument
     from shardspec.lock.lock_file import read_lock
 
     source = read_argument(name)
     layout = source if isinstance(source, Diagnostic) else read_lock(source)
     if isinstance(layout, Diagnostic):
-        report([layout])
+        request.report([layout])
         raise SystemExit(FAILED)
     return Side(name, layout)
 
@@ -170,15 +168,15 @@ def _print(
     diffs: tuple[TargetDiff, ...],
     before: Side,
     after: Side,
-    output_format: str,
+    form: str,
     failed: Sequence[str],
 ) -> None:
-    if output_format == "json":
+    if form == "json":
         from shardspec.lock.diff_forms import diff_text
 
         echo(diff_text(diffs, before.name, after.name, failed).rstrip("\n"))
         return
-    if output_format == "md":
+    if form == "md":
         from shardspec.lock.diff_forms import markdown_lines
 
         lines = list(markdown_lines(diffs, before.name, after.name))
@@ -192,3 +190,76 @@ def _print(
             lines = [f"{after.name} places every array as {before.name}."]
     for line in lines:
         echo(line)
+
+
+# --fail-on: how much may move
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One condition that fails a diff.
+
+    Attributes:
+      text: as it was asked for.
+      share: growth of the bytes per device, 0.05 for 5 %.
+      bytes: growth in bytes, where it is stated so.
+    """
+
+    kind: Literal["memory", "reshard", "change"]
+    text: str
+    share: float | None = None
+    bytes: float | None = None
+
+
+def _limit(text: str) -> Limit:
+    """Return the limit that `text` states."""
+    if text == "reshard":
+        return Limit("reshard", text)
+    if text == "change":
+        return Limit("change", text)
+    found = _MEMORY.fullmatch(text)
+    if found is None:
+        fail(f"--fail-on {text}: no such limit", "as in memory+5%, memory+64MiB, reshard, change")
+    number = float(found["number"])
+    if found["unit"] == "%":
+        return Limit("memory", text, share=number / 100)
+    return Limit("memory", text, bytes=number * _UNITS[found["unit"]])
+
+
+def _tripped(limit: Limit, diffs: Sequence[TargetDiff]) -> str | None:
+    """Return what moved beyond the limit, and on which targets; None where nothing did."""
+    over = [(diff.name, said) for diff in diffs if (said := _over(limit, diff)) is not None]
+    if not over:
+        return None
+    return f"{limit.text}: {'; '.join(f'{name}: {said}' for name, said in over)}"
+
+
+def _over(limit: Limit, diff: TargetDiff) -> str | None:
+    """Return what moved beyond the limit on one target; None where nothing did."""
+    if limit.kind == "change":
+        return None if diff.is_same else _changed(diff)
+    if limit.kind == "reshard":
+        still = {Mark.SAME, Mark.NEW, Mark.GONE}
+        count = sum(move.mark not in still for move in diff.moves)
+        return f"{counted(count, 'array')} to reshard" if count else None
+    return _grown(limit, diff)
+
+
+def _changed(diff: TargetDiff) -> str:
+    if diff.before is None or diff.after is None:
+        return "new" if diff.before is None else "gone"
+    moved = sum(move.mark is not Mark.SAME for move in diff.moves)
+    counts = ((moved, "array"), (len(diff.activations), "activation"))
+    said = " and ".join(counted(count, what) for count, what in counts if count)
+    return f"{said} moved" if said else "another machine or order of devices"
+
+
+def _grown(limit: Limit, diff: TargetDiff) -> str | None:
+    if diff.before is None or diff.after is None:
+        return None
+    before, after = diff.before.per_device_bytes, diff.after.per_device_bytes
+    allowed = before * (1 + limit.share) if limit.share is not None else before + (limit.bytes or 0)
+    if after <= allowed:
+        return None
+    more = f", +{percent(after - before, before)}" if before else ""
+    return f"{binary_bytes(before)} -> {binary_bytes(after)} per device{more}"

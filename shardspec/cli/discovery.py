@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
+from shardspec.cli.streams import fail
 from shardspec.diagnostics import Diagnostic
 
 #: Of a YAML file, what is looked at to tell whether it is a spec.
@@ -20,22 +19,21 @@ _TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=\s|$)", re.MULT
 _TELLING = frozenset({"rules", "extends", "mesh", "targets"})
 _NO_SOURCES = frozenset({"node_modules", "__pycache__"})
 
+_MOST_LISTED = 8
+_NAME_IT = "name the spec with --spec FILE"
 _NAMES = ("shardspec.yaml", "shardspec.yml", "spec.yaml", "spec.yml")
 
 
 def find_spec(named: str | None) -> str:
     """Return the path of the spec, as short as it can be written from here.
 
-    `--spec`, else `$SHARDSPEC`, else `[tool.shardspec] spec` of the nearest pyproject.toml, else
-    the one `shardspec.yaml`, `spec.yaml` or `*.shard` in this folder or the nearest parent.
-
-    Raises:
-      click.UsageError: there is none, or more than one.
+    What is named, else `$SHARDSPEC`, else `[tool.shardspec] spec` of the nearest pyproject.toml,
+    else the one `shardspec.yaml`, `spec.yaml` or `*.shard` in this folder or the nearest parent.
+    A folder that is named stands for the one spec in it. None, or more than one, is a failure.
     """
+    named = named or os.environ.get("SHARDSPEC")
     if named:
-        return named
-    if os.environ.get("SHARDSPEC"):
-        return os.environ["SHARDSPEC"]
+        return _the_one_in(named) if os.path.isdir(named) else named
     here = Path.cwd()
     folders = (here, *here.parents)
     configured = next((path for folder in folders if (path := _configured(folder))), None)
@@ -46,11 +44,18 @@ def find_spec(named: str | None) -> str:
         if len(found) == 1:
             return found[0]
         if found:
-            listed = ", ".join(found)
-            raise click.UsageError(f"several specs here: {listed}; say which with --spec")
-    raise click.UsageError(
-        "no spec found: name one with --spec FILE or $SHARDSPEC, or call it shardspec.yaml"
+            fail(f"several specs here: {', '.join(found)}", "say which with --spec FILE")
+    return fail(
+        "no spec found", "name one with --spec FILE or $SHARDSPEC, or call it shardspec.yaml"
     )
+
+
+def _the_one_in(folder: str) -> str:
+    files = expand((folder,)).files
+    if len(files) > 1:
+        shown = ", ".join(files[:_MOST_LISTED]) + (", ..." if len(files) > _MOST_LISTED else "")
+        fail(f"several specs in `{folder}`: {shown}", "name one of them")
+    return files[0]
 
 
 def _as_path(found: str) -> str:
@@ -75,22 +80,21 @@ def _configured(folder: Path) -> Path | None:
     shown = os.path.relpath(file)
     source = read_source(file, name=shown)
     if isinstance(source, Diagnostic):
-        raise click.UsageError(f"cannot read {shown}: {source.message}")
+        fail(f"cannot read {shown}: {source.message}", _NAME_IT)
     try:
         tool = tomllib.loads(source.text).get("tool", {})
     except (ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else error
-        raise click.UsageError(f"cannot read {shown}: {why}") from None
+        fail(f"cannot read {shown}: {why}", f"mend it, or {_NAME_IT}")
     table = tool.get("shardspec") if isinstance(tool, dict) else None
     spec = table.get("spec") if isinstance(table, dict) else None
     if spec is None:
         return None
     if not isinstance(spec, str) or "\0" in spec:
-        raise click.UsageError(f"`[tool.shardspec] spec` in {shown} is no path")
+        fail(f"`[tool.shardspec] spec` in {shown} is no path", 'as in `spec = "spec.yaml"`')
     below = os.path.relpath(os.path.realpath(folder / spec), os.path.realpath(folder))
     if below.split(os.sep)[0] == os.pardir:
-        where = f"`[tool.shardspec] spec` in {shown}"
-        raise click.UsageError(f"{where} leads out of its folder; name the spec with --spec")
+        fail(f"`[tool.shardspec] spec` in {shown} leads out of its folder", _NAME_IT)
     return folder / spec
 
 
@@ -115,11 +119,7 @@ class Found(NamedTuple):
 
 
 def expand(paths: Iterable[str]) -> Found:
-    """Return the specs at `paths`: files as they are, and of folders all specs in them.
-
-    Raises:
-      click.UsageError: a folder has none.
-    """
+    """Return the specs at `paths`: files as they are, and of folders all specs in them."""
     files: dict[str, str] = {}
     others = 0
     for path in paths:
@@ -129,9 +129,8 @@ def expand(paths: Iterable[str]) -> Found:
         inside = tuple(_files_below(path))
         specs = [each for each in inside if _is_spec(each)]
         if not specs:
-            raise click.UsageError(
-                f"no specs in `{path}`: `*.shard`, or `*.yaml` with keys of a spec"
-            )
+            help = "a spec is `*.shard`, or `*.yaml` with keys of one, such as `shardspec: 1`"
+            fail(f"no specs in `{path}`", help)
         others += len(inside) - len(specs)
         for each in specs:
             files.setdefault(os.path.realpath(each), each)

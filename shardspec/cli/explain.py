@@ -3,58 +3,61 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import click
 
 from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.discovery import find_spec
-from shardspec.cli.selection import has_path, select_or_exit
-from shardspec.cli.session import (
-    FINDINGS,
-    fail,
-    has_errors,
-    load_or_exit,
-    params_or_exit,
-    quiet_spec,
-    report,
-    sound_or_exit,
-    target_or_exit,
-)
-from shardspec.cli.streams import echo
+from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select
+from shardspec.cli.streams import FINDINGS, Failure, echo, fail
+from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ActivationSharding, ShardingPlan
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>[0-9]{1,9})")
 _WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>[0-9]{1,9})=(?P<axes>[^=]+)")
 
 
-_ARRAYS_ONLY = "--porcelain prints arrays: give it a path or a glob alone"
-_DRAWS_ONLY = "--draw draws an array, a glob or an activation: give it that alone"
+_FROM_0 = "the first dimension is 0"
+_ARRAYS_ONLY = "--porcelain prints arrays", "give it a path or a glob alone"
+_DRAWS_ONLY = "--draw draws an array, a glob or an activation", "give it that alone"
 
 
-@click.command("explain")
-@click.argument("subject", required=False, shell_complete=options.complete_subjects)
-@options.spec_option
-@options.target_option
-@options.params_option
-@options.set_option
-@options.color_option
-@click.option(
-    "--why-not",
-    metavar="PATH:DIM=AXIS",
-    help="Why is this dimension, of an array or an activation, not on that axis?",
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete an array, an activation, or `axis:` and an axis."""
+    spec = quiet_spec(ctx.params.get("spec_name"))
+    if spec is None:
+        return []
+    axes = {rule.logical_axis: None for rule in spec.axis_rules}
+    axes |= {axis.name: None for axis in spec.logical_axes}
+    names = [array.path for array in spec.params]
+    names += [activation.name for activation in spec.activations]
+    names += [f"axis:{name}" for name in dict.fromkeys((*sorted(spec.mesh_axis_names), *axes))]
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+@options.verb(
+    "explain",
+    click.Argument(["subject"], required=False, shell_complete=_complete),
+    options.NAMED,
+    options.TARGET,
+    options.ARRAYS,
+    options.SET,
+    *options.FINDINGS,
+    options.option(
+        "--why-not",
+        metavar="PATH:DIM=AXIS",
+        help="Why is this dimension, of an array or an activation, not on that axis?",
+    ),
+    options.flag("--porcelain", "Tab-separated lines for other programs."),
+    options.flag("--draw", "Draw who holds which part, hosts and slices too."),
+    options.option("--list", "list_codes", is_flag=True, help="Show all findings."),
 )
-@click.option("--porcelain", is_flag=True, help="Tab-separated lines for other programs.")
-@click.option("--draw", is_flag=True, help="Draw who holds which part, hosts and slices too.")
-@click.option("--list", "list_codes", is_flag=True, help="Show all findings.")
 def command(
+    request: Request,
+    *,
     subject: str | None,
-    spec_name: str | None,
-    target: str | None,
-    manifest: str | None,
-    settings: Mapping[str, str],
-    color: str,
     why_not: str | None,
     porcelain: bool,
     draw: bool,
@@ -70,29 +73,35 @@ def command(
     if list_codes:
         _print_codes()
         return
+    spec_name = next(iter(request.named), None)
     if subject is not None and not porcelain and not draw and _explain_words(subject):
         if not _stands_in_spec(subject, spec_name):
             return
         echo("")
     match = _LINE.fullmatch(subject or "")
     spec_name = spec_name or (_spec_file(match["file"]) if match else None)
-    spec_name = spec_name or _found_spec(subject or "")
-    spec, diagnostics = load_or_exit(spec_name, settings, color, with_manifests=manifest is None)
-    chosen = target_or_exit(spec, target, diagnostics)
-    diagnostics = pipeline.about(diagnostics, target)
-    sound_or_exit(chosen, diagnostics, color)
-    report(diagnostics, color)
-    plan = pipeline.compile_plans(spec, params_or_exit(spec, manifest), [chosen])[0]
+    plan, diagnostics = _plan(find_spec(spec_name) if spec_name else _found(subject), request)
     if why_not is not None:
         lines = _why_not(why_not, plan)
     else:
         lines = _answer(subject or "", plan, match, porcelain=porcelain, draw=draw)
     for line in lines:
         echo(line)
-    _compare_lock(plan, subject)
-    if len(spec.targets) > 1 and target is None and not porcelain:
-        echo(f"\non target {chosen.name}; --target shows another of {len(spec.targets)}", err=True)
+    _compare_lock(plan, subject, request)
+    count = len(plan.spec.targets)
+    if count > 1 and request.target is None and not porcelain:
+        request.remark(f"\non target {plan.target.name}; --target shows another of {count}")
     raise SystemExit(FINDINGS if has_errors(diagnostics) else 0)
+
+
+def _plan(file: str, request: Request) -> tuple[ShardingPlan, tuple[Diagnostic, ...]]:
+    """Return the plan that is asked about, and what loading found, after a report."""
+    spec, diagnostics = request.load(file)
+    chosen = request.choose_target(spec, diagnostics)
+    diagnostics = pipeline.about(diagnostics, request.target)
+    request.require_sound(chosen, diagnostics)
+    request.report(diagnostics)
+    return pipeline.compile_plans(spec, request.params(spec), [chosen])[0], diagnostics
 
 
 def _answer(
@@ -106,7 +115,7 @@ def _answer(
     """Yield what there is to say about a line of a spec, an array, a glob or an axis."""
     if match and not has_path(plan, subject):
         if porcelain or draw:
-            raise click.UsageError(_ARRAYS_ONLY if porcelain else _DRAWS_ONLY)
+            fail(*(_ARRAYS_ONLY if porcelain else _DRAWS_ONLY))
         yield from _line(match["file"], int(match["line"]), plan)
         return
     yield from _subject(subject, plan, porcelain=porcelain)
@@ -128,12 +137,12 @@ def _drawing(subject: str, plan: ShardingPlan) -> Iterator[str]:
     if named is not None and not has_path(plan, subject):
         yield f"\n{drawing([named], plan)}"
         return
-    found = select_or_exit(subject, plan)
+    found = select(subject, plan)
     shown = rows(ShardingPlan(plan.spec, plan.target, tuple(found)))
     yield f"\n{drawing([row.first for row in shown], plan)}"
 
 
-def _compare_lock(plan: ShardingPlan, subject: str | None) -> None:
+def _compare_lock(plan: ShardingPlan, subject: str | None, request: Request) -> None:
     """Say on stderr where the lock beside the spec is stale, or says otherwise of this array."""
     import os
 
@@ -143,7 +152,7 @@ def _compare_lock(plan: ShardingPlan, subject: str | None) -> None:
 
     remark = lock_remark(plan, subject)
     if remark:
-        echo(f"\n{remark}", err=True)
+        request.remark(f"\n{remark}")
 
 
 def _one_question(
@@ -160,15 +169,14 @@ def _one_question(
         if is_asked
     ]
     if not asked:
-        raise click.UsageError(
-            "say what to explain: a path, a glob, FILE:LINE, axis:NAME, an activation, a code"
-        )
+        help = "a path, a glob, FILE:LINE, axis:NAME, an activation, a code"
+        fail("nothing to explain is named", help)
     if len(asked) > 1:
-        raise click.UsageError(f"{' and '.join(asked)} are two questions: ask one at a time")
+        fail(f"{' and '.join(asked)} are two questions", "ask one at a time")
     if porcelain and (subject is None or subject.startswith("axis:")):
-        raise click.UsageError(_ARRAYS_ONLY)
+        fail(*_ARRAYS_ONLY)
     if draw and (porcelain or subject is None or subject.startswith("axis:")):
-        raise click.UsageError(_DRAWS_ONLY)
+        fail(*_DRAWS_ONLY)
 
 
 def _explain_words(subject: str) -> bool:
@@ -224,17 +232,17 @@ def _print_family(start: str) -> None:
         echo(line)
 
 
-def _found_spec(subject: str) -> str:
+def _found(subject: str | None) -> str:
     """Return the spec of this folder; where there is none, a word may have been a finding's."""
     try:
         return find_spec(None)
-    except click.UsageError as fault:
+    except Failure as failure:
         from shardspec.report.finding_page import near_findings
 
-        named = near_findings(subject)
+        named = near_findings(subject or "")
         if named is None:
             raise
-        raise click.UsageError(f"{fault.message}\n  help: {named}") from None
+        fail(failure.message, f"{named}; or {failure.help}")
 
 
 def _spec_file(file: str) -> str | None:
@@ -259,10 +267,10 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
         lines = _named(subject, plan)
         if lines is not None:
             if porcelain:
-                raise click.UsageError(_ARRAYS_ONLY)
+                fail(*_ARRAYS_ONLY)
             yield from lines
             return
-    found = select_or_exit(subject, plan)
+    found = select(subject, plan)
     if porcelain:
         from shardspec.report.porcelain import porcelain as lines_of
 
@@ -327,7 +335,8 @@ def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
         message = f"target {plan.target.name} has no mesh axis `{name}`; it has {plan.mesh}"
         fail(message, f"ask about one that has it: --target {having[0]}")
     hint = did_you_mean(name, [*plan.mesh.names, *logical])
-    return fail(f"no mesh axis and no logical axis is called `{name}`", hint)
+    axes = f"axes: {', '.join((*plan.mesh.names, *sorted(logical)))}"
+    return fail(f"no mesh axis and no logical axis is called `{name}`", hint or axes)
 
 
 def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
@@ -335,10 +344,8 @@ def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
 
     match = _WHY_NOT.fullmatch(question)
     if match is None:
-        raise click.UsageError(
-            "--why-not wants PATH:DIM=AXIS, an array's path or an activation's name first, as in"
-            f" `a/kernel:0=data`: {question}"
-        )
+        help = "an array's path or an activation's name first, as in `a/kernel:0=data`"
+        fail(f"--why-not wants PATH:DIM=AXIS: {question}", help)
     index = int(match["dim"])
     wanted = tuple(re.findall(r"[^\s,()]+", match["axes"]))
     wanted = () if wanted == ("none",) else wanted
@@ -346,13 +353,13 @@ def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
     if activation is not None and not has_path(plan, match["path"]):
         if index >= len(activation.dims):
             names = " ".join(name or "_" for name in activation.logical_axes)
-            fail(f"activation {activation.activation.name}: {names} has no dim {index}")
+            fail(f"activation {activation.activation.name}: {names} has no dim {index}", _FROM_0)
         yield from why_not(activation, index, wanted, plan)
         return
-    found = select_or_exit(match["path"], plan)
+    found = select(match["path"], plan)
     for sharding in found:
         if index >= len(sharding.dims):
-            fail(f"{sharding.param.path} {sharding.param} has no dim {index}")
+            fail(f"{sharding.param.path} {sharding.param} has no dim {index}", _FROM_0)
     from shardspec.report.table import rows
 
     for row in rows(ShardingPlan(plan.spec, plan.target, tuple(found))):

@@ -10,17 +10,8 @@ import click
 
 from shardspec import pipeline
 from shardspec.cli import options as shared
-from shardspec.cli.session import (
-    FAILED,
-    FINDINGS,
-    FINE,
-    arrays_or_exit,
-    fail,
-    has_errors,
-    report,
-    write_file,
-)
-from shardspec.cli.streams import echo
+from shardspec.cli.request import Request, has_errors
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign.imported import Imported, Options
 from shardspec.foreign.registry import FORMATS, Format, format_named, module_of
@@ -30,7 +21,6 @@ if TYPE_CHECKING:
     from shardspec.ir.plan import ShardingPlan
 
 _AXIS = re.compile(r"(?:^|[\s,;])\s*([^\W\d][\w.-]*)\s*=\s*")
-_NO_MESH = "no mesh: say one with --mesh 'data=4 model=2'"
 
 
 def _mesh(
@@ -44,47 +34,55 @@ def _mesh(
         (axis, size.strip(" ,;")) for axis, size in zip(pieces[1::2], pieces[2::2], strict=True)
     )
     if pieces[0].strip() or not pairs or not all(size for _, size in pairs):
-        raise click.BadParameter(f"`{text}` is not `data=4 model=2`", ctx, param)
+        fail(f"--mesh `{text}` is no mesh", "as in `--mesh 'data=4 model=2'`")
     if len(dict(pairs)) < len(pairs):
-        raise click.BadParameter(f"`{text}` has a mesh axis twice", ctx, param)
+        fail(f"--mesh `{text}` has a mesh axis twice", "say the size of each axis once")
     return pairs
 
 
 _FORMATS_PAGE = "\b\nFormats:\n" + "\n".join(f"  {f.name:<12} {f.title}" for f in FORMATS)
 
 
-@click.command("import", epilog=_FORMATS_PAGE)
-@click.argument("format_name", metavar="FORMAT", type=click.Choice([f.name for f in FORMATS]))
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("-o", "--output", metavar="SPEC", default="-", help="Where to write the spec.")
-@click.option("--mesh", callback=_mesh, metavar="SIZES", help="The mesh: `data=4 model=2`.")
-@click.option("--hardware", metavar="HW", help="The machine: `tpu v4 4x4x8`, `4 * h100`.")
-@click.option(
-    "--against", metavar="ARRAYS", help="Prove, array by array, that the spec says the same."
+@shared.verb(
+    "import",
+    click.Argument(["tool"], metavar="FORMAT", type=click.Choice([f.name for f in FORMATS])),
+    click.Argument(["files"], nargs=-1, required=True, metavar="FILE..."),
+    shared.OUTPUT,
+    shared.option("--mesh", callback=_mesh, metavar="SIZES", help="The mesh: `data=4 model=2`."),
+    shared.option("--hardware", metavar="HW", help="The machine: `tpu v4 4x4x8`, `4 * h100`."),
+    shared.option(
+        "--against", metavar="ARRAYS", help="Prove, array by array, that the spec says the same."
+    ),
+    shared.option(
+        "--name",
+        "names",
+        multiple=True,
+        metavar="NAME",
+        help="Which list of the file, or which gin scope; for hf-tp-plan NAME=MODULE, and several.",
+    ),
+    shared.option(
+        "--semantics", type=click.Choice(["linen", "nnx"]), help="Who reads a Flax list."
+    ),
+    shared.option(
+        "--merge",
+        type=click.Choice(["maxtext", "in-place"]),
+        help="How MaxText's files are joined.",
+    ),
+    shared.option(
+        "--match", type=click.Choice(["search", "fullmatch"]), help="How regexes are meant."
+    ),
+    shared.option("--separator", metavar="TEXT", help="What joins the parts of a path over there."),
+    shared.option(
+        "--strict", is_flag=True, default=None, help="The tool refuses unmatched arrays."
+    ),
+    shared.option(
+        "-I", "--include", multiple=True, metavar="FOLDER", help="Where includes are found."
+    ),
+    *shared.FINDINGS,
+    epilog=_FORMATS_PAGE,
 )
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Which list of the file, or which gin scope; NAME=MODULE, and several, for hf-tp-plan.",
-)
-@click.option("--semantics", type=click.Choice(["linen", "nnx"]), help="Who reads a Flax list.")
-@click.option(
-    "--merge", type=click.Choice(["maxtext", "in-place"]), help="How MaxText's files are joined."
-)
-@click.option("--match", type=click.Choice(["search", "fullmatch"]), help="How regexes are meant.")
-@click.option("--separator", metavar="TEXT", help="What joins the parts of a path over there.")
-@click.option("--strict", is_flag=True, default=None, help="The tool refuses unmatched arrays.")
-@click.option("-I", "--include", multiple=True, metavar="FOLDER", help="Where includes are found.")
-@shared.color_option
 def command(
-    format_name: str,
-    files: tuple[str, ...],
-    output: str,
-    against: str | None,
-    color: str,
-    **rest: Any,
+    request: Request, *, tool: str, files: tuple[str, ...], against: str | None, **rest: Any
 ) -> None:
     """Make a spec of the rules of another tool. Nothing in the files is run.
 
@@ -94,59 +92,61 @@ def command(
     from shardspec.frontend.patterns.backtracking import forget_unanswered
 
     forget_unanswered()
-    entry = format_named(format_name)
+    entry = format_named(tool)
     assert entry is not None
-    options = _options(entry, against, rest)
-    sources = _sources(files, color)
-    imported, diagnostics = module_of(entry).read(sources, options)
-    name = output if output != "-" else "<imported>"
+    options = _options(entry, against, request, rest)
+    sources = _sources(files, request)
+    imported, faults = module_of(entry).read(sources, options)
+    diagnostics = request.heard(faults)
+    name = "<imported>" if request.output in (None, "-") else request.output
     text = None
     if imported is not None and not has_errors(diagnostics):
         from shardspec.foreign.imported import spec_text
 
         text, faults = spec_text(imported, options, sources, name)
-        diagnostics += faults
-    report(diagnostics, color)
+        diagnostics += request.heard(faults)
+    request.report(diagnostics)
     if imported is None or text is None:
-        echo("nothing is written", err=True)
+        request.remark("nothing is written")
         raise SystemExit(FAILED)
-    if options.params is None:
-        write_file(output, text)
+    plan = None if options.params is None else _plan(text, name, options)
+    request.write(text)
+    if plan is None:
         raise SystemExit(FINE)
-    plan = _plan(text, name, options)
-    write_file(output, text)
-    raise SystemExit(_prove(entry, imported, plan, against or "", color))
+    raise SystemExit(_prove(entry, imported, plan, against or "", request))
 
 
-def _options(entry: Format, against: str | None, given: dict[str, Any]) -> Options:
+def _options(
+    entry: Format, against: str | None, request: Request, given: dict[str, Any]
+) -> Options:
     """Return the options; those that the format does not take are an error."""
     takes = ("mesh", "hardware", *entry.options)
     names = given["names"]
     if len(names) > 1 and "names" not in takes and "name" in takes:
-        raise click.UsageError(f"--name counts once for `{entry.name}`")
+        fail(f"--name counts once for `{entry.name}`", "say it once")
     given = {**given, "name": names[0] if names else None}
     given["names"] = names if "names" in takes else ()
     for name, value in given.items():
         if value not in (None, ()) and name not in takes:
-            raise click.UsageError(f"--{name} means nothing for `{entry.name}`")
+            fail(f"--{name} means nothing for `{entry.name}`", "leave it out")
     if given["hardware"] is not None:
         from shardspec.foreign.imported import machine_named
 
         found = machine_named(given["hardware"])
         if isinstance(found, tuple):
-            report(found)
+            request.report(found)
             raise SystemExit(FAILED)
-    params = None if against is None else arrays_or_exit(against)
+    params = None if against is None else request.read_arrays(against)
     return Options(**given, params=params)
 
 
-def _sources(files: tuple[str, ...], color: str) -> tuple[SourceFile, ...]:
+def _sources(files: tuple[str, ...], request: Request) -> tuple[SourceFile, ...]:
     from shardspec.frontend.files import read_argument
 
     read = [read_argument(file) for file in files]
     faults = [found for found in read if isinstance(found, Diagnostic)]
     if faults:
-        report(faults, color)
+        request.report(faults)
         raise SystemExit(FAILED)
     sources = tuple(found for found in read if isinstance(found, SourceFile))
     for each in sources:
@@ -160,11 +160,13 @@ def _plan(text: str, name: str, options: Options) -> ShardingPlan:
     spec, _ = pipeline.load_text(text, name)
     assert spec is not None, "`spec_text` has loaded it"
     if not spec.targets:
-        fail(f"--against needs a mesh, and the files state {_NO_MESH}")
+        fail("--against needs a mesh, and the files state none", "say one: --mesh 'data=4 model=2'")
     return pipeline.compile_plans(spec, options.params, spec.targets[:1])[0]
 
 
-def _prove(entry: Format, imported: Imported, plan: ShardingPlan, against: str, color: str) -> int:
+def _prove(
+    entry: Format, imported: Imported, plan: ShardingPlan, against: str, request: Request
+) -> int:
     """Say whether the plan is the other tool's answer; return the exit code."""
     from shardspec.foreign import proof
     from shardspec.lints.regex_budget import spent, spent_elsewhere
@@ -176,23 +178,24 @@ def _prove(entry: Format, imported: Imported, plan: ShardingPlan, against: str, 
     said = proof.findings(found, imported.tool)
     patterns = plan.spec.patterns
     unread = (*spent(patterns), *spent_elsewhere(patterns))
-    report([*said, *proof.not_compared_findings(left_out, imported.tool), *unread], color)
+    not_compared = proof.not_compared_findings(left_out, imported.tool)
+    request.report(request.heard([*said, *not_compared, *unread]))
     arrays = counted(len(params), "array")
     axes = " ".join(f"{axis.name}={axis.size}" for axis in plan.target.mesh.axes if axis.size > 1)
     where = f"{arrays} of {against} on {axes or 'one device'}"
     uneven = sum(not dim.is_even for sharding in plan.params for dim in sharding.dims)
     if uneven:
         why = "JAX refuses them either way, and `shardspec check` names them"
-        echo(f"dimensions that do not divide: {uneven}; {why}", err=True)
+        request.remark(f"dimensions that do not divide: {uneven}; {why}")
     if unread:
-        echo(f"{where}: nothing is proved while a regex runs out of its time", err=True)
+        request.remark(f"{where}: nothing is proved while a regex runs out of its time")
         return FINDINGS
     differing = sum(len(each.paths) for each in found)
     unknown = sum(len(each.paths) for each in left_out)
     if not differing and not unknown:
-        echo(f"{where}: the spec lays out all as {imported.tool} does", err=True)
+        request.remark(f"{where}: the spec lays out all as {imported.tool} does")
         return FINE
     counts = [f"{differing} differ from {imported.tool}"] if differing else []
     counts += [f"{unknown} not compared with {imported.tool}"] if unknown else []
-    echo(f"{where}: {', '.join(counts)}", err=True)
+    request.remark(f"{where}: {', '.join(counts)}")
     return FINDINGS

@@ -5,84 +5,58 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-import click
-
 from shardspec.cli import options
-from shardspec.cli.discovery import find_spec
-from shardspec.cli.session import (
-    FAILED,
-    FINDINGS,
-    FINE,
-    fail,
-    has_errors,
-    load_or_exit,
-    params_or_exit,
-    plans_and_findings,
-    report,
-    target_or_exit,
-    write_file,
-)
-from shardspec.cli.streams import echo
+from shardspec.cli.request import NO_ARRAYS, Request, has_errors, plans_and_findings
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, write_file
 from shardspec.ir.grouping import counted
 from shardspec.ir.layout import Layout
 from shardspec.ir.plan import ShardingPlan
 
 
-@click.command("lock")
-@click.argument("spec_files", nargs=-1)
-@options.spec_option
-@options.params_option
-@options.color_option
-@click.option("--check", is_flag=True, help="Write nothing; exit 1, with what moved, if stale.")
-@click.option("-o", "--output", metavar="FILE", help="Where to write; `-` is stdout.")
-def command(
-    spec_files: tuple[str, ...],
-    spec_name: str | None,
-    manifest: str | None,
-    color: str,
-    check: bool,
-    output: str | None,
-) -> None:
+@options.verb(
+    "lock",
+    *options.SPECS,
+    options.ARRAYS,
+    *options.FINDINGS,
+    options.flag("--check", "Write nothing; exit 1, with what moved, if stale."),
+    options.OUTPUT,
+)
+def command(request: Request, *, check: bool) -> None:
     """Write what every device holds on every target, one line for each group of arrays.
 
     The lock of `model/spec.yaml` is `model/spec.lock`. It is made for git: a review shows what a
     change of the spec, of a preset or of shardspec itself moves.
     """
+    request.for_each(lambda file: _lock(file, request, check=check))
+
+
+def _lock(file: str, request: Request, *, check: bool) -> int:
+    """Write or check the lock of one spec; return the exit code."""
     from shardspec.analysis.layouts import layout_of
     from shardspec.lock.lock_file import lock_path
 
-    files = spec_files or (find_spec(spec_name),)
-    if output is not None and len(files) > 1:
-        raise click.UsageError(f"-o names one file for {len(files)} specs")
-    if output == "":
-        raise click.UsageError("-o names no file")
-    exit_code = FINE
-    for file in files:
-        path = output or (lock_path(file) if file != "-" else "-")
-        plans = _plans(file, manifest, color)
-        if not plans:
-            echo(
-                f"{path} is not {'compared' if check else 'written'}: the plan has errors", err=True
-            )
-            exit_code = max(exit_code, FINDINGS)
-        elif check:
-            exit_code = max(exit_code, _check(path, plans))
-        else:
-            _write(path, layout_of(plans[0].spec, plans))
-    raise SystemExit(exit_code)
+    path = request.output or (lock_path(file) if file != "-" else "-")
+    plans = _plans(file, request)
+    if not plans:
+        request.remark(f"{path} is not {'compared' if check else 'written'}: the plan has errors")
+        return FINDINGS
+    if check:
+        return _check(path, plans, request)
+    _write(path, layout_of(plans[0].spec, plans))
+    return FINE
 
 
-def _plans(file: str, manifest: str | None, color: str) -> tuple[ShardingPlan, ...]:
+def _plans(file: str, request: Request) -> tuple[ShardingPlan, ...]:
     """Return the plans of a spec on all its targets; none, after a report, if it has errors."""
-    spec, diagnostics = load_or_exit(file, {}, color, with_manifests=manifest is None)
-    params = params_or_exit(spec, manifest)
-    target_or_exit(spec, None, diagnostics)
+    spec, diagnostics = request.load(file)
+    params = request.params(spec)
+    request.choose_target(spec, diagnostics)
     plans, found = plans_and_findings(spec, diagnostics, params)
-    report(found, color)
+    request.report(found)
     if has_errors(found):
         return ()
     if not params:
-        fail(f"{file} lists no arrays to lock", "add `arrays:` or `manifest:`, or pass --params")
+        fail(f"{file} lists no arrays to lock", NO_ARRAYS)
     return plans
 
 
@@ -96,7 +70,7 @@ def _write(path: str, layout: Layout) -> None:
         echo(f"{path}: {arrays} on {counted(len(layout.targets), 'target')}, {len(text):,} bytes")
 
 
-def _check(path: str, plans: Sequence[ShardingPlan]) -> int:
+def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     """Say what moved since the lock was written; return the exit code."""
     from shardspec.analysis.layouts import layout_of
     from shardspec.diagnostics import Diagnostic
@@ -104,19 +78,19 @@ def _check(path: str, plans: Sequence[ShardingPlan]) -> int:
     from shardspec.lock.lock_file import lock_text, read_lock
 
     if path == "-" or not os.path.exists(path):
-        echo(f"there is no {path}: `shardspec lock` writes it", err=True)
+        request.error(f"there is no {path}", "`shardspec lock` writes it")
         return FINDINGS
     layout = layout_of(plans[0].spec, plans)
     source = read_argument(path)
     if isinstance(source, Diagnostic):
-        report([source])
+        request.report([source])
         return FAILED
     if source.text.replace("\r\n", "\n") == lock_text(layout):
         echo(f"{path} is what the spec says.")
         return FINE
     locked = read_lock(source)
     if isinstance(locked, Diagnostic):
-        report([locked])
+        request.report([locked])
         return FINDINGS
     from shardspec.analysis.layout_diff import diff_layouts, reasons_of
     from shardspec.lock.diff_forms import diff_lines
@@ -124,5 +98,5 @@ def _check(path: str, plans: Sequence[ShardingPlan]) -> int:
     moved = list(diff_lines(diff_layouts(locked, layout, why_after=reasons_of(plans))))
     for line in moved or ["no array moved; the files it was made from, or its text, did change"]:
         echo(line)
-    echo(f"{path} is stale: `shardspec lock` writes it anew", err=True)
+    request.error(f"{path} is stale", "`shardspec lock` writes it anew")
     return FINDINGS

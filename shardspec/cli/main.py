@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from shardspec import __version__
+from shardspec.cli.options import version_option, write_exits
 
 #: Verb -> what it is for, in the order of `--help`. The module has the verb's name.
 VERBS = {
     "compile": "Resolve every array on one target and print the table.",
     "explain": "Say why: an array, a line of the spec, a mesh axis, a finding, a field.",
     "check": "Report everything that is wrong, on all targets.",
-    "fmt": "Format a spec, or turn YAML into the DSL and back.",
+    "fmt": "Format specs, or turn YAML into the DSL and back.",
     "lock": "Write what every device holds, for git; --check compares.",
     "diff": "Show what moved between two specs, locks or revisions.",
     "manifest": "List the arrays of a checkpoint, for git.",
@@ -26,17 +26,12 @@ VERBS = {
     "schema": "Print the JSON Schema of the YAML format.",
 }
 
-_MODULES = {
-    "compile": "compile_verb",
-    "import": "import_verb",
-    "export": "export_verb",
-    "fmt": "fmt",
-    "mesh": "mesh",
-}
+#: Verbs that are words of Python, which no module can be called.
+_MODULES = {"import": "import_verb"}
 
 
 class _Verbs(click.Group):
-    """A group that imports a verb when it is asked for."""
+    """A group that imports a verb when it is asked for, and says what failed as a finding does."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs."""
@@ -50,79 +45,79 @@ class _Verbs(click.Group):
         command: click.Command = module.command
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; where there are none, show what there could be."""
+        if not args and not ctx.resilient_parsing:
+            from shardspec.cli.streams import FAILED, echo
+
+            echo(ctx.get_help(), err=True)
+            ctx.exit(FAILED)
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the verb, or fail with the nearest one."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from shardspec.cli.streams import fail
             from shardspec.diagnostics.suggest import did_you_mean
 
-            hint = did_you_mean(args[0], VERBS) or f"verbs: {', '.join(VERBS)}"
-            raise click.UsageError(f"no verb is called `{args[0]}`; {hint}", ctx)
+            help = did_you_mean(args[0], VERBS) or f"verbs: {', '.join(VERBS)}"
+            fail(f"no verb is called `{args[0]}`", help)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs without importing them."""
+        """Write the verbs without importing them, and the exit codes of all."""
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
+        write_exits(formatter)
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a verb and exit; Ctrl-C ends it with 130."""
+        from shardspec.cli.streams import FAILED, show_failure
+
+        extra["standalone_mode"] = False
+        try:
+            exit_code = super().main(*args, **extra)
+        except click.exceptions.Abort:
+            exit_code = 130
+        except click.ClickException as failure:
+            show_failure(failure)
+            exit_code = FAILED
+        sys.exit(exit_code if isinstance(exit_code, int) else 0)
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="shardspec %(version)s")
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[version_option()],
+    no_args_is_help=False,
+)
 def cli() -> None:
     """Compile sharding specs for JAX: rules in, NamedShardings and reasons out."""
 
 
-def _show(error: click.ClickException) -> None:
-    """Print an error as click does; what an argument or a file name holds cannot steer it."""
-    from shardspec.cli.streams import echo
-
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    if context is not None:
-        echo(context.get_usage(), err=True)
-        if context.command.get_help_option(context) is not None:
-            option = context.help_option_names[-1]
-            echo(f"Try '{context.command_path} {option}' for help.\n", err=True)
-    echo(f"Error: {error.format_message()}", err=True)
-
-
-def _remark(text: str) -> None:
-    from shardspec.cli.streams import echo
-
-    echo(text, err=True)
-
-
 def main() -> None:
-    """Run the command line. Ctrl-C ends it with 130; a pipe that is read no further, as ever."""
+    """Run the command line, `| head` behind it or not."""
     gc.disable()  # short-lived: collecting while modules load costs a tenth of the start-up
-    from shardspec.cli.streams import give_up, settle_streams
+    from shardspec.cli.streams import FAILED, Failure, give_up, settle_streams, show_failure
 
     settle_streams()
-    if sys.stdout is None:
-        _remark("Error: cannot write: standard output is closed")
-        sys.exit(2)
+    exit_code: Any = FAILED
     try:
-        exit_code = _run()
+        if sys.stdout is None:
+            raise OSError(0, "standard output is closed")
+        try:
+            cli.main(prog_name="shardspec")
+        except SystemExit as end:
+            exit_code = end.code
         sys.stdout.flush()
     except OSError as error:
         give_up()
-        _remark(f"Error: cannot write: {error.strerror or error}")
-        exit_code = 2
+        message = f"cannot write: {error.strerror or error}"
+        show_failure(Failure(message, "make room, or name another place with -o FILE"))
+        exit_code = FAILED
     sys.exit(exit_code)
-
-
-def _run() -> int:
-    """Run the verb that is asked for, and return the exit code."""
-    try:
-        exit_code: Any = cli.main(standalone_mode=False, prog_name="shardspec")
-    except SystemExit as end:
-        exit_code = end.code
-    except click.exceptions.Abort:
-        exit_code = 130
-    except click.ClickException as error:
-        _show(error)
-        exit_code = 2
-    return exit_code if isinstance(exit_code, int) else 0
 
 
 if __name__ == "__main__":

@@ -7,14 +7,18 @@ import os
 import click
 
 from shardspec.cli import options
-from shardspec.cli.session import arrays_or_exit, fail, write_file
+from shardspec.cli.request import Request, matching, unknown_path
+from shardspec.cli.streams import fail
 
 
-@click.command("manifest")
-@click.argument("checkpoint")
-@options.format_option("yaml", "json")
-@click.option("-o", "--output", metavar="FILE", default="-", help="Where to write it.")
-def command(checkpoint: str, output_format: str, output: str) -> None:
+@options.verb(
+    "manifest",
+    click.Argument(["checkpoint"]),
+    options.ONLY,
+    options.format_option("yaml", "json"),
+    options.OUTPUT,
+)
+def command(request: Request, *, checkpoint: str) -> None:
     """List the arrays of a checkpoint as a manifest: names, shapes, dtypes.
 
     CHECKPOINT is a safetensors file or index, an Orbax checkpoint, Flax msgpack, `.npz`, T5X's
@@ -23,10 +27,16 @@ def command(checkpoint: str, output_format: str, output: str) -> None:
     """
     from shardspec.report import manifest_text
 
-    params = arrays_or_exit(checkpoint)
+    params = request.read_arrays(checkpoint)
+    if request.only is not None:
+        paths = [param.path for param in params]
+        kept = matching(request.only, paths) or unknown_path(request.only, paths)
+        params = tuple(param for param in params if param.path in kept)
     odd = next((p.path for p in params if set(p.path) & set(manifest_text.UNWRITABLE)), None)
     if odd is not None:
-        fail(f"`{odd}` has a brace, which is a range in a manifest")
+        others = "leave it out with --only, or rename the array"
+        fail(f"`{odd}` has a brace, which is a range in a manifest", others)
     name = os.path.basename(os.path.abspath(checkpoint))
-    write = manifest_text.manifest_json if output_format == "json" else manifest_text.manifest_yaml
-    write_file(output, write(params, name))
+    is_json = request.form == "json"
+    write = manifest_text.manifest_json if is_json else manifest_text.manifest_yaml
+    request.write(write(params, name))

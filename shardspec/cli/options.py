@@ -1,71 +1,150 @@
-"""Options that several verbs share."""
+"""Every option that verbs share, said once; `verb` makes a verb of those that it names.
+
+What is shared reaches the verb as one `Request`; what is its own comes as keywords. Some options
+are everywhere: `--color`, `-q`, `-V`, and exit codes in `--help`. Old spellings are read for one
+version, with a remark that says the new one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+from shardspec.cli.streams import fail
+
+EXITS = (
+    ("0", "fine, or the same"),
+    ("1", "findings, or different"),
+    ("2", "it could not be done: a wrong flag, a file that cannot be read, a missing extra"),
+)
+
+#: Old spelling -> new one. They go with the next minor version.
+RENAMED = {"--params": "--arrays", "--output-format": "--format"}
+
+_RENAMED_USED = "shardspec.renamed"
 
 
-def spec_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--spec FILE`."""
-    return click.option(
-        "--spec", "spec_name", metavar="FILE", help="The spec; found by itself when left out."
-    )(function)
+class Verb(click.Command):
+    """A verb: its help ends with the exit codes, its old spellings are read."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes, and what the verb adds."""
+        write_exits(formatter)
+        super().format_epilog(ctx, formatter)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments, old spellings as new ones."""
+        taken = {name for param in self.params for name in param.opts}
+        new = list(_in_new_words(args, taken))
+        ctx.meta[_RENAMED_USED] = dict.fromkeys(
+            (old.partition("=")[0], now.partition("=")[0])
+            for old, now in zip(args, new, strict=True)
+            if old != now
+        )
+        try:
+            return super().parse_args(ctx, new)
+        except click.UsageError as failure:
+            failure.ctx = failure.ctx or ctx
+            raise
 
 
-def target_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--target NAME`, which completes."""
-    return click.option(
-        "--target", "-t", metavar="NAME", shell_complete=_targets, help="A target of the spec."
-    )(function)
+def write_exits(formatter: click.HelpFormatter) -> None:
+    """Write what the exit codes mean, as every `--help` does."""
+    with formatter.section("Exit codes"):
+        formatter.write_dl(EXITS)
 
 
-def set_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--set KEY=VALUE` for what-ifs."""
-    return click.option(
-        "--set",
-        "settings",
-        metavar="KEY=VALUE",
-        multiple=True,
-        callback=_settings,
-        help="A what-if: `--set mesh.model=8`.",
-    )(function)
+def _in_new_words(args: Sequence[str], taken: Iterable[str]) -> Iterator[str]:
+    """Yield the arguments with new spellings for old ones, up to a `--`.
+
+    Where a verb chooses arrays by `--only`, a `--select` that names no finding is the old word.
+    """
+    for at, arg in enumerate(args):
+        if arg == "--":
+            yield from args[at:]
+            return
+        flag, equals, value = arg.partition("=")
+        new = RENAMED.get(flag, flag)
+        if flag == "--select" and "--only" in taken:
+            following = value if equals else " ".join(args[at + 1 : at + 2])
+            new = flag if _names_findings(following) else "--only"
+        yield f"{new}{equals}{value}" if new in taken else arg
 
 
-def params_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--params FILE`, which may be a checkpoint or a function."""
-    return click.option(
-        "--params",
-        "manifest",
-        metavar="FILE",
-        help="Arrays from a manifest, a checkpoint or `package.module:function`, not the spec.",
-    )(function)
+def verb(
+    name: str, *options: click.Parameter, epilog: str | None = None
+) -> Callable[[Callable[..., None]], Verb]:
+    """Return a decorator that makes a verb of a function.
+
+    The function gets a `Request` with all that is shared, and its own options as keywords. Its
+    docstring is the help.
+    """
+
+    def made(function: Callable[..., None]) -> Verb:
+        def run(**values: Any) -> None:
+            from shardspec.cli.request import request_of
+
+            request, own = request_of(values)
+            context = click.get_current_context()
+            for old, new in context.meta.get(_RENAMED_USED, ()):
+                request.remark(f"`{old}` is called `{new}` now; the old word goes with 0.3")
+            function(request, **own)
+
+        return Verb(
+            name,
+            callback=run,
+            params=[*options, *EVERYWHERE],
+            help=inspect.cleandoc(function.__doc__ or ""),
+            epilog=epilog,
+        )
+
+    return made
 
 
-def findings_option(flag: str, help: str) -> Decorator:
-    """Add a flag that takes findings: ids, names or starts of ids, with commas or repeated."""
-    return click.option(flag, metavar="FINDINGS", multiple=True, callback=_findings, help=help)
+def option(*declared: str, **how: Any) -> click.Option:
+    """Return an option of one verb."""
+    return click.Option(declared, **how)
 
 
-def color_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--color WHEN`."""
-    return click.option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
+def flag(name: str, help: str) -> click.Option:
+    """Return an option without a value."""
+    return click.Option([name], is_flag=True, help=help)
+
+
+def format_option(*formats: str) -> click.Option:
+    """Return `--format`, the first of `formats` being the default."""
+    return click.Option(
+        ["--format", "form"],
+        type=click.Choice(formats),
+        default=formats[0],
         show_default=True,
-        help="Colour; NO_COLOR turns it off.",
-    )(function)
+        help="What is printed.",
+    )
 
 
-def format_option(*formats: str, name: str = "--format") -> Decorator:
-    """Add `--format`, the first of `formats` being the default."""
-    return click.option(
-        name, "output_format", type=click.Choice(formats), default=formats[0], show_default=True
+def print_version(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
+    """Print the version and end, where that is asked."""
+    if is_asked and not ctx.resilient_parsing:
+        from shardspec import __version__
+        from shardspec.cli.streams import echo
+
+        echo(f"shardspec {__version__}")
+        ctx.exit()
+
+
+def version_option() -> click.Option:
+    """Return `-V`, which the verbs and `shardspec` itself have."""
+    return click.Option(
+        ["-V", "--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=print_version,
+        help="Show the version and exit.",
     )
 
 
@@ -76,19 +155,32 @@ def _settings(
     for value in values:
         key, equals, text = value.partition("=")
         if not equals or not key or not text:
-            raise click.BadParameter(f"`{value}` is not KEY=VALUE", ctx, param)
+            fail(f"--set `{value}` is not KEY=VALUE", "as in `--set mesh.model=8`")
         settings[key.strip()] = text.strip()
     return settings
+
+
+def _finding_names(values: Iterable[str]) -> tuple[str, ...]:
+    """Return ids and names of findings as they are spelt in the code."""
+    given = (name.strip() for value in values for name in value.split(",") if name.strip())
+    return tuple(
+        name.upper() if name[:3].lower() == "shd" else name.lower().replace("_", "-")
+        for name in given
+    )
+
+
+def _names_findings(value: str) -> bool:
+    """Say whether a value is of findings, known or not, and not of arrays."""
+    from shardspec.diagnostics.levels import known
+
+    names = _finding_names([value])
+    return any(known(name) or re.fullmatch(r"SHD\d*", name) for name in names)
 
 
 def _findings(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    given = (name.strip() for value in values for name in value.split(",") if name.strip())
-    names = tuple(
-        name.upper() if name[:3].lower() == "shd" else name.lower().replace("_", "-")
-        for name in given
-    )
+    names = _finding_names(values)
     for name in names:
         from shardspec.diagnostics.levels import known
 
@@ -97,30 +189,90 @@ def _findings(
             from shardspec.diagnostics.suggest import did_you_mean
 
             near = did_you_mean(name, [code.name for code in ALL])
-            hint = near or "`shardspec explain --list` shows them all"
-            raise click.BadParameter(f"no finding is called `{name}`; {hint}", ctx, param)
+            all_of_them = "`shardspec explain --list` shows them all"
+            fail(f"{param.opts[0]}: no finding is called `{name}`", near or all_of_them)
     return names
+
+
+def _file_name(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
+    if name == "":
+        fail("-o names no file", "write the name of a file, or `-` for stdout")
+    return name
 
 
 def _targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a target."""
-    from shardspec.cli.session import quiet_spec
+    from shardspec.cli.request import quiet_spec
 
-    spec = quiet_spec(ctx.params.get("spec_name") or ctx.params.get("spec_file"))
+    named = (ctx.params.get("spec_name"), *(ctx.params.get("named") or ()))
+    spec = quiet_spec(next(filter(None, named), None))
     names = [target.name for target in spec.targets] if spec else []
     return [name for name in names if name.startswith(incomplete)]
 
 
-def complete_subjects(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete what `explain` explains: an array, an activation, or `axis:` and an axis."""
-    from shardspec.cli.session import quiet_spec
+NAMED = option("--spec", "spec_name", metavar="FILE", help="The spec; found when left out.")
 
-    spec = quiet_spec(ctx.params.get("spec_name"))
-    if spec is None:
-        return []
-    axes = {rule.logical_axis: None for rule in spec.axis_rules}
-    axes |= {axis.name: None for axis in spec.logical_axes}
-    names = [array.path for array in spec.params]
-    names += [activation.name for activation in spec.activations]
-    names += [f"axis:{name}" for name in dict.fromkeys((*sorted(spec.mesh_axis_names), *axes))]
-    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+#: One spec: by name, or the one in a folder.
+ONE_SPEC = (
+    click.Argument(
+        ["named"],
+        required=False,
+        metavar="[SPEC|FOLDER]",
+        callback=lambda ctx, param, value: (value,) if value else (),
+    ),
+    NAMED,
+)
+#: Any number of specs: by name, and all in folders.
+SPECS = (click.Argument(["named"], nargs=-1, metavar="[SPEC|FOLDER]..."), NAMED)
+
+TARGET = option(
+    "-t", "--target", metavar="NAME", shell_complete=_targets, help="A target of the spec."
+)
+ARRAYS = option(
+    "--arrays",
+    metavar="FILE",
+    help="Arrays from a manifest, a checkpoint or `package.module:function`, not the spec.",
+)
+ONLY = option("--only", metavar="GLOB", help="Only arrays whose path matches.")
+SET = option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_settings,
+    help="A what-if: `--set mesh.model=8`.",
+)
+OUTPUT = option(
+    "-o", "--output", metavar="FILE", callback=_file_name, help="Where to write; `-` is stdout."
+)
+FINDINGS = (
+    option(
+        "--select",
+        metavar="FINDINGS",
+        multiple=True,
+        callback=_findings,
+        help="Findings to show, and no others: `SHD3`, `indivisible`.",
+    ),
+    option(
+        "--ignore",
+        metavar="FINDINGS",
+        multiple=True,
+        callback=_findings,
+        help="Findings not to show.",
+    ),
+)
+EVERYWHERE = (
+    option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Colour; NO_COLOR turns it off.",
+    ),
+    click.Option(
+        ["-q", "--quiet", "is_quiet"],
+        is_flag=True,
+        help="Say nothing on stderr but findings and errors.",
+    ),
+    version_option(),
+)

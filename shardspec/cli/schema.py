@@ -1,21 +1,30 @@
-"""`shardspec schema`: what editors need to complete and check a spec."""
+"""`shardspec schema`: what editors need to complete and check a spec, and which versions count."""
 
 from __future__ import annotations
 
-import click
+from shardspec.cli import options
+from shardspec.cli.request import Request
+from shardspec.cli.streams import echo
 
-from shardspec.cli.session import write_file
 
-
-@click.command("schema")
-@click.option("-o", "--output", metavar="FILE", default="-", help="Where to write it.")
-def command(output: str) -> None:
+@options.verb(
+    "schema",
+    options.OUTPUT,
+    options.flag("--versions", "Show the versions of language, lock and JSON instead."),
+)
+def command(request: Request, *, versions: bool) -> None:
     """Print the JSON Schema (draft-07) of the YAML format.
 
     In an editor with yaml-language-server, put this at the top of a spec:
 
     # yaml-language-server: $schema=shardspec.schema.json
     """
+    if versions:
+        from shardspec.versions import version_lines
+
+        for line in version_lines():
+            echo(line)
+        return
     from shardspec.frontend.schema import schema_text
 
-    write_file(output, schema_text())
+    request.write(schema_text())

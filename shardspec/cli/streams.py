@@ -1,19 +1,82 @@
-"""Standard input, output and error of the process: each may be closed, full, or a terminal.
+"""What a verb says and writes: standard output and error, each closed, full or a terminal; files.
 
 Everything that a verb prints goes through here. Standard error is for remarks: where it cannot be
 written, the job is done all the same. Standard output is the job; but a reader that has seen enough
-(`| head`) ends the text and not the job: what is found, and the exit code, are as ever.
+(`| head`) ends the text and not the job: what is found, and the exit code, are as ever. Why a job
+cannot be done is a `Failure`, which looks like a finding and names a way out.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
+
+import click
 
 from shardspec.diagnostics.printable import printable
+
+FINE, FINDINGS, FAILED = 0, 1, 2
+
+
+class Failure(click.ClickException):
+    """Why a verb cannot do its job, and the way out. The exit code is 2.
+
+    Attributes:
+      ctx: the command line that failed, None where there is none.
+    """
+
+    exit_code = FAILED
+
+    def __init__(self, message: str, help: str) -> None:
+        """Keep what is wrong and what helps, for `show_failure`."""
+        super().__init__(message)
+        self.help = help
+        self.ctx = click.get_current_context(silent=True)
+
+
+def fail(message: str, help: str) -> NoReturn:
+    """End with exit code 2, an error on stderr and what to do about it."""
+    raise Failure(message, help)
+
+
+def show_failure(failure: click.ClickException) -> None:
+    """Print why a job cannot be done as a finding is printed; click's own words put into ours."""
+    from shardspec.diagnostics.render import render_plain
+
+    context: click.Context | None = getattr(failure, "ctx", None)
+    color = context.params.get("color", "auto") if context else "auto"
+    message, help = _said(failure, context)
+    text = render_plain("error", message, help, color=wants_color(color, stream=2))
+    echo(text, err=True, is_painted=True)
+
+
+def _said(failure: click.ClickException, context: click.Context | None) -> tuple[str, str]:
+    """Return what is wrong with a command line, and the way out."""
+    if isinstance(failure, Failure):
+        return failure.message, failure.help
+    path = context.command_path if context else "shardspec"
+    help = f"`{path} --help` says more"
+    if isinstance(failure, click.NoSuchOption):
+        near = " or ".join(f"`{name}`" for name in failure.possibilities or ())
+        help = f"did you mean {near}?" if near else f"`{path} --help` lists the options"
+        return f"`{path}` has no option `{failure.option_name}`", help
+    if context:
+        help = f"as in `{context.get_usage().partition(': ')[2]}`; {help}"
+    said = re.sub(r"'([^']*)'", r"`\1`", failure.format_message()).removesuffix(".")
+    return said[:1].lower() + said[1:], re.sub(r"\s+", " ", help)
+
+
+def wants_color(when: str, stream: int = 1) -> bool:
+    """Say whether to colour what goes to stdout (1) or stderr (2)."""
+    if when != "auto":
+        return when == "always"
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return (sys.stdout if stream == 1 else sys.stderr).isatty()
 
 
 class _Output(io.FileIO):
@@ -72,7 +135,12 @@ def echo_data(text: str) -> None:
     """Print a text that is the product: byte for byte, but on a terminal as what can be shown."""
     if sys.stdout.isatty():
         echo(text.removesuffix("\n"))
-        return
+    else:
+        echo_bytes(text)
+
+
+def echo_bytes(text: str) -> None:
+    """Print a text as it is, wherever that goes."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
     sys.stdout.buffer.flush()
@@ -86,6 +154,74 @@ def give_up() -> None:
 def _send_nowhere(number: int) -> None:
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
+def write_file(path: str, text: str, *, is_painted: bool = False) -> None:
+    """Write a file whole or not at all: to a temporary name beside it, then rename.
+
+    `-` is stdout. A link is followed within its folder: one that leads out may be a stranger's, who
+    says where to write. A device or a pipe is written to, not replaced.
+
+    Args:
+      is_painted: whether escape sequences in it are ours, as in `echo`.
+    """
+    if path == "-":
+        if is_painted:
+            echo(text.removesuffix("\n"), is_painted=True)
+        else:
+            echo_data(text)
+        return
+    import tempfile
+
+    if path.startswith("git:"):
+        fail(f"{path} is at a revision, which cannot be written", "say where to write with -o FILE")
+    if _leads_out(path):
+        help = f"remove it, or name the file itself: {os.path.realpath(path)}"
+        fail(f"{path} is a link that leads out of its folder, and is not written", help)
+    asked, path = path, os.path.realpath(path)
+    folder = os.path.dirname(path)
+    try:
+        if os.path.exists(asked) and not os.path.isfile(asked):
+            with open(asked, "w", encoding="utf-8", opener=_open_at_once) as stream:
+                stream.write(text)
+            return
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+                stream.write(text)
+            os.chmod(temporary, _mode(path))
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        fail(f"cannot write {path}: {why}", "say with -o a file that can be written")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Return a descriptor of a device or a pipe; a pipe that nobody reads is an error, no wait."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _leads_out(path: str) -> bool:
+    """Say whether a link takes a file out of its folder; the system's own, to streams, do not."""
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    below = os.path.relpath(os.path.realpath(path), folder)
+    is_system = os.path.abspath(path).startswith(os.path.dirname(os.devnull) + os.sep)
+    return below.split(os.sep)[0] == os.pardir and not is_system
+
+
+def _mode(path: str) -> int:
+    """Return the mode of the file that is replaced, or that of a new one."""
+    try:
+        return os.stat(path).st_mode & 0o777
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
 
 
 def _harmless(text: str) -> str:

@@ -43,6 +43,17 @@ def render_concise(diagnostic: Diagnostic) -> str:
     return printable(f"{place}{diagnostic.severity}[{diagnostic.code.id}]: {diagnostic.message}")
 
 
+def render_plain(kind: str, message: str, help: str, *, color: bool = False) -> str:
+    """Return what no finding is for, such as a wrong flag, in the form of one without a place.
+
+    >>> print(render_plain("error", "no verb is called `chekc`", "did you mean `check`?"))
+    error: no verb is called `chekc`
+      = help: did you mean `check`?
+    """
+    head = f"{_paint(kind, kind, color)}: {_paint(printable(message), 'bold', color)}"
+    return "\n".join((head, *_remark("help", help, 1, color)))
+
+
 def _lines(diagnostic: Diagnostic, color: bool) -> Iterator[str]:
     severity = diagnostic.severity
     head = _paint(f"{severity}[{diagnostic.code.id}]", severity, color)

@@ -118,7 +118,7 @@ def unproved(request: Request, tool: str) -> Iterator[Diagnostic]:
     for axis in request.spec.logical_axes:
         if axis.unit > 1:
             message = f"`{axis.name}` is split in units of {axis.unit}, and {tool} has no units"
-            help = "with arrays (--params) the export shows whether any array is cut otherwise"
+            help = "with arrays (--arrays) the export shows whether any array is cut otherwise"
             yield lost(message, axis.span, help=help)
 
 

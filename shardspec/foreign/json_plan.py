@@ -13,8 +13,7 @@ from shardspec.foreign.exported import Request, Written
 from shardspec.ir.grouping import natural
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-
-SCHEMA = "shardspec.compile/1"
+from shardspec.versions import COMPILE_JSON
 
 
 def plan_text(plan: ShardingPlan) -> str:
@@ -47,7 +46,7 @@ def _head(plan: ShardingPlan) -> dict[str, Any]:
         }
     types = {axis.name: axis.axis_type for axis in plan.mesh.axes if axis.axis_type != "auto"}
     return {
-        "schema": SCHEMA,
+        "schema": COMPILE_JSON,
         "spec": plan.spec.source.name,
         "target": plan.target.name,
         "hardware": machine,

@@ -578,5 +578,5 @@ def _stated(request: Request) -> Iterator[Diagnostic]:
 def _scanned(request: Request) -> Iterator[Diagnostic]:
     for scan in () if request.plan.params else request.spec.scans:
         message = f"`scan:` adds stacked axes by path, and {_TOOL} has no word for that"
-        help = "with arrays (--params) each has its whole names"
+        help = "with arrays (--arrays) each has its whole names"
         yield lost(message, scan.span, help=help)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 import sys
 from dataclasses import replace
@@ -75,7 +76,9 @@ def read_source(path: Path, *, name: str | None = None) -> SourceFile | Diagnost
 def read_stdin() -> bytes | Diagnostic:
     """Return what comes from standard input, or why nothing does."""
     if sys.stdin is None:
-        return _refuse("`-` cannot be read: standard input is closed")
+        return _refuse(
+            "`-` cannot be read: standard input is closed", "name a file, or pipe one in"
+        )
     try:
         return _not_too_large(sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1), "-")
     except (OSError, ValueError) as fault:
@@ -142,7 +145,7 @@ def _read_bytes(path: Path, name: str, *, may_be_stream: bool = False) -> bytes 
 
 def _unreadable(name: str, fault: OSError | ValueError) -> Diagnostic:
     reason = getattr(fault, "strerror", None) or str(fault)
-    return _refuse(f"`{name}` cannot be read: {reason}")
+    return _refuse(f"`{name}` cannot be read: {reason}", "name a file that can be read")
 
 
 def _not_too_large(raw: bytes, name: str) -> bytes | Diagnostic:
@@ -163,7 +166,7 @@ def _kind(mode: int) -> str:
 
 
 def _missing_help(path: Path) -> str | None:
-    """Return the nearest name beside a file that is not there, or in a folder called alike."""
+    """Return the nearest name beside a file that is not there, in a folder called alike, or how."""
     from shardspec.diagnostics.suggest import did_you_mean, nearest
 
     folder = path.parent
@@ -177,7 +180,7 @@ def _missing_help(path: Path) -> str | None:
         if found is not None:
             return f"did you mean `{folder.parent / found / path.name}`?"
         return f"there is no folder `{folder}` either"
-    return did_you_mean(path.name, beside)
+    return did_you_mean(path.name, beside) or f"`ls {shlex.quote(str(folder))}` shows what is there"
 
 
 def _names_in(folder: Path) -> list[str]:

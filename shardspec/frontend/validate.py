@@ -16,6 +16,7 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.grammar.meant import partition_meant, rule_meant
 from shardspec.frontend.reading import Reading, Route
+from shardspec.versions import LANGUAGE
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from shardspec.frontend.document import Document
 
-LANGUAGE_VERSION = 1
 
 #: Text in the place of a faulty value, where something has to stand: no file can hold it, and
 #: lowering passes over it in silence.
@@ -68,7 +68,7 @@ def validate(reading: Reading) -> tuple[Document, tuple[Diagnostic, ...]]:
             data = _without(data, faults, reading)
         else:
             break
-    if document.shardspec != LANGUAGE_VERSION:
+    if document.shardspec != LANGUAGE:
         diagnostics.append(_wrong_version(document.shardspec, reading))
     return document, tuple(diagnostics)
 
@@ -96,10 +96,10 @@ def _item_of_rules(loc: Sequence[str | int], reading: Reading) -> Any:
 def _wrong_version(version: int, reading: Reading) -> Diagnostic:
     return point(
         VERSION,
-        f"language version {version} is not known to this shardspec, which reads version 1",
+        f"language version {version} is not known to this shardspec, which reads {LANGUAGE}",
         reading.source_map.value(("shardspec",)).span,
         "asked for here",
-        help="write `shardspec: 1`, or install a shardspec that reads it",
+        help=f"write `shardspec: {LANGUAGE}`, or install a shardspec that reads it",
     )
 
 

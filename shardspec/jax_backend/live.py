@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import diff_layouts
-from shardspec.analysis.layouts import LANGUAGE, target_layout
+from shardspec.analysis.layouts import target_layout
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import WRONG_TYPE
 from shardspec.diagnostics.render import render_all
@@ -25,6 +25,7 @@ from shardspec.jax_backend.arrays import leaves_of
 from shardspec.lints import lock_differs, sharding_differs
 from shardspec.lints.sharding_differs import Cause, Differing
 from shardspec.lock.lock_file import LockFile, find_lock
+from shardspec.versions import LANGUAGE
 
 if TYPE_CHECKING:
     import jax

@@ -2,7 +2,7 @@
 
 Rules for use from JAX code alone are fine, and `check` reads their text. But whether they fit a
 model, its names, its sizes and the memory of a device, only its arrays can tell: list them under
-`arrays:` or `manifest:`, or name them for one run: `shardspec check --params
+`arrays:` or `manifest:`, or name them for one run: `shardspec check --arrays
 package.module:function`. Told by `check` alone, and where it has nothing else to say; a preset,
 which has no mesh, is complete without arrays. Where rules are for code only, say so:
 `lints: {nothing-checked: allow}`.
@@ -44,6 +44,6 @@ def findings(spec: Spec, params: Params, targets: Sequence[Target]) -> Iterator[
         "nothing was checked but the text: there are no arrays",
         targets[0].span,
         "nothing lies on it",
-        help="add `arrays:` or `manifest:`, or pass --params FILE (or `package.module:function`);"
+        help="add `arrays:` or `manifest:`, or pass --arrays FILE (or `package.module:function`);"
         " for rules that only code uses, `lints: {nothing-checked: allow}`",
     )

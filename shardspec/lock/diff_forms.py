@@ -16,6 +16,7 @@ from shardspec.ir.grouping import collapsed, counted, natural, template
 from shardspec.ir.layout import ActivationLayout, ArrayLayout, TargetLayout
 from shardspec.ir.spec import override_text, target_text
 from shardspec.ir.units import binary_bytes, percent
+from shardspec.versions import DIFF_JSON
 
 #: What a mark means, said once under a diff that uses it.
 MEANING = {
@@ -328,9 +329,6 @@ def _escaped(text: str) -> str:
     return text
 
 
-SCHEMA = "shardspec.diff/1"
-
-
 def diff_text(
     diffs: Sequence[TargetDiff], before: str, after: str, failed: Sequence[str] = ()
 ) -> str:
@@ -343,7 +341,7 @@ def diff_text(
     import json
 
     data = {
-        "schema": SCHEMA,
+        "schema": DIFF_JSON,
         "old": before,
         "new": after,
         "failed": list(failed),

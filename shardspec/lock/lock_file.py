@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
-from shardspec.analysis.layouts import LANGUAGE, inputs
+from shardspec.analysis.layouts import inputs
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import BAD_LOCK, STALE_LOCK
 from shardspec.diagnostics.diagnostic import point
@@ -39,9 +39,7 @@ from shardspec.ir.param import MOST_ELEMENTS
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
-
-#: The version of this format.
-FORMAT = 1
+from shardspec.versions import LANGUAGE, LOCK
 
 HEADING = "# What every device holds. Made by `shardspec lock`; do not edit, run it again."
 
@@ -57,7 +55,7 @@ def lock_text(layout: Layout) -> str:
 
 def _lines(layout: Layout) -> Iterator[str]:
     yield HEADING
-    yield f"lock {FORMAT}, language {layout.language}"
+    yield f"lock {LOCK}, language {layout.language}"
     yield from (f"input {quoted_path(each.name)} = {each.digest}" for each in layout.inputs)
     yield f"arrays = {layout.arrays_digest}"
     for target in layout.targets:
@@ -211,7 +209,7 @@ def _read_lock(source: SourceFile) -> Layout | Diagnostic:
     if head is None:
         span = lines[0].span if lines else source.whole
         return point(BAD_LOCK, f"{source.name} is no lock", span, help=_HELP)
-    for what, known in (("format", FORMAT), ("language", LANGUAGE)):
+    for what, known in (("format", LOCK), ("language", LANGUAGE)):
         if int(head[what]) != known:
             whose = "the lock" if what == "format" else "the language"
             message = f"this is version {head[what]} of {whose}; this shardspec knows {known}"

@@ -26,6 +26,8 @@ from shardspec.report.explain import activations_text, explain_activation, outco
 from shardspec.report.table import rows, spec_text
 from shardspec.resolve.match import PathMatcher
 
+_ASK = "ask for a line with a rule, a pattern, an axis, an array, an activation or a target"
+
 S = TypeVar("S", ParamSharding, ActivationSharding)
 
 
@@ -81,8 +83,8 @@ def _state_and_coverage(file: str, line: int, spec: Spec) -> Iterator[str]:
         yield f"coverage: every device may hold {most} whole"
 
 
-def nothing_there(file: str, line: int, plan: ShardingPlan) -> tuple[str, str | None]:
-    """Return why `explain_line` has nothing to say about a line, and a hint."""
+def nothing_there(file: str, line: int, plan: ShardingPlan) -> tuple[str, str]:
+    """Return why `explain_line` has nothing to say about a line, and what to ask."""
     sources = _sources(plan)
     source = next((s for s in sources.values() if _same_file(s.name, file)), None)
     if source is None:
@@ -90,15 +92,18 @@ def nothing_there(file: str, line: int, plan: ShardingPlan) -> tuple[str, str | 
         return f"the spec reads no file {file}", hint or f"it reads {listed(sources)}"
     count = len(source.text.splitlines())
     if not 1 <= line <= count:
-        return f"{source.name} has {counted(count, 'line')}, no line {line}", None
+        return (
+            f"{source.name} has {counted(count, 'line')}, no line {line}",
+            f"ask for a line from 1 to {count}",
+        )
     text = source.line_text(line).strip()
     if not text or text.startswith("#"):
         what = "empty" if not text else "a comment"
-        return f"line {line} of {source.name} is {what}", None
+        return f"line {line} of {source.name} is {what}", _ASK
     nothing = f"line {line} of {source.name} holds nothing in force"
     if source is plan.spec.source:
-        return f"{nothing}: no rule, pattern, axis, array, activation or target", None
-    return f"{nothing}: a rule that is replaced or dropped, or a heading", None
+        return f"{nothing}: no rule, pattern, axis, array, activation or target", _ASK
+    return f"{nothing}: a rule that is replaced or dropped, or a heading", _ASK
 
 
 def _sources(plan: ShardingPlan) -> dict[str, SourceFile]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from shardspec.diagnostics import Code, Diagnostic, Fix, Label, Span
 from shardspec.diagnostics.printable import printable_json
+from shardspec.versions import CHECK_JSON
 
 _NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<.*>)$")
 
@@ -55,9 +56,6 @@ def end(span: Span) -> tuple[int, int]:
     return after.line, after.column
 
 
-SCHEMA = "shardspec.check/1"
-
-
 def findings_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | None = None) -> str:
     """Return findings as JSON text, in the order given.
 
@@ -66,7 +64,7 @@ def findings_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | 
     """
     import json
 
-    document: dict[str, Any] = {"schema": SCHEMA}
+    document: dict[str, Any] = {"schema": CHECK_JSON}
     if scope is not None:
         document["checked"] = dict(scope)
     document["findings"] = [_finding(each) for each in diagnostics]

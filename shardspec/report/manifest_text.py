@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from shardspec.diagnostics.printable import printable_json
 from shardspec.ir.grouping import collapsed, template
 from shardspec.ir.param import Param, Params
+from shardspec.versions import MANIFEST
 
 #: What a path must not hold: braces are ranges in a manifest.
 UNWRITABLE = "{}"
@@ -20,13 +21,13 @@ UNWRITABLE = "{}"
 def manifest_json(params: Params, source: str) -> str:
     """Return the manifest as JSON, one array a line, and its line break."""
     arrays = {param.path: array_type(param) for param in params}
-    data = {"shardspec-arrays": 1, **_head(params, source), "arrays": arrays}
+    data = {"shardspec-arrays": MANIFEST, **_head(params, source), "arrays": arrays}
     return printable_json(json.dumps(data, indent=1, ensure_ascii=False)) + "\n"
 
 
 def manifest_yaml(params: Params, source: str) -> str:
     """Return the manifest as YAML, layers as ranges, and its line break."""
-    head = {"shardspec-arrays": 1, **_head(params, source)}
+    head = {"shardspec-arrays": MANIFEST, **_head(params, source)}
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()]
     if not params:
         return "\n".join((*lines, "arrays: {}")) + "\n"

@@ -9,13 +9,14 @@ from shardspec.ir.spec import Target
 from shardspec.topology.explanation import AxisExplanation, core_note, explain_axes
 from shardspec.topology.machine import host_shape
 from shardspec.topology.placement import Placement
+from shardspec.versions import MESH_JSON
 
 
 def mesh_json(target: Target, placement: Placement) -> str:
     """Return the placement with its explanation; devices are rows of `physical_axes`."""
     hardware = placement.hardware
     data: dict[str, Any] = {
-        "schema": "shardspec.mesh/1",
+        "schema": MESH_JSON,
         "target": target.name,
         "hardware": {
             "chip": hardware.chip.name,

@@ -13,11 +13,10 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.cli.check_fix import Fixing, fixes_within
-from shardspec.cli.check_run import Checked, Wishes, check_file
+from shardspec.cli.check_run import Checked, Fixing, check_file, fixes_within
 from shardspec.cli.main import cli
+from shardspec.cli.request import Request
 from shardspec.diagnostics.edits import apply
-from shardspec.diagnostics.levels import LevelTable
 from tests.test_cases import CASES, files_of
 
 BAD = """\
@@ -153,12 +152,12 @@ def test_a_file_that_changed_meanwhile_is_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = put(folder / "spec.yaml", BAD)
-    fixing = Fixing(("spec.yaml",), WISHES, is_unsafe=False)
+    fixing = Fixing(("spec.yaml",), REQUEST, is_unsafe=False)
     fixing.run()
     put(file, BAD + "# by somebody else\n")
     from click import ClickException
 
-    from shardspec.cli.check_fix import write
+    from shardspec.cli.check_run import write
 
     with pytest.raises(ClickException, match="has changed"):
         write(fixing.changed)
@@ -167,7 +166,7 @@ def test_a_file_that_changed_meanwhile_is_left(
 
 # laws
 
-WISHES = Wishes(None, None, {}, LevelTable())
+REQUEST = Request()
 TEXTS = [
     (name, text)
     for case in CASES
@@ -192,7 +191,7 @@ def texts(draw: st.DrawFn) -> tuple[str, str]:
 
 
 def check(path: str, text: str | None = None) -> Checked:
-    return check_file(path, WISHES, None if text is None else {os.path.realpath(path): text})
+    return check_file(path, REQUEST, None if text is None else {os.path.realpath(path): text})
 
 
 @pytest.fixture(scope="module")
@@ -205,11 +204,11 @@ def test_the_second_run_changes_nothing(
     place: Path, drawn: tuple[str, str], is_unsafe: bool
 ) -> None:
     path = put(place / f"spec{drawn[0]}", drawn[1])
-    first = Fixing((str(path),), WISHES, is_unsafe)
+    first = Fixing((str(path),), REQUEST, is_unsafe)
     first.run()
     for changed in first.changed:
         put(path, changed.new)
-    second = Fixing((str(path),), WISHES, is_unsafe)
+    second = Fixing((str(path),), REQUEST, is_unsafe)
     second.run()
     assert second.changed == ()
     assert not first.changed or first.fixed
@@ -221,7 +220,7 @@ def test_a_fix_mends_its_finding_or_is_refused(place: Path, drawn: tuple[str, st
     path = str(put(place / f"spec{drawn[0]}", drawn[1]))
     before = check(path).diagnostics
     counts = Counter((each.code.id, each.message) for each in before)
-    fixing = Fixing((path,), WISHES, is_unsafe=True)
+    fixing = Fixing((path,), REQUEST, is_unsafe=True)
     for finding in before:
         for fix in fixes_within([finding], [path]):
             edited = fixing._readable([fixing._canonical(fix)])

@@ -39,7 +39,7 @@ def run(*arguments: str, verb: str = "check") -> Result:
 
 def levels(*arguments: str) -> dict[str, str]:
     """Return how loud each finding is that `check` shows."""
-    findings = json.loads(run(*arguments, "--output-format", "json").stdout)["findings"]
+    findings = json.loads(run(*arguments, "--format", "json").stdout)["findings"]
     return {each["code"]: each["severity"] for each in findings}
 
 
@@ -114,7 +114,7 @@ def test_faults_of_the_project_point_into_it(
     folder: Path, text: str, place: str, message: str
 ) -> None:
     project(folder, text)
-    result = run("spec.yaml", "--output-format", "concise")
+    result = run("spec.yaml", "--format", "concise")
     assert result.exit_code == 1
     assert f"pyproject.toml:{place}: error" in result.stdout
     assert message in result.stdout
@@ -173,7 +173,7 @@ def test_folders(folder: Path) -> None:
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-    result = run("a", "a/one.yaml", "--output-format", "concise")
+    result = run("a", "a/one.yaml", "--format", "concise")
     assert "in 3 files" in result.stderr
     assert "1 YAML file passed over" in result.stderr
     places = [line.partition(":")[0] for line in result.stdout.splitlines()]
@@ -185,9 +185,9 @@ def test_folders(folder: Path) -> None:
 
 def test_formats(folder: Path) -> None:
     for output_format in ("full", "concise", "json", "github", "sarif"):
-        result = run("--output-format", output_format)
+        result = run("--format", output_format)
         assert result.exit_code == 1
         assert "SHD214" in result.stdout
-    finding = json.loads(run("--output-format", "json", "--select", "SHD214").stdout)["findings"][0]
+    finding = json.loads(run("--format", "json", "--select", "SHD214").stdout)["findings"][0]
     assert finding["fix"]["sure"] is True
     assert finding["fix"]["edits"][0]["line"] == 5

@@ -40,7 +40,7 @@ def test_globs_and_activations() -> None:
 def test_what_is_no_array_is_not_drawn(arguments: tuple[str, ...]) -> None:
     code, text = run(*arguments, "--draw")
     assert code == 2
-    assert "Error" in text
+    assert "error: " in text
 
 
 def test_a_mesh_larger_than_any_drawing_is_not_drawn(tmp_path, monkeypatch):

@@ -53,7 +53,7 @@ def test_a_check_does_not_fail_for_what_the_tool_leaves_whole(here: Path, name: 
     options = ["--match", "search"] if name in ("regex", "keras") else []
     mesh = ["--mesh", "data=4 tp=2", "--against", "arrays.json", "-o", "spec.yaml"]
     assert run(name, file, *options, *mesh).exit_code == 0
-    check = ["check", "spec.yaml", "--params", "arrays.json"]
+    check = ["check", "spec.yaml", "--arrays", "arrays.json"]
     result = CliRunner().invoke(cli, [*check, "--ignore", "size-one-axis,unused-mesh-axis"])
     assert "error[" not in result.output
     assert result.exit_code == 0, result.output

@@ -48,7 +48,7 @@ def test_a_proof_that_holds() -> None:
         "5 arrays of arrays.yaml on data=4 model=2: the spec lays out all as Flax Linen does\n"
     )
     assert Path("spec.yaml").exists()
-    checked = CliRunner().invoke(cli, ["check", "spec.yaml", "--params", "arrays.yaml"])
+    checked = CliRunner().invoke(cli, ["check", "spec.yaml", "--arrays", "arrays.yaml"])
     assert checked.exit_code == 0
     assert CliRunner().invoke(cli, ["fmt", "--check", "spec.yaml"]).exit_code == 0
 
@@ -96,7 +96,7 @@ def test_nothing_is_written_where_reading_fails(text: str, folder: Path) -> None
         (["flax"], "FILE"),
         (["flux", "rules.py"], "flux"),
         (["flax", "rules.py", "--merge", "maxtext"], "--merge means nothing for `flax`"),
-        (["flax", "rules.py", "--mesh", "data"], "is not `data=4 model=2`"),
+        (["flax", "rules.py", "--mesh", "data"], "`data` is no mesh"),
         (["flax", "rules.py", "--mesh", "data=2 data=4"], "a mesh axis twice"),
         (["flax", "rules.py", "--against", "gone.yaml", "--mesh", "data=2"], "gone.yaml"),
         (["flax", "rules.py", "--mesh", "data=2", "--hardware", "8 toasters"], "no hardware"),
@@ -194,7 +194,7 @@ def test_what_the_import_decided_is_no_finding_of_check(folder: Path) -> None:
     assert result.exit_code == 1
     assert "warning[SHD601]" in result.stderr
     assert "transformers splits it as no PartitionSpec can say" in result.stderr
-    checked = CliRunner().invoke(cli, ["check", "spec.yaml", "--params", "arrays.yaml"])
+    checked = CliRunner().invoke(cli, ["check", "spec.yaml", "--arrays", "arrays.yaml"])
     assert checked.stdout.startswith("No findings"), checked.stdout
 
 

@@ -32,12 +32,12 @@ def _check(folder: Path, text: str, *flags: str) -> Result:
         (
             _RULES,
             "No findings in the text of 1 file (0 arrays, 0 targets); nothing else was checked:"
-            " `arrays:`, `manifest:` or --params says what to check.",
+            " `arrays:`, `manifest:` or --arrays says what to check.",
         ),
         (
             f"{_RULES}{_MESH}lints: {{nothing-checked: allow}}\n",
             "No findings in the text of 1 file (0 arrays, 1 target); nothing else was checked:"
-            " `arrays:`, `manifest:` or --params says what to check.",
+            " `arrays:`, `manifest:` or --arrays says what to check.",
         ),
         (
             _RULES + _MESH,
@@ -59,7 +59,7 @@ def test_it_is_told_where_nothing_else_is(tmp_path: Path) -> None:
 
 def test_its_ways_out_work(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text('{"w": {"shape": [64], "dtype": "bf16", "axes": ["embed"]}}')
-    for flags in (["--params", str(tmp_path / "m.json")], ["--ignore", "SHD020"]):
+    for flags in (["--arrays", str(tmp_path / "m.json")], ["--ignore", "SHD020"]):
         result = _check(tmp_path, _RULES + _MESH, *flags)
         assert "SHD020" not in result.stdout
         assert result.exit_code == 0
@@ -74,24 +74,22 @@ def test_a_comment_silences_it_and_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--pedantic",)])
 def test_other_formats_say_so(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    found = json.loads(_check(tmp_path, _RULES + _MESH, "--output-format", "json", *flags).stdout)
+    found = json.loads(_check(tmp_path, _RULES + _MESH, "--format", "json", *flags).stdout)
     assert found["checked"] == {"files": 1, "arrays": 0, "activations": 0, "targets": 1}
     assert [each["code"] for each in found["findings"]] == ["SHD020"]
-    (run,) = json.loads(
-        _check(tmp_path, _RULES + _MESH, "--output-format", "sarif", *flags).stdout
-    )["runs"]
+    (run,) = json.loads(_check(tmp_path, _RULES + _MESH, "--format", "sarif", *flags).stdout)[
+        "runs"
+    ]
     assert run["properties"] == {"files": 1, "arrays": 0, "activations": 0, "targets": 1}
     assert [each["ruleId"] for each in run["results"]] == ["SHD020"]
-    assert "::warning" in _check(tmp_path, _RULES + _MESH, "--output-format", "github").stdout
+    assert "::warning" in _check(tmp_path, _RULES + _MESH, "--format", "github").stdout
 
 
 def test_data_on_a_preset_says_how_much_was_checked(tmp_path: Path) -> None:
-    found = json.loads(_check(tmp_path, _RULES, "--output-format", "json").stdout)
+    found = json.loads(_check(tmp_path, _RULES, "--format", "json").stdout)
     assert found["findings"] == []
     assert found["checked"]["arrays"] == found["checked"]["targets"] == 0
-    assert (
-        "nothing else was checked" in _check(tmp_path, _RULES, "--output-format", "github").stderr
-    )
+    assert "nothing else was checked" in _check(tmp_path, _RULES, "--format", "github").stderr
 
 
 def test_of_several_files_those_without_arrays_are_counted(tmp_path: Path) -> None:

@@ -188,9 +188,9 @@ def test_odd_names_in_findings(folder: Path, odd: str) -> None:
     text = SPEC.replace("-> model", f"-> 'mo{odd}dle'").replace("- mlp", "- mlp")
     (folder / "odd.yaml").write_text(f'{text}params: {{"x{odd}/y": "embed"}}\n')
     for output_format in ("full", "concise", "github"):
-        assert odd not in run("check", "odd.yaml", "--output-format", output_format).output
+        assert odd not in run("check", "odd.yaml", "--format", output_format).output
     for output_format in ("json", "sarif"):
-        result = run("check", "odd.yaml", "--output-format", output_format)
+        result = run("check", "odd.yaml", "--format", output_format)
         assert odd not in result.stdout
         assert odd in json.dumps(json.loads(result.stdout), ensure_ascii=False)
 

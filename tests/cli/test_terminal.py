@@ -51,7 +51,7 @@ VERBS = {
     "check": ["check", "spec.yaml"],
     "check bad": ["check", "bad.yaml"],
     "check fix": ["check", "bad.yaml", "--fix", "--diff"],
-    "check concise": ["check", "bad.yaml", "--output-format", "concise"],
+    "check concise": ["check", "bad.yaml", "--format", "concise"],
     "fmt": ["fmt", "--diff", "untidy.yaml"],
     "lock": ["lock", "spec.yaml"],
     "diff": ["diff", "spec.yaml", "other.yaml"],
@@ -243,7 +243,7 @@ _HOSTILE_VERBS = [
     ["mesh", "named" + _EVIL + ".yaml", "-o", _EVIL + "/x"],
     [_EVIL],
     ["check", "--" + _EVIL],
-    ["check", "spec.yaml", "--output-format", _EVIL],
+    ["check", "spec.yaml", "--format", _EVIL],
 ]
 
 

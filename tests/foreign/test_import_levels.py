@@ -36,7 +36,7 @@ def check(folder: Path, name: str, axis: str) -> tuple[int, str]:
     spec = str(folder / "spec.yaml")
     made = CliRunner().invoke(cli, ["import", name, str(folder / file), "--mesh", MESH, "-o", spec])
     assert made.exit_code == 0, made.output
-    found = CliRunner().invoke(cli, ["check", spec, "--params", str(arrays)])
+    found = CliRunner().invoke(cli, ["check", spec, "--arrays", str(arrays)])
     return found.exit_code, found.output
 
 

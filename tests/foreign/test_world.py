@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from shardspec import pipeline
 from shardspec.cli.main import cli
-from shardspec.cli.session import arrays_or_exit
+from shardspec.cli.request import Request
 from shardspec.ir.plan import ShardingPlan
 
 DATA = Path(__file__).parents[1] / "data"
@@ -39,7 +39,7 @@ def run(*arguments: str, code: int = 0) -> Result:
 def plan_of(spec_file: str, arrays: str | None = None) -> ShardingPlan:
     spec, found = pipeline.load_path(spec_file)
     assert spec is not None, found
-    params = None if arrays is None else arrays_or_exit(arrays)
+    params = None if arrays is None else Request().read_arrays(arrays)
     return pipeline.compile_plans(spec, params)[0]
 
 
@@ -122,7 +122,7 @@ def test_orbax_to_a_module_of_layouts() -> None:
         "mesh: {data: 2, model: 4}\nrules: [mlp -> model, embed -> data]\n"
         'params: {"**/wi": embed mlp, "**/norm": embed}\n'
     )
-    run("export", "python", "spec.yaml", "--params", "checkpoint", "-o", "layouts.py")
+    run("export", "python", "spec.yaml", "--arrays", "checkpoint", "-o", "layouts.py")
     space = executed("layouts.py")
     shardings = space["shardings"]()
     plan = plan_of("spec.yaml", "checkpoint")
@@ -183,7 +183,7 @@ def test_linen_rules_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = "data=2 expert=2 model=2"
     asked = ("--mesh", mesh, "--semantics", "linen", "--against", "linen_world:arrays")
     run("import", "flax", "rules.py", *asked, "-o", "spec.yaml")
-    params = ("--params", "linen_world:arrays")
+    params = ("--arrays", "linen_world:arrays")
     run("export", "flax", "spec.yaml", *params, "-o", "back.py")
     rules = executed("back.py")["RULES"]
     assert list(rules) == list(executed("rules.py")["RULES"])
@@ -206,7 +206,7 @@ def test_nnx_rules_there_and_back() -> None:
     )
     mesh = ("--mesh", "data=2 model=4", "--against", "arrays.yaml")
     run("import", "nnx", "rules.py", *mesh, "-o", "spec.yaml")
-    run("export", "nnx", "spec.yaml", "--params", "arrays.yaml", "-o", "back.py")
+    run("export", "nnx", "spec.yaml", "--arrays", "arrays.yaml", "-o", "back.py")
     rules = executed("back.py")["RULES"]
     for sharding in plan_of("spec.yaml", "arrays.yaml").params:
         theirs = spmd.get_pspec(PartitionSpec(*sharding.logical_axes), rules)
@@ -310,7 +310,7 @@ def test_gin_there_and_back(t5x: dict[str, Any]) -> None:
     Path("arrays.yaml").write_text(ARRAYS)
     asked = ("--hardware", "h100", "--against", "arrays.yaml")
     run("import", "t5x-gin", "run.gin", *asked, "-o", "spec.yaml")
-    run("export", "t5x-gin", "spec.yaml", "--params", "arrays.yaml", "-o", "back.gin")
+    run("export", "t5x-gin", "spec.yaml", "--arrays", "arrays.yaml", "-o", "back.gin")
     rules, overrides = bound(Path("back.gin").read_text(), t5x)
     assert bound(GIN, t5x) == (rules, overrides)
     assert t5x["num_partitions"] == 4
@@ -334,7 +334,7 @@ def test_standard_rules_of_t5x_there_and_back(t5x: dict[str, Any]) -> None:
         Path("spec.yaml").write_text(
             f"extends: t5x/{preset[dims]}\nhardware: h100\nmesh: {{data: rest, model: 4}}\n"
         )
-        run("export", "t5x-gin", "spec.yaml", "--params", "arrays.yaml", "-o", "back.gin")
+        run("export", "t5x-gin", "spec.yaml", "--arrays", "arrays.yaml", "-o", "back.gin")
         rules, _ = bound(Path("back.gin").read_text(), t5x)
         assert rules == standard
         for sharding in plan_of("spec.yaml", "arrays.yaml").params:
@@ -371,7 +371,7 @@ def test_maxtext_there_and_back(files: tuple[str, ...], mesh: str) -> None:
     if len(files) > 1:  # a list of its own, which leaves most names without a rule
         spec = Path("spec.yaml").read_text().replace("lints: {", "lints: {SHD202: warn, ")
         Path("spec.yaml").write_text(spec)
-    arrays = ("--params", "arrays.yaml", "--lossy")
+    arrays = ("--arrays", "arrays.yaml", "--lossy")
     run("export", "maxtext", "spec.yaml", *arrays, "-o", "back.yml")
     config = yaml.safe_load(Path("back.yml").read_text())
     assert config["override_logical_axis_rules"] is True

@@ -62,7 +62,7 @@ def test_no_content_of_a_file_elsewhere(project: Path, text: str, suffix: str, k
     for name in (there, os.path.relpath(there), "./link.yaml"):
         (project / "spec.yaml").write_text(f"{HEAD}{key}: {name}\n")
         for output_format in ("full", "json", "sarif", "github", "concise"):
-            result = run("check", "spec.yaml", "--output-format", output_format)
+            result = run("check", "spec.yaml", "--format", output_format)
             assert SECRET not in result.output
             assert result.exit_code == 1
         assert SECRET not in run("compile", "spec.yaml").output
@@ -88,7 +88,7 @@ check spec.yaml
 check spec.shard
 check .
 check --fix spec.yaml
-check good.yaml --params arrays.yaml
+check good.yaml --arrays arrays.yaml
 compile spec.yaml
 diff good.lock good.yaml
 diff good.yaml spec.lock

@@ -56,7 +56,7 @@ def test_what_shardspec_writes_is_told_as_such(
 
 
 def test_every_output_is_told_as_such(folder: Path) -> None:
-    for verb in (["check", "--output-format"], ["mesh", "--format"], ["compile", "--format"]):
+    for verb in (["check", "--format"], ["mesh", "--format"], ["compile", "--format"]):
         result = CliRunner().invoke(cli, [verb[0], "spec.yaml", verb[1], "json"])
         (folder / "out.json").write_text(result.stdout, encoding="utf-8")
         assert "SHD021" in run("check", "out.json")[1]

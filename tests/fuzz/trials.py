@@ -59,7 +59,7 @@ def _settings(chance: random.Random) -> list[str]:
 def _check(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
     form = chance.choice(("full", "concise", "json", "github", "sarif"))
     return [
-        *(name, "--output-format", form),
+        *(name, "--format", form),
         *_some(chance, ["--pedantic"], ["--fix"], ["--fix", "--unsafe-fixes"], ["--diff"], _settings(chance)),
     ]  # fmt: skip
 
@@ -71,7 +71,7 @@ def _compile(name: str, files: dict[str, str], chance: random.Random) -> list[st
     return [
         name,
         *more,
-        *_some(chance, ["--select", _pattern(chance)], ["--params", _arrays(files, chance)]),
+        *_some(chance, ["--only", _pattern(chance)], ["--arrays", _arrays(files, chance)]),
     ]
 
 

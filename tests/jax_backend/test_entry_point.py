@@ -130,7 +130,7 @@ SPEC = "mesh: {t: 4}\nrules: [mlp -> t, embed -> none]\nparams: {bias: mlp}\n"
 
 def test_the_command_line_says_that_it_imports(folder: Path) -> None:
     (folder / "spec.yaml").write_text(SPEC, encoding="utf-8")
-    result = CliRunner().invoke(cli, ["compile", "spec.yaml", "--params", "own_model:linen"])
+    result = CliRunner().invoke(cli, ["compile", "spec.yaml", "--arrays", "own_model:linen"])
     assert result.exit_code == 0
     assert "own_model:linen: importing it, which runs its code" in result.stderr
     assert "a word at import" in result.stderr
@@ -140,6 +140,6 @@ def test_the_command_line_says_that_it_imports(folder: Path) -> None:
 
 def test_faults_end_with_2_and_no_output(folder: Path) -> None:
     (folder / "spec.yaml").write_text(SPEC, encoding="utf-8")
-    result = CliRunner().invoke(cli, ["compile", "spec.yaml", "--params", "own_model:wrong"])
+    result = CliRunner().invoke(cli, ["compile", "spec.yaml", "--arrays", "own_model:wrong"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--> own_model.py:" in result.stderr

@@ -194,8 +194,8 @@ def test_a_function_that_gives_state_is_refused_by_a_spec_with_zero(
         "def alone():\n"
         "    return made()['params']\n"
     )
-    run = CliRunner().invoke(cli, ["check", "spec.yaml", "--params", "given_state:made"])
+    run = CliRunner().invoke(cli, ["check", "spec.yaml", "--arrays", "given_state:made"])
     assert run.exit_code == 2
     assert "give `params` alone" in run.output
-    run = CliRunner().invoke(cli, ["check", "spec.yaml", "--params", "given_state:alone"])
+    run = CliRunner().invoke(cli, ["check", "spec.yaml", "--arrays", "given_state:alone"])
     assert run.exit_code == 0, run.output

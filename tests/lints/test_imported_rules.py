@@ -34,7 +34,7 @@ def said(rules: str, mesh: str = "fsdp=8 tensor=4 expert=2") -> tuple[int, str]:
     asked = ["import", "maxtext", "base.yml", "--mesh", mesh, "--against", "arrays.yaml"]
     imported = CliRunner().invoke(cli, [*asked, "-o", "spec.yaml"])
     assert imported.exit_code == 0, imported.output
-    found = CliRunner().invoke(cli, ["check", "spec.yaml", "--params", "arrays.yaml"])
+    found = CliRunner().invoke(cli, ["check", "spec.yaml", "--arrays", "arrays.yaml"])
     return found.exit_code, found.output
 
 

@@ -200,7 +200,7 @@ arrays:
 """
 
 
-@pytest.mark.parametrize("arguments", [(), ("--output-format", "json")])
+@pytest.mark.parametrize("arguments", [(), ("--format", "json")])
 def test_output_is_the_same_whatever_the_hash_seed(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:

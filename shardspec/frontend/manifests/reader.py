@@ -80,7 +80,11 @@ def read_arrays(
     except OSError as fault:
         return refused(_unreadable(path, fault))
     except ValueError as fault:
-        return refused(Diagnostic(UNREADABLE, f"`{path}` cannot be read: {fault}"))
+        return refused(
+            Diagnostic(
+                UNREADABLE, f"`{path}` cannot be read: {fault}", help="name a file that can be read"
+            )
+        )
     params, twice = distinct(arrays.params, path)
     params, too_large = countable(params)
     return arrays._replace(params=params), (*faults, *twice, *too_large)
@@ -143,7 +147,7 @@ def entry_point_refused(name: str) -> Diagnostic:
     """Return the finding for a function where only files are read."""
     return unsafe(
         f"`{name}` is a function, and to call it would run code",
-        f"the command line may ask for that, `--params {name}`; Python code passes what it returns",
+        f"the command line may ask for that, `--arrays {name}`; Python code passes what it returns",
     )
 
 

@@ -1,0 +1,99 @@
+"""`shardspec compile`: the table, or the plan as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shardspec import pipeline
+from shardspec.cli import options
+from shardspec.cli.request import NO_ARRAYS, Request, has_errors, plans_and_findings, select
+from shardspec.cli.streams import FINDINGS, echo, write_file
+from shardspec.diagnostics import Diagnostic
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec
+
+
+@options.verb(
+    "compile",
+    *options.ONE_SPEC,
+    options.TARGET,
+    options.ARRAYS,
+    options.SET,
+    options.ONLY,
+    *options.FINDINGS,
+    options.format_option("text", "json"),
+    options.OUTPUT,
+    options.flag("--list-presets", "Show the presets, one line each."),
+    options.flag("--list-targets", "Show the targets of the spec."),
+)
+def command(request: Request, *, list_presets: bool, list_targets: bool) -> None:
+    """Resolve every array on one target and print the table.
+
+    Without --target that is the first; the others are checked too, so that a mistake does not
+    wait for the next machine. -o writes the plan as JSON.
+    """
+    if list_presets:
+        _print_presets()
+        return
+    spec, diagnostics = request.load()
+    if list_targets:
+        _print_targets(spec, diagnostics, request)
+        return
+    chosen = request.choose_target(spec, diagnostics)
+    params = request.params(spec)
+    diagnostics = pipeline.about(diagnostics, request.target)
+    targets = None if request.target is None else [chosen]
+    plans, found = plans_and_findings(spec, diagnostics, params, targets)
+    is_broken = not chosen.is_sound or has_errors(found)
+    if request.output and is_broken:
+        request.remark(f"{request.output} is not written: the plan has errors")
+    request.require_sound(chosen, found)
+    plan = plans[0]
+    if request.only is not None:
+        plan = replace(plan, params=tuple(select(request.only, plan)))
+    _print_plan(plan, request)
+    request.report(found)
+    if not params:
+        request.remark(f"the spec lists no arrays: {NO_ARRAYS}")
+    if is_broken:
+        raise SystemExit(FINDINGS)
+    if request.output:
+        write_file(request.output, _json(plan))
+
+
+def _print_plan(plan: ShardingPlan, request: Request) -> None:
+    if request.form == "json":
+        echo(_json(plan).rstrip("\n"))
+    elif request.output != "-":
+        from shardspec.report.table import table
+
+        for line in table(plan):
+            echo(line)
+
+
+def _json(plan: ShardingPlan) -> str:
+    from shardspec.foreign.json_plan import plan_text
+
+    return plan_text(plan)
+
+
+def _print_targets(spec: Spec, diagnostics: Sequence[Diagnostic], request: Request) -> None:
+    """Print the targets with their meshes; exit with 1 where one of them has none."""
+    from shardspec.report.table import target_title
+
+    for target in spec.targets:
+        if target.is_sound:
+            echo(f"{target_title(target)}   mesh {target.mesh}")
+    for target in spec.targets:
+        request.require_sound(target, diagnostics)
+
+
+def _print_presets() -> None:
+    from shardspec import assets
+    from shardspec.frontend.presets import preset_doc
+
+    names = assets.spec_names("presets")
+    width = max((len(name) for name in names), default=0)
+    for name in names:
+        echo(f"{name:<{width}}   {preset_doc(name)}".rstrip())

@@ -1,0 +1,91 @@
+"""`shardspec export`: the rules or the plan of a spec for another tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from shardspec import pipeline
+from shardspec.cli import options
+from shardspec.cli.request import NO_ARRAYS, Request, has_errors, plans_and_findings
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
+from shardspec.diagnostics import Diagnostic, Severity
+from shardspec.foreign.exported import Request as Order
+from shardspec.foreign.registry import EXPORTS, Export, export_named, module_of
+from shardspec.ir.grouping import counted
+from shardspec.ir.plan import ShardingPlan
+
+_FORMATS = "\n".join(f"  {entry.name:<11} {entry.title}" for entry in EXPORTS)
+
+
+@options.verb(
+    "export",
+    click.Argument(["tool"], metavar="FORMAT", type=click.Choice([e.name for e in EXPORTS])),
+    *options.ONE_SPEC,
+    options.TARGET,
+    options.ARRAYS,
+    options.SET,
+    *options.FINDINGS,
+    options.OUTPUT,
+    options.flag("--resolved", "Only the rules that count on the target."),
+    options.option("--axis", metavar="NAME", help="The mesh axis that a tp_plan is about."),
+    options.flag("--lossy", "What the format cannot hold may be lost."),
+    epilog=f"\b\nFormats:\n{_FORMATS}",
+)
+def command(request: Request, *, tool: str, resolved: bool, axis: str | None, lossy: bool) -> None:
+    """Write the rules or the plan of a spec as another tool reads them.
+
+    What the format has no place for is said, and the exit code is 1. Where the file would lay an
+    array out otherwise than the plan does, nothing is written. --lossy accepts both.
+    """
+    entry = export_named(tool)
+    for flag, given in (("resolved", resolved), ("axis", axis)):
+        if given and flag not in entry.options:
+            fail(f"--{flag} means nothing for `{tool}`", "leave it out")
+    plan = _plan(entry, request)
+    text, found = module_of(entry).write(Order(plan, resolved, axis))
+    found = list(request.heard(found))
+    if lossy:
+        found = [each.with_level(Severity.WARNING) for each in found]
+    request.report(found)
+    raise SystemExit(_finish(text, found, plan, request, lossy=lossy))
+
+
+def _plan(entry: Export, request: Request) -> ShardingPlan:
+    """Return the plan of one target; exit, after a report, where it has errors."""
+    spec, diagnostics = request.load()
+    chosen = request.choose_target(spec, diagnostics)
+    params = request.params(spec)
+    if entry.needs_arrays and not params:
+        fail(f"`{entry.name}` is made of the layouts of arrays, and the spec lists none", NO_ARRAYS)
+    diagnostics = pipeline.about(diagnostics, chosen.name)
+    plans, found = plans_and_findings(spec, diagnostics, params, [chosen])
+    errors = [each for each in found if each.is_error]
+    if errors:
+        request.report(errors)
+        request.remark("nothing is written: the plan has errors")
+        raise SystemExit(FINDINGS)
+    return plans[0]
+
+
+def _finish(
+    text: str | None,
+    found: Sequence[Diagnostic],
+    plan: ShardingPlan,
+    request: Request,
+    *,
+    lossy: bool,
+) -> int:
+    """Write the text where it may be; return the exit code."""
+    if text is None:
+        request.remark("nothing is written")
+        return FAILED
+    if has_errors(found):
+        request.remark("nothing is written; --lossy writes it all the same")
+        return FINDINGS
+    request.write(text)
+    if request.output not in (None, "-"):
+        arrays = counted(len(plan.params), "array")
+        request.remark(f"{request.output}: {arrays} on target {plan.target.name}")
+    return FINDINGS if found and not lossy else FINE

@@ -1,0 +1,304 @@
+"""What the command line asks for, and what verbs do with it: load, choose, say.
+
+A step that cannot go on ends the verb: with 1 where findings are why, with 2 where the job cannot
+be done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NoReturn
+
+from shardspec import pipeline
+from shardspec.cli.discovery import expand, find_spec
+from shardspec.cli.streams import (
+    FAILED,
+    FINDINGS,
+    FINE,
+    Failure,
+    echo,
+    fail,
+    show_failure,
+    wants_color,
+    write_file,
+)
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
+from shardspec.frontend.boundary import Boundary, boundary_of
+from shardspec.ir.grouping import counted
+from shardspec.ir.param import Params
+from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.spec import Spec, StatePolicy, Target
+
+#: Findings shown in full; a file broken from end to end has thousands.
+MOST_IN_FULL = 100
+NO_ARRAYS = "add `arrays:` or `manifest:`, or pass --arrays FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for by the options that verbs share.
+
+    Attributes:
+      named: specs and folders, as they were named.
+      arrays: a manifest, a checkpoint or a function, in place of the spec's own arrays.
+      settings: what-ifs.
+      table: `--select`, `--ignore`, `--pedantic`.
+      only: a path or a glob that chooses arrays.
+      form: the format of what is printed.
+      output: the file to write; None where none is named.
+    """
+
+    named: tuple[str, ...] = ()
+    target: str | None = None
+    arrays: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    table: LevelTable = NOTHING_ASKED
+    only: str | None = None
+    form: str = "text"
+    output: str | None = None
+    color: str = "auto"
+    is_quiet: bool = False
+
+    # which specs
+
+    def spec_file(self) -> str:
+        """Return the one spec that is meant."""
+        return find_spec(next(iter(self.named), None))
+
+    def spec_files(self) -> tuple[str, ...]:
+        """Return all specs that are meant, those in folders too."""
+        found = expand(self.named or (find_spec(None),))
+        if found.others:
+            self.remark(f"{counted(found.others, 'YAML file')} passed over: not specs")
+        if self.output and len(found.files) > 1:
+            fail(
+                f"-o names one file for {len(found.files)} specs", "name one spec, or leave out -o"
+            )
+        return found.files
+
+    def for_each(self, job: Callable[[str], int]) -> NoReturn:
+        """Do a job for each spec and exit with the worst code: one that fails stops no other."""
+        raise SystemExit(max(_exit_code(job, file) for file in self.spec_files()))
+
+    # loading and choosing
+
+    def load(self, path: str | None = None) -> tuple[Spec, tuple[Diagnostic, ...]]:
+        """Return a spec and its findings; exit where nothing can be made of the file."""
+        path = self.spec_file() if path is None else path
+        spec, diagnostics = pipeline.load_path(
+            path, self.settings, with_manifests=self.arrays is None, asked=self.table
+        )
+        if spec is None:
+            self.report(diagnostics)
+            unreadable = any(d.code.id == "SHD001" for d in diagnostics)
+            raise SystemExit(FAILED if unreadable else FINDINGS)
+        found = pipeline.leveled(spec, diagnostics)
+        if not spec.is_whole:
+            self.report(found)
+            raise SystemExit(FINDINGS)
+        return spec, found
+
+    def choose_target(self, spec: Spec, diagnostics: Sequence[Diagnostic] = ()) -> Target:
+        """Return the target that is meant; exit where there is none: with 1 if faults took it."""
+        found = pipeline.find_target(spec, self.target)
+        if isinstance(found, Diagnostic):
+            shown = pipeline.shown(spec, (*diagnostics, found))
+            self.report(shown)
+            raise SystemExit(FAILED if found in shown else FINDINGS)
+        return found
+
+    def require_sound(self, target: Target, found: Sequence[Diagnostic]) -> None:
+        """Exit with 1, after a report, where the mesh of the target is not known."""
+        if target.is_sound:
+            return
+        self.report(why_unsound([target], found))
+        self.remark(f"nothing is shown for target {target.name}")
+        raise SystemExit(FINDINGS)
+
+    def params(self, spec: Spec) -> Params:
+        """Return the arrays that are named instead of the spec's, or those of the spec."""
+        if self.arrays is None:
+            return spec.params
+        return self.read_arrays(self.arrays, boundary_of(spec.source.name), spec.state)
+
+    def read_arrays(
+        self, name: str, boundary: Boundary | None = None, policy: StatePolicy | None = None
+    ) -> Params:
+        """Return the arrays of a manifest, checkpoint or function; exit with 2 on faults.
+
+        Args:
+          boundary: of the project whose texts may be quoted; None for that of the manifest.
+          policy: on optimizer state, which a function may give beside the parameters.
+        """
+        from shardspec.frontend.manifests.reader import is_entry_point
+
+        if is_entry_point(name):
+            from shardspec.jax_backend.entry_point import call_entry_point
+
+            self.remark(f"{name}: importing it, which runs its code")
+            params, diagnostics = call_entry_point(name, policy)
+        else:
+            arrays, diagnostics = pipeline.read_arrays(name, boundary=boundary)
+            params = arrays.params
+        if diagnostics:
+            self.report(diagnostics)
+            raise SystemExit(FAILED)
+        return params
+
+    # saying
+
+    def heard(self, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+        """Return findings that belong to no spec, as loud as the command line asks."""
+        return tuple(Levels((self.table,)).heard(diagnostics))
+
+    def report(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Print findings on stderr."""
+        found = tuple(diagnostics)
+        if not found:
+            return
+        from shardspec.diagnostics.render import render
+
+        paint = wants_color(self.color, stream=2)
+        for diagnostic in found[:MOST_IN_FULL]:
+            echo(render(diagnostic, color=paint) + "\n", err=True, is_painted=True)
+        if len(found) > MOST_IN_FULL:
+            echo(f"... and {len(found) - MOST_IN_FULL} more: shardspec check shows them", err=True)
+
+    def remark(self, text: str) -> None:
+        """Say something on stderr that is no finding and no error."""
+        if not self.is_quiet:
+            echo(text, err=True)
+
+    def error(self, message: str, help: str) -> None:
+        """Say what is wrong, and the way out, where the verb itself ends otherwise."""
+        show_failure(Failure(message, help))
+
+    def write(self, text: str, *, is_painted: bool = False) -> None:
+        """Write what the verb makes where it is asked for, else to stdout."""
+        write_file(self.output or "-", text, is_painted=is_painted)
+
+
+def request_of(values: dict[str, Any]) -> tuple[Request, dict[str, Any]]:
+    """Return the options of a command line that verbs share, and those of the verb."""
+    names = {each.name for each in fields(Request)}
+    table = {name: values.pop(name, ()) for name in ("select", "ignore")}
+    table["is_pedantic"] = values.pop("is_pedantic", False)
+    spec_name = values.pop("spec_name", None)
+    if spec_name and values.get("named"):
+        message = f"two specs: {values['named'][0]} and --spec {spec_name}"
+        fail(message, "name the spec once")
+    if spec_name:
+        values["named"] = (spec_name,)
+    shared = {name: values.pop(name) for name in names & set(values)}
+    return Request(**shared, table=LevelTable(**table)), values
+
+
+def _exit_code(job: Callable[[str], int], file: str) -> int:
+    try:
+        return job(file)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FINE
+    except Failure as failure:
+        show_failure(failure)
+        return FAILED
+
+
+def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
+    """Say whether a run with these findings has failed."""
+    return any(diagnostic.is_error for diagnostic in diagnostics)
+
+
+def why_unsound(targets: Iterable[Target], found: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return `found`, and for a target without a mesh an error, where none of these is one."""
+    if has_errors(found):
+        return tuple(found)
+    faults = (pipeline.unsound(target) for target in targets)
+    return (*found, *(fault for fault in faults if fault is not None))
+
+
+def plans_and_findings(
+    spec: Spec,
+    diagnostics: Sequence[Diagnostic],
+    params: Params,
+    targets: Sequence[Target] | None = None,
+) -> tuple[tuple[ShardingPlan, ...], tuple[Diagnostic, ...]]:
+    """Return the plans on `targets`, None for all, and all there is to say of spec and plans.
+
+    Args:
+      diagnostics: what loading the spec found.
+    """
+    plans = pipeline.compile_plans(spec, params, targets)
+    found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
+    return plans, why_unsound((plan.target for plan in plans), found)
+
+
+def quiet_spec(name: str | None) -> Spec | None:
+    """Return the spec, or None and no word: for shell completion."""
+    try:
+        return pipeline.load_path(find_spec(name))[0]
+    except (Failure, OSError):
+        return None
+
+
+# arrays by path or glob
+
+
+def select(subject: str, plan: ShardingPlan) -> list[ParamSharding]:
+    """Return the arrays that `subject` names; fail with the nearest where there is none."""
+    by_path = {sharding.param.path: sharding for sharding in plan.params}
+    paths = matching(subject, by_path)
+    if not paths:
+        unknown_path(subject, list(by_path), [each.activation.name for each in plan.activations])
+    return [sharding for sharding in plan.params if sharding.param.path in paths]
+
+
+def has_path(plan: ShardingPlan, path: str) -> bool:
+    """Say whether an array has this path."""
+    return any(sharding.param.path == path for sharding in plan.params)
+
+
+def matching(subject: str, paths: Iterable[str]) -> frozenset[str]:
+    """Return the path that is `subject`, or those that match it as a glob."""
+    if subject in paths or not set(subject) & set("*{?"):
+        return frozenset({subject} & set(paths))
+    from shardspec.frontend.grammar.syntax import SyntaxFault
+    from shardspec.frontend.patterns.glob import compile_glob
+    from shardspec.ir.spec import Pattern
+    from shardspec.resolve.match import PathMatcher
+
+    compiled = compile_glob(subject)
+    if isinstance(compiled, SyntaxFault):
+        fail(f"`{subject}`: {compiled.message}", compiled.help or "as in `decoder/**/kernel`")
+    matcher = PathMatcher((Pattern(subject),))
+    return frozenset(path for path in paths if matcher.first_match(path) is not None)
+
+
+def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ()) -> NoReturn:
+    """Fail with the nearest of `paths`, or of `others` that could be meant."""
+    from shardspec.diagnostics.suggest import nearest
+    from shardspec.ir.grouping import template
+    from shardspec.report.finding_page import near_findings
+
+    named = near_findings(subject)
+    if not paths:
+        fail("the spec lists no arrays", "; ".join(filter(None, (NO_ARRAYS, named))))
+    templates = {template(path): path for path in reversed(paths)}
+    near = [
+        _with_numbers(subject, templates[key], paths)
+        for key in nearest(template(subject), templates, count=3)
+    ]
+    near += nearest(subject, others, count=1)
+    meant = f"did you mean {' or '.join(f'`{path}`' for path in near)}?" if near else None
+    all_of_them = None if named or meant else "`shardspec compile` lists them"
+    help = "; ".join(filter(None, (named, meant, all_of_them)))
+    fail(f"no array has the path `{subject}` ({counted(len(paths), 'array')})", help)
+
+
+def _with_numbers(subject: str, path: str, paths: Sequence[str]) -> str:
+    """Return `path` with the numbers of `subject`, where such an array exists."""
+    numbers = iter(re.findall(r"\d+", subject))
+    candidate = re.sub(r"\d+", lambda found: next(numbers, found[0]), path)
+    return candidate if candidate in paths else path

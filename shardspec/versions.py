@@ -1,0 +1,33 @@
+"""Every version that a file can state, each said once: language, lock, manifest, JSON.
+
+The language has `shardspec: 1` at the head of a spec, a lock `lock 1`, a manifest
+`shardspec-arrays: 1`; JSON says `"schema": "shardspec.check/1"`. A version rises where a reader of
+the one before would read something wrong; what is only added leaves it. docs/versions.md says how
+long each is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+#: Of the package; pyproject.toml says the same.
+PACKAGE = "0.2.0"
+LANGUAGE = 1
+LOCK = 1
+MANIFEST = 1
+CHECK_JSON = "shardspec.check/1"
+COMPILE_JSON = "shardspec.compile/1"
+DIFF_JSON = "shardspec.diff/1"
+MESH_JSON = "shardspec.mesh/1"
+
+
+def version_lines() -> Iterator[str]:
+    """Yield the versions with what holds them, as `shardspec schema --versions` prints them."""
+    yield f"{'shardspec':<20} {PACKAGE}"
+    yield f"{'language':<20} {LANGUAGE:<5} `shardspec: {LANGUAGE}` in a spec"
+    yield f"{'lock':<20} {LOCK:<5} `lock {LOCK}` in spec.lock"
+    yield f"{'manifest':<20} {MANIFEST:<5} `shardspec-arrays: {MANIFEST}` in a manifest"
+    for schema in (CHECK_JSON, COMPILE_JSON, DIFF_JSON, MESH_JSON):
+        name, _, version = schema.partition("/")
+        verb = name.removeprefix("shardspec.")
+        yield f"{name:<20} {version:<5} `shardspec {verb} --format json`"

@@ -1,0 +1,372 @@
+"""The rules that every verb keeps, walked over all of them: a new verb cannot forget one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec import __version__
+from shardspec.cli import options
+from shardspec.cli.main import VERBS, cli
+
+SPEC = """\
+shardspec: 1
+targets: {default: {hardware: tpu v5e 2x4, mesh: {data: 2, model: 4}}}
+rules: [mlp -> model, embed -> data]
+arrays:
+  layers_{0..3}/kernel: bf16[embed=64 mlp=128]
+  norm/scale: bf16[embed=64]
+"""
+BAD = SPEC.replace("-> model", "-> modle")
+CONTEXT = click.Context(cli, info_name="shardspec")
+
+#: Verbs whose arguments are no specs, and so have none of a spec's findings or targets.
+WITHOUT_SPECS = {"manifest", "import", "schema"}
+#: Verbs that make something of no finding: there is nothing to select.
+WITHOUT_FINDINGS = {"manifest", "schema"}
+#: A verb -> arguments that run it well on `spec.yaml`; `spec.yaml` stands for what it works on.
+RUNS = {
+    "compile": ["spec.yaml"],
+    "explain": ["norm/scale", "--spec", "spec.yaml"],
+    "check": ["spec.yaml"],
+    "fmt": ["spec.yaml"],
+    "lock": ["spec.yaml"],
+    "diff": ["spec.yaml", "spec.yaml"],
+    "manifest": ["arrays.yaml"],
+    "import": ["flax", "rules.json"],
+    "export": ["flax", "spec.yaml"],
+    "mesh": ["spec.yaml"],
+    "schema": [],
+}
+
+every_verb = pytest.mark.parametrize("name", VERBS)
+with_specs = pytest.mark.parametrize("name", [v for v in VERBS if v not in WITHOUT_SPECS])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHARDSPEC", raising=False)
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "arrays.yaml").write_text("a/kernel: bf16[64, 128]\n")
+    (tmp_path / "rules.json").write_text('[["embed", "data"], ["mlp", "model"]]')
+    return tmp_path
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(CONTEXT, name)
+    assert found is not None
+    return found
+
+
+def given(name: str) -> dict[str, click.Parameter]:
+    """Return the options of a verb by each of their spellings, arguments by name."""
+    params = command(name).params
+    return {spelt: param for param in params for spelt in (*param.opts, *param.secondary_opts)}
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+# words
+
+
+@every_verb
+def test_a_verb_is_made_by_the_one_mechanism(name: str) -> None:
+    assert isinstance(command(name), options.Verb)
+
+
+@every_verb
+def test_what_is_everywhere(name: str) -> None:
+    params = given(name)
+    for spelt in ("--color", "-q", "--quiet", "-V", "--version"):
+        assert spelt in params, spelt
+    assert run(name, "-h").stdout == run(name, "--help").stdout
+
+
+@every_verb
+def test_shared_words_are_the_shared_options(name: str) -> None:
+    """An option of a verb's own cannot take a word that means something for all."""
+    shared = (
+        *options.ONE_SPEC,
+        *options.FINDINGS,
+        *(options.TARGET, options.ARRAYS, options.ONLY, options.SET, options.OUTPUT),
+    )
+    words = {spelt: param for param in shared for spelt in param.opts if spelt.startswith("-")}
+    for spelt, param in given(name).items():
+        assert spelt not in words or param is words[spelt], spelt
+        assert spelt not in options.RENAMED, f"{spelt} is an old word"
+        if "format" in spelt and spelt.startswith("-"):
+            assert spelt == "--format"
+
+
+@every_verb
+def test_globs_choose_arrays_by_one_word(name: str) -> None:
+    for param in command(name).params:
+        if isinstance(param, click.Option) and "GLOB" in (param.metavar or ""):
+            assert param is options.ONLY
+
+
+@every_verb
+def test_findings_are_named_by_the_same_words(name: str) -> None:
+    has = {spelt for spelt in ("--select", "--ignore") if spelt in given(name)}
+    assert has == (set() if name in WITHOUT_FINDINGS else {"--select", "--ignore"})
+
+
+@every_verb
+def test_what_a_verb_makes_goes_where_o_says(name: str) -> None:
+    assert not {"--out", "--file", "--write"} & set(given(name))
+    assert ("-o" in given(name)) == (name not in {"explain", "check", "diff"})
+
+
+# help and version
+
+
+@pytest.mark.parametrize("name", ["", *VERBS])
+def test_help_says_what_the_exit_codes_mean(name: str) -> None:
+    text = " ".join(run(*name.split(), "--help").stdout.split())
+    assert "Exit codes:" in text
+    for code, meaning in options.EXITS:
+        assert f"{code} {meaning}" in text
+
+
+@every_verb
+def test_help_says_what_each_option_is_for(name: str) -> None:
+    for param in command(name).params:
+        if isinstance(param, click.Option):
+            assert param.help, param.opts
+            assert param.help.strip()[0].isupper(), param.help
+    assert command(name).help
+
+
+@pytest.mark.parametrize("name", ["", *VERBS])
+@pytest.mark.parametrize("spelt", ["-V", "--version"])
+def test_version(name: str, spelt: str) -> None:
+    result = run(*name.split(), spelt)
+    assert (result.exit_code, result.stdout) == (0, f"shardspec {__version__}\n")
+
+
+# quiet
+
+
+@every_verb
+def test_quiet_keeps_the_answer_and_drops_remarks(name: str, folder: Path) -> None:
+    loud = run(name, *RUNS[name])
+    quiet = run(name, *RUNS[name], "-q")
+    assert (loud.exit_code, quiet.exit_code) == (0, 0), loud.output
+    assert quiet.stderr == ""
+    if name != "check":
+        assert quiet.stdout == loud.stdout
+
+
+@with_specs
+def test_quiet_keeps_findings(name: str, folder: Path) -> None:
+    (folder / "spec.yaml").write_text(SPEC + "rules: [\n")
+    result = run(name, *RUNS[name], "-q")
+    assert result.exit_code in (1, 2)
+    assert "error[SHD" in result.output
+
+
+# files and folders
+
+
+def answers(name: str, *arguments: str) -> tuple[int, str]:
+    result = run(name, *arguments)
+    return result.exit_code, result.stdout
+
+
+@with_specs
+def test_a_folder_is_the_spec_in_it(name: str, folder: Path) -> None:
+    (folder / "conf").mkdir()
+    (folder / "conf" / "spec.yaml").write_text(SPEC)
+    by_file = ["conf/spec.yaml" if each == "spec.yaml" else each for each in RUNS[name]]
+    by_folder = ["conf" if each == "spec.yaml" else each for each in RUNS[name]]
+    assert answers(name, *by_folder) == answers(name, *by_file)
+    assert answers(name, *by_folder)[0] == 0
+
+
+@with_specs
+def test_a_folder_of_several(name: str, folder: Path) -> None:
+    """Verbs of many specs take all; those of one say which there are."""
+    (folder / "other.yaml").write_text(SPEC)
+    by_folder = ["." if each == "spec.yaml" else each for each in RUNS[name]]
+    result = run(name, *by_folder)
+    if command(name).params[0] is options.SPECS[0]:
+        assert result.exit_code == 0
+        assert name == "check" or "spec" in result.output
+    else:
+        assert result.exit_code == 2
+        assert "several specs in `.`: other.yaml, spec.yaml" in result.stderr
+        assert "= help: name one of them" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["fmt", "lock", "check"])
+def test_one_spec_that_fails_stops_no_other(name: str, folder: Path) -> None:
+    (folder / "a.yaml").write_text("mesh: {x: 2}\nrules: [\n")
+    (folder / "untidy.yaml").write_text(SPEC.replace("rules: [", "rules:   ["))
+    result = run(name, ".")
+    assert result.exit_code == 1
+    assert "a.yaml:" in result.output
+    if name == "fmt":
+        assert "  - mlp -> model\n" in (folder / "untidy.yaml").read_text()
+    if name == "lock":
+        assert {each.name for each in folder.glob("*.lock")} == {"spec.lock", "untidy.lock"}
+
+
+@with_specs
+def test_a_folder_without_specs(name: str, folder: Path) -> None:
+    (folder / "empty").mkdir()
+    by_folder = ["empty" if each == "spec.yaml" else each for each in RUNS[name]]
+    result = run(name, *by_folder)
+    assert result.exit_code == 2
+    assert "no specs in `empty`" in result.stderr
+
+
+@with_specs
+def test_a_spec_is_named_once(name: str, folder: Path) -> None:
+    if "named" not in given(name):
+        return
+    result = run(name, *RUNS[name], "--spec", "other.yaml")
+    assert result.exit_code == 2
+    assert "error: two specs: spec.yaml and --spec other.yaml" in result.stderr
+
+
+# findings
+
+
+@with_specs
+def test_ignored_findings_are_gone(name: str, folder: Path) -> None:
+    """`--ignore` is for all verbs what `lints:` in the spec is."""
+    if name == "mesh":  # which says of a spec only what keeps it from its mesh
+        return
+    (folder / "spec.yaml").write_text("polcy: {}\n" + SPEC)
+    assert "SHD003" in run(name, *RUNS[name]).output
+    result = run(name, *RUNS[name], "--ignore", "SHD003")
+    assert "SHD003" not in result.output
+    (folder / "spec.yaml").write_text("polcy: {}\nlints: {SHD003: allow}\n" + SPEC)
+    assert result.exit_code == run(name, *RUNS[name]).exit_code
+
+
+@pytest.mark.parametrize("name", [v for v in VERBS if v not in WITHOUT_FINDINGS])
+def test_a_finding_that_nobody_knows(name: str, folder: Path) -> None:
+    result = run(name, *RUNS[name], "--ignore", "indivisble")
+    assert result.exit_code == 2
+    assert "error: --ignore: no finding is called `indivisble`" in result.stderr
+    assert "= help: did you mean `indivisible`?" in result.stderr
+
+
+# arrays
+
+
+@pytest.mark.parametrize("name", ["compile", "diff", "manifest"])
+def test_only(name: str, folder: Path) -> None:
+    other = SPEC.replace("embed -> data", "embed -> none")
+    (folder / "other.yaml").write_text(other)
+    (folder / "arrays.yaml").write_text("norm/scale: bf16[64]\nlayers_0/kernel: bf16[64, 128]\n")
+    arguments = ["spec.yaml", "other.yaml"] if name == "diff" else RUNS[name]
+    everything, some = run(name, *arguments), run(name, *arguments, "--only", "norm/*")
+    assert everything.exit_code == some.exit_code
+    assert "layers_" in everything.stdout
+    assert "layers_" not in some.stdout
+    assert some.stdout
+    none = run(name, *arguments, "--only", "nomr/scale")
+    assert none.exit_code == 2
+    assert "error: no array has the path `nomr/scale`" in none.stderr
+    assert "= help: did you mean `norm/scale`?" in none.stderr
+
+
+# one dialect
+
+ERROR = re.compile(r"(?:.+\n)*?error(?:\[SHD\d{3}\])?: .+\n(?:.*\n)*? += help: .+\n")
+
+
+def _wrong(name: str) -> Iterator[list[str]]:
+    yield [name, *RUNS[name], "--frobnicate"]
+    yield [name, *RUNS[name], "--color"]
+    yield [name, *RUNS[name], "--color", "blue"]
+    yield (
+        [name, *RUNS[name], "one", "too", "many"]
+        if name not in {"check", "fmt", "lock"}
+        else [
+            name,
+            "missing.yaml",
+        ]
+    )
+    if "-o" in given(name):
+        yield [name, *RUNS[name], "-o", ""]
+        yield [name, *(["--check"] if name == "fmt" else []), "-o", "no/such/folder/x", *RUNS[name]]
+    if "--set" in given(name):
+        yield [name, *RUNS[name], "--set", "nonsense"]
+    if "--target" in given(name):
+        yield [name, *RUNS[name], "--target", "nowhere"]
+    if "--arrays" in given(name):
+        yield [name, *RUNS[name], "--arrays", "missing.yaml"]
+
+
+@every_verb
+def test_every_refusal_looks_like_a_finding_and_names_a_way_out(name: str, folder: Path) -> None:
+    for arguments in _wrong(name):
+        result = run(*arguments)
+        if "--check" in arguments or (name in {"import", "fmt"} and result.exit_code == 0):
+            continue
+        assert result.exit_code == 2, arguments
+        said = result.stderr if name != "check" else result.output
+        assert ERROR.match(said), (arguments, said)
+        assert "Error:" not in said
+        assert "Usage:" not in said
+        assert "Traceback" not in said
+
+
+def test_a_misspelt_verb() -> None:
+    assert run("chekc").stderr == (
+        "error: no verb is called `chekc`\n  = help: did you mean `check`?\n"
+    )
+
+
+def test_errors_are_coloured_as_findings_are(folder: Path) -> None:
+    result = run("compile", "--color", "always", "--set", "nonsense")
+    assert result.stderr.startswith("\x1b[1;31merror\x1b[0m: ")
+
+
+# old words
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("compile spec.yaml --params arrays.yaml", "compile spec.yaml --arrays arrays.yaml"),
+        ("compile spec.yaml --params=arrays.yaml", "compile spec.yaml --arrays=arrays.yaml"),
+        ("check spec.yaml --output-format json", "check spec.yaml --format json"),
+        ("compile spec.yaml --select norm/*", "compile spec.yaml --only norm/*"),
+        ("compile spec.yaml --select=norm/scale", "compile spec.yaml --only=norm/scale"),
+    ],
+)
+def test_an_old_word_still_works(old: str, new: str, folder: Path) -> None:
+    before, after = run(*old.split()), run(*new.split())
+    assert (before.exit_code, before.stdout) == (after.exit_code, after.stdout)
+    words = [re.search(r"--[a-z-]+", each) for each in (old, new)]
+    spelt = [found[0] for found in words if found]
+    remark = f"`{spelt[0]}` is called `{spelt[1]}` now; the old word goes with 0.3\n"
+    assert before.stderr == remark + after.stderr
+    assert run(*old.split(), "-q").stderr == run(*new.split(), "-q").stderr
+
+
+def test_select_names_findings_where_it_names_one(folder: Path) -> None:
+    (folder / "spec.yaml").write_text(BAD)
+    assert "SHD201" in run("compile", "spec.yaml", "--select", "SHD2").stderr
+    assert "SHD201" not in run("compile", "spec.yaml", "--select", "indivisible").stderr
+    result = run("compile", "spec.yaml", "--select", "SHD999")
+    assert "no finding is called `SHD999`" in result.stderr
+
+
+def test_what_stands_behind_two_dashes_is_no_word(folder: Path) -> None:
+    result = run("explain", "--spec", "spec.yaml", "--", "--params")
+    assert "no array has the path `--params`" in result.stderr
