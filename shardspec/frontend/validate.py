@@ -96,7 +96,7 @@ def _item_of_rules(loc: Sequence[str | int], reading: Reading) -> Any:
 def _wrong_version(version: int, reading: Reading) -> Diagnostic:
     return point(
         VERSION,
-        f"language version {version} is not known to this shardspec, which reads {LANGUAGE}",
+        f"language version {version} is not known to this shardspec, which reads version {LANGUAGE}",
         reading.source_map.value(("shardspec",)).span,
         "asked for here",
         help=f"write `shardspec: {LANGUAGE}`, or install a shardspec that reads it",

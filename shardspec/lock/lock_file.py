@@ -213,7 +213,8 @@ def _read_lock(source: SourceFile) -> Layout | Diagnostic:
         if int(head[what]) != known:
             whose = "the lock" if what == "format" else "the language"
             message = f"this is version {head[what]} of {whose}; this shardspec knows {known}"
-            return point(BAD_LOCK, message, lines[0].span, help=_HELP)
+            help = f"{_HELP}, or take the shardspec that wrote it"
+            return point(BAD_LOCK, message, lines[0].span, help=help)
     reader = _Reader(int(head["language"]))
     for line in lines[1:]:
         try:
