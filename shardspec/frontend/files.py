@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import stat
 import sys
 from dataclasses import replace
@@ -166,7 +165,9 @@ def _kind(mode: int) -> str:
 
 
 def _missing_help(path: Path) -> str | None:
-    """Return the nearest name beside a file that is not there, in a folder called alike, or how."""
+    """Return the nearest name beside a file that is not there, in a folder called alike, or how to look."""
+    from shlex import quote
+
     from shardspec.diagnostics.suggest import did_you_mean, nearest
 
     folder = path.parent
@@ -174,13 +175,13 @@ def _missing_help(path: Path) -> str | None:
         beside = os.listdir(folder)
     except (OSError, ValueError):
         if folder.exists():
-            return None
+            return f"`{folder}` is no folder that can be read"
         others = nearest(folder.name, _names_in(folder.parent), count=3)
         found = next((each for each in others if (folder.parent / each / path.name).exists()), None)
         if found is not None:
             return f"did you mean `{folder.parent / found / path.name}`?"
         return f"there is no folder `{folder}` either"
-    return did_you_mean(path.name, beside) or f"`ls {shlex.quote(str(folder))}` shows what is there"
+    return did_you_mean(path.name, beside) or f"`ls {quote(str(folder))}` shows what is there"
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -94,9 +94,10 @@ def _item_of_rules(loc: Sequence[str | int], reading: Reading) -> Any:
 
 
 def _wrong_version(version: int, reading: Reading) -> Diagnostic:
+    known = f"version {LANGUAGE}"
     return point(
         VERSION,
-        f"language version {version} is not known to this shardspec, which reads version {LANGUAGE}",
+        f"language version {version} is not known to this shardspec, which reads {known}",
         reading.source_map.value(("shardspec",)).span,
         "asked for here",
         help=f"write `shardspec: {LANGUAGE}`, or install a shardspec that reads it",

@@ -38,7 +38,7 @@ def test_without_a_spec(
     result = CliRunner().invoke(cli, ["explain", word])
     assert result.exit_code == 2
     assert "no spec found" in result.stderr
-    assert ("help: " in result.stderr) == (offer is not None)
+    assert (" called `" in result.stderr) == (offer is not None)
     assert (offer or "") in result.stderr
 
 
@@ -46,4 +46,4 @@ def test_a_folder_without_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     result = CliRunner().invoke(cli, ["check", "empty"])
-    assert "no specs in `empty`: `*.shard`, or `*.yaml` with keys of a spec" in result.stderr
+    assert "error: no specs in `empty`\n  = help: a spec is `*.shard`" in result.stderr
