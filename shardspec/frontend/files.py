@@ -165,7 +165,7 @@ def _kind(mode: int) -> str:
 
 
 def _missing_help(path: Path) -> str | None:
-    """Return the nearest name beside a file that is not there, in a folder called alike, or how to look."""
+    """Return the nearest name beside a file that is not there, or where else to look."""
     from shlex import quote
 
     from shardspec.diagnostics.suggest import did_you_mean, nearest
