@@ -20,6 +20,7 @@ from shardspec.cli.streams import (
     Failure,
     echo,
     fail,
+    has_reader,
     show_failure,
     wants_color,
     write_file,
@@ -168,8 +169,8 @@ class Request:
             echo(f"... and {len(found) - MOST_IN_FULL} more: shardspec check shows them", err=True)
 
     def remark(self, text: str) -> None:
-        """Say something on stderr that is no finding and no error."""
-        if not self.is_quiet:
+        """Say something on stderr that is no finding and no error, unless the reader has left."""
+        if not self.is_quiet and has_reader():
             echo(text, err=True)
 
     def error(self, message: str, help: str) -> None:

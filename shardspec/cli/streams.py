@@ -82,11 +82,14 @@ def wants_color(when: str, stream: int = 1) -> bool:
 class _Output(io.FileIO):
     """Standard output, whose reader may go: what is written from then on goes nowhere."""
 
+    has_no_reader = False
+
     def write(self, data: Any, /) -> int:
         """Write to whoever reads."""
         try:
             return super().write(data)
         except BrokenPipeError:
+            self.has_no_reader = True
             _send_nowhere(self.fileno())
             return memoryview(data).nbytes
 
@@ -106,6 +109,12 @@ def settle_streams() -> None:
         stdout.flush()
         output = io.BufferedWriter(_Output(stdout.fileno(), "wb", closefd=False))
         sys.stdout = io.TextIOWrapper(output, stdout.encoding, stdout.errors)
+
+
+def has_reader() -> bool:
+    """Say whether somebody still reads standard output, as far as was noticed."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return not getattr(raw, "has_no_reader", False)
 
 
 def echo(text: str, *, err: bool = False, is_painted: bool = False) -> None:

@@ -120,7 +120,7 @@ def test_a_reader_that_goes_early_changes_nothing(folder: Path, verb: str) -> No
 def test_findings_that_are_cut_are_errors_all_the_same(folder: Path) -> None:
     rules = "".join(f"  - a{n} -> modle\n" for n in range(2000))
     (folder / "many.yaml").write_text(f"shardspec: 1\nmesh: {{data: 2}}\nrules:\n{rules}")
-    done = shell("set -o pipefail; shardspec check --output-format concise many.yaml | head -1")
+    done = shell("set -o pipefail; shardspec check --format concise many.yaml | head -1")
     assert (done.returncode, done.stdout.count("\n")) == (1, 1), done
     assert done.stderr.startswith("Found ")
 

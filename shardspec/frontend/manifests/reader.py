@@ -152,9 +152,8 @@ def entry_point_refused(name: str) -> Diagnostic:
 
 
 def _unreadable(path: str, fault: OSError) -> Diagnostic:
-    return Diagnostic(
-        UNREADABLE, f"`{path}` cannot be read: {(fault.strerror or str(fault)).lower()}"
-    )
+    message = f"`{path}` cannot be read: {(fault.strerror or str(fault)).lower()}"
+    return Diagnostic(UNREADABLE, message, help="name a file that can be read")
 
 
 _SOUGHT = (
@@ -181,7 +180,8 @@ def arrays_in(folder: str, name: str, depth: int = 0) -> tuple[str, str] | Diagn
         names = sorted(os.listdir(folder), key=natural)
     except OSError as fault:
         reason = (fault.strerror or str(fault)).lower()
-        return Diagnostic(UNREADABLE, f"`{name}` cannot be read: {reason}")
+        message = f"`{name}` cannot be read: {reason}"
+        return Diagnostic(UNREADABLE, message, help="check its permissions")
     for suffixes in ((".index.json",), SAFETENSORS.suffixes, MSGPACK.suffixes, NPZ.suffixes):
         found = [each for each in names if each.endswith(suffixes)]
         if found:
