@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shardspec.frontend.catalogue_entry import catalogue_entry
+from shardspec.frontend.catalogue import catalogue_entry
 from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.spec import Target

@@ -3,7 +3,9 @@
 Gin's text is made of Python's tokens: `scope/module.function.argument = value`, blocks under
 `module.function:`, macros (`NAME = value`, used as `%NAME`), references (`@function`,
 `@function()`), `include "file"` and imports. Values are Python literals with references in them.
-Source: google/gin-config, `gin/config_parser.py` and its documentation of the syntax.
+Source: google/gin-config, `gin/config_parser.py` and its documentation of the syntax. That parser
+itself is no help: it reads strings that stand in a row anew for each of them (8,000, in a file of
+32 KB, take it 22 s; gin-config 0.5.0), and its values do not say where they stand.
 
 Files make one configuration: includes followed, macros resolved, the last binding counts.
 """

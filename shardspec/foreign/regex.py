@@ -53,7 +53,7 @@ from shardspec.foreign.paths import (
     worked_out,
 )
 from shardspec.frontend.patterns.glob import range_regex
-from shardspec.ir.grouping import counted, natural, template
+from shardspec.ir.grouping import counted, is_run, natural, numbers_apart, run_width, template
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
 from shardspec.ir.partition import PartitionSpec
@@ -182,7 +182,6 @@ def _answer(reading: RegexReading, winners: Winners, param: Param, mesh: Mesh) -
     return placed(entry.dims, param, mesh)
 
 
-_DIGITS = re.compile(r"([0-9]{1,18})")
 _SPECIAL = re.compile(r"[^A-Za-z0-9_/ :;,'<>=@!%&~`\-]")
 
 Row = tuple[str, ...]
@@ -208,8 +207,8 @@ def path_regex(paths: Sequence[str]) -> str:
     >>> path_regex(["a_0/w_0", "a_1/w_1"])
     '(?:a_0/w_0|a_1/w_1)'
     """
-    texts = [escaped(text) for text in _DIGITS.split(paths[0])[::2]]
-    rows = [tuple(_DIGITS.findall(path)) for path in sorted(set(paths), key=natural)]
+    texts = [escaped(text) for text in numbers_apart(paths[0])[::2]]
+    rows = [tuple(numbers_apart(path)[1::2]) for path in sorted(set(paths), key=natural)]
     found = _alternatives(rows, texts)
     return found[0] if len(found) == 1 else f"(?:{'|'.join(found)})"
 
@@ -245,10 +244,8 @@ def _numbers(numbers: Sequence[str]) -> str:
     if len(numbers) == 1:
         return numbers[0]
     low, high = numbers[0], numbers[-1]
-    width = len(low) if low.startswith("0") and len(low) == len(high) else 0
-    run = [f"{n:0{width}d}" for n in range(int(low), int(low) + len(numbers))]
-    if run == list(numbers):
-        return range_regex(int(low), int(high), width)
+    if is_run(numbers):
+        return range_regex(int(low), int(high), run_width(low, high))
     return f"(?:{'|'.join(numbers)})"
 
 

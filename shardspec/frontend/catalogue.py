@@ -1,26 +1,191 @@
-"""What a spec says about hardware -> the machine, from the catalogue in `specs/hardware/`.
+"""Which slices of a TPU generation exist, and which of them an accelerator type means.
 
-Accelerator types are marketing: `v4-512` counts cores and is 256 chips, `v5litepod-64` counts
-chips. They expand to chips and the default topology of that size; the name is kept, so that
-whoever prints the one can print the other beside it.
+libtpu accepts shapes that nobody can rent, so the table is the catalogue's own: the small
+slices one by one, and above them every box of whole cubes, sizes in ascending order.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
 
 from shardspec.diagnostics import Diagnostic, Excerpt
 from shardspec.diagnostics.codes import UNKNOWN_HARDWARE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.source import excerpt_of
 from shardspec.diagnostics.suggest import listed, nearest
-from shardspec.frontend.catalogue_entry import CatalogueEntry, catalogue_entry, hardware_names
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import HardwareExpr, SyntaxFault
-from shardspec.frontend.slice_shapes import Shape
 from shardspec.ir.hardware import Chip, Hardware, shape_text
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceShapes:
+    """The slice shapes of one generation, in chips.
+
+    Attributes:
+      listed: the slices that are given one by one.
+      rank: dimensions of a slice.
+      cube: edge of the cubes that larger slices are made of; None where there are none.
+      most_chips: the largest slice made of cubes.
+      one_host: slices that a single host of the same shape serves.
+    """
+
+    listed: tuple[Shape, ...]
+    rank: int = 0
+    cube: int | None = None
+    most_chips: int = 0
+    one_host: tuple[Shape, ...] = ()
+
+    def has(self, shape: Shape) -> bool:
+        """Say whether there is a slice of this shape."""
+        return shape in self.listed or self._is_box(shape)
+
+    def _is_box(self, shape: Shape) -> bool:
+        cube = self.cube
+        return (
+            cube is not None
+            and len(shape) == self.rank
+            and tuple(sorted(shape)) == shape
+            and all(size > 0 and size % cube == 0 for size in shape)
+            and math.prod(shape) <= self.most_chips
+        )
+
+    def every(self) -> Iterator[Shape]:
+        """Yield every shape, the listed ones first."""
+        yield from self.listed
+        if self.cube is not None:
+            yield from _boxes(self.cube, self.rank, self.most_chips)
+
+    def of_size(self, chips: int) -> Shape | None:
+        """Return the most compact slice of so many chips: the default topology of that size."""
+        found = [shape for shape in self.every() if math.prod(shape) == chips]
+        return min(found, key=lambda shape: (sum(shape), max(shape)), default=None)
+
+    def near(self, shape: Shape, count: int = 4) -> tuple[Shape, ...]:
+        """Return the shapes most like `shape`: the same number of chips first, then by size."""
+        chips = max(1, math.prod(shape))
+
+        def distance(other: Shape) -> tuple[float, int]:
+            ratio = abs(math.log(math.prod(other) / chips))
+            pairs = zip(sorted(shape), sorted(other), strict=False)
+            return ratio, sum(abs(mine - its) for mine, its in pairs)
+
+        return tuple(sorted(self.every(), key=distance)[:count])
+
+    def sizes_near(self, chips: int, count: int = 4) -> tuple[int, ...]:
+        """Return the numbers of chips of existing slices nearest to `chips`, ascending."""
+        sizes = {math.prod(shape) for shape in self.every()}
+        ranked = sorted(sizes, key=lambda size: abs(math.log(size / max(1, chips))))
+        return tuple(sorted(ranked[:count]))
+
+
+def _boxes(cube: int, rank: int, most: int, least: int = 1) -> Iterator[Shape]:
+    """Yield every ascending shape of multiples of `cube` with at most `most` chips."""
+    if rank == 0:
+        yield ()
+        return
+    size = max(cube, least)
+    while size**rank <= most:
+        for rest in _boxes(cube, rank - 1, most // size, size):
+            yield (size, *rest)
+        size += cube
+
+
+def parse_shape(text: object) -> Shape:
+    """Return the sizes of `4x8x8`; a bare number is a shape of one dimension."""
+    return tuple(int(size) for size in str(text).split("x"))
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """One kind of chip as the catalogue knows it.
+
+    Attributes:
+      names: what a spec may call it.
+      prefixes: what accelerator types begin with: `v5litepod` of `v5litepod-64`.
+      counts: what the number of an accelerator type counts.
+      machines: machine type -> GPUs of one machine.
+      domain: chips that NVLink joins; 0 where there is a torus or nothing.
+    """
+
+    chip: Chip
+    names: tuple[str, ...]
+    shapes: SliceShapes
+    prefixes: tuple[str, ...] = ()
+    counts: Literal["cores", "chips"] | None = None
+    machines: tuple[tuple[str, int], ...] = ()
+    domain: int = 0
+
+
+@cache
+def hardware_names() -> Mapping[str, str]:
+    """Return every name a spec may use for hardware, with the file that describes it."""
+    return {str(name): str(file) for name, file in _read("names").items()}
+
+
+@cache
+def catalogue_entry(name: str) -> CatalogueEntry:
+    """Return the entry with this file name: `tpu_v4`, `h100`."""
+    data = _read(name)
+    figures = {key: figure["value"] for key, figure in data["figures"].items()}
+    accelerator_types = data.get("accelerator_types", {})
+    shapes = data.get("shapes", {})
+    return CatalogueEntry(
+        chip=_chip(data, figures),
+        names=tuple(data["names"]),
+        shapes=SliceShapes(
+            listed=tuple(parse_shape(shape) for shape in shapes.get("listed", ())),
+            rank=figures["torus_rank"],
+            cube=shapes.get("cube"),
+            most_chips=shapes.get("most_chips", 0),
+            one_host=tuple(parse_shape(shape) for shape in shapes.get("one_host", ())),
+        ),
+        prefixes=tuple(accelerator_types.get("prefixes", ())),
+        counts=accelerator_types.get("counts"),
+        machines=tuple(data.get("machines", {}).items()),
+        domain=figures.get("domain", 0),
+    )
+
+
+def _chip(data: Mapping[str, Any], figures: Mapping[str, Any]) -> Chip:
+    wraps = data.get("wraps", {})
+    speeds = {key: float(value) for key, value in figures.items() if key.endswith("_per_s")}
+    return Chip(
+        name=data["name"],
+        title=data["title"],
+        platform=data["platform"],
+        device_kinds=tuple(data["device_kinds"]),
+        devices_per_chip=figures["devices_per_chip"],
+        torus_rank=figures["torus_rank"],
+        host_shape=tuple(figures["host_shape"]),
+        cores_per_chip=figures.get("cores_per_chip", 1),
+        hbm_bytes=figures.get("hbm_bytes"),
+        links=figures.get("links"),
+        wrap_size=wraps.get("axis_equals"),
+        wrap_multiple=wraps.get("all_multiples_of"),
+        **speeds,
+    )
+
+
+def _read(name: str) -> dict[str, Any]:
+    """Return the data of one catalogue file."""
+    import yaml
+
+    from shardspec.assets import spec_path
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    path = spec_path("hardware", name)
+    assert path is not None, f"the catalogue has no file {name}.yaml"
+    data: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+    return data
+
 
 _FORMS = (
     "forms: `tpu v4 4x8x8`, `2 * tpu v5p 4x4x8` (slices), `v4-512` (accelerator type), "

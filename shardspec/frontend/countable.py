@@ -1,4 +1,4 @@
-"""What no machine can count is said: arrays, activations and meshes beyond 2^63 (SHD305)."""
+"""What no machine can count is said (SHD305): arrays, activations, meshes; and arrays twice."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic, Label, Span
-from shardspec.diagnostics.codes import BEYOND_COUNT
+from shardspec.diagnostics.codes import BEYOND_COUNT, DUPLICATE_ARRAY
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import MOST_ELEMENTS, Param
+from shardspec.ir.param import MOST_ELEMENTS, Param, Params
 from shardspec.ir.spec import Activation, Target
 
 
@@ -92,3 +92,27 @@ def _mesh(target: Target) -> Diagnostic:
     labels = () if place is None else (Label(place, "2^63 devices or more"),)
     message = f"target `{target.name}` has a mesh of 2^63 devices or more: {listed(sizes)}"
     return Diagnostic(BEYOND_COUNT, message, labels, help="no machine counts them: a size is wrong")
+
+
+def distinct(params: Sequence[Param], of: str = "") -> tuple[Params, tuple[Diagnostic, ...]]:
+    """Return the first of the arrays that share a path, and a finding for each other one.
+
+    Args:
+      of: words for messages: whose arrays they are.
+    """
+    by_path: dict[str, Param] = {}
+    found = []
+    for param in params:
+        first = by_path.setdefault(param.path, param)
+        if first is not param:
+            found.append(_twice(first, param, of))
+    return tuple(by_path.values()), tuple(found)
+
+
+def _twice(first: Param, second: Param, of: str) -> Diagnostic:
+    labels = [Label(second.span, "stands for it again")] if second.span else []
+    if first.span and second.span and first.span != second.span:
+        labels.append(Label(first.span, "stands for it first", primary=False))
+    message = f"two arrays{of} have the path `{second.path}`: {first} and {second}"
+    help = "take one of the two out; the first counts"
+    return Diagnostic(DUPLICATE_ARRAY, message, tuple(labels), help=help)

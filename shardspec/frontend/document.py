@@ -1,7 +1,7 @@
 """The file format, shape only: the one module that knows pydantic.
 
-A YAML file and a DSL file both become one `Document`. Expressions stay strings here; lowering
-parses them. Descriptions feed `shardspec schema` and `shardspec explain FIELD`.
+A YAML file and a DSL file both become one `Document`. Expressions stay strings here;
+`document_to_layer` parses them. Descriptions feed `shardspec schema` and `shardspec explain FIELD`.
 """
 
 from __future__ import annotations

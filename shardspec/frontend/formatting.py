@@ -8,10 +8,9 @@ from typing import Any
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
+from shardspec.frontend.document_to_layer import layer_of
 from shardspec.frontend.loader import File, read
-from shardspec.frontend.lower import lower
-from shardspec.frontend.reading import Data
-from shardspec.frontend.spelling import is_dsl
+from shardspec.frontend.reading import Data, is_dsl
 from shardspec.frontend.validate import validate
 from shardspec.frontend.yaml_text.foreign import find_foreign_characters
 
@@ -36,7 +35,7 @@ def formatted(
     diagnostics += faults
     if not diagnostics:
         told = {SYNTAX} if all(map(_has_pattern, _entries(reading.data))) else {SYNTAX, WRONG_TYPE}
-        diagnostics += tuple(d for d in lower(document, reading.source_map)[1] if d.code in told)
+        diagnostics += tuple(d for d in layer_of(document, reading.source_map)[1] if d.code in told)
     if diagnostics:
         return None, diagnostics
     data = canonical(reading.data)

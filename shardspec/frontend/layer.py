@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from shardspec.diagnostics import Excerpt, SourceFile, Span
-from shardspec.frontend.grammar.syntax import SizeExpr
+from shardspec.frontend.grammar.syntax import ArrayType, SizeExpr
 from shardspec.ir.param import Params
 from shardspec.ir.spec import (
     Activation,
@@ -47,10 +47,15 @@ class AxisDecl(NamedTuple):
 
 
 class ArrayDecl(NamedTuple):
-    """An entry of `arrays:`."""
+    """An entry of `arrays:`.
+
+    Attributes:
+      written: the type as it stands, and where.
+    """
 
     path: Excerpt
-    type: Excerpt
+    written: Excerpt
+    type: ArrayType
 
 
 class Layer(NamedTuple):

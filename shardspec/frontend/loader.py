@@ -20,19 +20,18 @@ from shardspec.diagnostics.codes import (
 from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
 from shardspec.frontend.boundary import Boundary, boundary_of, marked, real_path, veiled
+from shardspec.frontend.document_to_layer import layer_of
 from shardspec.frontend.files import read_argument, read_source
-from shardspec.frontend.finish import finish
 from shardspec.frontend.inherit import merge
 from shardspec.frontend.layer import Layer
-from shardspec.frontend.lower import lower
+from shardspec.frontend.layer_to_spec import spec_of
 from shardspec.frontend.manifests import read_manifest
 from shardspec.frontend.manifests.reader import names_path, read_named
 from shardspec.frontend.mistaken import mistaken
-from shardspec.frontend.reading import Data, Reading, Route, SourceMap
+from shardspec.frontend.reading import Data, Reading, Route, SourceMap, looks_like_dsl
 from shardspec.frontend.revisions import beside, git_in_a_file, is_revision
 from shardspec.frontend.sections import placed
 from shardspec.frontend.settings import apply_settings, check_settings, is_refusal
-from shardspec.frontend.spelling import looks_like_dsl
 from shardspec.frontend.validate import validate
 from shardspec.ir.param import Params
 from shardspec.ir.spec import Spec
@@ -138,7 +137,7 @@ def load_file(
     if not _add_layers(file, (), loading):
         return None, _in_order(loading.diagnostics)
     layer, misplaced = merge(loading.layers.values())
-    spec, faults = finish(layer, tuple(loading.sources))
+    spec, faults = spec_of(layer, tuple(loading.sources))
     parents = [each for name, each in loading.layers.items() if name != file.identity]
     unfounded = check_settings(loading.settings, loading.unset, layer, spec, parents)
     found = _in_order([*loading.diagnostics, *misplaced, *faults, *unfounded])
@@ -210,7 +209,7 @@ def _lowered(
             reading, found = apply_settings(reading, loading.settings)
             faults += found
         document, found = validate(reading)
-        layer, lost = lower(document, reading.source_map)
+        layer, lost = layer_of(document, reading.source_map)
         faults += (*found, *lost)
     if faults and file.source.is_outside:
         loading.diagnostics += veiled(faults, _checks(file.source.name))

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 from shardspec.diagnostics import Excerpt, SourceFile, Span
 
+#: Digits of a number: more are of no array, and Python refuses to read thousands.
+DIGITS = 15
+
 Route = tuple[str | int, ...]
 Data = None | bool | int | float | str | list["Data"] | dict[str, "Data"]
 
@@ -83,3 +86,25 @@ class Reading:
     def source(self) -> SourceFile:
         """Return the file that was read."""
         return self.source_map.source
+
+
+def is_dsl(source: SourceFile) -> bool:
+    """Say whether a file is in the DSL: by its name, or where that says nothing, its text."""
+    is_yaml = source.name.endswith((".yaml", ".yml", ".json"))
+    return source.name.endswith(".shard") or (not is_yaml and looks_like_dsl(source.text))
+
+
+def looks_like_dsl(text: str) -> bool:
+    """Say whether `text` is the DSL: its first line of substance is no `key:`."""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            first = stripped.split("#", 1)[0]
+            return ":" not in first and not first.startswith(("-", "{", "%", "["))
+    return False
+
+
+def number_or_text(text: str) -> int | str:
+    """Return a size as YAML would read it: a number where it is one of few digits."""
+    plain = text.isascii() and text.isdecimal() and len(text) <= DIGITS
+    return int(text) if plain and (text == "0" or text[0] != "0") else text

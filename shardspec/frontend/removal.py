@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from shardspec.diagnostics import Edit, SourceFile, Span
-from shardspec.frontend.spelling import is_dsl
+from shardspec.frontend.reading import is_dsl
 
 if TYPE_CHECKING:
     from shardspec.frontend.dsl_text.layout import Statement

@@ -17,11 +17,10 @@ from shardspec.diagnostics.codes import UNKNOWN_KEY
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
 from shardspec.frontend.layer import Layer
-from shardspec.frontend.reading import Data, Reading, Route, SourceMap
+from shardspec.frontend.reading import DIGITS, Data, Reading, Route, SourceMap, number_or_text
 from shardspec.frontend.validate import fields_at
 from shardspec.ir.spec import Spec
 
-_DIGITS = 15
 _ROUTES = "name the keys down to a value: `mesh.model`, `targets.laptop.mesh.data`, `rules.0`"
 
 #: The name of the text that a setting is, in place of a file's.
@@ -56,7 +55,7 @@ def apply_settings(
         for steps in _routes(name, data):
             _make_room(steps, data, values)
             fault = _unknown_step(steps, data, key.span)
-            known = fault is None and _put(data, steps, _scalar(text))
+            known = fault is None and _put(data, steps, number_or_text(text))
             if not known:
                 diagnostics.append(fault or _nowhere(name, key.span))
                 continue
@@ -125,7 +124,7 @@ def _axis_names(
     sizes = [axis.size.factors for axis in layer.axes if axis.size is not None]
     names |= {name.text for factors in sizes for name in factors if not isinstance(name, int)}
     for array in layer.arrays:
-        names |= set(_NAME.findall(array.type.text.partition("[")[2]))
+        names |= set(_NAME.findall(array.written.text.partition("[")[2]))
     return {name for name in names if name}
 
 
@@ -245,7 +244,7 @@ def _put(data: Any, steps: tuple[str, ...], value: Any) -> Route | None:
     while steps:
         key, steps = _first_key(data, steps)
         if isinstance(data, list):
-            if not key.isdecimal() or len(key) > _DIGITS or int(key) >= len(data):
+            if not key.isdecimal() or len(key) > DIGITS or int(key) >= len(data):
                 return None
             index: Any = int(key)
         elif isinstance(data, dict):
@@ -292,11 +291,6 @@ def _first_key(data: Any, steps: tuple[str, ...]) -> tuple[str, tuple[str, ...]]
             if joined in data:
                 return joined, steps[count:]
     return steps[0], steps[1:]
-
-
-def _scalar(text: str) -> Any:
-    plain = text.isascii() and text.isdecimal() and len(text) <= _DIGITS
-    return int(text) if plain and (text == "0" or text[0] != "0") else text
 
 
 def _nowhere(name: str, span: Span) -> Diagnostic:

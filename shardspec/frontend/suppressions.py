@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
 from shardspec.diagnostics.levels import UNDENIABLE
-from shardspec.frontend.spelling import is_dsl
+from shardspec.frontend.reading import is_dsl
 
 _MARK = re.compile(r"#[ \t]*shardspec[ \t]*:[ \t]*(?=[A-Za-z])")
 _SUPPRESSION = re.compile(r"(ignore|ignore-file)\[[ \t]*([\w-]+(?:[ \t]*,[ \t]*[\w-]+)*)[ \t]*\]")

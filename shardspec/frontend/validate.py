@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 #: Text in the place of a faulty value, where something has to stand: no file can hold it, and
-#: lowering passes over it in silence.
+#: `document_to_layer` passes over it in silence.
 FAULTY = "\x00"
 
 #: What stands in for a faulty item of a list, so that its neighbours keep their indices.

@@ -18,6 +18,15 @@ MOST_PATHS = 1_000_000
 """More than any model has."""
 
 
+def numbers_apart(path: str) -> list[str]:
+    """Return a path cut at its numbers: text, number, text, ..., text.
+
+    >>> numbers_apart("layers_10/wi_0")
+    ['layers_', '10', '/wi_', '0', '']
+    """
+    return _DIGITS.split(path)
+
+
 def template(path: str) -> str:
     """Return `path` with every number as `#`: equal for arrays of different layers."""
     return _DIGITS.sub("#", path)
@@ -31,7 +40,7 @@ def natural(path: str) -> tuple[tuple[int, int, str], ...]:
     """
     return tuple(
         (0, int(part), "") if index % 2 else (1, 0, part)
-        for index, part in enumerate(_DIGITS.split(path))
+        for index, part in enumerate(numbers_apart(path))
         if part
     )
 
@@ -46,8 +55,8 @@ def collapsed(paths: Sequence[str]) -> str | None:
     """
     if len(paths) == 1:
         return paths[0]
-    texts = _DIGITS.split(paths[0])[::2]
-    columns = list(zip(*(_DIGITS.findall(path) for path in paths), strict=True))
+    texts = numbers_apart(paths[0])[::2]
+    columns = list(zip(*(numbers_apart(path)[1::2] for path in paths), strict=True))
     alternatives = [
         sorted(set(column), key=lambda number: (int(number), number)) for column in columns
     ]
@@ -63,10 +72,29 @@ def collapsed(paths: Sequence[str]) -> str | None:
 def _spelt(numbers: list[str]) -> str:
     if len(numbers) == 1:
         return numbers[0]
-    low, high = numbers[0], numbers[-1]
-    width = len(low) if low.startswith("0") and len(low) == len(high) else 0
-    run = [f"{n:0{width}d}" for n in range(int(low), int(low) + len(numbers))]
-    return f"{{{low}..{high}}}" if run == numbers and len(run) > 2 else f"{{{','.join(numbers)}}}"
+    shown = len(numbers) > 2 and is_run(numbers)
+    return f"{{{numbers[0]}..{numbers[-1]}}}" if shown else f"{{{','.join(numbers)}}}"
+
+
+def is_run(numbers: Sequence[str]) -> bool:
+    """Say whether these are all the numbers from the first to the last."""
+    count = int(numbers[-1]) - int(numbers[0]) + 1
+    return count == len(numbers) and run_of(numbers[0], numbers[-1]) == list(numbers)
+
+
+def run_of(first: str, last: str) -> list[str]:
+    """Return the numbers from `first` to `last`, as long as these where they begin with zeros.
+
+    >>> run_of("8", "10"), run_of("08", "10")
+    (['8', '9', '10'], ['08', '09', '10'])
+    """
+    width = run_width(first, last)
+    return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
+
+
+def run_width(first: str, last: str) -> int:
+    """Return how many digits each number of a run has at least; 0 where none is filled up."""
+    return len(first) if first.startswith("0") and len(first) == len(last) else 0
 
 
 def expanded(text: str, most: int = MOST_PATHS) -> list[str] | None:
@@ -90,10 +118,7 @@ def _count(text: str) -> int:
 
 def _numbers(text: str) -> list[str]:
     first, _, last = text.partition("..")
-    if not last:
-        return text.split(",")
-    width = len(first) if first.startswith("0") and len(first) == len(last) else 0
-    return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
+    return run_of(first, last) if last else text.split(",")
 
 
 def described(paths: Iterable[str]) -> str:

@@ -18,5 +18,13 @@ def tree_path(components: Sequence[str]) -> str:
     >>> tree_path(["params", "mlp", "kernel"]), tree_path(["batch_stats", "mean"])
     ('mlp/kernel', 'batch_stats/mean')
     """
-    start = 1 if len(components) > 1 and components[0] == PARAMS else 0
-    return "/".join(components[start:])
+    return rooted("/".join(components))
+
+
+def rooted(path: str) -> str:
+    """Return a path from the root of a tree without the collection that adds no component.
+
+    >>> rooted("params/mlp/wi"), rooted("params")
+    ('mlp/wi', 'params')
+    """
+    return path.removeprefix(f"{PARAMS}/")

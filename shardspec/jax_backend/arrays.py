@@ -24,8 +24,9 @@ from shardspec.ir.param import (
     Shape,
     dtype_name,
 )
+from shardspec.ir.tree_path import PARAMS
 from shardspec.jax_backend.boxes import box_names, box_test, box_value
-from shardspec.jax_backend.paths import PARAMS, component, path_of
+from shardspec.jax_backend.paths import component, path_of
 
 IsBox = Callable[[Any], bool]
 

@@ -17,8 +17,8 @@ from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.ir.grouping import counted
 from shardspec.ir.param import Param
 from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.tree_path import rooted
 from shardspec.jax_backend.arrays import params_of
-from shardspec.jax_backend.paths import rooted
 from shardspec.jax_backend.state import StatePlacer
 from shardspec.jax_backend.train_state import Held
 from shardspec.jax_backend.tree_plan import TreePlan

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardspec.ir.tree_path import rooted
 from shardspec.jax_backend.answers import Answers, param_of
 from shardspec.jax_backend.boxes import box_test
 from shardspec.jax_backend.keys import UNREADABLE, KeyReader
-from shardspec.jax_backend.paths import component, key_text, rooted
+from shardspec.jax_backend.paths import component, key_text
 from shardspec.jax_backend.templates import has_number
 
 

@@ -6,8 +6,7 @@ the index of the child. A key that is a tuple, as in a flattened dict, gives its
 that hold an array and its metadata (Flax Linen's `Partitioned`, NNX's `Variable`) are part of
 the array and add no component.
 
-The collection `params` of a Linen variables dict adds none either, as in T5X, so one spec
-serves Linen, NNX and plain trees. Other collections keep their name: `batch_stats/bn/mean`.
+What else adds none is said in `ir/tree_path`.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from shardspec.ir.tree_path import rooted
+
 #: The components of a path.
 Place = tuple[str, ...]
-
-#: The one component that is dropped, at the root only.
-PARAMS = "params"
 
 #: The fields in which JAX's kinds of key keep their name or index.
 _FIELDS = ("key", "idx", "name")
@@ -53,12 +51,3 @@ def key_text(key: Any) -> str:
 def path_of(key_path: Iterable[Any]) -> str:
     """Return the path of the array at `key_path`, a key path of `jax.tree_util`."""
     return rooted("/".join(map(component, key_path)))
-
-
-def rooted(path: str) -> str:
-    """Return a path from the root of a tree without the collection that adds no component.
-
-    >>> rooted("params/mlp/wi"), rooted("params")
-    ('mlp/wi', 'params')
-    """
-    return path.removeprefix(f"{PARAMS}/")

@@ -18,10 +18,11 @@ from shardspec.diagnostics.codes import WRONG_TYPE
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import StatePolicy
+from shardspec.ir.tree_path import PARAMS
 from shardspec.jax_backend.arguments import refuse_no_arrays
 from shardspec.jax_backend.arrays import leaves_of, params_of
 from shardspec.jax_backend.boxes import box_test, is_box, is_optimizer_variable
-from shardspec.jax_backend.paths import PARAMS, Place, component
+from shardspec.jax_backend.paths import Place, component
 
 #: What the parameters are called where the optimizer state is called thus.
 _BESIDE = {

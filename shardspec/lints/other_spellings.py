@@ -14,7 +14,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Edit, Fix, Span
 from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.patterns.regex import compile_regex
-from shardspec.frontend.spelling import is_dsl, looks_like_dsl
+from shardspec.frontend.reading import is_dsl, looks_like_dsl
 from shardspec.ir.grouping import described
 from shardspec.ir.spec import Pattern
 from shardspec.lints.digit_places import single_digits, widened

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import TARGET_NAME as CODE
-from shardspec.frontend.catalogue_entry import catalogue_entry, hardware_names
+from shardspec.frontend.catalogue import catalogue_entry, hardware_names
 from shardspec.ir.grouping import counted
 from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.spec import Target

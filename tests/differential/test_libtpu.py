@@ -25,7 +25,7 @@ os.environ.update(
 )
 
 from shardspec.diagnostics import ShardspecError
-from shardspec.frontend.catalogue_entry import catalogue_entry
+from shardspec.frontend.catalogue import catalogue_entry
 from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.mesh import MeshAxis
 from shardspec.jax_backend.devices import devices_by_coordinate

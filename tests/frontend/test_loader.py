@@ -7,7 +7,7 @@ import pytest
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.frontend.loader import load_path
-from shardspec.frontend.spelling import looks_like_dsl
+from shardspec.frontend.reading import looks_like_dsl
 from shardspec.ir.spec import Spec
 
 

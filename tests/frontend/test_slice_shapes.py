@@ -5,8 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.frontend.catalogue_entry import catalogue_entry
-from shardspec.frontend.slice_shapes import SliceShapes, parse_shape
+from shardspec.frontend.catalogue import SliceShapes, catalogue_entry, parse_shape
 from shardspec.ir.hardware import shape_text
 
 _CUBES = SliceShapes(((2, 2, 1), (2, 4, 4)), rank=3, cube=4, most_chips=1024)

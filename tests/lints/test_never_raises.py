@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.frontend.catalogue_entry import catalogue_entry
+from shardspec.frontend.catalogue import catalogue_entry
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.param import Param
 from shardspec.ir.spec import (

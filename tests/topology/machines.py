@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
 
-from shardspec.frontend.catalogue_entry import catalogue_entry
+from shardspec.frontend.catalogue import catalogue_entry
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh, MeshAxis, divisors
 from shardspec.ir.spec import Target

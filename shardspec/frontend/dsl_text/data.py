@@ -9,14 +9,12 @@ from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX
 from shardspec.diagnostics.diagnostic import point
 from shardspec.frontend.dsl_text.layout import Statement, unquoted
 from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.reading import Data, Route
+from shardspec.frontend.reading import Data, Route, number_or_text
 
 if TYPE_CHECKING:
     from lark import Token, Tree
 
     Node: TypeAlias = Tree[Token]
-
-_DIGITS = 15
 
 
 class DslData:
@@ -157,9 +155,3 @@ def child_of(tree: Node, name: str) -> Node:
 def maybe_child_of(tree: Node, name: str) -> Node | None:
     """Return the child of this name, or None where it was left out."""
     return next((c for c in tree.children if not isinstance(c, str) and c.data == name), None)
-
-
-def number_or_text(text: str) -> int | str:
-    """Return a size as YAML would read it."""
-    plain = text.isascii() and text.isdecimal() and len(text) <= _DIGITS
-    return int(text) if plain and (text == "0" or text[0] != "0") else text

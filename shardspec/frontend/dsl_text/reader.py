@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
 from shardspec.diagnostics.codes import SYNTAX, TOO_DEEP
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend.dsl_text.data import DslData, child_of, maybe_child_of, number_or_text
+from shardspec.frontend.dsl_text.data import DslData, child_of, maybe_child_of
 from shardspec.frontend.dsl_text.faults import (
     known_word,
     no_block,
@@ -30,7 +30,7 @@ from shardspec.frontend.dsl_text.layout import (
     lay_out,
 )
 from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.reading import Comments, Data, Reading, Route, SourceMap
+from shardspec.frontend.reading import Comments, Data, Reading, Route, SourceMap, number_or_text
 from shardspec.frontend.yaml_text.comments import comment_text
 from shardspec.frontend.yaml_text.foreign import find_foreign_characters
 

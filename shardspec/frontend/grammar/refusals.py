@@ -24,6 +24,7 @@ from shardspec.frontend.grammar.syntax import (
     ScanExpr,
     SyntaxFault,
 )
+from shardspec.frontend.reading import DIGITS
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -34,7 +35,6 @@ NO_NAMES = (
     "`_` for each dimension: `_ _` for two; arrays that are meant to be whole go under"
     " `replicate`, with the reason"
 )
-_DIGITS = 15
 _LONGEST = 20_000
 _DEPTH = 16
 
@@ -49,13 +49,13 @@ def too_long(text: str) -> SyntaxFault | None:
 
 def huge_number(tree: Tree[Token]) -> SyntaxFault | None:
     """Return a fault where a number is longer than any size there is."""
-    for token in tree.scan_values(lambda token: isinstance(token, str) and len(token) > _DIGITS):
-        run = re.search(rf"[0-9]{{{_DIGITS + 1},}}", token)
+    for token in tree.scan_values(lambda token: isinstance(token, str) and len(token) > DIGITS):
+        run = re.search(rf"[0-9]{{{DIGITS + 1},}}", token)
         if run and token.type != "LITERAL" and "AXIS" not in token.type:
             start = (token.start_pos or 0) + run.start()
             length = run.end() - run.start()
             message = f"a number of {length} digits is no size of anything"
-            return SyntaxFault(message, start, start + length, f"at most {_DIGITS} digits")
+            return SyntaxFault(message, start, start + length, f"at most {DIGITS} digits")
     return None
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import (
     BAD_CHECKPOINT,
     BAD_MANIFEST,
-    DUPLICATE_ARRAY,
     UNSAFE_MANIFEST,
 )
 from shardspec.diagnostics.diagnostic import point
@@ -79,26 +78,6 @@ def no_dtype(path: str, dtype: str, name: str) -> Diagnostic:
     return point(BAD_MANIFEST, message, None, help="list the arrays in a manifest: docs/arrays.md")
 
 
-def distinct(params: Params, name: str) -> tuple[Params, tuple[Diagnostic, ...]]:
-    """Return the first of the arrays that share a path, and a finding for each other one."""
-    by_path: dict[str, Param] = {}
-    found = []
-    for param in params:
-        first = by_path.setdefault(param.path, param)
-        if first is not param:
-            found.append(_twice(first, param, name))
-    return (tuple(by_path.values()), tuple(found)) if found else (params, ())
-
-
-def _twice(first: Param, second: Param, name: str) -> Diagnostic:
-    labels = [Label(second.span, "stands for it again")] if second.span else []
-    if first.span and second.span and first.span != second.span:
-        labels.append(Label(first.span, "stands for it first", primary=False))
-    message = f"two arrays of `{name}` have the path `{second.path}`: {first} and {second}"
-    help = "take one of the two out; the first counts"
-    return Diagnostic(DUPLICATE_ARRAY, message, tuple(labels), help=help)
-
-
 #: Signs in the JSON of one array, generously: what has more lists more arrays than there are.
 _BRACKETS, _COMMAS = 4, 16
 
@@ -116,9 +95,7 @@ def parse_json(raw: bytes | str, name: str) -> Any:
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         data = dict(pairs)
         if len(data) < len(pairs) and not twice:
-            names = [key for key, _ in pairs]
-            seen: set[str] = set()
-            twice.extend(key for key in names if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            twice.append(first_repeated(pairs))
         return data
 
     try:
@@ -140,6 +117,12 @@ def parse_json(raw: bytes | str, name: str) -> Any:
     if twice:
         return damaged(f"{name} has `{twice[0]}` twice")
     return data
+
+
+def first_repeated(pairs: Iterable[tuple[str, Any]]) -> str:
+    """Return the first key of a JSON object that stands in it before; there is one."""
+    seen: set[str] = set()
+    return next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
 
 
 def _is_endless(text: str) -> bool:

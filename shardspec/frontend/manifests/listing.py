@@ -15,12 +15,11 @@ from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
 from shardspec.diagnostics.codes import BAD_MANIFEST, DUPLICATE_KEY, SYNTAX, UNKNOWN_KEY
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.frontend.finish import unknown_dtype
 from shardspec.frontend.grammar import expressions
 from shardspec.frontend.grammar.syntax import ArrayType, SyntaxFault
-from shardspec.frontend.manifests.arrays import MOST_ARRAYS, is_text
-from shardspec.frontend.reading import Route, SourceMap
-from shardspec.frontend.spelling import is_dsl
+from shardspec.frontend.layer_to_spec import unknown_dtype
+from shardspec.frontend.manifests.arrays import MOST_ARRAYS, first_repeated, is_text
+from shardspec.frontend.reading import Route, SourceMap, is_dsl
 from shardspec.ir.grouping import counted
 from shardspec.ir.param import Param, Params, dtype_name
 
@@ -152,9 +151,7 @@ def _keys(
 
 
 def _repeated(pairs: list[tuple[str, Any]], source: SourceFile) -> Diagnostic:
-    names = [name for name, _ in pairs]
-    seen: set[str] = set()
-    twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    twice = first_repeated(pairs)
     at = source.text.rfind(f'"{twice}"')
     span = Span(source, at, at + len(twice) + 2) if at >= 0 else source.whole
     return point(DUPLICATE_KEY, f"`{twice}` stands twice", span)

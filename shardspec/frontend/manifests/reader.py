@@ -17,13 +17,12 @@ from shardspec.diagnostics.codes import UNKNOWN_PRESET, UNREADABLE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
 from shardspec.frontend.boundary import Boundary, boundary_of, marked, real_path, veiled
-from shardspec.frontend.countable import countable
+from shardspec.frontend.countable import countable, distinct
 from shardspec.frontend.files import read_argument, read_source
 from shardspec.frontend.manifests.arrays import (
     Arrays,
     Outcome,
     damaged,
-    distinct,
     foreign,
     refused,
     unsafe,
@@ -85,7 +84,7 @@ def read_arrays(
                 UNREADABLE, f"`{path}` cannot be read: {fault}", help="name a file that can be read"
             )
         )
-    params, twice = distinct(arrays.params, path)
+    params, twice = distinct(arrays.params, f" of `{path}`")
     params, too_large = countable(params)
     return arrays._replace(params=params), (*faults, *twice, *too_large)
 

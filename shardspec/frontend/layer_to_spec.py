@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile
-from shardspec.diagnostics.codes import DUPLICATE_ARRAY, SYNTAX, UNKNOWN_SIZE
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile
+from shardspec.diagnostics.codes import SYNTAX, UNKNOWN_SIZE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
-from shardspec.frontend.countable import countable, countable_targets, too_wide
-from shardspec.frontend.grammar import expressions
-from shardspec.frontend.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
+from shardspec.frontend.countable import countable, countable_targets, distinct, too_wide
+from shardspec.frontend.grammar.syntax import ArrayDim, Name, SizeExpr, SyntaxFault
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer
-from shardspec.ir.param import Param, Params, dtype_name
+from shardspec.ir.param import Param, dtype_name
 from shardspec.ir.spec import LogicalAxis, Policy, Spec, StatePolicy
 
 #: What a size that no array can have counts as: a dimension of JAX has fewer elements.
@@ -26,14 +25,15 @@ MOST_ARRAYS = 250_000
 _CIRCLE_SHOWN = 8
 
 
-def finish(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[Diagnostic, ...]]:
+def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[Diagnostic, ...]]:
     """Return the spec that `layer` means, with arrays from manifests after the inline ones."""
     diagnostics: list[Diagnostic] = []
     axes = _axes(layer.axes, diagnostics)
     stated = {decl.name for decl in layer.axes if decl.size is not None}
     sizes = {axis.name: axis.size for axis in axes if axis.name in stated}
     inline = _arrays(layer.arrays, sizes, diagnostics)
-    params = _distinct(inline + list(layer.params), diagnostics)
+    params, twice = distinct(inline + list(layer.params))
+    diagnostics += twice
     # An inline array with a dimension that is too long alone stays: that size is told of already.
     told = {param.path for param in inline if BEYOND in param.shape}
     kept, too_large = countable([param for param in params if param.path not in told])
@@ -177,11 +177,7 @@ def _arrays(
     params: list[Param] = []
     sized = frozenset(name for name, size in sizes.items() if size is not None)
     for decl in decls:
-        parsed = expressions.parse_array_type(decl.type.text)
-        if isinstance(parsed, SyntaxFault):
-            diagnostics.append(parsed.diagnostic(decl.type))
-            continue
-        template = _param(decl, parsed, sizes, sized, diagnostics)
+        template = _param(decl, sizes, sized, diagnostics)
         paths = expand(decl.path.text)
         if isinstance(paths, SyntaxFault):
             diagnostics.append(paths.diagnostic(decl.path))
@@ -197,27 +193,27 @@ def _arrays(
 
 def _param(
     decl: ArrayDecl,
-    parsed: ArrayType,
     sizes: Mapping[str, int | None],
     sized: frozenset[str],
     diagnostics: list[Diagnostic],
 ) -> Param | None:
-    dtype = dtype_name(parsed.dtype.text)
+    stated, dims = decl.type
+    dtype = dtype_name(stated.text)
     if dtype is None:
-        span = decl.type.at(parsed.dtype.start, parsed.dtype.end)
-        diagnostics.append(unknown_dtype(parsed.dtype.text, span))
+        span = decl.written.at(stated.start, stated.end)
+        diagnostics.append(unknown_dtype(stated.text, span))
         return None
     shape: list[int] = []
-    for dim in parsed.dims:
+    for dim in dims:
         size = _dim_size(dim, sizes)
         if size is None:
-            diagnostics.append(_unknown_size(dim, decl.type, sizes, sized))
+            diagnostics.append(_unknown_size(dim, decl.written, sizes, sized))
             return None
         if size >= BEYOND and not any(_is_beyond(name.text, sizes) for name in _names_in(dim)):
             message = "a dimension is too large: 2^63 or more"
-            diagnostics.append(point(UNKNOWN_SIZE, message, decl.type.at(dim.start, dim.end)))
+            diagnostics.append(point(UNKNOWN_SIZE, message, decl.written.at(dim.start, dim.end)))
         shape.append(size)
-    names = tuple(dim.name.text if dim.name else None for dim in parsed.dims)
+    names = tuple(dim.name.text if dim.name else None for dim in dims)
     own = names if any(names) else None
     return Param(decl.path.text, tuple(shape), dtype, own, decl.path.span)
 
@@ -278,25 +274,3 @@ def _unknown_size(
 def _size_help(name: str, dim: ArrayDim) -> str:
     inline = f"write `{name}=SIZE` here, or " if dim.size is None else ""
     return f"{inline}add `{name}: SIZE` to `axes`"
-
-
-def _distinct(params: list[Param], diagnostics: list[Diagnostic]) -> Params:
-    """Return the arrays, the first of those that share a path."""
-    found: dict[str, Param] = {}
-    for param in params:
-        first = found.setdefault(param.path, param)
-        if first is not param:
-            diagnostics.append(_twice(first, param))
-    return tuple(found.values())
-
-
-def _twice(first: Param, second: Param) -> Diagnostic:
-    labels = [Label(second.span, "stands for it again")] if second.span else []
-    if first.span and second.span and first.span != second.span:
-        labels.append(Label(first.span, "stands for it first", primary=False))
-    return Diagnostic(
-        DUPLICATE_ARRAY,
-        f"two arrays have the path `{second.path}`: {first} and {second}",
-        tuple(labels),
-        help="take one of the two out; the first counts",
-    )

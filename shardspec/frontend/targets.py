@@ -39,7 +39,7 @@ class TargetDecl:
     is_faulty: bool = False
 
 
-def lower_target(decl: TargetDecl) -> tuple[Target, tuple[Diagnostic, ...]]:
+def target_of(decl: TargetDecl) -> tuple[Target, tuple[Diagnostic, ...]]:
     """Return the target with every mesh size a number, and what does not work out."""
     diagnostics: list[Diagnostic] = []
     machine = None if decl.hardware is None else _hardware(decl.hardware)

@@ -6,35 +6,69 @@ Faulty expressions are reported and left out; the rest goes on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, Severity
-from shardspec.diagnostics.codes import UNKNOWN_LINT, WRONG_TYPE
+from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span
+from shardspec.diagnostics.codes import BAD_PATTERN, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.frontend.grammar import expressions
-from shardspec.frontend.grammar.syntax import AxisTarget, NamesExpr
+from shardspec.frontend.grammar.bound import parse_bound
+from shardspec.frontend.grammar.syntax import AxisTarget, NamesExpr, SyntaxFault
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
-from shardspec.frontend.lower_targets import TargetDecl, lower_target
-from shardspec.frontend.lowering import PATTERN, Choice, Lowering
-from shardspec.frontend.reading import Route, SourceMap
-from shardspec.frontend.spelling import is_dsl
-from shardspec.ir.param import LogicalAxes
+from shardspec.frontend.reading import Route, SourceMap, is_dsl
+from shardspec.frontend.targets import TargetDecl, target_of
+from shardspec.frontend.validate import FAULTY
+from shardspec.ir.param import LogicalAxes, dtype_name
 from shardspec.ir.spec import (
     Activation,
     AxisRule,
+    CoverageGate,
     LintLevel,
     Override,
     PathRule,
     Pattern,
+    Replicate,
     ScanRule,
     Target,
 )
 
 if TYPE_CHECKING:
-    from shardspec.frontend.document import Document, OverrideEntry
+    from shardspec.frontend.document import (
+        CoverageEntry,
+        Document,
+        OverrideEntry,
+        ReplicateEntry,
+        StateEntry,
+    )
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[\w.-]+")
+#: What a comma tore off the axes of an unquoted `embed, mlp -> none`, to the end of the rule.
+_REST_OF_AXES = re.compile(r"(?:[ \t]*,[ \t]*[\w.-]+)+[ \t]*->[ \t]*[\w.-]+")
+
+#: What a comma tore off an unquoted tuple, to its parenthesis.
+_REST_OF_TUPLE = re.compile(r"[ \t]*,[^\n\[\]{}()#]*\)(?:[^\n\[\]{}(),#]*[^\s\[\]{}(),#])?")
+
+
+class Choice(NamedTuple):
+    """Two fields of which an entry has one.
+
+    Attributes:
+      what: what either of them states.
+      forms: what stands in them.
+    """
+
+    what: str
+    first: str
+    second: str
+    forms: str
+
+
+PATTERN = Choice("pattern", "path", "match", "a glob, or a regex, over whole paths")
 
 _ANSWER = Choice(
     "answer", "axes", "spec", "names (`embed mlp`), or the partition itself (`(none, model)`)"
@@ -43,36 +77,112 @@ _ANSWER = Choice(
 #: The axes of a rule that goes wrong further on.
 _LEFT_SIDE = r"\s*([\w.-]+?(?:\s*,\s*[\w.-]+?)*)\s*(?:-*>|=|:|→|\s|$)"
 
-_LEVELS = {"allow": Severity.ALLOW, "warn": Severity.WARNING, "error": Severity.ERROR}
 
-
-def lower(document: Document, source_map: SourceMap) -> tuple[Layer, tuple[Diagnostic, ...]]:
+def layer_of(document: Document, source_map: SourceMap) -> tuple[Layer, tuple[Diagnostic, ...]]:
     """Return what `document` says, without what cannot be read, and why that is."""
-    lowering = _Lowering(document, source_map)
+    walk = _Walk(document, source_map)
     layer = Layer(
         source=source_map.source,
         doc=document.doc,
-        axes=tuple(lowering.axes()),
-        rules=tuple(lowering.rules()),
-        drops=tuple(lowering.excerpt(("drop", i), name) for i, name in enumerate(document.drop)),
-        targets=tuple(lowering.targets()),
-        path_rules=tuple(lowering.path_rules()),
-        overrides=tuple(lowering.overrides()),
-        scans=tuple(lowering.scans()),
-        activations=tuple(lowering.activations()),
+        axes=tuple(walk.axes()),
+        rules=tuple(walk.rules()),
+        drops=tuple(walk.excerpt(("drop", i), name) for i, name in enumerate(document.drop)),
+        targets=tuple(walk.targets()),
+        path_rules=tuple(walk.path_rules()),
+        overrides=tuple(walk.overrides()),
+        scans=tuple(walk.scans()),
+        activations=tuple(walk.activations()),
         policy=tuple((k, getattr(document.policy, k)) for k in document.policy.model_fields_set),
-        lint_levels=tuple(lowering.lint_levels()),
-        arrays=tuple(lowering.arrays()),
+        lint_levels=tuple(walk.lint_levels()),
+        arrays=tuple(walk.arrays()),
+        state=_state(walk, document.state),
+        coverage=_coverage(walk, document.coverage),
+        replicate=tuple(_replicate(walk, document.replicate)),
     )
-    if document.model_fields_set & {"state", "coverage", "replicate"}:
-        from shardspec.frontend.lower_state import with_state
-
-        layer = with_state(layer, lowering)
-    return layer, tuple(lowering.diagnostics)
+    return layer, tuple(walk.diagnostics)
 
 
-class _Lowering(Lowering):
-    """The walk, section by section."""
+class _Walk:
+    """The walk over one document; collects what goes wrong on the way."""
+
+    def __init__(self, document: Document, source_map: SourceMap) -> None:
+        """Start at the beginning of `document`."""
+        self.document = document
+        self.source_map = source_map
+        self.diagnostics: list[Diagnostic] = []
+        self._torn: list[Span] = []
+
+    def excerpt(self, route: Route, text: str) -> Excerpt:
+        """Return the value at `route` with the way back to its characters."""
+        found = self.source_map.value(route)
+        return found if found.text == text else Excerpt(text, found.span)
+
+    def key(self, route: Route) -> Excerpt:
+        """Return the key that `route` ends in."""
+        found = self.source_map.key(route)
+        return found if found.text == route[-1] else Excerpt(str(route[-1]), found.span)
+
+    def parse(self, parser: Callable[[str], T | SyntaxFault], excerpt: Excerpt) -> T | None:
+        """Return what `parser` makes of the text, or None after reporting its fault."""
+        parsed = parser(excerpt.text)
+        if not isinstance(parsed, SyntaxFault):
+            return parsed
+        if any(whole.start < excerpt.span.start < whole.end for whole in self._torn):
+            return None  # the rest of an item that a comma ended, which is reported
+        whole = _torn(excerpt)
+        if whole is not None:
+            self._torn.append(whole)
+            self.report(_unquoted(excerpt, whole, parser))
+            return None
+        self.report(parsed.diagnostic(excerpt))
+        return None
+
+    def report(self, diagnostic: Diagnostic) -> None:
+        """Keep a finding."""
+        self.diagnostics.append(diagnostic)
+
+    def is_reported(self, route: Route, text: str | None) -> bool:
+        """Say whether a value only stands in for one whose fault is known already."""
+        return text == FAULTY and self.source_map.value(route).text != FAULTY
+
+    def choice_fault(
+        self, route: Route, entry: OverrideEntry | ReplicateEntry, noun: str, choice: Choice
+    ) -> Diagnostic | None:
+        """Return what is wrong where an entry has both fields of a choice, or neither."""
+        what, first, second, forms = choice
+        given = [getattr(entry, first) is not None, getattr(entry, second) is not None]
+        if all(given):
+            places = (self.key((*route, second)).span, self.key((*route, first)).span)
+            labels = tuple(Label(span, "", span is places[0]) for span in places)
+            message = f"an {noun} has one {what}, and this has both `{first}` and `{second}`"
+            return Diagnostic(WRONG_TYPE, message, labels, help="take one of the two out")
+        if not any(given):
+            help = f"add `{first}` or `{second}`: {forms}"
+            return point(WRONG_TYPE, f"this {noun} has no {what}", self.head(route), help=help)
+        return None
+
+    def head(self, route: Route) -> Span:
+        """Return the first line of an entry, without what follows it."""
+        span = self.source_map.value(route).span
+        first = span.text.partition("\n")[0].partition(" #")[0].rstrip()
+        return Span(span.source, span.start, span.start + len(first))
+
+    def entry_pattern(self, route: Route, entry: OverrideEntry | ReplicateEntry) -> Pattern | None:
+        """Return the pattern in the `path` or `match` of an entry."""
+        kind = "path" if entry.path is not None else "match"
+        text = entry.path if entry.path is not None else entry.match or ""
+        return self.pattern(self.excerpt((*route, kind), text), is_regex=kind == "match")
+
+    def pattern(self, excerpt: Excerpt, *, is_regex: bool) -> Pattern | None:
+        """Return the pattern, once it is known that it compiles."""
+        from shardspec.frontend.patterns.glob import compile_glob
+        from shardspec.frontend.patterns.regex import compile_regex
+
+        compiled = compile_regex(excerpt.text) if is_regex else compile_glob(excerpt.text)
+        if isinstance(compiled, SyntaxFault):
+            self.report(compiled.diagnostic(excerpt, BAD_PATTERN))
+            return None
+        return Pattern(excerpt.text, "regex" if is_regex else "glob", excerpt.span)
 
     def name(self, route: Route) -> bool:
         """Say whether the key at `route` is a name that expressions can use; report if not."""
@@ -198,7 +308,7 @@ class _Lowering(Lowering):
         declared = TargetDecl(
             name, machine, sizes, self.source_map.key((*route, "mesh")).span, span, reported
         )
-        target, diagnostics = lower_target(declared)
+        target, diagnostics = target_of(declared)
         self.diagnostics += [replace(fault, target=name) for fault in diagnostics]
         yield target
 
@@ -273,7 +383,7 @@ class _Lowering(Lowering):
         if not self.document.lints:
             return
         from shardspec.diagnostics.codes import ALL
-        from shardspec.diagnostics.levels import known
+        from shardspec.diagnostics.levels import WORDS, known
         from shardspec.diagnostics.respell import respelt
 
         for name, level in self.document.lints.items():
@@ -287,13 +397,16 @@ class _Lowering(Lowering):
                 message = f"no finding is called `{name}`"
                 self.report(point(UNKNOWN_LINT, message, span, help=help, fix=fix))
             else:
-                yield LintLevel(name, _LEVELS[level], span)
+                yield LintLevel(name, WORDS[level], span)
 
     def arrays(self) -> Iterator[ArrayDecl]:
         """Yield the inline arrays, not yet expanded: their sizes need every layer's axes."""
         for path, text in self.document.arrays.items():
             route: Route = ("arrays", path)
-            yield ArrayDecl(self.key(route), self.excerpt(route, text))
+            stated = self.excerpt(route, text)
+            parsed = self.parse(expressions.parse_array_type, stated)
+            if parsed is not None:
+                yield ArrayDecl(self.key(route), stated, parsed)
 
     def _axes(self, excerpt: Excerpt) -> LogicalAxes | None:
         parsed = self.parse(expressions.parse_names, excerpt)
@@ -308,9 +421,108 @@ class _Lowering(Lowering):
         return self.pattern(key, is_regex=False)
 
 
+def _state(walk: _Walk, entry: StateEntry | None) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of `state:` that the document sets, and where it sets them."""
+    _report_empty(walk, "state", entry)
+    fields = entry.model_fields_set if entry is not None else ()
+    stated = {key: getattr(entry, key) for key in fields if getattr(entry, key) is not None}
+    if entry is None or not stated:
+        return ()
+    if entry.over is not None:
+        excerpt = walk.excerpt(("state", "over"), entry.over)
+        axes = walk.parse(expressions.parse_mesh_axes, excerpt)
+        stated["over"] = tuple(axis.text for axis in axes.mesh_axes) if axes else ()
+        stated["over_span"] = excerpt.span
+    if "dtype" in stated:
+        stated["dtype"] = _dtype(walk, entry.dtype)
+    stated["span"] = walk.source_map.entry(("state",))
+    return tuple(stated.items())
+
+
+def _dtype(walk: _Walk, name: str) -> str:
+    """Return the short name of a dtype; that of the default for one that is not known."""
+    known = dtype_name(name)
+    if known is None:
+        from shardspec.frontend.layer_to_spec import unknown_dtype
+
+        walk.report(unknown_dtype(name, walk.source_map.value(("state", "dtype")).span))
+    return known or "f32"
+
+
+def _coverage(walk: _Walk, entry: CoverageEntry | None) -> CoverageGate | None:
+    """Return how much `coverage:` lets every device hold whole."""
+    text = None if entry is None else entry.max_replicated_bytes
+    if text is None:
+        _report_empty(walk, "coverage", entry)
+        return None
+    excerpt = walk.excerpt(("coverage", "max_replicated_bytes"), text)
+    bound = walk.parse(parse_bound, excerpt)
+    if bound is None:
+        return None
+    return CoverageGate(bound.max_share, bound.max_bytes, excerpt.span)
+
+
+def _replicate(walk: _Walk, entries: Sequence[ReplicateEntry]) -> Iterator[Replicate]:
+    """Yield the arrays that `replicate:` gives a reason for."""
+    for index, entry in enumerate(entries):
+        route = ("replicate", index)
+        if walk.is_reported((*route, "path"), entry.path):
+            continue
+        fault = walk.choice_fault(route, entry, "entry of `replicate`", PATTERN)
+        if fault is not None:
+            walk.report(fault)
+            continue
+        if not entry.because.strip():
+            span = walk.source_map.value((*route, "because")).span
+            help = "say why these arrays are whole on every device: `because: tiny`"
+            walk.report(point(WRONG_TYPE, "`because` says nothing", span, help=help))
+        pattern = walk.entry_pattern(route, entry)
+        if pattern is not None:
+            yield Replicate(pattern, entry.because, walk.source_map.value(route).span)
+
+
+def _report_empty(walk: _Walk, section: str, entry: object) -> None:
+    """Report a section that is there and holds nothing at all."""
+    if entry is None and section in walk.document.model_fields_set:
+        span = walk.source_map.key((section,)).span
+        form = {"state": "{optimizer: zero1}", "coverage": "{max_replicated_bytes: 2%}"}[section]
+        help = f"as in `{section}: {form}`; or take it out"
+        walk.report(point(WRONG_TYPE, f"`{section}` is empty", span, help=help))
+
+
 def _names(codes: Iterable[Code]) -> set[str]:
     return {name for code in codes for name in (code.id, code.name)}
 
 
 def _mesh_axes(target: AxisTarget) -> tuple[str, ...]:
     return tuple(axis.text for axis in target.mesh_axes)
+
+
+def _torn(excerpt: Excerpt) -> Span | None:
+    """Return all of an unquoted `a -> (b, c)` in a YAML flow, whose comma ends the item."""
+    span, text = excerpt.span, excerpt.span.source.text
+    if is_dsl(span.source) or span.text != excerpt.text or text[span.start - 1] in "'\"":
+        return None
+    rest = None
+    if excerpt.text.count("(") > excerpt.text.count(")"):
+        rest = _REST_OF_TUPLE.match(text, span.end)
+    elif _NAME.fullmatch(excerpt.text):
+        rest = _REST_OF_AXES.match(text, span.end)
+    return None if rest is None else Span(span.source, span.start, rest.end())
+
+
+def _unquoted(
+    excerpt: Excerpt, whole: Span, parser: Callable[[str], T | SyntaxFault]
+) -> Diagnostic:
+    """Return the finding for an item without quotes; with the fix, where it needs nothing else."""
+    fix = None
+    if not isinstance(parser(whole.text), SyntaxFault):
+        edges = (Span(whole.source, at, at) for at in (whole.start, whole.end))
+        fix = Fix("quote it", tuple(Edit(edge, '"') for edge in edges), is_sure=True)
+    return Diagnostic(
+        SYNTAX,
+        f"the comma ends the item, which is then `{excerpt.text}`",
+        (Label(whole, "two items for YAML"),),
+        help=f'between brackets, quote what holds a comma: `"{whole.text}"`',
+        fix=fix,
+    )
