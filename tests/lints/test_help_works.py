@@ -47,7 +47,7 @@ def _specs() -> Iterator[Any]:
 
 
 def _page(code: Any) -> str:
-    from shardspec.lints.pages import page
+    from shardspec.lints.registry import page
 
     return page(code)
 

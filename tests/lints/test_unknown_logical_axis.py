@@ -41,7 +41,7 @@ def test_drop_is_said_to_have_removed_the_rule() -> None:
 @pytest.mark.parametrize(
     ("rules", "array", "fixes"),
     [
-        ("hedas -> x", "f32[heads=8]", [("heads", False), None]),
+        ("hedas -> x", "f32[heads=8]", [("heads", False)]),
         ("hedas -> x", "f32[heads]", [("heads", True)]),
         ("heads -> x", "f32[heads=8]', k: 'f32[hedas=8]", [("heads", True)]),
     ],
@@ -49,7 +49,7 @@ def test_drop_is_said_to_have_removed_the_rule() -> None:
 def test_only_one_side_is_respelt(
     rules: str, array: str, fixes: list[tuple[str, bool] | None]
 ) -> None:
-    """Where the slip may be the rule's or the arrays', only the rule is offered another name."""
+    """Where the slip may be the rule's or the arrays', one finding offers the rule another name."""
     axes = "axes: {heads: 8}\n" if "[heads]" in array else ""
     text = f"mesh: {{x: 2}}\n{axes}rules: [{rules}]\narrays: {{a: '{array}'}}\n"
     found = findings_of(text, only="unknown-logical-axis")
