@@ -288,7 +288,7 @@ def test_unknown_target() -> None:
 
 def test_unknown_activation() -> None:
     from shardspec.diagnostics import ShardspecError
-    from shardspec.jax_backend.activations import ActivationResolver
+    from shardspec.jax_backend.constrain import ActivationResolver
     from shardspec.resolve.resolver import array_resolver
 
     spec = loaded(example(_code("unknown-activation"), "Bad"))

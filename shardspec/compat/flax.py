@@ -32,8 +32,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.spec import AxisRule, Policy
+from shardspec.jax_backend.constrain import constrained, context
 from shardspec.jax_backend.extras import required
-from shardspec.jax_backend.surroundings import constrained, context
 from shardspec.resolve.assign import assign_axes, rule_table
 
 __all__ = [

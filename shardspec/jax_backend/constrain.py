@@ -1,29 +1,462 @@
-"""Constraints by logical axes: what `Resolver.constrain` does.
+"""Logical axes that code asks for by name, and constraints by them: `Resolver.constrain`.
 
-It runs for every activation of every layer while JAX traces, so an answer is kept under all that
-it depends on, and only the first of a kind is resolved and checked.
+There is no array in the spec behind such names, so everything is checked here: names against the
+spec, their number against the rank, sizes against the mesh axes. A size is not held against the
+one that `axes` states: the batch of an evaluation, or the one position of a decoding step, is as
+good as that of training.
+
+JAX has three kinds of mesh axis. Under automatic axes a constraint is a hint that XLA obeys,
+under explicit ones the array is resharded, and along manual ones (inside `shard_map`) the code
+already sees its own shard: nothing is left to divide, so there they count as axes of size 1, which
+still take their dimension and split it no further. One mesh may mix all three.
+
+A constraint runs for every activation of every layer while JAX traces, so an answer is kept under
+all that it depends on, and only the first of a kind is resolved and checked.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from shardspec.jax_backend.activations import ActivationResolver, Names
+from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import (
+    CUT_UNIT,
+    INDIVISIBLE,
+    RANK_MISMATCH,
+    REPEATED_AXIS,
+    UNKNOWN_ACTIVATION,
+    UNKNOWN_LOGICAL_AXIS,
+)
+from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.ir.grouping import counted
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import LogicalAxes, Param
+from shardspec.ir.plan import Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.jax_backend.arguments import (
     UNUSABLE,
     kind_of,
     names_given,
     refuse_no_tree,
     refuse_unusable,
+    sizes_given,
 )
-from shardspec.jax_backend.arrays import SCALARS
+from shardspec.jax_backend.arrays import SCALARS, dtype_of, refuse_uncountable
+from shardspec.jax_backend.mesh import is_abstract, need_devices
 from shardspec.jax_backend.paths import path_of
 from shardspec.jax_backend.shardings import TreePlacer
-from shardspec.jax_backend.surroundings import constrained, manual_axes, surroundings
+from shardspec.jax_backend.tree_plan import raise_errors
+from shardspec.lints.context import Context
+from shardspec.resolve.resolver import ArrayResolver, array_resolver
 
 if TYPE_CHECKING:
     import jax
+
+
+NOTHING: frozenset[str] = frozenset()
+
+
+def surroundings(x: Any, own: Any) -> Any:
+    """Return the mesh in force around `x`: `own`, or one of the same axes and other types.
+
+    Inside `jax.shard_map`, `jax.set_mesh`, or where `x` lies on explicit axes, that mesh decides
+    what kind each axis is. A mesh of other axes around us is not ours, and counts for nothing.
+
+    Raises:
+      ValueError: code runs inside `shard_map` over a mesh of other axes, where ours means nothing.
+    """
+    import jax
+
+    mesh: Any = jax.sharding.get_abstract_mesh()
+    if not mesh.empty:
+        if _same_axes(mesh, own):
+            return own if mesh.axis_types == own.axis_types and not mesh.manual_axes else mesh
+        if mesh.manual_axes:
+            raise ValueError(
+                f"constrain() for the mesh {_sizes(own)} inside shard_map over {_sizes(mesh)}: "
+                "call it outside, or give shard_map the resolver's mesh"
+            )
+    mesh = jax.typeof(x).sharding.mesh
+    if mesh.empty or mesh.axis_types == own.axis_types or not _same_axes(mesh, own):
+        return own
+    return mesh
+
+
+def context(x: Any) -> Any:
+    """Return the mesh of `jax.set_mesh` around us, with its devices where nothing is traced."""
+    import jax
+
+    mesh: Any = jax.sharding.get_abstract_mesh()
+    if mesh.empty or _is_traced(x):
+        return mesh
+    devices: Any = jax.sharding.get_mesh()
+    return mesh if devices.empty else devices
+
+
+def _is_traced(x: Any) -> bool:
+    """Say whether a constraint on `x` is traced; under jit, one on a constant is, too."""
+    import jax
+
+    if isinstance(x, jax.core.Tracer):
+        return True
+    try:
+        jax.sharding.get_mesh()
+    except ValueError:  # refused wherever something is traced
+        return True
+    return False
+
+
+def manual_axes(mesh: Any, own: Any) -> frozenset[str]:
+    """Return the axes of the surroundings along which code sees one shard only."""
+    return NOTHING if mesh is own else frozenset(mesh.manual_axes)
+
+
+def constrained(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any = None) -> jax.Array:
+    """Return `x` laid out as `sharding` says, as far as its mesh axes are not manual.
+
+    Args:
+      mesh: the surroundings; None to look for them.
+    """
+    import jax
+
+    if mesh is None:
+        mesh = surroundings(x, sharding.mesh)
+    types: Any = jax.sharding.AxisType
+    kinds: tuple[Any, ...] = mesh.axis_types
+    if is_abstract(sharding.mesh) and not _is_traced(x):
+        need_devices(sharding.mesh, "constrain() outside of jit")
+    if kinds.count(types.Auto) == len(kinds):
+        return _constraint(x, sharding if mesh is sharding.mesh else _named(mesh, sharding.spec))
+    if kinds.count(types.Manual) == len(kinds):
+        return x
+    is_outside = mesh is sharding.mesh and not _is_manual_here(mesh)
+    if is_outside and types.Manual in kinds:
+        return constrained(x, _without_manual(sharding))
+    if types.Explicit in kinds:
+        return _explicit(x, sharding, mesh)
+    return _constraint(x, _along(mesh, sharding.spec, types.Auto))
+
+
+def _explicit(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any) -> jax.Array:
+    """Return `x` resharded along explicit axes, and constrained along those that are automatic."""
+    import jax
+
+    types: Any = jax.sharding.AxisType
+    reshard: Any = jax.sharding.reshard
+    is_mixed = types.Auto in mesh.axis_types
+    part = _along(mesh, sharding.spec, types.Explicit)
+    if not is_mixed and mesh is sharding.mesh and _has_no_mesh(x):
+        # What is typed with a mesh does not say on which devices; a constraint does.
+        x = _constraint(x, _named(_automatic(mesh), sharding.spec))
+    resharded: jax.Array = reshard(x, part)
+    if not is_mixed:
+        return resharded
+    if not isinstance(resharded, jax.core.Tracer):
+        # In eager code a constraint forgets what the array's type says.
+        spec: Any = jax.sharding.PartitionSpec
+        closed = spec(*(None if _is_open(entry) else entry for entry in sharding.spec))
+        placed: jax.Array = jax.device_put(x, _named(sharding.mesh, closed))
+        return placed
+    return _constraint(resharded, _along(mesh, sharding.spec, types.Auto))
+
+
+def _constraint(x: jax.Array, sharding: Any) -> jax.Array:
+    import jax
+
+    constraint: Any = jax.lax.with_sharding_constraint
+    result: jax.Array = constraint(x, sharding)
+    return result
+
+
+def _has_no_mesh(x: Any) -> bool:
+    """Say whether neither the type of a traced array nor the surroundings have a mesh."""
+    import jax
+
+    around: Any = jax.sharding.get_abstract_mesh()
+    traced = isinstance(x, jax.core.Tracer)
+    return traced and bool(around.empty) and bool(jax.typeof(x).sharding.mesh.empty)
+
+
+def _automatic(mesh: Any) -> Any:
+    """Return the same mesh with all axes automatic."""
+    import jax
+
+    return retyped(mesh, (jax.sharding.AxisType.Auto,) * len(mesh.axis_names))
+
+
+def retyped(mesh: Any, types: tuple[Any, ...]) -> Any:
+    """Return the same mesh, of devices or abstract, with other axis types."""
+    import jax
+
+    if isinstance(mesh, jax.sharding.AbstractMesh):
+        return jax.sharding.AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=types)
+    return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+
+
+def _is_manual_here(mesh: Any) -> bool:
+    """Say whether this is the mesh that code inside `shard_map` sees."""
+    import jax
+
+    around: Any = jax.sharding.get_abstract_mesh()
+    return not around.empty and bool(around.manual_axes) and _same_axes(around, mesh)
+
+
+def _without_manual(sharding: jax.sharding.NamedSharding) -> Any:
+    """Return a sharding for code outside of `shard_map`, where no axis is manual yet.
+
+    A dimension that only manual axes split is left to whoever splits it.
+    """
+    import jax
+
+    types: Any = jax.sharding.AxisType
+    mesh: Any = sharding.mesh
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    entries = []
+    for entry in sharding.spec:
+        names = _names(entry)
+        kept = tuple(name for name in names if kinds[name] != types.Manual)
+        is_open = bool(names) and not kept
+        entries.append(jax.sharding.PartitionSpec.UNCONSTRAINED if is_open else kept or None)
+    usual = tuple(types.Auto if kind == types.Manual else kind for kind in mesh.axis_types)
+    spec: Any = jax.sharding.PartitionSpec
+    return _named(retyped(mesh, usual), spec(*entries))
+
+
+def _along(mesh: Any, spec: Any, kind: Any) -> Any:
+    """Return the part of a sharding that is along mesh axes of one kind."""
+    import jax
+
+    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    axes = {name for name, found in kinds if found == kind}
+    is_auto = kind == jax.sharding.AxisType.Auto
+    kept = [
+        entry
+        if _is_open(entry) and is_auto
+        else tuple(n for n in _names(entry) if n in axes) or None
+        for entry in spec
+    ]
+    partition_spec: Any = jax.sharding.PartitionSpec
+    return _named(mesh, partition_spec(*kept))
+
+
+def _is_open(entry: Any) -> bool:
+    import jax
+
+    return entry is jax.sharding.PartitionSpec.UNCONSTRAINED
+
+
+def _named(mesh: Any, spec: Any) -> Any:
+    import jax
+
+    return jax.sharding.NamedSharding(mesh, spec)
+
+
+def _names(entry: Any) -> tuple[str, ...]:
+    """Return the mesh axes in one entry of a `PartitionSpec`."""
+    if isinstance(entry, str):
+        return (entry,)
+    return entry if isinstance(entry, tuple) else ()
+
+
+def _same_axes(mesh: Any, own: Any) -> bool:
+    return bool(mesh.axis_names == own.axis_names and mesh.axis_sizes == own.axis_sizes)
+
+
+def _sizes(mesh: Any) -> str:
+    return " ".join(f"{name}={size}" for name, size in dict(mesh.shape).items())
+
+
+Names = str | Sequence[str | None]
+Shape = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationResolver:
+    """A spec and a target, asked for one sharding at a time; answers are remembered."""
+
+    arrays: ArrayResolver
+    _known: dict[object, Dims] = field(default_factory=dict, repr=False)
+    _inside: dict[frozenset[str], ArrayResolver] = field(default_factory=dict, repr=False)
+
+    def named(self, activation: str) -> LogicalAxes:
+        """Return the logical axes of an entry of the spec's `activations`.
+
+        Raises:
+          ShardspecError: there is none of this name.
+        """
+        self.refuse_unnamed(activation)
+        entries = {entry.name: entry for entry in self.arrays.spec.activations}
+        if activation not in entries:
+            self._raise(_unknown_activation(activation, tuple(entries)))
+        return entries[activation].logical_axes
+
+    def refuse_unnamed(self, activation: Any) -> None:
+        """Raise TypeError for what cannot be the name of an activation."""
+        if not isinstance(activation, str):
+            raise TypeError(f"an activation is named by a string, not by {kind_of(activation)}")
+
+    def text(self, activation: str) -> str:
+        """Return the logical axes of an entry of the spec's `activations` as it spells them."""
+        return _text(self.named(activation))
+
+    def dims(
+        self,
+        names: Names,
+        shape: Sequence[Any] | None = None,
+        *,
+        manual: frozenset[str] = frozenset(),
+        name: str | None = None,
+        array: Any = None,
+    ) -> Dims:
+        """Return the sharding of an array with these names.
+
+        Args:
+          shape: None for the sizes that the spec's `axes` state, where they do; so does a size
+            that is a symbol, as in `jax.export`.
+          manual: the mesh axes along which `shape` is that of one shard.
+          name: what a message calls the array.
+          array: what a message reads the dtype from.
+        """
+        asked = names_given(names)
+        key = (asked, None if shape is None else sizes_given(shape), manual)
+        found = self._known.get(key)
+        if found is None:
+            axes = axes_of(asked)
+            label = _Label(name or "", "f32" if array is None else dtype_of(array))
+            self._check_names(axes, key[1], label)
+            found = self._known[key] = self._checked(axes, key[1], manual, label)
+        return found
+
+    def _check_names(self, axes: LogicalAxes, shape: Shape | None, label: _Label) -> None:
+        known = self._known_axes()
+        for name in dict.fromkeys(axes):
+            if name is not None and name not in known:
+                found = _unknown_axis(name, axes, known, label)
+                activations = {each.name for each in self.arrays.spec.activations}
+                if axes == (name,) and name in activations:
+                    help = f'that is an activation: `activation="{name}"`'
+                    found = replace(found, help=help)
+                self._raise(found)
+        if shape is not None and len(shape) != len(axes):
+            self._raise(_wrong_rank(axes, shape, label))
+
+    def _checked(
+        self, axes: LogicalAxes, shape: Shape | None, manual: frozenset[str], label: _Label
+    ) -> Dims:
+        arrays = self._arrays_inside(manual)
+        stated = self._stated(axes)
+        sizes = tuple(
+            size if isinstance(size, int) else known
+            for size, known in zip(stated if shape is None else shape, stated, strict=True)
+        )
+        shown = tuple(size or 1 for size in sizes)
+        refuse_uncountable(Param(_path(axes, label), shown, label.dtype))
+        dims = arrays.dims(sizes, axes)
+        self._raise_uneven(axes, dims, arrays, label)
+        return dims
+
+    def _arrays_inside(self, manual: frozenset[str]) -> ArrayResolver:
+        """Return the resolver for code that sees one shard along these mesh axes."""
+        if not manual:
+            return self.arrays
+        found = self._inside.get(manual)
+        if found is None:
+            axes = self.arrays.target.mesh.axes
+            mesh = Mesh(tuple(replace(a, size=1) if a.name in manual else a for a in axes))
+            target = replace(self.arrays.target, mesh=mesh)
+            found = self._inside[manual] = array_resolver(self.arrays.spec, target)
+        return found
+
+    def _raise_uneven(
+        self, axes: LogicalAxes, dims: Dims, arrays: ArrayResolver, label: _Label
+    ) -> None:
+        """Raise where a name stands twice, or mesh axes do not divide a size."""
+        spec = arrays.spec
+        suspects = {REPEATED_AXIS, CUT_UNIT, INDIVISIBLE}
+        if spec.policy.indivisible == "keep":
+            suspects.remove(INDIVISIBLE)
+        sizes = tuple(dim.size or 0 for dim in dims)
+        sharding = ParamSharding(Param(_path(axes, label), sizes, label.dtype), dims, Origin.ARRAY)
+        plan = ShardingPlan(spec, arrays.target, (sharding,))
+        found = (d for d in pipeline.findings(spec, [plan]) if d.code in suspects)
+        raise_errors(_seen_inside(d, arrays.target.mesh, self.arrays.target.mesh) for d in found)
+
+    def _stated(self, axes: LogicalAxes) -> tuple[int | None, ...]:
+        sizes = {axis.name: axis.size for axis in self.arrays.spec.logical_axes}
+        return tuple(sizes.get(name) if name else None for name in axes)
+
+    def _known_axes(self) -> frozenset[str]:
+        context = Context(self.arrays.spec, ())
+        return context.axes_in_rules() | context.axes_in_use() | context.axes.keys()
+
+    def _raise(self, diagnostic: Diagnostic) -> None:
+        raise_errors(pipeline.leveled(self.arrays.spec, [diagnostic]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """What a message calls an array, which has no path."""
+
+    name: str
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"`{self.name}`" if self.name else "the array"
+
+
+def _seen_inside(diagnostic: Diagnostic, inside: Mesh, whole: Mesh) -> Diagnostic:
+    """Return a finding with the mesh axes along which code sees one shard."""
+    manual = [axis.name for axis in whole.axes if inside.sizes[axis.name] != axis.size]
+    if not manual:
+        return diagnostic
+    note = f"inside `shard_map` over {listed(manual)}: sizes are those of one shard"
+    return replace(diagnostic, notes=(*diagnostic.notes, note))
+
+
+def axes_of(names: Names) -> LogicalAxes:
+    """Return one name per dimension; `_` is a dimension without a name.
+
+    >>> axes_of("batch length _")
+    ('batch', 'length', None)
+    """
+    given = names_given(names)
+    entries = given.replace(",", " ").split() if isinstance(given, str) else given
+    return tuple(None if entry == "_" else entry for entry in entries)
+
+
+def _path(axes: LogicalAxes, label: _Label) -> str:
+    """Return what stands in a message for the path of the array."""
+    return f"{label.name} [{_text(axes)}]" if label.name else _text(axes)
+
+
+def _text(axes: LogicalAxes) -> str:
+    return " ".join(name or "_" for name in axes)
+
+
+def _unknown_activation(name: str, known: Sequence[str]) -> Diagnostic:
+    offer = f"the spec names {listed(known)}" if known else "the spec has no `activations`"
+    help = did_you_mean(name, known) or f"{offer}; add `{name}: batch length embed`, say"
+    return Diagnostic(UNKNOWN_ACTIVATION, f"no activation is called `{name}`", help=help)
+
+
+def _unknown_axis(name: str, axes: LogicalAxes, known: frozenset[str], label: _Label) -> Diagnostic:
+    whose = f" of {label}" if label.name else ""
+    return Diagnostic(
+        UNKNOWN_LOGICAL_AXIS,
+        f"unknown logical axis `{name}` in `{_text(axes)}`{whose}",
+        help=did_you_mean(name, known) or f"known here: {listed(sorted(known), limit=16)}",
+    )
+
+
+def _wrong_rank(axes: LogicalAxes, shape: Shape, label: _Label) -> Diagnostic:
+    return Diagnostic(
+        RANK_MISMATCH,
+        f"`{_text(axes)}` names {counted(len(axes), 'dimension')},"
+        f" {label} {list(shape)} has {len(shape)}",
+        help="give one name per dimension, `_` for one without a name",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,56 @@
-"""What a program really holds, held against the plan: live arrays, and the lock beside the spec."""
+"""What a program really holds, held against the plan: live arrays, checkpoints, other processes.
+
+Orbax reads each shard where it belongs if it is told the sharding of every array, so a restore onto
+another mesh is one tree of `ShapeDtypeStruct`s away from the plan. What Orbax says where tree and
+checkpoint do not fit is a dump of both, and some of it (dtypes) it does not say; so they are
+compared first, from the metadata alone.
+
+Every process makes its plan by itself, from its own files. One that reads another spec would join
+collectives that the others do not, so the processes compare digests when they make their
+`Resolver`: one gather of a few bytes over one device of each. Only where they differ is a second
+one made, of the facts behind the digest, and then each process tells the same story. A process
+whose spec does not load takes part as well, so that the others need not wait for it. Nothing here
+blocks for ever: the gather runs in a thread of its own, which is given up after a while. JAX has no
+public call for this that has a timeout.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import diff_layouts
-from shardspec.analysis.layouts import target_layout
-from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import WRONG_TYPE
+from shardspec.analysis.layouts import inputs, target_layout, text_digest
+from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
+from shardspec.diagnostics.codes import BAD_CHECKPOINT, PROCESSES_DIFFER, WRONG_TYPE
 from shardspec.diagnostics.render import render_all
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.layout import Layout
-from shardspec.ir.param import array_bytes
+from shardspec.ir.param import Param, array_bytes
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Spec
-from shardspec.jax_backend.answers import partition_entries
-from shardspec.jax_backend.arguments import UNUSABLE, kind_of, refuse_unusable, unreduced_axes
-from shardspec.jax_backend.arrays import leaves_of
-from shardspec.lints import lock_differs, sharding_differs
+from shardspec.ir.spec import Spec, Target
+from shardspec.jax_backend.arguments import (
+    UNUSABLE,
+    kind_of,
+    path_given,
+    refuse_unusable,
+    unreduced_axes,
+)
+from shardspec.jax_backend.arrays import SCALARS, dtype_of, leaves_of, shape_of
+from shardspec.jax_backend.paths import component
+from shardspec.jax_backend.shardings import partition_entries
+from shardspec.lints import checkpoint_differs, lock_differs, sharding_differs
+from shardspec.lints.processes_differ import FAILED, View, finding
 from shardspec.lints.sharding_differs import Cause, Differing
 from shardspec.lock.lock_file import LockFile, find_lock
 from shardspec.versions import LANGUAGE
@@ -252,3 +280,261 @@ def lock_findings(lock: LockFile, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
         each for diff in diff_layouts(*sides) for each in lock_differs.findings(diff, lock.path)
     )
     return pipeline.leveled(plan.spec, found)
+
+
+#: The dtype of a Python number, which any dtype will do for.
+_NUMBER = "number"
+
+_MISSING = "reading checkpoints takes Orbax: pip install 'shardspec[orbax]'"
+
+
+def abstract(tree: Any, shardings: Any) -> Any:
+    """Return `tree` with a `ShapeDtypeStruct` in place of every array, numbers as they are.
+
+    Args:
+      shardings: a tree with a sharding for every array of `tree`, None for other leaves.
+    """
+    import jax
+
+    structure: Any
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    places = iter(jax.tree_util.tree_leaves(shardings))
+    found = []
+    for leaf in leaves:
+        sharding = next(places) if shape_of(leaf) is not None else None
+        found.append(leaf if sharding is None or type(leaf) in SCALARS else _struct(leaf, sharding))
+    return structure.unflatten(found)
+
+
+def _struct(leaf: Any, sharding: Any) -> Any:
+    """Return the shape and dtype that an array has on a device, with its sharding."""
+    import jax
+
+    dtypes: Any = jax.dtypes
+    dtype = leaf.dtype
+    if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
+        dtype = dtypes.canonicalize_dtype(dtype)
+    weak = bool(getattr(leaf, "weak_type", False))
+    struct: Any = jax.ShapeDtypeStruct
+    return struct(tuple(leaf.shape), dtype, sharding=sharding, weak_type=weak)
+
+
+def difference(path: str | os.PathLike[str], wanted: Any) -> Diagnostic | None:
+    """Return what a checkpoint and a tree do not have in common, from the metadata alone.
+
+    Raises:
+      ShardspecError: there is no checkpoint at `path`.
+      ModuleNotFoundError: Orbax is not installed.
+    """
+    path = path_given(path)
+    saved = _arrays(_metadata(path))
+    asked = _arrays(wanted)
+    for route in saved.keys() & asked.keys():
+        if _NUMBER in {saved[route].dtype, asked[route].dtype}:
+            saved[route] = asked[route] = Param(route, saved[route].shape, _NUMBER)
+    return checkpoint_differs.finding(os.fspath(path), saved.values(), asked.values())
+
+
+def restored(path: str | os.PathLike[str], wanted: Any) -> Any:
+    """Return the arrays of a checkpoint, each laid out as the struct in its place says."""
+    checkpoints = _orbax()
+    with checkpoints.StandardCheckpointer() as checkpointer:
+        return checkpointer.restore(_absolute(path), wanted)
+
+
+def _metadata(path: str | os.PathLike[str]) -> Any:
+    """Return the tree of what a checkpoint holds."""
+    checkpoints = _orbax()
+    with checkpoints.StandardCheckpointer() as checkpointer:
+        found = checkpointer.metadata(_absolute(path)).item_metadata
+    if found is None:
+        raise ShardspecError((_no_checkpoint(os.fspath(path)),))
+    return getattr(found, "tree", found)
+
+
+def _arrays(tree: Any) -> dict[str, Param]:
+    """Return the arrays of a tree by their route, boxes and all, as Orbax keeps them."""
+    import jax
+
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
+    routes = (("/".join(map(component, keys)), leaf) for keys, leaf in flat)
+    return {route: _param(route, leaf) for route, leaf in routes if shape_of(leaf) is not None}
+
+
+def _param(route: str, leaf: Any) -> Param:
+    import jax
+
+    if type(leaf) in SCALARS or type(leaf).__name__ == "ScalarMetadata":
+        return Param(route, (), _NUMBER)
+    dtypes: Any = jax.dtypes
+    if isinstance(leaf, jax.ShapeDtypeStruct) and dtypes.issubdtype(leaf.dtype, dtypes.prng_key):
+        leaf = jax.eval_shape(jax.random.key_data, leaf)
+    return Param(route, tuple(leaf.shape), dtype_of(leaf))
+
+
+def _orbax() -> Any:
+    try:
+        import orbax.checkpoint
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(_MISSING, name=missing.name) from None
+    return orbax.checkpoint
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """Return a path as Orbax wants it: from the root, or with a scheme such as `gs://`."""
+    text = os.fspath(path)
+    return text if "://" in text else os.path.abspath(text)
+
+
+def _no_checkpoint(path: str) -> Diagnostic:
+    """Return the diagnostic for a path that holds no tree of arrays, with the items below it."""
+    below = sorted(os.listdir(path)) if os.path.isdir(path) else []
+    items = [each for each in below if os.path.isfile(os.path.join(path, each, "_METADATA"))]
+    help = "name the folder that `StandardCheckpointer.save` wrote, or one item of a manager's step"
+    if items:
+        help = "name the item: " + " or ".join(f"`{os.path.join(path, each)}`" for each in items)
+    message = f"`{path}` holds no arrays that Orbax saved"
+    return Diagnostic(BAD_CHECKPOINT, message, help=help)
+
+
+Facts = tuple[tuple[str, str], ...]
+
+#: Bytes of a digest, and of the length of what it was made from.
+_DIGEST, _LENGTH = 32, 8
+
+
+def agree(spec: Spec, target: Target, mesh: jax.sharding.Mesh, within_s: float) -> None:
+    """Compare what this process plans by with what the others of the mesh do.
+
+    Args:
+      within_s: how long to wait for them, in seconds.
+
+    Raises:
+      ShardspecError: they differ, one has no plan, or they did not come in time.
+    """
+    speakers = _speakers(list(mesh.devices.flat))
+    if speakers:
+        found = _difference(_facts(spec, target, mesh), speakers, within_s)
+        if found is not None:
+            raise ShardspecError((found,))
+
+
+@contextmanager
+def failure_told(devices: Sequence[jax.Device] | None, within_s: float | None) -> Iterator[None]:
+    """Tell the other processes where this one fails to make a plan, so that none waits for it.
+
+    Args:
+      devices: those of the mesh to be; None for all.
+      within_s: how long to wait for them, in seconds; None tells nobody.
+    """
+    try:
+        yield
+    except ShardspecError as error:
+        if within_s is not None:
+            _report(error, devices, within_s)
+        raise
+
+
+def _report(error: ShardspecError, devices: Sequence[jax.Device] | None, within_s: float) -> None:
+    import jax
+
+    speakers = _speakers(jax.devices() if devices is None else devices)
+    if speakers:
+        first = next(found for found in error.diagnostics if found.is_error)
+        _difference(((FAILED, f"{first.code.id}: {first.message}"),), speakers, within_s)
+
+
+def _facts(spec: Spec, target: Target, mesh: jax.sharding.Mesh) -> Facts:
+    """Return what a plan depends on, and little enough to send."""
+    bare = replace(spec, source=SourceFile("", ""), sources=())
+    order = [(device.process_index, device.id) for device in mesh.devices.flat]
+    return (
+        ("shardspec", import_module("shardspec").__version__),
+        *((f"`{each.name}`", each.digest) for each in inputs(spec)),
+        ("the target", f"`{target.name}`"),
+        ("the spec as it stands", text_digest(repr(bare))),
+        ("the mesh", str(target.mesh)),
+        ("the order of the devices", text_digest(repr(order))),
+    )
+
+
+def _speakers(devices: Sequence[jax.Device]) -> list[jax.Device]:
+    """Return one device of each process, none where there is nobody to compare with."""
+    import jax
+
+    if jax.process_count() == 1:
+        return []
+    ordered = sorted(devices, key=lambda device: device.id, reverse=True)
+    lowest = {device.process_index: device for device in ordered}
+    if len(lowest) == 1 or jax.process_index() not in lowest:
+        return []
+    return [lowest[process] for process in sorted(lowest)]
+
+
+def _difference(facts: Facts, speakers: Sequence[jax.Device], within_s: float) -> Diagnostic | None:
+    """Return what the processes do not have in common, None where that is nothing."""
+    import jax
+
+    found: list[tuple[View, ...] | Exception] = []
+
+    def gather() -> None:
+        try:
+            found.append(_views(facts, speakers))
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=gather, name="shardspec-agree", daemon=True)
+    thread.start()
+    thread.join(within_s)
+    here = jax.process_index()
+    if not found:
+        return _alone(here, f"process {here} waited {within_s:g} s for the others to plan")
+    if isinstance(found[0], Exception):
+        reason = str(found[0]).strip().partition("\n")[0]
+        return _alone(here, f"process {here} lost the others while comparing specs: {reason}")
+    return finding(found[0]) if found[0] else None
+
+
+def _alone(process: int, message: str) -> Diagnostic:
+    return Diagnostic(
+        PROCESSES_DIFFER,
+        message,
+        help="make the same `Resolver` on every process of the mesh;"
+        f" `agree_within_s=None` lets process {process} go on without them",
+    )
+
+
+def _views(facts: Facts, speakers: Sequence[jax.Device]) -> tuple[View, ...]:
+    """Return the facts of every process, nothing where all have the same."""
+    text = json.dumps(facts).encode()
+    heads = _gathered(hashlib.sha256(text).digest() + len(text).to_bytes(_LENGTH, "big"), speakers)
+    if len(set(heads)) == 1:
+        return ()
+    lengths = [int.from_bytes(head[_DIGEST:], "big") for head in heads]
+    texts = _gathered(text.ljust(max(lengths), b"\0"), speakers)
+    return tuple(
+        View(device.process_index, tuple((name, what) for name, what in json.loads(body[:length])))
+        for device, body, length in zip(speakers, texts, lengths, strict=True)
+    )
+
+
+def _gathered(row: bytes, speakers: Sequence[jax.Device]) -> list[bytes]:
+    """Return the row of every process; all rows have the same length."""
+    import jax
+    import numpy as np
+
+    array = np.empty(len(speakers), dtype=object)
+    array[:] = speakers
+    axis = "process"
+    mesh = jax.sharding.Mesh(array, (axis,), axis_types=(jax.sharding.AxisType.Auto,))
+    spec: Any = jax.sharding.PartitionSpec
+    own = np.frombuffer(row, np.uint8)[None]
+    make: Any = jax.make_array_from_process_local_data
+    rows = make(jax.sharding.NamedSharding(mesh, spec(axis)), own, (len(speakers), len(row)))
+    everywhere = jax.jit(_same, out_shardings=jax.sharding.NamedSharding(mesh, spec()))(rows)
+    return [bytes(each) for each in np.asarray(everywhere.addressable_data(0))]
+
+
+def _same(rows: jax.Array) -> jax.Array:
+    """Return `rows`: a function with a name, so that JAX compiles it once."""
+    return rows

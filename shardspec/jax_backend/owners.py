@@ -18,9 +18,9 @@ from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.tree_path import PARAMS
 from shardspec.jax_backend.arrays import array_param, leaves_of, names_beside
 from shardspec.jax_backend.boxes import box_test, box_value, is_box
-from shardspec.jax_backend.faults import raise_faults
 from shardspec.jax_backend.keys import UNREADABLE, Key, KeyReader
 from shardspec.jax_backend.paths import Place, component, path_of
+from shardspec.jax_backend.tree_plan import raise_faults
 from shardspec.resolve.resolver import ArrayResolver
 
 

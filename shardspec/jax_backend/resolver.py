@@ -19,7 +19,6 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend.activations import ActivationResolver, Names
 from shardspec.jax_backend.arguments import (
     devices_given,
     kind_of,
@@ -30,14 +29,22 @@ from shardspec.jax_backend.arguments import (
 from shardspec.jax_backend.arrays import SCALARS, shape_of
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.boxes import unboxed
-from shardspec.jax_backend.checkpoint import abstract, difference, restored
-from shardspec.jax_backend.constrain import Constrainer
+from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
 from shardspec.jax_backend.counterparts import plan_like
-from shardspec.jax_backend.faults import plan_faults, plan_of, raise_errors, tree_findings
-from shardspec.jax_backend.live import LivePlan, fresh_lock, in_memory, lock_findings, moved_to
+from shardspec.jax_backend.live import (
+    LivePlan,
+    abstract,
+    agree,
+    difference,
+    failure_told,
+    fresh_lock,
+    in_memory,
+    lock_findings,
+    moved_to,
+    restored,
+)
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.paths import Place
-from shardspec.jax_backend.processes import agree, failure_told
 from shardspec.jax_backend.shardings import tree_placer
 from shardspec.jax_backend.state import StatePlacer
 from shardspec.jax_backend.train_state import (
@@ -47,7 +54,13 @@ from shardspec.jax_backend.train_state import (
     params_alone,
     refuse_lone_state,
 )
-from shardspec.jax_backend.tree_plan import TreePlan
+from shardspec.jax_backend.tree_plan import (
+    TreePlan,
+    plan_faults,
+    plan_of,
+    raise_errors,
+    tree_findings,
+)
 from shardspec.report.drawing import Drawing, drawing, drawing_of
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver

@@ -2,30 +2,324 @@
 
 The tree is flattened once, in C. What decides an array's sharding is its shape and its names,
 and a model has a dozen such pairs however many layers it has. So every pair is resolved and
-checked once, and every distinct spec has one `NamedSharding` object. Paths are made only
-where the answer depends on them: overrides, and arrays that leave their names to `params:`.
+checked once, and every distinct spec has one `NamedSharding` object, for as long as the resolver
+lives. Paths are made only where the answer depends on them: overrides, and arrays that leave their
+names to `params:`.
+
+`decoder/layers_7/mlp/wi/kernel` and `decoder/layers_8/mlp/wi/kernel` get the same answer from
+`**/mlp/wi/kernel`, and from every pattern that says nothing about the 7. So each number in a
+path is replaced by a mark, unless a pattern names it, and one array stands for all that share
+the result: the *template*. This holds only for patterns whose answer cannot depend on a number they
+do not name. `*1` does (it takes 21 and not 20), and so does `layer_.` (7 and not 10). Where one
+pattern is of that kind there are no templates, and every path is matched.
+
+The walk by paths goes down to the first key that has a number, and takes what lies under it as one
+*layer*. Layers whose paths have one template, and that are alike in structure, shapes and names,
+share their answers, so only the first of them has its paths made. Every layer still gets containers
+of its own.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardspec.diagnostics import ShardspecError
+from shardspec.ir.param import Param
 from shardspec.ir.plan import DimSharding
-from shardspec.jax_backend.answers import Answers, param_of
-from shardspec.jax_backend.arrays import axes_collections, leaves_of
-from shardspec.jax_backend.boxes import box_test, box_value, is_box, is_nnx
+from shardspec.ir.spec import Pattern
+from shardspec.ir.tree_path import rooted
+from shardspec.jax_backend.arrays import array_param, axes_collections, leaves_of
+from shardspec.jax_backend.boxes import box_test, box_value, is_box, is_linen, is_nnx
 from shardspec.jax_backend.keys import UNREADABLE, Key, KeyReader
-from shardspec.jax_backend.layers import LayerWalk, PathDecides
-from shardspec.jax_backend.templates import template_maker
+from shardspec.jax_backend.paths import component, key_text
+from shardspec.jax_backend.tree_plan import raise_faults
 from shardspec.resolve.resolver import ArrayResolver
 
 if TYPE_CHECKING:
     import jax
+
+
+#: Stands for a number; no path has it in a component that JAX or Flax made.
+MARK = "\x00"
+
+_NUMBER = re.compile(r"[0-9]+")
+
+#: A glob's component that names numbers: plain text, and braces of plain texts or a range,
+#: no digit next to a brace, where two numbers would become one.
+_PLAIN = r"[^{}*?\[\]\\,]*"
+_NUMBERED = re.compile(rf"{_PLAIN}(?:(?<![0-9}}])\{{[^{{}}*?\[\]\\/]*\}}(?![0-9{{]){_PLAIN})*")
+_RANGE = re.compile(r"\{(0|[1-9][0-9]{0,4})\.\.(0|[1-9][0-9]{0,4})\}")
+
+#: A regex between two of its `/`: text without digits, alternatives of such text, anything
+#: that may be empty, and at most one piece that takes one character or more.
+_TEXT = r"[A-Za-z_\-~]|\\[.\-_]|\(\?:|\(|\)\??|\||\.\*|\\w\*|\\d\*|\[0-9\]\*"
+_RUN = r"\.\+|\\w\+|\\d\+|\[0-9\]\+"
+_BLIND = re.compile(rf"\^?(?:{_TEXT})*(?:(?:{_RUN})(?:{_TEXT})*)?\$?")
+
+
+def template_maker(patterns: Iterable[Pattern]) -> Callable[[str], str] | None:
+    """Return the function that makes a path's template, or None where paths must be matched.
+
+    Invariants:
+      same_template: paths with one template match the same of `patterns`.
+    """
+    kept: set[str] = set()
+    for pattern in patterns:
+        named = numbers_named(pattern)
+        if named is None:
+            return None
+        kept |= named
+
+    free = rf"(?<![0-9])(?!(?:{'|'.join(sorted(kept))})(?![0-9]))[0-9]+" if kept else r"[0-9]+"
+    return partial(re.compile(free).sub, MARK)
+
+
+def numbers_named(pattern: Pattern) -> frozenset[str] | None:
+    """Return the numbers a pattern names; None where others may change its answer as well.
+
+    >>> sorted(numbers_named(Pattern("**/mlp/wi_{0,1}/kernel")))
+    ['0', '1']
+    >>> numbers_named(Pattern("layers_*1/kernel")) is None
+    True
+    """
+    if pattern.dialect == "regex":
+        parts = pattern.text.replace("[^/]", r"\w").split("/")
+        return frozenset() if all(map(_is_blind, parts)) else None
+    named: set[str] = set()
+    for part in pattern.text.split("/"):
+        if "\\" in part or "?" in part or "[" in part:
+            return None
+        if not _NUMBER.search(part):
+            continue
+        if not _NUMBERED.fullmatch(part):
+            return None
+        for low, high in _RANGE.findall(part):
+            named.update(map(str, range(int(low), int(high) + 1)))
+        if ".." in _RANGE.sub("", part):
+            return None
+        named.update(_NUMBER.findall(part))
+    return frozenset(named)
+
+
+def _is_blind(part: str) -> bool:
+    """Say whether a regex between two `/` outside of groups takes any number for any other."""
+    return part.count("(") == part.count(")") and _BLIND.fullmatch(part) is not None
+
+
+def has_number(text: str) -> bool:
+    """Say whether a component has a number in it."""
+    return _NUMBER.search(text) is not None
+
+
+def partition_entries(dims: Sequence[DimSharding]) -> tuple[Any, ...]:
+    """Return what `jax.sharding.PartitionSpec` takes, one entry for every dimension.
+
+    One mesh axis is a string, several are a tuple, none is None. Trailing Nones stay, so the
+    length is always the rank: JAX holds `P('a', None)` and `P('a')` for different.
+    """
+    entries = (dim.mesh_axes for dim in dims)
+    return tuple(None if not axes else axes[0] if len(axes) == 1 else axes for axes in entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers on one mesh.
+
+    Attributes:
+      by_key: key, or key and template -> sharding, None for what is no array.
+      boxed: the same, in the Linen box that all nodes of that key can share.
+    """
+
+    arrays: ArrayResolver
+    mesh: jax.sharding.Mesh
+    by_key: dict[Any, Any] = field(default_factory=dict, repr=False)
+    boxed: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _by_spec: dict[Any, jax.sharding.NamedSharding] = field(default_factory=dict, repr=False)
+
+    def named(self, dims: Sequence[DimSharding]) -> jax.sharding.NamedSharding:
+        """Return the one sharding object for this answer."""
+        import jax
+
+        partition_spec: Any = jax.sharding.PartitionSpec
+        spec = partition_spec(*partition_entries(dims))
+        found = self._by_spec.get(spec)
+        if found is None:
+            found = self._by_spec[spec] = jax.sharding.NamedSharding(self.mesh, spec)
+        return found
+
+    def of_params(self, params: Iterable[Param | None], tree: Any) -> list[Any]:
+        """Return the sharding of each array by its path, None for what is no array.
+
+        Raises:
+          ShardspecError: one is at fault; it says all that is wrong with `tree`.
+        """
+        resolved = [None if param is None else self.arrays.resolve(param) for param in params]
+        # The resolver keeps equal dims as one object, which lives as long as it does.
+        distinct = {
+            (found.dims, found.origin, found.mismatch): found for found in resolved if found
+        }
+        if distinct:
+            raise_faults(self.arrays, tuple(distinct.values()), tree)
+        known = {found.dims: self.named(found.dims) for found in distinct.values()}
+        return [None if found is None else known[found.dims] for found in resolved]
+
+    def learn(self, fresh: Mapping[Any, Any], params: Iterable[Param | None], tree: Any) -> None:
+        """Remember the answers for new keys.
+
+        Args:
+          fresh: key -> a node that has it.
+          params: what to resolve for each.
+        """
+        shardings = self.of_params(params, tree)
+        for (key, node), sharding in zip(fresh.items(), shardings, strict=True):
+            self.by_key[key] = sharding
+            self.boxed[key] = node.replace_boxed(sharding) if is_linen(type(node)) else sharding
+
+    def needs_path(self, key: Key) -> bool:
+        """Say whether an array with this key is named, or named anew, by its path."""
+        shape, names = key[:2]
+        if shape is None:
+            return False
+        return self.arrays.names.needs_paths or (names is None and self.names_by_path)
+
+    @property
+    def names_by_path(self) -> bool:
+        """Say whether the spec names arrays that carry no names."""
+        return bool(self.arrays.spec.path_rules)
+
+
+def param_of(key: Key, node: Any, path: str) -> Param | None:
+    """Return what to resolve for a key, None for what is no array."""
+    shape, names = key[:2]
+    if shape is None:
+        return None
+    content = box_value(node) if is_box(type(node)) else node
+    return array_param(path, tuple(shape), content, names)
+
+
+class PathDecides(Exception):  # noqa: N818
+    """Raised where a layer's answer is not decided by its keys and templates."""
+
+
+class LayerWalk:
+    """The walk over one tree."""
+
+    def __init__(
+        self, tree: Any, answers: Answers, template: Callable[[str], str], *, boxed: bool
+    ) -> None:
+        """Start with nothing known.
+
+        Args:
+          template: makes a path's template.
+          boxed: whether the boxes of Flax stay around the shardings.
+        """
+        import jax
+
+        self._flatten = jax.tree_util.tree_flatten
+        self._tree = tree
+        self._answers = answers
+        self._template = template
+        self._boxed = boxed
+        self._known = answers.boxed if boxed else answers.by_key
+        self._reader = KeyReader()
+        self._is_box = box_test()
+        self._has_boxes = False
+        self._leaf_kinds: dict[type, bool] = {}
+        self._layers: dict[Any, list[Any]] = {}
+
+    def placed(self) -> Any:
+        """Return the tree with a sharding for every array, None for a leaf that is none.
+
+        Raises:
+          PathDecides: an array's answer depends on the whole of its path.
+        """
+        tree = self._tree
+        return self._layer(tree, "") if self._is_whole(tree, "") else self._walk(tree, "")
+
+    def _walk(self, node: Any, above: str) -> Any:
+        """Return what is below `node`, whose path is `above`, a `/` at its end."""
+        texts, children, structure = _opened(node)
+        return structure.unflatten(
+            [
+                self._layer(child, above + text)
+                if self._is_whole(child, text)
+                else self._walk(child, f"{above}{text}/")
+                for text, child in zip(texts, children, strict=True)
+            ]
+        )
+
+    def _is_whole(self, node: Any, text: str) -> bool:
+        """Say whether a node is taken as one layer; whether it is a leaf is told by its type."""
+        if has_number(text) or self._is_box(node):
+            return True
+        kind = type(node)
+        if kind not in self._leaf_kinds:
+            self._leaf_kinds[kind] = _is_leaf(node)
+        return self._leaf_kinds[kind]
+
+    def _layer(self, layer: Any, path: str) -> Any:
+        """Return one layer with its answers, those of the one before it that is alike."""
+        # JAX asks about boxes only from the first that was found
+        stop = self._is_box if self._has_boxes else None
+        structure: Any
+        nodes, structure = self._flatten(layer, is_leaf=stop)
+        try:
+            outline = (self._template(path), structure, self._reader.outline(nodes))
+            found = self._layers.get(outline)
+        except UNREADABLE:
+            raise PathDecides from None
+        if found is None:
+            if stop is None and any(map(self._is_box, self._flatten(layer, self._is_box)[0])):
+                self._has_boxes = True
+                return self._layer(layer, path)
+            found = self._layers[outline] = self._answered(layer, nodes, path)
+        if self._boxed and self._has_boxes:
+            found = self._reader.renewed(nodes, found)
+        return structure.unflatten(found)
+
+    def _answered(self, layer: Any, nodes: Sequence[Any], path: str) -> list[Any]:
+        """Return the answers for the nodes of a layer that is like no other so far."""
+        paths = self._paths(layer, path)
+        try:
+            keys = list(zip(self._reader.keys(nodes), map(self._template, paths), strict=True))
+            places = {key: place for place, key in enumerate(keys) if key not in self._known}
+            params = [param_of(key[0], nodes[at], paths[at]) for key, at in places.items()]
+        except UNREADABLE:
+            raise PathDecides from None
+        self._answers.learn({key: nodes[at] for key, at in places.items()}, params, self._tree)
+        return [self._known[key] for key in keys]
+
+    def _paths(self, layer: Any, above: str) -> list[str]:
+        import jax
+
+        flat, _ = jax.tree_util.tree_flatten_with_path(layer, is_leaf=self._is_box)
+        return [rooted("/".join((above, *map(component, keys)))) for keys, _ in flat]
+
+
+def _opened(node: Any) -> tuple[Sequence[str], Sequence[Any], Any]:
+    """Return the components of a node's children, the children, and the node's own structure."""
+    import jax
+
+    structure: Any
+    children, structure = jax.tree_util.tree_flatten(node, is_leaf=lambda other: other is not node)
+    if type(node) is dict:
+        return list(map(key_text, structure.node_data()[1])), children, structure
+    flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
+    return [component(keys[0]) for keys, _ in flat], children, structure
+
+
+def _is_leaf(node: Any) -> bool:
+    """Say whether a node is one that JAX does not look into."""
+    import jax
+
+    structure: Any = jax.tree_util.tree_structure(node, is_leaf=lambda other: other is not node)
+    return bool(structure.num_nodes == structure.num_leaves)
 
 
 @contextmanager

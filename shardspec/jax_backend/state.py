@@ -16,7 +16,6 @@ from shardspec.diagnostics import codes as c
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.jax_backend import stray_state
 from shardspec.jax_backend.boxes import box_maker, box_test, box_value, is_box, is_nnx, nnx_value
-from shardspec.jax_backend.faults import raise_errors, raise_faults
 from shardspec.jax_backend.owners import (
     Aligned,
     Owners,
@@ -28,6 +27,7 @@ from shardspec.jax_backend.owners import (
 from shardspec.jax_backend.paths import Place
 from shardspec.jax_backend.shardings import TreePlacer, collector_at_rest
 from shardspec.jax_backend.state_answers import Answer, alike_answers, answers_of, each_answer
+from shardspec.jax_backend.tree_plan import raise_errors, raise_faults
 from shardspec.lints import ambiguous_state, state_not_split, unrelated_state
 from shardspec.resolve.resolver import ArrayResolver
 from shardspec.resolve.state import Relation, StateSharding

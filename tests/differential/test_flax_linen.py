@@ -17,8 +17,8 @@ from shardspec.compat.flax import UNASSIGNED, _logical_to_mesh_axes, logical_to_
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.plan import divides
 from shardspec.ir.spec import AxisRule, Policy
-from shardspec.jax_backend.answers import partition_entries
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.shardings import partition_entries
 from shardspec.resolve.assign import assign_axes, rule_table
 from tests.jax_backend.specs import make_spec
 

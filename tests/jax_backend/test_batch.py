@@ -13,9 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardspec
 from shardspec.diagnostics import ShardspecError
-from shardspec.jax_backend.batch import Batch
+from shardspec.jax_backend.batch import Batch, _merged, length
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.jax_backend.shares import _merged, length
 from tests.jax_backend.many import run
 
 TEXT = """\

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardspec
 from shardspec.diagnostics import ShardspecError
-from shardspec.jax_backend import checkpoint
+from shardspec.jax_backend import live
 from shardspec.jax_backend.resolver import Resolver
 from tests.jax_backend.many import run
 
@@ -336,7 +336,7 @@ def test_without_orbax(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         resolver().restore(tmp_path, weights())
     assert resolver().abstract(weights())["layer_0"]["wi"].shape == (16, 32)
     with pytest.raises(ModuleNotFoundError, match="orbax"):
-        checkpoint.difference(tmp_path, {})
+        live.difference(tmp_path, {})
 
 
 def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:

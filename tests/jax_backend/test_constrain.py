@@ -12,8 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardspec
 from shardspec.diagnostics import Severity, ShardspecError
+from shardspec.jax_backend.constrain import constrained
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.jax_backend.surroundings import constrained
 from tests.jax_backend.specs import make_spec
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)

@@ -23,8 +23,8 @@ from jax.sharding import PartitionSpec as P
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.spec import Target
+from shardspec.jax_backend.constrain import constrained
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.jax_backend.surroundings import constrained
 from tests.jax_backend.specs import make_spec
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Pattern
-from shardspec.jax_backend.templates import numbers_named, template_maker
+from shardspec.jax_backend.shardings import numbers_named, template_maker
 from shardspec.resolve.match import PathMatcher
 
 numbers = st.sampled_from(["0", "1", "2", "7", "10", "11", "21", "100", "007"])

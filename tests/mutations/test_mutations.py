@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardspec.diagnostics import Severity, ShardspecError
-from shardspec.jax_backend.activations import ActivationResolver
+from shardspec.jax_backend.constrain import ActivationResolver
 from shardspec.resolve.resolver import array_resolver
 from tests.mutations.census import count, mistakes
 from tests.mutations.judging import Verdict, judge

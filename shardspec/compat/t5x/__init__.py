@@ -26,12 +26,7 @@ from shardspec.compat.t5x.rules import (
     standard_logical_axis_rules,
     update_logical_axis_rules,
 )
-from shardspec.jax_backend.data_layout import (
-    DataLayout,
-    LocalChunker,
-    LocalChunkInfo,
-    get_data_layout,
-)
+from shardspec.jax_backend.batch import DataLayout, LocalChunker, LocalChunkInfo, get_data_layout
 from shardspec.jax_backend.extras import required
 
 __all__ = [

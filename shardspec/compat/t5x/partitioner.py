@@ -15,14 +15,8 @@ import jax
 from shardspec.compat.flax import logical_to_mesh_axes
 from shardspec.compat.t5x.meshes import default_mesh
 from shardspec.compat.t5x.rules import standard_logical_axis_rules
-from shardspec.jax_backend.data_layout import (
-    DataLayout,
-    LocalChunker,
-    LocalChunkInfo,
-    MeshAxes,
-    names_of,
-)
-from shardspec.jax_backend.data_layout import get_data_layout as layout_of_mesh
+from shardspec.jax_backend.batch import DataLayout, LocalChunker, LocalChunkInfo, MeshAxes, names_of
+from shardspec.jax_backend.batch import get_data_layout as layout_of_mesh
 from shardspec.jax_backend.extras import required
 
 _LOG = logging.getLogger(__name__)

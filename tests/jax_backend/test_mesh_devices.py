@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from shardspec.jax_backend.devices import (
+from shardspec.jax_backend.mesh import (
     describe_devices,
     device_extents,
     devices_by_coordinate,
