@@ -217,7 +217,8 @@ def refuse_no_arrays(tree: Any, name: str) -> None:
     if any(shape_of(leaf) is not None or _is_partition(leaf) for leaf in leaves):
         return
     first = tree if tree is None else leaves[0]
-    if first is not tree and callable(first):
+    is_optimizer = hasattr(tree, "init") and hasattr(tree, "update")
+    if first is not tree and callable(first) and not is_optimizer:
         return  # modules of Equinox hold functions, and some of them nothing else
     within = "" if first is tree else f" without any, whose first leaf is {_named_kind(first)}"
     found = f"{_named_kind(tree)}{within}"

@@ -101,11 +101,11 @@ def test_shardings_are_what_the_plan_says(
             assert jax.tree.structure(shardings) == jax.tree.structure(tree)
 
 
-@pytest.mark.parametrize("root", [shape(4), linen(4), variable(4), 3, None, len, {}, []])
+@pytest.mark.parametrize("root", [shape(4), linen(4), variable(4), 3, {}, [], [len]])
 def test_a_tree_that_is_one_leaf_or_none(root: Any) -> None:
     found = Resolver(make_spec(params={"**": "embed"}, lints=ALLOWED))
     shardings = found.shardings(root)
-    if root is not len:
+    if root != [len]:
         assert jax.tree.structure(shardings) == jax.tree.structure(root)
     assert len(jax.tree.leaves(shardings)) == len(found.plan(root).params)
 
