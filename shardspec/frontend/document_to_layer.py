@@ -20,7 +20,7 @@ from shardspec.frontend.grammar.syntax import AxisTarget, NamesExpr, SyntaxFault
 from shardspec.frontend.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.frontend.reading import Route, SourceMap, is_dsl
 from shardspec.frontend.targets import TargetDecl, target_of
-from shardspec.frontend.validate import FAULTY
+from shardspec.frontend.validate import Validated
 from shardspec.ir.param import LogicalAxes, dtype_name
 from shardspec.ir.spec import (
     Activation,
@@ -38,7 +38,6 @@ from shardspec.ir.spec import (
 if TYPE_CHECKING:
     from shardspec.frontend.document import (
         CoverageEntry,
-        Document,
         OverrideEntry,
         ReplicateEntry,
         StateEntry,
@@ -78,9 +77,10 @@ _ANSWER = Choice(
 _LEFT_SIDE = r"\s*([\w.-]+?(?:\s*,\s*[\w.-]+?)*)\s*(?:-*>|=|:|→|\s|$)"
 
 
-def layer_of(document: Document, source_map: SourceMap) -> tuple[Layer, tuple[Diagnostic, ...]]:
-    """Return what `document` says, without what cannot be read, and why that is."""
-    walk = _Walk(document, source_map)
+def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diagnostic, ...]]:
+    """Return what a document says, without what cannot be read, and why that is."""
+    document = valid.document
+    walk = _Walk(valid, source_map)
     layer = Layer(
         source=source_map.source,
         doc=document.doc,
@@ -105,9 +105,10 @@ def layer_of(document: Document, source_map: SourceMap) -> tuple[Layer, tuple[Di
 class _Walk:
     """The walk over one document; collects what goes wrong on the way."""
 
-    def __init__(self, document: Document, source_map: SourceMap) -> None:
-        """Start at the beginning of `document`."""
-        self.document = document
+    def __init__(self, valid: Validated, source_map: SourceMap) -> None:
+        """Start at the beginning of a document."""
+        self.document = valid.document
+        self.faulty = valid.faulty
         self.source_map = source_map
         self.diagnostics: list[Diagnostic] = []
         self._torn: list[Span] = []
@@ -140,10 +141,6 @@ class _Walk:
     def report(self, diagnostic: Diagnostic) -> None:
         """Keep a finding."""
         self.diagnostics.append(diagnostic)
-
-    def is_reported(self, route: Route, text: str | None) -> bool:
-        """Say whether a value only stands in for one whose fault is known already."""
-        return text == FAULTY and self.source_map.value(route).text != FAULTY
 
     def choice_fault(
         self, route: Route, entry: OverrideEntry | ReplicateEntry, noun: str, choice: Choice
@@ -220,7 +217,7 @@ class _Walk:
             route: Route = ("rules", index)
             inner = (*route, "rule")
             exact = inner if inner in self.source_map.values else route
-            if self.is_reported(exact, entry.rule):
+            if route in self.faulty:
                 continue
             excerpt = self.excerpt(exact, entry.rule)
             parsed = self.parse(expressions.parse_axis_rule, excerpt)
@@ -302,7 +299,7 @@ class _Walk:
             for axis, size in mesh.items()
             if self.name((*route, "mesh", axis))
         )
-        reported = any(self.is_reported((*route, "mesh", axis), mesh[axis]) for axis in mesh)
+        reported = any((*route, "mesh", axis) in self.faulty for axis in mesh)
         machine = None if hardware is None else self.excerpt((*route, "hardware"), hardware)
         span = self.source_map.key(route or ("mesh",)).span
         declared = TargetDecl(
@@ -347,7 +344,7 @@ class _Walk:
         """Yield the overrides that say one pattern and one answer."""
         for index, entry in enumerate(self.document.overrides):
             route: Route = ("overrides", index)
-            if self.is_reported((*route, "path"), entry.path):
+            if route in self.faulty:
                 continue
             fault = self._override_fault(route, entry)
             if fault is not None:
@@ -466,7 +463,7 @@ def _replicate(walk: _Walk, entries: Sequence[ReplicateEntry]) -> Iterator[Repli
     """Yield the arrays that `replicate:` gives a reason for."""
     for index, entry in enumerate(entries):
         route = ("replicate", index)
-        if walk.is_reported((*route, "path"), entry.path):
+        if route in walk.faulty:
             continue
         fault = walk.choice_fault(route, entry, "entry of `replicate`", PATTERN)
         if fault is not None:

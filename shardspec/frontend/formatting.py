@@ -31,11 +31,11 @@ def formatted(
     reading, diagnostics = read(File(source, "", source.name, from_dsl), with_comments=True)
     if reading is None:
         return None, diagnostics
-    document, faults = validate(reading)
-    diagnostics += faults
+    valid = validate(reading)
+    diagnostics += valid.diagnostics
     if not diagnostics:
         told = {SYNTAX} if all(map(_has_pattern, _entries(reading.data))) else {SYNTAX, WRONG_TYPE}
-        diagnostics += tuple(d for d in layer_of(document, reading.source_map)[1] if d.code in told)
+        diagnostics += tuple(d for d in layer_of(valid, reading.source_map)[1] if d.code in told)
     if diagnostics:
         return None, diagnostics
     data = canonical(reading.data)

@@ -208,9 +208,10 @@ def _lowered(
             loading.unset = reading.data
             reading, found = apply_settings(reading, loading.settings)
             faults += found
-        document, found = validate(reading)
-        layer, lost = layer_of(document, reading.source_map)
-        faults += (*found, *lost)
+        valid = validate(reading)
+        document = valid.document
+        layer, lost = layer_of(valid, reading.source_map)
+        faults += (*valid.diagnostics, *lost)
     if faults and file.source.is_outside:
         loading.diagnostics += veiled(faults, _checks(file.source.name))
         loading.is_whole = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Fix, Span
 from shardspec.diagnostics.codes import UNKNOWN_KEY, VERSION, WRONG_TYPE
@@ -25,15 +25,11 @@ if TYPE_CHECKING:
     from shardspec.frontend.document import Document
 
 
-#: Text in the place of a faulty value, where something has to stand: no file can hold it, and
-#: `document_to_layer` passes over it in silence.
-FAULTY = "\x00"
-
-#: What stands in for a faulty item of a list, so that its neighbours keep their indices.
+#: What stands at the place of a faulty item of a list, so that its neighbours keep their indices.
 _PLACEHOLDERS: dict[str | int, Any] = {
-    "rules": {"rule": FAULTY},
-    "overrides": {"path": FAULTY},
-    "replicate": {"path": FAULTY, "because": FAULTY},
+    "rules": {"rule": ""},
+    "overrides": {"path": ""},
+    "replicate": {"path": "", "because": ""},
 }
 
 _WANTED = {
@@ -47,7 +43,20 @@ _WANTED = {
 }
 
 
-def validate(reading: Reading) -> tuple[Document, tuple[Diagnostic, ...]]:
+class Validated(NamedTuple):
+    """A document without its faulty parts.
+
+    Attributes:
+      faulty: the items of lists and the sizes of meshes that are reported, and stand empty in the
+        document, where something has to stand.
+    """
+
+    document: Document
+    diagnostics: tuple[Diagnostic, ...]
+    faulty: frozenset[Route]
+
+
+def validate(reading: Reading) -> Validated:
     """Return the document, without its faulty parts, and a diagnostic for each of those."""
     from pydantic import ValidationError
 
@@ -55,6 +64,7 @@ def validate(reading: Reading) -> tuple[Document, tuple[Diagnostic, ...]]:
 
     data = reading.data if isinstance(reading.data, dict) else {}
     diagnostics: list[Diagnostic] = []
+    faulty: set[Route] = set()
     while True:
         try:
             document = Document.model_validate(data)
@@ -65,12 +75,12 @@ def validate(reading: Reading) -> tuple[Document, tuple[Diagnostic, ...]]:
                 for fault in _one_each(faults, reading)
                 if not _follows(fault, reading)
             ]
-            data = _without(data, faults, reading)
+            data = _without(data, faults, reading, faulty)
         else:
             break
     if document.shardspec != LANGUAGE:
         diagnostics.append(_wrong_version(document.shardspec, reading))
-    return document, tuple(diagnostics)
+    return Validated(document, tuple(diagnostics), frozenset(faulty))
 
 
 def _one_each(faults: Sequence[ErrorDetails], reading: Reading) -> list[ErrorDetails]:
@@ -109,25 +119,32 @@ def _follows(fault: ErrorDetails, reading: Reading) -> bool:
     return fault["type"] == "missing" and _route(fault["loc"], reading) == fault["loc"]
 
 
-def _without(data: Any, faults: Sequence[ErrorDetails], reading: Reading) -> Any:
-    """Return a copy of `data` without the faulty parts; it always has fewer of them."""
+def _without(
+    data: Any, faults: Sequence[ErrorDetails], reading: Reading, faulty: set[Route]
+) -> Any:
+    """Return a copy of `data` without the faulty parts; it always has fewer of them.
+
+    Args:
+      faulty: takes the places where something has to stand all the same.
+    """
     changed = copy.deepcopy(data)
     for fault in faults:
         route = _route(fault["loc"], reading)
-        _take_out(changed, route[:-1] if _follows(fault, reading) else route)
+        _take_out(changed, route[:-1] if _follows(fault, reading) else route, faulty)
     if changed == data:
         for fault in faults:
             changed.pop(fault["loc"][0], None)
     return changed
 
 
-def _take_out(data: Any, route: Route) -> None:
+def _take_out(data: Any, route: Route, faulty: set[Route]) -> None:
     """Remove the entry at `route`; an item of a list makes way for a placeholder."""
     if not route:
         return
     section = route[0]
     if section in _PLACEHOLDERS and len(route) > 1 and isinstance(data.get(section), list):
         data[section][route[1]] = copy.deepcopy(_PLACEHOLDERS[section])
+        faulty.add(route[:2])
         return
     if section in {"extends", "drop", "manifest"}:
         route = route[:1]
@@ -137,8 +154,9 @@ def _take_out(data: Any, route: Route) -> None:
             data = data[step]
         except (KeyError, IndexError, TypeError):
             return
-    if isinstance(data, dict) and _is_mesh_size(route) and data.get(last) != FAULTY:
-        data[last] = FAULTY
+    if isinstance(data, dict) and _is_mesh_size(route) and route not in faulty:
+        data[last] = ""
+        faulty.add(route)
     elif isinstance(data, dict):
         data.pop(last, None)
 

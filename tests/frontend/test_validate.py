@@ -4,7 +4,7 @@ import pytest
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.frontend.validate import FAULTY, fields_at, validate
+from shardspec.frontend.validate import fields_at, validate
 from shardspec.frontend.yaml_text.reader import read_yaml
 
 
@@ -12,7 +12,7 @@ def faults(text: str) -> list[tuple[str, str]]:
     """Return code and marked text of what is wrong with the shape of a document."""
     reading, _ = read_yaml(SourceFile("s.yaml", text))
     assert reading is not None
-    _, diagnostics = validate(reading)
+    _, diagnostics, _ = validate(reading)
     return [(d.code.name, d.primary.span.text if d.primary else "") for d in diagnostics]
 
 
@@ -49,10 +49,11 @@ def test_all_faults_at_once_and_the_rest_is_kept() -> None:
     text = "rulse: []\naxes: {a: {unit: x}, b: 4}\nrules: [5, a -> b]\nmesh: {b: 2}"
     reading, _ = read_yaml(SourceFile("s.yaml", text))
     assert reading is not None
-    document, diagnostics = validate(reading)
+    document, diagnostics, faulty = validate(reading)
     assert len(diagnostics) == 3
     assert document.axes["b"].size == "4"
-    assert [rule.rule for rule in document.rules] == [FAULTY, "a -> b"]
+    assert [rule.rule for rule in document.rules] == ["", "a -> b"]
+    assert faulty == {("rules", 0)}
     assert document.mesh == {"b": "2"}
 
 
