@@ -7,7 +7,7 @@ import os
 import click
 
 from shardspec.cli import options
-from shardspec.cli.request import Request
+from shardspec.cli.request import Request, for_each
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo_data, fail, write_file
 from shardspec.diagnostics import Diagnostic
 
@@ -27,7 +27,8 @@ def command(request: Request, *, spelling: str | None, check: bool, diff: bool) 
     """Format specs in place, or turn YAML into the DSL and back. Keeps comments and meaning."""
     if spelling and (check or diff):
         fail("--check and --diff look at files in their own spelling", "leave --to out")
-    request.for_each(lambda file: _format(file, spelling, request, check=check, diff=diff))
+    files = request.spec_files()
+    for_each(files, lambda file: _format(file, spelling, request, check=check, diff=diff))
 
 
 def _format(file: str, spelling: str | None, request: Request, *, check: bool, diff: bool) -> int:

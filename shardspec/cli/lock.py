@@ -6,11 +6,14 @@ import os
 from collections.abc import Sequence
 
 from shardspec.cli import options
-from shardspec.cli.request import NO_ARRAYS, Request, has_errors, plans_and_findings
+from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, write_file
+from shardspec.diagnostics import Diagnostic
 from shardspec.ir.grouping import counted
 from shardspec.ir.layout import Layout
+from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec
 
 
 @options.verb(
@@ -27,7 +30,21 @@ def command(request: Request, *, check: bool) -> None:
     The lock of `model/spec.yaml` is `model/spec.lock`. It is made for git: a review shows what a
     change of the spec, of a preset or of shardspec itself moves.
     """
-    request.for_each(lambda file: _lock(file, request, check=check))
+    files = request.spec_files()
+    _require_own_locks(files)
+    for_each(files, lambda file: _lock(file, request, check=check))
+
+
+def _require_own_locks(files: Sequence[str]) -> None:
+    """Fail where two specs have one lock, as `spec.yaml` and `spec.shard` beside each other."""
+    from shardspec.lock.lock_file import lock_path
+
+    taken: dict[str, str] = {}
+    for file in files:
+        other = taken.setdefault(lock_path(file), file)
+        if other != file:
+            help = "lock one of them, or give it another name"
+            fail(f"{other} and {file} have one lock, {lock_path(file)}", help)
 
 
 def _lock(file: str, request: Request, *, check: bool) -> int:
@@ -36,7 +53,13 @@ def _lock(file: str, request: Request, *, check: bool) -> int:
     from shardspec.lock.lock_file import lock_path
 
     path = request.output or (lock_path(file) if file != "-" else "-")
-    plans = _plans(file, request)
+    spec, diagnostics = request.load(file)
+    params = request.params(spec)
+    is_bare = not ((params and spec.targets) or has_errors(diagnostics))
+    if is_bare and file not in (request.named or [file]):
+        request.remark(f"{file} is passed over: it has no arrays, or no targets, of its own")
+        return FINE
+    plans = _plans(spec, diagnostics, params, request)
     if not plans:
         request.remark(f"{path} is not {'compared' if check else 'written'}: the plan has errors")
         return FINDINGS
@@ -46,17 +69,17 @@ def _lock(file: str, request: Request, *, check: bool) -> int:
     return FINE
 
 
-def _plans(file: str, request: Request) -> tuple[ShardingPlan, ...]:
+def _plans(
+    spec: Spec, diagnostics: Sequence[Diagnostic], params: Params, request: Request
+) -> tuple[ShardingPlan, ...]:
     """Return the plans of a spec on all its targets; none, after a report, if it has errors."""
-    spec, diagnostics = request.load(file)
-    params = request.params(spec)
     request.choose_target(spec, diagnostics)
     plans, found = plans_and_findings(spec, diagnostics, params)
     request.report(found)
     if has_errors(found):
         return ()
     if not params:
-        fail(f"{file} lists no arrays to lock", NO_ARRAYS)
+        fail(f"{spec.source.name} lists no arrays to lock", NO_ARRAYS)
     return plans
 
 

@@ -75,14 +75,8 @@ class Request:
         if found.others:
             self.remark(f"{counted(found.others, 'YAML file')} passed over: not specs")
         if self.output and len(found.files) > 1:
-            fail(
-                f"-o names one file for {len(found.files)} specs", "name one spec, or leave out -o"
-            )
+            fail(f"-o names one file for {len(found.files)} specs", "name one spec, or no file")
         return found.files
-
-    def for_each(self, job: Callable[[str], int]) -> NoReturn:
-        """Do a job for each spec and exit with the worst code: one that fails stops no other."""
-        raise SystemExit(max(_exit_code(job, file) for file in self.spec_files()))
 
     # loading and choosing
 
@@ -195,6 +189,11 @@ def request_of(values: dict[str, Any]) -> tuple[Request, dict[str, Any]]:
         values["named"] = (spec_name,)
     shared = {name: values.pop(name) for name in names & set(values)}
     return Request(**shared, table=LevelTable(**table)), values
+
+
+def for_each(files: Iterable[str], job: Callable[[str], int]) -> NoReturn:
+    """Do a job for each file and exit with the worst code: one that fails stops no other."""
+    raise SystemExit(max(_exit_code(job, file) for file in files))
 
 
 def _exit_code(job: Callable[[str], int], file: str) -> int:

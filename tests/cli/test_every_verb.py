@@ -221,6 +221,23 @@ def test_one_spec_that_fails_stops_no_other(name: str, folder: Path) -> None:
         assert {each.name for each in folder.glob("*.lock")} == {"spec.lock", "untidy.lock"}
 
 
+def test_a_folder_is_locked_but_for_what_has_no_arrays(folder: Path) -> None:
+    (folder / "base.yaml").write_text("shardspec: 1\nrules: [mlp -> model]\n")
+    result = run("lock", ".")
+    assert result.exit_code == 0
+    assert "base.yaml is passed over" in result.stderr
+    assert {each.name for each in folder.glob("*.lock")} == {"spec.lock"}
+    assert run("lock", "base.yaml").exit_code != 0
+
+
+def test_two_specs_of_one_lock_are_refused(folder: Path) -> None:
+    (folder / "spec.shard").write_text(run("fmt", "spec.yaml", "--to", "dsl").stdout)
+    result = run("lock", ".")
+    assert result.exit_code == 2
+    assert "error: spec.shard and spec.yaml have one lock, spec.lock\n  = help: " in result.stderr
+    assert not list(folder.glob("*.lock"))
+
+
 @with_specs
 def test_a_folder_without_specs(name: str, folder: Path) -> None:
     (folder / "empty").mkdir()
