@@ -26,7 +26,7 @@ from shardspec.ir.param import (
 )
 from shardspec.ir.tree_path import PARAMS
 from shardspec.jax_backend.boxes import box_names, box_test, box_value
-from shardspec.jax_backend.paths import component, path_of
+from shardspec.jax_backend.paths import Place, component, path_of
 
 IsBox = Callable[[Any], bool]
 
@@ -56,6 +56,11 @@ class Leaf:
     def shape(self) -> Shape | None:
         """Return the sizes, or None for what is no array."""
         return shape_of(self.value)
+
+    @property
+    def components(self) -> Place:
+        """Return the components of the path."""
+        return tuple(self.path.split("/")) if self.path else ()
 
     @property
     def param(self) -> Param | None:

@@ -40,7 +40,7 @@ class _Derived(dict[type, bool]):
         return answer
 
 
-_IS_LINEN, _IS_NNX = _Derived(_LINEN), _Derived(_NNX)
+_IS_LINEN, _IS_NNX, _IS_BOX = _Derived(_LINEN), _Derived(_NNX), _Derived((*_LINEN, *_NNX))
 _IS_OF_OPTIMIZER = _Derived(_OF_OPTIMIZERS)
 
 
@@ -61,7 +61,7 @@ def is_optimizer_variable(kind: type) -> bool:
 
 def is_box(kind: type) -> bool:
     """Say whether `kind` is a box."""
-    return is_linen(kind) or is_nnx(kind)
+    return _IS_BOX[kind]
 
 
 def _loaded(places: tuple[tuple[str, str], ...]) -> tuple[type, ...]:
@@ -69,19 +69,9 @@ def _loaded(places: tuple[tuple[str, str], ...]) -> tuple[type, ...]:
     return tuple(kind for kind in found if isinstance(kind, type))
 
 
-class _BoxTypes(dict[type, bool]):
-    """Type of a node -> whether it is a box; asked once per type, as JAX asks per node."""
-
-    def __missing__(self, kind: type) -> bool:
-        """Return the answer for a type that was not met before."""
-        self[kind] = answer = is_box(kind)
-        return answer
-
-
 def box_test() -> Callable[[Any], bool]:
     """Return the `is_leaf` that stops at boxes."""
-    types = _BoxTypes()
-    return lambda node: types[type(node)]
+    return lambda node: _IS_BOX[type(node)]
 
 
 def box_value(box: Any) -> Any:

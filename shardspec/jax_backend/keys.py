@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shardspec.jax_backend.arrays import SCALARS, shape_of
-from shardspec.jax_backend.boxes import box_maker, is_box, is_linen, is_nnx, nnx_names, nnx_value
+from shardspec.jax_backend.boxes import (
+    box_maker,
+    box_names,
+    box_test,
+    box_value,
+    is_box,
+    is_linen,
+    is_nnx,
+    nnx_names,
+    nnx_value,
+)
 
 #: Shape, names, and what else a box is made of. A shape of None: the node is no array.
 Key = tuple[Any, ...]
@@ -20,6 +30,9 @@ Key = tuple[Any, ...]
 #: What reading a key raises where a node holds more or less than one array, and what hashing
 #: or comparing one does where the names, or what a class keeps beside its arrays, allow neither.
 UNREADABLE = (AttributeError, TypeError, ValueError)
+
+#: The key of a node without any leaf.
+HOLE = ("hole", None)
 
 #: The fields of the Linen boxes that many nodes can share.
 _SHARED = {"value", "names", "mesh", "rules"}
@@ -31,6 +44,7 @@ class KeyReader:
     def __init__(self) -> None:
         """Start without having met any type."""
         self._readers = _ByKind(_reader)
+        self._is_box = box_test()
         self._makers = _ByKind(lambda kind: box_maker(kind) if is_nnx(kind) else None)
         self._plain = _ByKind(lambda kinds: not any(map(is_box, kinds)))
 
@@ -38,6 +52,37 @@ class KeyReader:
         """Yield the key of each node."""
         readers = self._readers
         return (readers[type(node)](node) for node in nodes)
+
+    def all_keys(self, nodes: Sequence[Any]) -> Iterator[Key]:
+        """Yield the key of each node, of those too that hold more or less than one array."""
+        readers = self._readers
+        for node in nodes:
+            try:
+                key = readers[type(node)](node)
+                hash(key)
+            except UNREADABLE:
+                key = (None,)
+            yield key if key[0] is not None else self._key_of_many(node)
+
+    def _key_of_many(self, node: Any) -> Key:
+        """Return the keys of all leaves in a node; like no other, where they cannot be read."""
+        import jax
+
+        kind = type(node)
+        has_box = is_box(kind)
+        content = box_value(node) if has_box else node
+        leaves, structure = jax.tree_util.tree_flatten(content, is_leaf=self._is_box)
+        if not leaves:
+            return HOLE
+        if leaves[0] is node:
+            return (kind, None)
+        try:
+            names = box_names(node) if has_box else None
+            key = (kind, names, structure, *self.all_keys(leaves))
+            hash(key)
+        except UNREADABLE:
+            return (object(),)
+        return key
 
     def outline(self, nodes: Sequence[Any]) -> tuple[Any, ...]:
         """Return what tells these nodes from others as far as their keys would."""
@@ -84,6 +129,8 @@ def _reader(kind: type) -> Callable[[Any], Key]:
         return _logical_key if "rules" in fields else _linen_key
     if kind in SCALARS:
         return _number_key
+    if kind is type(None) or getattr(kind, "_fields", None) == ():
+        return _hole_key
     if issubclass(kind, jax.sharding.PartitionSpec):
         return _no_key
     is_jaxs = kind.__module__.partition(".")[0] in ("jax", "jaxlib")
@@ -96,6 +143,10 @@ def _array_key(node: Any) -> Key:
 
 def _number_key(node: Any) -> Key:
     return ((), None)
+
+
+def _hole_key(node: Any) -> Key:
+    return HOLE
 
 
 def _any_key(node: Any) -> Key:

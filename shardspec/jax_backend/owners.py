@@ -19,7 +19,7 @@ from shardspec.ir.tree_path import PARAMS
 from shardspec.jax_backend.arrays import array_param, leaves_of, names_beside
 from shardspec.jax_backend.boxes import box_test, box_value, is_box
 from shardspec.jax_backend.keys import UNREADABLE, Key, KeyReader
-from shardspec.jax_backend.paths import Place, component, path_of
+from shardspec.jax_backend.paths import Place, component, joined, path_of
 from shardspec.jax_backend.tree_plan import raise_faults
 from shardspec.resolve.resolver import ArrayResolver
 
@@ -28,26 +28,28 @@ class Found(NamedTuple):
     """Which parameter an array of state belongs to.
 
     Attributes:
+      place: the leaf or box of the parameters that it is.
       prefix: the path above the parameter's.
       rest: the components below it.
     """
 
-    owner: ParamSharding
+    place: int
     prefix: str
-    rest: tuple[str, ...] = ()
+    rest: Place = ()
 
 
 class Aligned(NamedTuple):
     """A part of a state that has the structure of the parameters.
 
     Attributes:
-      nodes: what stands in place of each parameter: an array, a box, a hole.
-      is_params: whether it is the parameters themselves, which a train state holds as well.
+      nodes: what stands in place of each parameter: an array, a box, a hole, several arrays; None
+        where it is the parameters themselves, which a train state holds as well.
+      keys: what decides the answers of each node: whose state it is, and its key.
     """
 
     prefix: str
-    nodes: list[Any]
-    is_params: bool = False
+    nodes: Sequence[Any] | None
+    keys: Sequence[Key] = ()
 
 
 class Loose(NamedTuple):
@@ -55,6 +57,10 @@ class Loose(NamedTuple):
 
     path: str
     node: Any
+
+
+#: One of the parts of a state, in which JAX flattens one after the other.
+Part = Aligned | Loose
 
 
 @dataclass(frozen=True)
@@ -67,14 +73,14 @@ class Owners:
         no array.
       structures: their structure with boxes as leaves, by the type of the root.
       tree: the parameters; None where only a plan of them is known.
-      unnamed: who resolves them, where the paths in `groups` are not theirs.
+      known_paths: of each leaf or box, `()` where nobody has asked for them yet.
     """
 
     groups: Sequence[ParamSharding]
     of_nodes: Sequence[int | None] = ()
     structures: Mapping[type, Any] = field(default_factory=dict, repr=False)
     tree: Any = field(default=None, repr=False)
-    unnamed: ArrayResolver | None = field(default=None, repr=False)
+    known_paths: Sequence[str] = field(default=(), repr=False)
 
     def owner(self, place: int) -> ParamSharding | None:
         """Return the parameter at one leaf or box of their tree, None for what is no array."""
@@ -86,17 +92,17 @@ class Owners:
 
         The longest wins. Numbers alone are no path to go on from: `0/0` is anything.
         """
-        parts = path.split("/") if path else []
+        parts = tuple(path.split("/")) if path else ()
         for start in range(len(parts) + 1):
-            owner = self._by_path.get("/".join(parts[start:]))
-            if owner is not None:
-                return Found(owner, _prefix(parts[:start]))
+            place = self._by_path.get("/".join(parts[start:]))
+            if place is not None:
+                return Found(place, _prefix(parts[:start]))
         for end in range(len(parts) - 1, 0, -1):
             for start in range(end):
                 inner = parts[start:end]
-                owner = self._by_path.get("/".join(inner))
-                if owner is not None and not all(map(str.isdecimal, inner)):
-                    return Found(owner, _prefix(parts[:start]), tuple(parts[end:]))
+                place = self._by_path.get("/".join(inner))
+                if place is not None and not all(map(str.isdecimal, inner)):
+                    return Found(place, _prefix(parts[:start]), parts[end:])
         return None
 
     def structure(self, kind: type) -> Any:
@@ -113,44 +119,40 @@ class Owners:
         return _as_dict(self.tree) if isinstance(self.tree, Mapping) else None
 
     @cached_property
-    def _by_path(self) -> Mapping[str, ParamSharding]:
-        groups = self.groups
-        if self.unnamed is not None:
-            groups = each_owner(self.unnamed, self.tree).groups
-        return {sharding.param.path: sharding for sharding in groups}
+    def paths(self) -> Sequence[str]:
+        """Return the path of each leaf or box of the parameters."""
+        return self.known_paths or _paths(self.tree)
+
+    @cached_property
+    def _by_path(self) -> Mapping[str, int]:
+        places = enumerate(zip(self.paths, self.of_nodes, strict=True))
+        return {path: place for place, (path, position) in places if position is not None}
 
 
-def segments(
-    state: Any, owners: Owners, params_at: Place | None = None
-) -> Iterator[Aligned | Loose]:
+def parts_of(state: Any, owners: Owners, params_at: Place | None = None) -> Iterator[Part]:
     """Yield the parts of a state, in the order in which JAX flattens it.
 
     Args:
       params_at: where the parameters themselves are in it. Any other copy of them is state, be
         it the same object or not: under `jax.eval_shape` there are no same objects.
     """
-    return _below(state, "", owners, params_at, box_test())
+    return _below(state, "", owners, params_at, KeyReader())
 
 
 def _below(
-    node: Any,
-    path: str,
-    owners: Owners,
-    params_at: Place | None,
-    stop: Callable[[Any], bool],
-) -> Iterator[Aligned | Loose]:
+    node: Any, path: str, owners: Owners, params_at: Place | None, reader: KeyReader
+) -> Iterator[Part]:
     """Yield the parts of a node; `params_at` is None where the parameters are not below it."""
     import jax
 
     if params_at == ():
-        yield Aligned(path, jax.tree_util.tree_leaves(node, is_leaf=stop), is_params=True)
+        yield Aligned(path, None)
         return
-    structure = owners.structure(type(node)) if params_at is None else None
-    nodes = None if structure is None else _aligned(node, structure)
-    if nodes is not None:
-        yield Aligned(path, nodes)
+    aligned = _aligned(node, path, owners, reader) if params_at is None else None
+    if aligned is not None:
+        yield aligned
         return
-    if stop(node):
+    if is_box(type(node)):
         yield Loose(path, node)
         return
     flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
@@ -158,36 +160,45 @@ def _below(
         if keys:
             text = component(keys[0])
             inner = params_at[1:] if params_at is not None and params_at[0] == text else None
-            yield from _below(child, f"{path}/{text}" if path else text, owners, inner, stop)
+            yield from _below(child, joined(path, text), owners, inner, reader)
         else:
             yield Loose(path, node)
 
 
-def _aligned(node: Any, structure: Any) -> list[Any] | None:
-    """Return what stands in `node` for each leaf of `structure`; None if those are no arrays."""
+def _aligned(node: Any, path: str, owners: Owners, reader: KeyReader) -> Aligned | None:
+    """Return a node as a part in the structure of the parameters; None if it is not in that."""
+    structure = owners.structure(type(node))
     try:
-        nodes: list[Any] = structure.flatten_up_to(node)
+        nodes: list[Any] | None = None if structure is None else structure.flatten_up_to(node)
     except (TypeError, ValueError):
         return None
+    if nodes is None:
+        return None
+    keys = list(reader.all_keys(nodes))
+    samples = dict(zip(keys, range(len(keys)), strict=True)).values()
+    if all(_is_of(nodes[place], place, path, owners) for place in samples):
+        return Aligned(path, nodes, list(zip(owners.of_nodes, keys, strict=True)))
+    return None
+
+
+def _is_of(node: Any, place: int, prefix: str, owners: Owners) -> bool:
+    """Say whether what stands in place of a parameter is of it: a box, an array, a hole.
+
+    Several arrays are if their paths say so: in a small tree they may be a state in a chain of
+    optax.
+    """
     import jax
 
-    for kind, sample in {type(each): each for each in nodes}.items():
-        is_array = is_box(kind) or jax.tree_util.all_leaves([sample])
-        if not is_array and any(leaf_count(each) for each in nodes if type(each) is kind):
-            return None
-    return nodes
+    if is_box(type(node)) or jax.tree_util.all_leaves([node]):
+        return True
+    return all(
+        (found := owners.find(joined(prefix, owners.paths[place], leaf.path))) is not None
+        and (found.place, found.rest) == (place, leaf.components)
+        for leaf in leaves_of(node)
+    )
 
 
-def leaf_count(node: Any) -> int:
-    """Return the number of leaves of a node."""
-    import jax
-
-    structure: Any = jax.tree_util.tree_structure(node)
-    count: int = structure.num_leaves
-    return count
-
-
-def _prefix(parts: list[str]) -> str:
+def _prefix(parts: Place) -> str:
     """Return the path above a parameter's, without the collection `params` of its own tree."""
     if len(parts) > 1 and parts[-1] == PARAMS and not parts[-2].isdecimal():
         parts = parts[:-1]
@@ -196,7 +207,8 @@ def _prefix(parts: list[str]) -> str:
 
 def owners_of_plan(plan: ShardingPlan) -> Owners:
     """Return the parameters of a plan, which are known by their paths alone."""
-    return Owners(plan.params)
+    paths = [sharding.param.path for sharding in plan.params]
+    return Owners(plan.params, range(len(paths)), known_paths=paths)
 
 
 def each_owner(arrays: ArrayResolver, params: Any) -> Owners:
@@ -211,6 +223,7 @@ def each_owner(arrays: ArrayResolver, params: Any) -> Owners:
         [None if param is None else next(positions) for param in made],
         structures if len(nodes) == len(leaves) else {},
         params,
+        [leaf.path for leaf in leaves],
     )
 
 
@@ -259,7 +272,8 @@ def alike_owners(
         found = known[key]
         positions[key] = None if found is None else len(groups)
         groups += [] if found is None else [found]
-    return Owners(groups, [positions[key] for key in keys], structures, params, arrays)
+    known_paths = paths if has_patterns else ()
+    return Owners(groups, [positions[key] for key in keys], structures, params, known_paths)
 
 
 def _resolved(arrays: ArrayResolver, key: Key, path: str, node: Any) -> ParamSharding | None:

@@ -51,3 +51,8 @@ def key_text(key: Any) -> str:
 def path_of(key_path: Iterable[Any]) -> str:
     """Return the path of the array at `key_path`, a key path of `jax.tree_util`."""
     return rooted("/".join(map(component, key_path)))
+
+
+def joined(*paths: str) -> str:
+    """Return the path of what lies below one another; `""` adds no component."""
+    return "/".join(path for path in paths if path)

@@ -7,6 +7,7 @@ and an error that the first meets is told by the second.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,18 +16,18 @@ from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics import codes as c
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.jax_backend import stray_state
-from shardspec.jax_backend.boxes import box_maker, box_test, box_value, is_box, is_nnx, nnx_value
-from shardspec.jax_backend.owners import (
-    Aligned,
-    Owners,
-    alike_owners,
-    each_owner,
-    owners_of_plan,
-    segments,
+from shardspec.jax_backend.boxes import (
+    VariableMaker,
+    box_maker,
+    box_test,
+    is_box,
+    nnx_value,
+    unboxed,
 )
+from shardspec.jax_backend.owners import Owners, alike_owners, each_owner, owners_of_plan
 from shardspec.jax_backend.paths import Place
 from shardspec.jax_backend.shardings import TreePlacer, collector_at_rest
-from shardspec.jax_backend.state_answers import Answer, alike_answers, answers_of, each_answer
+from shardspec.jax_backend.state_answers import Answer, each_answer
 from shardspec.jax_backend.tree_plan import raise_errors, raise_faults
 from shardspec.lints import ambiguous_state, state_not_split, unrelated_state
 from shardspec.resolve.resolver import ArrayResolver
@@ -76,12 +77,13 @@ class StatePlacer:
             resolver = state_resolver(self.arrays, owners.groups)
             found = _Shardings(self.placer)
             try:
-                placed = _placed(state, owners, resolver, found, params_at)
+                answers = each_answer(state, owners, resolver, params_at)
+                placed = list(map(found.of, answers))
             except ShardspecError:
                 self.plan(state, params, params_at)  # says which array
                 raise
             result = _put_back(state, placed, boxed)
-        if _may_be_at_fault(found.distinct, resolver):
+        if _may_be_at_fault(found.distinct.values(), resolver):
             raise_errors(self.plan(state, params, params_at).diagnostics)
         return result
 
@@ -89,9 +91,10 @@ class StatePlacer:
         """Return the answer for every array of a state, with its reason and all findings."""
         arrays = self.arrays
         is_plan = isinstance(params, ShardingPlan)
-        owners = owners_of_plan(params) if is_plan else each_owner(arrays, params)
-        resolver = state_resolver(arrays, owners.groups)
-        answers = each_answer(state, owners, resolver, params_at)
+        with collector_at_rest():
+            owners = owners_of_plan(params) if is_plan else each_owner(arrays, params)
+            resolver = state_resolver(arrays, owners.groups)
+            answers = [*each_answer(state, owners, resolver, params_at)]
         found = StatePlan(arrays.spec, arrays.target, tuple(a for a in answers if a is not None))
         lost = pipeline.leveled(arrays.spec, stray_state.findings(found, owners.groups))
         return replace(found, diagnostics=(*lost, *state_findings(found)))
@@ -129,74 +132,61 @@ def _put_back(state: Any, placed: list[Any], boxed: bool) -> Any:
 
     structure: Any
     nodes, structure = jax.tree_util.tree_flatten(state, is_leaf=box_test())
-    boxes = {kind for kind in set(map(type, nodes)) if is_box(kind)}
-    if boxes and not boxed:
-        contents = (box_value(node) if is_box(type(node)) else node for node in nodes)
-        structure = jax.tree_util.tree_structure(structure.unflatten(contents))
-    elif boxes and not _hold_one_array(nodes, boxes):
+    makers = {kind: box_maker(kind) for kind in set(map(type, nodes)) if is_box(kind)}
+    if makers and not boxed:
+        structure = jax.tree_util.tree_structure(unboxed(state))
+    elif makers and all(isinstance(make, VariableMaker) for make in makers.values()):
+        return structure.unflatten(_refilled(nodes, makers, iter(placed)))
+    elif makers:
         structure = jax.tree_util.tree_structure(state)
-    elif boxes:
-        makers = {kind: box_maker(kind) for kind in boxes}
-        placed = [
-            make(node, sharding) if (make := makers.get(type(node))) else sharding
-            for node, sharding in zip(nodes, placed, strict=True)
-        ]
     return structure.unflatten(placed)
 
 
-def _hold_one_array(nodes: list[Any], boxes: set[type]) -> bool:
-    """Say whether all boxes are Variables of NNX that hold one array each.
+def _refilled(
+    nodes: Sequence[Any], makers: Mapping[type, Any], flat: Iterator[Any]
+) -> Iterator[Any]:
+    """Yield the nodes, Variables of NNX among them with what `flat` has for their leaves.
 
     Those are made faster one by one than by the structure of the tree.
     """
     import jax
 
-    if not all(map(is_nnx, boxes)):
-        return False
-    values = [nnx_value(node) for node in nodes if type(node) in boxes]
-    return bool(jax.tree_util.all_leaves({type(value): value for value in values}.values()))
-
-
-def _placed(
-    state: Any,
-    owners: Owners,
-    resolver: StateResolver,
-    found: _Shardings,
-    params_at: Place | None,
-) -> list[Any]:
-    """Return the sharding of each leaf of a state, None for one that is no array."""
-    placed: list[Any] = []
-    for segment in segments(state, owners, params_at):
-        alike = alike_answers(segment, owners, resolver) if isinstance(segment, Aligned) else None
-        if alike is None:
-            placed += map(found.of, answers_of(segment, owners, resolver))
-        else:
-            by_key = {key: found.of(answer) for key, answer in alike.answers.items()}
-            placed += [by_key[key] for key in alike.keys]
-    return placed
+    for node in nodes:
+        make = makers.get(type(node))
+        if make is None:
+            yield next(flat)
+            continue
+        content = nnx_value(node)
+        if hasattr(content, "shape"):
+            yield make(node, next(flat))
+            continue
+        structure: Any = jax.tree_util.tree_structure(content)
+        yield make(node, structure.unflatten([next(flat) for _ in range(structure.num_leaves)]))
 
 
 @dataclass(frozen=True, slots=True)
 class _Shardings:
-    """The shardings of one state, and the answers they come from."""
+    """The shardings of one state, and the answers they come from.
+
+    Attributes:
+      distinct: the answers by their ids, which they keep.
+    """
 
     placer: TreePlacer
-    distinct: list[StateSharding] = field(default_factory=list)
-    _by_dims: dict[int, Any] = field(default_factory=dict)
+    distinct: dict[int, StateSharding] = field(default_factory=dict)
+    _by_id: dict[int, Any] = field(default_factory=dict)
 
     def of(self, answer: Answer) -> Any:
         """Return the sharding for an answer."""
         if answer is None:
             return None
-        self.distinct.append(answer)  # keeps its dims alive, and so their id
-        dims = answer.sharding.dims
-        found = self._by_dims.get(id(dims))
-        if found is None:
-            found = self._by_dims[id(dims)] = self.placer.named(dims)
-        return found
+        if id(answer) not in self.distinct:
+            self.distinct[id(answer)] = answer
+            self._by_id[id(answer)] = self.placer.named(answer.sharding.dims)
+        return self._by_id[id(answer)]
 
 
-def _may_be_at_fault(answers: list[StateSharding], resolver: StateResolver) -> bool:
+def _may_be_at_fault(answers: Collection[StateSharding], resolver: StateResolver) -> bool:
     """Say whether the findings about these answers may hold an error."""
     spec = resolver.arrays.spec
     doubts = [Diagnostic(code, "") for code in _WARNED_OF]

@@ -1,16 +1,20 @@
-"""The arrays of a live state, each asked of `StateResolver` with the parameter it belongs to."""
+"""The arrays of a live state, each asked of `StateResolver` with the parameter it belongs to.
+
+What stands in place of one parameter is a *node*: an array, a box, a hole, or several arrays.
+Nodes of which nothing tells their answers apart are asked about once: they belong to parameters
+that share an answer, and hold arrays of the same shapes and names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardspec.ir.plan import ParamSharding
 from shardspec.jax_backend.arrays import Leaf, array_param, leaves_of
-from shardspec.jax_backend.boxes import box_value, is_box
-from shardspec.jax_backend.keys import UNREADABLE, KeyReader
-from shardspec.jax_backend.owners import Aligned, Loose, Owners, leaf_count, segments
-from shardspec.jax_backend.paths import Place
+from shardspec.jax_backend.keys import HOLE
+from shardspec.jax_backend.owners import Loose, Owners, Part, parts_of
+from shardspec.jax_backend.paths import Place, joined
 from shardspec.resolve.state import StateSharding, parameter
 from shardspec.resolve.state_resolver import StateResolver
 
@@ -18,76 +22,42 @@ from shardspec.resolve.state_resolver import StateResolver
 Answer = StateSharding | None
 
 
-class Alike(NamedTuple):
-    """The answers of a part of a state whose nodes are one leaf each.
-
-    Attributes:
-      keys: what decides the answer, for each leaf.
-    """
-
-    answers: dict[Any, Answer]
-    keys: list[Any]
-
-
 def each_answer(
     state: Any, owners: Owners, resolver: StateResolver, params_at: Place | None
 ) -> Iterator[Answer]:
-    """Yield the answer for each leaf of a state, in the order in which JAX flattens it."""
-    for segment in segments(state, owners, params_at):
-        yield from answers_of(segment, owners, resolver)
+    """Yield the answer for each leaf of a state, in the order in which JAX flattens it.
 
-
-def answers_of(
-    segment: Aligned | Loose, owners: Owners, resolver: StateResolver
-) -> Iterator[Answer]:
-    """Yield the answer for each leaf of one part of a state."""
-    if isinstance(segment, Loose):
-        for leaf in leaves_of(segment.node):
-            yield _loose(leaf, _joined(segment.path, leaf.path), owners, resolver)
-        return
-    for place, node in enumerate(segment.nodes):
-        owner = owners.owner(place)
-        if segment.is_params:
-            yield None if owner is None else parameter(owner)
-            continue
-        for leaf in leaves_of(node):
-            rest = tuple(leaf.path.split("/")) if leaf.path else ()
-            yield _answer(leaf, owner, segment.prefix, rest, resolver)
-
-
-def alike_answers(segment: Aligned, owners: Owners, resolver: StateResolver) -> Alike | None:
-    """Return the answers of a part of a state, one for all leaves that are alike.
-
-    None where a node holds more than one array, or cannot be told from others by shape and names.
+    Leaves that share an answer share the object.
     """
-    nodes = segment.nodes
-    try:
-        keys = list(zip(owners.of_nodes, KeyReader().keys(nodes), strict=True))
-        samples = dict(zip(keys, nodes, strict=True))
-    except UNREADABLE:
-        return None
-    counts = {key: leaf_count(node) for key, node in samples.items()}
-    if any(count > 1 for count in counts.values()):
-        return None
-    answers: dict[Any, Answer] = {}
-    holes = {key for key, count in counts.items() if not count}
-    for key, node in samples.items():
-        if key not in holes:
-            position, (_, names, *_) = key
-            content = box_value(node) if is_box(type(node)) else node
-            owner = None if position is None else owners.groups[position]
-            leaf = Leaf("", content, names)
-            if segment.is_params:
-                answers[key] = None if owner is None else parameter(owner)
-            else:
-                answers[key] = _answer(leaf, owner, segment.prefix, (), resolver)
-    return Alike(answers, [key for key in keys if key not in holes] if holes else keys)
+    for part in parts_of(state, owners, params_at):
+        yield from _answers(part, owners, resolver)
+
+
+def _answers(part: Part, owners: Owners, resolver: StateResolver) -> Iterator[Answer]:
+    if isinstance(part, Loose):
+        for leaf in leaves_of(part.node):
+            yield _loose(leaf, joined(part.path, leaf.path), owners, resolver)
+        return
+    if part.nodes is None:
+        params = [parameter(owner) for owner in owners.groups]
+        yield from (None if at is None else params[at] for at in owners.of_nodes)
+        return
+    known: dict[Any, tuple[Answer, ...]] = {}
+    for node, key in zip(part.nodes, part.keys, strict=True):
+        answers = known.get(key)
+        if answers is None:
+            owner = None if key[0] is None else owners.groups[key[0]]
+            leaves = () if key[1] is HOLE else leaves_of(node)
+            answers = known[key] = tuple(
+                _answer(leaf, owner, part.prefix, leaf.components, resolver) for leaf in leaves
+            )
+        yield from answers
 
 
 def _loose(leaf: Leaf, path: str, owners: Owners, resolver: StateResolver) -> Answer:
     found = owners.find(path) if leaf.shape else None
     if found is not None:
-        return _answer(leaf, found.owner, found.prefix, found.rest, resolver)
+        return _answer(leaf, owners.owner(found.place), found.prefix, found.rest, resolver)
     return _answer(leaf, None, path, (), resolver)
 
 
@@ -95,20 +65,16 @@ def _answer(
     leaf: Leaf,
     owner: ParamSharding | None,
     prefix: str,
-    rest: tuple[str, ...],
+    rest: Place,
     resolver: StateResolver,
 ) -> Answer:
     """Return the answer for one leaf, None if it is no array."""
     shape = leaf.shape
     if shape is None:
         return None
-    path = _joined(prefix, "" if owner is None else owner.param.path, *rest)
+    path = joined(prefix, "" if owner is None else owner.param.path, *rest)
     param = array_param(path, shape, leaf.value, leaf.names)
     return resolver.resolve(param, owner, _field(prefix), rest)
-
-
-def _joined(*paths: str) -> str:
-    return "/".join(path for path in paths if path)
 
 
 def _field(prefix: str) -> str:

@@ -54,11 +54,11 @@ class Contents(NamedTuple):
 
     Attributes:
       held: the parameters, where they stand beside their state.
-      states: the places of optimizer state without them.
+      states: optimizer state without them.
     """
 
     held: Held | None = None
-    states: tuple[Place, ...] = ()
+    states: tuple[_Part, ...] = ()
 
 
 def contents_of(tree: Any) -> Contents:
@@ -71,7 +71,7 @@ def contents_of(tree: Any) -> Contents:
         return Contents()
     place = _params_place(parts)
     if place is None:
-        return Contents(None, tuple(part.place for part in parts if part.is_state))
+        return Contents(None, tuple(part for part in parts if part.is_state))
     return Contents(Held(_at(tree, place), place))
 
 
@@ -88,20 +88,19 @@ def named_params(tree: Any) -> Held | None:
     return None
 
 
-def refuse_lone_state(states: Sequence[Place], policy: StatePolicy | None) -> None:
+def refuse_lone_state(states: Sequence[_Part], policy: StatePolicy | None) -> None:
     """Raise for optimizer state taken for parameters where ZeRO is asked for.
 
-    Its boxes may well name its dimensions, and then it would be laid out without ZeRO.
-
-    Args:
-      states: where it is.
+    Its boxes may well name its dimensions, and then it would be laid out without ZeRO. State
+    without dimensions, as `optax.sgd` has, is none that ZeRO could split.
 
     Raises:
       ShardspecError: there is some.
     """
+    states = [part for part in states if part.arrays]
     if policy is None or policy.optimizer == "same" or not states:
         return
-    where = "/".join(states[0])
+    where = "/".join(states[0].place)
     whose = f"optimizer state in `{where}`" if where else "optimizer state"
     message = f"{whose}, and not the parameters by which `{policy.optimizer}` splits it"
     help = (
@@ -309,7 +308,7 @@ def _owner_place(
     """
     states = [place[depth:] for part in parts if part.is_state for place in part.arrays]
     is_told = not any(part.is_chained for part in parts)
-    if not states and is_told and len(candidates) == 1:
+    if not states and len(candidates) == 1:
         return (*candidates,)
     found = []
     for name, group in candidates.items():

@@ -39,6 +39,7 @@ class StateResolver:
     of_params: frozenset[Entry]
     over: tuple[str, ...]
     _by_entry: dict[Entry, ArrayResolver] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[object, StateSharding] = field(default_factory=dict, compare=False, repr=False)
 
     def resolve(
         self,
@@ -59,7 +60,14 @@ class StateResolver:
             return StateSharding(own, Relation.OWN, owner, name)
         if owner is None:
             return unowned(state)
-        return self._split(derive(owner, state, name, rest))
+        key = (id(owner.dims), owner.param.shape, state.shape, name, rest)
+        known = self._known.get(key)
+        if known is None:  # it keeps the dims alive, and so their id
+            self._known[key] = known = self._split(derive(owner, state, name, rest))
+        sharding = ParamSharding(state, known.sharding.dims, owner.origin)
+        return StateSharding(
+            sharding, known.relation, owner, name, known.reading, known.readings, known.split
+        )
 
     def gradient(self, owner: ParamSharding) -> Dims:
         """Return how the gradient of a parameter lies: split further under `zero2`."""

@@ -151,6 +151,18 @@ def test_trees_that_hold_both_and_wrapped_parameters_are_taken() -> None:
     zero1().shardings(nnx.state(nnx.ModelAndOptimizer(model, optax.adam(1e-3), wrt=nnx.Param)))
 
 
+@pytest.mark.parametrize("tx", [optax.sgd(0.1), optax.sgd(optax.constant_schedule(0.1))])
+def test_state_without_dimensions_is_let_pass_under_zero(tx: Any) -> None:
+    """ZeRO has nothing to split in it, and it stands beside its parameters under any name."""
+    found = zero1()
+    for params in (boxed(), {"mlp": {"kernel": jnp.ones((8, 16))}}):
+        for tree in ((params, tx.init(params)), {"net": params, "rest": tx.init(params)}):
+            assert "mlp/kernel" in set(found.plan(tree))
+            assert found.check(found.put(tree)) == ()
+    with pytest.raises(ShardspecError, match="`params` is optimizer state"):
+        found.state_shardings(boxed(), tx.init(boxed()))
+
+
 def test_a_level_of_any_finding_does_not_slow_the_state_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
