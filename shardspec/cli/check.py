@@ -12,6 +12,7 @@ from shardspec.cli.streams import (
     FAILED,
     FINDINGS,
     FINE,
+    columns,
     echo,
     echo_bytes,
     echo_data,
@@ -166,9 +167,10 @@ def _texts(found: Sequence[Diagnostic], form: str, scope: Mapping[str, int]) -> 
 
 
 def _print_full(found: Sequence[Diagnostic], color: str, *, err: bool) -> None:
-    paint = wants_color(color, stream=2 if err else 1)
+    stream = 2 if err else 1
+    paint, width = wants_color(color, stream), columns(stream)
     for diagnostic in found[:MOST_IN_FULL]:
-        echo(render(diagnostic, color=paint) + "\n", err=err, is_painted=True)
+        echo(render(diagnostic, color=paint, width=width) + "\n", err=err, is_painted=True)
     if len(found) > MOST_IN_FULL:
         rest = len(found) - MOST_IN_FULL
         echo(f"... and {rest} more: --format concise shows one a line\n", err=err)

@@ -18,6 +18,7 @@ from shardspec.cli.streams import (
     FINDINGS,
     FINE,
     Failure,
+    columns,
     echo,
     fail,
     has_reader,
@@ -156,9 +157,10 @@ class Request:
             return
         from shardspec.diagnostics.render import render
 
-        paint = wants_color(self.color, stream=2)
+        paint, width = wants_color(self.color, stream=2), columns(2)
         for diagnostic in found[:MOST_IN_FULL]:
-            echo(render(diagnostic, color=paint) + "\n", err=True, is_painted=True)
+            text = render(diagnostic, color=paint, width=width)
+            echo(f"{text}\n", err=True, is_painted=True)
         if len(found) > MOST_IN_FULL:
             echo(f"... and {len(found) - MOST_IN_FULL} more: shardspec check shows them", err=True)
 

@@ -79,6 +79,13 @@ def wants_color(when: str, stream: int = 1) -> bool:
     return (sys.stdout if stream == 1 else sys.stderr).isatty()
 
 
+def columns(stream: int = 1) -> int | None:
+    """Return how wide the terminal behind stdout (1) or stderr (2) is; None where there is none."""
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size((sys.stdout if stream == 1 else sys.stderr).fileno()).columns
+    return None
+
+
 class _Output(io.FileIO):
     """Standard output, whose reader may go: what is written from then on goes nowhere."""
 

@@ -6,11 +6,22 @@ finding in a preset points into the preset, and says who pulled it in.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from shardspec.diagnostics.diagnostic import Diagnostic, Label, Severity
 from shardspec.diagnostics.printable import printable
 from shardspec.diagnostics.source import SourceFile, Span
+
+#: Where a message goes on below its first line.
+_BELOW = 4
+
+#: Of narrower terminals each line would hold a word or two.
+_NARROW = 40
+
+#: A word with what is before it; what stands in backticks is one word.
+_UNBROKEN = re.compile(r"\s*(?:`[^`]*`|\S)+(?: %)?")
 
 #: Longer lines are cut around the label, so that a minified file does not flood the terminal.
 _WIDTH = 160
@@ -31,9 +42,14 @@ def render_all(diagnostics: Iterable[Diagnostic], *, color: bool = False) -> str
     return "\n\n".join(render(diagnostic, color=color) for diagnostic in diagnostics)
 
 
-def render(diagnostic: Diagnostic, *, color: bool = False) -> str:
-    """Return one diagnostic in full form: header, source with carets, notes, help."""
-    return "\n".join(_lines(diagnostic, color))
+def render(diagnostic: Diagnostic, *, color: bool = False, width: int | None = None) -> str:
+    """Return one diagnostic in full form: header, source with carets, notes, help.
+
+    Args:
+      width: columns of the terminal, at which sentences go on below; None for no end. What stands
+        in backticks stays whole, so that it can be copied.
+    """
+    return "\n".join(_lines(diagnostic, color, width))
 
 
 def render_concise(diagnostic: Diagnostic) -> str:
@@ -54,10 +70,12 @@ def render_plain(kind: str, message: str, help: str, *, color: bool = False) -> 
     return "\n".join((head, *_remark("help", help, 1, color)))
 
 
-def _lines(diagnostic: Diagnostic, color: bool) -> Iterator[str]:
+def _lines(diagnostic: Diagnostic, color: bool, width: int | None) -> Iterator[str]:
     severity = diagnostic.severity
-    head = _paint(f"{severity}[{diagnostic.code.id}]", severity, color)
-    yield f"{head}: {_paint(printable(diagnostic.message), 'bold', color)}"
+    name = f"{severity}[{diagnostic.code.id}]"
+    said = _wrapped(printable(diagnostic.message), width, len(name) + 2, _BELOW)
+    yield f"{_paint(name, severity, color)}: {_paint(said[0], 'bold', color)}"
+    yield from (f"{' ' * _BELOW}{_paint(line, 'bold', color)}" for line in said[1:])
     margin = _margin(diagnostic.labels)
     bar = _paint("|", "frame", color)
     remarks = [("note", note) for note in diagnostic.notes]
@@ -75,9 +93,9 @@ def _lines(diagnostic: Diagnostic, color: bool) -> Iterator[str]:
         if pulled_in or remarks or labels is not groups[-1][1]:
             yield f"{' ' * margin} {bar}"
         for kind, text in pulled_in:
-            yield from _remark(kind, text, margin, color)
+            yield from _remark(kind, text, margin, color, width)
     for kind, text in remarks:
-        yield from _remark(kind, text, margin, color)
+        yield from _remark(kind, text, margin, color, width)
 
 
 def _margin(labels: Sequence[Label]) -> int:
@@ -163,10 +181,34 @@ def _inclusion(source: SourceFile, labels: Sequence[Label]) -> Iterator[str]:
         source = source.included_from.source
 
 
-def _remark(kind: str, text: str, margin: int, color: bool) -> Iterator[str]:
-    first, *rest = map(printable, text.split("\n"))
+def _remark(
+    kind: str, text: str, margin: int, color: bool, width: int | None = None
+) -> Iterator[str]:
+    indent = margin + 3 + len(kind) + 2
+    lines = map(printable, text.split("\n"))
+    first, *rest = chain.from_iterable(_wrapped(line, width, indent, indent) for line in lines)
     yield f"{' ' * margin} = {_paint(kind, kind if kind == 'help' else 'bold', color)}: {first}"
-    yield from (f"{' ' * (margin + 3 + len(kind) + 2)}{line}" for line in rest)
+    yield from (f"{' ' * indent}{line}" for line in rest)
+
+
+def _wrapped(text: str, width: int | None, start: int, below: int) -> list[str]:
+    """Return a sentence in lines that end before `width`.
+
+    Args:
+      start: the column of the first line.
+      below: that of the others.
+    """
+    if width is None or start + len(text) < width or width < _NARROW:
+        return [text]
+    lines: list[str] = []
+    for found in _UNBROKEN.finditer(text):
+        word = found[0]
+        room = width - 1 - (below if len(lines) > 1 else start)
+        if lines and len(lines[-1]) + len(word) <= room:
+            lines[-1] += word
+        else:
+            lines.append(word.lstrip() if lines else word)
+    return lines or [text]
 
 
 def _paint(text: str, style: str, color: bool) -> str:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from shardspec.diagnostics import Diagnostic, Label, ShardspecError, SourceFile, Span
-from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE, SYNTAX
+from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE, SYNTAX, UNKNOWN_LOGICAL_AXIS
 from shardspec.diagnostics.render import render, render_all, render_concise
 
 TEXT = "axes: {embed: 4}\n\nrules:\n  - mlp -> tenosr\n"
@@ -127,3 +129,27 @@ def test_nothing_raw_reaches_the_terminal() -> None:
         assert all(line.isprintable() for line in text.split("\n"))
     assert "m \\x1b[31m\\x00\\n" in render_concise(found)
     assert "one \\ud800\n" in render(found)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_sentences_go_on_below_and_keep_their_words(width: int) -> None:
+    source = SourceFile("spec.yaml", "rules:\n  - embed -> data\n")
+    help = "take the rule out; or, if code has it, add `joined_kv: SIZE` to `axes` of the spec"
+    note = "4 arrays, first layers_0/key/kernel; whole: 4.00 KiB on every device, 67 % of all"
+    here = Label(Span(source, 11, 16), "here")
+    message = "no rule is for `joined_kv`, and every device holds all of what it should split"
+    found = Diagnostic(UNKNOWN_LOGICAL_AXIS, message, (here,), (note,), help)
+    plain, wrapped = render(found), render(found, width=width)
+    assert wrapped.split() == plain.split()
+    assert all(len(line) < width for line in wrapped.split("\n"))
+    assert "`joined_kv: SIZE`" in wrapped
+    assert (wrapped == plain) == (width == 200)
+    painted = render(found, width=width, color=True)
+    assert re.sub("\x1b\\[[0-9;]*m", "", painted) == wrapped
+
+
+def test_what_is_wider_than_the_terminal_stays_whole() -> None:
+    command = "`shardspec explain decoder/layers_0/self_attention/query/kernel --spec t5.yaml`"
+    found = Diagnostic(UNKNOWN_LOGICAL_AXIS, "no", help=f"ask {command} why it is so")
+    assert command in render(found, width=50)
+    assert render(found, width=20) == render(found)
