@@ -15,29 +15,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from shardspec.frontend.grammar import refusals, transform
+from shardspec.frontend.grammar import refusals, syntax, transform
 from shardspec.frontend.grammar.parser import parser
 from shardspec.frontend.grammar.refusals import NOTHING
-from shardspec.frontend.grammar.syntax import (
-    ArrayDim,
-    ArrayType,
-    AxisTarget,
-    DoubleStar,
-    Glob,
-    GlobText,
-    HardwareExpr,
-    MeshSize,
-    Name,
-    NamesExpr,
-    Part,
-    PartitionExpr,
-    PlaceExpr,
-    RuleExpr,
-    ScanExpr,
-    SizeExpr,
-    Star,
-    SyntaxFault,
-)
+from shardspec.frontend.grammar.syntax import SyntaxFault
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -56,7 +37,7 @@ _WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?: [A-Za-z][A-Za-z0-9_]*)*")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 
-def plain_array_type(text: str) -> ArrayType | None:
+def plain_array_type(text: str) -> syntax.ArrayType | None:
     """Return the type of sizes or names alone: `bf16[4096, 512]`, `bf16[embed mlp]`."""
     found = _ARRAY_TYPE.fullmatch(text)
     if found is None or len(text) > _LONGEST:
@@ -67,41 +48,43 @@ def plain_array_type(text: str) -> ArrayType | None:
         if word == "none" or word in NOTHING:
             return None
         if word.isdigit():
-            dims.append(ArrayDim(None, SizeExpr((int(word),)), start, end))
+            dims.append(syntax.ArrayDim(None, syntax.SizeExpr((int(word),)), start, end))
         else:
-            dims.append(ArrayDim(Name(word, start, end), None, start, end))
-    return ArrayType(Name(found[1], 0, found.end(1)), tuple(dims))
+            dims.append(syntax.ArrayDim(syntax.Name(word, start, end), None, start, end))
+    return syntax.ArrayType(syntax.Name(found[1], 0, found.end(1)), tuple(dims))
 
 
-def plain_rule(text: str) -> RuleExpr | None:
+def plain_rule(text: str) -> syntax.RuleExpr | None:
     """Return the rule of one name and one mesh axis, or `none`: `mlp -> model`."""
     found = _RULE.fullmatch(text)
     if found is None or len(text) > _LONGEST or found[1] == "none" or found[2] in NOTHING:
         return None
     start, end = found.span(2)
-    axes = () if found[2] == "none" else (Name(found[2], start, end),)
-    return RuleExpr((Name(found[1], 0, found.end(1)),), (AxisTarget(axes, start, end),))
+    axes = () if found[2] == "none" else (syntax.Name(found[2], start, end),)
+    return syntax.RuleExpr(
+        (syntax.Name(found[1], 0, found.end(1)),), (syntax.AxisTarget(axes, start, end),)
+    )
 
 
-def plain_glob(text: str) -> Glob | None:
+def plain_glob(text: str) -> syntax.Glob | None:
     """Return the glob of text and stars: `**/block_0/*/kernel`."""
     if not 0 < len(text) <= _LONGEST or _NOT_PLAIN.search(text):
         return None
-    parts: list[Part] = []
+    parts: list[syntax.Part] = []
     start = 0
     for piece in _STARS.split(text):
         end = start + len(piece)
         if piece == "**":
-            parts.append(DoubleStar(start, end))
+            parts.append(syntax.DoubleStar(start, end))
         elif piece == "*":
-            parts.append(Star(start, end))
+            parts.append(syntax.Star(start, end))
         elif piece:
-            parts.append(GlobText(piece, start, end))
+            parts.append(syntax.GlobText(piece, start, end))
         start = end
-    return Glob(tuple(parts))
+    return syntax.Glob(tuple(parts))
 
 
-def plain_names(text: str) -> NamesExpr | None:
+def plain_names(text: str) -> syntax.NamesExpr | None:
     """Return words with one space between them: `embed mlp`."""
     if _WORDS.fullmatch(text) is None:
         return None
@@ -110,22 +93,22 @@ def plain_names(text: str) -> NamesExpr | None:
     for word in text.split(" "):
         if word == "none" or word in NOTHING:
             return None
-        names.append(Name(word, start, start + len(word)))
+        names.append(syntax.Name(word, start, start + len(word)))
         start += len(word) + 1
-    return NamesExpr(tuple(names))
+    return syntax.NamesExpr(tuple(names))
 
 
-def plain_size(text: str) -> SizeExpr | None:
+def plain_size(text: str) -> syntax.SizeExpr | None:
     """Return a number: `4096`."""
-    return SizeExpr((int(text),)) if _NUMBER.fullmatch(text) else None
+    return syntax.SizeExpr((int(text),)) if _NUMBER.fullmatch(text) else None
 
 
-def plain_mesh_size(text: str) -> MeshSize | None:
+def plain_mesh_size(text: str) -> syntax.MeshSize | None:
     """Return a number above 0, or `rest`."""
     if text == "rest":
-        return MeshSize("rest")
+        return syntax.MeshSize("rest")
     count = int(text) if _NUMBER.fullmatch(text) else 0
-    return MeshSize("integer", count) if count else None
+    return syntax.MeshSize("integer", count) if count else None
 
 
 T = TypeVar("T")
@@ -135,7 +118,7 @@ _KEPT = 16_384
 
 
 @lru_cache(_KEPT)
-def parse_axis_rule(text: str) -> RuleExpr | SyntaxFault:
+def parse_axis_rule(text: str) -> syntax.RuleExpr | SyntaxFault:
     """Return the rule in `text`: `mlp, heads -> model | (replica, data) | none @ 5`."""
     plain = plain_rule(text)
     if plain is not None:
@@ -144,25 +127,25 @@ def parse_axis_rule(text: str) -> RuleExpr | SyntaxFault:
 
 
 @lru_cache(_KEPT)
-def parse_partition(text: str) -> PartitionExpr | SyntaxFault:
+def parse_partition(text: str) -> syntax.PartitionExpr | SyntaxFault:
     """Return the partition in `text`: `((replica, data), none)`."""
     return _parse("axis_rule", "partition", text, transform.partition, refusals.in_partition)
 
 
 @lru_cache(_KEPT)
-def parse_mesh_axes(text: str) -> AxisTarget | SyntaxFault:
+def parse_mesh_axes(text: str) -> syntax.AxisTarget | SyntaxFault:
     """Return the mesh axes in `text`: `data`, `(replica, data)`."""
     return _parse("axis_rule", "mesh_axes", text, transform.mesh_axes, refusals.in_mesh_axes)
 
 
 @lru_cache(_KEPT)
-def parse_place(text: str) -> PlaceExpr | SyntaxFault:
+def parse_place(text: str) -> syntax.PlaceExpr | SyntaxFault:
     """Return the place in `text`: `before mlp`."""
     return _parse("names", "place", text, transform.place)
 
 
 @lru_cache(_KEPT)
-def parse_names(text: str) -> NamesExpr | SyntaxFault:
+def parse_names(text: str) -> syntax.NamesExpr | SyntaxFault:
     """Return the logical axes in `text`: `batch length embed`."""
     plain = plain_names(text)
     if plain is not None:
@@ -171,13 +154,13 @@ def parse_names(text: str) -> NamesExpr | SyntaxFault:
 
 
 @lru_cache(_KEPT)
-def parse_scan(text: str) -> ScanExpr | SyntaxFault:
+def parse_scan(text: str) -> syntax.ScanExpr | SyntaxFault:
     """Return the stacked axes in `text`: `layers@0`."""
     return _parse("names", "scan", text, transform.scan, refusals.in_scan)
 
 
 @lru_cache(_KEPT)
-def parse_size(text: str) -> SizeExpr | SyntaxFault:
+def parse_size(text: str) -> syntax.SizeExpr | SyntaxFault:
     """Return the product in `text`: `heads * kv`."""
     plain = plain_size(text)
     if plain is not None:
@@ -186,7 +169,7 @@ def parse_size(text: str) -> SizeExpr | SyntaxFault:
 
 
 @lru_cache(_KEPT)
-def parse_array_type(text: str) -> ArrayType | SyntaxFault:
+def parse_array_type(text: str) -> syntax.ArrayType | SyntaxFault:
     """Return the type in `text`: `bf16[embed mlp]`."""
     plain = plain_array_type(text)
     if plain is not None:
@@ -195,7 +178,7 @@ def parse_array_type(text: str) -> ArrayType | SyntaxFault:
 
 
 @lru_cache(_KEPT)
-def parse_mesh_size(text: str) -> MeshSize | SyntaxFault:
+def parse_mesh_size(text: str) -> syntax.MeshSize | SyntaxFault:
     """Return the size in `text`: `submesh 4x2x2x1`."""
     plain = plain_mesh_size(text)
     if plain is not None:
@@ -204,13 +187,13 @@ def parse_mesh_size(text: str) -> MeshSize | SyntaxFault:
 
 
 @lru_cache(_KEPT)
-def parse_hardware(text: str) -> HardwareExpr | SyntaxFault:
+def parse_hardware(text: str) -> syntax.HardwareExpr | SyntaxFault:
     """Return the machine in `text`: `2 * tpu v5p 4x4x8`."""
     return _parse("hardware", "hardware", text, transform.hardware)
 
 
 @lru_cache(_KEPT)
-def parse_glob(text: str) -> Glob | SyntaxFault:
+def parse_glob(text: str) -> syntax.Glob | SyntaxFault:
     """Return the glob in `text`: `**/mlp/wi_{0,1}/kernel`."""
     plain = plain_glob(text)
     if plain is not None:

@@ -6,48 +6,25 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shardspec.frontend.grammar import expressions
+from shardspec.frontend.grammar import expressions, syntax
 from shardspec.frontend.grammar.bound import parse_bound, print_bound
-from shardspec.frontend.grammar.syntax import (
-    AnyChar,
-    ArrayDim,
-    ArrayType,
-    AxisTarget,
-    Braces,
-    DoubleStar,
-    Glob,
-    GlobText,
-    HardwareExpr,
-    IntRange,
-    MeshSize,
-    Name,
-    NamesExpr,
-    Part,
-    PartitionExpr,
-    PlaceExpr,
-    RuleExpr,
-    ScanExpr,
-    SizeExpr,
-    Star,
-    SyntaxFault,
-)
 from shardspec.frontend.reading import Data
 from shardspec.ir.hardware import shape_text
 
 
-def print_rule(rule: RuleExpr) -> str:
+def print_rule(rule: syntax.RuleExpr) -> str:
     """Return `mlp, heads -> model | (replica, data) @ 5`."""
     names = ", ".join(name.text for name in rule.names)
     targets = " | ".join(map(print_mesh_axes, rule.targets))
     return f"{names} -> {targets}" + (f" @ {rule.priority}" if rule.priority else "")
 
 
-def print_partition(partition: PartitionExpr) -> str:
+def print_partition(partition: syntax.PartitionExpr) -> str:
     """Return `((replica, data), none)`."""
     return f"({', '.join(map(print_mesh_axes, partition.dims))})"
 
 
-def print_mesh_axes(target: AxisTarget) -> str:
+def print_mesh_axes(target: syntax.AxisTarget) -> str:
     """Return `data`, `(replica, data)`."""
     axes = tuple(axis.text for axis in target.mesh_axes)
     if not axes:
@@ -55,34 +32,34 @@ def print_mesh_axes(target: AxisTarget) -> str:
     return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
 
 
-def print_place(place: PlaceExpr) -> str:
+def print_place(place: syntax.PlaceExpr) -> str:
     """Return `before mlp`."""
     return place.kind if place.axis is None else f"{place.kind} {place.axis.text}"
 
 
-def print_names(names: NamesExpr) -> str:
+def print_names(names: syntax.NamesExpr) -> str:
     """Return `batch _ embed`."""
     return " ".join("_" if name is None else name.text for name in names.names)
 
 
-def print_scan(scan: ScanExpr) -> str:
+def print_scan(scan: syntax.ScanExpr) -> str:
     """Return `stage@0 layers@1`."""
     return " ".join(f"{name.text}@{position}" for name, position in scan.axes)
 
 
-def print_size(size: SizeExpr) -> str:
+def print_size(size: syntax.SizeExpr) -> str:
     """Return `3 * embed`."""
-    return " * ".join(f.text if isinstance(f, Name) else str(f) for f in size.factors)
+    return " * ".join(f.text if isinstance(f, syntax.Name) else str(f) for f in size.factors)
 
 
-def print_array_type(array_type: ArrayType) -> str:
+def print_array_type(array_type: syntax.ArrayType) -> str:
     """Return `bf16[embed mlp]`, or with commas where a dimension states its size."""
     only_names = all(dim.size is None for dim in array_type.dims)
     dims = (" " if only_names else ", ").join(map(_dim, array_type.dims))
     return f"{array_type.dtype.text}[{dims}]"
 
 
-def print_mesh_size(size: MeshSize) -> str:
+def print_mesh_size(size: syntax.MeshSize) -> str:
     """Return `submesh 4x2x2x1`, `2 @ dcn explicit`; `@ ici` and `auto` go without saying."""
     words = {
         "integer": str(size.count),
@@ -94,7 +71,7 @@ def print_mesh_size(size: MeshSize) -> str:
     return words[size.kind] + network + ("" if size.axis_type == "auto" else f" {size.axis_type}")
 
 
-def print_hardware(hardware: HardwareExpr) -> str:
+def print_hardware(hardware: syntax.HardwareExpr) -> str:
     """Return `2 * tpu v5p 4x4x8`."""
     words = (
         f"{hardware.slices} *" if hardware.slices != 1 else "",
@@ -135,7 +112,7 @@ def format_expression(kind: str, text: str) -> str:
     """
     parse, show = _KINDS[kind]
     parsed = parse(text)
-    return text if isinstance(parsed, SyntaxFault) else show(parsed)
+    return text if isinstance(parsed, syntax.SyntaxFault) else show(parsed)
 
 
 def canonical(data: Data) -> Data:
@@ -251,7 +228,7 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
 }
 
 
-def _dim(dim: ArrayDim) -> str:
+def _dim(dim: syntax.ArrayDim) -> str:
     if dim.size is None:
         return dim.name.text if dim.name else "_"
     size = print_size(dim.size)
@@ -260,7 +237,7 @@ def _dim(dim: ArrayDim) -> str:
     return f"{dim.name.text} = {size}" if len(dim.size.factors) > 1 else f"{dim.name.text}={size}"
 
 
-def print_glob(glob: Glob) -> str:
+def print_glob(glob: syntax.Glob) -> str:
     """Return the text of a glob.
 
     Invariants:
@@ -269,20 +246,20 @@ def print_glob(glob: Glob) -> str:
     return "".join(_part(part, in_braces=False) for part in glob.parts)
 
 
-def _part(part: Part, *, in_braces: bool) -> str:
+def _part(part: syntax.Part, *, in_braces: bool) -> str:
     match part:
-        case GlobText():
+        case syntax.GlobText():
             return re.sub(r"[*?{}\\,]" if in_braces else r"[*?{}\\]", r"\\\g<0>", part.text)
-        case Star():
+        case syntax.Star():
             return "*"
-        case DoubleStar():
+        case syntax.DoubleStar():
             return "**"
-        case AnyChar():
+        case syntax.AnyChar():
             return "?"
-        case IntRange():
+        case syntax.IntRange():
             first, last = (str(i).zfill(part.width) for i in (part.first, part.last))
             return f"{{{first}..{last}}}"
-        case Braces():
+        case syntax.Braces():
             inner = (
                 "".join(_part(p, in_braces=True) for p in parts) for parts in part.alternatives
             )

@@ -7,23 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from shardspec.frontend.grammar.syntax import (
-    ArrayType,
-    AxisTarget,
-    Braces,
-    DoubleStar,
-    Glob,
-    GlobText,
-    IntRange,
-    MeshSize,
-    Name,
-    NamesExpr,
-    Part,
-    PartitionExpr,
-    RuleExpr,
-    ScanExpr,
-    SyntaxFault,
-)
+from shardspec.frontend.grammar import syntax
+from shardspec.frontend.grammar.syntax import SyntaxFault
 from shardspec.frontend.reading import DIGITS
 
 if TYPE_CHECKING:
@@ -59,18 +44,18 @@ def huge_number(tree: Tree[Token]) -> SyntaxFault | None:
     return None
 
 
-def in_rule(rule: RuleExpr) -> SyntaxFault | None:
+def in_rule(rule: syntax.RuleExpr) -> SyntaxFault | None:
     """Return a fault where a right side misspells `none` or repeats a mesh axis."""
     return next(_target_faults(rule.targets), None)
 
 
-def in_partition(partition: PartitionExpr) -> SyntaxFault | None:
+def in_partition(partition: syntax.PartitionExpr) -> SyntaxFault | None:
     """Return a fault where a mesh axis stands twice."""
     misspelt = next(_target_faults(partition.dims), None)
     return misspelt or _repeated(axis for dim in partition.dims for axis in dim.mesh_axes)
 
 
-def in_mesh_axes(target: AxisTarget) -> SyntaxFault | None:
+def in_mesh_axes(target: syntax.AxisTarget) -> SyntaxFault | None:
     """Return a fault where there is no mesh axis, or one stands twice."""
     for axis in target.mesh_axes:
         if axis.text in NOTHING:
@@ -79,7 +64,7 @@ def in_mesh_axes(target: AxisTarget) -> SyntaxFault | None:
     return _repeated(target.mesh_axes)
 
 
-def in_names(names: NamesExpr) -> SyntaxFault | None:
+def in_names(names: syntax.NamesExpr) -> SyntaxFault | None:
     """Return a fault where a dimension without a name is misspelt."""
     for name in names.names:
         if name is not None and name.text in NOTHING:
@@ -90,9 +75,9 @@ def in_names(names: NamesExpr) -> SyntaxFault | None:
     return None
 
 
-def in_scan(scan: ScanExpr) -> SyntaxFault | None:
+def in_scan(scan: syntax.ScanExpr) -> SyntaxFault | None:
     """Return a fault where two stacked axes stand at one position."""
-    taken: dict[int, Name] = {}
+    taken: dict[int, syntax.Name] = {}
     for name, position in scan.axes:
         if position in taken:
             message = (
@@ -103,12 +88,12 @@ def in_scan(scan: ScanExpr) -> SyntaxFault | None:
     return None
 
 
-def in_array_type(array_type: ArrayType) -> SyntaxFault | None:
+def in_array_type(array_type: syntax.ArrayType) -> SyntaxFault | None:
     """Return a fault where a dimension is given a misspelt blank name."""
-    return in_names(NamesExpr(tuple(dim.name for dim in array_type.dims)))
+    return in_names(syntax.NamesExpr(tuple(dim.name for dim in array_type.dims)))
 
 
-def in_mesh_size(size: MeshSize) -> SyntaxFault | None:
+def in_mesh_size(size: syntax.MeshSize) -> SyntaxFault | None:
     """Return a fault where a mesh axis would have no devices."""
     zero = (size.kind in {"integer", "auto"} and size.count == 0) or 0 in size.tile
     if not zero:
@@ -127,12 +112,14 @@ def before_glob(text: str) -> SyntaxFault | None:
     return None
 
 
-def in_glob(glob: Glob) -> SyntaxFault | None:
+def in_glob(glob: syntax.Glob) -> SyntaxFault | None:
     """Return a fault where `**` is not a whole component or a range is none."""
     return next(_part_faults(glob.parts, True, True), None)
 
 
-def _part_faults(parts: tuple[Part, ...], opens: bool, closes: bool) -> Iterator[SyntaxFault]:
+def _part_faults(
+    parts: tuple[syntax.Part, ...], opens: bool, closes: bool
+) -> Iterator[SyntaxFault]:
     """Yield what is wrong with parts.
 
     Args:
@@ -142,43 +129,41 @@ def _part_faults(parts: tuple[Part, ...], opens: bool, closes: bool) -> Iterator
     befores = (None, *parts[:-1]) if parts else ()
     afters = (*parts[1:], None) if parts else ()
     for before, part, after in zip(befores, parts, afters, strict=True):
-        starts = (
-            opens if before is None else isinstance(before, GlobText) and before.text[-1] == "/"
-        )
-        ends = closes if after is None else isinstance(after, GlobText) and after.text[0] == "/"
+        starts = opens if before is None else _has_slash(before, -1)
+        ends = closes if after is None else _has_slash(after, 0)
         match part:
-            case DoubleStar() if not (starts and ends):
+            case syntax.DoubleStar() if not (starts and ends):
                 message = "`**` is not a whole component of the path"
                 help = "write `**/a` or `a/**`; within a component, `*` stands for any characters"
                 yield SyntaxFault(message, part.start, part.end, help)
-            case IntRange() if part.first > part.last:
+            case syntax.IntRange() if part.first > part.last:
                 message = f"the range from {part.first} to {part.last} is empty"
                 help = f"write `{{{part.last}..{part.first}}}`"
                 yield SyntaxFault(message, part.start, part.end, help)
-            case Braces():
+            case syntax.Braces():
                 yield from _brace_faults(part, starts, ends)
 
 
-def _has_slash(part: Part, at: int) -> bool:
+def _has_slash(part: syntax.Part, at: int) -> bool:
     """Say whether a part of a glob is text with a slash at one end."""
-    return isinstance(part, GlobText) and part.text[at] == "/"
+    return isinstance(part, syntax.GlobText) and part.text[at] == "/"
 
 
-def _brace_faults(braces: Braces, starts: bool, ends: bool) -> Iterator[SyntaxFault]:
+def _brace_faults(braces: syntax.Braces, starts: bool, ends: bool) -> Iterator[SyntaxFault]:
     if braces.alternatives == ((),):
         yield SyntaxFault(
             "these braces are empty", braces.start, braces.end, "write `{a,b}` or `{0..3}`"
         )
     for parts in braces.alternatives:
         for part in parts:
-            if isinstance(part, GlobText) and ".." in part.text:
+            if isinstance(part, syntax.GlobText) and ".." in part.text:
                 message = "`..` is no range here"
                 help = "a range of integers stands in braces of its own: `{0..23}`, `{{0..2},7}`"
                 yield SyntaxFault(message, part.start, part.end, help)
         yield from _part_faults(parts, starts, ends)
 
 
-def _target_faults(targets: Iterable[AxisTarget]) -> Iterator[SyntaxFault]:
+def _target_faults(targets: Iterable[syntax.AxisTarget]) -> Iterator[SyntaxFault]:
     for target in targets:
         for axis in target.mesh_axes:
             if axis.text in NOTHING:
@@ -190,7 +175,7 @@ def _target_faults(targets: Iterable[AxisTarget]) -> Iterator[SyntaxFault]:
             yield repeated
 
 
-def _repeated(axes: Iterable[Name]) -> SyntaxFault | None:
+def _repeated(axes: Iterable[syntax.Name]) -> SyntaxFault | None:
     seen: Counter[str] = Counter()
     for axis in axes:
         if seen[axis.text]:

@@ -7,28 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
-from shardspec.frontend.grammar.syntax import (
-    AnyChar,
-    ArrayDim,
-    ArrayType,
-    AxisTarget,
-    Braces,
-    DoubleStar,
-    Glob,
-    GlobText,
-    HardwareExpr,
-    IntRange,
-    MeshSize,
-    Name,
-    NamesExpr,
-    Part,
-    PartitionExpr,
-    PlaceExpr,
-    RuleExpr,
-    ScanExpr,
-    SizeExpr,
-    Star,
-)
+from shardspec.frontend.grammar import syntax
 from shardspec.ir.mesh import Network
 
 if TYPE_CHECKING:
@@ -37,78 +16,78 @@ if TYPE_CHECKING:
     Node: TypeAlias = Tree[Token]
 
 
-def axis_rule(tree: Node) -> RuleExpr:
+def axis_rule(tree: Node) -> syntax.RuleExpr:
     """Return the rule of an `axis_rule` tree."""
     names, targets, *priority = tree.children
-    return RuleExpr(
+    return syntax.RuleExpr(
         tuple(map(_name, _tokens(names))),
         tuple(map(_target, _trees(targets))),
         int(_token(priority[0])) if priority else 0,
     )
 
 
-def partition(tree: Node) -> PartitionExpr:
+def partition(tree: Node) -> syntax.PartitionExpr:
     """Return the partition of a `partition` tree."""
-    return PartitionExpr(tuple(map(_target, _trees(tree))))
+    return syntax.PartitionExpr(tuple(map(_target, _trees(tree))))
 
 
-def mesh_axes(tree: Node) -> AxisTarget:
+def mesh_axes(tree: Node) -> syntax.AxisTarget:
     """Return the mesh axes of a `mesh_axes` tree."""
     return _target(next(_trees(tree)))
 
 
-def place(tree: Node) -> PlaceExpr:
+def place(tree: Node) -> syntax.PlaceExpr:
     """Return the place of a `place` tree."""
     kind, *axis = _tokens(tree)
-    return PlaceExpr(kind.value, _name(axis[0]) if axis else None)
+    return syntax.PlaceExpr(kind.value, _name(axis[0]) if axis else None)
 
 
-def names(tree: Node) -> NamesExpr:
+def names(tree: Node) -> syntax.NamesExpr:
     """Return the names of a `names` tree."""
-    return NamesExpr(tuple(_name_or_blank(token) for token in _tokens(tree)))
+    return syntax.NamesExpr(tuple(_name_or_blank(token) for token in _tokens(tree)))
 
 
-def scan(tree: Node) -> ScanExpr:
+def scan(tree: Node) -> syntax.ScanExpr:
     """Return the stacked axes of a `scan` tree."""
     pairs = (tuple(_tokens(stacked)) for stacked in _trees(tree))
-    return ScanExpr(tuple((_name(name), int(position)) for name, position in pairs))
+    return syntax.ScanExpr(tuple((_name(name), int(position)) for name, position in pairs))
 
 
-def size(tree: Node) -> SizeExpr:
+def size(tree: Node) -> syntax.SizeExpr:
     """Return the product of a `size` tree."""
-    return SizeExpr(tuple(_factor(token) for token in _tokens(tree)))
+    return syntax.SizeExpr(tuple(_factor(token) for token in _tokens(tree)))
 
 
-def array_type(tree: Node) -> ArrayType:
+def array_type(tree: Node) -> syntax.ArrayType:
     """Return the type of an `array_type` tree."""
     dtype, *dims = tree.children
-    return ArrayType(_name(_token(dtype)), tuple(_array_dim(dim) for dim in dims))  # type: ignore[arg-type]
+    return syntax.ArrayType(_name(_token(dtype)), tuple(_array_dim(dim) for dim in dims))  # type: ignore[arg-type]
 
 
-def mesh_size(tree: Node) -> MeshSize:
+def mesh_size(tree: Node) -> syntax.MeshSize:
     """Return the size of a `mesh_size` tree."""
     stated = next(_trees(tree))
     tokens = tuple(_tokens(stated))
     network: Network = "dcn" if any(token == "dcn" for token in _tokens(tree)) else "ici"
     match str(stated.data):
         case "integer":
-            size = MeshSize("integer", count=int(tokens[0]), network=network)
+            size = syntax.MeshSize("integer", count=int(tokens[0]), network=network)
         case "submesh":
-            size = MeshSize("submesh", tile=_tile(tokens[1]), network=network)
+            size = syntax.MeshSize("submesh", tile=_tile(tokens[1]), network=network)
         case "auto":
-            size = MeshSize("auto", count=int(tokens[1]), network=network)
+            size = syntax.MeshSize("auto", count=int(tokens[1]), network=network)
         case _:
-            size = MeshSize("rest", network=network)
+            size = syntax.MeshSize("rest", network=network)
     types = [next(_tokens(node)) for node in _trees(tree) if node.data == "type"]
     return replace(size, axis_type=types[0].value) if types else size
 
 
-def hardware(tree: Node) -> HardwareExpr:
+def hardware(tree: Node) -> syntax.HardwareExpr:
     """Return the machine of a `hardware` tree."""
     numbers = {node.data: int(next(_tokens(node))) for node in _trees(tree)}
     tokens = {token.type: token for token in _tokens(tree)}
     platform = tokens.get("PLATFORM") if "CHIP" in tokens else None
-    return HardwareExpr(
+    return syntax.HardwareExpr(
         chip=_name(tokens.get("CHIP") or tokens["PLATFORM"]),
         slices=numbers.get("slices", 1),
         platform=None if platform is None else platform.value,
@@ -117,53 +96,55 @@ def hardware(tree: Node) -> HardwareExpr:
     )
 
 
-def path_pattern(tree: Node) -> Glob:
+def path_pattern(tree: Node) -> syntax.Glob:
     """Return the glob of a `path_pattern` tree."""
-    return Glob(_parts(tree))
+    return syntax.Glob(_parts(tree))
 
 
-def _parts(tree: Node) -> tuple[Part, ...]:
+def _parts(tree: Node) -> tuple[syntax.Part, ...]:
     """Return the parts of a tree, neighbouring literals joined."""
-    parts: list[Part] = []
+    parts: list[syntax.Part] = []
     for is_text, group in groupby(
-        map(_part, tree.children), lambda part: isinstance(part, GlobText)
+        map(_part, tree.children), lambda part: isinstance(part, syntax.GlobText)
     ):
         members = tuple(group)
         parts += (_joined(members),) if is_text else members
     return tuple(parts)
 
 
-def _joined(parts: tuple[Part, ...]) -> GlobText:
+def _joined(parts: tuple[syntax.Part, ...]) -> syntax.GlobText:
     """Return neighbouring literals as one."""
-    text = "".join(part.text for part in parts if isinstance(part, GlobText))
-    return GlobText(text, parts[0].start, parts[-1].end)
+    text = "".join(part.text for part in parts if isinstance(part, syntax.GlobText))
+    return syntax.GlobText(text, parts[0].start, parts[-1].end)
 
 
-def _part(child: Node | Token) -> Part:
+def _part(child: Node | Token) -> syntax.Part:
     if not _is_token(child):
         assert not isinstance(child, str)
         opening, *inner, closing = child.children
         alternatives = tuple(_parts(node) for node in inner if not _is_token(node))  # type: ignore[arg-type]
-        return Braces(alternatives, _token(opening).start_pos or 0, _token(closing).end_pos or 0)
+        return syntax.Braces(
+            alternatives, _token(opening).start_pos or 0, _token(closing).end_pos or 0
+        )
     token = _token(child)
     start, end = token.start_pos or 0, token.end_pos or 0
     match token.type:
         case "STAR":
-            return Star(start, end)
+            return syntax.Star(start, end)
         case "DOUBLE_STAR":
-            return DoubleStar(start, end)
+            return syntax.DoubleStar(start, end)
         case "ANY_CHAR":
-            return AnyChar(start, end)
+            return syntax.AnyChar(start, end)
         case "RANGE":
             return _int_range(token.value, start, end)
-    return GlobText(unescaped(token.value), start, end)
+    return syntax.GlobText(unescaped(token.value), start, end)
 
 
-def _int_range(text: str, start: int, end: int) -> IntRange:
+def _int_range(text: str, start: int, end: int) -> syntax.IntRange:
     first, last = text[1:-1].split("..")
     padded = any(len(number) > 1 and number.startswith("0") for number in (first, last))
     width = max(len(first), len(last)) if padded else 0
-    return IntRange(int(first), int(last), width, start, end)
+    return syntax.IntRange(int(first), int(last), width, start, end)
 
 
 def unescaped(text: str) -> str:
@@ -178,38 +159,38 @@ def unescaped(text: str) -> str:
     return "".join(next(chars, "") if char == "\\" else char for char in chars)
 
 
-def _target(tree: Node) -> AxisTarget:
+def _target(tree: Node) -> syntax.AxisTarget:
     tokens = tuple(_tokens(tree))
     axes = tuple(_name(token) for token in tokens if token.type == "MESH_AXIS")
-    return AxisTarget(axes, tokens[0].start_pos or 0, tokens[-1].end_pos or 0)
+    return syntax.AxisTarget(axes, tokens[0].start_pos or 0, tokens[-1].end_pos or 0)
 
 
-def _array_dim(tree: Node) -> ArrayDim:
+def _array_dim(tree: Node) -> syntax.ArrayDim:
     tokens = tuple(tree.scan_values(_is_token))
     start, end = tokens[0].start_pos or 0, tokens[-1].end_pos or 0
     match tree.data:
         case "named":
-            return ArrayDim(_name(tokens[0]), None, start, end)
+            return syntax.ArrayDim(_name(tokens[0]), None, start, end)
         case "sized":
-            stated = SizeExpr(tuple(map(_factor, tokens[1:])))
-            return ArrayDim(_name_or_blank(tokens[0]), stated, start, end)
-    return ArrayDim(None, SizeExpr(tuple(map(_factor, tokens))), start, end)
+            stated = syntax.SizeExpr(tuple(map(_factor, tokens[1:])))
+            return syntax.ArrayDim(_name_or_blank(tokens[0]), stated, start, end)
+    return syntax.ArrayDim(None, syntax.SizeExpr(tuple(map(_factor, tokens))), start, end)
 
 
 def _tile(token: Token) -> tuple[int, ...]:
     return tuple(map(int, token.split("x")))
 
 
-def _factor(token: Token) -> int | Name:
+def _factor(token: Token) -> int | syntax.Name:
     return int(token) if token.type == "SIZE" else _name(token)
 
 
-def _name_or_blank(token: Token) -> Name | None:
+def _name_or_blank(token: Token) -> syntax.Name | None:
     return None if token.type == "BLANK" else _name(token)
 
 
-def _name(token: Token) -> Name:
-    return Name(token.value, token.start_pos or 0, token.end_pos or 0)
+def _name(token: Token) -> syntax.Name:
+    return syntax.Name(token.value, token.start_pos or 0, token.end_pos or 0)
 
 
 def _is_token(child: object) -> bool:
