@@ -15,7 +15,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import WRONG_TYPE
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
-from shardspec.jax_backend.arrays import leaves_of, shape_of
+from shardspec.jax_backend.trees import leaves_of, shape_of
 
 #: What JAX raises for a value it cannot use.
 UNUSABLE = (TypeError, ValueError, RuntimeError, NotImplementedError)

@@ -34,11 +34,10 @@ from shardspec.jax_backend.arguments import (
     refuse_unusable,
     sizes_given,
 )
-from shardspec.jax_backend.arrays import SCALARS, dtype_of, shape_of
 from shardspec.jax_backend.constrain import ActivationResolver, axes_of
 from shardspec.jax_backend.mesh import need_devices
-from shardspec.jax_backend.paths import path_of
 from shardspec.jax_backend.shardings import TreePlacer
+from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, shape_of
 
 if TYPE_CHECKING:
     import jax

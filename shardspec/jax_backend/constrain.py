@@ -43,11 +43,10 @@ from shardspec.jax_backend.arguments import (
     refuse_unusable,
     sizes_given,
 )
-from shardspec.jax_backend.arrays import SCALARS, dtype_of, refuse_uncountable
 from shardspec.jax_backend.mesh import is_abstract, need_devices
-from shardspec.jax_backend.paths import path_of
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.tree_plan import raise_errors
+from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, refuse_uncountable
 from shardspec.lints.context import Context
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
 

@@ -46,9 +46,8 @@ from shardspec.jax_backend.arguments import (
     refuse_unusable,
     unreduced_axes,
 )
-from shardspec.jax_backend.arrays import SCALARS, dtype_of, leaves_of, shape_of
-from shardspec.jax_backend.paths import component
 from shardspec.jax_backend.shardings import partition_entries
+from shardspec.jax_backend.trees import SCALARS, component, dtype_of, leaves_of, shape_of
 from shardspec.lints import checkpoint_differs, lock_differs, sharding_differs
 from shardspec.lints.processes_differ import FAILED, View, finding
 from shardspec.lints.sharding_differs import Cause, Differing

@@ -16,11 +16,22 @@ from typing import Any, NamedTuple
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.tree_path import PARAMS
-from shardspec.jax_backend.arrays import array_param, leaves_of, names_beside
-from shardspec.jax_backend.boxes import box_test, box_value, is_box
-from shardspec.jax_backend.keys import UNREADABLE, Key, KeyReader
-from shardspec.jax_backend.paths import Place, component, joined, path_of
 from shardspec.jax_backend.tree_plan import raise_faults
+from shardspec.jax_backend.trees import (
+    UNREADABLE,
+    Key,
+    KeyReader,
+    Place,
+    array_param,
+    box_test,
+    box_value,
+    component,
+    is_box,
+    joined,
+    leaves_of,
+    names_beside,
+    path_of,
+)
 from shardspec.resolve.resolver import ArrayResolver
 
 

@@ -26,11 +26,8 @@ from shardspec.jax_backend.arguments import (
     refuse_no_arrays,
     refuse_unmovable,
 )
-from shardspec.jax_backend.arrays import SCALARS, shape_of
 from shardspec.jax_backend.batch import Batch
-from shardspec.jax_backend.boxes import unboxed
 from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
-from shardspec.jax_backend.counterparts import plan_like
 from shardspec.jax_backend.live import (
     LivePlan,
     abstract,
@@ -44,7 +41,6 @@ from shardspec.jax_backend.live import (
     restored,
 )
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
-from shardspec.jax_backend.paths import Place
 from shardspec.jax_backend.shardings import tree_placer
 from shardspec.jax_backend.state import StatePlacer
 from shardspec.jax_backend.train_state import (
@@ -52,6 +48,7 @@ from shardspec.jax_backend.train_state import (
     contents_of,
     named_params,
     params_alone,
+    plan_like,
     refuse_lone_state,
 )
 from shardspec.jax_backend.tree_plan import (
@@ -61,6 +58,7 @@ from shardspec.jax_backend.tree_plan import (
     raise_errors,
     tree_findings,
 )
+from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
 from shardspec.report.drawing import Drawing, drawing, drawing_of
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver

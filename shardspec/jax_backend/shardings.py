@@ -34,11 +34,22 @@ from shardspec.ir.param import Param
 from shardspec.ir.plan import DimSharding
 from shardspec.ir.spec import Pattern
 from shardspec.ir.tree_path import rooted
-from shardspec.jax_backend.arrays import array_param, axes_collections, leaves_of
-from shardspec.jax_backend.boxes import box_test, box_value, is_box, is_linen, is_nnx
-from shardspec.jax_backend.keys import UNREADABLE, Key, KeyReader
-from shardspec.jax_backend.paths import component, key_text
 from shardspec.jax_backend.tree_plan import raise_faults
+from shardspec.jax_backend.trees import (
+    UNREADABLE,
+    Key,
+    KeyReader,
+    array_param,
+    axes_collections,
+    box_test,
+    box_value,
+    component,
+    is_box,
+    is_linen,
+    is_nnx,
+    key_text,
+    leaves_of,
+)
 from shardspec.resolve.resolver import ArrayResolver
 
 if TYPE_CHECKING:

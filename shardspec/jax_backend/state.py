@@ -1,39 +1,185 @@
 """Optimizer state on the devices: its shardings, and the plan that says why.
 
 Shardings are made fast: parameters that nothing tells apart share an answer, and so does their
-state. The plan takes the arrays one by one, with their paths. Both ask the same `StateResolver`,
-and an error that the first meets is told by the second.
+state. What stands in place of one parameter is a *node*: an array, a box, a hole, or several
+arrays; nodes of which nothing tells their answers apart are asked about once. The plan takes the
+arrays one by one, with their paths. Both ask the same `StateResolver`, and an error that the first
+meets is told by the second.
+
+State that belongs to no parameter is told, where every device would hold much of it: either it is
+not the state of these parameters, or an optimizer keeps what has no dimensions of theirs, as
+`optax.flatten` does with one vector of all moments. Counters and keys are small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardspec import pipeline
+from shardspec.analysis.coverage import allowed_paths
+from shardspec.analysis.large import is_large
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics import codes as c
+from shardspec.diagnostics.codes import REPLICATED_LARGE, UNNAMED_ARRAY
+from shardspec.ir.grouping import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.jax_backend import stray_state
-from shardspec.jax_backend.boxes import (
+from shardspec.ir.units import binary_bytes
+from shardspec.jax_backend.owners import (
+    Loose,
+    Owners,
+    Part,
+    alike_owners,
+    each_owner,
+    owners_of_plan,
+    parts_of,
+)
+from shardspec.jax_backend.shardings import TreePlacer, collector_at_rest
+from shardspec.jax_backend.tree_plan import raise_errors, raise_faults
+from shardspec.jax_backend.trees import (
+    HOLE,
+    Leaf,
+    Place,
     VariableMaker,
+    array_param,
     box_maker,
     box_test,
     is_box,
+    joined,
+    leaves_of,
     nnx_value,
     unboxed,
 )
-from shardspec.jax_backend.owners import Owners, alike_owners, each_owner, owners_of_plan
-from shardspec.jax_backend.paths import Place
-from shardspec.jax_backend.shardings import TreePlacer, collector_at_rest
-from shardspec.jax_backend.state_answers import Answer, each_answer
-from shardspec.jax_backend.tree_plan import raise_errors, raise_faults
 from shardspec.lints import ambiguous_state, state_not_split, unrelated_state
 from shardspec.resolve.resolver import ArrayResolver
-from shardspec.resolve.state import Relation, StateSharding
+from shardspec.resolve.state import Relation, StateSharding, parameter
 from shardspec.resolve.state_plan import StatePlan
 from shardspec.resolve.state_resolver import StateResolver, state_resolver
+
+#: What a tree may hold beside state that belongs to a parameter.
+_OF_NOTHING = {Relation.UNOWNED, Relation.SCALAR, Relation.PARAMETER}
+
+_HELP = "name its dimensions in `params:`, by the path of the state, or allow it under `replicate:`"
+
+
+def may_be_stray(answers: Iterable[StateSharding]) -> bool:
+    """Say whether nothing of a state belongs to a parameter, and something might."""
+    relations = {answer.relation for answer in answers}
+    return Relation.UNOWNED in relations and relations <= _OF_NOTHING
+
+
+def findings(plan: StatePlan, params: Sequence[ParamSharding]) -> Iterator[Diagnostic]:
+    """Yield an error where no state is of these parameters, else a warning for what is large.
+
+    Args:
+      params: the parameters, or samples of them.
+    """
+    lost = [found for found in plan.arrays if found.relation is Relation.UNOWNED]
+    allowed = allowed_paths(plan.spec, (found.path for found in lost))
+    lost = [found for found in lost if found.path not in allowed]
+    if not lost or plan.mesh.device_count == 1:
+        return
+    lost.sort(key=_bytes, reverse=True)
+    most = max((owner.param.element_count for owner in params if owner.param.rank), default=0)
+    if most and may_be_stray(plan.arrays) and lost[0].sharding.param.element_count >= most:
+        yield _of_others(lost, params)
+        return
+    held = sum(map(_bytes, plan.arrays))
+    large = [found for found in lost if is_large(_bytes(found), held)]
+    if large:
+        message = f"{_arrays(large)} of no parameter, and whole on every device"
+        note = f"{binary_bytes(sum(map(_bytes, large)))} on each"
+        yield Diagnostic(REPLICATED_LARGE, message, notes=(note,), help=_HELP)
+
+
+def _of_others(lost: Sequence[StateSharding], params: Sequence[ParamSharding]) -> Diagnostic:
+    owner = next(owner for owner in params if owner.param.rank).param
+    size = binary_bytes(sum(map(_bytes, lost)))
+    return Diagnostic(
+        UNNAMED_ARRAY,
+        f"nothing in the state belongs to a parameter: {_arrays(lost)} whole on every device",
+        notes=(
+            f"{size} on each",
+            f"one of the parameters that were given: `{owner.path}` {owner}",
+        ),
+        help=f"pass the parameters that the state was made for; or {_HELP}",
+    )
+
+
+def _arrays(lost: Sequence[StateSharding]) -> str:
+    """Return the first of the arrays and the number of the others, with a verb."""
+    first = f"`{lost[0].path}` {lost[0].sharding.param}"
+    return f"{first} and {counted(len(lost) - 1, 'more array')} are" if lost[1:] else f"{first} is"
+
+
+def _bytes(found: StateSharding) -> int:
+    return found.per_device_bytes
+
+
+#: What stands for a leaf of a state; None for one that is no array.
+Answer = StateSharding | None
+
+
+def each_answer(
+    state: Any, owners: Owners, resolver: StateResolver, params_at: Place | None
+) -> Iterator[Answer]:
+    """Yield the answer for each leaf of a state, in the order in which JAX flattens it.
+
+    Leaves that share an answer share the object.
+    """
+    for part in parts_of(state, owners, params_at):
+        yield from _answers(part, owners, resolver)
+
+
+def _answers(part: Part, owners: Owners, resolver: StateResolver) -> Iterator[Answer]:
+    if isinstance(part, Loose):
+        for leaf in leaves_of(part.node):
+            yield _loose(leaf, joined(part.path, leaf.path), owners, resolver)
+        return
+    if part.nodes is None:
+        params = [parameter(owner) for owner in owners.groups]
+        yield from (None if at is None else params[at] for at in owners.of_nodes)
+        return
+    known: dict[Any, tuple[Answer, ...]] = {}
+    for node, key in zip(part.nodes, part.keys, strict=True):
+        answers = known.get(key)
+        if answers is None:
+            owner = None if key[0] is None else owners.groups[key[0]]
+            leaves = () if key[1] is HOLE else leaves_of(node)
+            answers = known[key] = tuple(
+                _answer(leaf, owner, part.prefix, leaf.components, resolver) for leaf in leaves
+            )
+        yield from answers
+
+
+def _loose(leaf: Leaf, path: str, owners: Owners, resolver: StateResolver) -> Answer:
+    found = owners.find(path) if leaf.shape else None
+    if found is not None:
+        return _answer(leaf, owners.owner(found.place), found.prefix, found.rest, resolver)
+    return _answer(leaf, None, path, (), resolver)
+
+
+def _answer(
+    leaf: Leaf,
+    owner: ParamSharding | None,
+    prefix: str,
+    rest: Place,
+    resolver: StateResolver,
+) -> Answer:
+    """Return the answer for one leaf, None if it is no array."""
+    shape = leaf.shape
+    if shape is None:
+        return None
+    path = joined(prefix, "" if owner is None else owner.param.path, *rest)
+    param = array_param(path, shape, leaf.value, leaf.names)
+    return resolver.resolve(param, owner, _field(prefix), rest)
+
+
+def _field(prefix: str) -> str:
+    """Return what the optimizer calls the arrays under a path: its last component with a name."""
+    return next((part for part in reversed(prefix.split("/")) if not part.isdecimal()), "")
+
 
 #: Findings about an array of state that the spec, or the array itself, names.
 _OF_OWN_NAMES = frozenset(
@@ -96,7 +242,7 @@ class StatePlacer:
             resolver = state_resolver(arrays, owners.groups)
             answers = [*each_answer(state, owners, resolver, params_at)]
         found = StatePlan(arrays.spec, arrays.target, tuple(a for a in answers if a is not None))
-        lost = pipeline.leveled(arrays.spec, stray_state.findings(found, owners.groups))
+        lost = pipeline.leveled(arrays.spec, findings(found, owners.groups))
         return replace(found, diagnostics=(*lost, *state_findings(found)))
 
     def gradients(self, params: Any) -> Any:
@@ -194,7 +340,7 @@ def _may_be_at_fault(answers: Collection[StateSharding], resolver: StateResolver
         return True
     if any(answer.relation is Relation.AMBIGUOUS for answer in answers):
         return True
-    if stray_state.may_be_stray(answers):
+    if may_be_stray(answers):
         return True
     own = tuple(answer for answer in answers if answer.relation is Relation.OWN)
     sample = StatePlan(spec, resolver.arrays.target, own)

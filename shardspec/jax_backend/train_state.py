@@ -1,28 +1,44 @@
-"""Objects that hold parameters and their optimizer state together.
+"""Objects that hold parameters and their optimizer state together, and trees without names.
 
 Flax's `TrainState` and every dict made in its image have `params` beside `opt_state`,
 `nnx.ModelAndOptimizer` has `model`, and T5X's optimizer `target` beside `state/param_states`.
 Under other names optimizer state is known by its types: those of optax, and the Variables that
 an `nnx.Optimizer` keeps. Its parameters are then what stands beside it and has its paths.
+
+A tree that has lost its names is planned by another that has them, or by its plan. Linen's usual
+way is to read the names off the boxed shapes once, and to train without boxes. The arrays keep
+their paths then, so each takes the answer of its counterpart: the array of the same path. Where the
+other is parameters alone, optimizer state in the tree follows from those.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import WRONG_TYPE
-from shardspec.ir.param import Params
-from shardspec.ir.plan import ShardingPlan
+from shardspec.diagnostics.codes import UNNAMED_ARRAY, WRONG_TYPE
+from shardspec.diagnostics.suggest import did_you_mean
+from shardspec.ir.grouping import counted
+from shardspec.ir.param import Param, Params
+from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import StatePolicy
-from shardspec.ir.tree_path import PARAMS
+from shardspec.ir.tree_path import PARAMS, rooted
 from shardspec.jax_backend.arguments import refuse_no_arrays
-from shardspec.jax_backend.arrays import leaves_of, params_of
-from shardspec.jax_backend.boxes import box_test, is_box, is_optimizer_variable
-from shardspec.jax_backend.paths import Place, component
+from shardspec.jax_backend.state import StatePlacer
+from shardspec.jax_backend.tree_plan import TreePlan
+from shardspec.jax_backend.trees import (
+    Place,
+    box_test,
+    component,
+    is_box,
+    is_optimizer_variable,
+    leaves_of,
+    params_of,
+)
 
 #: What the parameters are called where the optimizer state is called thus.
 _BESIDE = {
@@ -355,3 +371,60 @@ def _child(node: Any, name: str) -> Any:
 
     flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
     return next((child for keys, child in flat if keys and component(keys[0]) == name), None)
+
+
+def plan_like(
+    tree: Any, like: ShardingPlan, held: Held | None, state: StatePlacer
+) -> tuple[TreePlan, TreePlan]:
+    """Return the plan of a tree, and that of its parameters, by a plan of other arrays.
+
+    Args:
+      held: the parameters in the tree, where it holds their optimizer state as well.
+      state: plans that state, where `like` does not.
+
+    Raises:
+      ShardspecError: an array of the tree has no counterpart, or one of another shape.
+    """
+    known = {sharding.param.path: sharding for sharding in like.params}
+    arrays = params_of(tree)
+    if held is None:
+        plan = _plan(like, tuple(_answer(array, known) for array in arrays))
+        return plan, plan
+    params = _plan(like, tuple(_answer(array, known) for array in params_of(held.params)))
+    above = "/".join(held.place)
+    answers = {rooted(f"{above}/{each.param.path}"): each for each in params.params}
+    whole = f"{above}/params"  # a collection of Linen in a train state: `params/params/mlp/kernel`
+    answers |= {rooted(f"{whole}/{each.param.path}"): each for each in params.params}
+    rest = {array.path for array in arrays} - answers.keys()
+    if not rest <= known.keys():
+        planned = state.plan(tree, params).plan  # the parameters among it are not asked
+        known = {sharding.param.path: sharding for sharding in planned.params}
+    found = (_answer(array, known | answers) for array in arrays)
+    return _plan(like, tuple(found)), params
+
+
+def _plan(like: ShardingPlan, params: tuple[ParamSharding, ...]) -> TreePlan:
+    return TreePlan(like.spec, like.target, params)
+
+
+def _answer(array: Param, known: Mapping[str, ParamSharding]) -> ParamSharding:
+    """Return the answer of an array's counterpart, for the array itself."""
+    found = known.get(array.path)
+    if found is None:
+        raise ShardspecError((_no_counterpart(array, known),))
+    if found.param.shape != array.shape:
+        message = f"`{array.path}` is {array}, and its counterpart in `like` is {found.param}"
+        help = "`like` is the boxed form of the same tree, or the plan of it"
+        raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+    return replace(found, param=replace(found.param, path=array.path, dtype=array.dtype))
+
+
+def _no_counterpart(array: Param, known: Mapping[str, ParamSharding]) -> Diagnostic:
+    hint = did_you_mean(array.path, list(known))
+    help = "`like` is the boxed form of the same tree, or the plan of it"
+    return Diagnostic(
+        UNNAMED_ARRAY,
+        f"`{array.path}` {array} has no counterpart in `like`, which has"
+        f" {counted(len(known), 'array')}",
+        help=f"{hint}; {help}" if hint else help,
+    )

@@ -19,7 +19,7 @@ from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.ir.grouping import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Spec
-from shardspec.jax_backend.arrays import params_of
+from shardspec.jax_backend.trees import params_of
 from shardspec.lints.context import Context
 from shardspec.resolve.resolver import ArrayResolver
 

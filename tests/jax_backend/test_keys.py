@@ -12,8 +12,8 @@ from flax import nnx
 from flax.core import meta
 
 from shardspec.diagnostics import ShardspecError
-from shardspec.jax_backend.keys import UNREADABLE, KeyReader
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.trees import UNREADABLE, KeyReader
 from tests.jax_backend.specs import make_spec
 
 X = jax.ShapeDtypeStruct((4, 8), jnp.float32)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import Severity, ShardspecError
 from shardspec.ir.spec import Override, Pattern
-from shardspec.jax_backend.arrays import leaves_of
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.trees import leaves_of
 from tests.jax_backend.specs import make_spec
 
 P = jax.sharding.PartitionSpec

@@ -11,8 +11,7 @@ from flax import nnx
 from flax.core import freeze
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
-from shardspec.jax_backend.arrays import params_of
-from shardspec.jax_backend.paths import component, path_of
+from shardspec.jax_backend.trees import component, params_of, path_of
 
 Pair = collections.namedtuple("Pair", "left right")
 

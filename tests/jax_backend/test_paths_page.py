@@ -9,7 +9,7 @@ import jax
 import pytest
 
 import shardspec
-from shardspec.jax_backend.arrays import params_of
+from shardspec.jax_backend.trees import params_of
 from tests.jax_backend.same_model import MODELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "paths.md"

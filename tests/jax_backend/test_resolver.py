@@ -12,8 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 from shardspec.diagnostics import Severity, ShardspecError
 from shardspec.ir.spec import LogicalAxis, Override, Pattern
-from shardspec.jax_backend.arrays import params_of
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.trees import params_of
 from tests.jax_backend.specs import make_spec
 
 

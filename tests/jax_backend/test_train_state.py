@@ -20,9 +20,9 @@ import shardspec
 from shardspec.cli.main import cli
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.spec import StatePolicy
-from shardspec.jax_backend.arrays import leaves_of
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.train_state import contents_of
+from shardspec.jax_backend.trees import leaves_of
 from tests.jax_backend.specs import make_spec
 
 NAMES = {"**/kernel": "_ mlp", "**/{scale,bias,mean,var}": "_"}

@@ -12,8 +12,8 @@ import pytest
 from flax import linen as nn
 from flax import nnx
 
-from shardspec.jax_backend.arrays import leaves_of, params_of
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.trees import leaves_of, params_of
 from tests.jax_backend import models
 from tests.jax_backend.specs import PARAMS, make_spec
 

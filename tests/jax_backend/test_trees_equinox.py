@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from shardspec import Resolver, loads
-from shardspec.jax_backend.arrays import params_of
+from shardspec.jax_backend.trees import params_of
 from tests.jax_backend.verbs import TEXT, assert_jit_obeys, specs_by_every_verb
 
 PARAMS = """\

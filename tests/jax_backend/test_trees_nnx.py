@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from shardspec import Resolver, loads
-from shardspec.jax_backend.arrays import params_of
+from shardspec.jax_backend.trees import params_of
 from tests.jax_backend.verbs import TEXT, specs_by_every_verb
 
 P = jax.sharding.PartitionSpec

@@ -13,8 +13,8 @@ import pytest
 
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.param import array_bytes
-from shardspec.jax_backend.arrays import params_of
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.trees import params_of
 from tests.jax_backend.specs import make_spec
 from tests.jax_backend.verbs import TEXT, assert_jit_obeys, specs_by_every_verb
 

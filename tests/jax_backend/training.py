@@ -19,9 +19,9 @@ import numpy as np
 import optax
 
 from shardspec.ir.plan import ParamSharding
-from shardspec.jax_backend.arrays import leaves_of
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.shardings import collector_at_rest
+from shardspec.jax_backend.trees import leaves_of
 from tests.jax_backend.presets import STRATEGIES, spec_of
 from tests.models import layers
 from tests.models.layers import PLAIN, Wiring

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 
 import shardspec
-from shardspec.jax_backend.arrays import SCALARS, leaves_of
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.trees import SCALARS, leaves_of
 
 #: Rules for the models of these tests, on eight devices.
 TEXT = """\

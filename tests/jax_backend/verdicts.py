@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from shardspec import assets, pipeline
-from shardspec.jax_backend.arrays import leaves_of
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.trees import leaves_of
 from tests.jax_backend.presets import STRATEGIES, example_text, loaded
 from tests.jax_backend.training import (
     LOSS,

@@ -14,7 +14,7 @@ import pytest
 
 from shardspec.frontend.manifests import read_arrays
 from shardspec.frontend.manifests.kinds import FrugalFile
-from shardspec.jax_backend.arrays import params_of
+from shardspec.jax_backend.trees import params_of
 from tests.frontend.manifests import samples
 from tests.frontend.manifests.samples import write
 

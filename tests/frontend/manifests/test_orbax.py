@@ -18,7 +18,7 @@ import pytest
 from flax import nnx
 
 from shardspec.frontend.manifests import read_arrays
-from shardspec.jax_backend.arrays import params_of
+from shardspec.jax_backend.trees import params_of
 
 
 def found_in(path: str) -> dict[str, str]:
