@@ -8,216 +8,200 @@ from __future__ import annotations
 
 from shardspec.diagnostics.diagnostic import Code, Severity
 
-_E, _W = Severity.ERROR, Severity.WARNING
 
-UNREADABLE = Code("SHD001", "unreadable", _E, "a file cannot be read as text")
-SYNTAX = Code("SHD002", "syntax", _E, "text is not YAML, or not the shardspec language")
-UNKNOWN_KEY = Code("SHD003", "unknown-key", _E, "a key means nothing here")
-WRONG_TYPE = Code("SHD004", "wrong-type", _E, "a value has the wrong type or form")
-DUPLICATE_KEY = Code("SHD005", "duplicate-key", _E, "a key stands twice; only one could count")
-YAML_TRAP = Code("SHD006", "yaml-trap", _E, "YAML 1.1 reads a plain word as something else")
-TOO_DEEP = Code("SHD007", "too-deep", _E, "nesting or aliases go too deep or in a circle")
-UNKNOWN_PRESET = Code(
-    "SHD008", "unknown-preset", _E, "`extends` or `manifest` names nothing there is"
-)
-PRESET_CYCLE = Code("SHD009", "preset-cycle", _E, "specs extend each other in a circle")
-VERSION = Code("SHD010", "version", _E, "the document asks for another language version")
-UNKNOWN_LINT = Code("SHD011", "unknown-lint", _E, "no finding has this name")
-BAD_MANIFEST = Code("SHD012", "bad-manifest", _E, "a manifest entry is not an array")
-UNUSED_SUPPRESSION = Code(
-    "SHD013", "unused-suppression", _W, "a `# shardspec: ignore[...]` silences nothing"
-)
-BAD_SUPPRESSION = Code(
-    "SHD014", "bad-suppression", _W, "a comment is nearly a suppression, and silences nothing"
-)
-BAD_CHECKPOINT = Code(
-    "SHD015", "bad-checkpoint", _E, "a checkpoint is damaged, or holds no arrays with names"
-)
-UNSAFE_MANIFEST = Code(
-    "SHD016", "unsafe-manifest", _E, "reading the arrays would run code from a file"
-)
-BAD_LOCK = Code("SHD017", "bad-lock", _E, "a lock cannot be read: edited by hand, or half merged")
-STALE_LOCK = Code("SHD018", "stale-lock", _W, "a lock is older than the files it was made from")
-GIT_IN_A_FILE = Code("SHD019", "git-in-a-file", _E, "a file asks for a revision, which runs git")
-NOTHING_CHECKED = Code("SHD020", "nothing-checked", _W, "there are no arrays to check the rules on")
+def error(id: str, name: str, summary: str) -> Code:
+    """Return a finding that makes a run fail."""
+    return Code(id, name, Severity.ERROR, summary)
 
-OWN_FILE = Code(
-    "SHD021", "own-file", _E, "a plan, a lock or a list of arrays stands where a spec should"
-)
 
-UNKNOWN_HARDWARE = Code("SHD101", "unknown-hardware", _E, "the catalogue has no such hardware")
-MESH_PRODUCT = Code("SHD102", "mesh-product", _E, "mesh sizes do not multiply to the device count")
-TWO_REST = Code("SHD103", "two-rest", _E, "more than one mesh axis takes the rest")
-UNSOLVED_SIZE = Code("SHD104", "unsolved-size", _E, "a mesh size needs hardware to be known")
-SUBMESH_TILING = Code("SHD105", "submesh-tiling", _E, "a submesh does not tile the slice")
-UNKNOWN_TARGET = Code("SHD106", "unknown-target", _E, "no target has this name")
-SIZE_ONE_AXIS = Code("SHD107", "size-one-axis", _W, "a mesh axis of size 1 wins a rule")
-CROSSES_SLICES = Code(
-    "SHD108", "crosses-slices", _W, "a mesh axis crosses slices or nodes and does not say so"
+def warning(id: str, name: str, summary: str) -> Code:
+    """Return a finding that makes no run fail."""
+    return Code(id, name, Severity.WARNING, summary)
+
+
+def pedantic(id: str, name: str, summary: str) -> Code:
+    """Return a warning that is said only where it is asked for."""
+    return Code(id, name, Severity.WARNING, summary, is_pedantic=True)
+
+
+UNREADABLE = error("SHD001", "unreadable", "a file cannot be read as text")
+SYNTAX = error("SHD002", "syntax", "text is not YAML, or not the shardspec language")
+UNKNOWN_KEY = error("SHD003", "unknown-key", "a key means nothing here")
+WRONG_TYPE = error("SHD004", "wrong-type", "a value has the wrong type or form")
+DUPLICATE_KEY = error("SHD005", "duplicate-key", "a key stands twice; only one could count")
+YAML_TRAP = error("SHD006", "yaml-trap", "YAML 1.1 reads a plain word as something else")
+TOO_DEEP = error("SHD007", "too-deep", "nesting or aliases go too deep or in a circle")
+UNKNOWN_PRESET = error("SHD008", "unknown-preset", "`extends` or `manifest` names nothing there is")
+PRESET_CYCLE = error("SHD009", "preset-cycle", "specs extend each other in a circle")
+VERSION = error("SHD010", "version", "the document asks for another language version")
+UNKNOWN_LINT = error("SHD011", "unknown-lint", "no finding has this name")
+BAD_MANIFEST = error("SHD012", "bad-manifest", "a manifest entry is not an array")
+UNUSED_SUPPRESSION = warning(
+    "SHD013", "unused-suppression", "a `# shardspec: ignore[...]` silences nothing"
 )
-SLOW_RING = Code("SHD109", "slow-ring", _W, "another submesh of the same size has more links")
-UNUSED_MESH_AXIS = Code(
-    "SHD110", "unused-mesh-axis", _W, "nothing is split over a mesh axis: its devices hold copies"
+BAD_SUPPRESSION = warning(
+    "SHD014", "bad-suppression", "a comment is nearly a suppression, and silences nothing"
 )
-TENSOR_OVER_DCN = Code(
-    "SHD111", "tensor-over-dcn", _W, "a mesh axis that each layer waits for crosses slices"
+BAD_CHECKPOINT = error(
+    "SHD015", "bad-checkpoint", "a checkpoint is damaged, or holds no arrays with names"
 )
-REPLICATED_HERE = Code(
-    "SHD112",
-    "replicated-here",
-    _W,
-    "a target holds whole what others with the same mesh axes split",
-    is_pedantic=True,
+UNSAFE_MANIFEST = error(
+    "SHD016", "unsafe-manifest", "reading the arrays would run code from a file"
 )
-EXPLICIT_FSDP = Code(
-    "SHD113", "explicit-fsdp", _W, "a result would be split twice over an explicit mesh axis"
+BAD_LOCK = error("SHD017", "bad-lock", "a lock cannot be read: edited by hand, or half merged")
+STALE_LOCK = warning("SHD018", "stale-lock", "a lock is older than the files it was made from")
+GIT_IN_A_FILE = error("SHD019", "git-in-a-file", "a file asks for a revision, which runs git")
+NOTHING_CHECKED = warning("SHD020", "nothing-checked", "there are no arrays to check the rules on")
+
+OWN_FILE = error(
+    "SHD021", "own-file", "a plan, a lock or a list of arrays stands where a spec should"
 )
 
-UNKNOWN_MESH_AXIS = Code(
-    "SHD201", "unknown-mesh-axis", _E, "a rule names a mesh axis no target has"
+UNKNOWN_HARDWARE = error("SHD101", "unknown-hardware", "the catalogue has no such hardware")
+MESH_PRODUCT = error("SHD102", "mesh-product", "mesh sizes do not multiply to the device count")
+TWO_REST = error("SHD103", "two-rest", "more than one mesh axis takes the rest")
+UNSOLVED_SIZE = error("SHD104", "unsolved-size", "a mesh size needs hardware to be known")
+SUBMESH_TILING = error("SHD105", "submesh-tiling", "a submesh does not tile the slice")
+UNKNOWN_TARGET = error("SHD106", "unknown-target", "no target has this name")
+SIZE_ONE_AXIS = warning("SHD107", "size-one-axis", "a mesh axis of size 1 wins a rule")
+CROSSES_SLICES = warning(
+    "SHD108", "crosses-slices", "a mesh axis crosses slices or nodes and does not say so"
 )
-UNKNOWN_LOGICAL_AXIS = Code(
-    "SHD202", "unknown-logical-axis", _E, "an array's or activation's axis that no rule knows"
+SLOW_RING = warning("SHD109", "slow-ring", "another submesh of the same size has more links")
+UNUSED_MESH_AXIS = warning(
+    "SHD110", "unused-mesh-axis", "nothing is split over a mesh axis: its devices hold copies"
 )
-AXIS_WITHOUT_RULE = Code(
-    "SHD203", "axis-without-rule", _W, "a logical axis is in use and has no rule"
+TENSOR_OVER_DCN = warning(
+    "SHD111", "tensor-over-dcn", "a mesh axis that each layer waits for crosses slices"
 )
-UNMATCHED_PATTERN = Code(
-    "SHD204", "unmatched-pattern", _E, "a pattern or override matches no array"
+REPLICATED_HERE = pedantic(
+    "SHD112", "replicated-here", "a target holds whole what others with the same mesh axes split"
 )
-UNNAMED_ARRAY = Code("SHD205", "unnamed-array", _E, "nothing names the dimensions of an array")
-RANK_MISMATCH = Code("SHD206", "rank-mismatch", _E, "names and dimensions differ in number")
-SLOW_REGEX = Code("SHD207", "slow-regex", _W, "a regex needs backtracking, which may take for ever")
-BAD_PATTERN = Code("SHD208", "bad-pattern", _E, "a glob or regex cannot be read")
-REPEATED_AXIS = Code(
-    "SHD209", "repeated-axis", _E, "two dimensions of an array have one logical axis"
-)
-BAD_PLACE = Code("SHD210", "bad-place", _E, "`at` or `drop` names an axis that has no rules")
-UNKNOWN_SIZE = Code(
-    "SHD211", "unknown-size", _E, "an array's type needs a size that no axis states"
-)
-DUPLICATE_ARRAY = Code("SHD212", "duplicate-array", _E, "one path stands for two arrays")
-UNKNOWN_ACTIVATION = Code(
-    "SHD213", "unknown-activation", _E, "code asks for an activation not named"
-)
-DEAD_RULE = Code("SHD214", "dead-rule", _E, "a rule can never fire")
-HIDDEN_PATTERN = Code(
-    "SHD215", "hidden-pattern", _W, "a pattern matches arrays, and decides on none"
-)
-SINGLE_DIGIT = Code("SHD216", "single-digit", _W, "a regex has room for one digit, and misses 10")
-RULE_WITHOUT_ARRAY = Code("SHD217", "rule-without-array", _W, "a rule fires for nothing it is for")
-FALLBACK_NEVER_REACHED = Code(
-    "SHD218", "fallback-never-reached", _W, "a fallback is never tried", is_pedantic=True
-)
-PRIORITY_REORDERS = Code(
-    "SHD219",
-    "priority-reorders",
-    _W,
-    "a priority changes who wins a mesh axis, or changes nothing",
-    is_pedantic=True,
-)
-TUPLE_SKIPPED = Code(
-    "SHD220", "tuple-skipped", _W, "a tuple is skipped whole, and part of it would have split more"
-)
-CONFLICTING_NAMES = Code(
-    "SHD221", "conflicting-names", _W, "two patterns overlap, and name the same array differently"
-)
-REGEX_LIKE_GLOB = Code(
-    "SHD222", "regex-like-glob", _W, "a glob reads like a regex, or a regex like a glob"
-)
-NNX_DIFFERS = Code(
-    "SHD223", "nnx-differs", _W, "Flax NNX reads the rules to another answer", is_pedantic=True
-)
-TARGET_NAME = Code(
-    "SHD224", "target-name", _W, "a target is called after other hardware than it has"
-)
-NAMELESS_DIMENSION = Code(
-    "SHD225", "nameless-dimension", _W, "a dimension has no name, and one that fits would split it"
-)
-LOST_CONTEST = Code(
-    "SHD226", "lost-contest", _W, "a dimension lost its mesh axis, and another one is left idle"
-)
-SHORT_RANGE = Code("SHD227", "short-range", _W, "arrays have fewer layers than those beside them")
-BROKEN_UNIT = Code("SHD228", "broken-unit", _E, "an axis is no whole number of its units")
-WHOLE_BATCH = Code(
-    "SHD229", "whole-batch", _W, "an activation's batch is whole: another rule came first"
-)
-AXIS_WITHOUT_ARRAY = Code(
-    "SHD230", "axis-without-array", _W, "a rule is for a logical axis that nothing has"
-)
-REGEX_BUDGET = Code("SHD231", "regex-budget", _E, "a regex ran out of the time it is given")
-
-INDIVISIBLE = Code("SHD301", "indivisible", _E, "mesh axes do not divide a dimension")
-SIZE_MISMATCH = Code(
-    "SHD302", "size-mismatch", _E, "an array contradicts the stated size of an axis"
-)
-BELOW_TILE = Code("SHD303", "below-tile", _W, "shards do not fill the tiles of a TPU's memory")
-BELOW_MINIMUM = Code("SHD304", "below-minimum", _E, "a shard is smaller than its axis allows")
-BEYOND_COUNT = Code(
-    "SHD305", "beyond-count", _E, "an array, an activation or a mesh of 2^63 elements or more"
-)
-CUT_UNIT = Code("SHD312", "cut-unit", _E, "a shard holds part of a unit, such as half a head")
-
-REPLICATED_LARGE = Code("SHD401", "replicated-large", _W, "every device holds a large array whole")
-REPLICATED_OVER_BUDGET = Code(
-    "SHD402", "replicated-over-budget", _E, "more bytes are whole than the gate `coverage:` allows"
-)
-EXCEEDS_MEMORY = Code(
-    "SHD403", "exceeds-memory", _E, "a device has less memory than parameters and state take"
-)
-DOMINANT_ARRAY = Code("SHD404", "dominant-array", _W, "one array takes most of what a device holds")
-UNEVEN_LOAD = Code("SHD405", "uneven-load", _W, "some devices hold notably more than others")
-NEEDLESS_REPLICATE = Code(
-    "SHD406", "needless-replicate", _W, "an entry of `replicate:` is about arrays that are split"
-)
-STATE_NOT_SPLIT = Code("SHD407", "state-not-split", _W, "ZeRO cannot split the state of an array")
-AMBIGUOUS_STATE = Code(
-    "SHD408", "ambiguous-state", _E, "state may be its parameter without either of two dimensions"
-)
-UNRELATED_STATE = Code(
-    "SHD409", "unrelated-state", _W, "large optimizer state has no dimension of its parameter"
-)
-PINNED_LARGE = Code("SHD410", "pinned-large", _W, "rules pin large arrays whole, and say no reason")
-
-ACTIVATION_CONFLICT = Code(
-    "SHD501", "activation-conflict", _W, "activations are split where their parameters are whole"
+EXPLICIT_FSDP = warning(
+    "SHD113", "explicit-fsdp", "a result would be split twice over an explicit mesh axis"
 )
 
-NOT_CARRIED_OVER = Code(
-    "SHD601", "not-carried-over", _W, "another tool's file says what a spec cannot say, or back"
+UNKNOWN_MESH_AXIS = error("SHD201", "unknown-mesh-axis", "a rule names a mesh axis no target has")
+UNKNOWN_LOGICAL_AXIS = error(
+    "SHD202", "unknown-logical-axis", "an array's or activation's axis that no rule knows"
 )
-IMPORT_DIFFERS = Code(
-    "SHD602", "import-differs", _E, "the imported spec and the other tool split an array otherwise"
+AXIS_WITHOUT_RULE = warning(
+    "SHD203", "axis-without-rule", "a logical axis is in use and has no rule"
 )
-BAD_FOREIGN_FILE = Code(
-    "SHD603", "bad-foreign-file", _E, "a file is not what its own tool would read"
+UNMATCHED_PATTERN = error("SHD204", "unmatched-pattern", "a pattern or override matches no array")
+UNNAMED_ARRAY = error("SHD205", "unnamed-array", "nothing names the dimensions of an array")
+RANK_MISMATCH = error("SHD206", "rank-mismatch", "names and dimensions differ in number")
+SLOW_REGEX = warning("SHD207", "slow-regex", "a regex needs backtracking, which may take for ever")
+BAD_PATTERN = error("SHD208", "bad-pattern", "a glob or regex cannot be read")
+REPEATED_AXIS = error("SHD209", "repeated-axis", "two dimensions of an array have one logical axis")
+BAD_PLACE = error("SHD210", "bad-place", "`at` or `drop` names an axis that has no rules")
+UNKNOWN_SIZE = error("SHD211", "unknown-size", "an array's type needs a size that no axis states")
+DUPLICATE_ARRAY = error("SHD212", "duplicate-array", "one path stands for two arrays")
+UNKNOWN_ACTIVATION = error("SHD213", "unknown-activation", "code asks for an activation not named")
+DEAD_RULE = error("SHD214", "dead-rule", "a rule can never fire")
+HIDDEN_PATTERN = warning(
+    "SHD215", "hidden-pattern", "a pattern matches arrays, and decides on none"
 )
-AMBIGUOUS_READING = Code(
-    "SHD604", "ambiguous-reading", _E, "a file has two readings, and they give other answers"
+SINGLE_DIGIT = warning("SHD216", "single-digit", "a regex has room for one digit, and misses 10")
+RULE_WITHOUT_ARRAY = warning("SHD217", "rule-without-array", "a rule fires for nothing it is for")
+FALLBACK_NEVER_REACHED = pedantic("SHD218", "fallback-never-reached", "a fallback is never tried")
+PRIORITY_REORDERS = pedantic(
+    "SHD219", "priority-reorders", "a priority changes who wins a mesh axis, or changes nothing"
 )
-MOVED_BY_MERGE = Code(
-    "SHD605", "moved-by-merge", _W, "a tool moves replaced rules to the end, which changes answers"
+TUPLE_SKIPPED = warning(
+    "SHD220", "tuple-skipped", "a tuple is skipped whole, and part of it would have split more"
 )
-EXPORT_DIFFERS = Code(
-    "SHD606", "export-differs", _E, "the exported file would split an array otherwise"
+CONFLICTING_NAMES = warning(
+    "SHD221", "conflicting-names", "two patterns overlap, and name the same array differently"
 )
-CANNOT_HOLD = Code("SHD607", "cannot-hold", _E, "a format has no way at all to say what a plan is")
-NOT_COMPARED = Code(
-    "SHD608", "not-compared", _W, "a proof leaves arrays out: what may split them is not read"
+REGEX_LIKE_GLOB = warning(
+    "SHD222", "regex-like-glob", "a glob reads like a regex, or a regex like a glob"
+)
+NNX_DIFFERS = pedantic("SHD223", "nnx-differs", "Flax NNX reads the rules to another answer")
+TARGET_NAME = warning(
+    "SHD224", "target-name", "a target is called after other hardware than it has"
+)
+NAMELESS_DIMENSION = warning(
+    "SHD225", "nameless-dimension", "a dimension has no name, and one that fits would split it"
+)
+LOST_CONTEST = warning(
+    "SHD226", "lost-contest", "a dimension lost its mesh axis, and another one is left idle"
+)
+SHORT_RANGE = warning("SHD227", "short-range", "arrays have fewer layers than those beside them")
+BROKEN_UNIT = error("SHD228", "broken-unit", "an axis is no whole number of its units")
+WHOLE_BATCH = warning(
+    "SHD229", "whole-batch", "an activation's batch is whole: another rule came first"
+)
+AXIS_WITHOUT_ARRAY = warning(
+    "SHD230", "axis-without-array", "a rule is for a logical axis that nothing has"
+)
+REGEX_BUDGET = error("SHD231", "regex-budget", "a regex ran out of the time it is given")
+
+INDIVISIBLE = error("SHD301", "indivisible", "mesh axes do not divide a dimension")
+SIZE_MISMATCH = error("SHD302", "size-mismatch", "an array contradicts the stated size of an axis")
+BELOW_TILE = warning("SHD303", "below-tile", "shards do not fill the tiles of a TPU's memory")
+BELOW_MINIMUM = error("SHD304", "below-minimum", "a shard is smaller than its axis allows")
+BEYOND_COUNT = error(
+    "SHD305", "beyond-count", "an array, an activation or a mesh of 2^63 elements or more"
+)
+CUT_UNIT = error("SHD312", "cut-unit", "a shard holds part of a unit, such as half a head")
+
+REPLICATED_LARGE = warning("SHD401", "replicated-large", "every device holds a large array whole")
+REPLICATED_OVER_BUDGET = error(
+    "SHD402", "replicated-over-budget", "more bytes are whole than the gate `coverage:` allows"
+)
+EXCEEDS_MEMORY = error(
+    "SHD403", "exceeds-memory", "a device has less memory than parameters and state take"
+)
+DOMINANT_ARRAY = warning("SHD404", "dominant-array", "one array takes most of what a device holds")
+UNEVEN_LOAD = warning("SHD405", "uneven-load", "some devices hold notably more than others")
+NEEDLESS_REPLICATE = warning(
+    "SHD406", "needless-replicate", "an entry of `replicate:` is about arrays that are split"
+)
+STATE_NOT_SPLIT = warning("SHD407", "state-not-split", "ZeRO cannot split the state of an array")
+AMBIGUOUS_STATE = error(
+    "SHD408", "ambiguous-state", "state may be its parameter without either of two dimensions"
+)
+UNRELATED_STATE = warning(
+    "SHD409", "unrelated-state", "large optimizer state has no dimension of its parameter"
+)
+PINNED_LARGE = warning("SHD410", "pinned-large", "rules pin large arrays whole, and say no reason")
+
+ACTIVATION_CONFLICT = warning(
+    "SHD501", "activation-conflict", "activations are split where their parameters are whole"
 )
 
-SHARDING_DIFFERS = Code(
-    "SHD901", "sharding-differs", _E, "a live array lies otherwise than the plan says"
+NOT_CARRIED_OVER = warning(
+    "SHD601", "not-carried-over", "another tool's file says what a spec cannot say, or back"
 )
-PROCESSES_DIFFER = Code(
-    "SHD902", "processes-differ", _E, "the processes of one run plan by different specs"
+IMPORT_DIFFERS = error(
+    "SHD602", "import-differs", "the imported spec and the other tool split an array otherwise"
 )
-CHECKPOINT_DIFFERS = Code(
-    "SHD903", "checkpoint-differs", _E, "a checkpoint does not hold the arrays to be restored"
+BAD_FOREIGN_FILE = error("SHD603", "bad-foreign-file", "a file is not what its own tool would read")
+AMBIGUOUS_READING = error(
+    "SHD604", "ambiguous-reading", "a file has two readings, and they give other answers"
 )
-LOCK_DIFFERS = Code(
-    "SHD904", "lock-differs", _E, "the plan of a live tree is not what the lock says"
+MOVED_BY_MERGE = warning(
+    "SHD605", "moved-by-merge", "a tool moves replaced rules to the end, which changes answers"
 )
+EXPORT_DIFFERS = error(
+    "SHD606", "export-differs", "the exported file would split an array otherwise"
+)
+CANNOT_HOLD = error("SHD607", "cannot-hold", "a format has no way at all to say what a plan is")
+NOT_COMPARED = warning(
+    "SHD608", "not-compared", "a proof leaves arrays out: what may split them is not read"
+)
+
+SHARDING_DIFFERS = error(
+    "SHD901", "sharding-differs", "a live array lies otherwise than the plan says"
+)
+PROCESSES_DIFFER = error(
+    "SHD902", "processes-differ", "the processes of one run plan by different specs"
+)
+CHECKPOINT_DIFFERS = error(
+    "SHD903", "checkpoint-differs", "a checkpoint does not hold the arrays to be restored"
+)
+LOCK_DIFFERS = error("SHD904", "lock-differs", "the plan of a live tree is not what the lock says")
 
 #: Every code, in order of number.
 ALL: tuple[Code, ...] = tuple(

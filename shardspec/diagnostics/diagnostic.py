@@ -150,6 +150,15 @@ def point(
     return Diagnostic(code, message, labels, **rest)  # type: ignore[arg-type]
 
 
+def labels_at(*places: tuple[Span | None, str]) -> tuple[Label, ...]:
+    """Return a label for each place that is known, one for a place; the first is the culprit."""
+    texts: dict[Span, str] = {}
+    for span, text in places:
+        if span is not None:
+            texts.setdefault(span, text)
+    return tuple(Label(span, text, primary=not at) for at, (span, text) in enumerate(texts.items()))
+
+
 def sort_key(diagnostic: Diagnostic) -> tuple[str, int, str, str]:
     """Return the key that puts diagnostics in reading order: by file, place, then code."""
     label = diagnostic.primary

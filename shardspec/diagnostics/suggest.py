@@ -38,6 +38,15 @@ def did_you_mean(name: str, known: Iterable[str], *, without: Collection[str] = 
     return f"did you mean `{found[0]}`?" if found else None
 
 
+def named(noun: str, names: Collection[str]) -> str:
+    """Return what is listed with its noun.
+
+    >>> named("target", ["a"]), named("target", ["a", "b"])
+    ('target `a`', 'targets `a`, `b`')
+    """
+    return f"{noun}{'s' if len(names) > 1 else ''} {listed(names)}"
+
+
 def listed(names: Iterable[str], limit: int = 8) -> str:
     """Return names in backticks for a message, cut after `limit`.
 

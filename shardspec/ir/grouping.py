@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import product
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 #: A number; a longer run of digits is several, since Python refuses to read one of thousands.
 _DIGITS = re.compile(r"([0-9]{1,18})")
@@ -126,6 +130,28 @@ def described(paths: Iterable[str]) -> str:
     paths = list(paths)
     first = "" if len(paths) == 1 else "first "
     return f"{counted(len(paths), 'array')}, {first}{paths[0]}"
+
+
+def as_one(paths: Iterable[str], rest: str = "") -> str:
+    """Return one glob for paths that differ in numbers alone; else the first of them and `rest`.
+
+    >>> as_one(["a_1", "a_0"]), as_one(["a_0/b_1", "a_1/b_0"], " ..")
+    ('a_{0,1}', 'a_0/b_1 ..')
+    """
+    ordered = sorted(paths, key=natural)
+    return collapsed(ordered) or ordered[0] + rest
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return items by what they have in common, in order of the first of each.
+
+    >>> grouped(["wi", "b", "wo"], len)
+    {2: ['wi', 'wo'], 1: ['b']}
+    """
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def counted(number: int, what: str) -> str:

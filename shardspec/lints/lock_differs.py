@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Sequence
 from shardspec.analysis.layout_diff import ArrayMove, Mark, TargetDiff
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import LOCK_DIFFERS as CODE
-from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.ir.grouping import counted
 from shardspec.ir.layout import ArrayLayout, TargetLayout
+from shardspec.lints.largest import cut, rows
 
 _HELP = "`shardspec lock --check` compares with the arrays that the spec lists; `shardspec lock` \
 writes the lock anew"
-_MOST_ROWS = 8
 
 
 def findings(diff: TargetDiff, lock: str) -> Iterator[Diagnostic]:
@@ -57,7 +57,7 @@ def findings(diff: TargetDiff, lock: str) -> Iterator[Diagnostic]:
 
 
 def _machine(before: TargetLayout, after: TargetLayout, lock: str) -> Diagnostic:
-    sides = [f"{_machine_text(each)}" for each in (before, after)]
+    sides = [_machine_text(each) for each in (before, after)]
     note = f"locked: {sides[0]}; now: {sides[1]}"
     if sides[0] == sides[1]:
         note = "the same mesh; its devices stand in another order"
@@ -78,17 +78,8 @@ def _who(moves: Sequence[ArrayMove]) -> str:
 
 
 def _notes(moves: Sequence[ArrayMove], text: Callable[[ArrayMove], str]) -> Iterator[str]:
-    """Yield a line for each set of arrays that differ in numbers of their paths only."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for move in moves:
-        alike.setdefault((template(move.path), text(move)), []).append(move.path)
-    groups = sorted(alike.items(), key=lambda group: natural(group[1][0]))
-    for (_, said), paths in groups[:_MOST_ROWS]:
-        paths.sort(key=natural)
-        count = f" x{len(paths)}" if len(paths) > 1 else ""
-        yield f"{collapsed(paths) or f'{paths[0]} ..'}{count}: {said}"
-    if len(groups) > _MOST_ROWS:
-        yield f"and {counted(len(groups) - _MOST_ROWS, 'more group')} of arrays"
+    found = rows((move.path, text(move)) for move in moves)
+    return cut((f"{name}: {said}" for name, _, said in found))
 
 
 def _change(move: ArrayMove) -> str:

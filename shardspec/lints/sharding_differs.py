@@ -38,18 +38,17 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SHARDING_DIFFERS as CODE
-from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.ir.grouping import counted
 from shardspec.ir.units import binary_bytes
+from shardspec.lints.largest import cut, rows
 
 _PUT = "`resolver.put(tree)` moves them; "
 _OUT = "where `jax.jit` makes them, pass it `out_shardings=resolver.shardings(tree)`"
-
-_MOST_ROWS = 8
 
 
 class Cause(StrEnum):
@@ -107,17 +106,13 @@ def findings(arrays: Sequence[Differing], mesh: str) -> Iterator[Diagnostic]:
 
 
 def _finding(cause: Cause, group: Sequence[Differing], mesh: str) -> Diagnostic:
-    rows = list(_rows(group))
-    shown = rows[:_MOST_ROWS]
-    left = [f"and {counted(len(rows) - len(shown), 'more group')} of arrays"]
     more = sum(max(array.more_bytes, 0) for array in group)
     is_sum = more and len(group) > 1
-    wasted = [f"+{binary_bytes(more)} on the fullest device, in all"] if is_sum else []
+    wasted = (f"+{binary_bytes(more)} on the fullest device, in all",) if is_sum else ()
+    found = rows((each.path, replace(each, path="")) for each in group)
+    lines = (f"{name} {_text(first, count)}" for name, count, first in found)
     return Diagnostic(
-        CODE,
-        _message(cause, group, mesh),
-        notes=(*shown, *(left if len(rows) > len(shown) else []), *wasted),
-        help=_HELP[cause],
+        CODE, _message(cause, group, mesh), notes=(*cut(lines), *wasted), help=_HELP[cause]
     )
 
 
@@ -128,23 +123,9 @@ def _message(cause: Cause, group: Sequence[Differing], mesh: str) -> str:
     return f"{who} {'is' if is_one else 'are'} {cause}{end.get(cause, '')}"
 
 
-def _rows(group: Sequence[Differing]) -> Iterator[str]:
-    """Yield a line for each set of arrays that differ in numbers of their paths only."""
-    alike: dict[tuple[object, ...], list[Differing]] = {}
-    for array in group:
-        key = (template(array.path), array.type, array.planned, array.found, array.more_bytes)
-        alike.setdefault(key, []).append(array)
-    for members in sorted(alike.values(), key=lambda each: natural(each[0].path)):
-        yield _row(members)
-
-
-def _row(members: Sequence[Differing]) -> str:
-    first = members[0]
-    paths = sorted((array.path for array in members), key=natural)
-    name = collapsed(paths) or f"{paths[0]} .."
-    count = f" x{len(members)}" if len(members) > 1 else ""
-    more = first.more_bytes
-    sign = "+" if more > 0 else "-"
-    size = f", {sign}{binary_bytes(abs(more))} on a device" if more else ""
-    each = " each" if size and len(members) > 1 else ""
-    return f"{name}{count} {first.type}: planned {first.planned}, found {first.found}{size}{each}"
+def _text(array: Differing, count: int) -> str:
+    """Return what is said of so many arrays that differ in numbers of their paths only."""
+    more = array.more_bytes
+    size = f", {'+' if more > 0 else '-'}{binary_bytes(abs(more))} on a device" if more else ""
+    each = " each" if size and count > 1 else ""
+    return f"{array.type}: planned {array.planned}, found {array.found}{size}{each}"
