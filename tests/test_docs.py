@@ -86,25 +86,7 @@ NO_CASE = {
 }
 
 #: Modules of the folder that are no page.
-MACHINERY = {
-    "axis-cases",
-    "batch-rules",
-    "context",
-    "damage",
-    "entries",
-    "folders",
-    "follow-on",
-    "largest",
-    "other-spellings",
-    "self-named",
-    "registry",
-    "rule-fates",
-    "translated",
-    "digit-places",
-    "uneven",
-    "what-if",
-    "words",
-}
+MACHINERY = {"context", "follow-on", "registry"}
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)
 shown_as_text = pytest.mark.parametrize(

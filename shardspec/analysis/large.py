@@ -30,7 +30,7 @@ def is_large(size: int, held: int) -> bool:
 
 def held_bytes(plan: ShardingPlan) -> int:
     """Return the bytes that a device holds of all parameters but those allowed to be whole."""
-    held = sum(group.shard_bytes * len(group.shardings) for group in plan.alike)
+    held = sum(group.device_bytes for group in plan.alike)
     if not plan.spec.replicate:
         return held
     whole = {s.param.path: s.param.bytes for s in plan.params if s.is_replicated}

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from shardspec.analysis.alike import Alike, alike
-from shardspec.ir.param import array_bytes
-from shardspec.ir.plan import Dims, ShardingPlan
+from shardspec.ir.plan import Alike, Dims, ShardingPlan
 from shardspec.ir.spec import StatePolicy, Target
 from shardspec.resolve.zero import extra_axes, state_axes
 
@@ -31,30 +29,23 @@ class Figure:
     """The bytes that one device holds of arrays that are alike.
 
     Attributes:
-      dims: how it is laid out: as the parameters, or split further by ZeRO.
+      arrays: as they are laid out: as the parameters, or split further by ZeRO.
       copies: arrays of this shape for each parameter (2 moments for Adam).
     """
 
     held: Held
     arrays: Alike = field(repr=False)
-    dims: Dims = field(repr=False)
-    dtype: str
     copies: int = 1
 
     @property
     def bytes(self) -> int:
         """Return the bytes of the largest shards of all the arrays."""
-        shard_shape = tuple(dim.shard_size or 0 for dim in self.dims)
-        return array_bytes(shard_shape, self.dtype) * self._count
+        return self.arrays.device_bytes * self.copies
 
     @property
     def global_bytes(self) -> int:
         """Return the bytes of the whole arrays, each counted once."""
-        return array_bytes(self.arrays.shape, self.dtype) * self._count
-
-    @property
-    def _count(self) -> int:
-        return self.copies * len(self.arrays.shardings)
+        return self.arrays.total_bytes * self.copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,35 +95,22 @@ def memory(
     """
     policy = plan.spec.state if state is None else state
     axes = state_axes(replace(plan.spec, state=policy), plan.mesh)
-    figures = tuple(
-        figure
-        for arrays in alike(plan)
-        for figure in _figures(arrays, _split(arrays.dims, plan, over), policy, axes, plan)
-    )
-    return Memory(figures, device_hbm_bytes(plan.target))
+    figures: list[Figure] = []
+    for arrays in plan.alike:
+        dims = arrays.dims
+        for axis in over:
+            dims = extra_axes(dims, plan.mesh, (axis,))
+        figures.append(Figure(Held.PARAMETERS, arrays.laid_out(dims)))
+        if policy is not None and is_trained(arrays.dtype):
+            figures += _state(arrays, dims, extra_axes(dims, plan.mesh, axes), policy)
+    return Memory(tuple(figures), device_hbm_bytes(plan.target))
 
 
-def _split(dims: Dims, plan: ShardingPlan, over: Sequence[str]) -> Dims:
-    for axis in over:
-        dims = extra_axes(dims, plan.mesh, (axis,))
-    return dims
-
-
-def _figures(
-    arrays: Alike,
-    dims: Dims,
-    policy: StatePolicy | None,
-    axes: Sequence[str],
-    plan: ShardingPlan,
-) -> Iterator[Figure]:
-    yield Figure(Held.PARAMETERS, arrays, dims, arrays.dtype)
-    if policy is None or not is_trained(arrays.dtype):
-        return
-    further = extra_axes(dims, plan.mesh, axes)
-    gradients = further if policy.optimizer == "zero2" else dims
-    yield Figure(Held.GRADIENTS, arrays, gradients, arrays.dtype)
+def _state(arrays: Alike, dims: Dims, further: Dims, policy: StatePolicy) -> Iterator[Figure]:
+    """Yield what is held beside parameters: as they are laid out, or split further by ZeRO."""
+    yield Figure(Held.GRADIENTS, arrays.laid_out(further if policy.optimizer == "zero2" else dims))
     if policy.moments:
-        yield Figure(Held.MOMENTS, arrays, further, policy.dtype, policy.moments)
+        yield Figure(Held.MOMENTS, arrays.laid_out(further, policy.dtype), policy.moments)
 
 
 def is_trained(dtype: str) -> bool:

@@ -7,11 +7,13 @@ cannot drift from the answer.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 from shardspec.diagnostics import Span
+from shardspec.ir.grouping import grouped
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Shape, array_bytes
 from shardspec.ir.partition import PartitionSpec
@@ -117,6 +119,10 @@ class DimSharding:
             if attempt.outcome is Outcome.TAKEN:
                 return attempt
         return None
+
+    def first_of(self, outcome: Outcome) -> Attempt | None:
+        """Return the first attempt that ended so."""
+        return next((attempt for attempt in self.attempts if attempt.outcome is outcome), None)
 
     @property
     def rule(self) -> AxisRule | None:
@@ -306,6 +312,30 @@ class Alike:
         return array_bytes(self.shard_shape, self.dtype)
 
     @property
+    def count(self) -> int:
+        """Return how many they are."""
+        return len(self.shardings)
+
+    @property
+    def device_bytes(self) -> int:
+        """Return the bytes that a device holds of all of them."""
+        return self.shard_bytes * self.count
+
+    @property
+    def total_bytes(self) -> int:
+        """Return the bytes of all of them, whole."""
+        return self.bytes * self.count
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return their paths."""
+        return tuple(sharding.param.path for sharding in self.shardings)
+
+    def laid_out(self, dims: Dims, dtype: str | None = None) -> Alike:
+        """Return the same arrays as they would be with other dimensions, or in another dtype."""
+        return replace(self, dims=dims, dtype=dtype or self.dtype)
+
+    @property
     def is_replicated(self) -> bool:
         """Say whether every device holds these arrays whole."""
         return all(dim.ways == 1 for dim in self.dims)
@@ -314,6 +344,12 @@ class Alike:
     def mesh_axes(self) -> tuple[str, ...]:
         """Return every mesh axis in use."""
         return tuple(axis for dim in self.dims for axis in dim.mesh_axes)
+
+
+def alike(shardings: Iterable[ParamSharding]) -> tuple[Alike, ...]:
+    """Return arrays in groups of one trace and dtype, in order of the first of each."""
+    groups = grouped(shardings, lambda sharding: (sharding.dims, sharding.param.dtype))
+    return tuple(Alike(dims, dtype, tuple(found)) for (dims, dtype), found in groups.items())
 
 
 @dataclass(frozen=True)
@@ -343,10 +379,7 @@ class ShardingPlan:
     @cached_property
     def alike(self) -> tuple[Alike, ...]:
         """Return the arrays in groups of one trace and dtype, in order of the first of each."""
-        groups: dict[tuple[Dims, str], list[ParamSharding]] = {}
-        for sharding in self.params:
-            groups.setdefault((sharding.dims, sharding.param.dtype), []).append(sharding)
-        return tuple(Alike(dims, dtype, tuple(found)) for (dims, dtype), found in groups.items())
+        return alike(self.params)
 
     @property
     def mesh(self) -> Mesh:

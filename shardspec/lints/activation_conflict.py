@@ -40,17 +40,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shardspec.analysis.alike import Alike, alike
 from shardspec.analysis.coverage import allowed_paths
 from shardspec.analysis.large import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import ACTIVATION_CONFLICT as CODE
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics.diagnostic import labels_at
+from shardspec.diagnostics.suggest import named
 from shardspec.ir.grouping import described
-from shardspec.ir.plan import ActivationSharding, DimSharding, ShardingPlan, divides
+from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ShardingPlan
 from shardspec.ir.spec import target_text
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
+from shardspec.lints.evidence.arrays import only
+from shardspec.lints.evidence.more_splits import would_divide
 
 #: For logical axis and mesh axis, the first activation that is split so.
 Splits = Mapping[tuple[str, str], ActivationSharding]
@@ -82,8 +84,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
     conflicts: dict[tuple[object, ...], _Conflict] = {}
     for plan in context.plans:
         splits = _splits(plan)
-        for arrays in alike(plan):
-            paths = [s.param.path for s in arrays.shardings if s.param.path not in allowed]
+        for arrays in plan.alike:
+            paths = [path for path in arrays.paths if path not in allowed]
             for dim, mesh_axis, size in _missing(plan, arrays, splits):
                 axis = dim.logical_axis or ""
                 activation = splits[axis, mesh_axis]
@@ -112,13 +114,10 @@ def _missing(
     plan: ShardingPlan, arrays: Alike, splits: Splits
 ) -> Iterator[tuple[DimSharding, str, int]]:
     """Yield each dimension with a mesh axis that the array lacks and that would divide it."""
-    for axis in plan.mesh.axes:
-        if axis.size > 1 and axis.name not in arrays.mesh_axes:
-            for dim in arrays.dims:
-                if (dim.logical_axis or "", axis.name) in splits and divides(
-                    dim.ways * axis.size, dim.size or 0, dim.unit
-                ):
-                    yield dim, axis.name, axis.size
+    for axis, size in plan.mesh.sizes.items():
+        for dim in arrays.dims if axis not in arrays.mesh_axes else ():
+            if (dim.logical_axis or "", axis) in splits and would_divide(size, dim):
+                yield dim, axis, size
 
 
 def _finding(conflict: _Conflict) -> Diagnostic:
@@ -126,23 +125,22 @@ def _finding(conflict: _Conflict) -> Diagnostic:
     whole = not conflict.dim.mesh_axes
     where = "whole" if whole else f"on `{target_text(conflict.dim.mesh_axes)}`"
     of_activation = next(dim for dim in conflict.activation.dims if mesh_axis in dim.mesh_axes)
-    targets = "target" if len(conflict.lost) == 1 else "targets"
-    labels = [] if activation.span is None else [Label(activation.span, "this activation")]
-    for dim, text in ((of_activation, "it takes this"), (conflict.dim, "parameters take this")):
-        span = dim.taken.span if dim.taken is not None else None
-        if span is not None:
-            labels.append(Label(span, text, primary=not labels))
+    taken, other = of_activation.taken, conflict.dim.taken
     return Diagnostic(
         CODE,
         f"`{axis}` is on `{target_text(of_activation.mesh_axes)}` in activation `{activation.name}`"
-        f" and {where} in parameters, on {targets} {listed(conflict.lost)}",
-        tuple(labels),
+        f" and {where} in parameters, on {named('target', conflict.lost)}",
+        labels_at(
+            (activation.span, "this activation"),
+            (taken.span if taken else None, "it takes this"),
+            (other.span if other else None, "parameters take this"),
+        ),
         notes=(
             f"{described(conflict.paths)}; held whole along `{mesh_axis}`:"
             f" +{binary_bytes(max(conflict.lost.values()))} per device",
         ),
         help=_help(conflict),
-        target=next(iter(conflict.lost)) if len(conflict.lost) == 1 else None,
+        target=only(conflict.lost),
     )
 
 

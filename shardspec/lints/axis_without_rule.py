@@ -32,7 +32,7 @@ from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
 from shardspec.lints.context import Context
-from shardspec.lints.damage import told
+from shardspec.lints.evidence.arrays import with_cost
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -55,6 +55,6 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 help=f"if that is meant, say so: `{axis.name} -> none`",
                 subject=axis.name,
             )
-            finding = told(finding, context, paths)
+            finding = with_cost(finding, context, paths)
             named = (f"activation{plural} {listed(activations)}",) if activations else ()
             yield replace(finding, notes=(*finding.notes, *named))

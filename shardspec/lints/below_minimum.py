@@ -29,12 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import BELOW_MINIMUM as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.plan import DimSharding
-from shardspec.lints.axis_cases import AxisCase, Judged, axis_cases
 from shardspec.lints.context import Context
-from shardspec.resolve.fit import axis_sizes, set_text
+from shardspec.lints.evidence.sizes import AxisCase, Judged, axis_cases
+from shardspec.resolve.fit import set_text
 
 #: Sizes of a mesh axis to offer, the largest that would do.
 _SHOWN = 6
@@ -57,35 +58,26 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _finding(context: Context, case: AxisCase, minimum: int) -> Diagnostic:
-    axis = context.axes[case.axis]
-    labels = []
-    if case.attempt.span is not None:
-        labels.append(Label(case.attempt.span, f"splits {case.ways} ways"))
-    if axis.span is not None:
-        labels.append(Label(axis.span, f"{minimum} at least", primary=not labels))
     shard = case.size // case.ways
     return Diagnostic(
         CODE,
         f"`{case.axis}` = {case.size} over {case.mesh_text} is {shard}, below its minimum of"
         f" {minimum}, on {case.targets_text}",
-        tuple(labels),
-        notes=tuple(case.subjects()),
+        labels_at(
+            (case.attempt.span, f"splits {case.ways} ways"),
+            (context.axes[case.axis].span, f"{minimum} at least"),
+        ),
+        notes=tuple(case.notes()),
         help=_help(case, minimum),
-        target=case.targets[0] if len(case.targets) == 1 else None,
+        target=case.affected.target,
     )
 
 
 def _help(case: AxisCase, minimum: int) -> str:
     options = []
-    for axis, size in zip(case.attempt.mesh_axes, case.mesh_axis_sizes, strict=True):
-        others = case.ways // size
-        fitting = [
-            fit
-            for fit in axis_sizes(case.size, case.unit, others)
-            if fit * others * minimum <= case.size
-            and all(mesh.device_count % fit == 0 for mesh in case.meshes.values())
-        ]
-        if fitting:
-            options.append(f"`{axis}` in {set_text(fitting[-_SHOWN:])}")
+    for axis, fitting, others in case.axis_sizes():
+        sizes = [size for size in fitting if size * others * minimum <= case.size]
+        if sizes:
+            options.append(f"`{axis}` in {set_text(sizes[-_SHOWN:])}")
     options.append(f"`min_shard: {case.size // case.ways}` if that is enough")
     return "; or ".join(options)

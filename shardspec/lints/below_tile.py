@@ -33,7 +33,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardspec.analysis.alike import Alike, alike
 from shardspec.analysis.large import held_bytes, is_large
 from shardspec.analysis.tiles import LANES, SUBLANES, tiled_bytes
 from shardspec.diagnostics import Diagnostic
@@ -41,7 +40,7 @@ from shardspec.diagnostics.codes import BELOW_TILE as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import described
 from shardspec.ir.param import Shape, array_bytes
-from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.plan import Alike, ShardingPlan
 from shardspec.ir.units import binary_bytes, three_figures
 from shardspec.lints.context import Context
 from shardspec.resolve.fit import axis_sizes
@@ -55,7 +54,7 @@ class _Padded(NamedTuple):
 
     @property
     def waste(self) -> int:
-        return (self.tiled - self.arrays.shard_bytes) * len(self.arrays.shardings)
+        return (self.tiled - self.arrays.shard_bytes) * self.arrays.count
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -65,7 +64,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         if hardware is None or hardware.chip.platform != "tpu":
             continue
         held = held_bytes(plan)
-        for arrays in alike(plan):
+        for arrays in plan.alike:
             found = _padded(arrays)
             if found is not None and is_large(found.waste, held):
                 yield _finding(plan, found)
@@ -101,8 +100,7 @@ def _finding(plan: ShardingPlan, found: _Padded) -> Diagnostic:
         sharding.named_at,
         "named here" if sharding.matched else "this array",
         notes=(
-            f"{described(s.param.path for s in arrays.shardings)};"
-            f" {binary_bytes(found.waste)} of padding per device in all",
+            f"{described(arrays.paths)}; {binary_bytes(found.waste)} of padding per device in all",
             f"no two dimensions fill tiles of {SUBLANES} x {LANES}",
         ),
         help=_help(plan, found),

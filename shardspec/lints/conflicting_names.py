@@ -38,13 +38,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import CONFLICTING_NAMES as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import collapsed, counted, described, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
-from shardspec.lints.entries import Entry, sections
+from shardspec.lints.evidence.entries import Entry, sections
 from shardspec.resolve.match import path_matcher
 
 
@@ -115,11 +116,6 @@ def _differ(entries: Sequence[Entry], first: int, other: int, overlaps: _Overlap
 
 
 def _finding(first: Entry, other: Entry, paths: Sequence[str]) -> Diagnostic:
-    labels = []
-    if other.pattern.span is not None:
-        labels.append(Label(other.pattern.span, f"would say {_said(other)}"))
-    if first.pattern.span is not None:
-        labels.append(Label(first.pattern.span, f"says {_said(first)}", primary=not labels))
     count = counted(len(paths), "array")
     verb = "matches" if len(paths) == 1 else "match"
     return Diagnostic(
@@ -127,7 +123,10 @@ def _finding(first: Entry, other: Entry, paths: Sequence[str]) -> Diagnostic:
         f"{count} {verb} `{first.pattern}` and `{other.pattern}`, which name"
         f" {'it' if len(paths) == 1 else 'them'} differently; the first stands, and neither is"
         " narrower",
-        tuple(labels),
+        labels_at(
+            (other.pattern.span, f"would say {_said(other)}"),
+            (first.pattern.span, f"says {_said(first)}"),
+        ),
         notes=(described(paths),),
         help=_help(paths),
     )

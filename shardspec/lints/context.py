@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from shardspec.analysis.large import held_bytes
-from shardspec.diagnostics import Span
+from shardspec.diagnostics import Label, Span
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.param import Param
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxis, Spec
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,31 @@ class Context:
         return {plan.target.name: held_bytes(plan) for plan in self.all_plans}
 
     @cached_property
+    def shared_plans(self) -> tuple[ShardingPlan, ...]:
+        """Return those of the plans that have several devices to share the arrays."""
+        return tuple(plan for plan in self.plans if plan.mesh.device_count > 1)
+
+    def once(
+        self,
+        work: Callable[Concatenate[Context, Given], Found],
+        *given: Given.args,
+        **rest: Given.kwargs,
+    ) -> Found:
+        """Return what a function makes of this context; it is called once."""
+        key = (work, given, *rest.items())
+        if key not in self._worked_out:
+            self._worked_out[key] = work(self, *given, **rest)
+        return cast("Found", self._worked_out[key])
+
+    @cached_property
+    def _worked_out(self) -> dict[object, object]:
+        return {}
+
+    def labels(self, *places: tuple[Span | None, str]) -> tuple[Label, ...]:
+        """Return a label for each place that is known, those in the spec itself first."""
+        return labels_at(*sorted(places, key=lambda place: not self.is_own(place[0])))
+
+    @cached_property
     def first(self) -> tuple[ParamSharding, ...]:
         """Return the arrays of one plan: for checks that no mesh can change."""
         return self.all_plans[0].params if self.all_plans else ()
@@ -53,11 +83,6 @@ class Context:
     def axes(self) -> dict[str, LogicalAxis]:
         """Return the logical axes that the spec declares, by name."""
         return {axis.name: axis for axis in self.spec.logical_axes}
-
-    @cached_property
-    def worked_out(self) -> dict[object, object]:
-        """Return what checks have worked out of the spec and its plans, by what it is."""
-        return {}
 
     def is_own(self, span: Span | None) -> bool:
         """Say whether something stands in the spec itself, and not in what it extends."""

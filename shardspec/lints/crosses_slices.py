@@ -31,11 +31,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import CROSSES_SLICES as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.spec import Target
 from shardspec.lints.context import Context
+from shardspec.lints.evidence.axes import placed
 
 if TYPE_CHECKING:
     from shardspec.topology.explanation import DcnFact
@@ -48,27 +50,23 @@ def check(context: Context) -> Iterator[Diagnostic]:
         if hardware is None or hardware.slice_count == 1:
             continue
         from shardspec.topology.explanation import dcn_facts
-        from shardspec.topology.placement import place
 
-        placement = place(plan.target)
-        if not isinstance(placement, Diagnostic):
-            for fact in dcn_facts(placement):
-                yield _finding(fact, plan.target, hardware)
+        placement = placed(plan.target)
+        for fact in dcn_facts(placement) if placement is not None else ():
+            yield _finding(fact, plan.target, hardware)
 
 
 def _finding(fact: DcnFact, target: Target, hardware: Hardware) -> Diagnostic:
     unit = "slices" if hardware.chip.platform == "tpu" else "nodes"
     axis = fact.axis
-    labels = []
-    if axis.span is not None:
-        labels.append(Label(axis.span, f"in {fact.across} {unit}, {fact.inside} in each"))
-    if hardware.span is not None:
-        labels.append(Label(hardware.span, f"{hardware.slice_count} {unit}", primary=not labels))
     return Diagnostic(
         CODE,
         f"`{axis.name}` = {axis.size} crosses {unit} on target `{target.name}`, and does not say"
         " `@ dcn`",
-        tuple(labels),
+        labels_at(
+            (axis.span, f"in {fact.across} {unit}, {fact.inside} in each"),
+            (hardware.span, f"{hardware.slice_count} {unit}"),
+        ),
         help=_way_out(fact, target),
     )
 

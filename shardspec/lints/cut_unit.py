@@ -36,9 +36,8 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import CUT_UNIT as CODE
-from shardspec.lints.axis_cases import AxisCase
 from shardspec.lints.context import Context
-from shardspec.lints.uneven import finding, uneven
+from shardspec.lints.evidence.sizes import AxisCase, finding, uneven
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

@@ -28,22 +28,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, Fix, Label
+from shardspec.diagnostics import Diagnostic, Fix
 from shardspec.diagnostics.codes import DEAD_RULE as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import listed
 from shardspec.frontend.removal import is_only_alternative, without_alternative, without_item
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.plan import Outcome
-from shardspec.ir.spec import AxisRule, Spec, Target, target_text
+from shardspec.ir.spec import AxisRule, Target, target_text
 from shardspec.lints.context import Context
-from shardspec.resolve.assign import RuleTable, rule_table
+from shardspec.lints.evidence.rules import dead_rules, on_targets
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each alternative of the spec itself that can never fire."""
     rules = context.spec.axis_rules
     alike: dict[object, tuple[list[AxisRule], list[AxisRule]]] = {}
-    for position, before in dead_rules(context.spec):
+    for position, before in dead_rules(context.spec).items():
         rule, shadows = rules[position], [rules[shadow] for shadow in before]
         if context.is_own(rule.span) and all(each.is_read for each in (rule, *shadows)):
             key = (rule.span, rule.mesh_axes, tuple(shadow.span for shadow in shadows))
@@ -55,81 +54,17 @@ def check(context: Context) -> Iterator[Diagnostic]:
         yield replace(finding, fix=_fix(dead[0], shadows) if is_all else None)
 
 
-def dead_rules(spec: Spec) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the position of each dead rule, with those of the rules that fire in its place.
-
-    Without targets, what holds on every mesh there could be.
-
-    Invariants:
-      dead: such a rule is never taken, by any array on any target.
-      alive: any other rule that asks for known mesh axes is taken by some array, where other
-        axes of the array have mesh axes to themselves first.
-    """
-    alive: set[int] = set()
-    shadows: dict[int, dict[int, None]] = {}
-    for table in _tables(spec):
-        for position, shadow in _fates(table, only_equal=not spec.targets):
-            if shadow is None:
-                alive.add(position)
-            else:
-                shadows.setdefault(position, {}).setdefault(shadow)
-    for position in sorted(shadows):
-        if position not in alive:
-            yield position, tuple(shadows[position])
-
-
-def _tables(spec: Spec) -> Iterator[RuleTable]:
-    """Yield the rules as each target sees them."""
-    known = spec.mesh_axis_names
-    for target in spec.targets:
-        yield rule_table(spec.axis_rules, target.mesh, known_mesh_axes=known)
-    if not spec.targets:
-        names = dict.fromkeys(axis for rule in spec.axis_rules for axis in rule.mesh_axes)
-        yield rule_table(spec.axis_rules, Mesh(tuple(MeshAxis(name, 1) for name in names)))
-
-
-def _fates(table: RuleTable, *, only_equal: bool) -> Iterator[tuple[int, int | None]]:
-    """Yield each rule that is not out of place here, with the one that always fires before it.
-
-    Once the later rule's mesh axes are free and divide, those of a rule with some of them were
-    free when it was tried, and divide too: their product is a divisor.
-    """
-    for entries in table.by_axis.values():
-        before: list[tuple[frozenset[str], int]] = []
-        for attempt in entries:
-            if attempt.outcome is not Outcome.TAKEN:
-                continue
-            axes = frozenset(attempt.mesh_axes)
-            shadow = next(
-                (
-                    earlier
-                    for taken, earlier in before
-                    if not taken or (taken == axes if only_equal else taken <= axes)
-                ),
-                None,
-            )
-            if shadow is None:
-                before.append((axes, attempt.position))
-            yield attempt.position, shadow
-
-
 def _finding(
     dead: Sequence[AxisRule], shadows: Sequence[AxisRule], targets: Sequence[Target]
 ) -> Diagnostic:
     rule, shadow = dead[0], shadows[0]
     target = target_text(rule.mesh_axes)
     axes = ", ".join(dict.fromkeys(each.logical_axis for each in dead))
-    labels = [Label(rule.span, "never fires")] if rule.span is not None else []
-    spans = dict.fromkeys((each.span, _label(rule, each)) for each in shadows)
-    labels += [
-        Label(span, text, primary=False)
-        for span, text in spans
-        if span is not None and span != rule.span
-    ]
+    others = ((each.span, _label(rule, each)) for each in shadows)
     return Diagnostic(
         CODE,
         f"`{axes} -> {target}` can never fire{_where(targets)}: {_why(rule, shadows)}",
-        tuple(labels),
+        labels_at((rule.span, "never fires"), *others),
         notes=tuple(_notes(rule, shadows)),
         help=_help(rule, shadow),
     )
@@ -156,9 +91,7 @@ def _fix(rule: AxisRule, shadows: Sequence[AxisRule]) -> Fix | None:
 
 
 def _where(targets: Sequence[Target]) -> str:
-    if len(targets) > 1:
-        return f" on any of {len(targets)} targets"
-    return f" on target `{targets[0].name}`" if targets else ""
+    return f" on target `{targets[0].name}`" if len(targets) == 1 else on_targets(len(targets))
 
 
 def _why(rule: AxisRule, shadows: Sequence[AxisRule]) -> str:

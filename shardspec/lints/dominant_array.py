@@ -33,18 +33,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardspec.analysis.alike import Alike, alike
 from shardspec.analysis.coverage import allowed_paths
 from shardspec.analysis.large import is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import DOMINANT_ARRAY as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
-from shardspec.ir.param import array_bytes
-from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.plan import Alike, ShardingPlan
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
-from shardspec.resolve.zero import split_further
+from shardspec.lints.evidence.more_splits import one_axis_more
 
 
 class _Heavy(NamedTuple):
@@ -72,13 +70,13 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each array that outweighs all others, on the target where most."""
     found: dict[str, list[_Heavy]] = {}
     for plan in context.plans:
-        groups = alike(plan)
-        held = sum(arrays.shard_bytes * len(arrays.shardings) for arrays in groups)
-        total = sum(arrays.bytes * len(arrays.shardings) for arrays in groups)
+        groups = plan.alike
+        held = sum(arrays.device_bytes for arrays in groups)
+        total = sum(arrays.total_bytes for arrays in groups)
         for arrays in groups:
             is_most = 2 * arrays.shard_bytes > held and 2 * arrays.bytes < total
             if is_most and is_large(arrays.shard_bytes, held):
-                free = tuple(_free(plan, arrays))
+                free = tuple(one_axis_more(plan, arrays))
                 if free and not _is_allowed(context, arrays):
                     heavy = _Heavy(plan, arrays, held, total, free)
                     found.setdefault(arrays.first.param.path, []).append(heavy)
@@ -90,15 +88,6 @@ def _is_allowed(context: Context, arrays: Alike) -> bool:
     """Say whether the array is whole, and an entry of `replicate:` allows that."""
     path = arrays.first.param.path
     return arrays.is_replicated and path in allowed_paths(context.spec, [path])
-
-
-def _free(plan: ShardingPlan, arrays: Alike) -> Iterator[tuple[str, int, int]]:
-    """Yield the mesh axes that would divide it: axis, dimension, bytes of a shard then."""
-    for axis in plan.mesh.axes:
-        split = split_further(arrays.dims, plan.mesh, (axis.name,))
-        if split.dim is not None:
-            shape = tuple(dim.shard_size or 0 for dim in split.dims)
-            yield axis.name, split.dim, array_bytes(shape, arrays.dtype)
 
 
 def _finding(targets: Sequence[_Heavy]) -> Diagnostic:
@@ -122,8 +111,8 @@ def _finding(targets: Sequence[_Heavy]) -> Diagnostic:
         help=f"split `{name}` over `{axis}` as well: {binary_bytes(then)} per device"
         + "; or say under `replicate:` that it is meant to be whole" * arrays.is_replicated,
         target=plan.target.name if len(targets) == 1 else None,
-        arrays=tuple(each.param.path for each in arrays.shardings),
-        bytes=arrays.shard_bytes * len(arrays.shardings),
+        arrays=arrays.paths,
+        bytes=arrays.device_bytes,
     )
 
 

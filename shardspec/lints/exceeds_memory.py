@@ -49,7 +49,7 @@ from shardspec.ir.grouping import counted
 from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
-from shardspec.lints.largest import largest
+from shardspec.lints.evidence.arrays import largest
 from shardspec.resolve.zero import state_axes
 
 
@@ -99,9 +99,9 @@ def _finding(plan: ShardingPlan, held: Memory) -> Diagnostic:
 def _line(plan: ShardingPlan, held: Memory, part: Held) -> str:
     """Return one line of the sum: "12.0 GiB  optimizer state: 32 arrays x2 of f32"."""
     figures = held.of(part)
-    count = counted(sum(len(figure.arrays.shardings) for figure in figures), "array")
+    count = counted(sum(figure.arrays.count for figure in figures), "array")
     copies = f" x{figures[0].copies}" if figures[0].copies > 1 else ""
-    dtypes = ", ".join(dict.fromkeys(figure.dtype for figure in figures))
+    dtypes = ", ".join(dict.fromkeys(figure.arrays.dtype for figure in figures))
     total = binary_bytes(sum(figure.bytes for figure in figures))
     return f"{total}  {part.value}: {count}{copies} of {dtypes}{_further(plan, part)}"
 
@@ -118,10 +118,8 @@ def _further(plan: ShardingPlan, part: Held) -> str:
 def _largest(held: Memory) -> tuple[str, ...]:
     sizes: dict[str, int] = {}
     for figure in held.figures:
-        each = figure.bytes // len(figure.arrays.shardings)
-        for sharding in figure.arrays.shardings:
-            path = sharding.param.path
-            sizes[path] = sizes.get(path, 0) + each
+        for path in figure.arrays.paths:
+            sizes[path] = sizes.get(path, 0) + figure.bytes // figure.arrays.count
     return largest(sizes.items(), least=held.bytes // PARTS)
 
 

@@ -57,20 +57,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardspec.analysis.alike import Alike, alike
 from shardspec.diagnostics import Diagnostic, Label, Span
 from shardspec.diagnostics.codes import EXPLICIT_FSDP as CODE
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics.suggest import listed, named
 from shardspec.ir.grouping import counted
 from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.param import array_bytes
-from shardspec.ir.plan import ActivationSharding, DimSharding, ShardingPlan
+from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ShardingPlan
 from shardspec.ir.spec import Activation, AxisRule
 from shardspec.ir.units import binary_bytes
-from shardspec.lints.batch_rules import batch_rules, is_batch
 from shardspec.lints.context import Context
-from shardspec.lints.largest import largest
-from shardspec.lints.tensor_over_dcn import is_stacked, stacked_axes
+from shardspec.lints.evidence.arrays import largest, only
+from shardspec.lints.evidence.axes import batch_rules, is_batch, is_stacked, stacked_axes
 
 #: What MaxText calls the axes of activations begins with it.
 _OF_ACTIVATIONS = "activation_"
@@ -160,7 +158,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _weights(plan: ShardingPlan, axis: str, stacked: frozenset[str]) -> Iterator[_Weight]:
     """Yield what meets activations, and is split over a mesh axis along a named dimension."""
-    for arrays in alike(plan):
+    for arrays in plan.alike:
         dims = tuple(d for d in arrays.dims if not is_stacked(d.logical_axis or "", stacked))
         at = next((i for i, dim in enumerate(dims) if axis in dim.mesh_axes), None)
         if at is None or dims[at].logical_axis is None:
@@ -254,12 +252,11 @@ def _plain(dim: DimSharding) -> str | None:
 
 def _finding(clash: _Clash) -> Diagnostic:
     other, count = clash.other, len(clash.bytes)
-    targets = f"target{'s' * (len(clash.targets) > 1)} {listed(clash.targets)}"
     return Diagnostic(
         CODE,
         f"explicit {listed(clash.axes)} would split `{other.rule.logical_axis}` and"
-        f" `{clash.rule.logical_axis}` of one result on {targets}: JAX refuses to use"
-        f" {counted(count, 'array')} (ShardingTypeError)",
+        f" `{clash.rule.logical_axis}` of one result on {named('target', clash.targets)}: JAX"
+        f" refuses to use {counted(count, 'array')} (ShardingTypeError)",
         tuple(_labels(clash)),
         notes=(
             f"{binary_bytes(sum(clash.bytes.values()))} in all; gathered where it is used, the"
@@ -267,7 +264,7 @@ def _finding(clash: _Clash) -> Diagnostic:
             *largest(clash.bytes.items()),
         ),
         help=_help(clash),
-        target=next(iter(clash.targets)) if len(clash.targets) == 1 else None,
+        target=only(clash.targets),
     )
 
 

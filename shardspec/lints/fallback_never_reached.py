@@ -25,56 +25,34 @@ Good:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import FALLBACK_NEVER_REACHED as CODE
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.plan import Outcome
-from shardspec.ir.spec import AxisRule, target_text
+from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
-from shardspec.lints.rule_fates import Fate, idle_rules
+from shardspec.lints.evidence.rules import RuleUse, idle_rules, on_targets, without_fallback
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each alternative that is not once tried where it could fire."""
-    for fate in idle_rules(context):
-        if set(+fate.outcomes) <= {Outcome.ABSENT}:
-            yield _finding(fate, context)
+    for use in idle_rules(context):
+        if set(+use.outcomes) <= {Outcome.ABSENT}:
+            yield _finding(use, len(context.plans))
 
 
-def _finding(fate: Fate, context: Context) -> Diagnostic:
-    span = fate.rule.span
-    labels = [] if span is None else [Label(span, "never tried")]
-    for other in dict.fromkeys(rule.span for rule in fate.winners):
-        if other is not None and other != span:
-            labels.append(Label(other, "fires first", primary=False))
-    before = listed(dict.fromkeys(target_text(rule.mesh_axes) for rule in fate.winners), limit=3)
-    verb = "fires" if len({rule.mesh_axes for rule in fate.winners}) == 1 else "fire"
-    count = len(context.plans)
-    fix = _fix(span, context.spec.axis_rules)
-    loss = ", and a size that does not divide is an error" if fate.rule.is_none else ""
+def _finding(use: RuleUse, targets: int) -> Diagnostic:
+    before = dict.fromkeys(target_text(rule.mesh_axes) for rule in use.winners)
+    verb = "fires" if len(before) == 1 else "fire"
+    loss = ", and a size that does not divide is an error" if use.rule.is_none else ""
     return Diagnostic(
         CODE,
-        f"`{fate.text}` is never tried{f' on any of {count} targets' if count > 1 else ''}:"
-        f" {before} before it always {verb}",
-        tuple(labels[:4]),
-        notes=(fate.subjects(),),
+        f"`{use}` is never tried{on_targets(targets)}: {listed(before, limit=3)} before it always"
+        f" {verb}",
+        use.labels("never tried"),
+        notes=(use.note(),),
         help=f"take it out: every answer stays as it is{loss}",
-        fix=fix,
+        fix=without_fallback(use.rule.span),
     )
-
-
-def _fix(span: Span | None, rules: tuple[AxisRule, ...]) -> Fix | None:
-    """Return the edit that takes an alternative out, where one stands before it in its rule."""
-    if span is None:
-        return None
-    for rule in rules:
-        before = rule.span
-        if before is not None and before.source is span.source and before.end < span.start:
-            between = Span(span.source, before.end, span.start)
-            if re.fullmatch(r"[ \t]*\|[ \t]*", between.text):
-                gone = Span(span.source, before.end, span.end)
-                return Fix(f"take out `{gone.text.strip()}`", (Edit(gone, ""),))
-    return None

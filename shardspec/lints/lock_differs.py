@@ -24,7 +24,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import LOCK_DIFFERS as CODE
 from shardspec.ir.grouping import counted
 from shardspec.ir.layout import ArrayLayout, TargetLayout
-from shardspec.lints.largest import cut, rows
+from shardspec.lints.evidence.arrays import cut, rows
 
 _HELP = "`shardspec lock --check` compares with the arrays that the spec lists; `shardspec lock` \
 writes the lock anew"

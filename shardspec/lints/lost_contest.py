@@ -32,26 +32,25 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from shardspec.analysis.alike import Alike, alike
 from shardspec.analysis.large import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import LOST_CONTEST as CODE
-from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
-from shardspec.ir.plan import Attempt, DimSharding, Outcome, ShardingPlan, divides
+from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import AxisRule, target_text
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
-from shardspec.lints.damage import told
-from shardspec.lints.nnx_differs import rules_of_nnx
+from shardspec.lints.evidence.arrays import with_cost
+from shardspec.lints.evidence.more_splits import is_of_preset, would_divide
+from shardspec.lints.evidence.rules import rules_of_nnx
 
 _Sides = tuple[int, AxisRule | None]
 
 
-class _Contest(NamedTuple):
+class _Loss(NamedTuple):
     """One dimension that lost, on one target.
 
     Attributes:
@@ -71,30 +70,29 @@ class _Contest(NamedTuple):
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each pair of rules of which one leaves a dimension whole."""
-    worst: dict[_Sides, _Contest] = {}
+    worst: dict[_Sides, _Loss] = {}
     paths: dict[_Sides, dict[str, None]] = {}
     for plan in context.plans:
-        for contest in contests(plan):
-            key = (contest.lost.position, contest.winner.rule)
-            found = (sharding.param.path for sharding in contest.arrays.shardings)
-            paths.setdefault(key, {}).update(dict.fromkeys(found))
-            if key not in worst or contest.saved > worst[key].saved:
-                worst[key] = contest
-    for sides, contest in worst.items():
-        yield _finding(context, contest, tuple(paths[sides]))
+        for loss in losses(plan):
+            key = (loss.lost.position, loss.winner.rule)
+            paths.setdefault(key, {}).update(dict.fromkeys(loss.arrays.paths))
+            if key not in worst or loss.saved > worst[key].saved:
+                worst[key] = loss
+    for sides, loss in worst.items():
+        yield _finding(context, loss, tuple(paths[sides]))
 
 
-def contests(plan: ShardingPlan) -> Iterator[_Contest]:
+def losses(plan: ShardingPlan) -> Iterator[_Loss]:
     """Yield each dimension that lost a mesh axis and could have another one, or should say so.
 
     The rest of a tuple is no other one: SHD220 speaks of it.
     """
-    groups = alike(plan)
+    groups = plan.alike
     in_use = dict.fromkeys(axis for group in groups for axis in group.mesh_axes)
     everything = held_bytes(plan)
-    nnx = rules_of_nnx(plan)
+    nnx, sizes = rules_of_nnx(plan), plan.mesh.sizes
     for group in groups:
-        held = group.shard_bytes * len(group.shardings)
+        held = group.device_bytes
         for dim in group.dims:
             lost = _lost(dim)
             if lost is None or lost.blocked_by is None:
@@ -102,29 +100,14 @@ def contests(plan: ShardingPlan) -> Iterator[_Contest]:
             winner = group.dims[lost.blocked_by]
             if winner.logical_axis == dim.logical_axis:  # SHD209
                 continue
-            idle = _idle(plan, group, dim, lost, in_use)
-            saved = held - held // plan.mesh.sizes[idle] if idle is not None else held
-            if idle is None and (_is_of_preset(lost) or not _is_refused(winner, dim, lost, nnx)):
+            busy = (*group.mesh_axes, *lost.mesh_axes)
+            free = (axis for axis in in_use if axis not in busy)
+            idle = next((axis for axis in free if would_divide(sizes[axis], dim)), None)
+            saved = held - held // sizes[idle] if idle is not None else held
+            if idle is None and (is_of_preset(lost) or not _is_refused(winner, dim, lost, nnx)):
                 continue
             if is_large(saved, everything):
-                yield _Contest(group, dim, lost, winner, idle, saved, plan.target.name)
-
-
-def _idle(
-    plan: ShardingPlan, group: Alike, dim: DimSharding, lost: Attempt, in_use: Iterable[str]
-) -> str | None:
-    """Return the first mesh axis that splits other arrays, and would split the dimension."""
-    held_back = (*group.mesh_axes, *lost.mesh_axes)
-    fitting = (
-        axis for axis in in_use if axis not in held_back and _splits(plan.mesh.sizes[axis], dim)
-    )
-    return next(fitting, None)
-
-
-def _is_of_preset(lost: Attempt) -> bool:
-    """Say whether a preset has the rule, which is a strategy with a name."""
-    span = lost.span
-    return span is not None and span.source.name.startswith("preset:")
+                yield _Loss(group, dim, lost, winner, idle, saved, plan.target.name)
 
 
 def _is_refused(
@@ -136,53 +119,40 @@ def _is_refused(
     return set(lost.mesh_axes) <= set(winner.mesh_axes) and bool(wanted[0] & wanted[1])
 
 
-def _splits(ways: int, dim: DimSharding) -> bool:
-    return ways > 1 and dim.size is not None and divides(ways, dim.size, dim.unit)
-
-
 def _lost(dim: DimSharding) -> Attempt | None:
-    """Return the first attempt that met a busy mesh axis, where nothing else came of the rules."""
+    """Return the first attempt that met a busy mesh axis, where no rule ended otherwise."""
     outcomes = {attempt.outcome for attempt in dim.attempts}
-    if not outcomes <= {Outcome.BUSY, Outcome.ABSENT} or Outcome.BUSY not in outcomes:
-        return None
-    return next(attempt for attempt in dim.attempts if attempt.outcome is Outcome.BUSY)
+    return dim.first_of(Outcome.BUSY) if outcomes <= {Outcome.BUSY, Outcome.ABSENT} else None
 
 
-def _finding(context: Context, contest: _Contest, paths: tuple[str, ...]) -> Diagnostic:
-    lost, won = contest.lost, contest.winner.taken
-    axis = contest.dim.logical_axis
-    sides = [(lost.span, f"`{axis}` finds it taken")]
-    if won is not None:
-        sides.append((won.span, f"`{contest.winner.logical_axis}` takes it first"))
-    sides.sort(key=lambda side: not context.is_own(side[0]))
-    labels = [
-        Label(span, text, primary=index == 0)
-        for index, (span, text) in enumerate((s, t) for s, t in sides if s is not None)
-    ]
-    taken = target_text(contest.lost.mesh_axes)
-    path, winner = contest.arrays.first.param.path, contest.winner.logical_axis
-    idle = contest.idle
+def _finding(context: Context, loss: _Loss, paths: tuple[str, ...]) -> Diagnostic:
+    lost, won, idle = loss.lost, loss.winner.taken, loss.idle
+    axis, winner = loss.dim.logical_axis, loss.winner.logical_axis
+    taken = target_text(lost.mesh_axes)
     meant = f"say that it is meant: `{axis} -> {taken} | none`"
     if idle is None:
         then = "no rule says what comes then"
-        notes = f"Flax NNX gives both `{taken}`: JAX refuses that"
+        note = f"Flax NNX gives both `{taken}`: JAX refuses that"
         higher = f"put `{lost}` above `{won}`; or " if won is not None else ""
         help = f"{higher}{meant}"
     else:
         then = f"`{idle}` is idle"
-        cost = f"up to {binary_bytes(contest.saved)} per device on target"
-        notes = f"{described(paths)}; {cost} {listed([contest.target])}"
+        saved = f"up to {binary_bytes(loss.saved)} per device on target `{loss.target}`"
+        note = f"{described(paths)}; {saved}"
         help = (
             f"give one of them another mesh axis: `{axis} -> {taken} | {idle}`, or"
             f" `{winner} -> {idle}`; or {meant}"
         )
     finding = Diagnostic(
         CODE,
-        f"`{axis}` is whole in `{path}`: `{winner}` has `{taken}`, and {then}",
-        tuple(labels),
-        notes=(notes,),
+        f"`{axis}` is whole in `{loss.arrays.paths[0]}`: `{winner}` has `{taken}`, and {then}",
+        context.labels(
+            (lost.span, f"`{axis}` finds it taken"),
+            (won.span if won is not None else None, f"`{winner}` takes it first"),
+        ),
+        notes=(note,),
         help=help,
         arrays=paths,
-        bytes=contest.saved,
+        bytes=loss.saved,
     )
-    return told(finding, context, paths) if idle is None else finding
+    return with_cost(finding, context, paths) if idle is None else finding

@@ -41,19 +41,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardspec.analysis.alike import Alike, alike
 from shardspec.analysis.large import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import NAMELESS_DIMENSION as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import described, template
-from shardspec.ir.param import array_bytes
-from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Override, Spec
+from shardspec.ir.plan import Alike, Origin, ParamSharding, ShardingPlan, alike
+from shardspec.ir.spec import Spec
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
-from shardspec.lints.folders import shared
-from shardspec.lints.words import first_word
+from shardspec.lints.evidence.arrays import shared_folder
+from shardspec.lints.evidence.entries import first_word
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
 
 
@@ -87,7 +85,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _gains(spec: Spec, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
     """Yield each dimension and the name that would save most, where that is enough."""
-    groups = alike(plan)
+    groups = plan.alike
     nameless = _nameless(spec, groups)
     if not nameless:
         return
@@ -98,7 +96,7 @@ def _gains(spec: Spec, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
         paths = tuple(member.param.path for member in members)
         names = [axis.name for axis in spec.logical_axes if axis.size == place.size]
         gains = (
-            _Gain(sum(_saved(resolver, each, place.dim, name) for each in members), name)
+            _Gain(sum(_saved(resolver, each, place.dim, name) for each in alike(members)), name)
             for name in names
             if name not in members[0].logical_axes
             and not _is_next_door(members[0].param.path, homes.get(name, ()))
@@ -114,9 +112,8 @@ def _homes(plan: ShardingPlan) -> dict[str, tuple[str, ...]]:
     for sharding in plan.params:
         for axis in filter(None, sharding.logical_axes):
             paths.setdefault(axis, set()).add(_components(sharding.param.path))
-    return {
-        axis: shared(path[:-1] for path in found) for axis, found in paths.items() if len(found) > 1
-    }
+    found = ((axis, each) for axis, each in paths.items() if len(each) > 1)
+    return {axis: shared_folder(path[:-1] for path in each) for axis, each in found}
 
 
 def _is_next_door(path: str, home: tuple[str, ...]) -> bool:
@@ -145,18 +142,15 @@ def _nameless(spec: Spec, groups: Sequence[Alike]) -> dict[_Place, list[ParamSha
 
 def _is_named(sharding: ParamSharding) -> bool:
     """Say whether an entry gives this array names, and says `_` among them."""
-    matched = sharding.matched
-    is_stated = isinstance(matched, Override) and matched.logical_axes is None
-    return sharding.origin is not Origin.NONE and sharding.mismatch is None and not is_stated
+    is_named = sharding.origin is not Origin.NONE and sharding.mismatch is None
+    return is_named and not sharding.is_stated
 
 
-def _saved(resolver: ArrayResolver, sharding: ParamSharding, dim: int, name: str) -> int:
-    """Return the bytes per device that one array would save under another name."""
-    names = list(sharding.logical_axes)
-    names[dim] = name
-    dims = resolver.dims(sharding.param.shape, tuple(names))
-    shard = tuple(each.shard_size or 0 for each in dims)
-    return sharding.per_device_bytes - array_bytes(shard, sharding.param.dtype)
+def _saved(resolver: ArrayResolver, arrays: Alike, dim: int, name: str) -> int:
+    """Return the bytes per device that arrays would save under another name."""
+    names = arrays.first.logical_axes
+    dims = resolver.dims(arrays.shape, (*names[:dim], name, *names[dim + 1 :]))
+    return arrays.device_bytes - arrays.laid_out(dims).device_bytes
 
 
 def _finding(place: _Place, gain: _Gain) -> Diagnostic:

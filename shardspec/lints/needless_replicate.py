@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.analysis.alike import alike
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import NEEDLESS_REPLICATE as CODE
 from shardspec.diagnostics.diagnostic import point
@@ -46,11 +45,11 @@ def check(context: Context) -> Iterator[Diagnostic]:
     if not entries or not plans:
         return
     whole = {
-        sharding.param.path
+        path
         for plan in plans
-        for arrays in alike(plan)
+        for arrays in plan.alike
         if arrays.is_replicated
-        for sharding in arrays.shardings
+        for path in arrays.paths
     }
     matcher = path_matcher(tuple(entry.pattern for entry in entries))
     matched: dict[int, list[str]] = {}

@@ -33,19 +33,20 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from shardspec.analysis.alike import alike
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import NNX_DIFFERS as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
 from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.plan import DimSharding, Outcome, ShardingPlan
+from shardspec.ir.plan import DimSharding, ShardingPlan
 from shardspec.ir.spec import AxisRule, Target, target_text
 from shardspec.lints.context import Context
-from shardspec.resolve.assign import RuleTable, assign_axes, rule_table
-from shardspec.resolve.nnx import NnxReading, nnx_rules, read_as_nnx
+from shardspec.lints.evidence.rules import linen_table, rules_of_nnx
+from shardspec.resolve.assign import assign_axes
+from shardspec.resolve.nnx import NnxReading, read_as_nnx
 
 
 @dataclass(slots=True)
@@ -80,8 +81,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _differences(plan: ShardingPlan) -> Iterator[_Difference]:
     """Yield a difference for each group of arrays that has one on this target."""
-    table, rules = _linen(plan), rules_of_nnx(plan)
-    for group in alike(plan):
+    table, rules = linen_table(plan), rules_of_nnx(plan)
+    for group in plan.alike:
         names = tuple(dim.logical_axis for dim in group.dims)
         if len(set(names) - {None}) < len(names) - names.count(None):
             continue
@@ -90,30 +91,9 @@ def _differences(plan: ShardingPlan) -> Iterator[_Difference]:
         if pair is not None:
             rule, taken = pair
             linen = PartitionSpec(tuple(dim.mesh_axes for dim in dims))
-            paths = dict.fromkeys(sharding.param.path for sharding in group.shardings)
+            paths = dict.fromkeys(group.paths)
             nnx = read_as_nnx(names, rules)
             yield _Difference(rule, taken, plan.target, linen, nnx, paths)
-
-
-def rules_of_nnx(plan: ShardingPlan) -> Mapping[str, AxisRule]:
-    """Return the rule that NNX follows for each logical axis on this target."""
-    return nnx_rules(tuple(_present(_linen(plan), plan)))
-
-
-def _linen(plan: ShardingPlan) -> RuleTable:
-    """Return the rules as Linen has them on this target: whatever the sizes."""
-    spec = plan.spec
-    known = spec.mesh_axis_names
-    policy = replace(spec.policy, indivisible="keep")
-    return rule_table(spec.axis_rules, plan.mesh, known_mesh_axes=known, policy=policy)
-
-
-def _present(table: RuleTable, plan: ShardingPlan) -> Iterator[AxisRule]:
-    """Yield the rules in order, without the mesh axes that this target lacks."""
-    attempts = {each.position: each for tried in table.by_axis.values() for each in tried}
-    for at, rule in enumerate(plan.spec.axis_rules):
-        if attempts[at].outcome is Outcome.TAKEN:
-            yield replace(rule, mesh_axes=attempts[at].mesh_axes)
 
 
 def _first_difference(
@@ -129,9 +109,7 @@ def _first_difference(
 
 def _finding(case: _Difference) -> Diagnostic:
     rule, nnx, linen = case.rule, case.nnx.partition_spec, case.linen
-    labels = [] if rule.span is None else [Label(rule.span, "NNX follows this")]
-    if case.taken is not None and case.taken.span not in (None, rule.span):
-        labels.append(Label(case.taken.span, "Linen follows this", primary=not labels))
+    taken = case.taken.span if case.taken is not None else None
     sizes = case.target.mesh
     shards = f"{sizes.ways(nnx.mesh_axes)} shards there, {sizes.ways(linen.mesh_axes)} in Linen"
     if case.nnx.repeated:
@@ -140,7 +118,7 @@ def _finding(case: _Difference) -> Diagnostic:
         CODE,
         f"Flax NNX reads `{rule.logical_axis}` as `{target_text(rule.mesh_axes)}`:"
         f" `{next(iter(case.paths))}` is {nnx} there, and {linen} in Linen",
-        tuple(labels),
+        labels_at((rule.span, "NNX follows this"), (taken, "Linen follows this")),
         notes=(f"{described(case.paths)}; {shards} on target `{case.target.name}`",),
         help="let shardspec lay out the model (`Resolver.shardings`), or write one rule an axis,"
         " of which no array asks for a mesh axis twice",

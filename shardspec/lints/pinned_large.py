@@ -33,50 +33,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.analysis.coverage import coverage
-from shardspec.analysis.large import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Label, Span
+from shardspec.analysis.large import held_bytes
+from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import PINNED_LARGE as CODE
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import collapsed, natural, template
+from shardspec.diagnostics.diagnostic import labels_at
+from shardspec.diagnostics.suggest import listed, named
+from shardspec.ir.grouping import as_one, natural
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Override
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
-from shardspec.lints.damage import told
-from shardspec.lints.largest import largest
+from shardspec.lints.evidence.arrays import largest, only, with_cost
+from shardspec.lints.evidence.more_splits import Layers, is_of_preset, whole_layers
 
 #: Places that are shown.
 _SHOWN = 4
 
-_Groups = tuple[tuple[ParamSharding, ...], ...]
-
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for all large arrays that are pinned; targets that agree share it."""
-    found: dict[tuple[str, ...], list[tuple[ShardingPlan, _Groups]]] = {}
-    for plan in context.plans:
-        groups = tuple(_pinned(plan)) if plan.mesh.device_count > 1 else ()
+    found: dict[tuple[str, ...], list[tuple[ShardingPlan, tuple[Layers, ...]]]] = {}
+    for plan in context.shared_plans:
+        groups = tuple(tuple(sorted(g, key=_order)) for g in whole_layers(plan, _is_pinned))
         if groups:
             paths = tuple(each.param.path for group in groups for each in group)
             found.setdefault(paths, []).append((plan, groups))
     for paths, targets in found.items():
         plan, groups = targets[0]
         names = [each.target.name for each, _ in targets]
-        yield told(_finding(context, plan, groups, names), context, paths)
+        yield with_cost(_finding(context, plan, groups, names), context, paths)
 
 
-def _pinned(plan: ShardingPlan) -> Iterator[tuple[ParamSharding, ...]]:
-    """Yield arrays that rules pin and that are large, layers together."""
-    held = held_bytes(plan)
-    groups: dict[tuple[object, ...], list[ParamSharding]] = {}
-    for sharding in coverage(plan).counted:
-        if _is_pinned(sharding):
-            key = (template(sharding.param.path), sharding.dims, sharding.param.dtype)
-            groups.setdefault(key, []).append(sharding)
-    for group in groups.values():
-        if is_large(sum(sharding.param.bytes for sharding in group), held):
-            yield tuple(sorted(group, key=lambda sharding: natural(sharding.param.path)))
+def _order(sharding: ParamSharding) -> tuple[tuple[int, int, str], ...]:
+    return natural(sharding.param.path)
 
 
 def _is_pinned(sharding: ParamSharding) -> bool:
@@ -90,43 +79,39 @@ def _is_pinned(sharding: ParamSharding) -> bool:
 
 def _is_pin(dim: DimSharding) -> bool:
     taken = dim.taken
-    if taken is None or len(dim.attempts) > 1 or not taken.is_none:
+    if taken is None or len(dim.attempts) > 1:
         return False
-    span = taken.span
-    return span is None or not span.source.name.startswith("preset:")
+    return taken.is_none and not is_of_preset(taken)
 
 
 def _finding(
-    context: Context, plan: ShardingPlan, groups: _Groups, names: Sequence[str]
+    context: Context, plan: ShardingPlan, groups: Sequence[Layers], names: Sequence[str]
 ) -> Diagnostic:
-    size = sum(sharding.param.bytes for group in groups for sharding in group)
-    places = _places(context, groups)
+    arrays = [sharding for group in groups for sharding in group]
+    size = sum(sharding.param.bytes for sharding in arrays)
     share = percent(size, held_bytes(plan))
-    first = max(groups, key=lambda group: group[0].param.bytes * len(group))
-    glob = collapsed([sharding.param.path for sharding in first]) or first[0].param.path
-    is_all = len({s.param.path for group in groups for s in group}) == len(plan.params)
-    pattern = "**" if is_all else glob
+    most = max(groups, key=lambda group: group[0].param.bytes * len(group))
+    is_all = len(arrays) == len(plan.params)
+    pattern = "**" if is_all else as_one(sharding.param.path for sharding in most)
     return Diagnostic(
         CODE,
         f"{binary_bytes(size)} of arrays, {share} of what a device holds, are pinned whole by"
-        f" `none` on target{'' if len(names) == 1 else 's'} {listed(names)}",
-        tuple(Label(span, "pinned here", primary=not i) for i, span in enumerate(places[:_SHOWN])),
-        notes=largest((s.param.path, s.param.bytes) for group in groups for s in group),
+        f" `none` on {named('target', names)}",
+        labels_at(*((span, "pinned here") for span in _places(context, groups)[:_SHOWN])),
+        notes=largest((sharding.param.path, sharding.param.bytes) for sharding in arrays),
         help=f"split an axis of them over {listed(a.name for a in plan.mesh.axes if a.size > 1)};"
         f' or say why: `replicate: [{{path: "{pattern}", because: REASON}}]`',
-        target=names[0] if len(names) == 1 else None,
+        target=only(names),
     )
 
 
-def _places(context: Context, groups: _Groups) -> list[Span]:
+def _places(context: Context, groups: Sequence[Layers]) -> list[Span]:
     """Return where the rules and overrides stand, the spec's own first."""
-    found: dict[Span, None] = {}
-    for group in groups:
-        first = group[0]
+    found: dict[Span | None, None] = {}
+    for first, *_ in groups:
         if first.is_stated and first.named_at is not None:
             found.setdefault(first.named_at)
-            continue
-        for dim in first.dims:
-            if dim.taken is not None and dim.taken.span is not None:
-                found.setdefault(dim.taken.span)
-    return sorted(found, key=lambda span: (not context.is_own(span), span.start))
+        else:
+            found.update((dim.taken.span, None) for dim in first.dims if dim.taken is not None)
+    places = (span for span in found if span is not None)
+    return sorted(places, key=lambda span: (not context.is_own(span), span.start))

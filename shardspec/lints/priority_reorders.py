@@ -30,23 +30,27 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from shardspec.analysis.alike import Alike
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span
 from shardspec.diagnostics.codes import PRIORITY_REORDERS as CODE
 from shardspec.ir.grouping import counted
-from shardspec.ir.plan import Dims
-from shardspec.ir.spec import AxisRule, Spec, target_text
+from shardspec.ir.plan import Dims, ShardingPlan
+from shardspec.ir.spec import AxisRule, Spec
 from shardspec.lints.context import Context
-from shardspec.lints.what_if import Answer, Asked, answers_under, asked
+from shardspec.lints.evidence.arrays import Affected
+from shardspec.lints.evidence.rules import (
+    Answer,
+    answers_under,
+    kinds_text,
+    rules_text,
+)
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each priority: what it changes, or that it changes nothing."""
     if not any(plan.params or plan.activations for plan in context.plans):
         return
-    plans = [asked(plan) for plan in context.plans]
     for rules in _with_priority(context.spec):
-        changed = list(_changed(plans, rules))
+        changed = list(_changed(context.plans, rules))
         own = context.is_own(rules[0].span)
         if changed and own:
             yield _reorders(rules, changed, context)
@@ -68,16 +72,18 @@ def _with_priority(spec: Spec) -> Iterator[tuple[AxisRule, ...]]:
     yield from map(tuple, found.values())
 
 
-def _changed(plans: Sequence[Asked], rules: Sequence[AxisRule]) -> Iterator[tuple[str, Answer]]:
-    """Yield each answer, with its target, that would be another without the priority."""
+def _changed(
+    plans: Sequence[ShardingPlan], rules: Sequence[AxisRule]
+) -> Iterator[tuple[ShardingPlan, Answer]]:
+    """Yield each answer, with its plan, that would be another without the priority."""
     mine = {rule.span for rule in rules}
-    placed = plans[0].plan.spec.placed_rules
+    placed = plans[0].spec.placed_rules
     plain = sorted(placed, key=lambda rule: 0 if rule.span in mine else rule.priority)
     axes = frozenset(rule.logical_axis for rule in rules)
-    for each in plans:
-        for answer in answers_under(each, plain, axes):
+    for plan in plans:
+        for answer in answers_under(plan, plain, axes):
             if answer.is_changed:
-                yield each.plan.target.name, answer
+                yield plan, answer
 
 
 def _rivals(before: Dims, after: Dims, rules: Sequence[AxisRule]) -> Iterator[AxisRule]:
@@ -100,36 +106,29 @@ def _other(answer: Answer, rules: Sequence[AxisRule]) -> AxisRule | None:
 
 
 def _reorders(
-    rules: Sequence[AxisRule], changed: Sequence[tuple[str, Answer]], context: Context
+    rules: Sequence[AxisRule], changed: Sequence[tuple[ShardingPlan, Answer]], context: Context
 ) -> Diagnostic:
-    target, answer = changed[0]
-    rule = rules[0]
+    (plan, answer), rule = changed[0], rules[0]
+    affected = Affected()
+    for each, other_answer in changed:
+        affected.add(other_answer.subject, each)
+    first = next(iter(affected.arrays or affected.activations))
     other = _loser(answer, rules, context) or _other(answer, rules)
     own = context.is_own(rule.span)
-    labels = [] if rule.span is None else [Label(rule.span, f"priority {rule.priority}", own)]
-    if other is not None and other.span is not None and other.span != rule.span:
-        order = "comes first by priority" if other.priority else "comes first by the file"
-        labels.append(Label(other.span, order, not own))
-    if labels and not any(label.primary for label in labels):
-        labels[0] = Label(labels[0].span, labels[0].text)
+    order = "priority" if other is not None and other.priority else "the file"
     return Diagnostic(
         CODE,
-        f"`@ {rule.priority}` of `{_text(rules)}` decides against the order of the file: on target"
-        f" `{target}` `{answer.names[0]}` is {answer.spec_now}, not {answer.spec_then}",
-        tuple(labels),
-        notes=(f"it changes {_subjects(changed)}",),
+        f"`@ {rule.priority}` of `{rules_text(rules)}` decides against the order of the file: on"
+        f" target `{plan.target.name}` `{first}` is {answer.spec_now}, not {answer.spec_then}",
+        context.labels(
+            (rule.span, f"priority {rule.priority}"),
+            (other.span if other is not None else None, f"comes first by {order}"),
+        ),
+        notes=(f"it changes {kinds_text(len(affected.arrays), len(affected.activations))}",),
         help="put the rule where its priority says, and leave the priority out"
         if own
-        else f"a rule `{_text(rules)}` of your own takes its place, without the priority",
+        else f"a rule `{rules_text(rules)}` of your own takes its place, without the priority",
     )
-
-
-def _subjects(changed: Sequence[tuple[str, Answer]]) -> str:
-    names: dict[str, set[str]] = {"array": set(), "activation": set()}
-    for _, answer in changed:
-        kind = "array" if isinstance(answer.subject, Alike) else "activation"
-        names[kind].update(answer.names)
-    return " and ".join(counted(len(each), kind) for kind, each in names.items() if each)
 
 
 def _idle(rules: Sequence[AxisRule], context: Context) -> Diagnostic:
@@ -139,18 +138,12 @@ def _idle(rules: Sequence[AxisRule], context: Context) -> Diagnostic:
     activations = counted(len(plan.activations), "activation")
     return Diagnostic(
         CODE,
-        f"`@ {rule.priority}` of `{_text(rules)}` changes nothing",
+        f"`@ {rule.priority}` of `{rules_text(rules)}` changes nothing",
         () if rule.span is None else (Label(rule.span, f"priority {rule.priority}"),),
         notes=(f"{arrays} and {activations} have the same answer without it, on every target",),
         help="leave it out",
         fix=_fix(rules),
     )
-
-
-def _text(rules: Sequence[AxisRule]) -> str:
-    names = ", ".join(dict.fromkeys(rule.logical_axis for rule in rules))
-    targets = " | ".join(dict.fromkeys(target_text(rule.mesh_axes) for rule in rules))
-    return f"{names} -> {targets}"
 
 
 def _fix(rules: Sequence[AxisRule]) -> Fix | None:

@@ -37,8 +37,7 @@ from shardspec.diagnostics.codes import RANK_MISMATCH as CODE
 from shardspec.ir.grouping import counted, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.lints.context import Context
-from shardspec.lints.damage import told
-from shardspec.lints.folders import shared
+from shardspec.lints.evidence.arrays import shared_folder, with_cost
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -52,11 +51,11 @@ def check(context: Context) -> Iterator[Diagnostic]:
     stacked = _stacked(list(groups.values()))
     if stacked:
         paths = [sharding.param.path for group in stacked for sharding in group]
-        yield told(_not_scanned(stacked), context, paths)
+        yield with_cost(_not_scanned(stacked), context, paths)
     for (place, _, _), group in groups.items():
         if group not in stacked:
             paths = [sharding.param.path for sharding in group]
-            yield told(_finding(place, group), context, paths)
+            yield with_cost(_finding(place, group), context, paths)
 
 
 def _stacked(groups: Sequence[list[ParamSharding]]) -> list[list[ParamSharding]]:
@@ -76,7 +75,7 @@ def _not_scanned(groups: Sequence[list[ParamSharding]]) -> Diagnostic:
     """Return the one finding for stacked layers that nothing says are stacked."""
     members = [sharding for group in groups for sharding in group]
     parents = [sharding.param.path.split("/")[:-1] for sharding in members]
-    folder = "/".join((*shared(parents), "**"))
+    folder = "/".join((*shared_folder(parents), "**"))
     first = members[0]
     labels = [] if first.named_at is None else [Label(first.named_at, "one name too few")]
     if first.param.span is not None and first.param.span != first.named_at:

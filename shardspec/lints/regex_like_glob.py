@@ -41,8 +41,8 @@ from shardspec.diagnostics.codes import REGEX_LIKE_GLOB as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import counted, described
 from shardspec.lints.context import Context
-from shardspec.lints.entries import Entry, sections
-from shardspec.lints.other_spellings import Spelling, fix_for, readings
+from shardspec.lints.evidence.entries import Entry, sections
+from shardspec.lints.evidence.spellings import Spelling, fix_for, readings
 from shardspec.resolve.match import path_matcher
 
 

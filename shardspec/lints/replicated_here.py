@@ -29,102 +29,89 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardspec.analysis.alike import Alike, alike
 from shardspec.analysis.large import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import REPLICATED_HERE as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import described
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import Attempt, DimSharding, Outcome, ShardingPlan, divides
+from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import target_text
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
+from shardspec.lints.evidence.more_splits import would_divide
 
 
-class _Elsewhere(NamedTuple):
-    """An array's dimension on a target that splits it."""
+class _Split(NamedTuple):
+    """Arrays on a target that splits them."""
 
     target: str
-    group: Alike
+    arrays: Alike
+
+
+class _Why(NamedTuple):
+    """The dimension that its mesh axes do not divide, and the `none` behind them."""
+
+    dim: DimSharding
+    refused: Attempt
+    ended: Attempt
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each large array that is whole on this target, for its size alone."""
-    plans = context.plans
-    groups = {plan.target.name: alike(plan) for plan in plans}
     split = {
-        group.first.param.path: _Elsewhere(plan.target.name, group)
-        for plan in reversed(plans)
-        for group in groups[plan.target.name]
-        if not group.is_replicated
+        arrays.first.param.path: _Split(plan.target.name, arrays)
+        for plan in reversed(context.plans)
+        for arrays in plan.alike
+        if not arrays.is_replicated
     }
-    for plan in plans:
-        total = sum(group.bytes * len(group.shardings) for group in groups[plan.target.name])
+    for plan in context.plans:
         held = held_bytes(plan)
-        for group in groups[plan.target.name]:
-            size = group.bytes * len(group.shardings)
-            if group.is_replicated and is_large(size, held):
-                yield from _compared(plan, group, split, total)
+        for arrays in plan.alike:
+            other = split.get(arrays.first.param.path)
+            if other and arrays.is_replicated and is_large(arrays.total_bytes, held):
+                why = _why(arrays, other.arrays)
+                if why is not None:
+                    yield _finding(plan, arrays, why, other)
 
 
-def _compared(
-    plan: ShardingPlan, group: Alike, split: Mapping[str, _Elsewhere], total: int
-) -> Iterator[Diagnostic]:
-    other = split.get(group.first.param.path)
-    if other is None:
-        return
-    for index, dim in enumerate(group.dims):
-        refused = next((a for a in dim.attempts if a.outcome is Outcome.INDIVISIBLE), None)
-        taken = other.group.dims[index].taken
-        if refused is not None and dim.taken is not None and taken is not None:
-            same_axes = set(taken.mesh_axes) & set(refused.mesh_axes)
-            if same_axes and dim.taken.is_none:
-                yield _finding(plan, group, (dim, refused, dim.taken), other, total)
-                return
+def _why(here: Alike, there: Alike) -> _Why | None:
+    """Return why arrays are whole that the same mesh axes split elsewhere, if by `none`."""
+    for dim, other in zip(here.dims, there.dims, strict=True):
+        refused, ended = dim.first_of(Outcome.INDIVISIBLE), dim.taken
+        if refused is None or ended is None or not ended.is_none:
+            continue
+        if set(other.mesh_axes) & set(refused.mesh_axes):
+            return _Why(dim, refused, ended)
+    return None
 
 
-def _finding(
-    plan: ShardingPlan,
-    group: Alike,
-    why: tuple[DimSharding, Attempt, Attempt],
-    other: _Elsewhere,
-    total: int,
-) -> Diagnostic:
-    dim, refused, ended = why
-    count = len(group.shardings)
-    paths = [sharding.param.path for sharding in group.shardings]
-    here, there = group.bytes * count, other.group.shard_bytes * count
-    labels = [
-        Label(attempt.span, text, primary=attempt is ended)
-        for attempt, text in (
-            (refused, f"{refused.ways} does not divide {dim.size}"),
-            (ended, "so it is whole"),
-        )
-        if attempt.span is not None
-    ]
+def _finding(plan: ShardingPlan, arrays: Alike, why: _Why, other: _Split) -> Diagnostic:
+    here, there = arrays.total_bytes, other.arrays.device_bytes
+    total = sum(group.total_bytes for group in plan.alike)
+    refused, ended = why.refused, why.ended
     return Diagnostic(
         CODE,
-        f"`{paths[0]}` {group.first.param} is whole on target `{plan.target.name}`, and split"
-        f" {other.group.first.shard_count} times on `{other.target}`",
-        tuple(labels) if any(label.primary for label in labels) else (),
-        notes=(
-            f"{described(paths)}; {binary_bytes(here)} per device, {percent(here, total)} of the"
-            f" model, and {binary_bytes(there)} on `{other.target}`",
+        f"`{arrays.paths[0]}` {arrays.first.param} is whole on target `{plan.target.name}`, and"
+        f" split {other.arrays.first.shard_count} times on `{other.target}`",
+        labels_at(
+            (ended.span, "so it is whole"),
+            (refused.span, f"{refused.ways} does not divide {why.dim.size}"),
         ),
-        help=_help(plan.mesh, dim, refused),
+        notes=(
+            f"{described(arrays.paths)}; {binary_bytes(here)} per device, {percent(here, total)}"
+            f" of the model, and {binary_bytes(there)} on `{other.target}`",
+        ),
+        help=_help(plan, why),
     )
 
 
-def _help(mesh: Mesh, dim: DimSharding, refused: Attempt) -> str:
-    fitting = [
-        axis.name
-        for axis in mesh.axes
-        if axis.size > 1 and divides(axis.size, dim.size or 0, dim.unit)
-    ]
-    if not fitting:
+def _help(plan: ShardingPlan, why: _Why) -> str:
+    sizes = plan.mesh.sizes
+    fitting = next((axis for axis in sizes if would_divide(sizes[axis], why.dim)), None)
+    if fitting is None:
         return "if that is meant, `lints: {replicated-here: allow}`"
-    wider = f"{target_text(refused.mesh_axes)} | {fitting[0]} | none"
-    return f"`{dim.logical_axis} -> {wider}` splits it here as well"
+    wider = f"{target_text(why.refused.mesh_axes)} | {fitting} | none"
+    return f"`{why.dim.logical_axis} -> {wider}` splits it here as well"

@@ -31,60 +31,29 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
-from shardspec.analysis.coverage import coverage
-from shardspec.analysis.large import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import REPLICATED_LARGE as CODE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.diagnostics.suggest import named
+from shardspec.ir.grouping import as_one, counted, natural
 from shardspec.ir.plan import Attempt, DimSharding, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import target_text
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
-
-
-class _Whole(NamedTuple):
-    """Arrays of one layer that a target holds whole.
-
-    Attributes:
-      size: their bytes.
-      total: bytes of the model.
-    """
-
-    plan: ShardingPlan
-    paths: tuple[str, ...]
-    first: ParamSharding
-    size: int
-    total: int
+from shardspec.lints.evidence.arrays import only
+from shardspec.lints.evidence.more_splits import Layers, whole_layers
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each large array that is whole on a target without being meant to."""
-    found: dict[tuple[str, ...], list[_Whole]] = {}
-    for plan in context.plans:
-        if plan.mesh.device_count > 1:
-            for whole in _on_target(plan):
-                found.setdefault(whole.paths, []).append(whole)
-    for targets in found.values():
-        yield _finding(targets)
-
-
-def _on_target(plan: ShardingPlan) -> Iterator[_Whole]:
-    whole = coverage(plan)
-    total, held = whole.total_bytes, held_bytes(plan)
-    groups: dict[tuple[object, ...], list[ParamSharding]] = {}
-    for sharding in whole.counted:
-        if not is_settled(sharding):
-            key = (template(sharding.param.path), sharding.dims, sharding.param.dtype)
-            groups.setdefault(key, []).append(sharding)
-    for group in groups.values():
-        size = sum(sharding.param.bytes for sharding in group)
-        if is_large(size, held):
-            paths = tuple(sorted((s.param.path for s in group), key=natural))
-            yield _Whole(plan, paths, group[0], size, total)
+    found: dict[tuple[str, ...], list[tuple[ShardingPlan, Layers]]] = {}
+    for plan in context.shared_plans:
+        for layers in whole_layers(plan, lambda sharding: not is_settled(sharding)):
+            paths = tuple(sorted((sharding.param.path for sharding in layers), key=natural))
+            found.setdefault(paths, []).append((plan, layers))
+    for paths, targets in found.items():
+        yield _finding(paths, targets[0][1], [plan for plan, _ in targets])
 
 
 def is_settled(sharding: ParamSharding) -> bool:
@@ -92,17 +61,17 @@ def is_settled(sharding: ParamSharding) -> bool:
     return all(dim.taken is not None for dim in sharding.dims if dim.size != 1)
 
 
-def _finding(targets: Sequence[_Whole]) -> Diagnostic:
-    plan, paths, first, size, total = targets[0]
-    names = [whole.plan.target.name for whole in targets]
+def _finding(paths: tuple[str, ...], layers: Layers, plans: Sequence[ShardingPlan]) -> Diagnostic:
+    first = layers[0]
+    size = sum(sharding.param.bytes for sharding in layers)
+    total = sum(sharding.param.bytes for sharding in plans[0].params)
+    names = [plan.target.name for plan in plans]
     where = "this target" if len(names) == 1 else "these targets"
-    axes = dict.fromkeys(axis for whole in targets for axis in whole.plan.mesh.names)
-    place: Span | None = first.matched.span if first.matched else first.param.span
+    axes = dict.fromkeys(axis for plan in plans for axis in plan.mesh.names)
     return point(
         CODE,
-        f"`{collapsed(paths) or paths[0]}` {first.param} is whole on every device of"
-        f" {'target' if len(names) == 1 else 'targets'} {listed(names)}",
-        place,
+        f"`{as_one(paths)}` {first.param} is whole on every device of {named('target', names)}",
+        first.named_at,
         "named here" if first.matched else "this array",
         notes=(
             f"{counted(len(paths), 'array')}, {binary_bytes(size)} per device,"
@@ -111,7 +80,7 @@ def _finding(targets: Sequence[_Whole]) -> Diagnostic:
         ),
         help=f"add an alternative for mesh axes of {where} ({', '.join(axes)}),"
         " or say that it is meant: `AXIS -> none`, or `replicate:` with a reason",
-        target=plan.target.name if len(names) == 1 else None,
+        target=only(names),
         arrays=paths,
         bytes=size,
     )

@@ -43,7 +43,7 @@ from shardspec.ir.grouping import counted
 from shardspec.ir.spec import CoverageGate
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
-from shardspec.lints.largest import largest
+from shardspec.lints.evidence.arrays import largest
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

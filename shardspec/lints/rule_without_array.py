@@ -38,81 +38,69 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shardspec.analysis.large import is_large
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import RULE_WITHOUT_ARRAY as CODE
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.plan import Outcome
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
-from shardspec.lints.damage import damage
-from shardspec.lints.rule_fates import Fate, idle_rules
+from shardspec.lints.evidence.arrays import cost
+from shardspec.lints.evidence.rules import RuleUse, idle_rules, on_targets
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each rule that is tried, and always loses or does not divide."""
-    for fate in idle_rules(context):
-        busy = fate.outcomes[Outcome.BUSY]
-        refused = fate.outcomes[Outcome.INDIVISIBLE]
-        if refused and fate.is_settled:
+    for use in idle_rules(context):
+        busy, refused = use.outcomes[Outcome.BUSY], use.outcomes[Outcome.INDIVISIBLE]
+        if refused and use.is_settled:
             continue
-        is_loss = fate.is_open and _is_for_large(fate, context)
+        is_loss = use.is_open and _is_for_large(use, context)
         if refused or (busy and (context.spec.activations or is_loss)):
-            yield _finding(fate, context)
+            yield _finding(use, context)
 
 
-def _is_for_large(fate: Fate, context: Context) -> bool:
+def _is_for_large(use: RuleUse, context: Context) -> bool:
     """Say whether the arrays that it is for are large, where they are most."""
-    cost = damage(context, fate.paths)
-    return cost is not None and is_large(cost.bytes, cost.held)
+    most = cost(context, use.affected.arrays)
+    return most is not None and is_large(most.bytes, most.held)
 
 
-def _finding(fate: Fate, context: Context) -> Diagnostic:
-    labels = [] if fate.rule.span is None else [Label(fate.rule.span, "never fires")]
-    for span in dict.fromkeys(rule.span for rule in fate.winners):
-        if span is not None and span != fate.rule.span:
-            labels.append(Label(span, "fires first", primary=False))
+def _finding(use: RuleUse, context: Context) -> Diagnostic:
     finding = Diagnostic(
         CODE,
-        f"`{fate.text}` fires for nothing{_where(len(context.plans))}: {_why(fate)}",
-        tuple(labels[:4]),
-        notes=(fate.subjects(),),
-        help=_help(fate, context),
+        f"`{use}` fires for nothing{on_targets(len(context.plans))}: {_why(use)}",
+        use.labels("never fires"),
+        notes=(use.note(),),
+        help=_help(use, context),
     )
-    cost = damage(context, fate.paths)
-    if cost is None:
+    paths = tuple(use.affected.arrays)
+    most = cost(context, paths)
+    if most is None:
         return finding
-    notes = (f"{fate.subjects()}; {cost}",)
-    return replace(finding, notes=notes, arrays=tuple(fate.paths), bytes=cost.bytes)
+    return replace(finding, notes=(f"{use.note()}; {most}",), arrays=paths, bytes=most.bytes)
 
 
-def _where(count: int) -> str:
-    return f" on any of {count} targets" if count > 1 else ""
-
-
-def _why(fate: Fate) -> str:
+def _why(use: RuleUse) -> str:
     reasons = []
-    axes = target_text(fate.rule.mesh_axes)
-    if fate.outcomes[Outcome.BUSY]:
-        holders = dict.fromkeys(rule.logical_axis for rule in fate.winners if rule.mesh_axes)
+    axes = target_text(use.rule.mesh_axes)
+    if use.outcomes[Outcome.BUSY]:
+        holders = dict.fromkeys(rule.logical_axis for rule in use.winners if rule.mesh_axes)
         verb = "has" if len(holders) == 1 else "have"
         reasons.append(f"{listed(holders, limit=3)} always {verb} `{axes}` before it")
-    if fate.refused is not None:
+    if use.refused is not None:
         reasons.append(
-            f"`{axes}` does not divide `{fate.refused.logical_axis}` = {fate.refused.size}"
+            f"`{axes}` does not divide `{use.refused.logical_axis}` = {use.refused.size}"
         )
     return "; ".join(reasons)
 
 
-def _help(fate: Fate, context: Context) -> str:
-    spans = {rule.span for rule in context.spec.axis_rules if rule in fate.rules}
-    axes = {rule.logical_axis for rule in fate.rules}
-    others = {
-        rule.logical_axis
-        for rule in context.spec.axis_rules
-        if rule.logical_axis in axes and rule.span not in spans
-    }
-    names = ", ".join(rule.logical_axis for rule in fate.rules)
+def _help(use: RuleUse, context: Context) -> str:
+    rules = context.spec.axis_rules
+    spans = {rule.span for rule in rules if rule in use.rules}
+    axes = {rule.logical_axis for rule in use.rules}
+    others = {r.logical_axis for r in rules if r.logical_axis in axes and r.span not in spans}
+    names = ", ".join(rule.logical_axis for rule in use.rules)
     out = "take it out: every answer stays as it is"
     way_out = out if others == axes else f"`{names} -> none` says what happens"
-    higher = "; or put it before what fires first" if fate.outcomes[Outcome.BUSY] else ""
+    higher = "; or put it before what fires first" if use.outcomes[Outcome.BUSY] else ""
     return way_out + higher

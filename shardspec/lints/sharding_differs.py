@@ -45,7 +45,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SHARDING_DIFFERS as CODE
 from shardspec.ir.grouping import counted
 from shardspec.ir.units import binary_bytes
-from shardspec.lints.largest import cut, rows
+from shardspec.lints.evidence.arrays import cut, rows
 
 _PUT = "`resolver.put(tree)` moves them; "
 _OUT = "where `jax.jit` makes them, pass it `out_shardings=resolver.shardings(tree)`"

@@ -43,8 +43,8 @@ from shardspec.frontend.patterns.regex import compile_regex
 from shardspec.ir.grouping import counted, described, template
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
-from shardspec.lints.digit_places import least_widened, single_digits, widened
-from shardspec.lints.entries import Entry, sections
+from shardspec.lints.evidence.entries import Entry, sections
+from shardspec.lints.evidence.spellings import least_widened, single_digits, widened
 from shardspec.resolve.match import PathMatcher, path_matcher
 
 

@@ -38,6 +38,7 @@ from shardspec.ir.hardware import shape_text
 from shardspec.ir.spec import Target
 from shardspec.ir.units import three_figures
 from shardspec.lints.context import Context
+from shardspec.lints.evidence.axes import placed
 
 if TYPE_CHECKING:
     from shardspec.topology.explanation import AxisExplanation, RingFact
@@ -47,16 +48,14 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each submesh that could be turned to lie better."""
     for plan in context.plans:
         target = plan.target
-        if target.hardware is None or all(axis.submesh is None for axis in target.mesh.axes):
+        if all(axis.submesh is None for axis in target.mesh.axes):
             continue
         from shardspec.topology.explanation import ring_fact
-        from shardspec.topology.placement import place
 
-        placement = place(target)
-        if not isinstance(placement, Diagnostic):
-            fact = ring_fact(target, placement)
-            if fact is not None:
-                yield _finding(fact, target)
+        placement = placed(target)
+        fact = ring_fact(target, placement) if placement is not None else None
+        if fact is not None:
+            yield _finding(fact, target)
 
 
 def _finding(fact: RingFact, target: Target) -> Diagnostic:

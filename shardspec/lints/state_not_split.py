@@ -38,7 +38,6 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from shardspec.analysis.alike import alike
 from shardspec.analysis.large import is_large
 from shardspec.analysis.memory import Held, memory
 from shardspec.diagnostics import Diagnostic
@@ -106,7 +105,7 @@ def findings(plan: StatePlan) -> Iterator[Diagnostic]:
 
 def _of_plan(plan: ShardingPlan, policy: StatePolicy) -> Iterator[Unsplit]:
     over = state_axes(plan.spec, plan.mesh)
-    for group in alike(plan):
+    for group in plan.alike:
         split = split_further(group.dims, plan.mesh, over)
         if split.has_failed and group.dims:
             paths = tuple(sharding.param.path for sharding in group.shardings)

@@ -34,13 +34,13 @@ Good:
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.analysis.alike import alike
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Span
 from shardspec.diagnostics.codes import TUPLE_SKIPPED as CODE
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics.diagnostic import labels_at
+from shardspec.diagnostics.suggest import listed, named
 from shardspec.ir.grouping import described
 from shardspec.ir.plan import (
     ActivationSharding,
@@ -52,10 +52,10 @@ from shardspec.ir.plan import (
 )
 from shardspec.ir.spec import AxisRule, Spec, target_text
 from shardspec.ir.units import binary_bytes
-from shardspec.lints.batch_rules import is_batch
 from shardspec.lints.context import Context
-from shardspec.lints.dead_rule import dead_rules
-from shardspec.lints.what_if import Answer, answers_under, asked
+from shardspec.lints.evidence.arrays import Affected
+from shardspec.lints.evidence.axes import is_batch
+from shardspec.lints.evidence.rules import Answer, answers_under, dead_rules
 from shardspec.lints.whole_batch import lost_batch
 
 Axes = tuple[str, ...]
@@ -74,17 +74,15 @@ class _Skipped:
     free: Axes
     taker: AxisRule
     saved: dict[str, int] = field(default_factory=dict)
-    paths: dict[str, None] = field(default_factory=dict)
-    activations: dict[str, None] = field(default_factory=dict)
+    affected: Affected = field(default_factory=Affected)
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each tuple and the part of it that would have split more."""
-    dead = {at for at, _ in dead_rules(context.spec)}
+    dead = dead_rules(context.spec)
     found: dict[tuple[object, ...], _Skipped] = {}
     for plan in context.plans:
-        sizes = plan.mesh.sizes
-        for rule, free, taker in dict.fromkeys(_skipped(plan, dead, sizes)):
+        for rule, free, taker in dict.fromkeys(_skipped(plan, dead)):
             better = _better(plan, rule, free)
             saved = sum(answer.saved_bytes for answer in better)
             if saved <= 0 and not any(map(_is_activation, better)):
@@ -92,15 +90,12 @@ def check(context: Context) -> Iterator[Diagnostic]:
             case = found.setdefault((rule.span or rule, free), _Skipped(rule, free, taker))
             case.saved[plan.target.name] = saved
             for answer in better:
-                names = case.activations if _is_activation(answer) else case.paths
-                names.update((name, None) for name in answer.names)
+                case.affected.add(answer.subject, plan)
     for case in found.values():
         yield _finding(case, context)
 
 
-def _skipped(
-    plan: ShardingPlan, dead: Container[int], sizes: Mapping[str, int]
-) -> Iterator[tuple[AxisRule, Axes, AxisRule]]:
+def _skipped(plan: ShardingPlan, dead: Container[int]) -> Iterator[tuple[AxisRule, Axes, AxisRule]]:
     """Yield each tuple that something could not have, the free part, and who has the rest."""
     for dims, dim in _judged(plan):
         for attempt in dim.attempts:
@@ -111,13 +106,13 @@ def _skipped(
             if len(attempt.mesh_axes) < 2 or attempt.position in dead:
                 continue
             free = _free(attempt, dims)
-            if free and _is_more(dim, math.prod(sizes[axis] for axis in free)):
+            if free and _is_more(dim, plan.mesh.ways(free)):
                 yield rule, free, taker
 
 
 def _judged(plan: ShardingPlan) -> Iterator[tuple[Sequence[DimSharding], DimSharding]]:
     """Yield the dimensions of arrays, and those of activations that are no array's."""
-    groups = alike(plan)
+    groups = plan.alike
     for group in groups:
         yield from ((group.dims, dim) for dim in group.dims)
     of_arrays = {dim.logical_axis for group in groups for dim in group.dims}
@@ -160,7 +155,7 @@ def _better(plan: ShardingPlan, rule: AxisRule, free: Axes) -> list[Answer]:
         if each is rule or (each.span is not None and each.span == rule.span):
             rules.append(AxisRule(each.logical_axis, free, each.priority))
             axes.add(each.logical_axis)
-    answers = answers_under(asked(plan), rules, frozenset(axes))
+    answers = answers_under(plan, rules, frozenset(axes))
     return [answer for answer in answers if answer.is_changed and _is_gain(answer)]
 
 
@@ -177,16 +172,12 @@ def _is_gain(answer: Answer) -> bool:
 
 def _finding(case: _Skipped, context: Context) -> Diagnostic:
     rule, part = case.rule, target_text(case.free)
-    labels = [] if rule.span is None else [Label(rule.span, "skipped whole")]
-    if case.taker.span is not None and case.taker.span != rule.span:
-        labels.append(Label(case.taker.span, "fires first", primary=not labels))
     busy = [axis for axis in rule.mesh_axes if axis in case.taker.mesh_axes]
-    targets = f"target{'s' if len(case.saved) > 1 else ''} {listed(case.saved)}"
     return Diagnostic(
         CODE,
-        f"`{rule}` is skipped whole on {targets}: {listed(busy)} is taken, and `{part}` alone"
-        " would divide",
-        tuple(labels),
+        f"`{rule}` is skipped whole on {named('target', case.saved)}: {listed(busy)} is taken, and"
+        f" `{part}` alone would divide",
+        labels_at((rule.span, "skipped whole"), (case.taker.span, "fires first")),
         notes=tuple(_notes(case, part)),
         help=f"`{rule.logical_axis} -> {target_text(rule.mesh_axes)} | {part}`"
         " takes what is free; `| none` says that nothing should",
@@ -197,14 +188,14 @@ def _finding(case: _Skipped, context: Context) -> Diagnostic:
 def _notes(case: _Skipped, part: str) -> Iterator[str]:
     """Yield what it costs: bytes of arrays, and the activations that stay whole."""
     most = max(case.saved.values())
-    if case.paths and most > 0:
+    arrays, activations = case.affected.arrays, case.affected.activations
+    if arrays and most > 0:
         upto = "up to " if len(set(case.saved.values())) > 1 else ""
         than = f"per device more than with `{part}`"
-        yield f"{described(case.paths)}; {upto}{binary_bytes(most)} {than}"
-    if case.activations:
-        plural = "s" if len(case.activations) > 1 else ""
+        yield f"{described(arrays)}; {upto}{binary_bytes(most)} {than}"
+    if activations:
         could = f"`{case.rule.logical_axis}` could be split further"
-        yield f"activation{plural} {listed(case.activations)}: {could}"
+        yield f"{named('activation', activations)}: {could}"
 
 
 def _fix(rule: AxisRule, part: str, spec: Spec) -> Fix | None:

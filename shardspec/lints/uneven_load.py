@@ -31,12 +31,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from shardspec.analysis.alike import Alike, alike
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import UNEVEN_LOAD as CODE
 from shardspec.ir.grouping import counted
 from shardspec.ir.param import array_bytes
-from shardspec.ir.plan import DimSharding, ShardingPlan
+from shardspec.ir.plan import Alike, DimSharding, ShardingPlan
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
 from shardspec.resolve.fit import near_multiples
@@ -49,9 +48,9 @@ def check(context: Context) -> Iterator[Diagnostic]:
     if context.spec.policy.indivisible != "keep":
         return
     for plan in context.plans:
-        groups = alike(plan)
-        most = sum(arrays.shard_bytes * len(arrays.shardings) for arrays in groups)
-        least = sum(last_bytes(arrays) * len(arrays.shardings) for arrays in groups)
+        groups = plan.alike
+        most = sum(arrays.device_bytes for arrays in groups)
+        least = sum(last_bytes(arrays) * arrays.count for arrays in groups)
         if _NOTABLE * (most - least) >= most > 0:
             yield _finding(plan, groups, most, least)
 
@@ -69,7 +68,7 @@ def _last_size(dim: DimSharding) -> int:
 def _finding(plan: ShardingPlan, groups: tuple[Alike, ...], most: int, least: int) -> Diagnostic:
     worst = max(
         groups,
-        key=lambda arrays: (arrays.shard_bytes - last_bytes(arrays)) * len(arrays.shardings),
+        key=lambda arrays: (arrays.shard_bytes - last_bytes(arrays)) * arrays.count,
     )
     dim = max(worst.dims, key=lambda dim: (dim.shard_size or 0) - _last_size(dim))
     taken = dim.taken
@@ -92,9 +91,7 @@ def _finding(plan: ShardingPlan, groups: tuple[Alike, ...], most: int, least: in
 
 
 def _uneven(groups: tuple[Alike, ...]) -> int:
-    return sum(
-        len(arrays.shardings) for arrays in groups if not all(dim.is_even for dim in arrays.dims)
-    )
+    return sum(arrays.count for arrays in groups if not all(dim.is_even for dim in arrays.dims))
 
 
 def _lengths(dim: DimSharding) -> str:

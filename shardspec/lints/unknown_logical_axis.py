@@ -36,10 +36,9 @@ from shardspec.diagnostics.codes import UNKNOWN_LOGICAL_AXIS as CODE
 from shardspec.diagnostics.name_index import index_of
 from shardspec.diagnostics.respell import respelt
 from shardspec.diagnostics.suggest import listed, nearest
-from shardspec.lints.axis_without_array import LoneAxis, lone_axes, respelling
 from shardspec.lints.context import Context
-from shardspec.lints.damage import told
-from shardspec.lints.words import first_word, last_word
+from shardspec.lints.evidence.arrays import with_cost
+from shardspec.lints.evidence.entries import LoneAxis, first_word, last_word, lone_axes, respelling
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -71,7 +70,8 @@ def _in_rules(context: Context, lone_axes: Iterable[LoneAxis]) -> Iterator[Diagn
                 label = Label(other, "has no rule", primary=False)
                 found = replace(found, labels=(*found.labels, label))
             yield replace(
-                told(found, context, paths, f"no rule is for `{lone.meant}`: "), section="rules"
+                with_cost(found, context, paths, f"no rule is for `{lone.meant}`: "),
+                section="rules",
             )
 
 
@@ -108,7 +108,7 @@ def _in_arrays(context: Context, told_of: frozenset[str]) -> Iterator[Diagnostic
             help=removed or _way_out(axis, known, beside, context),
             fix=fix,
         )
-        yield told(finding, context, paths, "the dimension is replicated: ")
+        yield with_cost(finding, context, paths, "the dimension is replicated: ")
 
 
 def _in_type(span: Span, axis: str) -> Span:

@@ -29,7 +29,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shardspec.analysis.alike import alike
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
 from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS as CODE
 from shardspec.diagnostics.respell import respelt
@@ -37,8 +36,8 @@ from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.plan import DimSharding, Outcome
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
-from shardspec.lints.damage import told
-from shardspec.lints.words import first_word
+from shardspec.lints.evidence.arrays import with_cost
+from shardspec.lints.evidence.entries import first_word
 
 #: Places that are shown; more are counted.
 _SHOWN = 4
@@ -63,7 +62,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     arrays, activations = _concerned(context) if asked else ({}, {})
     for (axis, _), places in asked.items():
         finding = _finding(axis, [place for place in places if place is not None], spec)
-        finding = told(finding, context, arrays.get(axis, ()), "not split so: ")
+        finding = with_cost(finding, context, arrays.get(axis, ()), "not split so: ")
         named = tuple(activations.get(axis, ()))
         plural = "s" if len(named) > 1 else ""
         more = (f"not split so: activation{plural} {listed(named)}",) if named else ()
@@ -84,7 +83,7 @@ def _concerned(context: Context) -> tuple[_ByAxis, _ByAxis]:
     arrays: _ByAxis = defaultdict(dict)
     activations: _ByAxis = defaultdict(dict)
     for plan in context.plans:
-        for group in alike(plan):
+        for group in plan.alike:
             for axis in _asked(group.dims):
                 arrays[axis].update((sharding.param.path, None) for sharding in group.shardings)
         for each in plan.activations:

@@ -38,9 +38,9 @@ from shardspec.frontend.patterns.backtracking import ran_out
 from shardspec.ir.grouping import counted, template
 from shardspec.ir.spec import Pattern, Spec
 from shardspec.lints.context import Context
-from shardspec.lints.damage import told
-from shardspec.lints.entries import Entry, sections
-from shardspec.lints.other_spellings import fix_for, looks, working
+from shardspec.lints.evidence.arrays import with_cost
+from shardspec.lints.evidence.entries import Entry, sections
+from shardspec.lints.evidence.spellings import fix_for, looks, working
 from shardspec.resolve.match import path_matcher
 
 
@@ -80,7 +80,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         )
         if meant not in whole:
             whole[meant] = _whole(context, meant)
-        yield told(finding, context, whole[meant], "meant for them, maybe: ")
+        yield with_cost(finding, context, whole[meant], "meant for them, maybe: ")
 
 
 def _keys(spec: Spec, section: str) -> frozenset[str]:

@@ -46,8 +46,7 @@ from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import Pattern
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
-from shardspec.lints.damage import told
-from shardspec.lints.largest import largest
+from shardspec.lints.evidence.arrays import largest, with_cost
 from shardspec.resolve.match import path_matcher
 
 #: Places that are shown of what is small.
@@ -129,7 +128,7 @@ def _of_one(context: Context, group: _Group) -> Diagnostic:
         help=f'add to `params`: `"{group.shown}": {names}` (`_` for a dimension without a name);'
         " or to `replicate`, with the reason, what is meant to be whole",
     )
-    return told(finding, context, group.paths)
+    return with_cost(finding, context, group.paths)
 
 
 def _of_many(context: Context, groups: Sequence[_Group]) -> Diagnostic:
@@ -147,7 +146,7 @@ def _of_many(context: Context, groups: Sequence[_Group]) -> Diagnostic:
         help=f"add to `replicate`: {pattern}; or their names to `params`",
     )
     sizes = [(each.param.path, each.param.bytes) for group in groups for each in group.arrays]
-    finding = told(finding, context, paths)
+    finding = with_cost(finding, context, paths)
     return replace(finding, notes=(*finding.notes, *largest(sizes)))
 
 

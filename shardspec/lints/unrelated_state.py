@@ -44,7 +44,7 @@ from shardspec.ir.mesh import Mesh
 from shardspec.ir.plan import Dims
 from shardspec.ir.spec import override_text
 from shardspec.ir.units import binary_bytes
-from shardspec.lints.largest import largest
+from shardspec.lints.evidence.arrays import largest
 from shardspec.resolve.state import Relation, StateSharding
 from shardspec.resolve.state_plan import StatePlan
 from shardspec.resolve.zero import extra_axes

@@ -34,18 +34,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from shardspec.analysis.alike import Alike, alike
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import UNUSED_MESH_AXIS as CODE
+from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.plan import ShardingPlan, divides
+from shardspec.ir.plan import Alike, ShardingPlan, divides
 from shardspec.ir.spec import Spec, target_text
 from shardspec.ir.units import binary_bytes
-from shardspec.lints.batch_rules import batch_rules
 from shardspec.lints.context import Context
-from shardspec.lints.tensor_over_dcn import crossing_axes, is_stacked, stacked_axes
+from shardspec.lints.evidence.axes import batch_rules, crossing_axes, is_stacked, stacked_axes
+from shardspec.lints.evidence.more_splits import would_divide
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -57,7 +57,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     if named - spec.mesh_axis_names:
         return
     for plan in context.plans:
-        groups = alike(plan)
+        groups = plan.alike
         used = _split_by(plan, groups) | _meant_for_others(spec, plan, groups)
         for axis in plan.mesh.axes:
             if axis.size > 1 and axis.name not in used:
@@ -87,23 +87,20 @@ def _meant_for_others(spec: Spec, plan: ShardingPlan, groups: Sequence[Alike]) -
 
 def _finding(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> Diagnostic:
     target, notes = plan.target, []
-    held = sum(group.shard_bytes * len(group.shardings) for group in groups)
+    held = sum(group.device_bytes for group in groups)
     if held:
         notes.append(
             f"{axis.size} copies of everything: {binary_bytes(held)} on each device, and"
             f" {binary_bytes(held / axis.size)} if every array were split over it"
         )
-    labels = []
-    if axis.span is not None:
-        labels.append(Label(axis.span, f"groups of {axis.size} devices do the same"))
-    elif target.span is not None:
-        labels.append(Label(target.span, f"`{axis.name}` = {axis.size} in its mesh"))
-    return Diagnostic(
+    said = f"groups of {axis.size} devices do the same"
+    return point(
         CODE,
         f"nothing is split over mesh axis `{axis.name}` = {axis.size} of target `{target.name}`",
-        tuple(labels),
-        tuple(notes),
-        _way_out(axis, plan, groups),
+        axis.span or target.span,
+        said if axis.span is not None else f"`{axis.name}` = {axis.size} in its mesh",
+        notes=tuple(notes),
+        help=_way_out(axis, plan, groups),
     )
 
 
@@ -123,7 +120,7 @@ def _way_out(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> str
     misspelt = _misspelt(axis, plan)
     if misspelt is not None:
         return f"{misspelt} else write a rule for `{axis.name}`"
-    by_size = sorted(groups, key=lambda group: -group.shard_bytes * len(group.shardings))
+    by_size = sorted(groups, key=lambda group: -group.device_bytes)
     offers = _for_the_batch(axis, plan)
     if not _crosses(axis, plan):
         stacked = stacked_axes(plan.spec)
@@ -162,11 +159,9 @@ def _offers(
     Stacked layers are no offer: a loop over them would fetch each from another device.
     """
     for dim in sorted(group.dims, key=lambda dim: dim.ways):
-        size = dim.size or 0
         if dim.logical_axis is None or is_stacked(dim.logical_axis, stacked):
             continue
-        if size and divides(dim.ways * axis.size, size, dim.unit):
+        if would_divide(axis.size, dim):
             whole = target_text(_with(axis, dim.mesh_axes, plan.mesh))
             rest = f" | {target_text(dim.mesh_axes)}" if dim.mesh_axes else ""
-            paths = described(sharding.param.path for sharding in group.shardings)
-            yield f"`{dim.logical_axis} -> {whole}{rest}` would split {paths}"
+            yield f"`{dim.logical_axis} -> {whole}{rest}` would split {described(group.paths)}"

@@ -3,7 +3,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.analysis.alike import alike
 from shardspec.ir.param import Param
 from shardspec.ir.spec import Spec
 from shardspec.resolve.resolver import resolve
@@ -23,7 +22,7 @@ def test_groups_hold_every_array_once_and_agree_with_it(
 ) -> None:
     for target in spec.targets:
         plan = resolve(spec, target, params)
-        groups = alike(plan)
+        groups = plan.alike
         paths = [sharding.param.path for group in groups for sharding in group.shardings]
         assert sorted(paths) == sorted(param.path for param in params)
         for group in groups:
@@ -42,4 +41,4 @@ def test_arrays_of_one_shape_names_and_dtype_are_one_group(
 ) -> None:
     plan = resolve(spec, spec.targets[0], params)
     distinct = {(p.shape, p.logical_axes, p.dtype) for p in params}
-    assert len(alike(plan)) <= len(distinct)
+    assert len(plan.alike) <= len(distinct)

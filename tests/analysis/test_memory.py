@@ -70,8 +70,8 @@ def test_each_figure_knows_its_arrays() -> None:
 
 def test_whole_numbers_are_not_trained() -> None:
     held = memory(plan_of("state: {optimizer: same}"))
-    assert {figure.dtype for figure in held.of(Held.PARAMETERS)} == {"bf16", "s32"}
-    assert {figure.dtype for figure in held.of(Held.GRADIENTS)} == {"bf16"}
+    assert {figure.arrays.dtype for figure in held.of(Held.PARAMETERS)} == {"bf16", "s32"}
+    assert {figure.arrays.dtype for figure in held.of(Held.GRADIENTS)} == {"bf16"}
 
 
 @pytest.mark.parametrize(

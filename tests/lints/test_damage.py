@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.lints.context import Context
-from shardspec.lints.damage import damage
+from shardspec.lints.evidence.arrays import cost
 from tests.lints.findings_of import findings_of
 
 SPEC = """\
@@ -31,29 +31,29 @@ def context_of(rules: str) -> Context:
 
 
 def test_it_is_the_target_that_holds_most() -> None:
-    cost = damage(context_of("'vocab, mlp -> model'"), ["embedding", "layers_0/wi"])
-    assert cost is not None
-    assert cost.plan.target.name == "small"
-    assert cost.bytes == (32768 * 4096 + 4096 * 8192) * 2 // 2
-    assert not cost.is_whole
-    assert (cost.axis, cost.then) == ("data", cost.bytes // 2)
+    found = cost(context_of("'vocab, mlp -> model'"), ["embedding", "layers_0/wi"])
+    assert found is not None
+    assert found.plan.target.name == "small"
+    assert found.bytes == (32768 * 4096 + 4096 * 8192) * 2 // 2
+    assert not found.is_whole
+    assert (found.axis, found.then) == ("data", found.bytes // 2)
 
 
 def test_one_device_has_to_hold_everything() -> None:
     spec, _ = pipeline.load_text("mesh: {a: 1}\narrays: {w: 'f32[1024]'}")
     assert spec is not None
-    assert damage(Context(spec, pipeline.compile_plans(spec)), ["w"]) is None
+    assert cost(Context(spec, pipeline.compile_plans(spec)), ["w"]) is None
 
 
 @given(st.sets(st.sampled_from(["embedding", *(f"layers_{i}/wi" for i in range(4))])))
 def test_it_is_the_sum_of_the_shards(paths: set[str]) -> None:
     context = context_of("vocab -> model")
-    cost = damage(context, sorted(paths))
+    found = cost(context, sorted(paths))
     sums = [sum(plan[path].per_device_bytes for path in paths) for plan in context.plans[:2]]
-    assert (cost.bytes if cost else 0) == max(sums, default=0)
-    if cost is not None:
-        assert cost.is_whole == ("embedding" not in paths)
-        assert cost.then <= cost.bytes <= cost.held
+    assert (found.bytes if found else 0) == max(sums, default=0)
+    if found is not None:
+        assert found.is_whole == ("embedding" not in paths)
+        assert found.then <= found.bytes <= found.held
 
 
 @pytest.mark.parametrize(

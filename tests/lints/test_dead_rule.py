@@ -12,7 +12,8 @@ from shardspec.diagnostics import SourceFile, Span
 from shardspec.ir.param import Param
 from shardspec.ir.spec import AxisRule, LogicalAxis, Spec, Target
 from shardspec.lints.context import Context
-from shardspec.lints.dead_rule import check, dead_rules
+from shardspec.lints.dead_rule import check
+from shardspec.lints.evidence.rules import dead_rules
 from shardspec.resolve.resolver import array_resolver
 from tests import strategies
 from tests.lints.findings_of import findings_of, marked
@@ -52,7 +53,7 @@ def taken_rules(spec: Spec, array: Param, on: Target) -> list[int]:
 
 @given(crowded_specs(), st.lists(arrays, min_size=1, max_size=8))
 def test_dead(spec: Spec, many: list[Param]) -> None:
-    dead = {position for position, _ in dead_rules(spec)}
+    dead = set(dead_rules(spec))
     target(float(len(dead)), label="dead rules")
     for each in spec.targets:
         for array in many:
@@ -61,7 +62,7 @@ def test_dead(spec: Spec, many: list[Param]) -> None:
 
 @given(crowded_specs(), st.lists(arrays, min_size=1, max_size=8))
 def test_dead_without_targets_is_dead_on_every_mesh(spec: Spec, many: list[Param]) -> None:
-    dead = {position for position, _ in dead_rules(replace(spec, targets=()))}
+    dead = set(dead_rules(replace(spec, targets=())))
     for each in spec.targets:
         for array in many:
             assert not dead & set(taken_rules(spec, array, each))
@@ -69,7 +70,7 @@ def test_dead_without_targets_is_dead_on_every_mesh(spec: Spec, many: list[Param
 
 @given(crowded_specs())
 def test_alive(spec: Spec) -> None:
-    dead = {position for position, _ in dead_rules(spec)}
+    dead = set(dead_rules(spec))
     for position, rule in enumerate(spec.axis_rules):
         if position not in dead and set(rule.mesh_axes) <= spec.mesh_axis_names:
             assert any(is_taken_by_some_array(spec, position, each) for each in spec.targets)
@@ -93,7 +94,7 @@ def is_taken_by_some_array(spec: Spec, position: int, on: Target) -> bool:
 
 @given(crowded_specs())
 def test_the_shadow_is_an_earlier_rule_that_is_not_dead_itself(spec: Spec) -> None:
-    found = dict(dead_rules(spec))
+    found = dead_rules(spec)
     for position, shadows in found.items():
         assert shadows
         for shadow in shadows:
@@ -189,7 +190,7 @@ def test_rules_of_a_parent_are_not_reported(tmp_path: Path) -> None:
     spec, faults = pipeline.load_path(str(child))
     assert spec is not None
     assert faults == ()
-    assert list(dead_rules(spec)) == [(1, (0,))]
+    assert dead_rules(spec) == {1: (0,)}
     assert list(check(Context(spec, ()))) == []
 
 

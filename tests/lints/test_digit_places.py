@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.frontend.patterns.regex import python_regex
-from shardspec.lints.digit_places import least_widened, single_digits, widened
+from shardspec.lints.evidence.spellings import least_widened, single_digits, widened
 from tests import strategies
 
 

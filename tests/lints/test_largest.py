@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from shardspec.lints.largest import largest
+from shardspec.lints.evidence.arrays import largest
 
 
 def test_the_rest_is_one_line() -> None:

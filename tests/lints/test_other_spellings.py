@@ -4,7 +4,7 @@ import pytest
 
 from shardspec.frontend.patterns.regex import compile_regex
 from shardspec.ir.spec import Pattern
-from shardspec.lints.other_spellings import looks, spellings, working
+from shardspec.lints.evidence.spellings import looks, spellings, working
 from tests.lints.findings_of import findings_of
 
 PATHS = ("dec/l_10/wi/k", "dec/l_11/wi/k", "enc/wi/b", "a[0]/k")

@@ -15,7 +15,7 @@ from shardspec.ir.plan import Outcome
 from shardspec.ir.spec import Spec
 from shardspec.lints import fallback_never_reached, rule_without_array
 from shardspec.lints.context import Context
-from shardspec.lints.rule_fates import idle_rules
+from shardspec.lints.evidence.rules import idle_rules
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 from tests.lints.findings_of import found_by, marked

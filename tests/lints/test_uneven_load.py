@@ -5,7 +5,6 @@ import itertools
 import pytest
 from hypothesis import given
 
-from shardspec.analysis.alike import alike
 from shardspec.ir.param import Param, array_bytes
 from shardspec.ir.spec import Policy, Spec
 from shardspec.lints.uneven_load import last_bytes
@@ -54,7 +53,7 @@ def test_the_first_device_holds_most_and_the_last_least(spec: Spec, param: Param
     keep = Policy(indivisible="keep")
     spec = Spec(spec.source, spec.logical_axes, spec.axis_rules, policy=keep, targets=spec.targets)
     plan = resolve(spec, spec.targets[0], (param,))
-    (group,) = alike(plan)
+    (group,) = plan.alike
     shards = []
     for at in itertools.product(*(range(dim.ways) for dim in group.dims)):
         ranges = [

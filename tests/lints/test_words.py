@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardspec.diagnostics.source import excerpt_of
-from shardspec.lints.words import first_word, last_word
+from shardspec.lints.evidence.entries import first_word, last_word
 
 
 @pytest.mark.parametrize(

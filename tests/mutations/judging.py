@@ -28,7 +28,6 @@ from functools import cache
 from typing import NamedTuple
 
 from shardspec import pipeline
-from shardspec.analysis.alike import alike
 from shardspec.diagnostics import Diagnostic, Severity, Span
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Spec
@@ -136,7 +135,7 @@ class _Held(NamedTuple):
 def _held(plan: ShardingPlan) -> dict[str, _Held]:
     """Return what a device holds of every array, by path."""
     held = {}
-    for group in alike(plan):
+    for group in plan.alike:
         size, is_whole = group.shard_bytes, group.is_replicated
         held.update((s.param.path, _Held(s, size, is_whole)) for s in group.shardings)
     return held
@@ -199,7 +198,7 @@ def _answers(plans: tuple[ShardingPlan, ...]) -> list[object]:
 
 def _layouts(plan: ShardingPlan) -> dict[str, object]:
     layouts: dict[str, object] = {}
-    for group in alike(plan):
+    for group in plan.alike:
         layout = (group.shape, tuple(dim.mesh_axes for dim in group.dims))
         layouts.update((sharding.param.path, layout) for sharding in group.shardings)
     return layouts

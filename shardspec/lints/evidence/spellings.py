@@ -1,13 +1,16 @@
-r"""What a pattern that matches nothing may have been meant as.
+r"""What a pattern may have been meant as that matches nothing, or too little.
 
 A glob behind `re:`, a regex without it, a path without its beginning, `\d` for a layer number.
-Each is tried on the arrays, so that what is offered works.
+`**/layers_[0-9]+/(wi|wo)` is neither glob nor regex; `**/layers_*/{wi,wo}` is the glob that was
+meant. `layer_\d` has room for one digit only; `layer_\d\d`, `layer_1\d` and `layer_1?\d` count
+digits on purpose. What comes out is a guess: each is tried on the arrays, so that what is offered
+works.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,16 +20,42 @@ from shardspec.frontend.patterns.regex import compile_regex
 from shardspec.frontend.reading import is_dsl, looks_like_dsl
 from shardspec.ir.grouping import described
 from shardspec.ir.spec import Pattern
-from shardspec.lints.digit_places import single_digits, widened
-from shardspec.lints.translated import GLOB_SIGNS, REGEX_SIGNS, as_glob, as_regex
 from shardspec.resolve.match import path_matcher
 
-_GLOB_SIGNS = re.compile(r"[*?{]")
+_LIKE_A_GLOB = re.compile(r"[*?{]")
 #: A star behind a letter or a slash, which a regex would repeat.
 _GLOB_STAR = re.compile(r"(?<!\\)[\w/]\*")
 #: What YAML takes for something else: at the start, or in a flow, or before a blank.
 _NEEDS_QUOTES = re.compile(r"^[*&!%@`|>?\[\]{}#,-]|[\[\]{},]|: | #")
-_REGEX_SIGNS = re.compile(r"\.[*+?]|\\[dDwWsSb.]|\[[^\]/]+\]|\([^()]*\)|^\^|\$$")
+_LIKE_A_REGEX = re.compile(r"\.[*+?]|\\[dDwWsSb.]|\[[^\]/]+\]|\([^()]*\)|^\^|\$$")
+
+#: What no path of a model has, so that a glob with it reads like a regex.
+_REGEX_SIGNS = re.compile(r"\\[dDwWsSbB.]|\[[^\]/]+\]|\([^()]*\|[^()]*\)|\.\+|^\^|\$$")
+#: A star behind a letter or a slash, or glob braces, which a regex takes for repetition.
+_GLOB_SIGNS = re.compile(
+    r"(?<!\\)[\w/]\*|^\*|(?<!\\)\w\{\w*(?:\.\.|,)\w*\}|\{[^{}]*[A-Za-z][^{}]*,"
+)
+
+_MANY = r"\\d[+*]|\\w[+*]|\[(?:[^\]\\]|\\.)+\][+*]"
+_ONE_DIGIT = r"\\d(?![+*?{])|\[0-9\](?![+*?{])"
+_SET = r"\[[A-Za-z0-9_-]+\](?![+*?{])"
+_GROUP = r"\((?:\?:)?[^()]*\)(?![+*?{])"
+_REGEX_PART = re.compile(
+    rf"(?P<many>{_MANY})|(?P<digit>{_ONE_DIGIT})|(?P<set>{_SET})|(?P<group>{_GROUP})"
+    r"|(?P<dot>\\\.)|(?P<above>(?:^|(?<=/))\.[*+](?=/))|(?P<below>(?<=/)\.[*+]$)"
+)
+_GLOB_PART = re.compile(
+    r"(?P<above>(?:^|(?<=/))\*\*/)|(?P<below>(?<=/)\*\*$)|(?P<range>\{\d+\.\.\d+\})"
+    r"|(?P<braces>\{[\w.-]+(?:,[\w.-]+)+\})|(?P<star>(?<=[\w/])(?<!\\\w)\*|^\*)"
+)
+_MOST_OF_A_SET = 16
+
+#: An escape, a set, or any other character.
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+_LONE_DIGIT = frozenset({r"\d", "[0-9]", r"[\d]"})
+_DIGITS = re.compile(r"[0-9]|\\d|\[(?:\\d|[0-9-])+\]")
+_QUANTIFIERS = frozenset("*+?{")
+_AROUND = frozenset("()?:*+}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +147,11 @@ def _candidates(pattern: Pattern) -> Iterator[Spelling]:
         for each in (deep, None if text.startswith("**") else f"**/{text}"):
             if each is not None:
                 yield Spelling(Pattern(each), f"`{each}`")
-        if _REGEX_SIGNS.search(text):
+        if _LIKE_A_REGEX.search(text):
             yield Spelling(Pattern(text, "regex"), "as a regex it", _as_regex(pattern), "a regex")
         yield from _readings(pattern)
         return
-    if _GLOB_SIGNS.search(text):
+    if _LIKE_A_GLOB.search(text):
         looks = "a glob" if _GLOB_STAR.search(text) else ""
         yield Spelling(Pattern(text), "as a glob it", _as_glob(pattern), looks)
     ends = single_digits(text)
@@ -137,10 +166,10 @@ def _candidates(pattern: Pattern) -> Iterator[Spelling]:
 
 def _readings(pattern: Pattern) -> Iterator[Spelling]:
     text = pattern.text
-    if pattern.dialect == "glob" and REGEX_SIGNS.search(text):
+    if pattern.dialect == "glob" and _REGEX_SIGNS.search(text):
         yield Spelling(Pattern(text, "regex"), "as a regex it", _as_regex(pattern))
         yield from (Spelling(Pattern(each), f"the glob `{each}`") for each in as_glob(text))
-    if pattern.dialect == "regex" and GLOB_SIGNS.search(text):
+    if pattern.dialect == "regex" and _GLOB_SIGNS.search(text):
         yield Spelling(Pattern(text), "as a glob it", _as_glob(pattern))
         for each in as_regex(text):
             yield Spelling(Pattern(each, "regex"), f"the regex `{each}`")
@@ -174,3 +203,97 @@ def _as_regex(pattern: Pattern) -> str:
 def _text_before(pattern: Pattern) -> str:
     span = pattern.span
     return "" if span is None else span.source.text[max(0, span.start - 24) : span.start]
+
+
+def as_glob(text: str) -> Iterator[str]:
+    r"""Yield the globs that a glob with signs of a regex may have been meant as.
+
+    >>> list(as_glob(r"**/layers_\d+/(wi|wo)[01]/k$"))
+    ['**/layers_*/{wi,wo}{0,1}/k']
+    """
+    first = _REGEX_PART.sub(_glob_part, text.removeprefix("^").removesuffix("$"))
+    second = re.sub(r"\.[*+]", "*", first)
+    yield from (each for each in dict.fromkeys((first, second)) if each != text)
+
+
+def _glob_part(found: re.Match[str]) -> str:
+    kind, text = found.lastgroup, found[0]
+    if kind == "set":
+        return _spelt_set(text)
+    if kind == "group":
+        inner = text.removeprefix("(").removeprefix("?:").removesuffix(")")
+        return f"{{{inner.replace('|', ',')}}}" if "|" in inner else inner
+    parts = {"many": "*", "digit": "{0..9}", "dot": ".", "above": "**", "below": "**"}
+    return parts[kind or ""]
+
+
+def _spelt_set(text: str) -> str:
+    """Return `{0,1,2}` for `[0-2]`; the set itself where it is large."""
+    members: list[str] = []
+    for first, last, one in re.findall(r"(\w)-(\w)|([\w-])", text[1:-1]):
+        members += [one] if one else map(chr, range(ord(first), ord(last) + 1))
+    return f"{{{','.join(members)}}}" if 1 < len(members) <= _MOST_OF_A_SET else text
+
+
+def as_regex(text: str) -> Iterator[str]:
+    r"""Yield the regex that a regex with signs of a glob may have been meant as.
+
+    >>> list(as_regex("**/layers_{0..11}/{wi,wo}_*/k"))
+    ['(?:.*/)?layers_\\d+/(?:wi|wo)_[^/]*/k']
+    """
+    regex = _GLOB_PART.sub(_regex_part, text)
+    if regex != text:
+        yield regex
+
+
+def _regex_part(found: re.Match[str]) -> str:
+    if found.lastgroup == "braces":
+        return f"(?:{found[0][1:-1].replace(',', '|')})"
+    parts = {"above": "(?:.*/)?", "below": ".*", "range": r"\d+", "star": "[^/]*"}
+    return parts[found.lastgroup or ""]
+
+
+def single_digits(regex: str) -> tuple[int, ...]:
+    r"""Return where a lone `\d` or `[0-9]` ends, for each that a regex has.
+
+    >>> single_digits(r"layer_\d/wi_[0-9]/k"), single_digits(r"layer_1\d/wi_\d+")
+    ((8, 17), ())
+    """
+    tokens = list(_TOKEN.finditer(regex))
+    texts = [token[0] for token in tokens]
+    return tuple(
+        token.end()
+        for at, token in enumerate(tokens)
+        if texts[at] in _LONE_DIGIT
+        and not (texts[at + 1 : at + 2] and texts[at + 1] in _QUANTIFIERS)
+        and not _is_digit(reversed(texts[:at]))
+        and not _is_digit(texts[at + 1 :])
+    )
+
+
+def _is_digit(texts: Iterable[str]) -> bool:
+    """Say whether the first that is no group or quantifier stands for a digit."""
+    found = next((text for text in texts if text not in _AROUND), "")
+    return _DIGITS.fullmatch(found) is not None
+
+
+def widened(regex: str, ends: Iterable[int]) -> str:
+    r"""Return a regex with room for more digits at some of its places.
+
+    >>> widened(r"layer_\d/k", [8])
+    'layer_\\d+/k'
+    """
+    for end in sorted(ends, reverse=True):
+        regex = f"{regex[:end]}+{regex[end:]}"
+    return regex
+
+
+def least_widened(regex: str, ends: Iterable[int], paths: Iterable[str]) -> str:
+    """Return a regex with room at no more places than it takes to match all of `paths`."""
+    paths, needed = tuple(paths), tuple(ends)
+    for end in needed:
+        fewer = tuple(other for other in needed if other != end)
+        compiled = compile_regex(widened(regex, fewer))
+        if not isinstance(compiled, SyntaxFault) and all(map(compiled.matches, paths)):
+            needed = fewer
+    return widened(regex, needed)

@@ -1,0 +1,210 @@
+"""The arrays that a finding is about: which they are, in few words, and what they cost.
+
+Their cost is what a device holds of them, on the target where that is most, with what one more
+mesh axis would make of it. A device of a mesh of one has to hold everything, so nothing is said
+of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import NamedTuple, TypeVar
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.suggest import named
+from shardspec.ir.grouping import as_one, collapsed, counted, described, grouped, natural, template
+from shardspec.ir.plan import ActivationSharding, Alike, ShardingPlan, alike
+from shardspec.ir.units import binary_bytes, percent
+from shardspec.lints.context import Context
+from shardspec.resolve.zero import extra_axes
+
+_SHOWN = 5
+
+#: Lines of one kind before the rest is counted.
+_MOST_LINES = 8
+
+#: Paths that are worth putting into one glob.
+_COLLAPSED = 500
+
+Said = TypeVar("Said", bound=Hashable)
+
+
+Subject = Alike | ActivationSharding
+
+
+def subjects(plan: ShardingPlan) -> tuple[Subject, ...]:
+    """Return what a plan lays out: its arrays, those that are alike as one, and activations."""
+    return (*plan.alike, *plan.activations)
+
+
+@dataclass(slots=True)
+class Affected:
+    """The arrays, activations and targets that something happens to, in order."""
+
+    arrays: dict[str, None] = field(default_factory=dict)
+    activations: dict[str, None] = field(default_factory=dict)
+    targets: dict[str, None] = field(default_factory=dict)
+
+    def add(self, subject: Subject, plan: ShardingPlan) -> None:
+        """Add arrays that are alike, or an activation, on a target."""
+        if isinstance(subject, Alike):
+            self.arrays.update(dict.fromkeys(subject.paths))
+        else:
+            self.activations.setdefault(subject.activation.name)
+        self.targets.setdefault(plan.target.name)
+
+    @property
+    def target(self) -> str | None:
+        """Return the only target; None where there are more."""
+        return only(self.targets)
+
+    def notes(self) -> Iterator[str]:
+        """Yield a note on the arrays and one on the activations."""
+        if self.arrays:
+            yield described(self.arrays)
+        if self.activations:
+            yield named("activation", self.activations)
+
+
+def only(names: Iterable[str]) -> str | None:
+    """Return the only one of some names; None where there are more."""
+    first, *others = names
+    return None if others else first
+
+
+class Cost(NamedTuple):
+    """What the devices of one target hold of some arrays.
+
+    Attributes:
+      bytes: on one device.
+      held: of all arrays, on one device.
+      is_whole: whether every device holds all of each.
+      axis: the mesh axis that would split them best, and has no part in them; None without one.
+      then: bytes on one device if it did.
+    """
+
+    plan: ShardingPlan
+    bytes: int
+    held: int
+    is_whole: bool
+    axis: str | None
+    then: int
+
+    def __str__(self) -> str:
+        """Return "whole: 250 MiB on every device, 40 % of all it holds; `tensor` ..."."""
+        where = f" of target `{self.plan.target.name}`" if len(self.plan.spec.targets) > 1 else ""
+        share = f"{percent(self.bytes, self.held)} of all it holds"
+        size = f"{binary_bytes(self.bytes)} on every device{where}, {share}"
+        then = f"; split over `{self.axis}`, it would be {binary_bytes(self.then)}"
+        return f"{'whole: ' if self.is_whole else ''}{size}{then if self.axis else ''}"
+
+
+def cost(context: Context, paths: Iterable[str]) -> Cost | None:
+    """Return what arrays cost on the target where that is most; None without devices to share."""
+    paths = tuple(dict.fromkeys(paths))
+    found = (_on_target(context, plan, paths) for plan in context.shared_plans)
+    return max((each for each in found if each.bytes), key=lambda each: each.bytes, default=None)
+
+
+def with_cost(
+    finding: Diagnostic, context: Context, paths: Iterable[str], before: str = ""
+) -> Diagnostic:
+    """Return a finding with a note on its arrays: how many, the first of them, what they cost.
+
+    Args:
+      before: what to say first in the note.
+    """
+    asked = tuple(paths)
+    if not asked:
+        return finding
+    arrays, words, size = context.once(_words, asked)
+    notes = (*finding.notes, f"{before}{words}")
+    return replace(finding, notes=notes, arrays=arrays, bytes=size or finding.bytes)
+
+
+def _words(context: Context, paths: tuple[str, ...]) -> tuple[tuple[str, ...], str, int | None]:
+    """Return some arrays, each once, in words with what they cost, and that in bytes."""
+    arrays = tuple(dict.fromkeys(paths))
+    most, words = cost(context, arrays), described(arrays)
+    return (arrays, words, None) if most is None else (arrays, f"{words}; {most}", most.bytes)
+
+
+def _on_target(context: Context, plan: ShardingPlan, paths: Sequence[str]) -> Cost:
+    groups = alike(plan[path] for path in paths)
+    size = sum(group.device_bytes for group in groups)
+    options = ((_bytes_over(plan, axis.name, groups), axis.name) for axis in plan.mesh.axes)
+    then, axis = min(options, default=(size, ""))
+    whole = all(group.is_replicated for group in groups)
+    return Cost(
+        plan, size, context.held[plan.target.name], whole, axis if then < size else None, then
+    )
+
+
+def _bytes_over(plan: ShardingPlan, axis: str, groups: Iterable[Alike]) -> int:
+    """Return what a device would hold of the arrays, each split over one more mesh axis."""
+    return sum(
+        group.laid_out(extra_axes(group.dims, plan.mesh, (axis,))).device_bytes for group in groups
+    )
+
+
+def largest(arrays: Iterable[tuple[str, int]], least: int = 0) -> tuple[str, ...]:
+    """Return a line for each of the arrays that take most, and one for the rest.
+
+    Arrays whose paths differ in numbers alone stand in one line, and count together.
+
+    Args:
+      arrays: paths, and the bytes of each.
+      least: bytes below which a line says nothing, and is left out.
+
+    >>> largest([("a/0/w", 1024), ("a/1/w", 1024), ("b", 16)])
+    ('2.00 KiB  a/{0,1}/w x2', '16 B  b')
+    """
+    sizes = grouped(arrays, lambda array: template(array[0]))
+    groups = {key: [path for path, _ in each] for key, each in sizes.items()}
+    totals = {key: sum(size for _, size in each) for key, each in sizes.items()}
+    order = sorted(groups, key=lambda key: (-totals[key], key))
+    lines = [(totals[key], _as_one(groups[key])) for key in order[:_SHOWN]]
+    rest = order[_SHOWN:]
+    if rest:
+        count = sum(len(groups[key]) for key in rest)
+        lines.append((sum(totals[key] for key in rest), counted(count, "other array")))
+    return tuple(f"{binary_bytes(size)}  {text}" for size, text in lines if size >= least)
+
+
+def rows(arrays: Iterable[tuple[str, Said]]) -> Iterator[tuple[str, int, Said]]:
+    """Yield paths that differ in numbers alone as one, with their count and what is said of all.
+
+    >>> list(rows([("a/1", "new"), ("a/0", "new"), ("b", "gone")]))
+    [('a/{0,1} x2', 2, 'new'), ('b', 1, 'gone')]
+    """
+    groups = grouped(arrays, lambda array: (template(array[0]), array[1]))
+    for (_, said), members in sorted(groups.items(), key=lambda group: natural(group[1][0][0])):
+        count = f" x{len(members)}" if len(members) > 1 else ""
+        yield as_one((path for path, _ in members), " ..") + count, len(members), said
+
+
+def cut(lines: Iterable[str]) -> Iterator[str]:
+    """Yield some of the lines of `rows`, and how many there are left."""
+    whole = list(lines)
+    yield from whole[:_MOST_LINES]
+    if len(whole) > _MOST_LINES:
+        yield f"and {counted(len(whole) - _MOST_LINES, 'more group')} of arrays"
+
+
+def _as_one(paths: list[str]) -> str:
+    if len(paths) == 1:
+        return paths[0]
+    glob = collapsed(sorted(paths, key=natural)) if len(paths) <= _COLLAPSED else None
+    return f"{glob} x{len(paths)}" if glob else f"{paths[0]} and {len(paths) - 1} alike"
+
+
+def shared_folder(paths: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Return the components that all of `paths` begin with.
+
+    >>> shared_folder([("layers", "mlp", "wi"), ("layers", "mlp", "wo")])
+    ('layers', 'mlp')
+    """
+    columns = zip(*paths, strict=False)
+    return tuple(column[0] for column in takewhile(lambda each: len(set(each)) == 1, columns))

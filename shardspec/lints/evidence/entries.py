@@ -1,0 +1,152 @@
+"""The entries of a spec: their patterns, the axes of their rules, and where a name stands in them.
+
+A file may be one line, and each of its entries may have a finding: nothing here copies the text
+of a span, and the search for a name goes from the end that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardspec.diagnostics import Fix, Span
+from shardspec.diagnostics.name_index import index_of
+from shardspec.diagnostics.respell import is_slip, respelt
+from shardspec.ir.param import LogicalAxes
+from shardspec.ir.spec import Pattern, Spec
+from shardspec.lints.context import Context
+
+_JOINS = "-."
+
+#: How far before an alternative the axis of its rule is looked for: a file may be one line.
+_FARTHEST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One pattern, and what it says about the arrays that it matches.
+
+    Attributes:
+      answer: equal for two entries that say the same.
+    """
+
+    section: str
+    pattern: Pattern
+    answer: LogicalAxes | tuple[tuple[object, ...], ...] = field(repr=False)
+
+
+def sections(spec: Spec) -> tuple[tuple[Entry, ...], ...]:
+    """Return the overrides, the entries of `params:`, `scan:` and `replicate:`, each in order."""
+    return (
+        tuple(
+            Entry("override", entry.pattern, entry.logical_axes or entry.partition or ())
+            for entry in spec.overrides
+        ),
+        tuple(Entry("params", entry.pattern, entry.logical_axes) for entry in spec.path_rules),
+        tuple(Entry("scan", entry.pattern, entry.axes) for entry in spec.scans),
+        tuple(Entry("replicate", entry.pattern, ()) for entry in spec.replicate),
+    )
+
+
+class LoneAxis(NamedTuple):
+    """A logical axis that rules of the spec itself are for, and nothing has.
+
+    Attributes:
+      places: its name in each of the rules.
+      meant: the axis that it is a slip for: one that is in use and that no rule places.
+    """
+
+    name: str
+    places: tuple[Span | None, ...]
+    meant: str | None
+
+
+def lone_axes(context: Context) -> tuple[LoneAxis, ...]:
+    """Return the axes of the spec's own rules that nothing has; none of a spec without names."""
+    if not context.first and not context.spec.path_rules:
+        return ()
+    known = context.axes_heard_of()
+    places: dict[str, dict[Span | None, None]] = {}
+    for rule in context.spec.axis_rules:
+        axis = rule.logical_axis
+        if axis not in known and context.is_own(rule.span):
+            places.setdefault(axis, {}).setdefault(_left_side(rule.span, axis))
+    placed = context.axes_in_rules()
+    missed = index_of((context.axes_in_use() | context.axes.keys()) - placed if places else ())
+    found = []
+    for axis, spans in places.items():
+        slips = (each for each in missed.alike(axis) if is_slip(axis, each))
+        found.append(LoneAxis(axis, tuple(spans), next(slips, None)))
+    return tuple(found)
+
+
+def respelling(context: Context, lone: LoneAxis) -> Fix | None:
+    """Return the fix that writes the nearest name; what it then places may be placed already."""
+    fix = respelt(lone.places, lone.name, context.axes_heard_of())
+    if lone.meant is not None and (fix is None or fix.edits[0].text != lone.meant):
+        return respelt(lone.places, lone.name, [lone.meant], may_be_sure=False)
+    if fix is None:
+        return None
+    name = fix.edits[0].text
+    is_free = name in context.axes_stated() and name not in context.axes_in_rules()
+    return fix if is_free else fix._replace(is_sure=False)
+
+
+def _left_side(span: Span | None, axis: str) -> Span | None:
+    """Return the place of a rule's axis, which stands before its alternative on the line."""
+    if span is None:
+        return None
+    farthest = max(span.start - _FARTHEST, 0)
+    line = max(span.source.text.rfind("\n", farthest, span.start) + 1, farthest)
+    before = Span(span.source, line, span.start)
+    found = last_word(before, axis)
+    return span if found == before else found
+
+
+def first_word(span: Span, word: str) -> Span:
+    """Return where `word` first stands as a whole word in `span`; all of it if nowhere."""
+    text, at = span.source.text, span.start
+    found = _places(lambda after: text.find(word, after, span.end), lambda hit: hit + 1, at)
+    return _whole(found, span, word)
+
+
+def last_word(span: Span, word: str) -> Span:
+    """Return where `word` last stands as a whole word in `span`; all of it if nowhere."""
+    text, at = span.source.text, span.end
+    longer = len(word) - 1
+    found = _places(
+        lambda before: text.rfind(word, span.start, before), lambda hit: hit + longer, at
+    )
+    return _whole(found, span, word)
+
+
+def _places(
+    search: Callable[[int], int], onward: Callable[[int], int], limit: int
+) -> Iterator[int]:
+    """Yield each place that a search finds, the next one within what the last one leaves."""
+    hit = search(limit)
+    while hit >= 0:
+        yield hit
+        hit = search(onward(hit))
+
+
+def _whole(places: Iterator[int], span: Span, word: str) -> Span:
+    """Return the first of some places where `word` is no part of a longer one; else all."""
+    for start in places if word else ():
+        if _stands_alone(span, start, start + len(word)):
+            return Span(span.source, start, start + len(word))
+    return span
+
+
+def _stands_alone(span: Span, start: int, end: int) -> bool:
+    text = span.source.text
+    before = text[start - 1] if start > span.start else ""
+    after, second = text[end : min(end + 1, span.end)], text[end + 1 : min(end + 2, span.end)]
+    if before and (_is_letter(before) or before in _JOINS):
+        return False
+    return not _is_letter(after) and not (after and after in _JOINS and _is_letter(second))
+
+
+def _is_letter(character: str) -> bool:
+    return character.isalnum() or character == "_"

@@ -1,0 +1,298 @@
+"""What each rule of a spec does, and what other rules would do in its place.
+
+A rule without effect can never fire, which the rules alone say (SHD214); or it never does, on any
+array, activation and target, which the traces say (SHD217, SHD218); or the answers are the same
+without it, which resolving them again says (SHD219). The alternatives that one place of the source
+makes (`heads, kv -> model` makes two) are one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from shardspec.diagnostics import Fix, Label, Span
+from shardspec.diagnostics.diagnostic import labels_at
+from shardspec.frontend.removal import without_alternative
+from shardspec.ir.grouping import counted
+from shardspec.ir.mesh import Mesh, MeshAxis
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.plan import ActivationSharding, Alike, Dims, DimSharding, Outcome, ShardingPlan
+from shardspec.ir.spec import AxisRule, Spec, target_text
+from shardspec.lints.context import Context
+from shardspec.lints.evidence.arrays import Affected, Subject, subjects
+from shardspec.resolve.assign import RuleTable, rule_table
+from shardspec.resolve.nnx import nnx_rules
+from shardspec.resolve.resolver import array_resolver
+
+#: Places of other rules that are pointed at.
+_SHOWN = 3
+
+
+def dead_rules(spec: Spec) -> dict[int, tuple[int, ...]]:
+    """Return the position of each dead rule, with those of the rules that fire in its place.
+
+    Without targets, what holds on every mesh there could be.
+
+    Invariants:
+      dead: such a rule is never taken, by any array on any target.
+      alive: any other rule that asks for known mesh axes is taken by some array, where other
+        axes of the array have mesh axes to themselves first.
+    """
+    alive: set[int] = set()
+    shadows: dict[int, dict[int, None]] = {}
+    for table in _tables(spec):
+        for position, shadow in _shadowed(table, only_equal=not spec.targets):
+            if shadow is None:
+                alive.add(position)
+            else:
+                shadows.setdefault(position, {}).setdefault(shadow)
+    return {at: tuple(shadows[at]) for at in sorted(shadows) if at not in alive}
+
+
+def _tables(spec: Spec) -> Iterator[RuleTable]:
+    """Yield the rules as each target sees them."""
+    known = spec.mesh_axis_names
+    for target in spec.targets:
+        yield rule_table(spec.axis_rules, target.mesh, known_mesh_axes=known)
+    if not spec.targets:
+        names = dict.fromkeys(axis for rule in spec.axis_rules for axis in rule.mesh_axes)
+        yield rule_table(spec.axis_rules, Mesh(tuple(MeshAxis(name, 1) for name in names)))
+
+
+def _shadowed(table: RuleTable, *, only_equal: bool) -> Iterator[tuple[int, int | None]]:
+    """Yield each rule that is not out of place here, with the one that always fires before it.
+
+    Once the later rule's mesh axes are free and divide, those of a rule with some of them were
+    free when it was tried, and divide too: their product is a divisor.
+    """
+    for entries in table.by_axis.values():
+        before: list[tuple[frozenset[str], int]] = []
+        for attempt in entries:
+            if attempt.outcome is not Outcome.TAKEN:
+                continue
+            axes = frozenset(attempt.mesh_axes)
+            shadow = next(
+                (
+                    earlier
+                    for taken, earlier in before
+                    if not taken or (taken == axes if only_equal else taken <= axes)
+                ),
+                None,
+            )
+            if shadow is None:
+                before.append((axes, attempt.position))
+            yield attempt.position, shadow
+
+
+@dataclass(slots=True)
+class RuleUse:
+    """How the alternative at one place is used.
+
+    Attributes:
+      rules: what stands there, one for each logical axis.
+      outcomes: how often each; an attempt counts once for all arrays that are alike.
+      winners: the rules that took the dimension instead, or its mesh axes.
+      refused: a dimension that its mesh axes do not divide.
+      is_settled: whether such a dimension ended whole, which has its own finding, or by `none`,
+        which says that this is meant.
+      is_open: whether a dimension that it lost ended whole, and no rule says that this is meant.
+      affected: what has the logical axes.
+    """
+
+    rules: list[AxisRule]
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    winners: dict[AxisRule, None] = field(default_factory=dict)
+    refused: DimSharding | None = None
+    is_settled: bool = False
+    is_open: bool = False
+    affected: Affected = field(default_factory=Affected)
+
+    @property
+    def rule(self) -> AxisRule:
+        """Return the first of the rules."""
+        return self.rules[0]
+
+    def __str__(self) -> str:
+        """Return `heads, kv -> model`."""
+        return rules_text(self.rules)
+
+    def note(self) -> str:
+        """Return how many arrays and activations it is for, and the first of them."""
+        arrays, activations = self.affected.arrays, self.affected.activations
+        counts = kinds_text(len(arrays), len(activations))
+        return f"for {counts}, first {next(iter(arrays or activations))}"
+
+    def labels(self, said: str) -> tuple[Label, ...]:
+        """Return a label for the rule, and for those that fire before it."""
+        winners = list(dict.fromkeys(rule.span for rule in self.winners if rule.span))
+        others = [span for span in winners if span != self.rule.span][:_SHOWN]
+        return labels_at((self.rule.span, said), *((span, "fires first") for span in others))
+
+    def add(self, dims: Sequence[DimSharding]) -> None:
+        """Count what the rules did on one array."""
+        axes = {rule.logical_axis for rule in self.rules}
+        for dim in dims:
+            if dim.logical_axis not in axes:
+                continue
+            winner = dim.rule
+            attempt = next((each for each in dim.attempts if each.rule in self.rules), None)
+            if attempt is not None:
+                self.outcomes[attempt.outcome] += 1
+                self.is_open |= attempt.outcome is Outcome.BUSY and winner is None
+                if attempt.outcome is Outcome.INDIVISIBLE:
+                    self.refused = dim
+                    self.is_settled |= winner is None or winner.is_none
+                winner = None if attempt.blocked_by is None else dims[attempt.blocked_by].rule
+            if winner is not None:
+                self.winners.setdefault(winner)
+
+
+def idle_rules(context: Context) -> tuple[RuleUse, ...]:
+    """Return the alternatives of the spec itself that never fire for what they are for.
+
+    Those are left out that could never fire, or ask for an axis no target has: both have findings
+    of their own. None are looked for unless all targets are.
+    """
+    return context.once(_idle_rules)
+
+
+def _idle_rules(context: Context) -> tuple[RuleUse, ...]:
+    spec = context.spec
+    names = {plan.target.name for plan in context.plans}
+    if not context.first or names != {target.name for target in spec.targets}:
+        return ()
+    dead = {spec.axis_rules[position].span for position in dead_rules(spec)}
+    return tuple(
+        use
+        for use in _uses(context)
+        if (use.affected.arrays or use.affected.activations)
+        and spec.mesh_axis_names.issuperset(use.rule.mesh_axes)
+        and use.rule.span not in dead
+        and not use.outcomes[Outcome.TAKEN]
+    )
+
+
+def _uses(context: Context) -> tuple[RuleUse, ...]:
+    """Return the use of each place of the spec itself that has an alternative."""
+    uses: dict[Span, RuleUse] = {}
+    by_axis: dict[str, dict[Span, RuleUse]] = {}
+    for rule in context.spec.axis_rules:
+        if rule.span is not None and context.is_own(rule.span):
+            use = uses.setdefault(rule.span, RuleUse([]))
+            use.rules.append(rule)
+            by_axis.setdefault(rule.logical_axis, {})[rule.span] = use
+    for plan in context.plans:
+        for subject in subjects(plan):
+            found = {
+                span: use
+                for dim in subject.dims
+                for span, use in by_axis.get(dim.logical_axis or "", {}).items()
+            }
+            for use in found.values():
+                use.add(subject.dims)
+                is_known = plan is not context.plans[0] or use.outcomes[Outcome.TAKEN]
+                if isinstance(subject, ActivationSharding) or not is_known:
+                    use.affected.add(subject, plan)
+    return tuple(uses.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Arrays that are alike, or an activation, as they are and as other rules would have them."""
+
+    subject: Subject
+    then: Dims
+
+    @property
+    def now(self) -> Dims:
+        """Return the dimensions as they are."""
+        return self.subject.dims
+
+    @property
+    def is_changed(self) -> bool:
+        """Say whether the partition differs."""
+        return self.spec_now != self.spec_then
+
+    @property
+    def spec_now(self) -> PartitionSpec:
+        """Return the partition as it is."""
+        return PartitionSpec(tuple(dim.mesh_axes for dim in self.now))
+
+    @property
+    def spec_then(self) -> PartitionSpec:
+        """Return the partition as it would be."""
+        return PartitionSpec(tuple(dim.mesh_axes for dim in self.then))
+
+    @property
+    def saved_bytes(self) -> int:
+        """Return how many bytes fewer a device would hold; 0 for an activation."""
+        arrays = self.subject
+        if not isinstance(arrays, Alike):
+            return 0
+        return arrays.device_bytes - arrays.laid_out(self.then).device_bytes
+
+
+def answers_under(
+    plan: ShardingPlan, rules: Sequence[AxisRule], axes: frozenset[str]
+) -> Iterator[Answer]:
+    """Yield the answers of all that has one of the logical axes, under other rules.
+
+    All is resolved again, so that what a finding says of it is true.
+
+    Args:
+      rules: the whole flat list, in order.
+    """
+    resolver = array_resolver(replace(plan.spec, axis_rules=tuple(rules)), plan.target)
+    for subject in subjects(plan):
+        names = tuple(dim.logical_axis for dim in subject.dims)
+        if not axes.isdisjoint(names):
+            shape = tuple(dim.size for dim in subject.dims)
+            yield Answer(subject, resolver.dims(shape, names))
+
+
+def rules_of_nnx(plan: ShardingPlan) -> Mapping[str, AxisRule]:
+    """Return the rule that NNX follows for each logical axis on this target."""
+    return nnx_rules(tuple(_present(linen_table(plan), plan)))
+
+
+def linen_table(plan: ShardingPlan) -> RuleTable:
+    """Return the rules as Linen has them on this target: whatever the sizes."""
+    spec = plan.spec
+    known = spec.mesh_axis_names
+    policy = replace(spec.policy, indivisible="keep")
+    return rule_table(spec.axis_rules, plan.mesh, known_mesh_axes=known, policy=policy)
+
+
+def _present(table: RuleTable, plan: ShardingPlan) -> Iterator[AxisRule]:
+    """Yield the rules in order, without the mesh axes that this target lacks."""
+    attempts = {each.position: each for tried in table.by_axis.values() for each in tried}
+    for at, rule in enumerate(plan.spec.axis_rules):
+        if attempts[at].outcome is Outcome.TAKEN:
+            yield replace(rule, mesh_axes=attempts[at].mesh_axes)
+
+
+def without_fallback(span: Span | None) -> Fix | None:
+    """Return the fix that takes out an alternative with the bar before it, where there is one."""
+    edit = None if span is None else without_alternative(span)
+    if span is None or edit is None or edit.span.start == span.start:
+        return None
+    return Fix(f"take out `{edit.span.text.strip()}`", (edit,))
+
+
+def rules_text(rules: Sequence[AxisRule]) -> str:
+    """Return `heads, kv -> model | data`, for the alternatives of some axes."""
+    names = ", ".join(dict.fromkeys(rule.logical_axis for rule in rules))
+    return f"{names} -> {' | '.join(dict.fromkeys(target_text(rule.mesh_axes) for rule in rules))}"
+
+
+def kinds_text(arrays: int, activations: int) -> str:
+    """Return `2 arrays and 1 activation`, without what there is none of."""
+    counts = ((arrays, "array"), (activations, "activation"))
+    return " and ".join(counted(count, kind) for count, kind in counts if count)
+
+
+def on_targets(count: int) -> str:
+    """Return where no rule fires: nothing to say of one target."""
+    return f" on any of {count} targets" if count > 1 else ""

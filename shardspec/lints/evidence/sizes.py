@@ -1,0 +1,306 @@
+"""Sizes that mesh axes do not divide, or divide too far: each logical axis and size told once.
+
+Ten thousand arrays on six targets meet the same few rules in the same few ways. A case gathers
+all of them, so that a finding is about the axis, and counts its arrays. All is read off the traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardspec.diagnostics import Code, Diagnostic, Edit, Fix, Span
+from shardspec.diagnostics.diagnostic import labels_at
+from shardspec.diagnostics.suggest import listed, named
+from shardspec.ir.grouping import described
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
+from shardspec.ir.spec import target_text
+from shardspec.ir.units import binary_bytes, percent
+from shardspec.lints.context import Context
+from shardspec.lints.evidence.arrays import Affected, Subject, subjects
+from shardspec.resolve.fit import axis_sizes, copies, near_multiples, padded, set_text
+
+
+class Judged(NamedTuple):
+    """A dimension, and the attempt that there is something to say about."""
+
+    dim: DimSharding
+    attempt: Attempt
+
+
+Judge = Callable[[Sequence[DimSharding]], Iterable[Judged]]
+
+
+@dataclass(slots=True)
+class AxisCase:
+    """One axis of one size under one rule, with all that it happens to and every target.
+
+    Attributes:
+      last: the last rule that was tried on the dimension.
+      meshes: of the targets, by name.
+      bytes: what a device holds of all the arrays.
+    """
+
+    axis: str
+    size: int
+    unit: int
+    attempt: Attempt
+    last: Attempt
+    meshes: dict[str, Mesh] = field(default_factory=dict)
+    affected: Affected = field(default_factory=Affected)
+    bytes: int = 0
+
+    @property
+    def ways(self) -> int:
+        """Return into how many shards the rule would split."""
+        return self.attempt.ways
+
+    @property
+    def is_named(self) -> bool:
+        """Say whether it is a logical axis, and not a dimension whose partition is stated."""
+        return self.attempt.rule is not None
+
+    @property
+    def mesh_text(self) -> str:
+        """Return "`tensor` = 16", or "`(a, b)` = 2 x 8 = 16"."""
+        axes = self.attempt.mesh_axes
+        if len(axes) == 1:
+            return f"`{axes[0]}` = {self.ways}"
+        sizes = next(iter(self.meshes.values())).sizes
+        product = " x ".join(str(sizes[axis]) for axis in axes)
+        return f"`({', '.join(axes)})` = {product} = {self.ways}"
+
+    @property
+    def targets_text(self) -> str:
+        """Return "target `a`", or "targets `a`, `b`"."""
+        return named("target", self.meshes)
+
+    def axis_sizes(self) -> Iterator[tuple[str, list[int], int]]:
+        """Yield each mesh axis, the sizes at which it would divide, and the ways of the others."""
+        sizes = next(iter(self.meshes.values())).sizes
+        for axis in self.attempt.mesh_axes:
+            others = self.ways // sizes[axis]
+            fitting = [
+                size
+                for size in axis_sizes(self.size, self.unit, others)
+                if all(mesh.device_count % size == 0 for mesh in self.meshes.values())
+            ]
+            yield axis, fitting, others
+
+    def add(self, subject: Subject, plan: ShardingPlan) -> None:
+        """Add what it happens to on one more target."""
+        if isinstance(subject, Alike):
+            new = sum(path not in self.affected.arrays for path in subject.paths)
+            self.bytes += subject.shard_bytes * new
+        self.affected.add(subject, plan)
+        self.meshes[plan.target.name] = plan.mesh
+
+    def notes(self) -> Iterator[str]:
+        """Yield notes on the arrays and activations that it happens to."""
+        if self.affected.arrays:
+            yield described(self.affected.arrays)
+        if self.affected.activations:
+            yield f"{named('activation', self.affected.activations)}, by the sizes in `axes`"
+
+
+def axis_cases(context: Context, judge: Judge) -> tuple[AxisCase, ...]:
+    """Return each case once, in order of target and array.
+
+    Args:
+      judge: gives the dimensions of one array that there is something to say about.
+    """
+    cases: dict[tuple[object, ...], AxisCase] = {}
+    for plan in context.plans:
+        sizes = plan.mesh.sizes
+        for subject in subjects(plan):
+            for dim, attempt in judge(subject.dims):
+                axis = dim.logical_axis or "this dimension"
+                axes = attempt.mesh_axes
+                fired = attempt is dim.taken
+                over = tuple(sizes[name] for name in axes)
+                key = (axis, dim.size, dim.unit, attempt.span, axes, over, fired)
+                new = AxisCase(axis, dim.size or 0, dim.unit, attempt, dim.attempts[-1])
+                cases.setdefault(key, new).add(subject, plan)
+    return tuple(cases.values())
+
+
+class Uneven(NamedTuple):
+    """One case of division failing.
+
+    Attributes:
+      divides_on: other targets, on which the same dimension is split evenly.
+      is_only: whether it fails on these targets and divides on all others.
+    """
+
+    case: AxisCase
+    divides_on: tuple[str, ...]
+    is_only: bool
+
+    @property
+    def kept(self) -> bool:
+        """Say whether the rule fired all the same (`policy: {indivisible: keep}`)."""
+        return self.case.attempt.outcome is Outcome.TAKEN
+
+    @property
+    def cuts_unit(self) -> bool:
+        """Say whether the size divides and the units do not."""
+        return self.case.size % self.case.ways == 0
+
+    @property
+    def step(self) -> int:
+        """Return what the size must be a multiple of."""
+        return self.case.ways * self.case.unit
+
+
+def uneven(context: Context) -> tuple[Uneven, ...]:
+    """Return each case once, in order of target and array."""
+    return context.once(_uneven)
+
+
+def _uneven(context: Context) -> tuple[Uneven, ...]:
+    cases = axis_cases(context, _refused)
+    even = _even(context) if cases else {}
+    everywhere = {plan.target.name for plan in context.plans}
+    found = []
+    for case in cases:
+        others = even.get((case.axis, case.size, case.unit), {})
+        divides_on = tuple(name for name in others if name not in case.meshes)
+        found.append(Uneven(case, divides_on, everywhere == {*divides_on, *case.meshes}))
+    return tuple(found)
+
+
+def _refused(dims: Sequence[DimSharding]) -> Iterator[Judged]:
+    """Yield each dimension that ends whole or uneven for want of division, with the attempt."""
+    for dim in dims:
+        taken, refused = dim.taken, dim.first_of(Outcome.INDIVISIBLE)
+        if taken is not None and taken.ways > 1 and not dim.is_even:
+            yield Judged(dim, taken)
+        elif taken is None and refused is not None:
+            yield Judged(dim, refused)
+
+
+def _even(context: Context) -> Mapping[tuple[str, int, int], dict[str, None]]:
+    """Return the targets on which each named dimension is split evenly."""
+    found: dict[tuple[str, int, int], dict[str, None]] = {}
+    for plan in context.plans:
+        for subject in subjects(plan):
+            for dim in subject.dims:
+                if dim.logical_axis is not None and dim.ways > 1 and dim.is_even:
+                    key = (dim.logical_axis, dim.size or 0, dim.unit)
+                    found.setdefault(key, {})[plan.target.name] = None
+    return found
+
+
+def finding(context: Context, code: Code, found: Uneven, message: str) -> Diagnostic:
+    """Return the diagnostic for one case, with its damage and its ways out."""
+    case = found.case
+    return Diagnostic(
+        code,
+        message,
+        labels_at(*_places(context, found)),
+        tuple(_notes(found)),
+        _help(found),
+        target=case.affected.target,
+        fix=_fix(context, found),
+        arrays=tuple(case.affected.arrays),
+        bytes=case.bytes if case.affected.arrays else None,
+    )
+
+
+def _places(context: Context, found: Uneven) -> Iterator[tuple[Span | None, str]]:
+    """Yield the rule, then the sizes that do not go together, where they are stated."""
+    case = found.case
+    if case.attempt.span is None:
+        return
+    said = "fires all the same, and JAX will refuse" if found.kept else "cannot fire here"
+    yield case.attempt.span, said
+    declared = context.axes.get(case.axis)
+    if declared is not None:
+        of_units = f", in units of {case.unit}" if case.unit > 1 else ""
+        said = f"`{case.axis}` is {case.size}{of_units}"
+        if declared.size not in (None, case.size):
+            said = f"`{case.axis}` is {declared.size} here, and {case.size} in what is refused"
+        yield declared.span, said
+    target, mesh = next(iter(case.meshes.items()))
+    for axis in mesh.axes:
+        if axis.name in case.attempt.mesh_axes:
+            yield axis.span, f"`{axis.name}` is {axis.size} on `{target}`"
+
+
+def _notes(found: Uneven) -> Iterator[str]:
+    """Yield what it happens to, and for arrays the damage."""
+    case = found.case
+    first, *others = case.notes()
+    if case.affected.arrays and not found.kept:
+        lost = case.bytes * (case.ways - 1) // case.ways
+        first += f"; replicated instead: +{binary_bytes(lost)} per device"
+    yield first
+    yield from others
+    if found.divides_on:
+        affected = f"; only {listed(case.meshes)} {'is' if len(case.meshes) == 1 else 'are'}"
+        yield f"divides on {listed(found.divides_on)}{f'{affected} affected' * found.is_only}"
+    yield from _padding(found)
+    yield from _copies(found)
+
+
+def _padding(found: Uneven) -> Iterator[str]:
+    """Yield the size to pad to and its waste, unless that is more than half of the dimension."""
+    case = found.case
+    size = padded(case.size, found.step)
+    extra = size - case.size
+    if not case.affected.arrays or not 0 < 2 * extra <= case.size:
+        return
+    length = -(-case.size // case.ways) * case.ways if found.kept else case.size
+    split = 1 if found.kept else case.ways
+    waste = -(-case.bytes * extra // (length * split))
+    yield (
+        f"padded to {size} (+{percent(extra, case.size)}) it divides, for"
+        f" {binary_bytes(waste)} of padding per device in all"
+    )
+
+
+def _copies(found: Uneven) -> Iterator[str]:
+    """Yield how to give each device one unit, where there are fewer units than devices."""
+    case = found.case
+    times = copies(case.size, case.unit, case.ways)
+    if times is None or len(case.attempt.mesh_axes) != 1 or not case.is_named:
+        return
+    (axis,) = case.attempt.mesh_axes
+    taken = {name for mesh in case.meshes.values() for name in mesh.names}
+    copy = f"{axis}_copy"
+    while copy in taken:
+        copy += "_"
+    units = case.ways // times
+    of = f" units of {case.unit}" if case.unit > 1 else ""
+    yield (
+        f"{units}{of} over {case.ways}: each would be held x{times} if `{axis}` were two mesh axes,"
+        f" `{axis}: {units}` and `{copy}: {times}`; then `{case.axis} -> {axis}`, and `({axis},"
+        f" {copy})` for what splits {case.ways} ways"
+    )
+
+
+def _help(found: Uneven) -> str:
+    case = found.case
+    sizes = near_multiples(case.size, found.step)
+    options = [f"{case.axis} = {' or '.join(map(str, sizes))} would divide"]
+    options += [
+        f"`{axis}` in {set_text(fitting)}"
+        for axis, fitting, _ in case.axis_sizes()
+        if len(fitting) > 1
+    ]
+    if case.is_named and not found.kept:
+        options.append(f"`{case.attempt} | none` says that replication is meant")
+    return "; or ".join(options)
+
+
+def _fix(context: Context, found: Uneven) -> Fix | None:
+    """Return ` | none` behind the last alternative, where that stands in the spec as it is."""
+    case, span = found.case, found.case.last.span
+    if found.kept or not case.is_named or span is None or not context.is_own(span):
+        return None
+    if "".join(span.text.split()) != "".join(target_text(case.last.asked).split()):
+        return None
+    end = Span(span.source, span.end, span.end)
+    return Fix(f"replicate `{case.axis}` where it does not divide", (Edit(end, " | none"),))
