@@ -37,7 +37,7 @@ from collections.abc import Iterator
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import AMBIGUOUS_STATE as CODE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.ir.grouping import as_one, counted, template
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import override_text
@@ -48,20 +48,18 @@ from shardspec.resolve.state_plan import StatePlan
 
 def findings(plan: StatePlan) -> Iterator[Diagnostic]:
     """Yield a finding for each array of state with several readings, layers taken together."""
-    groups: dict[object, list[StateSharding]] = {}
+    groups: dict[object, tuple[ParamSharding, list[StateSharding]]] = {}
     for found in plan.arrays:
         if found.relation is Relation.AMBIGUOUS and found.owner is not None:
             key = (template(found.path), found.sharding.param.shape, found.owner.dims)
-            groups.setdefault(key, []).append(found)
-    for group in groups.values():
-        yield _finding(group, group[0].owner)
+            groups.setdefault(key, (found.owner, []))[1].append(found)
+    for owner, group in groups.values():
+        yield _finding(group, owner)
 
 
-def _finding(group: list[StateSharding], owner: ParamSharding | None) -> Diagnostic:
-    assert owner is not None, "only state of a parameter can be read in several ways"
+def _finding(group: list[StateSharding], owner: ParamSharding) -> Diagnostic:
     first = group[0]
-    paths = sorted((found.path for found in group), key=natural)
-    shown = collapsed(paths) or paths[0]
+    shown = as_one(found.path for found in group)
     ways = " or ".join(_dropped(reading, owner) for reading in first.readings)
     size = sum(found.sharding.param.bytes for found in group)
     return point(

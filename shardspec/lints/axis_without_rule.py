@@ -30,7 +30,7 @@ from dataclasses import replace
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE as CODE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics.suggest import named
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
 
@@ -46,7 +46,6 @@ def check(context: Context) -> Iterator[Diagnostic]:
         paths = context.paths_with(axis.name)
         activations = context.activations_with(axis.name)
         if paths or activations:
-            plural = "s" if len(activations) > 1 else ""
             finding = point(
                 CODE,
                 f"no rule names `{axis.name}`, so it is replicated",
@@ -56,5 +55,5 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 subject=axis.name,
             )
             finding = with_cost(finding, context, paths)
-            named = (f"activation{plural} {listed(activations)}",) if activations else ()
-            yield replace(finding, notes=(*finding.notes, *named))
+            more = (named("activation", activations),) if activations else ()
+            yield replace(finding, notes=(*finding.notes, *more))

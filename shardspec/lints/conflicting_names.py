@@ -45,8 +45,7 @@ from shardspec.ir.grouping import collapsed, counted, described, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.entries import Entry, sections
-from shardspec.resolve.match import path_matcher
+from shardspec.lints.evidence.entries import Entry, Section, sections
 
 
 @dataclass(slots=True)
@@ -77,29 +76,25 @@ class _Overlaps:
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each two entries of the spec itself whose order decides on names."""
-    overrides, params = sections(context.spec)[:2]
-    for entries, origin in ((overrides, Origin.OVERRIDE), (params, Origin.PARAMS)):
-        own = {at for at, entry in enumerate(entries) if context.is_own(entry.pattern.span)}
-        if len(own) < 2:
+    overrides, params = sections(context)[:2]
+    for section, origin in ((overrides, Origin.OVERRIDE), (params, Origin.PARAMS)):
+        if len(section.own) < 2:
             continue
-        overlaps = _overlaps(entries, context.first, origin)
+        entries, overlaps = section.entries, _overlaps(section, context.first, origin)
         conflicts: dict[tuple[int, int], list[str]] = {}
         for (first, *others), paths in overlaps.kinds.items():
             for other in others:
-                if paths and {first, other} <= own and _differ(entries, first, other, overlaps):
+                is_own = {first, other} <= section.own
+                if paths and is_own and _differ(entries, first, other, overlaps):
                     conflicts.setdefault((first, other), []).extend(paths)
         for (first, other), paths in sorted(conflicts.items()):
             yield _finding(entries[first], entries[other], paths)
 
 
-def _overlaps(
-    entries: Sequence[Entry], shardings: Sequence[ParamSharding], origin: Origin
-) -> _Overlaps:
-    """Return which entries match together, in one walk over the paths."""
-    matcher = path_matcher(tuple(entry.pattern for entry in entries))
+def _overlaps(section: Section, shardings: Sequence[ParamSharding], origin: Origin) -> _Overlaps:
+    """Return which entries match together."""
     overlaps = _Overlaps()
-    for sharding in shardings:
-        matches = matcher.all_matches(sharding.param.path)
+    for sharding, matches in zip(shardings, section.matches, strict=True):
         if matches:
             paths = overlaps.add(matches)
             if sharding.origin is origin and sharding.mismatch is None:

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from shardspec.analysis.large import held_bytes
-from shardspec.diagnostics import Label, Span
-from shardspec.diagnostics.diagnostic import labels_at
+from shardspec.diagnostics import Span
 from shardspec.ir.param import Param
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxis, Spec
@@ -60,9 +59,9 @@ class Context:
     def _worked_out(self) -> dict[object, object]:
         return {}
 
-    def labels(self, *places: tuple[Span | None, str]) -> tuple[Label, ...]:
-        """Return a label for each place that is known, those in the spec itself first."""
-        return labels_at(*sorted(places, key=lambda place: not self.is_own(place[0])))
+    def own_first(self, *places: tuple[Span | None, str]) -> list[tuple[Span | None, str]]:
+        """Return places with what to say of them, those in the spec itself first."""
+        return sorted(places, key=lambda place: not self.is_own(place[0]))
 
     @cached_property
     def first(self) -> tuple[ParamSharding, ...]:

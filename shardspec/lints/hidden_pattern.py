@@ -46,7 +46,7 @@ from shardspec.ir.param import LogicalAxes
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import PathRule
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.entries import Entry, sections
+from shardspec.lints.evidence.entries import Entry, Section, sections
 from shardspec.resolve.match import path_matcher
 
 #: Entries in the way that are pointed at; more are named or counted.
@@ -68,40 +68,27 @@ class _Hidden:
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each entry of the spec itself that decides on no array."""
-    overrides, params, _, replicate = sections(context.spec)
-    for entries in (overrides, params, replicate):
-        own = {at for at, entry in enumerate(entries) if context.is_own(entry.pattern.span)}
-        hidden, wins = _hidden(entries, own, context.paths)
-        for at in sorted(hidden):
-            yield _finding(entries, at, hidden[at], wins)
+    overrides, params, _, replicate = sections(context)
+    for section in (overrides, params, replicate):
+        if section.own:
+            hidden, wins = _hidden(section)
+            for at in sorted(hidden):
+                yield _finding(section.entries, at, hidden[at], wins)
     yield from outvoted(context)
 
 
-def _hidden(
-    entries: Sequence[Entry], own: set[int], paths: Sequence[str]
-) -> tuple[dict[int, _Hidden], Counter[int]]:
-    """Return the entries that match and never come first, and how often each other does.
+def _hidden(section: Section) -> tuple[dict[int, _Hidden], Counter[int]]:
+    """Return the own entries that match and never come first, and how often each other does.
 
     Invariants:
       hidden: those that match something, and of no path are the first that does.
     """
-    matcher = path_matcher(tuple(entry.pattern for entry in entries))
+    wins = Counter(matches[0] for matches in section.matches if matches)
+    waiting = section.own - wins.keys()
     hidden: dict[int, _Hidden] = {}
-    wins: Counter[int] = Counter()
-    waiting = set(own)
-    for path in paths:
-        if not waiting:
-            break
-        matches = matcher.all_matches(path)
-        if not matches:
-            continue
-        first = matches[0]
-        wins[first] += 1
-        waiting.discard(first)
-        hidden.pop(first, None)
-        for at in matches[1:]:
-            if at in waiting:
-                hidden.setdefault(at, _Hidden(path)).takers[first] += 1
+    for path, matches in zip(section.paths, section.matches, strict=True) if waiting else ():
+        for at in waiting.intersection(matches[1:]):
+            hidden.setdefault(at, _Hidden(path)).takers[matches[0]] += 1
     return hidden, wins
 
 

@@ -38,6 +38,7 @@ from typing import NamedTuple
 from shardspec.analysis.large import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import LOST_CONTEST as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import described
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import AxisRule, target_text
@@ -146,9 +147,11 @@ def _finding(context: Context, loss: _Loss, paths: tuple[str, ...]) -> Diagnosti
     finding = Diagnostic(
         CODE,
         f"`{axis}` is whole in `{loss.arrays.paths[0]}`: `{winner}` has `{taken}`, and {then}",
-        context.labels(
-            (lost.span, f"`{axis}` finds it taken"),
-            (won.span if won is not None else None, f"`{winner}` takes it first"),
+        labels_at(
+            *context.own_first(
+                (lost.span, f"`{axis}` finds it taken"),
+                (won.span if won is not None else None, f"`{winner}` takes it first"),
+            )
         ),
         notes=(note,),
         help=help,

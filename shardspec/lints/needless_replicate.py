@@ -40,8 +40,7 @@ from shardspec.resolve.match import path_matcher
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each entry of the spec itself whose arrays are all split."""
-    entries = context.spec.replicate
-    plans = [plan for plan in context.plans if plan.mesh.device_count > 1]
+    entries, plans = context.spec.replicate, context.shared_plans
     if not entries or not plans:
         return
     whole = {

@@ -32,6 +32,7 @@ from itertools import chain
 
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span
 from shardspec.diagnostics.codes import PRIORITY_REORDERS as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import counted
 from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import AxisRule, Spec
@@ -120,9 +121,11 @@ def _reorders(
         CODE,
         f"`@ {rule.priority}` of `{rules_text(rules)}` decides against the order of the file: on"
         f" target `{plan.target.name}` `{first}` is {answer.spec_now}, not {answer.spec_then}",
-        context.labels(
-            (rule.span, f"priority {rule.priority}"),
-            (other.span if other is not None else None, f"comes first by {order}"),
+        labels_at(
+            *context.own_first(
+                (rule.span, f"priority {rule.priority}"),
+                (other.span if other is not None else None, f"comes first by {order}"),
+            )
         ),
         notes=(f"it changes {kinds_text(len(affected.arrays), len(affected.activations))}",),
         help="put the rule where its priority says, and leave the priority out"

@@ -34,6 +34,7 @@ from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, Label, Span
 from shardspec.diagnostics.codes import RANK_MISMATCH as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import counted, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.lints.context import Context
@@ -77,15 +78,14 @@ def _not_scanned(groups: Sequence[list[ParamSharding]]) -> Diagnostic:
     parents = [sharding.param.path.split("/")[:-1] for sharding in members]
     folder = "/".join((*shared_folder(parents), "**"))
     first = members[0]
-    labels = [] if first.named_at is None else [Label(first.named_at, "one name too few")]
-    if first.param.span is not None and first.param.span != first.named_at:
-        said = counted(first.param.rank, "dimension")
-        labels.append(Label(first.param.span, said, primary=not labels))
     return Diagnostic(
         CODE,
         f"{len(groups)} entries of `params` have one name less than their arrays have dimensions,"
         f" and the first dimension of all is {first.param.shape[0]}",
-        tuple(labels),
+        labels_at(
+            (first.named_at, "one name too few"),
+            (first.param.span, counted(first.param.rank, "dimension")),
+        ),
         help=f'if layers are stacked, add to `scan`: `"{folder}": layers@0`; else name every'
         " dimension, `_` where it has none",
     )
@@ -104,16 +104,10 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
     given = counted(len(names), "part" if is_partition else "name")
     if sharding.scan is not None and len(names) == param.rank:
         return _no_position(group)
-    labels = []
-    if place is not None:
-        labels.append(Label(place, given))
-    if param.span is not None and param.span != place:
-        said = counted(param.rank, "dimension")
-        labels.append(Label(param.span, said, primary=place is None))
     return Diagnostic(
         CODE,
         f"{source}: {given} for {counted(param.rank, 'dimension')} of `{param.path}` {param}",
-        tuple(labels),
+        labels_at((place, given), (param.span, counted(param.rank, "dimension"))),
         help=_own_help(sharding)
         if matched is None
         else _PARTS

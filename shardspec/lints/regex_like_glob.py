@@ -41,7 +41,7 @@ from shardspec.diagnostics.codes import REGEX_LIKE_GLOB as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import counted, described
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.entries import Entry, sections
+from shardspec.lints.evidence.entries import Entry, Section, sections
 from shardspec.lints.evidence.spellings import Spelling, fix_for, readings
 from shardspec.resolve.match import path_matcher
 
@@ -61,26 +61,22 @@ class _Reading:
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each pattern of the spec itself that another reading suits better."""
-    for entries in sections(context.spec):
+    for section in sections(context):
         tried = [
             _Reading(at, spelling)
-            for at, entry in enumerate(entries)
-            if context.is_own(entry.pattern.span)
-            for spelling in readings(entry.pattern)
+            for at in sorted(section.own)
+            for spelling in readings(section.entries[at].pattern)
         ]
         if tried:
-            yield from _missing(entries, tried, context.paths)
+            yield from _missing(section, tried)
 
 
-def _missing(
-    entries: Sequence[Entry], tried: Sequence[_Reading], paths: Sequence[str]
-) -> Iterator[Diagnostic]:
-    matcher = path_matcher(tuple(entry.pattern for entry in entries))
+def _missing(section: Section, tried: Sequence[_Reading]) -> Iterator[Diagnostic]:
+    entries, matcher = section.entries, section.matcher
     others = path_matcher(tuple(reading.spelling.pattern for reading in tried))
     matched: dict[int, list[str]] = {reading.at: [] for reading in tried}
     beside: dict[int, set[int]] = {reading.at: set() for reading in tried}
-    for path in paths:
-        matches = matcher.all_matches(path)
+    for path, matches in zip(section.paths, section.matches, strict=True):
         for at in matched.keys() & set(matches):
             matched[at].append(path)
             beside[at].update(matches)

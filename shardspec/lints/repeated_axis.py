@@ -30,39 +30,38 @@ from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import REPEATED_AXIS as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import described
-from shardspec.ir.plan import ParamSharding
+from shardspec.ir.grouping import described, grouped
+from shardspec.ir.param import LogicalAxes
 from shardspec.lints.context import Context
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for each entry that names an axis twice."""
-    groups: dict[tuple[Span | None, tuple[str | None, ...]], list[ParamSharding]] = {}
-    for sharding in context.first:
-        names = sharding.logical_axes
-        if len(set(names)) < len(names) and repeated(names):
-            place = sharding.named_at
-            groups.setdefault((place, names), []).append(sharding)
-    for (place, names), group in groups.items():
+    wrong = (each for each in context.first if repeated(each.logical_axes))
+    for (place, names), group in grouped(wrong, lambda s: (s.named_at, s.logical_axes)).items():
         param = group[0].param
-        yield point(
-            CODE,
-            f"{listed(repeated(names))} names more than one dimension of `{param.path}` {param}",
-            place,
-            notes=(described([member.param.path for member in group]),),
-            help="give one of them a name of its own, with its own rule",
-        )
+        notes = (described([member.param.path for member in group]),)
+        yield _finding(names, f"`{param.path}` {param}", place, notes)
     for activation in context.spec.activations:
-        twice = repeated(activation.logical_axes)
-        if twice:
-            yield point(
-                CODE,
-                f"{listed(twice)} names more than one dimension of activation `{activation.name}`",
-                activation.span,
-                help="give one of them a name of its own, with its own rule",
-            )
+        if repeated(activation.logical_axes):
+            what = f"activation `{activation.name}`"
+            yield _finding(activation.logical_axes, what, activation.span, ())
 
 
-def repeated(names: tuple[str | None, ...]) -> tuple[str, ...]:
+def _finding(
+    names: LogicalAxes, what: str, place: Span | None, notes: tuple[str, ...]
+) -> Diagnostic:
+    return point(
+        CODE,
+        f"{listed(repeated(names))} names more than one dimension of {what}",
+        place,
+        notes=notes,
+        help="give one of them a name of its own, with its own rule",
+    )
+
+
+def repeated(names: LogicalAxes) -> tuple[str, ...]:
     """Return the names that stand more than once, in order."""
+    if len(set(names)) == len(names):
+        return ()
     return tuple(name for name, count in Counter(names).items() if name and count > 1)

@@ -38,12 +38,12 @@ from shardspec.analysis.coverage import Coverage, coverage, limit_bytes
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import REPLICATED_OVER_BUDGET as CODE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics.suggest import named
 from shardspec.ir.grouping import counted
 from shardspec.ir.spec import CoverageGate
 from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.arrays import largest
+from shardspec.lints.evidence.arrays import largest, only
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -52,12 +52,11 @@ def check(context: Context) -> Iterator[Diagnostic]:
     if gate is None:
         return
     cases: dict[tuple[str, ...], tuple[Coverage, list[str]]] = {}
-    for plan in context.plans:
-        if plan.mesh.device_count > 1:
-            covered = coverage(plan)
-            if covered.counted_bytes > limit_bytes(gate, covered.total_bytes):
-                paths = tuple(sharding.param.path for sharding in covered.counted)
-                cases.setdefault(paths, (covered, []))[1].append(plan.target.name)
+    for plan in context.shared_plans:
+        covered = coverage(plan)
+        if covered.counted_bytes > limit_bytes(gate, covered.total_bytes):
+            paths = tuple(sharding.param.path for sharding in covered.counted)
+            cases.setdefault(paths, (covered, []))[1].append(plan.target.name)
     for covered, targets in cases.values():
         yield _finding(gate, covered, targets)
 
@@ -68,7 +67,7 @@ def _finding(gate: CoverageGate, covered: Coverage, targets: list[str]) -> Diagn
     return point(
         CODE,
         f"{binary_bytes(whole)} of arrays, {percent(whole, total)} of the model, are whole on every"
-        f" device of target{'s' * (len(targets) > 1)} {listed(targets)}",
+        f" device of {named('target', targets)}",
         gate.span,
         f"allows {binary_bytes(limit)}",
         notes=(
@@ -79,7 +78,7 @@ def _finding(gate: CoverageGate, covered: Coverage, targets: list[str]) -> Diagn
         ),
         help="split them; or name those that are meant to be whole, `replicate: [{path: ...,"
         f" because: ...}}]`; or `max_replicated_bytes: {_enough(gate, whole, total)}`",
-        target=targets[0] if len(targets) == 1 else None,
+        target=only(targets),
     )
 
 

@@ -58,18 +58,15 @@ class _Reach:
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each regex of the spec itself that misses the higher numbers."""
-    for entries in sections(context.spec):
-        places = {
-            at: single_digits(entry.pattern.text)
-            for at, entry in enumerate(entries)
-            if context.is_own(entry.pattern.span) and _is_linear(entry.pattern)
-        }
-        places = {at: ends for at, ends in places.items() if ends}
+    for section in sections(context):
+        entries = section.entries
+        linear = (at for at in sorted(section.own) if _is_linear(entries[at].pattern))
+        found = {at: single_digits(entries[at].pattern.text) for at in linear}
+        places = {at: ends for at, ends in found.items() if ends}
         if not places:
             continue
-        matcher = path_matcher(tuple(entry.pattern for entry in entries))
         for at, reach in _reaches(entries, places, context.paths).items():
-            missed = tuple(_by_mistake(entries, at, reach, matcher))
+            missed = tuple(_by_mistake(entries, at, reach, section.matcher))
             if missed:
                 yield _finding(entries[at], places[at], reach.matched, missed)
 

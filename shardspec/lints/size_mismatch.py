@@ -33,10 +33,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardspec.diagnostics import Diagnostic, Label, Span
+from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import SIZE_MISMATCH as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import described
-from shardspec.ir.plan import ParamSharding
+from shardspec.ir.plan import DimSharding, ParamSharding
 from shardspec.ir.spec import LogicalAxis
 from shardspec.lints.context import Context
 
@@ -52,9 +53,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         wrong = tuple(
             index
             for index, dim in enumerate(sharding.dims)
-            if dim.logical_axis in sizes
-            and dim.logical_axis not in outvoted
-            and dim.size != sizes[dim.logical_axis]
+            if dim.logical_axis not in outvoted and _is_wrong(dim, sizes)
         )
         if wrong:
             place = sharding.named_at
@@ -82,25 +81,24 @@ def _outvoted(
         entries = {(sharding.named_at, sharding.param.span) for sharding in group}
         if others or size is None or size == sizes[axis] or len(entries) == 1:
             continue
-        if all(_count_wrong(sharding, sizes) == 1 for sharding in group):
+        if all(sum(_is_wrong(dim, sizes) for dim in each.dims) == 1 for each in group):
             found[axis] = (size, group)
     return found
 
 
-def _count_wrong(sharding: ParamSharding, sizes: Mapping[str, int]) -> int:
-    dims = (dim for dim in sharding.dims if dim.logical_axis in sizes)
-    return sum(dim.size != sizes[dim.logical_axis or ""] for dim in dims)
+def _is_wrong(dim: DimSharding, sizes: Mapping[str, int]) -> bool:
+    name = dim.logical_axis
+    return name is not None and name in sizes and dim.size != sizes[name]
 
 
 def _wrong_size(axis: LogicalAxis, size: int, group: Sequence[ParamSharding]) -> Diagnostic:
-    labels = [] if axis.span is None else [Label(axis.span, f"`{axis.name}` is {axis.size}")]
-    place = group[0].named_at
-    if place is not None:
-        labels.append(Label(place, f"`{axis.name}` is {size} here", primary=not labels))
     return Diagnostic(
         CODE,
         f"`{axis.name}` is {axis.size} under `axes`, and {size} in every array that has it",
-        tuple(labels),
+        labels_at(
+            (axis.span, f"`{axis.name}` is {axis.size}"),
+            (group[0].named_at, f"`{axis.name}` is {size} here"),
+        ),
         notes=(described(dict.fromkeys(sharding.param.path for sharding in group)),),
         help=f"{size} would fit them all; or their names are wrong",
     )
@@ -112,14 +110,12 @@ def _finding(
     sharding = group[0]
     axes = context.axes
     facts = []
-    labels = [] if place is None else [Label(place, "named here")]
+    places = [(place, "named here")]
     for index in wrong:
         dim = sharding.dims[index]
         axis = axes[dim.logical_axis or ""]
         facts.append(f"dim {index} ({axis.name}) is {dim.size}, not {axis.size}")
-        if axis.span is not None:
-            labels.append(Label(axis.span, f"`{axis.name}` is {axis.size}", primary=place is None))
-            place = place or axis.span
+        places.append((axis.span, f"`{axis.name}` is {axis.size}"))
     by_size = {axis.size: axis.name for axis in axes.values() if axis.size is not None}
     fitting = [by_size.get(size) for size in sharding.param.shape]
     help = "correct the names, or the sizes under `axes`"
@@ -128,7 +124,7 @@ def _finding(
     return Diagnostic(
         CODE,
         f"`{sharding.param.path}` {sharding.param}: {'; '.join(facts)}",
-        tuple(labels),
+        labels_at(*places),
         notes=(described([member.param.path for member in group]),),
         help=help,
     )

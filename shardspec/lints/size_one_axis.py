@@ -26,9 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SIZE_ONE_AXIS as CODE
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics.diagnostic import labels_at
+from shardspec.diagnostics.suggest import named
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.plan import Attempt, Kind, ShardingPlan
@@ -37,9 +38,7 @@ from shardspec.lints.context import Context
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each axis of size 1 that decides a dimension on some target."""
-    for plan in context.plans:
-        if plan.mesh.device_count == 1:
-            continue
+    for plan in context.shared_plans:
         for axis in plan.mesh.axes:
             if axis.size == 1:
                 yield from _wins(axis, plan)
@@ -51,22 +50,17 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
         for dim in sharding.dims:
             if dim.mesh_axes == (axis.name,) and dim.taken is not None:
                 won.setdefault(dim.taken, []).append(sharding.param.path)
-    named: dict[str, None] = {}
+    activations: dict[str, None] = {}
     for activation in plan.activations:
         for dim in activation.dims:
             taken = dim.taken if dim.mesh_axes == (axis.name,) else None
             if taken is not None and _has_later(taken, plan):
                 won.setdefault(taken, [])
-                named.setdefault(activation.activation.name)
+                activations.setdefault(activation.activation.name)
     if not won:
         return
     first = next(iter(won))
-    labels = []
-    if axis.span is not None:
-        labels.append(Label(axis.span, "shards nothing"))
-    if first.span is not None:
-        what = "this override takes it" if _is_stated(first) else "this rule takes it"
-        labels.append(Label(first.span, what, primary=not labels))
+    what = "this override takes it" if _is_stated(first) else "this rule takes it"
     paths = list(dict.fromkeys(path for paths in won.values() for path in paths))
     rules = ", ".join(dict.fromkeys(map(_shown, won)))
     allowed = "`lints: {size-one-axis: allow}`"
@@ -78,8 +72,8 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
     yield Diagnostic(
         CODE,
         f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
-        tuple(labels),
-        notes=tuple(_notes(paths, tuple(named))),
+        labels_at((axis.span, "shards nothing"), (first.span, what)),
+        notes=tuple(_notes(paths, tuple(activations))),
         help=f"give `{axis.name}` a larger size, or {way_out}; or {allowed}",
     )
 
@@ -96,7 +90,7 @@ def _notes(paths: list[str], activations: Sequence[str]) -> Iterator[str]:
     if paths:
         yield described(paths)
     if activations:
-        yield f"activation{'s' if len(activations) > 1 else ''} {listed(activations)}"
+        yield named("activation", activations)
 
 
 def _is_stated(taken: Attempt) -> bool:

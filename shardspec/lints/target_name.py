@@ -32,8 +32,9 @@ import math
 import re
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import TARGET_NAME as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.frontend.catalogue import catalogue_entry, hardware_names
 from shardspec.ir.grouping import counted
 from shardspec.ir.hardware import Hardware, shape_text
@@ -91,16 +92,11 @@ def _is_size(size: str, hardware: Hardware) -> bool:
 
 
 def _finding(target: Target, hardware: Hardware, said: str) -> Diagnostic:
-    labels = []
-    if hardware.span is not None:
-        labels.append(Label(hardware.span, _counts(hardware)))
-    if target.span is not None:
-        labels.append(Label(target.span, f"says {said}", primary=not labels))
     return Diagnostic(
         CODE,
         f"target `{target.name}` has other hardware than its name says:"
         f" {hardware.chip.title}, {_counts(hardware)}",
-        tuple(labels),
+        labels_at((hardware.span, _counts(hardware)), (target.span, f"says {said}")),
         help="correct the hardware, or call the target after what it has",
     )
 

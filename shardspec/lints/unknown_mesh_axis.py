@@ -29,21 +29,19 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS as CODE
+from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.respell import respelt
-from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.diagnostics.suggest import did_you_mean, listed, named
 from shardspec.ir.plan import DimSharding, Outcome
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.arrays import with_cost
+from shardspec.lints.evidence.arrays import Affected, subjects, with_cost
 from shardspec.lints.evidence.entries import first_word
 
 #: Places that are shown; more are counted.
 _SHOWN = 4
-
-#: What is concerned, by the mesh axis, in order.
-_ByAxis = dict[str, dict[str, None]]
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -59,13 +57,13 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 place = None if span is None else first_word(span, axis)
                 source = None if span is None else span.source
                 asked.setdefault((axis, source), {}).setdefault(place)
-    arrays, activations = _concerned(context) if asked else ({}, {})
+    affected = _affected(context) if asked else {}
     for (axis, _), places in asked.items():
         finding = _finding(axis, [place for place in places if place is not None], spec)
-        finding = with_cost(finding, context, arrays.get(axis, ()), "not split so: ")
-        named = tuple(activations.get(axis, ()))
-        plural = "s" if len(named) > 1 else ""
-        more = (f"not split so: activation{plural} {listed(named)}",) if named else ()
+        found = affected.get(axis, Affected())
+        finding = with_cost(finding, context, found.arrays, "not split so: ")
+        names = found.activations
+        more = (f"not split so: {named('activation', names)}",) if names else ()
         yield replace(finding, notes=(*finding.notes, *more))
 
 
@@ -78,18 +76,14 @@ def _uses(spec: Spec) -> Iterator[tuple[Span | None, tuple[str, ...]]]:
         yield spec.state.over_span, spec.state.over
 
 
-def _concerned(context: Context) -> tuple[_ByAxis, _ByAxis]:
-    """Return the arrays and the activations on which rules with an unknown axis were tried."""
-    arrays: _ByAxis = defaultdict(dict)
-    activations: _ByAxis = defaultdict(dict)
+def _affected(context: Context) -> dict[str, Affected]:
+    """Return, by mesh axis, what rules with an unknown one were tried on."""
+    affected: dict[str, Affected] = defaultdict(Affected)
     for plan in context.plans:
-        for group in plan.alike:
-            for axis in _asked(group.dims):
-                arrays[axis].update((sharding.param.path, None) for sharding in group.shardings)
-        for each in plan.activations:
-            for axis in _asked(each.dims):
-                activations[axis].setdefault(each.activation.name)
-    return arrays, activations
+        for subject in subjects(plan):
+            for axis in _asked(subject.dims):
+                affected[axis].add(subject, plan)
+    return affected
 
 
 def _asked(dims: Sequence[DimSharding]) -> set[str]:
@@ -105,20 +99,18 @@ def _asked(dims: Sequence[DimSharding]) -> set[str]:
 
 def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
     places.sort(key=lambda place: place.start)
-    labels = [Label(place, "", primary=False) for place in places[1:_SHOWN]]
-    if places:
-        labels.insert(0, Label(places[0], "no target has this axis"))
-    for target in spec.targets[:1]:
-        if target.span is not None and labels:
-            text = f"its mesh axes: {', '.join(target.mesh.names)}"
-            labels.append(Label(target.span, text, primary=False))
+    said = ("no target has this axis", *[""] * (_SHOWN - 1))
+    target = spec.targets[0]
     rest = len(places) - _SHOWN
     known = spec.mesh_axis_names
     more = (f"it stands in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else ()
     return Diagnostic(
         CODE,
         f"unknown mesh axis `{axis}`",
-        tuple(labels),
+        labels_at(
+            *zip(places, said, strict=False),
+            (target.span, f"its mesh axes: {', '.join(target.mesh.names)}"),
+        ),
         notes=more,
         help=did_you_mean(axis, known) or f"the targets have {listed(sorted(known))}",
         fix=respelt(places, axis, known),

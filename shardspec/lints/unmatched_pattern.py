@@ -35,13 +35,12 @@ from shardspec.diagnostics.codes import UNMATCHED_PATTERN as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import nearest
 from shardspec.frontend.patterns.backtracking import ran_out
-from shardspec.ir.grouping import counted, template
+from shardspec.ir.grouping import counted, grouped, template
 from shardspec.ir.spec import Pattern, Spec
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
-from shardspec.lints.evidence.entries import Entry, sections
+from shardspec.lints.evidence.entries import sections
 from shardspec.lints.evidence.spellings import fix_for, looks, working
-from shardspec.resolve.match import path_matcher
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -50,16 +49,14 @@ def check(context: Context) -> Iterator[Diagnostic]:
     if not paths:
         return
     unmatched = [
-        entry
-        for entries in sections(context.spec)
-        for entry in _unmatched(entries, paths)
-        if context.is_own(entry.pattern.span)
+        section.entries[at]
+        for section in sections(context)
+        for at in sorted(section.own.difference(*section.matches))
+        if section.entries[at].pattern.text not in ran_out()  # these have a finding of their own
     ]
     offers = working([entry.pattern for entry in unmatched], paths)
-    grouped: dict[str, list[str]] = {}
-    for path in paths if unmatched else ():
-        grouped.setdefault(template(path), []).append(path)
-    alike = {each: tuple(members) for each, members in grouped.items()}
+    groups = grouped(paths if unmatched else (), template)
+    alike = {each: tuple(members) for each, members in groups.items()}
     templates = frozenset(alike)
     whole: dict[tuple[str, ...], tuple[str, ...]] = {}
     for entry, offer in zip(unmatched, offers, strict=True):
@@ -90,20 +87,9 @@ def _keys(spec: Spec, section: str) -> frozenset[str]:
     return frozenset(str(scan.pattern) for scan in spec.scans if section == "scan")
 
 
-def _unmatched(entries: Sequence[Entry], paths: Sequence[str]) -> list[Entry]:
-    unmatched = set(range(len(entries)))
-    matcher = path_matcher(tuple(entry.pattern for entry in entries))
-    for path in paths:
-        if not unmatched:
-            break
-        unmatched.difference_update(matcher.all_matches(path))
-    spent = ran_out()  # these have a finding of their own
-    return [entries[at] for at in sorted(unmatched) if entries[at].pattern.text not in spent]
-
-
 def _whole(context: Context, paths: Sequence[str]) -> tuple[str, ...]:
     """Return those of the arrays that every device of a target of several holds whole."""
-    plans = [plan for plan in context.plans if plan.mesh.device_count > 1]
+    plans = context.shared_plans
     return tuple(path for path in paths if any(plan[path].is_replicated for plan in plans))
 
 

@@ -38,10 +38,10 @@ from typing import NamedTuple
 
 from shardspec.analysis.coverage import allowed_paths
 from shardspec.analysis.large import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Label, Span
+from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import UNNAMED_ARRAY as CODE
-from shardspec.diagnostics.diagnostic import point
-from shardspec.ir.grouping import collapsed, counted, template
+from shardspec.diagnostics.diagnostic import labels_at, point
+from shardspec.ir.grouping import as_one, counted, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import Pattern
 from shardspec.ir.units import binary_bytes
@@ -91,8 +91,9 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _held(context: Context) -> int:
     """Return what a device holds of all arrays, on the target where that is least."""
-    plans = [plan for plan in context.plans if plan.mesh.device_count > 1]
-    return min(map(held_bytes, plans), default=sum(param.bytes for param in context.params))
+    return min(
+        map(held_bytes, context.shared_plans), default=sum(param.bytes for param in context.params)
+    )
 
 
 def _groups(context: Context) -> Iterator[_Group]:
@@ -113,7 +114,7 @@ def _groups(context: Context) -> Iterator[_Group]:
             groups.setdefault(span if is_range else alike, []).append(sharding)
     for key, group in groups.items():
         paths = [sharding.param.path for sharding in group]
-        shown = key.text.strip("\"'") if isinstance(key, Span) else collapsed(paths) or paths[0]
+        shown = key.text.strip("\"'") if isinstance(key, Span) else as_one(paths)
         yield _Group(shown, tuple(group))
 
 
@@ -142,7 +143,7 @@ def _of_many(context: Context, groups: Sequence[_Group]) -> Diagnostic:
         CODE,
         f"nothing names the dimensions of {counted(len(paths), 'array')} that are small,"
         f" {binary_bytes(sum(group.bytes for group in groups))} in all",
-        tuple(Label(span, "no entry matches it", primary=not i) for i, span in enumerate(shown)),
+        labels_at(*((span, "no entry matches it") for span in shown)),
         help=f"add to `replicate`: {pattern}; or their names to `params`",
     )
     sizes = [(each.param.path, each.param.bytes) for group in groups for each in group.arrays]

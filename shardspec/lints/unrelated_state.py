@@ -39,7 +39,7 @@ from shardspec.analysis.large import is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import UNRELATED_STATE as CODE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.ir.grouping import as_one, counted, grouped, template
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.plan import Dims
 from shardspec.ir.spec import override_text
@@ -62,15 +62,11 @@ def findings(plan: StatePlan) -> Iterator[Diagnostic]:
 
 
 def _finding(found: Sequence[StateSharding], mesh: Mesh) -> Diagnostic:
-    groups: dict[object, list[StateSharding]] = {}
-    for each in found:
-        key = (template(each.path), each.sharding.param.shape, each.sharding.param.dtype)
-        groups.setdefault(key, []).append(each)
+    groups = grouped(found, lambda each: (template(each.path), str(each.sharding.param)))
     most = max(groups.values(), key=_bytes)
     first, owner = most[0], most[0].owner
     assert owner is not None, "state is unrelated to a parameter that it has"
-    paths = sorted((each.path for each in most), key=natural)
-    shown = collapsed(paths) or paths[0]
+    shown = as_one(each.path for each in most)
     size = _bytes(found)
     return point(
         CODE,

@@ -33,59 +33,48 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Label
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import WHOLE_BATCH as CODE
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.plan import ActivationSharding, DimSharding, Outcome, ShardingPlan
+from shardspec.diagnostics.diagnostic import labels_at
+from shardspec.diagnostics.suggest import named
+from shardspec.ir.plan import ActivationSharding, DimSharding, Outcome
 from shardspec.ir.spec import AxisRule
 from shardspec.lints.context import Context
+from shardspec.lints.evidence.arrays import Affected
 
 #: What T5X, MaxText and the presets call the dimension of examples.
 _BATCH = "batch"
 
 
-@dataclass(slots=True)
-class _Loss:
+class _Loss(NamedTuple):
     """Two rules of which the wrong one wins, with all that it happens to."""
 
     rule: AxisRule
     winner: AxisRule
-    activations: dict[str, None] = field(default_factory=dict)
-    targets: dict[str, None] = field(default_factory=dict)
+    affected: Affected
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each rule that takes the mesh axes of `batch` before it."""
     losses: dict[object, _Loss] = {}
     for plan in context.plans:
-        for name, rule, winner in _lost(plan):
-            key = (rule.span, winner.span, winner.logical_axis)
-            loss = losses.setdefault(key, _Loss(rule, winner))
-            loss.activations.setdefault(name)
-            loss.targets.setdefault(plan.target.name)
+        for sharding in plan.activations:
+            found = _lost_at(sharding)
+            if found is not None:
+                _, rule, winner = found
+                key = (rule.span, winner.span, winner.logical_axis)
+                loss = losses.setdefault(key, _Loss(rule, winner, Affected()))
+                loss.affected.add(sharding, plan)
     for loss in losses.values():
         yield _finding(context, loss)
-
-
-def _lost(plan: ShardingPlan) -> Iterator[tuple[str, AxisRule, AxisRule]]:
-    for sharding in plan.activations:
-        found = _winner(sharding)
-        if found is not None:
-            yield sharding.activation.name, *found
 
 
 def lost_batch(sharding: ActivationSharding) -> DimSharding | None:
     """Return the dimension of an activation that this finding is about; None for no such one."""
     found = _lost_at(sharding)
     return None if found is None else sharding.dims[found[0]]
-
-
-def _winner(sharding: ActivationSharding) -> tuple[AxisRule, AxisRule] | None:
-    """Return the rule of `batch` that came too late, and the one before it."""
-    found = _lost_at(sharding)
-    return None if found is None else found[1:]
 
 
 def _lost_at(sharding: ActivationSharding) -> tuple[int, AxisRule, AxisRule] | None:
@@ -102,27 +91,19 @@ def _lost_at(sharding: ActivationSharding) -> tuple[int, AxisRule, AxisRule] | N
 
 
 def _finding(context: Context, loss: _Loss) -> Diagnostic:
-    rule, winner = loss.rule, loss.winner
-    sides = [
-        (winner.span, f"`{winner.logical_axis}` takes it first"),
-        (rule.span, f"and `{_BATCH}` finds it taken"),
-    ]
-    sides.sort(key=lambda side: not context.is_own(side[0]))
-    labels = [
-        Label(span, text, primary=index == 0)
-        for index, (span, text) in enumerate((s, t) for s, t in sides if s is not None)
-    ]
-    plural = "s" if len(loss.activations) > 1 else ""
-    first = next(iter(loss.activations))
+    rule, winner, affected = loss
+    first = next(iter(affected.activations))
     spans = {each.name: each.span for each in context.spec.activations}
-    place = spans.get(first)
-    if place is not None:
-        labels.append(Label(place, "every device has the whole batch", primary=not labels))
-    targets = f"target{'s' if len(loss.targets) > 1 else ''} {listed(loss.targets)}"
     return Diagnostic(
         CODE,
-        f"`{_BATCH}` is whole in activation{plural} {listed(loss.activations)} on {targets}:"
-        f" `{winner}` comes first",
-        tuple(labels),
+        f"`{_BATCH}` is whole in {named('activation', affected.activations)} on"
+        f" {named('target', affected.targets)}: `{winner}` comes first",
+        labels_at(
+            *context.own_first(
+                (winner.span, f"`{winner.logical_axis}` takes it first"),
+                (rule.span, f"and `{_BATCH}` finds it taken"),
+            ),
+            (spans.get(first), "every device has the whole batch"),
+        ),
         help=f"put `{rule}` above `{winner}`",
     )

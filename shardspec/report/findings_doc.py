@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
-from shardspec.lints.registry import checks, page
+from shardspec.lints.registry import codes, page
 from shardspec.report.finding_page import level_text
 
 _FAMILIES = {
@@ -64,9 +64,8 @@ def _lines() -> Iterator[str]:
 
 
 def codes_by_size() -> tuple[Code, ...]:
-    """Return the codes whose checks ask what is large, in order of number."""
-    asking = {module.CODE for module in checks() if hasattr(module, "is_large")}
-    return tuple(code for code in ALL if code in asking)
+    """Return the codes of checks whose pages speak of what is large, in order of number."""
+    return tuple(c for c in sorted(codes(), key=ALL.index) if re.search(r"\blarge\b", page(c)))
 
 
 def _anchor(code: Code) -> str:

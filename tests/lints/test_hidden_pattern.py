@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Pattern
-from shardspec.lints.evidence.entries import Entry
+from shardspec.lints.evidence.entries import Entry, Section
 from shardspec.lints.hidden_pattern import _hidden
 from shardspec.resolve.match import PathMatcher
 from tests.lints.findings_of import findings_of, marked
@@ -30,7 +30,7 @@ paths = st.lists(st.sampled_from(["a/b", "a/c", "c/b", "c/d/b", "d"]), max_size=
 def test_hidden(chosen: list[Pattern], paths: list[str], own: set[int]) -> None:
     entries = tuple(Entry("params", pattern, ()) for pattern in chosen)
     own = {at for at in own if at < len(entries)}
-    found, _ = _hidden(entries, own, paths)
+    found, _ = _hidden(Section(entries, tuple(paths), frozenset(own)))
     alone = [PathMatcher((pattern,)) for pattern in chosen]
     for at in own:
         matched = [path for path in paths if alone[at].all_matches(path)]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from shardspec.diagnostics import Fix, Span
 from shardspec.diagnostics.name_index import index_of
 from shardspec.diagnostics.respell import is_slip, respelt
 from shardspec.ir.param import LogicalAxes
-from shardspec.ir.spec import Pattern, Spec
+from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
+from shardspec.resolve.match import PathMatcher, path_matcher
 
 _JOINS = "-."
 
@@ -36,16 +38,53 @@ class Entry:
     answer: LogicalAxes | tuple[tuple[object, ...], ...] = field(repr=False)
 
 
-def sections(spec: Spec) -> tuple[tuple[Entry, ...], ...]:
-    """Return the overrides, the entries of `params:`, `scan:` and `replicate:`, each in order."""
-    return (
-        tuple(
-            Entry("override", entry.pattern, entry.logical_axes or entry.partition or ())
-            for entry in spec.overrides
-        ),
-        tuple(Entry("params", entry.pattern, entry.logical_axes) for entry in spec.path_rules),
-        tuple(Entry("scan", entry.pattern, entry.axes) for entry in spec.scans),
-        tuple(Entry("replicate", entry.pattern, ()) for entry in spec.replicate),
+@dataclass(frozen=True)
+class Section:
+    """The entries of one section, in order: the first that matches an array decides on it.
+
+    Attributes:
+      paths: of all arrays.
+      own: the positions of those that the spec itself has.
+    """
+
+    entries: tuple[Entry, ...]
+    paths: tuple[str, ...]
+    own: frozenset[int]
+
+    @cached_property
+    def matcher(self) -> PathMatcher:
+        """Return the matcher of all entries."""
+        return path_matcher(tuple(entry.pattern for entry in self.entries))
+
+    @cached_property
+    def matches(self) -> tuple[tuple[int, ...], ...]:
+        """Return the positions of the entries that match each of the arrays."""
+        if not self.entries:
+            return ((),) * len(self.paths)
+        return tuple(map(self.matcher.all_matches, self.paths))
+
+
+def sections(context: Context) -> tuple[Section, ...]:
+    """Return the overrides, the entries of `params:`, `scan:` and `replicate:`."""
+    return context.once(_sections)
+
+
+def _sections(context: Context) -> tuple[Section, ...]:
+    spec = context.spec
+    overrides = ((each, each.logical_axes or each.partition or ()) for each in spec.overrides)
+    found = (
+        [Entry("override", each.pattern, answer) for each, answer in overrides],
+        [Entry("params", each.pattern, each.logical_axes) for each in spec.path_rules],
+        [Entry("scan", each.pattern, each.axes) for each in spec.scans],
+        [Entry("replicate", each.pattern, ()) for each in spec.replicate],
+    )
+    return tuple(
+        Section(
+            tuple(entries),
+            context.paths,
+            frozenset(at for at, each in enumerate(entries) if context.is_own(each.pattern.span)),
+        )
+        for entries in found
     )
 
 
