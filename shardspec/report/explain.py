@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from shardspec.diagnostics import Span
-from shardspec.diagnostics.suggest import listed
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.plan import (
     ActivationSharding,
@@ -20,6 +19,7 @@ from shardspec.ir.plan import (
 )
 from shardspec.ir.spec import Override, PathRule, target_text
 from shardspec.ir.units import binary_bytes
+from shardspec.report.table import columns
 
 
 def explain(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
@@ -51,31 +51,11 @@ def explain_activation(sharding: ActivationSharding, plan: ShardingPlan) -> Iter
         yield from _dims(sharding, plan)
 
 
-def activations_text(names: Sequence[str]) -> str:
-    """Return `activation a`, or `activations a and b`."""
-    return f"activation{'s' if len(names) > 1 else ''} {listed(names)}"
-
-
 def _dims(sharding: Sharding, plan: ShardingPlan) -> Iterator[str]:
     yield "dims"
     dims = enumerate(sharding.dims)
-    yield from _aligned([row for index, dim in dims for row in _rows(index, dim, sharding, plan)])
-
-
-def _aligned(rows: list[Row]) -> Iterator[str]:
-    """Yield rows as columns: sizes to the right, the rest to the left."""
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        dim, name, size, target, said, place = row
-        cells = (
-            dim.rjust(widths[0]),
-            name.ljust(widths[1]),
-            size.rjust(widths[2]),
-            target.ljust(widths[3]),
-            said.ljust(widths[4]),
-            place,
-        )
-        yield f"  {'  '.join(cells)}".rstrip()
+    rows = [row for index, dim in dims for row in _rows(index, dim, sharding, plan)]
+    yield from columns(rows, right=(0, 2))
 
 
 def _names(sharding: ParamSharding, plan: ShardingPlan) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.diagnostics.suggest import did_you_mean, listed, named
 from shardspec.ir.grouping import counted, described
 from shardspec.ir.plan import (
     ActivationSharding,
@@ -22,7 +22,7 @@ from shardspec.ir.plan import (
 )
 from shardspec.ir.spec import AxisRule, Override, PathRule, Replicate, ScanRule, Spec, target_text
 from shardspec.ir.units import binary_bytes
-from shardspec.report.explain import activations_text, explain_activation, outcome_text
+from shardspec.report.explain import explain_activation, outcome_text
 from shardspec.report.table import rows, spec_text
 from shardspec.resolve.match import PathMatcher
 
@@ -64,7 +64,7 @@ def _users(axis: str, plan: ShardingPlan) -> str:
     arrays = [s.param.path for s in plan.params if axis in s.logical_axes]
     names = [s.activation.name for s in plan.activations if axis in s.logical_axes]
     users = [described(arrays)] if arrays else []
-    users += [activations_text(names)] if names else []
+    users += [named("activation", names)] if names else []
     return " and ".join(users) or "no array and no activation"
 
 
@@ -179,8 +179,8 @@ def _rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
     for said, group in sorted(arrays.items(), key=lambda item: -len(item[1])):
         size = binary_bytes(sum(sharding.per_device_bytes for sharding in group))
         yield f"  {said}: {_described(group)}, {size} per device"
-    for said, named in sorted(activations.items(), key=lambda item: -len(item[1])):
-        yield f"  {said}: {activations_text([each.activation.name for each in named])}"
+    for said, found in sorted(activations.items(), key=lambda item: -len(item[1])):
+        yield f"  {said}: {named('activation', [each.activation.name for each in found])}"
     if early:
         count = _counted(early)
         yield f"  not asked: an earlier rule had placed `{rule.logical_axis}` in {count}"

@@ -8,7 +8,7 @@ from shardspec.diagnostics.printable import printable
 from shardspec.ir.hardware import shape_text
 from shardspec.ir.spec import Target
 from shardspec.ir.units import three_figures
-from shardspec.report.table import target_title, typed
+from shardspec.report.table import columns, target_title, typed
 from shardspec.topology.explanation import (
     AxisExplanation,
     Seat,
@@ -79,12 +79,8 @@ def tile_of(placement: Placement, name: str) -> tuple[int, ...]:
 
 
 def axis_table(explanations: Sequence[AxisExplanation]) -> Iterator[str]:
-    """Yield the table of mesh axes."""
-    lines = [_HEADINGS, *map(_cells, explanations)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        yield f"  {'  '.join(cells)}".rstrip()
+    """Return the lines of the table of mesh axes."""
+    return columns([_HEADINGS, *map(_cells, explanations)])
 
 
 def _cells(explanation: AxisExplanation) -> tuple[str, ...]:
@@ -252,10 +248,7 @@ def compare_lines(
         for letter, entries in (("A", ours), ("B", theirs)):
             if name in entries:
                 lines.append((letter, *_cells(entries[name])))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        yield f"  {'  '.join(cells)}".rstrip()
+    yield from columns(lines)
     yield ""
     yield from verdict_lines(ours, theirs)
 

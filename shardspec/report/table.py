@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.analysis.coverage import coverage
-from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.ir.grouping import as_one, counted, grouped, natural, template
 from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.partition import PartitionSpec
@@ -37,17 +37,7 @@ class Row:
 
 def rows(plan: ShardingPlan) -> tuple[Row, ...]:
     """Return the arrays of a plan, collapsed, in natural order."""
-    groups: dict[tuple[object, ...], list[ParamSharding]] = {}
-    for sharding in plan.params:
-        param = sharding.param
-        key = (
-            template(param.path),
-            param.dtype,
-            sharding.dims,
-            sharding.origin,
-            sharding.matched,
-        )
-        groups.setdefault(key, []).append(sharding)
+    groups = grouped(plan.params, _common)
     found = []
     for group in groups.values():
         group.sort(key=lambda sharding: natural(sharding.param.path))
@@ -55,10 +45,28 @@ def rows(plan: ShardingPlan) -> tuple[Row, ...]:
     return tuple(sorted(found, key=lambda row: natural(row.first.param.path)))
 
 
+def _common(each: ParamSharding) -> Hashable:
+    """Return what the arrays of one row have in common."""
+    return template(each.param.path), each.param.dtype, each.dims, each.origin, each.matched
+
+
 def _row_name(paths: Sequence[str]) -> str:
-    if len(paths) == 1:
-        return paths[0]
-    return f"{collapsed(paths) or f'{paths[0]} ..'} x{len(paths)}"
+    return paths[0] if len(paths) == 1 else f"{as_one(paths, ' ..')} x{len(paths)}"
+
+
+def columns(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> Iterator[str]:
+    """Yield lines of cells, each column as wide as its widest cell.
+
+    Args:
+      right: the columns whose cells stand at their right end.
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        yield f"  {'  '.join(cells)}".rstrip()
 
 
 def table(plan: ShardingPlan) -> Iterator[str]:
@@ -69,11 +77,7 @@ def table(plan: ShardingPlan) -> Iterator[str]:
     lines = [_HEADINGS, *(_cells(row, plan) for row in shown)]
     total = sum(row.per_device_bytes for row in shown)
     lines.append(("total", "", "", "", f"= {binary_bytes(total)}", ""))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
-    for line in lines:
-        cells = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
-        cells[4] = line[4].rjust(widths[4])
-        yield f"  {'  '.join(cells)}".rstrip()
+    yield from columns(lines, right=(4,))
     yield f"  {summary(plan)}"
     if plan.activations:
         yield ""
@@ -86,9 +90,7 @@ def _activations(plan: ShardingPlan) -> Iterator[str]:
     for sharding in plan.activations:
         names = " ".join(_named_size(dim) for dim in sharding.dims)
         lines.append((sharding.activation.name, names, spec_text(sharding.partition_spec)))
-    widths = [max(len(line[column]) for line in lines) for column in range(2)]
-    for line in lines:
-        yield f"  {line[0]:<{widths[0]}}  {line[1]:<{widths[1]}}  {line[2]}"
+    yield from columns(lines)
 
 
 def _named_size(dim: DimSharding) -> str:
