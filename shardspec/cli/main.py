@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from shardspec.cli.options import version_option, write_exits
+from shardspec.cli.options import HELP, version_option, write_exits
 
 #: Verb -> what it is for, in the order of `--help`. The module has the verb's name.
 VERBS = {
@@ -89,7 +89,7 @@ class _Verbs(click.Group):
 
 @click.group(
     cls=_Verbs,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
     params=[version_option()],
     no_args_is_help=False,
 )

@@ -22,6 +22,9 @@ EXITS = (
     ("2", "it could not be done: a wrong flag, a file that cannot be read, a missing extra"),
 )
 
+#: How help is asked for.
+HELP = {"help_option_names": ["-h", "--help"]}
+
 #: Old spelling -> new one. They go with the next minor version.
 RENAMED = {"--params": "--arrays", "--output-format": "--format"}
 
@@ -100,6 +103,7 @@ def verb(
             params=[*options, *EVERYWHERE],
             help=inspect.cleandoc(function.__doc__ or ""),
             epilog=epilog,
+            context_settings=HELP,
         )
 
     return made

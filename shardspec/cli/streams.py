@@ -37,6 +37,10 @@ class Failure(click.ClickException):
         self.help = help
         self.ctx = click.get_current_context(silent=True)
 
+    def format_message(self) -> str:
+        """Return both on one line, for whoever runs a verb by itself."""
+        return f"{self.message}; {self.help}"
+
 
 def fail(message: str, help: str) -> NoReturn:
     """End with exit code 2, an error on stderr and what to do about it."""
