@@ -180,7 +180,7 @@ def check(
       target: the name of the only one to look at; None for all.
       is_whole: as for `everything`.
     """
-    from shardspec.lints import nothing_checked
+    from shardspec.lints.checks import nothing_checked
 
     targets = spec.targets
     if target is not None or (params and not targets):
@@ -207,8 +207,8 @@ def everything(
     is_whole: bool = True,
 ) -> tuple[Diagnostic, ...]:
     """Return what `checked` does before it is decided how loud it is; no comment silences it."""
-    from shardspec.lints.bad_suppression import bad
-    from shardspec.lints.unused_suppression import unused
+    from shardspec.lints.checks.bad_suppression import bad
+    from shardspec.lints.checks.unused_suppression import unused
 
     faults = tuple(faults)
     kept, used = suppressed((*faults, *_found(spec, plans)))

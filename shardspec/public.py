@@ -198,7 +198,7 @@ class Plan:
         return "\n".join(table(self.ir))
 
     def _repr_html_(self) -> str:
-        from shardspec.report.array_html import plan_html
+        from shardspec.report.drawing import plan_html
 
         return plan_html(self.ir)
 

@@ -85,9 +85,6 @@ NO_CASE = {
     "lock-differs": "only `Resolver` sees the arrays of a running model",
 }
 
-#: Modules of the folder that are no page.
-MACHINERY = {"context", "follow-on", "registry"}
-
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)
 shown_as_text = pytest.mark.parametrize(
     "code", [c for c in ALL if c.name not in NOT_ONE_TEXT], ids=lambda code: code.name
@@ -144,8 +141,7 @@ def test_code_is_well_named(code: Code) -> None:
 
 def test_codes_are_pages() -> None:
     """Each has one: the docstring of what finds it on this floor, or a text of its own."""
-    modules = [path.stem.replace("_", "-") for path in LINTS.glob("[a-z]*.py")]
-    modules = [name for name in modules if name not in MACHINERY]
+    modules = [path.stem.replace("_", "-") for path in (LINTS / "checks").glob("[a-z]*.py")]
     texts = [path.stem for path in (LINTS / "pages").iterdir()]
     assert sorted(modules + texts) == sorted(code.name for code in ALL)
 
@@ -155,8 +151,8 @@ def test_every_page_with_a_check_runs() -> None:
 
     with_check = {
         path.stem
-        for path in LINTS.glob("*.py")
-        if hasattr(import_module(f"shardspec.lints.{path.stem}"), "check")
+        for path in (LINTS / "checks").glob("*.py")
+        if hasattr(import_module(f"shardspec.lints.checks.{path.stem}"), "check")
     }
     assert with_check == set(CHECKS)
 
@@ -181,7 +177,7 @@ def test_page_is_whole(code: Code) -> None:
         heading = written.read_text(encoding="utf-8").splitlines()[0]
         assert heading == f"# {code.id} {code.name}"
     else:
-        module = import_module(f"shardspec.lints.{code.name.replace('-', '_')}")
+        module = import_module(f"shardspec.lints.checks.{code.name.replace('-', '_')}")
         assert code is module.CODE
     first, empty, *_ = page(code).splitlines()
     assert first.endswith("."), "the first line states the fact"

@@ -18,7 +18,7 @@ from shardspec.ir.plan import Dims, DimSharding, Kind, Outcome, ParamSharding, S
 
 
 class Mark(StrEnum):
-    """What became of an array."""
+    """How an array has changed."""
 
     MORE = "+"
     LESS = "-"

@@ -181,7 +181,7 @@ def _one_question(
 
 def _explain_words(subject: str) -> bool:
     """Explain a finding or a field, which needs no spec; say whether it was one."""
-    from shardspec.report.finding_page import find_code, finding_page
+    from shardspec.report.pages import find_code, finding_page
 
     code = find_code(subject)
     if code is not None:
@@ -191,7 +191,7 @@ def _explain_words(subject: str) -> bool:
         _print_family(subject.upper())
         return True
     if re.fullmatch(r"[a-z-]+(\.[a-z_]+)?", subject):
-        from shardspec.report.field_page import field_page
+        from shardspec.report.pages import field_page
 
         lines = field_page(subject)
         if lines:
@@ -211,7 +211,7 @@ def _stands_in_spec(word: str, spec_name: str | None) -> bool:
 
 
 def _print_codes() -> None:
-    from shardspec.report.finding_page import code_lines
+    from shardspec.report.pages import code_lines
 
     for line in code_lines():
         echo(line)
@@ -220,7 +220,7 @@ def _print_codes() -> None:
 def _print_family(start: str) -> None:
     """Print the findings whose codes start so; fail with the nearest where there are none."""
     from shardspec.diagnostics.codes import ALL
-    from shardspec.report.finding_page import code_lines
+    from shardspec.report.pages import code_lines
 
     found = [code for code in ALL if code.id.startswith(start)]
     if not found:
@@ -237,7 +237,7 @@ def _found(subject: str | None) -> str:
     try:
         return find_spec(None)
     except Failure as failure:
-        from shardspec.report.finding_page import near_findings
+        from shardspec.report.pages import near_findings
 
         named = near_findings(subject or "")
         if named is None:
@@ -272,7 +272,7 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
             return
     found = select(subject, plan)
     if porcelain:
-        from shardspec.report.porcelain import porcelain as lines_of
+        from shardspec.report.explain import porcelain as lines_of
 
         for sharding in found:
             yield from lines_of(sharding)
@@ -321,7 +321,7 @@ def _logical_axes(plan: ShardingPlan) -> set[str]:
 
 
 def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
-    from shardspec.report.explain_axis import explain_logical_axis, explain_mesh_axis
+    from shardspec.report.explain_line import explain_logical_axis, explain_mesh_axis
 
     if name in plan.mesh.names:
         return explain_mesh_axis(name, plan)
@@ -340,7 +340,7 @@ def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
 
 
 def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
-    from shardspec.report.why_not import why_not
+    from shardspec.report.explain import why_not
 
     match = _WHY_NOT.fullmatch(question)
     if match is None:

@@ -169,7 +169,7 @@ def _prove(
 ) -> int:
     """Say whether the plan is the other tool's answer; return the exit code."""
     from shardspec.foreign import proof
-    from shardspec.lints.regex_budget import spent, spent_elsewhere
+    from shardspec.lints.checks.regex_budget import spent, spent_elsewhere
 
     params = tuple(sharding.param for sharding in plan.params)
     answers = module_of(entry).answer(imported.reading, params, plan.target.mesh)

@@ -41,12 +41,12 @@ def command(request: Request, *, order: Order | None, compare: bool) -> None:
         fail(f"--compare prints text, not {request.form}", "leave --format out")
     chosen, placement = _placed(request, order)
     if compare:
-        from shardspec.report.mesh_text import compare_lines
+        from shardspec.report.mesh import compare_lines
 
         plain = _placed(replace(request, settings={}), order)
         request.write("\n".join(compare_lines(plain, (chosen, placement))) + "\n")
     elif request.form == "text":
-        from shardspec.report.mesh_text import mesh_lines
+        from shardspec.report.mesh import mesh_lines
 
         is_file = request.output not in (None, "-")
         paint = wants_color("never" if is_file and request.color == "auto" else request.color)
@@ -80,9 +80,9 @@ def _unsaid(fault: Diagnostic, said: Sequence[Diagnostic]) -> tuple[Diagnostic, 
 
 def _data(target: Target, placement: Placement, form: str) -> str:
     if form == "json":
-        from shardspec.report.mesh_json import mesh_json
+        from shardspec.report.mesh import mesh_json
 
         return mesh_json(target, placement) + "\n"
-    from shardspec.report.mesh_svg import mesh_svg
+    from shardspec.report.mesh import mesh_svg
 
     return mesh_svg(target, placement)

@@ -282,7 +282,7 @@ def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ())
     """Fail with the nearest of `paths`, or of `others` that could be meant."""
     from shardspec.diagnostics.suggest import nearest
     from shardspec.ir.grouping import template
-    from shardspec.report.finding_page import near_findings
+    from shardspec.report.pages import near_findings
 
     named = near_findings(subject)
     if not paths:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
-from shardspec.diagnostics.printable import printable
+from shardspec.diagnostics.source import printable
 
 FINE, FINDINGS, FAILED = 0, 1, 2
 

@@ -1,7 +1,7 @@
 """What is wrong, and where: source text, spans, diagnostics and their rendering."""
 
 from shardspec.diagnostics.diagnostic import Code, Diagnostic, Edit, Fix, Label, Severity
-from shardspec.diagnostics.error import ShardspecError
+from shardspec.diagnostics.render import ShardspecError
 from shardspec.diagnostics.source import Excerpt, SourceFile, Span
 
 __all__ = [

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from shardspec.diagnostics.printable import printable
-from shardspec.diagnostics.source import Span
+from shardspec.diagnostics.source import Span, printable
 
 
 class Severity(StrEnum):

@@ -13,7 +13,7 @@ from shardspec.diagnostics.diagnostic import Edit, Fix
 
 
 class Edited(NamedTuple):
-    """What came of some fixes.
+    """The texts after some fixes.
 
     Attributes:
       texts: by name of the source, of those that changed.

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from shardspec.diagnostics.diagnostic import Diagnostic, Label, Severity
-from shardspec.diagnostics.printable import printable
-from shardspec.diagnostics.source import SourceFile, Span
+from shardspec.diagnostics.source import SourceFile, Span, printable
 
 #: Where a message goes on below its first line.
 _BELOW = 4
@@ -35,6 +34,23 @@ _COLORS = {
     "bold": "\x1b[1m",
 }
 _RESET = "\x1b[0m"
+
+
+class ShardspecError(Exception):
+    """Raised at the public edge with every fault that was found.
+
+    Attributes:
+      diagnostics: all findings, errors and warnings, in reading order.
+    """
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Keep the findings; the rendered text is made when it is asked for."""
+        self.diagnostics = tuple(diagnostics)
+        super().__init__(self.diagnostics)
+
+    def __str__(self) -> str:
+        """Return the findings as the command line would print them, without colour."""
+        return "\n" + render_all(self.diagnostics)
 
 
 def render_all(diagnostics: Iterable[Diagnostic], *, color: bool = False) -> str:

@@ -1,7 +1,14 @@
-"""Text that came from a file, and pieces of it.
+"""Text that came from a file: pieces of it, and what of it is safe to show.
+
+Text that came from a file, and pieces of it.
 
 Everything that can be wrong points at a `Span`. A span holds offsets, and turns them into
 lines and columns only when someone asks: a spec has thousands of spans and few are shown.
+
+Text from files, made safe for a terminal.
+
+Paths and names may hold anything, an escape sequence or a NUL too. Shown raw they could move the
+cursor or hide what stands before them; here they show as what they are.
 """
 
 from __future__ import annotations
@@ -116,3 +123,34 @@ class Excerpt:
 def excerpt_of(text: str, name: str = "<string>") -> Excerpt:
     """Return `text` as an excerpt of a source that holds nothing else."""
     return Excerpt(text, Span(SourceFile(name, text), 0, len(text)), 0)
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with each character that does not print as its escape: `\x1b`, `\n`.
+
+    >>> print(printable("a\x1b[31m"), printable("é 層"))
+    a\x1b[31m é 層
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def printable_json(text: str) -> str:
+    r"""Return JSON with each character that does not print as the escape that JSON has for it.
+
+    >>> print(printable_json('"\u202e\U000e0001"'))
+    "\u202e\udb40\udc01"
+    """
+    lines = text.split("\n")
+    if all(line.isprintable() for line in lines):
+        return text
+    import json
+
+    return "\n".join(
+        "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line) for line in lines
+    )
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import AMBIGUOUS_READING, BAD_FOREIGN_FILE, NOT_CARRIED_OVER
 from shardspec.diagnostics.diagnostic import point
-from shardspec.diagnostics.printable import printable
+from shardspec.diagnostics.source import printable
 from shardspec.foreign.values import Node
 from shardspec.frontend.formatting import formatted
 from shardspec.frontend.reading import Comments, Data, Route

@@ -381,7 +381,7 @@ class _Walk:
             return
         from shardspec.diagnostics.codes import ALL
         from shardspec.diagnostics.levels import WORDS, known
-        from shardspec.diagnostics.respell import respelt
+        from shardspec.diagnostics.suggest import respelt
 
         for name, level in self.document.lints.items():
             span = self.source_map.key(("lints", name)).span

@@ -399,7 +399,7 @@ def _read(path: str, loading: _Loading) -> SourceFile | Diagnostic:
 
 def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) -> Diagnostic:
     """Return the fault of a name that is no bundled one, with the file that may be meant."""
-    from shardspec.diagnostics.respell import respelt
+    from shardspec.diagnostics.suggest import respelt
 
     known = assets.spec_names(kind)
     what = "preset" if kind == "presets" else "bundled manifest"

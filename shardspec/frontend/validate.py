@@ -272,7 +272,7 @@ def _respelt(
     key: str, place: Span, route: Route, known: Sequence[str], reading: Reading
 ) -> Fix | None:
     """Return the fix that writes the nearest key, where that is not taken."""
-    from shardspec.diagnostics.respell import respelt
+    from shardspec.diagnostics.suggest import respelt
 
     fix = respelt([place], key, known)
     taken = (*route[:-1], fix.edits[0].text) in reading.source_map.keys if fix else True

@@ -1,4 +1,4 @@
-"""The result, which is the trace: every rule that was tried, and what came of it.
+"""The result, which is the trace: every rule that was tried, and how each ended.
 
 Nothing here stores a partition spec. It is derived from the attempts, so an explanation
 cannot drift from the answer.
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What came of one attempt. `TAKEN` places a dimension, and `ADDED` splits it further."""
+    """How one attempt ended. `TAKEN` places a dimension, and `ADDED` splits it further."""
 
     TAKEN = "taken"
     #: the mesh axes come last on a dimension, whether something placed it or not

@@ -48,9 +48,9 @@ from shardspec.jax_backend.arguments import (
 )
 from shardspec.jax_backend.shardings import partition_entries
 from shardspec.jax_backend.trees import SCALARS, component, dtype_of, leaves_of, shape_of
-from shardspec.lints import checkpoint_differs, lock_differs, sharding_differs
-from shardspec.lints.processes_differ import FAILED, View, finding
-from shardspec.lints.sharding_differs import Cause, Differing
+from shardspec.lints.checks import checkpoint_differs, lock_differs, sharding_differs
+from shardspec.lints.checks.processes_differ import FAILED, View, finding
+from shardspec.lints.checks.sharding_differs import Cause, Differing
 from shardspec.lock.lock_file import LockFile, find_lock
 from shardspec.versions import LANGUAGE
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardspec import pipeline
-from shardspec.analysis.coverage import allowed_paths
-from shardspec.analysis.large import is_large
+from shardspec.analysis.coverage import allowed_paths, is_large
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics import codes as c
 from shardspec.diagnostics.codes import REPLICATED_LARGE, UNNAMED_ARRAY
@@ -51,7 +50,7 @@ from shardspec.jax_backend.trees import (
     nnx_value,
     unboxed,
 )
-from shardspec.lints import ambiguous_state, state_not_split, unrelated_state
+from shardspec.lints.checks import ambiguous_state, state_not_split, unrelated_state
 from shardspec.resolve.resolver import ArrayResolver
 from shardspec.resolve.state import Relation, StateSharding, parameter
 from shardspec.resolve.state_plan import StatePlan

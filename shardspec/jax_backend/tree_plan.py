@@ -59,7 +59,7 @@ class TreePlan(ShardingPlan):
         return "\n".join(table(self))
 
     def _repr_html_(self) -> str:
-        from shardspec.report.array_html import plan_html
+        from shardspec.report.drawing import plan_html
 
         return plan_html(self)
 

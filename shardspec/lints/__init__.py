@@ -1,1 +1,1 @@
-"""Findings: a module for each check, its page the docstring; texts for what others find."""
+"""Findings: one file each in `checks/` or `pages/`, and in `evidence/` what checks share."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
-from shardspec.analysis.large import held_bytes
+from shardspec.analysis.coverage import held_bytes
 from shardspec.diagnostics import Span
 from shardspec.ir.param import Param
 from shardspec.ir.plan import ParamSharding, ShardingPlan

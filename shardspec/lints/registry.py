@@ -1,8 +1,9 @@
 """Every finding: its page, and its check where one on this floor finds it.
 
-A check is a module of its own, whose docstring is the page; what other stages find has its page
-in `pages/`. Neither is loaded before it is asked for, and a page is read as text: that a reader
-asks what one finding means should not load what finds all of them.
+A finding that is made on this floor is one file in `checks/`: page (the docstring), bad and good
+example, check. What other stages find has its page in `pages/`, a text. The code of either is a row
+of `diagnostics/codes.py`, on the lowest floor, where levels are. Nothing is loaded before it is
+asked for, and a page is read as text: to ask what one finding means loads no check.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ _EXAMPLE = re.compile(r"^## (Bad|Good)\n\n```\w+\n(.*?)^```\n", re.DOTALL | re.M
 @cache
 def checks() -> tuple[ModuleType, ...]:
     """Return the modules of `CHECKS`, loaded."""
-    return tuple(import_module(f"shardspec.lints.{name}") for name in CHECKS)
+    return tuple(import_module(f"shardspec.lints.checks.{name}") for name in CHECKS)
 
 
 def run(context: Context) -> Iterator[Diagnostic]:
@@ -103,8 +104,9 @@ def page(code: Code) -> str:
         _, _, text = written.read_text(encoding="utf-8").partition("\n\n")
         return _EXAMPLE.sub(lambda found: f"{found[1]}:\n{indent(found[2], '    ')}", text).rstrip()
     name = code.name.replace("-", "_")
-    source = _FOLDER / f"{name}.py"
+    source = _FOLDER / "checks" / f"{name}.py"
     if source.is_file():
         return ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
-    module = import_module(f"shardspec.lints.{name}")  # where only compiled files are installed
+    # where only compiled files are installed
+    module = import_module(f"shardspec.lints.checks.{name}")
     return inspect.cleandoc(module.__doc__ or "")

@@ -239,7 +239,7 @@ def reason_text(reason: Reason) -> str:
 
 
 def activation_change(before: ActivationLayout | None, after: ActivationLayout | None) -> str:
-    """Return what became of a named activation."""
+    """Return how a named activation has changed."""
     present = after or before
     assert present is not None
     sides = (_activation_side(side) if side else "none" for side in (before, after))

@@ -1,10 +1,10 @@
-"""What one line of a spec does: what it wins, what it loses, and to whom."""
+"""What one line of a spec does, and one axis: what it wins, what it loses, to whom, how much."""
 
 from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from shardspec.diagnostics import SourceFile, Span
@@ -21,9 +21,9 @@ from shardspec.ir.plan import (
     ShardingPlan,
 )
 from shardspec.ir.spec import AxisRule, Override, PathRule, Replicate, ScanRule, Spec, target_text
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.units import binary_bytes, percent
 from shardspec.report.explain import explain_activation, outcome_text
-from shardspec.report.table import rows, spec_text
+from shardspec.report.table import Row, rows, spec_text
 from shardspec.resolve.match import PathMatcher
 
 _ASK = "ask for a line with a rule, a pattern, an axis, an array, an activation or a target"
@@ -169,7 +169,7 @@ def _arrays(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
 
 
 def _rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
-    """Yield what became of a rule over all arrays and activations, by outcome."""
+    """Yield how a rule ended over all arrays and activations, by outcome."""
     yield f"rule `{rule}`"
     arrays, activations = (
         _outcomes(rule, plan.params, plan),
@@ -191,7 +191,7 @@ def _rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
 def _outcomes(
     rule: AxisRule, shardings: Iterable[S], plan: ShardingPlan
 ) -> dict[str | None, list[S]]:
-    """Return what has the axis of a rule, by what came of the rule; None where it is not asked."""
+    """Return what has the axis of a rule, by how the rule ended; None where it is not asked."""
     found: dict[str | None, list[S]] = {}
     for sharding in shardings:
         for dim in sharding.dims:
@@ -311,3 +311,88 @@ def _why_unscanned(sharding: ParamSharding) -> str:
 
 def _described(shardings: list[ParamSharding]) -> str:
     return described([sharding.param.path for sharding in shardings])
+
+
+#: Rows shown of what a mesh axis does not split.
+_MOST = 12
+
+
+def explain_mesh_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
+    """Yield what mesh axis `name` splits and what it does not: arrays by size, then activations."""
+    axis = next(axis for axis in plan.mesh.axes if axis.name == name)
+    network = " over DCN" if axis.network == "dcn" else ""
+    network += f", {axis.axis_type}" if axis.axis_type != "auto" else ""
+    yield f"mesh axis {name} = {axis.size}{network}   target {plan.target.name}: mesh {plan.mesh}"
+    users = [row for row in rows(plan) if name in row.first.partition_spec.mesh_axes]
+    others = [row for row in rows(plan) if name not in row.first.partition_spec.mesh_axes]
+    total = sum(_bytes(row) for row in (*users, *others))
+    if plan.params or not plan.activations:
+        yield f"splits {percent(sum(map(_bytes, users)), total)} of {binary_bytes(total)} of arrays"
+    yield from _row_lines(users, name)
+    if others:
+        yield f"does not split {percent(sum(map(_bytes, others)), total)}"
+        yield from _row_lines(others[:_MOST], None)
+        if len(others) > _MOST:
+            yield f"  and {len(others) - _MOST} more rows"
+    yield from _activations(name, plan)
+
+
+def _activations(mesh_axis: str, plan: ShardingPlan) -> Iterator[str]:
+    """Yield the activations that a mesh axis splits, then those it does not."""
+    users = [each for each in plan.activations if mesh_axis in each.partition_spec.mesh_axes]
+    others = [each for each in plan.activations if mesh_axis not in each.partition_spec.mesh_axes]
+    if plan.activations:
+        count = counted(len(plan.activations), "activation")
+        yield f"splits {'none' if not users else len(users)} of {count}"
+        yield from _listed_activations(users, mesh_axis)
+    if users and others:
+        yield f"does not split {len(others)}"
+    if others:
+        yield from _listed_activations(others[:_MOST], None)
+        if len(others) > _MOST:
+            yield f"  and {len(others) - _MOST} more"
+
+
+def _listed_activations(
+    group: Sequence[ActivationSharding], mesh_axis: str | None
+) -> Iterator[str]:
+    width = max((len(each.activation.name) for each in group), default=0)
+    for each in group:
+        said = _dims_of(each.dims, mesh_axis) or spec_text(each.partition_spec)
+        yield f"  {each.activation.name:<{width}}  {said}"
+
+
+def _dims_of(dims: Sequence[DimSharding], mesh_axis: str | None) -> str:
+    """Return `dim 1 (batch)` for each of the dimensions that a mesh axis splits."""
+    return ", ".join(
+        f"dim {index} ({dim.logical_axis or '_'})"
+        for index, dim in enumerate(dims)
+        if mesh_axis in dim.mesh_axes
+    )
+
+
+def explain_logical_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
+    """Yield the rules for logical axis `name`, in order, and what has it."""
+    yield f"logical axis {name}"
+    for rule in plan.spec.axis_rules:
+        if rule.logical_axis == name:
+            place = rule.span.place if rule.span else ""
+            yield f"  {rule}   {place}"
+    having = [row for row in rows(plan) if name in row.first.logical_axes]
+    yield from _row_lines(having, None)
+    named = [each for each in plan.activations if name in each.logical_axes]
+    if named:
+        yield counted(len(named), "activation")
+        yield from _listed_activations(named, None)
+
+
+def _bytes(row: Row) -> int:
+    return sum(sharding.param.bytes for sharding in row.shardings)
+
+
+def _row_lines(group: list[Row], mesh_axis: str | None) -> Iterator[str]:
+    group = sorted(group, key=_bytes, reverse=True)
+    width = max((len(row.name) for row in group), default=0)
+    for row in group:
+        said = _dims_of(row.first.dims, mesh_axis) or spec_text(row.first.partition_spec)
+        yield f"  {row.name:<{width}}  {binary_bytes(_bytes(row)):>9}  {said}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
 from shardspec.lints.registry import codes, page
-from shardspec.report.finding_page import level_text
+from shardspec.report.pages import level_text
 
 _FAMILIES = {
     "0": "File and keys",

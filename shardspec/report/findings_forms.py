@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardspec.diagnostics import Code, Diagnostic, Fix, Label, Span
-from shardspec.diagnostics.printable import printable_json
+from shardspec.diagnostics.source import printable_json
 from shardspec.versions import CHECK_JSON
 
 _NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<.*>)$")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from shardspec.diagnostics.printable import printable_json
+from shardspec.diagnostics.source import printable_json
 from shardspec.ir.grouping import collapsed, template
 from shardspec.ir.param import Param, Params
 from shardspec.versions import MANIFEST

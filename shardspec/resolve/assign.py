@@ -62,7 +62,7 @@ def rule_table(
 
 
 def _if_free(attempt: Attempt, table: RuleTable) -> Attempt:
-    """Return what becomes of an attempt on an array that uses no mesh axis yet."""
+    """Return how an attempt ends on an array that uses no mesh axis yet."""
     asked, sizes = attempt.asked, table.sizes
     present = tuple(axis for axis in asked if axis in sizes)
     if any(axis not in sizes and axis not in table.known for axis in asked):

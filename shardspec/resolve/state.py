@@ -57,7 +57,7 @@ class StateSharding:
       field: what the optimizer calls it: `mu`, `v_row`.
       reading: what its dimensions are, where they are the parameter's.
       readings: one of each answer, where several are left.
-      split: what came of ZeRO; None where that is not asked for, or not of this array.
+      split: by ZeRO; None where that is not asked for, or not of this array.
     """
 
     sharding: ParamSharding

@@ -22,7 +22,7 @@ BATCH = "batch"
 
 
 class Split(NamedTuple):
-    """What came of splitting one array further.
+    """One array split further, or not.
 
     Attributes:
       mesh_axes: those that the array had left to use; `()` where it is split by all already.

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+import shardspec
 from shardspec import pipeline
-from shardspec.analysis import large
-from shardspec.analysis.large import LEAST_BYTES, PARTS, held_bytes, is_large
+from shardspec.analysis.coverage import LEAST_BYTES, PARTS, held_bytes, is_large
 from shardspec.lints.registry import checks
 from shardspec.report.findings_doc import codes_by_size, findings_doc
 
-PACKAGE = Path(large.__file__).parents[1]
+PACKAGE = Path(shardspec.__file__).parent
 
 
 @pytest.mark.parametrize("held", [0, 1, LEAST_BYTES, PARTS * LEAST_BYTES, 10**15])
@@ -44,7 +44,7 @@ def test_what_is_meant_to_be_whole_hides_nothing() -> None:
 def test_no_check_has_a_threshold_of_its_own() -> None:
     """A size in binary units beside `is_large` would be a second measure."""
     own = re.compile(r"<<\s*[23]0|1024\s*\*\*|_LEAST_BYTES\b|\b_SHARE\b")
-    modules = [*(PACKAGE / "lints").glob("*.py"), *(PACKAGE / "jax_backend").glob("*.py")]
+    modules = [*(PACKAGE / "lints").rglob("*.py"), *(PACKAGE / "jax_backend").glob("*.py")]
     assert [path.name for path in modules if own.search(path.read_text(encoding="utf-8"))] == []
 
 

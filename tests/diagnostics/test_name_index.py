@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.diagnostics.name_index import MOST_COMPARED, index_of
-from shardspec.diagnostics.suggest import nearest
+from shardspec.diagnostics.suggest import MOST_COMPARED, index_of, nearest
 
 MANY = frozenset(
     f"{first}_{second}{n}"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.diagnostics.respell import distance, respelt
+from shardspec.diagnostics.suggest import distance, respelt
 
 words = st.text("ab-_1", max_size=6)
 

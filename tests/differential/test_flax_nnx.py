@@ -17,8 +17,8 @@ from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.param import Param
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.spec import AxisRule, Spec, Target
+from shardspec.lints.checks.nnx_differs import check
 from shardspec.lints.context import Context
-from shardspec.lints.nnx_differs import check
 from shardspec.resolve.nnx import nnx_rules, read_as_nnx
 from shardspec.resolve.resolver import resolve
 

@@ -23,7 +23,7 @@ os.environ.update(
     TPU_WORKER_ID="0",
 )
 
-from shardspec.analysis.tiles import tiled_bytes
+from shardspec.analysis.memory import tiled_bytes
 
 _DTYPES = {"f32": "float32", "bf16": "bfloat16", "s8": "int8"}
 

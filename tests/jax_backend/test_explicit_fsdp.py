@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shardspec import Resolver, loads
-from shardspec.lints import explicit_fsdp
+from shardspec.lints.checks import explicit_fsdp
 from tests.lints.findings_of import findings_of
 from tests.test_docs import example
 

@@ -11,8 +11,8 @@ from shardspec import pipeline
 from shardspec.diagnostics import SourceFile, Span
 from shardspec.ir.param import Param
 from shardspec.ir.spec import AxisRule, LogicalAxis, Spec, Target
+from shardspec.lints.checks.dead_rule import check
 from shardspec.lints.context import Context
-from shardspec.lints.dead_rule import check
 from shardspec.lints.evidence.rules import dead_rules
 from shardspec.resolve.resolver import array_resolver
 from tests import strategies

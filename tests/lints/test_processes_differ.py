@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from shardspec.lints.processes_differ import FAILED, View, finding
+from shardspec.lints.checks.processes_differ import FAILED, View, finding
 
 FACTS = {
     "shardspec": "0.1.0",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.lints import replicated_large
+from shardspec.lints.checks import replicated_large
 from tests.lints.findings_of import findings_of, found_by
 
 HEAD = "mesh: {data: 8, model: 3}\naxes: {vocab: 32768, embed: 4096}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardspec import assets
-from shardspec.lints import lost_contest, nameless_dimension, whole_batch
+from shardspec.lints.checks import lost_contest, nameless_dimension, whole_batch
 from tests.lints.findings_of import found_by
 
 MODEL = """

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from shardspec.ir.param import Param, array_bytes
 from shardspec.ir.spec import Policy, Spec
-from shardspec.lints.uneven_load import last_bytes
+from shardspec.lints.checks.uneven_load import last_bytes
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 from tests.lints.findings_of import findings_of

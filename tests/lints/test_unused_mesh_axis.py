@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shardspec.lints import unused_mesh_axis
+from shardspec.lints.checks import unused_mesh_axis
 from tests.lints.findings_of import findings_of, found_by
 
 HEAD = "mesh: {data: 4, model: 8}\naxes: {batch: 64}\narrays: {k: 'f32[embed=64 mlp=96]'}\n"

@@ -16,7 +16,7 @@ from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.param import Param
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import AxisRule, Override, Pattern, Spec, Target
-from shardspec.report.array_grid import HOST, SAME, SLICE, Grid, Side, grid
+from shardspec.report.drawing import HOST, SAME, SLICE, Grid, Side, grid
 from shardspec.resolve.resolver import resolve
 from tests.topology.machines import hardware
 

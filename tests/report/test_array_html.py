@@ -10,8 +10,7 @@ from shardspec import pipeline
 from shardspec.ir.param import Param
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.report.array_html import plan_html
-from shardspec.report.drawing import drawing
+from shardspec.report.drawing import drawing, plan_html
 from tests.report.test_array_text import SPEC, plan
 
 NASTY = '<script>alert("x")</script>&'

@@ -7,8 +7,7 @@ import pytest
 import shardspec
 from shardspec import pipeline
 from shardspec.ir.plan import ShardingPlan
-from shardspec.report.array_text import COLUMNS_DRAWN, ROWS_DRAWN, TABLES_DRAWN
-from shardspec.report.drawing import drawing, drawing_of
+from shardspec.report.drawing import COLUMNS_DRAWN, ROWS_DRAWN, TABLES_DRAWN, drawing, drawing_of
 
 SPEC = """\
 shardspec: 1

@@ -11,9 +11,8 @@ from click.testing import CliRunner, Result
 from shardspec import pipeline
 from shardspec.cli.explain import command
 from shardspec.ir.plan import ShardingPlan
-from shardspec.report.explain_axis import explain_logical_axis, explain_mesh_axis
-from shardspec.report.explain_line import explain_line
-from shardspec.report.why_not import why_not
+from shardspec.report.explain import why_not
+from shardspec.report.explain_line import explain_line, explain_logical_axis, explain_mesh_axis
 
 SPEC = """\
 shardspec: 1

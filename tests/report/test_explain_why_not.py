@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardspec import pipeline
-from shardspec.report.why_not import why_not
+from shardspec.report.explain import why_not
 
 SPEC = """\
 shardspec: 1

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from shardspec.diagnostics.codes import ALL
-from shardspec.report.finding_page import code_lines, find_code, finding_page
 from shardspec.report.findings_doc import findings_doc
+from shardspec.report.pages import code_lines, find_code, finding_page
 
 FILE = Path(__file__).parents[2] / "docs" / "findings.md"
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from shardspec.ir.spec import Target
-from shardspec.report.mesh_svg import mesh_svg
+from shardspec.report.mesh import mesh_svg
 from shardspec.topology.placement import Placement, place
 from tests.topology.machines import hardware, sized
 

@@ -4,7 +4,7 @@ import re
 
 from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.spec import Target
-from shardspec.report.mesh_text import compare_lines, drawing, mesh_lines
+from shardspec.report.mesh import compare_lines, drawing, mesh_lines
 from shardspec.topology.placement import Placement, place
 from tests.topology.machines import hardware, sized, target
 

@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from shardspec.diagnostics import Fix, Span
-from shardspec.diagnostics.name_index import index_of
-from shardspec.diagnostics.respell import is_slip, respelt
+from shardspec.diagnostics.suggest import index_of, is_slip, respelt
 from shardspec.ir.param import LogicalAxes
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context

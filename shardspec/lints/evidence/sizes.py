@@ -194,7 +194,7 @@ def _even(context: Context) -> Mapping[tuple[str, int, int], dict[str, None]]:
 
 
 def finding(context: Context, code: Code, found: Uneven, message: str) -> Diagnostic:
-    """Return the diagnostic for one case, with its damage and its ways out."""
+    """Return the diagnostic for one case, with its cost and its ways out."""
     case = found.case
     return Diagnostic(
         code,
@@ -230,7 +230,7 @@ def _places(context: Context, found: Uneven) -> Iterator[tuple[Span | None, str]
 
 
 def _notes(found: Uneven) -> Iterator[str]:
-    """Yield what it happens to, and for arrays the damage."""
+    """Yield what it happens to, and for arrays what they cost."""
     case = found.case
     first, *others = case.notes()
     if case.affected.arrays and not found.kept:

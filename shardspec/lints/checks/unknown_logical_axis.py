@@ -33,9 +33,7 @@ from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic, Fix, Label, Span
 from shardspec.diagnostics.codes import UNKNOWN_LOGICAL_AXIS as CODE
-from shardspec.diagnostics.name_index import index_of
-from shardspec.diagnostics.respell import respelt
-from shardspec.diagnostics.suggest import listed, nearest
+from shardspec.diagnostics.suggest import index_of, listed, nearest, respelt
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
 from shardspec.lints.evidence.entries import LoneAxis, first_word, last_word, lone_axes, respelling
@@ -85,8 +83,8 @@ def _without_rule(context: Context, axis: str) -> Span | None:
     return None if named is None else _in_type(last_word(named, axis), axis)
 
 
-def _in_arrays(context: Context, told_of: frozenset[str]) -> Iterator[Diagnostic]:
-    known = context.axes_placeable() | told_of
+def _in_arrays(context: Context, reported: frozenset[str]) -> Iterator[Diagnostic]:
+    known = context.axes_placeable() | reported
     found: dict[str, tuple[dict[Span | None, None], list[str], set[str | None]]] = {}
     for sharding in context.first:
         for axis in sharding.logical_axes:
@@ -168,8 +166,8 @@ def _way_out(
     return f"known here: {listed(free, limit=16)}; or {rule}" if free else rule
 
 
-def _in_activations(context: Context, told_of: frozenset[str]) -> Iterator[Diagnostic]:
-    known = context.axes_placeable() | context.axes_stated() | told_of
+def _in_activations(context: Context, reported: frozenset[str]) -> Iterator[Diagnostic]:
+    known = context.axes_placeable() | context.axes_stated() | reported
     for activation in context.spec.activations:
         for axis in dict.fromkeys(activation.logical_axes):
             if axis and axis not in known:

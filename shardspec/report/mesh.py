@@ -1,10 +1,12 @@
-"""A placement as text: a table of mesh axes, what is worth knowing, and the torus drawn."""
+"""A placement: as text, as a picture of the chips of a slice, and as JSON (`shardspec.mesh/1`)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from shardspec.diagnostics.printable import printable
+from shardspec.diagnostics.source import printable
 from shardspec.ir.hardware import shape_text
 from shardspec.ir.spec import Target
 from shardspec.ir.units import three_figures
@@ -20,6 +22,7 @@ from shardspec.topology.explanation import (
 from shardspec.topology.machine import host_shape
 from shardspec.topology.placement import Placement, place
 from shardspec.topology.submesh import SubmeshChoice, choose_submesh
+from shardspec.versions import MESH_JSON
 
 _HEADINGS = ("axis", "size", "runs over", "shape", "hops", "hosts", "slices", "one way, per device")
 _COLOURS = (196, 39, 46, 226, 201, 51, 208, 129, 118, 33, 199, 220, 44, 160, 105, 154)
@@ -268,3 +271,125 @@ def verdict_lines(
         if ratio < 1:
             better, ratio = "A", 1 / ratio
         yield f"  {name}: {better} is {three_figures(ratio)} times as fast (~)"
+
+
+_CELL = 30
+_GAP = 18
+_TOP = 44
+_STYLE = "font: 10px sans-serif; text-anchor: middle; dominant-baseline: central"
+
+
+def mesh_svg(target: Target, placement: Placement) -> str:
+    """Return an SVG document; planes along z stand side by side, x runs down, y to the right."""
+    rows, columns, planes = _picture_shape(placement)
+    width = _GAP + planes * (columns * _CELL + _GAP)
+    height = _TOP + rows * _CELL + _GAP
+    title = f"{target_title(target)}   mesh {placement.mesh}"
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, 420)}" height="{height}">',
+        f"<title>{_escaped(title)}</title>",
+        f'<text x="{_GAP}" y="16" style="font: 12px sans-serif">{_escaped(title)}</text>',
+        f'<text x="{_GAP}" y="34" style="font: 10px sans-serif">{_legend(placement)}</text>',
+        *_chips(placement, (rows, columns, planes)),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _legend(placement: Placement) -> str:
+    name = drawn_axis(placement)
+    return (
+        "one device" if name is None else f"same letter: one group of {name}; number: index on it"
+    )
+
+
+def _picture_shape(placement: Placement) -> tuple[int, int, int]:
+    """Return rows, columns and planes of the picture."""
+    extents = [axis.extent for axis in placement.machine]
+    if placement.hardware.chip.platform == "tpu":
+        return extents[1], extents[2], extents[3]
+    return extents[0], extents[1], 1
+
+
+def _chips(placement: Placement, shape: tuple[int, int, int]) -> Iterator[str]:
+    placed = seats(placement)
+    is_tpu = placement.hardware.chip.platform == "tpu"
+    rows, columns, planes = shape
+    for plane in range(planes):
+        for row in range(rows):
+            for column in range(columns):
+                place = (0, row, column, plane, 0) if is_tpu else (row, column)
+                left = _GAP + plane * (columns * _CELL + _GAP) + column * _CELL
+                yield from _chip(left, _TOP + row * _CELL, placed[place])
+
+
+def _chip(left: int, top: int, seat: Seat) -> Iterator[str]:
+    hue = seat.group * 137 % 360
+    yield (
+        f'<rect x="{left}" y="{top}" width="{_CELL - 2}" height="{_CELL - 2}" rx="3" '
+        f'fill="hsl({hue}, 65%, 80%)" stroke="hsl({hue}, 40%, 45%)"/>'
+    )
+    middle = _CELL // 2 - 1
+    yield f'<text x="{left + middle}" y="{top + middle}" style="{_STYLE}">{seat}</text>'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def mesh_json(target: Target, placement: Placement) -> str:
+    """Return the placement with its explanation; devices are rows of `physical_axes`."""
+    hardware = placement.hardware
+    data: dict[str, Any] = {
+        "schema": MESH_JSON,
+        "target": target.name,
+        "hardware": {
+            "chip": hardware.chip.name,
+            "title": hardware.chip.title,
+            "accelerator_type": hardware.accelerator_type,
+            "slices": hardware.slice_count,
+            "topology": list(hardware.topology),
+            "chips": hardware.chip_count,
+            "devices": hardware.device_count,
+            "host_shape": list(host_shape(hardware)),
+        },
+        "physical_axes": [
+            {"name": axis.name, "extent": axis.extent, "link": axis.link, "wraps": axis.wraps}
+            for axis in placement.machine
+        ],
+        "mesh": {axis.name: axis.size for axis in placement.mesh.axes},
+        "order": placement.order,
+        "path": placement.path,
+        "axes": [_axis_json(explanation) for explanation in explain_axes(placement)],
+        "devices": [list(place) for place in placement.coordinates()],
+    }
+    types = {axis.name: axis.axis_type for axis in target.mesh.axes if axis.axis_type != "auto"}
+    if types:
+        data["axis_types"] = types
+    if hardware.chip.platform == "tpu":
+        data["core"] = core_note(hardware)
+    return json.dumps(data, sort_keys=True)
+
+
+def _axis_json(explanation: AxisExplanation) -> dict[str, Any]:
+    return {
+        "name": explanation.name,
+        "size": explanation.size,
+        "runs": [
+            {
+                "physical_axis": run.physical_axis,
+                "size": run.size,
+                "stride": run.stride,
+                "extent": run.extent,
+                "shape": run.shape,
+            }
+            for run in explanation.runs
+        ],
+        "shape": explanation.shape,
+        "wrapped": explanation.wrapped,
+        "hops": list(explanation.hops),
+        "hosts": explanation.hosts,
+        "slices": explanation.slices,
+        "bytes_per_s": explanation.bytes_per_s,
+        "bottleneck": explanation.bottleneck,
+    }

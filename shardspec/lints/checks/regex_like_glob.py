@@ -83,7 +83,7 @@ def _missing(section: Section, tried: Sequence[_Reading]) -> Iterator[Diagnostic
         for index in others.all_matches(path):
             if tried[index].at not in matches:
                 tried[index].missed.append(path)
-    told: set[int] = set()
+    reported: set[int] = set()
     for reading in tried:  # what is left to nobody, or to a general entry behind this one
         at = reading.at
         general = {
@@ -92,8 +92,8 @@ def _missing(section: Section, tried: Sequence[_Reading]) -> Iterator[Diagnostic
             if other > at and entries[other].answer != entries[at].answer
         }
         missed = [p for p in reading.missed if matcher.first_match(p) in {None, *general}]
-        if matched[at] and missed and at not in told:
-            told.add(at)
+        if matched[at] and missed and at not in reported:
+            reported.add(at)
             yield _finding(entries[at], reading.spelling, matched[at], missed)
 
 

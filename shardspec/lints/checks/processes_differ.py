@@ -69,10 +69,10 @@ def finding(views: Sequence[View]) -> Diagnostic:
     if failed:
         return _failure(failed)
     groups = _grouped((view.digest, view.process) for view in views)
-    told = ", ".join(f"`{digest}` on {_processes(at)}" for digest, at in groups.items())
+    by_digest = ", ".join(f"`{digest}` on {_processes(at)}" for digest, at in groups.items())
     return Diagnostic(
         CODE,
-        f"the processes of this run plan by different specs: {told}",
+        f"the processes of this run plan by different specs: {by_digest}",
         notes=tuple(_differences(views)),
         help="start every process with the same files and the same version of shardspec",
     )

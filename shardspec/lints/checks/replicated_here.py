@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardspec.analysis.large import held_bytes, is_large
+from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import REPLICATED_HERE as CODE
 from shardspec.diagnostics.diagnostic import labels_at

@@ -30,7 +30,7 @@ from shardspec.diagnostics import Diagnostic, Edit, Excerpt, Fix, Label, SourceF
 from shardspec.diagnostics.codes import UNUSED_SUPPRESSION as CODE
 from shardspec.diagnostics.suggest import listed
 from shardspec.frontend.suppressions import Suppression, marked
-from shardspec.lints.bad_suppression import is_finding
+from shardspec.lints.checks.bad_suppression import is_finding
 
 __all__ = ["CODE", "unused"]
 

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shardspec.analysis.large import PARTS
+from shardspec.analysis.coverage import PARTS
 from shardspec.analysis.memory import Held, Memory, memory
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import EXCEEDS_MEMORY as CODE

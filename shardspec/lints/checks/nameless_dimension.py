@@ -41,7 +41,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardspec.analysis.large import held_bytes, is_large
+from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import NAMELESS_DIMENSION as CODE
 from shardspec.diagnostics.diagnostic import point

@@ -33,8 +33,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardspec.analysis.large import held_bytes, is_large
-from shardspec.analysis.tiles import LANES, SUBLANES, tiled_bytes
+from shardspec.analysis.coverage import held_bytes, is_large
+from shardspec.analysis.memory import LANES, SUBLANES, tiled_bytes
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import BELOW_TILE as CODE
 from shardspec.diagnostics.diagnostic import point

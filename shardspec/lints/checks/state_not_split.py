@@ -38,7 +38,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from shardspec.analysis.large import is_large
+from shardspec.analysis.coverage import is_large
 from shardspec.analysis.memory import Held, memory
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import STATE_NOT_SPLIT as CODE

@@ -1,4 +1,4 @@
-"""The page of a finding, for `shardspec explain SHD301`: the docstring of its module."""
+"""The pages of `shardspec explain`: of a finding, and of a field of the language."""
 
 from __future__ import annotations
 
@@ -66,3 +66,22 @@ def code_lines(codes: Iterable[Code] = ALL) -> Iterator[str]:
     for code in codes:
         level = "pedantic" if code.is_pedantic else code.severity
         yield f"{code.id}  {code.name:<{width}}  {level:<8}  {code.summary}"
+
+
+def field_page(name: str) -> tuple[str, ...]:
+    """Return the page of `rules` or `policy.indivisible`; nothing for what is no field."""
+    from shardspec.frontend import document
+
+    outer, _, inner = name.partition(".")
+    entries = document.ENTRIES
+    field = document.Document.model_fields.get(outer)
+    if field is None:
+        return ()
+    if inner:
+        entry = entries[outer].model_fields.get(inner) if outer in entries else None
+        return (f"{name}: {entry.description}",) if entry is not None else ()
+    lines = [f"{name}: {field.description}"]
+    if outer in entries:
+        members = entries[outer].model_fields.items()
+        lines += ["", *(f"  {key}: {member.description}" for key, member in members)]
+    return tuple(lines)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.analysis.large import held_bytes
+from shardspec.analysis.coverage import held_bytes
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import PINNED_LARGE as CODE
 from shardspec.diagnostics.diagnostic import labels_at

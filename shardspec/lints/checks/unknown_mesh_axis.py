@@ -32,8 +32,7 @@ from dataclasses import replace
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS as CODE
 from shardspec.diagnostics.diagnostic import labels_at
-from shardspec.diagnostics.respell import respelt
-from shardspec.diagnostics.suggest import did_you_mean, listed, named
+from shardspec.diagnostics.suggest import did_you_mean, listed, named, respelt
 from shardspec.ir.plan import DimSharding, Outcome
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context

@@ -33,8 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardspec.analysis.coverage import allowed_paths
-from shardspec.analysis.large import is_large
+from shardspec.analysis.coverage import allowed_paths, is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import DOMINANT_ARRAY as CODE
 from shardspec.diagnostics.diagnostic import point

@@ -40,8 +40,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shardspec.analysis.coverage import allowed_paths
-from shardspec.analysis.large import held_bytes, is_large
+from shardspec.analysis.coverage import allowed_paths, held_bytes, is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import ACTIVATION_CONFLICT as CODE
 from shardspec.diagnostics.diagnostic import labels_at

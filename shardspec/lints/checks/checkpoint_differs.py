@@ -76,10 +76,10 @@ def finding(name: str, saved: Iterable[Param], wanted: Iterable[Param]) -> Diagn
         (found.extra, "extra"),
         (found.unlike, "of another shape or dtype"),
     )
-    told = ", ".join(f"{counted(len(group), 'array')} {what}" for group, what in counts if group)
+    what = ", ".join(f"{counted(len(group), 'array')} {how}" for group, how in counts if group)
     return Diagnostic(
         CODE,
-        f"the checkpoint `{name}` does not hold the tree: {told}",
+        f"the checkpoint `{name}` does not hold the tree: {what}",
         notes=tuple(_notes(found)),
         help=_help(found, held, asked),
     )

@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from shardspec.analysis.large import held_bytes, is_large
+from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import LOST_CONTEST as CODE
 from shardspec.diagnostics.diagnostic import labels_at

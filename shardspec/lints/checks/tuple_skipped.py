@@ -52,11 +52,11 @@ from shardspec.ir.plan import (
 )
 from shardspec.ir.spec import AxisRule, Spec, target_text
 from shardspec.ir.units import binary_bytes
+from shardspec.lints.checks.whole_batch import lost_batch
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected
 from shardspec.lints.evidence.axes import is_batch
 from shardspec.lints.evidence.rules import Answer, answers_under, dead_rules
-from shardspec.lints.whole_batch import lost_batch
 
 Axes = tuple[str, ...]
 
@@ -117,11 +117,11 @@ def _judged(plan: ShardingPlan) -> Iterator[tuple[Sequence[DimSharding], DimShar
         yield from ((group.dims, dim) for dim in group.dims)
     of_arrays = {dim.logical_axis for group in groups for dim in group.dims}
     for sharding in plan.activations:
-        told = lost_batch(sharding)
+        reported = lost_batch(sharding)
         for dim in sharding.dims:
             axis = dim.logical_axis or ""
             own = axis not in of_arrays if groups else is_batch(axis)
-            if own and dim is not told:
+            if own and dim is not reported:
                 yield sharding.dims, dim
 
 

@@ -36,8 +36,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shardspec.analysis.coverage import allowed_paths
-from shardspec.analysis.large import held_bytes, is_large
+from shardspec.analysis.coverage import allowed_paths, held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.codes import UNNAMED_ARRAY as CODE
 from shardspec.diagnostics.diagnostic import labels_at, point

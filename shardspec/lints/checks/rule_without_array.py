@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shardspec.analysis.large import is_large
+from shardspec.analysis.coverage import is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import RULE_WITHOUT_ARRAY as CODE
 from shardspec.diagnostics.suggest import listed

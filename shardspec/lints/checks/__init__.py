@@ -1,0 +1,1 @@
+"""One file a finding: its page (the docstring), a bad and a good example, and what finds it."""
