@@ -37,7 +37,7 @@ cases: .venv/test
 	$(PYTEST) -q tests/test_cases.py --update-cases
 
 tables: .venv/test
-	$(BIN)/python -m shardspec.frontend.grammar.parser
+	$(BIN)/python -m shardspec.language.grammar.parser
 
 docs: .venv/test
 	$(BIN)/python -m shardspec.report.findings_doc > docs/findings.md

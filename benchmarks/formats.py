@@ -27,12 +27,12 @@ from typing import Any
 from shardspec import assets, pipeline
 from shardspec.analysis.layout_diff import diff_layouts
 from shardspec.analysis.layouts import layout_of
+from shardspec.arrays.kinds import FrugalFile
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import maxtext as maxtext_rules
 from shardspec.foreign.exported import Request
 from shardspec.foreign.imported import Options, spec_text
 from shardspec.foreign.registry import EXPORTS, writer
-from shardspec.frontend.manifests.kinds import FrugalFile
 from shardspec.ir.layout import Layout
 from shardspec.ir.param import Param
 from shardspec.ir.plan import ShardingPlan

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from shardspec import arrays
+from shardspec.arrays import read_arrays, read_manifest
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
 from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.levels import NOTHING_ASKED, UNDENIABLE, Levels, LevelTable
 from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.frontend import loader
-from shardspec.frontend.loader import load_file
-from shardspec.frontend.manifests import read_arrays, read_manifest
-from shardspec.frontend.project import project_levels
-from shardspec.frontend.suppressions import suppressed
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
+from shardspec.language import loader
+from shardspec.language.project import project_levels
+from shardspec.language.suppressions import suppressed
 from shardspec.resolve.resolver import resolve
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "findings",
     "heard",
     "leveled",
-    "load_file",
     "load_path",
     "load_text",
     "read_arrays",
@@ -66,7 +65,8 @@ def load_path(
       The spec, None where nothing can be made of the text; and the faults: raw beside a spec, for
       `leveled` and `checked`, and as loud as is asked where there is none.
     """
-    found = loader.load_path(path, settings, with_manifests=with_manifests, texts=texts)
+    reader = arrays if with_manifests else None
+    found = loader.load_path(path, settings, arrays=reader, texts=texts)
     return _with_levels(*found, path, asked)
 
 
@@ -81,7 +81,7 @@ def load_text(
 
     So does the project whose levels count; else as `load_path`.
     """
-    return _with_levels(*loader.load_text(text, name, settings), "-", asked)
+    return _with_levels(*loader.load_text(text, name, settings, arrays=arrays), "-", asked)
 
 
 def _with_levels(

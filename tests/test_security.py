@@ -1,6 +1,6 @@
 """What checking a stranger's spec may not do: docs/security.md, sentence by sentence.
 
-Git has its tests in frontend/test_revisions.py, quoting in frontend/test_boundary.py, streams
+Git has its tests in language/test_revisions.py, quoting in language/test_boundary.py, streams
 in cli/test_streams.py.
 """
 
@@ -23,7 +23,7 @@ UNPICKLERS = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "joblib", "di
 #: Names of functions that do, wherever they come from.
 RUNNERS = {"eval", "exec", "compile", "__import__", "execfile", "loads_pickle", "unsafe_load"}
 #: The modules that may start a process or import by a name that is not their own.
-STARTERS = {"frontend/revisions.py", "frontend/patterns/backtracking.py"}
+STARTERS = {"language/files.py", "language/patterns/backtracking.py"}
 IMPORTERS = {"jax_backend/entry_point.py"}
 #: What else is imported by name: our own public names, parts of `re`, extras.
 KNOWN_IMPORTS = {"_HOMES[name]", "'re._parser'", "'re._constants'", "package", "module"}
@@ -118,7 +118,7 @@ def test_who_may_start_a_process() -> None:
 
 def test_the_child_for_regexes_imports_nothing_of_this_folder() -> None:
     """It is our own Python with a program of ours, isolated; patterns and paths are its input."""
-    source = (PACKAGE / "frontend/patterns/backtracking.py").read_text(encoding="utf-8")
+    source = (PACKAGE / "language/patterns/backtracking.py").read_text(encoding="utf-8")
     assert '[sys.executable, "-I", "-S", "-c", _CHILD]' in source
 
 

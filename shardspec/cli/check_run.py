@@ -135,7 +135,7 @@ class Fixing:
         return _BOM + text if self.has_mark else text
 
     def _take_in_stdin(self) -> None:
-        from shardspec.frontend.files import decode, read_stdin
+        from shardspec.language.files import decode, read_stdin
 
         raw = read_stdin()
         source = raw if isinstance(raw, Diagnostic) else decode(raw, "-")
@@ -235,7 +235,7 @@ def write(changed: Iterable[Changed]) -> None:
     """Write the new texts, each file whole or not at all; a byte order mark stays."""
     from pathlib import Path
 
-    from shardspec.frontend.files import read_source
+    from shardspec.language.files import read_source
 
     for file in changed:
         if file.name == "-":

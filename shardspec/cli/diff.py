@@ -144,7 +144,7 @@ def _side(name: str, request: Request) -> Side:
 
 
 def _locked(name: str, request: Request) -> Side:
-    from shardspec.frontend.files import read_argument
+    from shardspec.language.files import read_argument
     from shardspec.lock.lock_file import read_lock
 
     source = read_argument(name)

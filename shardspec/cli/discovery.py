@@ -75,7 +75,7 @@ def _configured(folder: Path) -> Path | None:
         return None
     import tomllib
 
-    from shardspec.frontend.files import read_source
+    from shardspec.language.files import read_source
 
     shown = os.path.relpath(file)
     source = read_source(file, name=shown)
@@ -157,7 +157,7 @@ def _is_spec(path: str) -> bool:
     """Say whether a file of a folder is a spec: by its name, or by its keys at the margin."""
     if path.endswith(".shard"):
         return True
-    from shardspec.frontend.files import open_regular
+    from shardspec.language.files import open_regular
 
     try:
         with open(path, "rb", opener=open_regular) as stream:
@@ -169,6 +169,6 @@ def _is_spec(path: str) -> bool:
         return True
     if not keys & _TELLING or len(keys) < 2:
         return False
-    from shardspec.frontend.validate import fields_at
+    from shardspec.language.validate import fields_at
 
     return keys <= set(fields_at(()))

@@ -32,8 +32,8 @@ def command(request: Request, *, spelling: str | None, check: bool, diff: bool) 
 
 
 def _format(file: str, spelling: str | None, request: Request, *, check: bool, diff: bool) -> int:
-    from shardspec.frontend.files import read_argument
-    from shardspec.frontend.formatting import formatted
+    from shardspec.language.files import read_argument
+    from shardspec.language.formatting import formatted
 
     source = read_argument(file)
     if isinstance(source, Diagnostic):

@@ -89,7 +89,7 @@ def command(
     Comments in the spec say where each line came from, findings say what could not be carried
     over. ARRAYS is anything that has arrays: a manifest, a checkpoint, `package.module:function`.
     """
-    from shardspec.frontend.patterns.backtracking import forget_unanswered
+    from shardspec.language.patterns.backtracking import forget_unanswered
 
     forget_unanswered()
     entry = format_named(tool)
@@ -141,7 +141,7 @@ def _options(
 
 
 def _sources(files: tuple[str, ...], request: Request) -> tuple[SourceFile, ...]:
-    from shardspec.frontend.files import read_argument
+    from shardspec.language.files import read_argument
 
     read = [read_argument(file) for file in files]
     faults = [found for found in read if isinstance(found, Diagnostic)]

@@ -97,7 +97,7 @@ def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     """Say what moved since the lock was written; return the exit code."""
     from shardspec.analysis.layouts import layout_of
     from shardspec.diagnostics import Diagnostic
-    from shardspec.frontend.files import read_argument
+    from shardspec.language.files import read_argument
     from shardspec.lock.lock_file import lock_text, read_lock
 
     if path == "-" or not os.path.exists(path):

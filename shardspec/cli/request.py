@@ -28,11 +28,11 @@ from shardspec.cli.streams import (
 )
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
-from shardspec.frontend.boundary import Boundary, boundary_of
 from shardspec.ir.grouping import counted
 from shardspec.ir.param import Params
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Spec, StatePolicy, Target
+from shardspec.language.files import Boundary, boundary_of
 
 #: Findings shown in full; a file broken from end to end has thousands.
 MOST_IN_FULL = 100
@@ -129,7 +129,7 @@ class Request:
           boundary: of the project whose texts may be quoted; None for that of the manifest.
           policy: on optimizer state, which a function may give beside the parameters.
         """
-        from shardspec.frontend.manifests.reader import is_entry_point
+        from shardspec.arrays.reader import is_entry_point
 
         if is_entry_point(name):
             from shardspec.jax_backend.entry_point import call_entry_point
@@ -266,9 +266,9 @@ def matching(subject: str, paths: Iterable[str]) -> frozenset[str]:
     """Return the path that is `subject`, or those that match it as a glob."""
     if subject in paths or not set(subject) & set("*{?"):
         return frozenset({subject} & set(paths))
-    from shardspec.frontend.grammar.syntax import SyntaxFault
-    from shardspec.frontend.patterns.glob import compile_glob
     from shardspec.ir.spec import Pattern
+    from shardspec.language.grammar.syntax import SyntaxFault
+    from shardspec.language.patterns.glob import compile_glob
     from shardspec.resolve.match import PathMatcher
 
     compiled = compile_glob(subject)

@@ -25,6 +25,6 @@ def command(request: Request, *, versions: bool) -> None:
         for line in version_lines():
             echo(line)
         return
-    from shardspec.frontend.schema import schema_text
+    from shardspec.language.document import schema_text
 
     request.write(schema_text())

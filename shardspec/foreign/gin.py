@@ -25,8 +25,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.foreign.imported import bad, lost
 from shardspec.foreign.values import DEEPEST, MOST_VALUES, Node, group, unreadable
-from shardspec.frontend.boundary import leads_out
-from shardspec.frontend.files import read_source
+from shardspec.language.files import leads_out, read_source
 
 _WORDS = {"True": True, "False": False}
 _SKIPPED = frozenset((tokenize.COMMENT, tokenize.NL, tokenize.ENCODING))

@@ -48,10 +48,10 @@ from shardspec.foreign.imported import (
 )
 from shardspec.foreign.named_values import NamedValues, likely, no_list, read_named_values
 from shardspec.foreign.values import Node, group
-from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
+from shardspec.language.reading import Comments, Data, Route
 
 AxisMapping = dict[str, ForeignRule]
 

@@ -29,14 +29,14 @@ from shardspec.diagnostics.codes import AMBIGUOUS_READING, BAD_FOREIGN_FILE, NOT
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.source import printable
 from shardspec.foreign.values import Node
-from shardspec.frontend.formatting import formatted
-from shardspec.frontend.reading import Comments, Data, Route
-from shardspec.frontend.yaml_text.printer import print_yaml
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.spec import target_text
+from shardspec.language.formatting import formatted
+from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.yaml_text.printer import print_yaml
 from shardspec.pipeline import load_text
 
 

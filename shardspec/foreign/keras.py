@@ -45,11 +45,11 @@ from shardspec.foreign.paths import (
     worked_out,
 )
 from shardspec.foreign.regex import Group, check_call, groups, line_end, raw, taken
-from shardspec.frontend.patterns.regex import regex_literal
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
 from shardspec.ir.partition import PartitionSpec
+from shardspec.language.patterns.regex import regex_literal
 
 TOOL = "Keras"
 _CHOOSE = "say which Keras: --match fullmatch (since February 2026) or --match search (before)"

@@ -54,11 +54,11 @@ from shardspec.foreign.maxtext_config import (
 )
 from shardspec.foreign.maxtext_witness import maxtext_rules
 from shardspec.foreign.proof import proof, rules_for
-from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.grouping import counted
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
 from shardspec.ir.spec import Activation
+from shardspec.language.reading import Comments, Data, Route
 
 TOOL = "MaxText"
 _INPUT = "input_data_sharding_logical_axes"

@@ -27,10 +27,9 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.foreign.imported import ForeignRule, Options, bad, lost, machine_named, read_rules
 from shardspec.foreign.values import Node, read_data
-from shardspec.frontend.boundary import leads_out
-from shardspec.frontend.files import read_source
-from shardspec.frontend.reading import Data, Route
 from shardspec.ir.hardware import Hardware
+from shardspec.language.files import leads_out, read_source
+from shardspec.language.reading import Data, Route
 
 _CUSTOM_KEYS = frozenset(
     {

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shardspec.diagnostics import SourceFile
-from shardspec.frontend.boundary import leads_out
-from shardspec.frontend.files import read_source
-from shardspec.frontend.yaml_text.peer import load_as_pyyaml
+from shardspec.language.files import leads_out, read_source
+from shardspec.language.yaml_text.scalars import load_as_pyyaml
 
 Pair = tuple[str | None, tuple[str, ...]]
 

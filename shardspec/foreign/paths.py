@@ -35,13 +35,13 @@ from shardspec.foreign.imported import (
 )
 from shardspec.foreign.named_values import likely, no_list, read_named_values
 from shardspec.foreign.values import Node
-from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.patterns.regex import MAX_LENGTH, compile_regex
-from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.grouping import collapsed, counted, described, natural, template
 from shardspec.ir.param import Param
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.spec import Pattern, override_text
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.patterns.regex import MAX_LENGTH, compile_regex
+from shardspec.language.reading import Comments, Data, Route
 from shardspec.resolve.match import PathMatcher
 
 Match = Literal["search", "fullmatch"]

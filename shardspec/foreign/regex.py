@@ -52,12 +52,12 @@ from shardspec.foreign.paths import (
     whole_path_regex,
     worked_out,
 )
-from shardspec.frontend.patterns.glob import range_regex
 from shardspec.ir.grouping import counted, is_run, natural, numbers_apart, run_width, template
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ShardingPlan
+from shardspec.language.patterns.glob import range_regex
 
 TOOL = "the list"
 _CHOOSE = "say how the tool reads them: --match search (scalax, EasyLM, EasyDeL) or fullmatch"

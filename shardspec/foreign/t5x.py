@@ -60,15 +60,15 @@ from shardspec.foreign.t5x_mesh import (
     with_moe_batch,
 )
 from shardspec.foreign.values import Node
-from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.patterns.glob import glob_regex
-from shardspec.frontend.presets import T5X_PRESETS, preset_rules
-from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.grouping import template
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import LogicalAxes, Param, Params
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import AxisRule, Pattern, Target
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.patterns.glob import glob_regex
+from shardspec.language.presets import T5X_PRESETS, preset_rules
+from shardspec.language.reading import Comments, Data, Route
 from shardspec.resolve.match import PathMatcher, path_matcher
 from shardspec.topology.submesh import best_submesh
 

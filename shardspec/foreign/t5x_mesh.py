@@ -23,8 +23,8 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.foreign.gin import GinBinding, GinConfig
 from shardspec.foreign.imported import ForeignRule, Options, bad, came_from, lost, machine_named
 from shardspec.foreign.values import Node
-from shardspec.frontend.reading import Comments, Data, Route
 from shardspec.ir.hardware import Hardware, shape_text
+from shardspec.language.reading import Comments, Data, Route
 from shardspec.topology.machine import slice_extents
 from shardspec.topology.submesh import TilingFault, t5x_default_submesh, tiling_on
 

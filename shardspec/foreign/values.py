@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span
 from shardspec.diagnostics.codes import BAD_FOREIGN_FILE, NOT_CARRIED_OVER
-from shardspec.frontend.reading import Data, Route, SourceMap
-from shardspec.frontend.yaml_text.composer import Composer
-from shardspec.frontend.yaml_text.reader import read_yaml_value
-from shardspec.frontend.yaml_text.scalars import ScalarFault, read_plain
+from shardspec.language.reading import Data, Route, SourceMap
+from shardspec.language.yaml_text.composer import Composer
+from shardspec.language.yaml_text.reader import read_yaml_value
+from shardspec.language.yaml_text.scalars import ScalarFault, read_plain
 
 Kind = Literal[
     "text", "number", "boolean", "nothing", "list", "mapping", "call", "name", "unreadable"

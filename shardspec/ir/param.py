@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from shardspec.diagnostics import Span
+from shardspec.diagnostics import SourceFile, Span
+from shardspec.ir.partition import PartitionSpec
 
 Shape = tuple[int, ...]
 LogicalAxes = tuple[str | None, ...]
@@ -97,3 +99,16 @@ class Param:
 
 
 Params = tuple[Param, ...]
+
+
+class Arrays(NamedTuple):
+    """The arrays that a file lists or holds.
+
+    Attributes:
+      partitions: path and PartitionSpec of the arrays whose layout the file states (T5X, Orbax).
+      sources: the texts among the files that were read; spans of `params` lie in them.
+    """
+
+    params: Params = ()
+    partitions: tuple[tuple[str, PartitionSpec], ...] = ()
+    sources: tuple[SourceFile, ...] = ()

@@ -19,9 +19,9 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, Span
 from shardspec.diagnostics.codes import BAD_MANIFEST, UNKNOWN_PRESET
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.frontend.files import read_source
 from shardspec.ir.param import Params
 from shardspec.ir.spec import StatePolicy
+from shardspec.language.files import read_source
 
 _WRAP = "it is called without arguments: wrap what needs some, `def arrays(): return init(key)`"
 

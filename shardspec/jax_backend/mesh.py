@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
-from shardspec.frontend.catalogue import chips_of_kind
 from shardspec.ir.grouping import counted
 from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.spec import Target
+from shardspec.language.catalogue import chips_of_kind
 from shardspec.topology.machine import Coordinate, machine_of
 from shardspec.topology.placement import Order, place
 

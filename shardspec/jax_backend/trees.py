@@ -28,7 +28,6 @@ from typing import Any
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import WRONG_TYPE
-from shardspec.frontend.countable import too_large
 from shardspec.ir.param import (
     DTYPE_BITS,
     MOST_ELEMENTS,
@@ -39,6 +38,7 @@ from shardspec.ir.param import (
     dtype_name,
 )
 from shardspec.ir.tree_path import PARAMS, rooted
+from shardspec.language.layer_to_spec import too_large
 
 #: Metadata keys in which NNX keeps names; the last two are its own older spellings.
 _NNX_NAMES = ("out_sharding", "sharding_names", "sharding")

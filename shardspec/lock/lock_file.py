@@ -23,8 +23,6 @@ from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.diagnostics.codes import BAD_LOCK, STALE_LOCK
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
-from shardspec.frontend.boundary import veiled
-from shardspec.frontend.files import read_argument
 from shardspec.ir.grouping import MOST_PATHS, collapsed, expanded, natural, template
 from shardspec.ir.layout import (
     ActivationLayout,
@@ -39,6 +37,7 @@ from shardspec.ir.param import MOST_ELEMENTS
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
+from shardspec.language.files import read_argument, veiled
 from shardspec.versions import LANGUAGE, LOCK
 
 HEADING = "# What every device holds. Made by `shardspec lock`; do not edit, run it again."

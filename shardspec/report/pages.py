@@ -70,7 +70,7 @@ def code_lines(codes: Iterable[Code] = ALL) -> Iterator[str]:
 
 def field_page(name: str) -> tuple[str, ...]:
     """Return the page of `rules` or `policy.indivisible`; nothing for what is no field."""
-    from shardspec.frontend import document
+    from shardspec.language import document
 
     outer, _, inner = name.partition(".")
     entries = document.ENTRIES

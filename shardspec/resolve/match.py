@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.patterns.glob import compile_glob, glob_literal
-from shardspec.frontend.patterns.regex import (
+from shardspec.ir.spec import Pattern
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.patterns.glob import compile_glob, glob_literal
+from shardspec.language.patterns.regex import (
     Re2Set,
     Regex,
     compile_regex,
@@ -26,10 +27,9 @@ from shardspec.frontend.patterns.regex import (
     re2_set,
     regex_literal,
 )
-from shardspec.ir.spec import Pattern
 
 if TYPE_CHECKING:
-    from shardspec.frontend.patterns.required_text import RequiredText
+    from shardspec.language.patterns.required_text import RequiredText
 
 Placed = tuple[tuple[int, Regex], ...]
 
@@ -111,7 +111,7 @@ class PathMatcher:
     @cached_property
     def _filed(self) -> RequiredText | None:
         """Return the patterns of `_linear` by the text they need, where they are many."""
-        from shardspec.frontend.patterns.required_text import RequiredText
+        from shardspec.language.patterns.required_text import RequiredText
 
         if len(self._linear) <= MOST_TOGETHER:
             return None

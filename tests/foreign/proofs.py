@@ -8,8 +8,8 @@ from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign.imported import Options, spec_text
 from shardspec.foreign.proof import Difference, differences
-from shardspec.frontend.formatting import formatted
 from shardspec.ir.param import Params
+from shardspec.language.formatting import formatted
 
 
 def spec_of(module: Any, source: SourceFile, options: Options) -> tuple[str, Any]:

@@ -13,8 +13,8 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import flax, nnx
 from shardspec.foreign.imported import Imported, NoAnswer, Options, spec_text
 from shardspec.foreign.proof import differences
-from shardspec.frontend.formatting import formatted
 from shardspec.ir.param import Param, Params
+from shardspec.language.formatting import formatted
 
 NAMES = ("batch", "embed", "mlp", "heads", "vocab", "data")
 MESH_AXES = ("data", "model", "expert")

@@ -13,8 +13,8 @@ from shardspec.diagnostics import SourceFile
 from shardspec.diagnostics.render import render
 from shardspec.foreign.imported import Options, spec_text
 from shardspec.foreign.registry import FORMATS, Format, module_of
-from shardspec.frontend.formatting import formatted
 from shardspec.ir.param import Param
+from shardspec.language.formatting import formatted
 
 DATA = Path(__file__).parents[1] / "data" / "maxtext"
 P = "partitioning.PjitPartitioner"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.frontend.patterns.regex import python_regex
+from shardspec.language.patterns.regex import python_regex
 from shardspec.lints.evidence.spellings import least_widened, single_digits, widened
 from tests import strategies
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.frontend.catalogue import catalogue_entry
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.param import Param
 from shardspec.ir.spec import (
@@ -20,6 +19,7 @@ from shardspec.ir.spec import (
     Replicate,
     Target,
 )
+from shardspec.language.catalogue import catalogue_entry
 from shardspec.lints.context import Context
 from shardspec.lints.registry import checks
 from shardspec.resolve.resolver import resolve

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.frontend.patterns.regex import compile_regex
 from shardspec.ir.spec import Pattern
+from shardspec.language.patterns.regex import compile_regex
 from shardspec.lints.evidence.spellings import looks, spellings, working
 from tests.lints.findings_of import findings_of
 

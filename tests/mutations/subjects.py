@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from shardspec import pipeline
+from shardspec import arrays, pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.frontend.loader import File, read
-from shardspec.frontend.reading import Reading
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import AxisRule, Spec, target_text
+from shardspec.language.loader import File, load_file, read
+from shardspec.language.reading import Reading
 from shardspec.lints.context import Context
 from shardspec.lints.registry import run
 
@@ -83,7 +83,7 @@ def file_of(name: str, text: str, folder: Path) -> File:
 
 def load(name: str, text: str, folder: Path) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in a text that stands in `folder`."""
-    return pipeline.load_file(file_of(name, text, folder))
+    return load_file(file_of(name, text, folder), arrays=arrays)
 
 
 def unfolded(path: Path) -> str:

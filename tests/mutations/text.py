@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shardspec.diagnostics import Excerpt
-from shardspec.frontend.reading import Route
+from shardspec.language.reading import Route
 from tests.mutations.subjects import Subject
 
 

@@ -97,8 +97,8 @@ def axes_without_rules(n: int) -> None:
 
 
 def manifest(n: int) -> None:
+    from shardspec.arrays import read_manifest
     from shardspec.diagnostics import SourceFile
-    from shardspec.frontend.manifests import read_manifest
 
     entries = ", ".join(f'"layer_{i}/w_{{0..9}}": "bf16[64, 128]"' for i in range(n))
     read_manifest(SourceFile("arrays.json", f"{{{entries}}}"))

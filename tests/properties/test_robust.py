@@ -191,7 +191,7 @@ def test_text_of_familiar_pieces(text: str, name: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes(raw: bytes) -> None:
-    from shardspec.frontend.files import decode
+    from shardspec.language.files import decode
 
     source = decode(raw, "spec.yaml")
     if isinstance(source, SourceFile):
@@ -418,7 +418,7 @@ def test_the_skeleton_is_sound() -> None:
 
 @cache
 def grammar() -> Any:
-    from shardspec.frontend.grammar.parser import build_parser
+    from shardspec.language.grammar.parser import build_parser
 
     return build_parser("document")
 
@@ -508,7 +508,7 @@ def test_any_setting(settings: dict[str, str]) -> None:
     st.sampled_from((None, "yaml", "dsl")),
 )
 def test_any_formatting(changed: tuple[str, str], spelling: str | None) -> None:
-    from shardspec.frontend.formatting import formatted
+    from shardspec.language.formatting import formatted
 
     text, name = changed
     new, diagnostics = formatted(SourceFile(name, text), spelling)

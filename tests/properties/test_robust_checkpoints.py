@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardspec.arrays import read_arrays
+from shardspec.arrays.reading import Outcome
 from shardspec.diagnostics.render import render, render_concise
-from shardspec.frontend.manifests import read_arrays
-from shardspec.frontend.manifests.arrays import Outcome
 from shardspec.ir.param import DTYPE_BITS
-from tests.frontend.manifests import samples
+from tests.arrays import samples
 
 Data = dict[str, bytes]
 

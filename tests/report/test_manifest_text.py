@@ -7,13 +7,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardspec.arrays import read_manifest
 from shardspec.cli.main import cli
 from shardspec.diagnostics import SourceFile
-from shardspec.frontend.manifests import read_manifest
 from shardspec.ir.param import Param
 from shardspec.report.manifest_text import manifest_json, manifest_yaml
-from tests.frontend.manifests import samples
-from tests.frontend.manifests.samples import write
+from tests.arrays import samples
+from tests.arrays.samples import write
 
 components = st.sampled_from(("layers_0", "layers_1", "layers_10", "k", "a.b-1", "é", "x y", "#"))
 paths = st.lists(components, min_size=1, max_size=3).map("/".join)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from shardspec.arrays import read_manifest
 from shardspec.diagnostics import SourceFile
-from shardspec.frontend.manifests import read_manifest
 from shardspec.ir.plan import Origin
 from shardspec.pipeline import compile_plans, findings, load_path
 

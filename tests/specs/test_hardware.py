@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from shardspec.assets import spec_path
-from shardspec.frontend.catalogue import catalogue_entry, hardware_names
+from shardspec.language.catalogue import catalogue_entry, hardware_names
 
 _NAMES = spec_path("hardware", "names")
 assert _NAMES is not None

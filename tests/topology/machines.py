@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
 
-from shardspec.frontend.catalogue import catalogue_entry
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh, MeshAxis, divisors
 from shardspec.ir.spec import Target
+from shardspec.language.catalogue import catalogue_entry
 from shardspec.topology.machine import Digit, digit_offsets
 
 #: (catalogue file, topology): every generation, wrapped and not, hosts that fit and that do not.

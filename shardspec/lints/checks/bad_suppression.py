@@ -35,7 +35,7 @@ from shardspec.diagnostics.codes import BAD_SUPPRESSION as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.levels import known
 from shardspec.diagnostics.suggest import did_you_mean, respelt
-from shardspec.frontend.suppressions import marked
+from shardspec.language.suppressions import marked
 
 __all__ = ["CODE", "bad", "is_finding"]
 

@@ -32,8 +32,8 @@ from shardspec.diagnostics import Diagnostic, Fix
 from shardspec.diagnostics.codes import DEAD_RULE as CODE
 from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import listed
-from shardspec.frontend.removal import is_only_alternative, without_alternative, without_item
 from shardspec.ir.spec import AxisRule, Target, target_text
+from shardspec.language.removal import is_only_alternative, without_alternative, without_item
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import dead_rules, on_targets
 

@@ -33,8 +33,8 @@ from collections.abc import Iterable, Iterator
 
 from shardspec.diagnostics import Diagnostic, Label
 from shardspec.diagnostics.codes import REGEX_BUDGET as CODE
-from shardspec.frontend.patterns.backtracking import ran_out, unanswered
 from shardspec.ir.spec import Pattern
+from shardspec.language.patterns.backtracking import ran_out, unanswered
 from shardspec.lints.context import Context
 
 

@@ -38,10 +38,10 @@ from dataclasses import dataclass, field
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Span
 from shardspec.diagnostics.codes import SINGLE_DIGIT as CODE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.patterns.regex import compile_regex
 from shardspec.ir.grouping import counted, described, template
 from shardspec.ir.spec import Pattern
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.patterns.regex import compile_regex
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.entries import Entry, sections
 from shardspec.lints.evidence.spellings import least_widened, single_digits, widened

@@ -33,10 +33,10 @@ from collections.abc import Iterable, Iterator
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import SLOW_REGEX as CODE
 from shardspec.diagnostics.diagnostic import point
-from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.patterns.backtracking import fallback_reason, ran_out
-from shardspec.frontend.patterns.regex import compile_regex
 from shardspec.ir.spec import Pattern
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.patterns.backtracking import fallback_reason, ran_out
+from shardspec.language.patterns.regex import compile_regex
 from shardspec.lints.context import Context
 
 

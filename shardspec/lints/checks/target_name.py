@@ -35,10 +35,10 @@ from collections.abc import Iterator
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import TARGET_NAME as CODE
 from shardspec.diagnostics.diagnostic import labels_at
-from shardspec.frontend.catalogue import catalogue_entry, hardware_names
 from shardspec.ir.grouping import counted
 from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.spec import Target
+from shardspec.language.catalogue import catalogue_entry, hardware_names
 from shardspec.lints.context import Context
 
 _PART = re.compile(r"(?P<chip>[a-z]+[0-9]+[a-z]*|cpu)(?:[-_](?P<size>[0-9]+(?:x[0-9]+)*)(?![\w]))?")

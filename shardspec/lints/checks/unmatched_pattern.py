@@ -34,9 +34,9 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import UNMATCHED_PATTERN as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import nearest
-from shardspec.frontend.patterns.backtracking import ran_out
 from shardspec.ir.grouping import counted, grouped, template
 from shardspec.ir.spec import Pattern, Spec
+from shardspec.language.patterns.backtracking import ran_out
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
 from shardspec.lints.evidence.entries import sections

@@ -29,7 +29,7 @@ from collections.abc import Collection, Iterator
 from shardspec.diagnostics import Diagnostic, Edit, Excerpt, Fix, Label, SourceFile, Span
 from shardspec.diagnostics.codes import UNUSED_SUPPRESSION as CODE
 from shardspec.diagnostics.suggest import listed
-from shardspec.frontend.suppressions import Suppression, marked
+from shardspec.language.suppressions import Suppression, marked
 from shardspec.lints.checks.bad_suppression import is_finding
 
 __all__ = ["CODE", "unused"]

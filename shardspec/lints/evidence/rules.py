@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Fix, Label, Span
 from shardspec.diagnostics.diagnostic import labels_at
-from shardspec.frontend.removal import without_alternative
 from shardspec.ir.grouping import counted
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ActivationSharding, Alike, Dims, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import AxisRule, Spec, target_text
+from shardspec.language.removal import without_alternative
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, Subject, subjects
 from shardspec.resolve.assign import RuleTable, rule_table

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.diagnostics import Edit, Fix, Span
-from shardspec.frontend.grammar.syntax import SyntaxFault
-from shardspec.frontend.patterns.regex import compile_regex
-from shardspec.frontend.reading import is_dsl, looks_like_dsl
 from shardspec.ir.grouping import described
 from shardspec.ir.spec import Pattern
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.patterns.regex import compile_regex
+from shardspec.language.reading import is_dsl, looks_like_dsl
 from shardspec.resolve.match import path_matcher
 
 _LIKE_A_GLOB = re.compile(r"[*?{]")

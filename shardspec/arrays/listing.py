@@ -1,0 +1,260 @@
+"""Manifests: files that list the arrays of a model, as JSON or YAML.
+
+Either `{path: type}` alone, or under `arrays:` beside `shardspec-arrays: 1` with a `doc` and
+the `source` of the figures. A type is `bf16[4096, 512]`, or `{shape: [4096, 512], dtype: bf16}`.
+Paths may hold ranges: `layers_{0..23}/kernel`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from shardspec.arrays.reading import MOST_ARRAYS, first_repeated, is_text
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
+from shardspec.diagnostics.codes import BAD_MANIFEST, DUPLICATE_KEY, SYNTAX, UNKNOWN_KEY
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.ir.grouping import counted
+from shardspec.ir.param import Param, Params, dtype_name
+from shardspec.language.grammar import expressions
+from shardspec.language.grammar.syntax import ArrayType, SyntaxFault
+from shardspec.language.layer_to_spec import unknown_dtype
+from shardspec.language.reading import Route, SourceMap, is_dsl
+
+_HEADER = "shardspec-arrays"
+_HEADER_KEYS = (_HEADER, "doc", "source", "parameters", "arrays")
+_ENTRY_KEYS = ("shape", "dtype", "axes")
+
+_NO_SPEC = "name a checkpoint or a manifest"
+_DSL_VERSION = re.compile(r"(?:\s*(?:#[^\n]*)?\n)*\s*(shardspec\s+[0-9]+)")
+_HALF = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+_MINIMAL = 'a manifest maps paths to arrays: `"decoder/wi/kernel": bf16[4096, 512]`'
+
+
+def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
+    """Return the arrays that `source` lists, and what in it is no array."""
+    version = _DSL_VERSION.match(source.text) if is_dsl(source) else None
+    if version or source.name.endswith(".shard"):
+        message = f"`{source.name}` is a spec, not a list of arrays"
+        place = Span(source, *version.span(1)) if version else source.whole
+        return (), (point(BAD_MANIFEST, message, place, help=_NO_SPEC),)
+    if source.text.lstrip()[:1] == "{":
+        data, source_map, diagnostics = _read_json(source)
+    else:
+        from shardspec.language.yaml_text.reader import read_yaml
+
+        reading, faults = read_yaml(source, with_comments=False, minimal=_MINIMAL)
+        if reading is None:
+            return (), faults
+        data, source_map, diagnostics = reading.data, reading.source_map, list(faults)
+    if _is_spec(data):
+        return (), (_spec_fault(data, source_map),)
+    route: Route = ()
+    if isinstance(data, dict) and _HEADER in data:
+        diagnostics += _unknown_keys(data, (), _HEADER_KEYS, source_map)
+        data, route = data.get("arrays"), ("arrays",)
+    if not isinstance(data, dict):
+        if not diagnostics:
+            diagnostics.append(_fault("a manifest maps paths to arrays", source.whole))
+        return (), tuple(diagnostics)
+    params = tuple(_params(data, route, source_map, diagnostics))
+    return params, tuple(diagnostics)
+
+
+def _is_spec(data: Any) -> bool:
+    """Say whether this is a spec: its version, or two of its sections, none of them an array."""
+    if not isinstance(data, dict) or _HEADER in data:
+        return False
+    return isinstance(data.get("shardspec"), int) or len(_sections(data)) > 1
+
+
+def _sections(data: dict[str, Any]) -> list[str]:
+    """Return the keys of a spec that stand here and hold neither the type nor the shape of one."""
+    from shardspec.language.validate import fields_at
+
+    return [
+        key
+        for key in fields_at(())
+        if isinstance(data.get(key), dict | list) and "shape" not in data[key]
+    ]
+
+
+def _spec_fault(data: dict[str, Any], source_map: SourceMap) -> Diagnostic:
+    key = next(iter(["shardspec"] if "shardspec" in data else _sections(data)))
+    message = f"`{source_map.source.name}` is a spec, not a list of arrays"
+    span, label = source_map.key((key,)).span, f"`{key}` is a key of specs"
+    help = _NO_SPEC
+    if isinstance(data.get("arrays"), dict):
+        help += "; what stands under `arrays:`, with sizes as numbers, is one in a file of its own"
+    return point(BAD_MANIFEST, message, span, label, help=help)
+
+
+def _fault(message: str, span: Span) -> Diagnostic:
+    help = 'an array is `"path": bf16[4096, 512]` or `{"shape": [4096, 512], "dtype": "bf16"}`'
+    return point(BAD_MANIFEST, message, span, help=help)
+
+
+def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
+    """Return the data of a JSON file; keys have spans, found by their text."""
+    import json
+
+    diagnostics: list[Diagnostic] = []
+
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        data = dict(pairs)
+        if len(data) < len(pairs):
+            diagnostics.append(_repeated(pairs, source))
+        return data
+
+    try:
+        data = json.loads(source.text, object_pairs_hook=mapping)
+    except json.JSONDecodeError as error:
+        at = min(error.pos, len(source.text))
+        span = Span(source, at, min(at + 1, len(source.text)))
+        diagnostics.append(point(SYNTAX, f"not JSON: {error.msg[0].lower()}{error.msg[1:]}", span))
+        return None, SourceMap(source), diagnostics
+    except (RecursionError, ValueError) as error:
+        why = "brackets are nested too deep" if isinstance(error, RecursionError) else str(error)
+        diagnostics.append(point(SYNTAX, f"not JSON: {why}", source.whole))
+        return None, SourceMap(source), diagnostics
+    if "\\u" in source.text and not is_text(data):
+        message = "a name in it is no text: half of a surrogate pair"
+        return None, SourceMap(source), [point(SYNTAX, message, _escape_of(source))]
+    route: Route = ("arrays",) if isinstance(data, dict) and _HEADER in data else ()
+    paths = data.get("arrays") if route else data
+    keys = dict(_keys(paths, route, source)) if isinstance(paths, dict) else {}
+    if route:
+        keys |= _keys(data, (), source)
+    return data, SourceMap(source, keys, keys), diagnostics
+
+
+def _escape_of(source: SourceFile) -> Span:
+    """Return the first escape of half of a pair that stands alone, as near as can be told."""
+    found = _HALF.search(source.text)
+    return source.whole if found is None else Span(source, *found.span())
+
+
+def _keys(
+    paths: Iterable[str], route: Route, source: SourceFile
+) -> Iterator[tuple[Route, Excerpt]]:
+    """Yield the place of each key, found by its text: keys stand in order, so one pass will do."""
+    text, at = source.text, 0
+    for path in paths:
+        found = text.find(f'"{path}"', at)
+        if found >= 0:
+            at = found + len(path) + 2
+            yield (*route, path), Excerpt(path, Span(source, found + 1, at - 1), found + 1)
+
+
+def _repeated(pairs: list[tuple[str, Any]], source: SourceFile) -> Diagnostic:
+    twice = first_repeated(pairs)
+    at = source.text.rfind(f'"{twice}"')
+    span = Span(source, at, at + len(twice) + 2) if at >= 0 else source.whole
+    return point(DUPLICATE_KEY, f"`{twice}` stands twice", span)
+
+
+def _params(
+    data: dict[str, Any], route: Route, source_map: SourceMap, diagnostics: list[Diagnostic]
+) -> Iterator[Param]:
+    from shardspec.language.patterns.glob import expand
+
+    count = 0
+    for path, entry in data.items():
+        here = (*route, path)
+        key = source_map.key(here)
+        if isinstance(entry, dict) and "shape" in entry:
+            unknown = _unknown_keys(entry, here, _ENTRY_KEYS, source_map)
+            if unknown:
+                diagnostics += unknown
+                continue
+        template = _template(path, entry, key, source_map.value(here))
+        if isinstance(template, Diagnostic):
+            diagnostics.append(template)
+            continue
+        paths = expand(path) if "{" in path else (path,)
+        if isinstance(paths, SyntaxFault):
+            diagnostics.append(paths.diagnostic(key))
+            continue
+        count += len(paths)
+        if count > MOST_ARRAYS:
+            message = f"this entry makes it {count:,} arrays"
+            help = f"a manifest may list {MOST_ARRAYS:,}; what comes after is not read"
+            diagnostics.append(point(BAD_MANIFEST, message, key.span, help=help))
+            return
+        if paths == (path,):
+            yield template
+            continue
+        for each in paths:
+            yield Param(each, template.shape, template.dtype, template.logical_axes, template.span)
+
+
+def _unknown_keys(
+    data: dict[str, Any], route: Route, known: tuple[str, ...], source_map: SourceMap
+) -> list[Diagnostic]:
+    """Return a fault for each key of a manifest's header or entry that means nothing there."""
+    inside = f" in `{route[-1]}`" if route else ""
+    return [
+        point(
+            UNKNOWN_KEY,
+            f"unknown key `{key}`{inside}",
+            source_map.key((*route, key)).span,
+            "means nothing here",
+            help=did_you_mean(key, known) or f"known here: {listed(known)}",
+        )
+        for key in data
+        if key not in known
+    ]
+
+
+def _template(path: str, entry: Any, key: Excerpt, value: Excerpt) -> Param | Diagnostic:
+    """Return the array of one entry, its path not yet expanded."""
+    if isinstance(entry, str):
+        parsed = expressions.parse_array_type(entry)
+        if isinstance(parsed, SyntaxFault):
+            exact = value if value.text == entry else Excerpt(entry, key.span)
+            return parsed.diagnostic(exact)
+        return _typed(path, parsed, key)
+    if not isinstance(entry, dict) or "shape" not in entry:
+        return _fault(f"`{path}` is no array", key.span)
+    if "dtype" not in entry:
+        return _fault(f"`{path}` lacks `dtype`", key.span)
+    shape, dtype = entry["shape"], entry["dtype"]
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        return _fault(f"`{path}`: `shape` should be a list of sizes", key.span)
+    name = dtype_name(dtype) if isinstance(dtype, str) else None
+    if name is None:
+        return unknown_dtype(str(dtype), key.span)
+    axes = entry.get("axes")
+    if axes is None:
+        return Param(path, tuple(shape), name, None, key.span)
+    names = tuple(axes.split()) if isinstance(axes, str) else axes
+    if not isinstance(names, list | tuple) or not all(isinstance(a, str | None) for a in names):
+        return _fault(f"`{path}`: `axes` should be names", key.span)
+    if len(names) != len(shape):
+        counts = f"{counted(len(names), 'name')} for {counted(len(shape), 'dimension')}"
+        return _fault(f"`{path}`: `axes` has {counts}", key.span)
+    own = tuple(None if axis == "_" else axis for axis in names)
+    return Param(path, tuple(shape), name, own, key.span)
+
+
+def _typed(path: str, parsed: ArrayType, key: Excerpt) -> Param | Diagnostic:
+    """Return the array of a type whose sizes are all numbers."""
+    dtype = dtype_name(parsed.dtype.text)
+    if dtype is None:
+        return unknown_dtype(parsed.dtype.text, key.span)
+    shape = []
+    for dim in parsed.dims:
+        factors = dim.size.factors if dim.size else ()
+        numbers = [factor for factor in factors if isinstance(factor, int)]
+        if not factors or len(numbers) < len(factors):
+            return _fault(f"`{path}`: a manifest states every size as a number", key.span)
+        size = 1
+        for number in numbers:
+            size *= number
+        shape.append(size)
+    names = tuple(dim.name.text if dim.name else None for dim in parsed.dims)
+    return Param(path, tuple(shape), dtype, names if any(names) else None, key.span)

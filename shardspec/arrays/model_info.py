@@ -1,0 +1,122 @@
+"""T5X's `model-info.txt`: a line for each parameter, written when training starts.
+
+A line gives name, size, shape and the PartitionSpec; a shape has logical axes where the model
+states them: `(vocab=32128, embed=4096)`. The optimizer's state stands after the total and is
+left out: it is no parameter. The file has no dtypes; T5X keeps parameters in float32.
+Source: google-research/t5x, t5x/utils.py, `log_model_info`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from shardspec.arrays.reading import LARGEST_SIZE, MOST_DIMS, Outcome, damaged, refused
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.ir.param import Arrays, Param
+from shardspec.ir.partition import PartitionSpec
+
+_LINE = re.compile(
+    r"Variable +(?P<name>\S+) +(?:None|size +(?P<size>\d{1,18}) +shape +\((?P<shape>[^)]*)\)"
+    r"(?: +partition spec +(?P<spec>.*))?) *"
+)
+_TOTAL = re.compile(r"Total number of parameters: (\d{1,18}) *")
+_DIM = re.compile(r"(?:(?P<axis>[^\s=,]+)=)?(?P<size>\d{1,15})")
+_SPEC = re.compile(r"(?:PartitionSpec|P)?\((?P<dims>.*)\)")
+_ENTRY = re.compile(r"\s*(?:None|'(?P<axis>[^']+)'|\((?P<axes>[^()]*)\))\s*(?:,|$)")
+_AXIS = re.compile(r"'([^']+)'")
+
+_DTYPE = "f32"
+
+Line = tuple[Param, PartitionSpec | None]
+
+
+def read(source: SourceFile) -> Outcome:
+    """Return the parameters of a `model-info.txt`."""
+    params, partitions, faults = [], [], []
+    for found in _lines(source):
+        if isinstance(found, Diagnostic):
+            faults.append(found)
+            continue
+        param, partition = found
+        params.append(param)
+        if partition is not None:
+            partitions.append((param.path, partition))
+    if not faults:
+        faults += _miscounted(params, source)
+    if faults:
+        return refused(*faults)
+    return Arrays(tuple(params), tuple(partitions), (source,)), ()
+
+
+def _lines(source: SourceFile) -> Iterator[Line | Diagnostic]:
+    """Yield the parameters of the lines up to the total."""
+    at = 0
+    for text in source.text.split("\n"):
+        span = Span(source, at, at + len(text))
+        at += len(text) + 1
+        line = text.rstrip("\r")
+        if _TOTAL.fullmatch(line):
+            return
+        if line.strip():
+            found = _line(line, span)
+            if found is not None:
+                yield found
+
+
+def _line(text: str, span: Span) -> Line | Diagnostic | None:
+    match = _LINE.fullmatch(text)
+    if match is None:
+        return damaged("this is no line of T5X's `model-info.txt`", span)
+    if match["shape"] is None:
+        return None
+    dims = [_DIM.fullmatch(part.strip()) for part in match["shape"].rstrip(", ").split(",")]
+    if not match["shape"].strip():
+        dims = []
+    if None in dims or len(dims) > MOST_DIMS:
+        return damaged(f"`{match['name']}` has no shape of sizes", span)
+    shape = tuple(int(dim["size"]) for dim in dims if dim)
+    if max(shape, default=0) >= LARGEST_SIZE or math.prod(shape) != int(match["size"]):
+        message = (
+            f"`{match['name']}` has {int(match['size']):,} elements, and its shape another number"
+        )
+        return damaged(message, span)
+    names = tuple(None if dim["axis"] == "None" else dim["axis"] for dim in dims if dim)
+    at = span.start + match.start("name")
+    place = Span(span.source, at, at + len(match["name"]))
+    param = Param(match["name"], shape, _DTYPE, names if any(names) else None, place)
+    return param, _partition(match["spec"] or "", len(shape))
+
+
+def _partition(text: str, rank: int) -> PartitionSpec | None:
+    """Return a PartitionSpec as T5X prints it: a tuple, a `PartitionSpec`, or None."""
+    found = _SPEC.fullmatch(text.strip())
+    if found is None:
+        return None
+    dims, at, inside = [], 0, found["dims"]
+    while at < len(inside.rstrip()):
+        entry = _ENTRY.match(inside, at)
+        if entry is None or entry.end() == at:
+            return None
+        axes = (entry["axis"],) if entry["axis"] else tuple(_AXIS.findall(entry["axes"] or ""))
+        dims.append(axes)
+        at = entry.end()
+    if len(dims) > rank:
+        return None
+    return PartitionSpec(tuple(dims) + ((),) * (rank - len(dims)))
+
+
+def _miscounted(params: list[Param], source: SourceFile) -> Iterator[Diagnostic]:
+    """Yield why the total is not that of the lines: some are missing."""
+    counted = sum(param.element_count for param in params)
+    total = re.search(rf"^{_TOTAL.pattern}\r?$", source.text, re.MULTILINE)
+    if total is None:
+        message = f"`{source.name}` has no total after its parameters"
+        yield damaged(message, source.whole, "is it whole? T5X writes the total after them")
+    elif int(total[1]) != counted:
+        span = Span(source, total.start(1), total.end(1))
+        message = (
+            f"the parameters above have {counted:,} elements, and the total says {int(total[1]):,}"
+        )
+        yield damaged(message, span)

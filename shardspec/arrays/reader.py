@@ -1,0 +1,273 @@
+"""A path -> the arrays there: finds out what it is, and asks the reader of that format.
+
+A function (`package.module:function`) is refused here. To check a spec that came from somewhere
+else must stay safe, so only the person at the command line may ask for code to be run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from shardspec.arrays.kinds import (
+    KINDS,
+    LISTING,
+    MODEL_INFO,
+    MSGPACK,
+    NPZ,
+    PICKLES,
+    SAFETENSORS,
+    DamageError,
+    Kind,
+    kind_at,
+    read_as,
+)
+from shardspec.arrays.listing import read_manifest
+from shardspec.arrays.reading import Outcome, damaged, foreign, refused, unsafe
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
+from shardspec.diagnostics.codes import UNKNOWN_PRESET, UNREADABLE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import listed
+from shardspec.ir.grouping import natural
+from shardspec.ir.param import Arrays
+from shardspec.language.files import (
+    Boundary,
+    boundary_of,
+    marked,
+    read_argument,
+    read_source,
+    real_path,
+    veiled,
+)
+from shardspec.language.layer_to_spec import countable, distinct
+
+_ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+
+
+def is_entry_point(name: str) -> bool:
+    """Say whether `name` is `package.module:function`, and no file that happens to be called so.
+
+    >>> is_entry_point("models.gpt:init"), is_entry_point("./gpt.json")
+    (True, False)
+    """
+    return spells_entry_point(name) and not os.path.lexists(name)
+
+
+def spells_entry_point(name: str) -> bool:
+    """Say whether `name` has the form `package.module:function`."""
+    return _ENTRY_POINT.fullmatch(name) is not None
+
+
+def read_arrays(
+    path: str, included_from: Span | None = None, boundary: Boundary | None = None
+) -> Outcome:
+    """Return the arrays of a manifest, a checkpoint or a folder of one (`-` is standard input).
+
+    No weights are read, and nothing in a file is run. A file at fault has no arrays, except
+    that sound entries of a manifest stay.
+
+    Args:
+      included_from: the entry of a spec that names the path; None where a person names it.
+      boundary: of whose project; None for that of the file itself.
+    """
+    if is_entry_point(path):
+        return refused(entry_point_refused(path))
+    try:
+        arrays, faults = _read(path, included_from, boundary or boundary_of(path))
+    except OSError as fault:
+        return refused(_unreadable(path, fault))
+    except ValueError as fault:
+        return refused(
+            Diagnostic(
+                UNREADABLE, f"`{path}` cannot be read: {fault}", help="name a file that can be read"
+            )
+        )
+    params, twice = distinct(arrays.params, f" of `{path}`")
+    params, too_large = countable(params)
+    return arrays._replace(params=params), (*faults, *twice, *too_large)
+
+
+def _read(path: str, included_from: Span | None, boundary: Boundary) -> Outcome:
+    place, name = path, path
+    if os.path.isdir(path):
+        found = arrays_in(path, path)
+        if isinstance(found, Diagnostic):
+            return refused(found)
+        place, name = found
+    if os.path.isdir(place):
+        return _folder(place, name)
+    kind: Kind | Diagnostic = LISTING
+    if place != "-" and os.path.isfile(place):
+        kind = kind_at(place, name)
+    if isinstance(kind, Diagnostic):
+        return refused(kind)
+    if not kind.is_text:
+        return read_as(kind, place, name)
+    is_asked = included_from is None and place == path
+    source = read_argument(place) if is_asked else read_source(Path(place), name=name)
+    if isinstance(source, Diagnostic):
+        arrays, faults = refused(source)
+    else:
+        source = replace(source, name=name, included_from=included_from)
+        source = source if is_asked else marked(source, boundary, place)
+        arrays, faults = _from_text(kind, source, place)
+    is_shown = (is_asked and place == "-") or boundary.holds(place)
+    if not faults or is_shown:
+        return arrays, faults
+    return refused(*veiled(faults, f"shardspec manifest {real_path(place)}"))
+
+
+def _folder(folder: str, name: str) -> Outcome:
+    from shardspec.arrays import orbax
+
+    try:
+        return orbax.read(folder, name)
+    except DamageError as damage:
+        return refused(damaged(f"`{name}`: {damage}"))
+
+
+def _from_text(kind: Kind, source: SourceFile, path: str) -> Outcome:
+    if kind is not LISTING:
+        module = import_module(f"{__package__}.{kind.module}")
+        outcome: Outcome = module.read(source)
+        return outcome
+    if source.text.lstrip()[:1] == "{":
+        from shardspec.arrays.safetensors import is_index, read_index
+
+        if is_index(source):
+            return read_index(source, os.path.dirname(path))
+    params, faults = read_manifest(source)
+    return Arrays(params, (), (source,)), faults
+
+
+def entry_point_refused(name: str) -> Diagnostic:
+    """Return the finding for a function where only files are read."""
+    return unsafe(
+        f"`{name}` is a function, and to call it would run code",
+        f"the command line may ask for that, `--arrays {name}`; Python code passes what it returns",
+    )
+
+
+def _unreadable(path: str, fault: OSError) -> Diagnostic:
+    message = f"`{path}` cannot be read: {(fault.strerror or str(fault)).lower()}"
+    return Diagnostic(UNREADABLE, message, help="name a file that can be read")
+
+
+_SOUGHT = (
+    "looked for an Orbax checkpoint (`_METADATA`), `*.index.json`, `*.safetensors`, `*.msgpack`, "
+    "`*.npz`, `model-info.txt`, and folders of steps"
+)
+_ITEMS = "_CHECKPOINT_METADATA"
+
+#: A checkpoint in a folder of items in a folder of steps.
+_DEEPEST = 3
+
+
+def arrays_in(folder: str, name: str, depth: int = 0) -> tuple[str, str] | Diagnostic:
+    """Return path and name of the file, or the folder of one checkpoint, that holds the arrays.
+
+    Args:
+      name: what messages call the folder.
+    """
+    from shardspec.arrays.orbax import is_checkpoint
+
+    try:
+        if is_checkpoint(folder):
+            return folder, name
+        names = sorted(os.listdir(folder), key=natural)
+    except OSError as fault:
+        reason = (fault.strerror or str(fault)).lower()
+        message = f"`{name}` cannot be read: {reason}"
+        return Diagnostic(UNREADABLE, message, help="check its permissions")
+    for suffixes in ((".index.json",), SAFETENSORS.suffixes, MSGPACK.suffixes, NPZ.suffixes):
+        found = [each for each in names if each.endswith(suffixes)]
+        if found:
+            return _only(found, folder, name)
+    below = _steps(names, folder) or _items(names, folder)
+    if below and depth < _DEEPEST:
+        chosen = below[-1] if _is_step(below[-1]) else None
+        if chosen is None and len(below) > 1:
+            return _several(below, name)
+        inner = chosen or below[0]
+        return arrays_in(os.path.join(folder, inner), os.path.join(name, inner), depth + 1)
+    if MODEL_INFO.suffixes[0] in names:
+        return _only([MODEL_INFO.suffixes[0]], folder, name)
+    return foreign(f"the folder `{name}` holds no arrays that can be read", _SOUGHT)
+
+
+def _only(found: list[str], folder: str, name: str) -> tuple[str, str] | Diagnostic:
+    if len(found) > 1:
+        return _several(found, name)
+    return os.path.join(folder, found[0]), os.path.join(name, found[0])
+
+
+def _several(found: list[str], name: str) -> Diagnostic:
+    first = os.path.join(name, found[0])
+    return foreign(
+        f"the folder `{name}` holds {len(found)} of a kind: {listed(found, 4)}",
+        f"name the one you mean: `{first}`",
+    )
+
+
+def _is_step(name: str) -> bool:
+    """Say whether a folder is a step of training: `1000`, `checkpoint_1000`."""
+    return name.rpartition("_")[2].isdecimal()
+
+
+def _steps(names: list[str], folder: str) -> list[str]:
+    """Return the folders of steps, the newest last."""
+    return [each for each in names if _is_step(each) and os.path.isdir(os.path.join(folder, each))]
+
+
+def _items(names: list[str], folder: str) -> list[str]:
+    """Return the items of a step that are trees of arrays: `state`, `default`."""
+    if _ITEMS not in names:
+        return []
+    from shardspec.arrays.orbax import is_checkpoint
+
+    inside = [os.path.join(folder, each) for each in names]
+    return [
+        os.path.basename(each) for each in inside if os.path.isdir(each) and is_checkpoint(each)
+    ]
+
+
+_SUFFIXES = (*(suffix for kind in KINDS for suffix in kind.suffixes), *PICKLES, "/")
+_PREFIXES = ("./", "../", "/")
+
+
+def names_path(name: str) -> bool:
+    """Say whether an entry of `manifest:` is a path or a function, not a bundled name.
+
+    >>> names_path("./run"), names_path("model.safetensors"), names_path("gpt2")
+    (True, True, False)
+    """
+    return name.endswith(_SUFFIXES) or name.startswith(_PREFIXES) or spells_entry_point(name)
+
+
+def read_named(name: str, path: str, excerpt: Excerpt, boundary: Boundary) -> Outcome:
+    """Return the arrays of an entry of `manifest:`; a file outside the project is not quoted.
+
+    Args:
+      name: the entry as it is written.
+      path: where that is, seen from this folder.
+      excerpt: the entry in the spec; what has no place of its own is shown there.
+    """
+    if spells_entry_point(name):
+        return refused(_here(entry_point_refused(name), excerpt))
+    arrays, faults = read_arrays(path, excerpt.span, boundary)
+    if faults and not boundary.holds(path):
+        arrays, faults = Arrays(), tuple(veiled(faults, f"shardspec manifest {path}"))
+    return arrays, tuple(_here(fault, excerpt) for fault in faults)
+
+
+def _here(fault: Diagnostic, excerpt: Excerpt) -> Diagnostic:
+    """Return a fault with a place; a file that is not there is the entry's fault."""
+    if fault.code is UNREADABLE:
+        return point(UNKNOWN_PRESET, fault.message, excerpt.span, "named here", help=fault.help)
+    if fault.labels:
+        return fault
+    rest = {"notes": fault.notes, "help": fault.help}
+    return point(fault.code, fault.message, excerpt.span, "named here", **rest)

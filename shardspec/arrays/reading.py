@@ -1,0 +1,218 @@
+"""What readers share: what they give back, the ways in which a file can be no good, JSON, dtypes.
+
+A checkpoint of a Linen or NNX model holds one component more than the tree it was saved from: a
+box (`Partitioned`, `Param`) is saved as a node whose only child is called `value`. That component
+is left out (`paths_of`), as the box is in a live tree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics.codes import (
+    BAD_CHECKPOINT,
+    BAD_MANIFEST,
+    UNSAFE_MANIFEST,
+)
+from shardspec.diagnostics.diagnostic import point
+from shardspec.ir.param import Arrays, Param, Params, Shape, dtype_name
+from shardspec.ir.tree_path import tree_path
+
+#: A file that lists more is damaged or hostile: the largest models have some 100,000.
+MOST_ARRAYS = 1_000_000
+
+
+Outcome = tuple[Arrays, tuple[Diagnostic, ...]]
+
+
+def in_bytes(number: int) -> str:
+    """Return a number of bytes for a message.
+
+    >>> in_bytes(1), in_bytes(20_000)
+    ('1 byte', '20,000 bytes')
+    """
+    return f"{number:,} byte{'' if number == 1 else 's'}"
+
+
+def refused(*diagnostics: Diagnostic) -> Outcome:
+    """Return no arrays, and why."""
+    return Arrays(), diagnostics
+
+
+def damaged(message: str, span: Span | None = None, help: str | None = None) -> Diagnostic:
+    """Return the finding for a file that breaks the rules of its own format."""
+    return point(BAD_CHECKPOINT, message, span, help=help or "is it whole? fetch or save it again")
+
+
+def foreign(message: str, help: str) -> Diagnostic:
+    """Return the finding for a sound file that holds no arrays we can name."""
+    return point(BAD_CHECKPOINT, message, None, help=help)
+
+
+def unsafe(message: str, help: str) -> Diagnostic:
+    """Return the finding for a file that cannot be read without running what is in it."""
+    return point(UNSAFE_MANIFEST, message, None, help=help)
+
+
+def no_dtype(path: str, dtype: str, name: str) -> Diagnostic:
+    """Return the finding for an array whose elements are of no dtype we know."""
+    message = f"`{path}` in `{name}` has the dtype `{dtype}`, which shardspec does not know"
+    return point(BAD_MANIFEST, message, None, help="list the arrays in a manifest: docs/arrays.md")
+
+
+#: Signs in the JSON of one array, generously: what has more lists more arrays than there are.
+_BRACKETS, _COMMAS = 4, 16
+
+
+def parse_json(raw: bytes | str, name: str) -> Any:
+    """Return the data of a JSON text, or the `Diagnostic` that says why there is none.
+
+    Args:
+      name: what messages call the text: "the header of `model.safetensors`".
+    """
+    import json
+
+    twice: list[str] = []
+
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        data = dict(pairs)
+        if len(data) < len(pairs) and not twice:
+            twice.append(first_repeated(pairs))
+        return data
+
+    try:
+        text = raw if isinstance(raw, str) else raw.decode("utf-8")
+        if _is_endless(text):
+            return damaged(f"{name} lists more than {MOST_ARRAYS:,} arrays")
+        data = json.loads(text, object_pairs_hook=mapping)
+        if "\\u" in text and not is_text(data):
+            return damaged(f"{name} has a name that is no text: half of a surrogate pair")
+    except UnicodeDecodeError as fault:
+        return damaged(f"{name} is not UTF-8 at byte {fault.start:,}")
+    except json.JSONDecodeError as fault:
+        why = f"{fault.msg[0].lower()}{fault.msg[1:]}"
+        return damaged(f"{name} is not JSON: {why}, line {fault.lineno}, column {fault.colno}")
+    except RecursionError:
+        return damaged(f"{name} is not JSON: brackets are nested too deep")
+    except ValueError as fault:
+        return damaged(f"{name} is not JSON: {str(fault).partition(';')[0].lower()}")
+    if twice:
+        return damaged(f"{name} has `{twice[0]}` twice")
+    return data
+
+
+def first_repeated(pairs: Iterable[tuple[str, Any]]) -> str:
+    """Return the first key of a JSON object that stands in it before; there is one."""
+    seen: set[str] = set()
+    return next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+
+
+def _is_endless(text: str) -> bool:
+    brackets = text.count("{") + text.count("[")
+    return brackets > _BRACKETS * MOST_ARRAYS or text.count(",") > _COMMAS * MOST_ARRAYS
+
+
+def is_text(data: Any) -> bool:
+    """Say whether every text in `data` can be written as UTF-8, which half a pair cannot."""
+    import json
+
+    try:
+        json.dumps(data, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def sizes_of(data: Any) -> tuple[int, ...] | None:
+    """Return a list of sizes as a shape, or None for anything else.
+
+    >>> sizes_of([2, 3]), sizes_of([-1]), sizes_of([True])
+    ((2, 3), None, None)
+    """
+    if not isinstance(data, list) or len(data) > MOST_DIMS:
+        return None
+    if not all(type(size) is int and 0 <= size < LARGEST_SIZE for size in data):
+        return None
+    return tuple(data)
+
+
+#: No array has more dimensions, or a larger one.
+MOST_DIMS = 64
+LARGEST_SIZE = 1 << 48
+
+
+_BOXED = "value"
+
+
+class Leaf(NamedTuple):
+    """An array of a saved tree: the keys from the root down, and what it is."""
+
+    keys: tuple[str, ...]
+    shape: Shape
+    dtype: str
+
+
+def params_of_leaves(leaves: Sequence[Leaf]) -> Params:
+    """Return the arrays of a saved tree."""
+    paths = paths_of([leaf.keys for leaf in leaves])
+    return tuple(
+        Param(path, leaf.shape, leaf.dtype) for path, leaf in zip(paths, leaves, strict=True)
+    )
+
+
+def paths_of(routes: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the path of each leaf, the components that boxes add left out.
+
+    >>> paths_of([("params", "kernel", "value"), ("params", "bias")])
+    ['kernel', 'bias']
+    """
+    children = Counter(keys[:-1] for keys in routes)
+    below = {keys[:depth] for keys in routes for depth in range(1, len(keys) - 1)}
+    return [tree_path(keys[:-1] if _is_boxed(keys, children, below) else keys) for keys in routes]
+
+
+def _is_boxed(
+    keys: tuple[str, ...], children: Counter[tuple[str, ...]], below: set[tuple[str, ...]]
+) -> bool:
+    """Say whether the last key is the only one of its node, and a box's."""
+    parent = keys[:-1]
+    return len(keys) > 1 and keys[-1] == _BOXED and children[parent] == 1 and parent not in below
+
+
+_CODE = re.compile(r"[<>|=]?([a-zA-Z])([0-9]{1,2})")
+_KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex"}
+
+#: Text and bytes: no arrays of a model, and left out as strings are anywhere.
+_TEXT = re.compile(r"[<>|=]?[SUa][0-9]+")
+
+#: Python objects: numpy pickles these.
+_OBJECTS = re.compile(r"[<>|=]?O[0-9]*")
+
+
+def numpy_dtype(code: str) -> str | None:
+    """Return our name of `<f4`, `|b1` or `bfloat16`; None for what is no dtype of JAX.
+
+    >>> numpy_dtype("<f4"), numpy_dtype("|b1"), numpy_dtype("bfloat16"), numpy_dtype("|V2")
+    ('f32', 'bool', 'bf16', None)
+    """
+    found = _CODE.fullmatch(code)
+    if not found:
+        return dtype_name(code)
+    if found[1] == "b":
+        return "bool" if found[2] == "1" else None
+    kind = _KINDS.get(found[1])
+    return None if kind is None else dtype_name(f"{kind}{int(found[2]) * 8}")
+
+
+def is_text_code(code: str) -> bool:
+    """Say whether elements are strings."""
+    return _TEXT.fullmatch(code) is not None
+
+
+def is_object(code: str) -> bool:
+    """Say whether elements are Python objects."""
+    return _OBJECTS.fullmatch(code) is not None

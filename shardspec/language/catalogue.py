@@ -1,0 +1,438 @@
+"""Which slices of a TPU generation exist, and which of them an accelerator type means.
+
+libtpu accepts shapes that nobody can rent, so the table is the catalogue's own: the small
+slices one by one, and above them every box of whole cubes, sizes in ascending order.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from shardspec.diagnostics import Diagnostic, Excerpt
+from shardspec.diagnostics.codes import UNKNOWN_HARDWARE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.source import excerpt_of
+from shardspec.diagnostics.suggest import listed, nearest
+from shardspec.ir.hardware import Chip, Hardware, shape_text
+from shardspec.language.grammar import expressions
+from shardspec.language.grammar.syntax import HardwareExpr, SyntaxFault
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceShapes:
+    """The slice shapes of one generation, in chips.
+
+    Attributes:
+      listed: the slices that are given one by one.
+      rank: dimensions of a slice.
+      cube: edge of the cubes that larger slices are made of; None where there are none.
+      most_chips: the largest slice made of cubes.
+      one_host: slices that a single host of the same shape serves.
+    """
+
+    listed: tuple[Shape, ...]
+    rank: int = 0
+    cube: int | None = None
+    most_chips: int = 0
+    one_host: tuple[Shape, ...] = ()
+
+    def has(self, shape: Shape) -> bool:
+        """Say whether there is a slice of this shape."""
+        return shape in self.listed or self._is_box(shape)
+
+    def _is_box(self, shape: Shape) -> bool:
+        cube = self.cube
+        return (
+            cube is not None
+            and len(shape) == self.rank
+            and tuple(sorted(shape)) == shape
+            and all(size > 0 and size % cube == 0 for size in shape)
+            and math.prod(shape) <= self.most_chips
+        )
+
+    def every(self) -> Iterator[Shape]:
+        """Yield every shape, the listed ones first."""
+        yield from self.listed
+        if self.cube is not None:
+            yield from _boxes(self.cube, self.rank, self.most_chips)
+
+    def of_size(self, chips: int) -> Shape | None:
+        """Return the most compact slice of so many chips: the default topology of that size."""
+        found = [shape for shape in self.every() if math.prod(shape) == chips]
+        return min(found, key=lambda shape: (sum(shape), max(shape)), default=None)
+
+    def near(self, shape: Shape, count: int = 4) -> tuple[Shape, ...]:
+        """Return the shapes most like `shape`: the same number of chips first, then by size."""
+        chips = max(1, math.prod(shape))
+
+        def distance(other: Shape) -> tuple[float, int]:
+            ratio = abs(math.log(math.prod(other) / chips))
+            pairs = zip(sorted(shape), sorted(other), strict=False)
+            return ratio, sum(abs(mine - its) for mine, its in pairs)
+
+        return tuple(sorted(self.every(), key=distance)[:count])
+
+    def sizes_near(self, chips: int, count: int = 4) -> tuple[int, ...]:
+        """Return the numbers of chips of existing slices nearest to `chips`, ascending."""
+        sizes = {math.prod(shape) for shape in self.every()}
+        ranked = sorted(sizes, key=lambda size: abs(math.log(size / max(1, chips))))
+        return tuple(sorted(ranked[:count]))
+
+
+def _boxes(cube: int, rank: int, most: int, least: int = 1) -> Iterator[Shape]:
+    """Yield every ascending shape of multiples of `cube` with at most `most` chips."""
+    if rank == 0:
+        yield ()
+        return
+    size = max(cube, least)
+    while size**rank <= most:
+        for rest in _boxes(cube, rank - 1, most // size, size):
+            yield (size, *rest)
+        size += cube
+
+
+def parse_shape(text: object) -> Shape:
+    """Return the sizes of `4x8x8`; a bare number is a shape of one dimension."""
+    return tuple(int(size) for size in str(text).split("x"))
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """One kind of chip as the catalogue knows it.
+
+    Attributes:
+      names: what a spec may call it.
+      prefixes: what accelerator types begin with: `v5litepod` of `v5litepod-64`.
+      counts: what the number of an accelerator type counts.
+      machines: machine type -> GPUs of one machine.
+      domain: chips that NVLink joins; 0 where there is a torus or nothing.
+    """
+
+    chip: Chip
+    names: tuple[str, ...]
+    shapes: SliceShapes
+    prefixes: tuple[str, ...] = ()
+    counts: Literal["cores", "chips"] | None = None
+    machines: tuple[tuple[str, int], ...] = ()
+    domain: int = 0
+
+
+@cache
+def hardware_names() -> Mapping[str, str]:
+    """Return every name a spec may use for hardware, with the file that describes it."""
+    return {str(name): str(file) for name, file in _read("names").items()}
+
+
+@cache
+def catalogue_entry(name: str) -> CatalogueEntry:
+    """Return the entry with this file name: `tpu_v4`, `h100`."""
+    data = _read(name)
+    figures = {key: figure["value"] for key, figure in data["figures"].items()}
+    accelerator_types = data.get("accelerator_types", {})
+    shapes = data.get("shapes", {})
+    return CatalogueEntry(
+        chip=_chip(data, figures),
+        names=tuple(data["names"]),
+        shapes=SliceShapes(
+            listed=tuple(parse_shape(shape) for shape in shapes.get("listed", ())),
+            rank=figures["torus_rank"],
+            cube=shapes.get("cube"),
+            most_chips=shapes.get("most_chips", 0),
+            one_host=tuple(parse_shape(shape) for shape in shapes.get("one_host", ())),
+        ),
+        prefixes=tuple(accelerator_types.get("prefixes", ())),
+        counts=accelerator_types.get("counts"),
+        machines=tuple(data.get("machines", {}).items()),
+        domain=figures.get("domain", 0),
+    )
+
+
+def _chip(data: Mapping[str, Any], figures: Mapping[str, Any]) -> Chip:
+    wraps = data.get("wraps", {})
+    speeds = {key: float(value) for key, value in figures.items() if key.endswith("_per_s")}
+    return Chip(
+        name=data["name"],
+        title=data["title"],
+        platform=data["platform"],
+        device_kinds=tuple(data["device_kinds"]),
+        devices_per_chip=figures["devices_per_chip"],
+        torus_rank=figures["torus_rank"],
+        host_shape=tuple(figures["host_shape"]),
+        cores_per_chip=figures.get("cores_per_chip", 1),
+        hbm_bytes=figures.get("hbm_bytes"),
+        links=figures.get("links"),
+        wrap_size=wraps.get("axis_equals"),
+        wrap_multiple=wraps.get("all_multiples_of"),
+        **speeds,
+    )
+
+
+def _read(name: str) -> dict[str, Any]:
+    """Return the data of one catalogue file."""
+    import yaml
+
+    from shardspec.assets import spec_path
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    path = spec_path("hardware", name)
+    assert path is not None, f"the catalogue has no file {name}.yaml"
+    data: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+    return data
+
+
+_FORMS = (
+    "forms: `tpu v4 4x8x8`, `2 * tpu v5p 4x4x8` (slices), `v4-512` (accelerator type), "
+    "`4 * h100` (nodes), `2 * a3-highgpu-8g`, `8 cpu`"
+)
+
+_LONGEST_MEANT = 80
+
+
+def find_hardware(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
+    """Return the machine that `expr` names, or what is wrong with it.
+
+    Args:
+      excerpt: the text of the expression, for places.
+    """
+    name = expr.chip.text.lower()
+    prefix, dash, number = name.rpartition("-")
+    files = hardware_names()
+    is_type = bool(dash) and number.isdecimal() and name not in files
+    file = files.get(prefix if is_type else name)
+    if file is None:
+        return _unknown(expr, excerpt, files)
+    entry = catalogue_entry(file)
+    if expr.platform is not None and expr.platform.lower() != entry.chip.platform:
+        message = f"`{expr.chip.text}` is a {entry.chip.platform.upper()}, not a {expr.platform}"
+        help = f"write `{entry.chip.platform} {expr.chip.text}`, or the name alone"
+        return _fault(expr, excerpt, message, help)
+    if expr.slices < 1 or (expr.count is not None and expr.count < 1):
+        return _fault(expr, excerpt, "a machine has at least one chip", _FORMS)
+    if entry.chip.platform == "tpu":
+        return _tpu(entry, expr, excerpt, int(number) if is_type else None)
+    if is_type or expr.topology:
+        extra = f"-{number}" if is_type else f" {shape_text(expr.topology)}"
+        message = f"`{entry.chip.name}` takes no `{extra.strip()}`: it has no torus"
+        help = f"write a count: `4 * {entry.chip.name}`" if entry.domain else "write `8 cpu`"
+        return _fault(expr, excerpt, message, help)
+    if entry.chip.platform == "gpu":
+        return _gpu(entry, expr, excerpt)
+    return Hardware(
+        entry.chip,
+        expr.slices,
+        (expr.count or 1,),
+        host_shape=(expr.count or 1,),
+        span=excerpt.span,
+    )
+
+
+def chips_of_kind(device_kind: str) -> tuple[Chip, ...]:
+    """Return the chips that JAX calls `device_kind`; reads the whole catalogue."""
+    entries = (catalogue_entry(file) for file in dict.fromkeys(hardware_names().values()))
+    return tuple(entry.chip for entry in entries if device_kind in entry.chip.device_kinds)
+
+
+def _tpu(
+    entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt, number: int | None
+) -> Hardware | Diagnostic:
+    """Return slices of one TPU generation: by topology, by accelerator type, or by chips."""
+    chips = _stated_chips(entry, expr, number)
+    shape = expr.topology
+    if not shape:
+        found = None if chips is None else entry.shapes.of_size(chips)
+        if found is None:
+            return _no_size(entry, expr, excerpt, chips, number)
+        shape = found
+    if number is not None and chips != math.prod(shape):
+        message = (
+            f"`{expr.chip.text}` is {_chips_text(entry, number)}, "
+            f"but `{shape_text(shape)}` has {math.prod(shape)}"
+        )
+        return _fault(expr, excerpt, message, f"leave out `{shape_text(shape)}`, or the number")
+    if not entry.shapes.has(shape):
+        return _no_shape(entry, expr, excerpt, shape)
+    type_name = expr.chip.text if number is not None else None
+    hosts = _host_shape(entry, shape)
+    return Hardware(entry.chip, expr.slices, shape, type_name, hosts, excerpt.span)
+
+
+def _stated_chips(entry: CatalogueEntry, expr: HardwareExpr, number: int | None) -> int | None:
+    """Return the number of chips a spec states; None where it states none or half a chip."""
+    if number is None:
+        return expr.count
+    per_chip = _counted_per_chip(entry)
+    return number // per_chip if number % per_chip == 0 else None
+
+
+def _counted_per_chip(entry: CatalogueEntry) -> int:
+    """Return how many of what an accelerator type counts are one chip."""
+    return entry.chip.cores_per_chip if entry.counts == "cores" else 1
+
+
+def _host_shape(entry: CatalogueEntry, shape: Shape) -> Shape:
+    """Return the chips of one host along each dimension of a slice."""
+    if shape in entry.shapes.one_host:
+        return shape
+    return tuple(map(min, zip(entry.chip.host_shape, shape, strict=True)))
+
+
+def _gpu(entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
+    """Return NVLink domains: `4 * h100`, `16 h100`, `2 * a3-highgpu-8g`."""
+    machines = dict(entry.machines)
+    name = expr.chip.text.lower()
+    type_name = expr.chip.text if name in machines else None
+    if name in machines:
+        chips = machines[name] * (expr.count or 1) * expr.slices
+        domain = max(machines[name], entry.domain)
+        if machines[name] < entry.chip.host_shape[0]:
+            domain = machines[name]
+    elif expr.count is not None:
+        chips, domain = expr.count * expr.slices, entry.domain
+    else:
+        chips, domain = entry.domain * expr.slices, entry.domain
+    if chips > domain and chips % domain:
+        message = f"{chips} {entry.chip.title} do not fill whole NVLink domains of {domain}"
+        near = [chips // domain * domain, (chips // domain + 1) * domain]
+        fits = " or ".join(f"`{count} {entry.chip.name}`" for count in near if count)
+        help = f"up to {domain}, or a multiple of {domain}: {fits}"
+        return _fault(expr, excerpt, message, help)
+    nodes, size = (chips // domain, domain) if chips > domain else (1, chips)
+    hosts = (min(size, max(entry.chip.host_shape[0], machines.get(name, 0))),)
+    return Hardware(entry.chip, nodes, (size,), type_name, hosts, excerpt.span)
+
+
+def hardware_meant(text: str) -> tuple[str, ...]:
+    """Return the machines that a text may mean which names one in another way; sound ones only.
+
+    >>> hardware_meant("h100x16"), hardware_meant("8xh100"), hardware_meant("2x8 h100")
+    (('16 h100',), ('8 h100',), ('2 * h100',))
+    >>> hardware_meant("v5p 128"), hardware_meant("4x4 tpu v5e"), hardware_meant("8 cpus")
+    (('128 v5p', 'v5p-128'), ('tpu v5e 4x4',), ('8 cpu',))
+    >>> hardware_meant("tpu-v5p-32"), hardware_meant("v5p-32 x 2")
+    (('v5p-32',), ('2 * v5p-32',))
+    >>> hardware_meant("NVIDIA H100 80GB HBM3"), hardware_meant("8 NVIDIA A100-SXM4-80GB")
+    ((), ('8 a100',))
+    """
+    names = "|".join(map(re.escape, sorted(hardware_names(), key=len, reverse=True)))
+    amount = r"(\d+)(?!\d*\s*gi?b)"  # of chips, not of memory
+    other = rf"(?<![a-wyz\d]){amount}"  # nor of a version: `HBM3`, `SXM4`
+    words = re.findall(rf"({names})(?!\d)(?:[-_]{amount})?|{other}", text.lower()[:_LONGEST_MEANT])
+    chips = {(chip, type_number) for chip, type_number, _ in words if chip}
+    numbers = [number for _, *found in words for number in found if number]
+    if len(chips) != 1 or not numbers:
+        return ()
+    spelt = _spellings(*chips.pop(), [number for *_, number in words if number], "*" in text)
+    return tuple(each for each in spelt if _devices(each))
+
+
+def _spellings(chip: str, joined: str, others: Sequence[str], has_star: bool) -> list[str]:
+    """Return how a machine may be spelt, by the chip and the numbers that somebody named.
+
+    Args:
+      joined: the number joined to the chip: 32 of `v5p-32`.
+    """
+    type_name = f"{chip}-{joined}"
+    if joined and _devices(type_name) and len(others) < 2:
+        return [f"{others[0]} * {type_name}" if others else type_name]
+    numbers = [joined, *others] if joined else list(others)
+    total = math.prod(map(int, numbers))
+    if len(numbers) == 1:
+        return [f"{total} * {chip}"] if has_star else [f"{total} {chip}", f"{chip}-{total}"]
+    shapes = [f"tpu {chip} {'x'.join(numbers)}", f"{numbers[0]} * {chip}"]
+    return [each for each in (*shapes, f"{total} {chip}") if _devices(each) == total][:1]
+
+
+def machine_fault(fault: SyntaxFault, text: str) -> SyntaxFault:
+    """Return the fault of a machine's text, with the machine that was meant where that is sure."""
+    meant = hardware_meant(text)
+    return (
+        fault._replace(help=f"write {' or '.join(f'`{each}`' for each in meant)}")
+        if meant
+        else fault
+    )
+
+
+def _devices(text: str) -> int | None:
+    """Return how many devices an expression of a machine is; None where it is none."""
+    parsed = expressions.parse_hardware(text)
+    if isinstance(parsed, SyntaxFault):
+        return None
+    found = find_hardware(parsed, excerpt_of(text))
+    return None if isinstance(found, Diagnostic) else found.device_count
+
+
+def _unknown(expr: HardwareExpr, excerpt: Excerpt, files: Iterable[str]) -> Diagnostic:
+    near = nearest(expr.chip.text.rpartition("-")[0] or expr.chip.text, files, count=3)
+    near = near or nearest(expr.chip.text, files, count=3)
+    near = hardware_meant(excerpt.text) or _of_platform(expr) or near
+    help = f"did you mean {listed(near)}? {_FORMS}" if near else _FORMS
+    return _fault(expr, excerpt, f"the catalogue has no hardware `{expr.chip.text}`", help)
+
+
+def _of_platform(expr: HardwareExpr) -> tuple[str, ...]:
+    """Return machines for a text that names no chip, but only what kind of chips: `8 gpu`."""
+    kind = expr.chip.text.lower().removesuffix("s")
+    if kind not in ("gpu", "tpu"):
+        return ()
+    chips = ("h100", "a100", "b200") if kind == "gpu" else ("v5e", "v5p", "v6e")
+    count = f"{expr.count} " if expr.count else ""
+    return tuple(each for chip in chips if _devices(each := f"{count}{chip}") is not None)
+
+
+def _no_shape(
+    entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt, shape: Shape
+) -> Diagnostic:
+    rank = entry.chip.torus_rank
+    if len(shape) != rank:
+        message = (
+            f"{entry.chip.title} slices have {rank} dimensions, "
+            f"but `{shape_text(shape)}` has {len(shape)}"
+        )
+    else:
+        message = f"there is no {entry.chip.title} slice of {shape_text(shape)} chips"
+    near = listed(shape_text(other) for other in entry.shapes.near(shape))
+    return _fault(expr, excerpt, message, f"slices near it: {near}", shape=True)
+
+
+def _no_size(
+    entry: CatalogueEntry,
+    expr: HardwareExpr,
+    excerpt: Excerpt,
+    chips: int | None,
+    number: int | None,
+) -> Diagnostic:
+    name = entry.chip.name
+    if chips is None and number is None:
+        every = listed((shape_text(shape) for shape in entry.shapes.every()), 12)
+        return _fault(expr, excerpt, f"`{name}` needs the topology of its slice", f"one of {every}")
+    if number is None:
+        message = f"there is no {entry.chip.title} slice of {chips} chips"
+        near = listed(map(str, entry.shapes.sizes_near(chips or 1)))
+        return _fault(expr, excerpt, message, f"sizes near it, in chips: {near}")
+    message = f"there is no `{expr.chip.text}`: {_chips_text(entry, number)}"
+    per = _counted_per_chip(entry)
+    sizes = entry.shapes.sizes_near(max(1, number // per))
+    near = listed(f"{entry.prefixes[0]}-{size * per}" for size in sizes)
+    return _fault(expr, excerpt, message, f"accelerator types near it: {near}")
+
+
+def _chips_text(entry: CatalogueEntry, number: int) -> str:
+    per = _counted_per_chip(entry)
+    return f"{number} chips" if per == 1 else f"{number} cores, {number / per:g} chips"
+
+
+def _fault(
+    expr: HardwareExpr, excerpt: Excerpt, message: str, help: str, *, shape: bool = False
+) -> Diagnostic:
+    """Return the finding, pointing at the chip's name, or at what follows it."""
+    start, end = expr.chip.start, expr.chip.end
+    if shape:
+        start, end = min(end + 1, len(excerpt.text)), len(excerpt.text)
+    return point(UNKNOWN_HARDWARE, message, excerpt.at(start, end), help=help)

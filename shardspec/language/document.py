@@ -1,0 +1,304 @@
+"""The file format, shape only: the one module that knows pydantic.
+
+A YAML file and a DSL file both become one `Document`. Expressions stay strings here;
+`document_to_layer` parses them. Descriptions feed `shardspec schema`, the JSON Schema (draft-07) of
+the YAML format as editors read it, and `shardspec explain FIELD`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
+
+
+def _integer_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _number_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _one_as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _size_as_axis(value: Any) -> Any:
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else {"size": value}
+
+
+def _text_as_rule(value: Any) -> Any:
+    return {"rule": value} if isinstance(value, str) else value
+
+
+def _names(value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        text = " ".join(value)
+        raise PydanticCustomError("names", f"names are one string here: write `{text}`")
+    return value
+
+
+def _nothing() -> dict[str, Any]:
+    """Return no entries; a function, since pydantic reads the signature of `dict` for 1 ms."""
+    return {}
+
+
+def _no_items() -> list[Any]:
+    return []
+
+
+Expression = Annotated[str, BeforeValidator(_integer_as_text, json_schema_input_type=int | str)]
+Bound = Annotated[str, BeforeValidator(_number_as_text, json_schema_input_type=str)]
+Texts = Annotated[list[str], BeforeValidator(_one_as_list, json_schema_input_type=str | list[str])]
+Names = Annotated[str, BeforeValidator(_names, json_schema_input_type=str)]
+Level = Literal["allow", "warn", "error"]
+
+
+class AxisEntry(_Model):
+    """A logical axis: a model's name for a dimension."""
+
+    size: Expression | None = Field(
+        None, description="How long the axis is: a number, or a product of axes: `heads * kv`."
+    )
+    unit: Annotated[int, Field(ge=1)] = Field(
+        1, description="Elements that must stay together on a device, such as one head."
+    )
+    min_shard: Annotated[int, Field(ge=1)] = Field(
+        1, description="Elements below which a shard is not worth having: fewer is a finding."
+    )
+    doc: str = Field("", description="What the axis is, for people.")
+
+
+class TargetEntry(_Model):
+    """One machine, and the mesh on it."""
+
+    hardware: Expression | None = Field(
+        None,
+        description="Catalogue entry and size: `tpu v4 4x8x8`, `2 * tpu v6e 8x8`, `4 * h100`, "
+        "`8 cpu`, or an accelerator type such as `v4-512`.",
+    )
+    mesh: dict[str, Expression] = Field(
+        description="Mesh axes, major to minor, with sizes: `8`, `rest`, `submesh 4x2x2x1`, "
+        "`auto 16`; `@ dcn` for an axis between slices or nodes; last the type, where it is not "
+        "`auto`: `8 explicit`, `8 manual`."
+    )
+
+
+class RuleEntry(_Model):
+    """An axis rule with a place."""
+
+    rule: str = Field(description="`embed -> model | data`: alternatives are tried left to right.")
+    at: str | None = Field(
+        None,
+        description="Where the rule stands among inherited ones: `start`, `end`, `before AXIS`, "
+        "`after AXIS`. Left out, it takes the place of the parent's rules for its axis.",
+    )
+
+
+class OverrideEntry(_Model):
+    """Names, or the partition itself, for arrays of code that is not yours."""
+
+    path: str | None = Field(None, description="A glob over whole paths.")
+    match: str | None = Field(None, description="A Python regex that must match the whole path.")
+    axes: Names | None = Field(None, description="Logical axes, one per dimension: `embed mlp`.")
+    spec: str | None = Field(
+        None,
+        description="Mesh axes, one entry per dimension: `(none, model)`. Rules are not asked.",
+    )
+    because: str = Field("", description="Why, for whoever reads this next.")
+
+
+class PolicyEntry(_Model):
+    """Choices that change the answer."""
+
+    indivisible: Literal["next", "keep"] = Field(
+        default="next",
+        description="A rule whose mesh axes do not divide the dimension: `next` tries the next "
+        "alternative, `keep` fires it as Flax does and lets JAX refuse.",
+    )
+    order: Literal["t5x", "ring"] = Field(
+        default="t5x",
+        description="How a mesh axis counts the chips of a torus: `t5x` row by row, as T5X does; "
+        "`ring` along a ring in which neighbours touch.",
+    )
+
+
+class StateEntry(_Model):
+    """What stands beside every parameter while training."""
+
+    optimizer: Literal["same", "zero1", "zero2"] = Field(
+        default="same",
+        description="`same` lays optimizer state out as its parameter; `zero1` splits it further "
+        "over the mesh axes `over`, along the first dimension that they divide; `zero2` gradients "
+        "as well.",
+    )
+    over: str | None = Field(
+        None,
+        description="Mesh axes for `zero1` and `zero2`: `data` or `(replica, data)`. Left out, "
+        "those of the first rule for `batch`.",
+    )
+    moments: Annotated[int, Field(ge=0)] = Field(
+        2,
+        description="Arrays of a parameter's size that the optimizer keeps (Adam: 2), for memory.",
+    )
+    dtype: str = Field("f32", description="The dtype of those.")
+
+
+class CoverageEntry(_Model):
+    """How much may stay replicated."""
+
+    max_replicated_bytes: Bound | None = Field(
+        None,
+        description="What every device may hold whole: a share of the bytes of all arrays, such "
+        "as `2%`, or a size, such as `64 MiB`.",
+    )
+
+
+class ReplicateEntry(_Model):
+    """Arrays that are meant to be whole on every device."""
+
+    path: str | None = Field(None, description="A glob over whole paths.")
+    match: str | None = Field(None, description="A Python regex that must match the whole path.")
+    because: str = Field(description="Why, for whoever reads this next.")
+
+
+Axis = Annotated[
+    AxisEntry, BeforeValidator(_size_as_axis, json_schema_input_type=int | str | AxisEntry | None)
+]
+Rule = Annotated[RuleEntry, BeforeValidator(_text_as_rule, json_schema_input_type=str | RuleEntry)]
+
+
+class Document(_Model):
+    """How every array of a model is laid out on every machine it will run on."""
+
+    shardspec: int = Field(1, description="Version of the language: 1.")
+    doc: str = Field("", description="One line on what this spec is for.")
+    extends: Texts = Field(
+        default_factory=_no_items,
+        description="Presets by name, or files by relative path, merged left to right.",
+    )
+    axes: dict[str, Axis] = Field(
+        default_factory=_nothing, description="Logical axes: what the model calls its dimensions."
+    )
+    hardware: Expression | None = Field(
+        None, description="The machine of the only target, where `targets` is left out."
+    )
+    mesh: dict[str, Expression] | None = Field(
+        None, description="The mesh of the only target, where `targets` is left out."
+    )
+    targets: dict[str, TargetEntry] = Field(
+        default_factory=_nothing, description="Machines by name, each with its mesh."
+    )
+    rules: list[Rule] = Field(
+        default_factory=_no_items, description="Axis rules, tried top to bottom: order is priority."
+    )
+    drop: Texts = Field(
+        default_factory=_no_items, description="Logical axes whose inherited rules are removed."
+    )
+    params: dict[str, Names] = Field(
+        default_factory=_nothing,
+        description="Logical axes by path, for arrays that carry none: a glob, or `re:` and a "
+        "regex. The first match wins.",
+    )
+    overrides: list[OverrideEntry] = Field(
+        default_factory=_no_items,
+        description="Names or partitions that beat what the array itself says. First match wins.",
+    )
+    scan: dict[str, str] = Field(
+        default_factory=_nothing,
+        description="Stacked axes by path: `layers@0` puts the axis `layers` at position 0.",
+    )
+    activations: dict[str, Names] = Field(
+        default_factory=_nothing, description="Named constraints that code asks for by name."
+    )
+    arrays: dict[str, str] = Field(
+        default_factory=_nothing,
+        description="Arrays by path, with ranges: `bf16[embed mlp]` or `bf16[10240, 4096]`.",
+    )
+    manifest: Texts = Field(
+        default_factory=_no_items,
+        description="Files that list arrays, relative to this one, or names of bundled ones.",
+    )
+    policy: PolicyEntry = Field(
+        default_factory=lambda: PolicyEntry(), description="Choices that change the answer."
+    )
+    state: StateEntry | None = Field(
+        None, description="What stands beside every parameter while training, and its layout."
+    )
+    coverage: CoverageEntry | None = Field(
+        None, description="How much every device may hold whole."
+    )
+    replicate: list[ReplicateEntry] = Field(
+        default_factory=_no_items,
+        description="Arrays that are meant to be whole on every device, each with the reason.",
+    )
+    lints: dict[str, Level] = Field(
+        default_factory=_nothing,
+        description="Severity of findings, by name, by code or by the start of codes: `SHD3`.",
+    )
+
+
+#: The entries of a section, where they are no plain values.
+ENTRIES: dict[str | int, type[BaseModel]] = {
+    "axes": AxisEntry,
+    "targets": TargetEntry,
+    "rules": RuleEntry,
+    "overrides": OverrideEntry,
+    "policy": PolicyEntry,
+    "state": StateEntry,
+    "coverage": CoverageEntry,
+    "replicate": ReplicateEntry,
+}
+
+
+_DRAFT = "http://json-schema.org/draft-07/schema#"
+
+
+def schema_text() -> str:
+    """Return the schema as JSON text."""
+    import json
+
+    return json.dumps(schema(), indent=2, sort_keys=True) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """Return the schema; every property has a description."""
+    generated = Document.model_json_schema(mode="validation")
+    for name, field in Document.model_fields.items():
+        generated["properties"][name].setdefault("description", field.description)
+    made: dict[str, Any] = _draft_07(generated)
+    made["$schema"] = _DRAFT
+    made["title"] = "shardspec"
+    return made
+
+
+def _draft_07(node: Any) -> Any:
+    """Return `node` with what later drafts renamed put back, and without pydantic's titles.
+
+    Draft-07 ignores what stands beside `$ref`, so a described reference moves into `allOf`.
+    """
+    if isinstance(node, list):
+        return [_draft_07(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    made: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "title" and isinstance(value, str):
+            continue
+        if key == "$defs":
+            made["definitions"] = _draft_07(value)
+        elif key == "$ref":
+            made["$ref"] = value.replace("#/$defs/", "#/definitions/")
+        else:
+            made[key] = _draft_07(value)
+    if "$ref" in made and len(made) > 1:
+        made["allOf"] = [{"$ref": made.pop("$ref")}]
+    return made

@@ -1,0 +1,520 @@
+"""Document -> Layer: expressions parsed, every node with the span it came from.
+
+Faulty expressions are reported and left out; the rest goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span
+from shardspec.diagnostics.codes import BAD_PATTERN, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.ir.param import LogicalAxes, dtype_name
+from shardspec.ir.spec import (
+    Activation,
+    AxisRule,
+    CoverageGate,
+    LintLevel,
+    Override,
+    PathRule,
+    Pattern,
+    Replicate,
+    ScanRule,
+    Target,
+)
+from shardspec.language.grammar import expressions
+from shardspec.language.grammar.print_expressions import parse_bound
+from shardspec.language.grammar.syntax import AxisTarget, NamesExpr, SyntaxFault
+from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
+from shardspec.language.reading import Route, SourceMap, is_dsl
+from shardspec.language.targets import TargetDecl, target_of
+from shardspec.language.validate import Validated
+
+if TYPE_CHECKING:
+    from shardspec.language.document import CoverageEntry, OverrideEntry, ReplicateEntry, StateEntry
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[\w.-]+")
+#: What a comma tore off the axes of an unquoted `embed, mlp -> none`, to the end of the rule.
+_REST_OF_AXES = re.compile(r"(?:[ \t]*,[ \t]*[\w.-]+)+[ \t]*->[ \t]*[\w.-]+")
+
+#: What a comma tore off an unquoted tuple, to its parenthesis.
+_REST_OF_TUPLE = re.compile(r"[ \t]*,[^\n\[\]{}()#]*\)(?:[^\n\[\]{}(),#]*[^\s\[\]{}(),#])?")
+
+
+class Choice(NamedTuple):
+    """Two fields of which an entry has one.
+
+    Attributes:
+      what: what either of them states.
+      forms: what stands in them.
+    """
+
+    what: str
+    first: str
+    second: str
+    forms: str
+
+
+PATTERN = Choice("pattern", "path", "match", "a glob, or a regex, over whole paths")
+
+_ANSWER = Choice(
+    "answer", "axes", "spec", "names (`embed mlp`), or the partition itself (`(none, model)`)"
+)
+
+#: The axes of a rule that goes wrong further on.
+_LEFT_SIDE = r"\s*([\w.-]+?(?:\s*,\s*[\w.-]+?)*)\s*(?:-*>|=|:|→|\s|$)"
+
+
+def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diagnostic, ...]]:
+    """Return what a document says, without what cannot be read, and why that is."""
+    document = valid.document
+    walk = _Walk(valid, source_map)
+    layer = Layer(
+        source=source_map.source,
+        doc=document.doc,
+        axes=tuple(walk.axes()),
+        rules=tuple(walk.rules()),
+        drops=tuple(walk.excerpt(("drop", i), name) for i, name in enumerate(document.drop)),
+        targets=tuple(walk.targets()),
+        path_rules=tuple(walk.path_rules()),
+        overrides=tuple(walk.overrides()),
+        scans=tuple(walk.scans()),
+        activations=tuple(walk.activations()),
+        policy=tuple((k, getattr(document.policy, k)) for k in document.policy.model_fields_set),
+        lint_levels=tuple(walk.lint_levels()),
+        arrays=tuple(walk.arrays()),
+        state=_state(walk, document.state),
+        coverage=_coverage(walk, document.coverage),
+        replicate=tuple(_replicate(walk, document.replicate)),
+    )
+    return layer, tuple(walk.diagnostics)
+
+
+class _Walk:
+    """The walk over one document; collects what goes wrong on the way."""
+
+    def __init__(self, valid: Validated, source_map: SourceMap) -> None:
+        """Start at the beginning of a document."""
+        self.document = valid.document
+        self.faulty = valid.faulty
+        self.source_map = source_map
+        self.diagnostics: list[Diagnostic] = []
+        self._torn: list[Span] = []
+
+    def excerpt(self, route: Route, text: str) -> Excerpt:
+        """Return the value at `route` with the way back to its characters."""
+        found = self.source_map.value(route)
+        return found if found.text == text else Excerpt(text, found.span)
+
+    def key(self, route: Route) -> Excerpt:
+        """Return the key that `route` ends in."""
+        found = self.source_map.key(route)
+        return found if found.text == route[-1] else Excerpt(str(route[-1]), found.span)
+
+    def parse(self, parser: Callable[[str], T | SyntaxFault], excerpt: Excerpt) -> T | None:
+        """Return what `parser` makes of the text, or None after reporting its fault."""
+        parsed = parser(excerpt.text)
+        if not isinstance(parsed, SyntaxFault):
+            return parsed
+        if any(whole.start < excerpt.span.start < whole.end for whole in self._torn):
+            return None  # the rest of an item that a comma ended, which is reported
+        whole = _torn(excerpt)
+        if whole is not None:
+            self._torn.append(whole)
+            self.report(_unquoted(excerpt, whole, parser))
+            return None
+        self.report(parsed.diagnostic(excerpt))
+        return None
+
+    def report(self, diagnostic: Diagnostic) -> None:
+        """Keep a finding."""
+        self.diagnostics.append(diagnostic)
+
+    def choice_fault(
+        self, route: Route, entry: OverrideEntry | ReplicateEntry, noun: str, choice: Choice
+    ) -> Diagnostic | None:
+        """Return what is wrong where an entry has both fields of a choice, or neither."""
+        what, first, second, forms = choice
+        given = [getattr(entry, first) is not None, getattr(entry, second) is not None]
+        if all(given):
+            places = (self.key((*route, second)).span, self.key((*route, first)).span)
+            labels = tuple(Label(span, "", span is places[0]) for span in places)
+            message = f"an {noun} has one {what}, and this has both `{first}` and `{second}`"
+            return Diagnostic(WRONG_TYPE, message, labels, help="take one of the two out")
+        if not any(given):
+            help = f"add `{first}` or `{second}`: {forms}"
+            return point(WRONG_TYPE, f"this {noun} has no {what}", self.head(route), help=help)
+        return None
+
+    def head(self, route: Route) -> Span:
+        """Return the first line of an entry, without what follows it."""
+        span = self.source_map.value(route).span
+        first = span.text.partition("\n")[0].partition(" #")[0].rstrip()
+        return Span(span.source, span.start, span.start + len(first))
+
+    def entry_pattern(self, route: Route, entry: OverrideEntry | ReplicateEntry) -> Pattern | None:
+        """Return the pattern in the `path` or `match` of an entry."""
+        kind = "path" if entry.path is not None else "match"
+        text = entry.path if entry.path is not None else entry.match or ""
+        return self.pattern(self.excerpt((*route, kind), text), is_regex=kind == "match")
+
+    def pattern(self, excerpt: Excerpt, *, is_regex: bool) -> Pattern | None:
+        """Return the pattern, once it is known that it compiles."""
+        from shardspec.language.patterns.glob import compile_glob
+        from shardspec.language.patterns.regex import compile_regex
+
+        compiled = compile_regex(excerpt.text) if is_regex else compile_glob(excerpt.text)
+        if isinstance(compiled, SyntaxFault):
+            self.report(compiled.diagnostic(excerpt, BAD_PATTERN))
+            return None
+        return Pattern(excerpt.text, "regex" if is_regex else "glob", excerpt.span)
+
+    def name(self, route: Route) -> bool:
+        """Say whether the key at `route` is a name that expressions can use; report if not."""
+        key = self.key(route)
+        parsed = expressions.parse_names(key.text)
+        if isinstance(parsed, NamesExpr) and len(parsed.names) == 1 and parsed.names[0] is not None:
+            return True
+        self.report(
+            point(
+                WRONG_TYPE,
+                f"`{key.text}` is no name for an axis",
+                key.span,
+                help="names are letters, digits and `_`, with `-` and `.` inside; `none` is taken",
+            )
+        )
+        return False
+
+    def axes(self) -> Iterator[AxisDecl]:
+        """Yield the axes, sizes still as expressions."""
+        for name, entry in self.document.axes.items():
+            route: Route = ("axes", name)
+            if not self.name(route):
+                continue
+            size = None
+            if entry.size is not None:
+                inner = (*route, "size")
+                exact = inner if inner in self.source_map.values else route
+                size = self.parse(expressions.parse_size, self.excerpt(exact, entry.size))
+            span = self.source_map.entry(route)
+            yield AxisDecl(name, size, entry.unit, entry.doc, span, entry.min_shard)
+
+    def rules(self) -> Iterator[PlacedRule]:
+        """Yield one rule for each alternative of each name, in order."""
+        for index, entry in enumerate(self.document.rules):
+            route: Route = ("rules", index)
+            inner = (*route, "rule")
+            exact = inner if inner in self.source_map.values else route
+            if route in self.faulty:
+                continue
+            excerpt = self.excerpt(exact, entry.rule)
+            parsed = self.parse(expressions.parse_axis_rule, excerpt)
+            place = self._place(route, entry.at)
+            if parsed is None:
+                yield from self._unread_rule(excerpt)
+                continue
+            for name in parsed.names:
+                for target in parsed.targets:
+                    span = excerpt.at(target.start, target.end)
+                    rule = AxisRule(name.text, _mesh_axes(target), parsed.priority, span)
+                    yield PlacedRule(rule, place)
+
+    def _unread_rule(self, excerpt: Excerpt) -> Iterator[PlacedRule]:
+        """Yield `none` for the axes of a faulty rule: one fault, and not also axes without rule."""
+        left = re.match(_LEFT_SIDE, excerpt.text)
+        names = expressions.parse_names(left[1]) if left else None
+        if left is None or not isinstance(names, NamesExpr):
+            return
+        span = excerpt.at(left.end(1), len(excerpt.text))
+        for name in filter(None, names.names):
+            yield PlacedRule(AxisRule(name.text, (), span=span, is_read=False))
+
+    def _place(self, route: Route, text: str | None) -> Place | None:
+        if text is None:
+            return None
+        excerpt = self.excerpt((*route, "at"), text)
+        parsed = self.parse(expressions.parse_place, excerpt)
+        if parsed is None:
+            return None
+        axis = parsed.axis
+        span = excerpt.at(axis.start, axis.end) if axis else excerpt.span
+        return Place(parsed.kind, axis.text if axis else None, span)
+
+    def targets(self) -> Iterator[Target]:
+        """Yield the targets; top-level `mesh` is one called `default`, and then the only one."""
+        entries = {
+            name: (("targets", name), entry) for name, entry in self.document.targets.items()
+        }
+        if self.document.mesh is not None and not entries:
+            yield from self._target("default", (), self.document.hardware, self.document.mesh)
+        elif self.document.mesh is None and "mesh" in self.document.model_fields_set:
+            span = self.source_map.key(("mesh",)).span
+            self.report(point(WRONG_TYPE, "`mesh` is empty", span, help="as in `mesh: {data: 8}`"))
+        elif self.document.mesh is None and self.document.hardware is not None:
+            span = self.source_map.key(("hardware",)).span
+            help = "add `mesh: {data: rest}`; that of one of the targets is `targets.NAME.hardware`"
+            message = "`hardware` stands without a `mesh`"
+            self.report(point(WRONG_TYPE, message, span, help=help))
+        for name, (route, entry) in entries.items():
+            yield from self._target(name, route, entry.hardware, entry.mesh)
+        if self.document.mesh is not None and entries:
+            self.report(self._mesh_beside(entries))
+            known = self._target("default", (), self.document.hardware, self.document.mesh)
+            yield from (replace(target, is_sound=False) for target in known)
+
+    def _mesh_beside(self, targets: Iterable[str]) -> Diagnostic:
+        """Return the fault of a mesh without a name beside targets with names."""
+        span = self.source_map.key(("mesh",)).span
+        if is_dsl(span.source):
+            message = f"a `mesh` without a name stands beside {listed(targets)}"
+            help = "give it a name, as in `target laptop { data = 8 }`, or take it out"
+        else:
+            message = f"`mesh` is for a spec with one machine, and `targets` has {listed(targets)}"
+            help = (
+                "move it under `targets` with a name, as in `laptop: {mesh: {data: 8}}`, or take it"
+                " out"
+            )
+        labels = [Label(span, "which of them would count?")]
+        if not is_dsl(span.source):
+            labels.append(Label(self.source_map.key(("targets",)).span, "", primary=False))
+        return Diagnostic(WRONG_TYPE, message, tuple(labels), help=help)
+
+    def _target(
+        self, name: str, route: Route, hardware: str | None, mesh: dict[str, str]
+    ) -> Iterator[Target]:
+        sizes = tuple(
+            (self.key((*route, "mesh", axis)), self.excerpt((*route, "mesh", axis), size))
+            for axis, size in mesh.items()
+            if self.name((*route, "mesh", axis))
+        )
+        reported = any((*route, "mesh", axis) in self.faulty for axis in mesh)
+        machine = None if hardware is None else self.excerpt((*route, "hardware"), hardware)
+        span = self.source_map.key(route or ("mesh",)).span
+        declared = TargetDecl(
+            name, machine, sizes, self.source_map.key((*route, "mesh")).span, span, reported
+        )
+        target, diagnostics = target_of(declared)
+        self.diagnostics += [replace(fault, target=name) for fault in diagnostics]
+        yield target
+
+    def path_rules(self) -> Iterator[PathRule]:
+        """Yield the entries of `params:`."""
+        for key, names in self.document.params.items():
+            route: Route = ("params", key)
+            pattern = self._key_pattern(route)
+            axes = self._axes(self.excerpt(route, names))
+            if pattern is not None and axes is not None:
+                yield PathRule(pattern, axes, self.source_map.entry(route))
+
+    def scans(self) -> Iterator[ScanRule]:
+        """Yield the entries of `scan:`."""
+        for key, text in self.document.scan.items():
+            route: Route = ("scan", key)
+            pattern = self._key_pattern(route)
+            parsed = self.parse(expressions.parse_scan, self.excerpt(route, text))
+            if pattern is not None and parsed is not None:
+                axes = tuple((name.text, position) for name, position in parsed.axes)
+                yield ScanRule(pattern, axes, self.source_map.entry(route))
+
+    def activations(self) -> Iterator[Activation]:
+        """Yield the named activations."""
+        for name, text in self.document.activations.items():
+            route: Route = ("activations", name)
+            if not name.strip():
+                message = "an activation needs a name"
+                self.report(point(WRONG_TYPE, message, self.key(route).span))
+                continue
+            axes = self._axes(self.excerpt(route, text))
+            if axes is not None:
+                yield Activation(name, axes, self.source_map.entry(route))
+
+    def overrides(self) -> Iterator[Override]:
+        """Yield the overrides that say one pattern and one answer."""
+        for index, entry in enumerate(self.document.overrides):
+            route: Route = ("overrides", index)
+            if route in self.faulty:
+                continue
+            fault = self._override_fault(route, entry)
+            if fault is not None:
+                self.report(fault)
+                continue
+            override = self._override(route, entry)
+            if override is not None:
+                yield override
+
+    def _override_fault(self, route: Route, entry: OverrideEntry) -> Diagnostic | None:
+        """Return what is wrong where an entry lacks pattern or answer, or has two of them."""
+        return self.choice_fault(route, entry, "override", PATTERN) or self.choice_fault(
+            route, entry, "override", _ANSWER
+        )
+
+    def _override(self, route: Route, entry: OverrideEntry) -> Override | None:
+        pattern = self.entry_pattern(route, entry)
+        span = self.source_map.value(route).span
+        if entry.axes is not None:
+            axes = self._axes(self.excerpt((*route, "axes"), entry.axes))
+            if pattern is None or axes is None:
+                return None
+            return Override(pattern, logical_axes=axes, because=entry.because, span=span)
+        stated = self.excerpt((*route, "spec"), entry.spec or "")
+        parsed = self.parse(expressions.parse_partition, stated)
+        if pattern is None or parsed is None:
+            return None
+        partition = tuple(_mesh_axes(dim) for dim in parsed.dims)
+        return Override(pattern, partition=partition, because=entry.because, span=stated.span)
+
+    def lint_levels(self) -> Iterator[LintLevel]:
+        """Yield the severities that the document sets, for findings that exist."""
+        if not self.document.lints:
+            return
+        from shardspec.diagnostics.codes import ALL
+        from shardspec.diagnostics.levels import WORDS, known
+        from shardspec.diagnostics.suggest import respelt
+
+        for name, level in self.document.lints.items():
+            span = self.source_map.key(("lints", name)).span
+            if not known(name):
+                near = None if name.startswith("SHD") else did_you_mean(name, _names(ALL))
+                if known(name.upper()):
+                    near = f"did you mean `{name.upper()}`?"
+                help = near or "`shardspec explain --list` shows them all"
+                fix = respelt([span], name, _names(ALL))
+                message = f"no finding is called `{name}`"
+                self.report(point(UNKNOWN_LINT, message, span, help=help, fix=fix))
+            else:
+                yield LintLevel(name, WORDS[level], span)
+
+    def arrays(self) -> Iterator[ArrayDecl]:
+        """Yield the inline arrays, not yet expanded: their sizes need every layer's axes."""
+        for path, text in self.document.arrays.items():
+            route: Route = ("arrays", path)
+            stated = self.excerpt(route, text)
+            parsed = self.parse(expressions.parse_array_type, stated)
+            if parsed is not None:
+                yield ArrayDecl(self.key(route), stated, parsed)
+
+    def _axes(self, excerpt: Excerpt) -> LogicalAxes | None:
+        parsed = self.parse(expressions.parse_names, excerpt)
+        if parsed is None:
+            return None
+        return tuple(name.text if name else None for name in parsed.names)
+
+    def _key_pattern(self, route: Route) -> Pattern | None:
+        key = self.key(route)
+        if key.text.startswith("re:"):
+            return self.pattern(key.part(3, len(key.text)), is_regex=True)
+        return self.pattern(key, is_regex=False)
+
+
+def _state(walk: _Walk, entry: StateEntry | None) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of `state:` that the document sets, and where it sets them."""
+    _report_empty(walk, "state", entry)
+    fields = entry.model_fields_set if entry is not None else ()
+    stated = {key: getattr(entry, key) for key in fields if getattr(entry, key) is not None}
+    if entry is None or not stated:
+        return ()
+    if entry.over is not None:
+        excerpt = walk.excerpt(("state", "over"), entry.over)
+        axes = walk.parse(expressions.parse_mesh_axes, excerpt)
+        stated["over"] = tuple(axis.text for axis in axes.mesh_axes) if axes else ()
+        stated["over_span"] = excerpt.span
+    if "dtype" in stated:
+        stated["dtype"] = _dtype(walk, entry.dtype)
+    stated["span"] = walk.source_map.entry(("state",))
+    return tuple(stated.items())
+
+
+def _dtype(walk: _Walk, name: str) -> str:
+    """Return the short name of a dtype; that of the default for one that is not known."""
+    known = dtype_name(name)
+    if known is None:
+        from shardspec.language.layer_to_spec import unknown_dtype
+
+        walk.report(unknown_dtype(name, walk.source_map.value(("state", "dtype")).span))
+    return known or "f32"
+
+
+def _coverage(walk: _Walk, entry: CoverageEntry | None) -> CoverageGate | None:
+    """Return how much `coverage:` lets every device hold whole."""
+    text = None if entry is None else entry.max_replicated_bytes
+    if text is None:
+        _report_empty(walk, "coverage", entry)
+        return None
+    excerpt = walk.excerpt(("coverage", "max_replicated_bytes"), text)
+    bound = walk.parse(parse_bound, excerpt)
+    if bound is None:
+        return None
+    return CoverageGate(bound.max_share, bound.max_bytes, excerpt.span)
+
+
+def _replicate(walk: _Walk, entries: Sequence[ReplicateEntry]) -> Iterator[Replicate]:
+    """Yield the arrays that `replicate:` gives a reason for."""
+    for index, entry in enumerate(entries):
+        route = ("replicate", index)
+        if route in walk.faulty:
+            continue
+        fault = walk.choice_fault(route, entry, "entry of `replicate`", PATTERN)
+        if fault is not None:
+            walk.report(fault)
+            continue
+        if not entry.because.strip():
+            span = walk.source_map.value((*route, "because")).span
+            help = "say why these arrays are whole on every device: `because: tiny`"
+            walk.report(point(WRONG_TYPE, "`because` says nothing", span, help=help))
+        pattern = walk.entry_pattern(route, entry)
+        if pattern is not None:
+            yield Replicate(pattern, entry.because, walk.source_map.value(route).span)
+
+
+def _report_empty(walk: _Walk, section: str, entry: object) -> None:
+    """Report a section that is there and holds nothing at all."""
+    if entry is None and section in walk.document.model_fields_set:
+        span = walk.source_map.key((section,)).span
+        form = {"state": "{optimizer: zero1}", "coverage": "{max_replicated_bytes: 2%}"}[section]
+        help = f"as in `{section}: {form}`; or take it out"
+        walk.report(point(WRONG_TYPE, f"`{section}` is empty", span, help=help))
+
+
+def _names(codes: Iterable[Code]) -> set[str]:
+    return {name for code in codes for name in (code.id, code.name)}
+
+
+def _mesh_axes(target: AxisTarget) -> tuple[str, ...]:
+    return tuple(axis.text for axis in target.mesh_axes)
+
+
+def _torn(excerpt: Excerpt) -> Span | None:
+    """Return all of an unquoted `a -> (b, c)` in a YAML flow, whose comma ends the item."""
+    span, text = excerpt.span, excerpt.span.source.text
+    if is_dsl(span.source) or span.text != excerpt.text or text[span.start - 1] in "'\"":
+        return None
+    rest = None
+    if excerpt.text.count("(") > excerpt.text.count(")"):
+        rest = _REST_OF_TUPLE.match(text, span.end)
+    elif _NAME.fullmatch(excerpt.text):
+        rest = _REST_OF_AXES.match(text, span.end)
+    return None if rest is None else Span(span.source, span.start, rest.end())
+
+
+def _unquoted(
+    excerpt: Excerpt, whole: Span, parser: Callable[[str], T | SyntaxFault]
+) -> Diagnostic:
+    """Return the finding for an item without quotes; with the fix, where it needs nothing else."""
+    fix = None
+    if not isinstance(parser(whole.text), SyntaxFault):
+        edges = (Span(whole.source, at, at) for at in (whole.start, whole.end))
+        fix = Fix("quote it", tuple(Edit(edge, '"') for edge in edges), is_sure=True)
+    return Diagnostic(
+        SYNTAX,
+        f"the comma ends the item, which is then `{excerpt.text}`",
+        (Label(whole, "two items for YAML"),),
+        help=f'between brackets, quote what holds a comma: `"{whole.text}"`',
+        fix=fix,
+    )

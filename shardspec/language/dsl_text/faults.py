@@ -1,0 +1,200 @@
+"""What to say about a statement of the DSL that cannot be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from shardspec.diagnostics.suggest import nearest
+from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS, OTHER_WORDS, Statement
+from shardspec.language.grammar import expressions
+from shardspec.language.grammar.parse_faults import either, stop_of
+from shardspec.language.grammar.parser import parser
+from shardspec.language.grammar.syntax import SyntaxFault
+
+_Parse = Callable[[str], object]
+
+_PATTERN = r're:?"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|(?:\\.|[^\s:="\\])+'
+_BECAUSE = r"(?P<rest>(?:\s+because\b.*)?)$"
+
+#: What stands before an expression and after it, and which expression it is.
+_EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
+    "rules_entry": ((r"(?P<text>.*?)(?:\s+at\b.*)?$", expressions.parse_axis_rule),),
+    "params_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_names),),
+    "activation_entry": ((r"[^:]*:(?P<text>.*)$", expressions.parse_names),),
+    "activation": ((r"\w+\s+[^:]*:(?P<text>.*)$", expressions.parse_names),),
+    "scan_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_scan),),
+    "scan": ((rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_scan),),
+    "arrays_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_array_type),),
+    "mesh_entry": ((r"[^=]*=(?P<text>.*)$", expressions.parse_mesh_size),),
+    "target": ((r"target\s+\S+\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
+    "mesh": ((r"mesh\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
+    "machine": ((r"hardware\b(?P<text>.*)$", expressions.parse_hardware),),
+    "axis": (
+        (
+            r"axis\s+\S+\s*=(?P<text>[^\"]*?)(?:(?:\s+(?:unit|min_shard)\b|\s*\").*)?$",
+            expressions.parse_size,
+        ),
+    ),
+    "override": (
+        (rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*?){_BECAUSE}", expressions.parse_names),
+        (rf"\w+\s+(?:{_PATTERN})\s*=(?P<text>.*?){_BECAUSE}", expressions.parse_partition),
+    ),
+}
+
+#: How a statement looks, for whoever has not seen one.
+_FORMS = {
+    "shardspec": "shardspec 1",
+    "version": "shardspec 1",
+    "doc": 'doc "what this spec is for"',
+    "extends": "extends t5x/2d, ./base.yaml",
+    "axis": 'axis joined_kv = heads * kv unit 64 "one head is 64 wide"',
+    "drop": "drop mlp, heads",
+    "manifest": 'manifest "params.json"',
+    "policy": "policy indivisible next",
+    "lint": "lint replicated-large error",
+    "state": "state optimizer zero1",
+    "coverage": "coverage max_replicated_bytes 2%",
+    "replicate": 'replicate **/norm/** because "tiny"',
+    "override": "override decoder/logits/kernel = (none, model)` or `override a/kernel : embed mlp",
+    "scan": "scan decoder/layers/** : layers@0",
+    "scan_entry": "decoder/layers/** : layers@0",
+    "activation": "activation residual : batch length embed",
+    "activation_entry": "residual : batch length embed",
+    "section": "rules { embed -> model }",
+    "machine": "hardware tpu v4 4x4x8",
+    "target": "target v4 on tpu v4 4x4x8 { data = rest; model = 8 }",
+    "mesh": "mesh on tpu v4 4x4x8 { data = rest; model = 8 }",
+    "mesh_entry": "model = 8",
+    "rules_entry": "embed -> model | data",
+    "params_entry": "**/mlp/wi/kernel : embed mlp",
+    "arrays_entry": "decoder/mlp/wi/kernel : bf16[embed mlp]",
+}
+_BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate)\s+)?re:(?=[^\s\"])")
+_BARE_REASON = re.compile(r'\sbecause\s*(?P<reason>(?:(?<=\s)[^"\s][^"]*)?)$')
+_MESH_COLON = re.compile(r"(?P<axis>[A-Za-z_][\w.-]*)\s*:\s*(?P<size>.+?)\s*")
+_LOOK_BACK = 80
+_MACHINES = frozenset({"target", "mesh", "machine"})
+
+
+def statement_fault(start: str, text: str) -> SyntaxFault:
+    """Return what is wrong with a statement or entry, with offsets into its text.
+
+    Args:
+      start: the start symbol that refused it.
+    """
+    unclosed = _unclosed_text(text)
+    if unclosed is not None:
+        return unclosed
+    bare = _BARE_REGEX.match(text)
+    if bare:
+        help = 'a regex stands in quotes: `re".*/kernel"`'
+        return SyntaxFault('expected `"` after `re`', bare.end() - 1, bare.end(), help)
+    plain = _BARE_REASON.search(text) if start in {"override", "replicate"} else None
+    if plain:
+        help = 'a reason stands in quotes: `because "tiny"`'
+        message = "expected text in double quotes after `because`"
+        return SyntaxFault(message, plain.start("reason"), plain.end("reason"), help)
+    return _expression_fault(start, text) or _layout_fault(start, text)
+
+
+def unknown_statement(word: str, text: str, statement: Statement) -> SyntaxFault:
+    """Return the fault of a statement that begins with a word that begins none."""
+    shown = word if len(word) <= 40 else f"{word[:40]}..."
+    known = known_word(word)
+    end = statement.start + min(len(word), 40)
+    if known and word.removesuffix(":") in {known, *OTHER_WORDS} and word.endswith(":"):
+        help = _without_colon(known)
+    elif known:
+        help = f"did you mean `{known}`?"
+    elif word.startswith("//"):
+        help = "a comment begins with `#`"
+    elif "->" in text[statement.start : statement.end]:
+        help = "axis rules stand in a block: `rules { embed -> model }`"
+    else:
+        help = f"a statement begins with {either(tuple(f'`{word}`' for word in sorted(KEYWORDS)))}"
+    return SyntaxFault(f"`{shown}` begins no statement", statement.start, end, help)
+
+
+def _without_colon(keyword: str) -> str:
+    """Return how a statement looks that was begun as a key of a YAML file."""
+    if keyword in BLOCKS:
+        return f"a block stands in braces: `{keyword} {{`"
+    return f"no `:` after the word: `{_FORMS.get(keyword, keyword)}`"
+
+
+def known_word(word: str) -> str:
+    """Return the keyword that `word` was meant to be, or nothing."""
+    plain = re.match(r"[\w-]+", word[:40])
+    name = plain.group() if plain else word[:40]
+    return OTHER_WORDS.get(name.lower()) or "".join(nearest(name, KEYWORDS))
+
+
+def no_block(keyword: str) -> SyntaxFault:
+    """Return the fault of a block without braces."""
+    form = _FORMS.get(keyword, f"{keyword} {{ ... }}")
+    if keyword in BLOCKS and keyword not in _FORMS:
+        form = f"{keyword} {{ {_FORMS[_entry_of(keyword)]} }}"
+    message = f"expected `{{` after `{keyword}`"
+    return SyntaxFault(message, 0, len(keyword), f"such as `{form}`")
+
+
+def _entry_of(keyword: str) -> str:
+    return {"activations": "activation_entry"}.get(keyword, f"{keyword}_entry")
+
+
+def _unclosed_text(text: str) -> SyntaxFault | None:
+    """Return the fault of a quote without its partner."""
+    for match in re.finditer(r'"((?:[^"\\\n]|\\.)*)("?)', text):
+        if not match[2]:
+            help = 'close it with `"`; a quote within the text is written `\\"`'
+            return SyntaxFault("this text is not closed", match.start(), match.end(), help)
+    return None
+
+
+def _expression_fault(start: str, text: str) -> SyntaxFault | None:
+    """Return the fault of the expression in a statement, told by its own parser."""
+    for layout, parse in _EXPRESSIONS.get(start, ()):
+        match = re.match(layout, text, re.DOTALL)
+        if match is None:
+            continue
+        fault = parse(match["text"])
+        if isinstance(fault, SyntaxFault):
+            fault = _told_better(start, match["text"], fault)
+            at = match.start("text")
+            begins, ends = at + fault.start, at + fault.end
+            return SyntaxFault(fault.message, begins, ends, fault.help)
+    return None
+
+
+def _told_better(start: str, text: str, fault: SyntaxFault) -> SyntaxFault:
+    """Return the fault with a way out that only the DSL, or the catalogue, knows of."""
+    if start in _MACHINES:
+        from shardspec.language.catalogue import machine_fault
+
+        return machine_fault(fault, text)
+    if start == "rules_entry" and text.lstrip().startswith("- "):
+        help = f"entries of a block stand without `-`: `{text.lstrip()[2:].strip()[:_LOOK_BACK]}`"
+        return fault._replace(help=help)
+    if start == "mesh_entry" and "," in text:
+        return fault._replace(
+            help="sizes are separated by `;` or lines: `{ data = rest; model = 8 }`"
+        )
+    return fault
+
+
+def _layout_fault(start: str, text: str) -> SyntaxFault:
+    """Return the fault of what stands around expressions."""
+    stop = stop_of(parser("document"), start, text)
+    found = re.compile(r"[-=]>|[\w.-]+|\S").match(text, stop.at)
+    word = found.group() if found else ""
+    before = re.findall(r"[-=]>|[\w./-]+|\S", text[max(0, stop.at - _LOOK_BACK) : stop.at])
+    after = f" after `{before[-1]}`" if before else ""
+    words = tuple(word.strip("`") for word in stop.words if word.startswith("`"))
+    near = nearest(word, words) if word else ()
+    help = f"did you mean `{near[0]}`?" if near else f"such as `{_FORMS[start]}`"
+    sized = _MESH_COLON.fullmatch(text) if start == "mesh_entry" else None
+    if sized and not isinstance(expressions.parse_mesh_size(sized["size"]), SyntaxFault):
+        help = f"write `{sized['axis']} = {sized['size']}`"
+    message = f"expected {either(stop.words)}{after}"
+    return SyntaxFault(message, stop.at, stop.at + len(word), help)

@@ -1,0 +1,303 @@
+"""Plain data of a document -> DSL text, in its one canonical layout, comments kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from shardspec.language.dsl_text.layout import quoted
+from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.yaml_text.comments import comment_line
+
+_WIDTH = 88
+_LEFT = 56
+_KEY = re.compile(r"\w[\w./-]*")
+_REFERENCE = re.compile(r"[\w./@+~-]+")
+_PATTERN = re.compile(r"(?!re[:\"])(?:\\\S|[^\s:=\"#;()\[\]\\])+")
+_RAW_REGEX = re.compile(r'(?:[^"\\\n]|\\[^\n])*')
+_REST = re.compile(r"[\w(][\w%(),.-]*(?: [\w%(),.-]+)*")
+_GROUPS = {
+    "doc": "shardspec",
+    "extends": "shardspec",
+    "hardware": "mesh",
+    "coverage": "state",
+    "lints": "policy",
+}
+
+
+def print_dsl(data: Data, comments: Mapping[Route, Comments]) -> str:
+    """Return the DSL text of a document.
+
+    Args:
+      data: what `canonical` gives back for a valid document.
+      comments: by route, as a reader gives them.
+
+    Invariants:
+      round_trip: reading the text gives the same data, once both are canonical.
+      comments: every comment is in the text.
+    """
+    assert isinstance(data, dict)
+    printer = _Printer(data, comments)
+    keys = [key for key in data if key != "hardware" or "mesh" not in data]
+    for _, group in groupby(keys, key=lambda key: _GROUPS.get(key, key)):
+        printer.gap()
+        for key in group:
+            _PRINTERS[key](printer, data[key])
+            printer.leave(key)
+    printer.rest()
+    return "\n".join(printer.lines) + "\n"
+
+
+class _Printer:
+    """The text as it grows, and the comments that are still to be placed."""
+
+    def __init__(self, data: dict[str, Any], comments: Mapping[Route, Comments]) -> None:
+        self.data = data
+        self.lines: list[str] = []
+        self.comments = {r: c for r, c in comments.items() if any(c.before) or c.trailing}
+        self.after = {r: c.after for r, c in comments.items() if any(c.after)}
+        self.left: tuple[str, ...] = ()
+
+    def gap(self) -> None:
+        """Leave a line empty, unless nothing stands above."""
+        if self.lines:
+            self.lines.append("")
+
+    def rest(self) -> None:
+        """Add the comments that belong to nothing below them."""
+        found = self._take((*self.comments, *self.after))
+        lines = _comment_lines(
+            (*self.left, *found.before, *([found.trailing] if found.trailing is not None else []))
+        )
+        if lines:
+            self.gap()
+            self.lines += lines
+
+    def line(self, text: str, *routes: Route, indent: str = "") -> None:
+        """Add a line, with the comments of its routes and of all that stands below them."""
+        inner = (r for r in self._commented() if any(r[: len(above)] == above for above in routes))
+        self._add(text, self._take(tuple(inner)), indent)
+
+    def head(self, text: str, *routes: Route) -> None:
+        """Add the head of a block, with the comments of its own routes alone."""
+        self._add(text, self._take(tuple(dict.fromkeys(routes)), without_ends_of=routes), "")
+
+    def close(self, *routes: Route) -> None:
+        """Add the end of a block, with the comments that stand last in it."""
+        for route in routes:
+            lines = _comment_lines(self.after.pop(route, ()))
+            self.lines += (f"  {line}".rstrip() for line in lines)
+        self.lines.append("}")
+
+    def leave(self, section: str) -> None:
+        """Keep what stands at the end of a section without braces for what comes next."""
+        for route in [route for route in self.after if route[:1] == (section,)]:
+            self.left += self.after.pop(route)
+
+    def _commented(self) -> tuple[Route, ...]:
+        """Return the routes that still have comments."""
+        return tuple(dict.fromkeys((*self.comments, *self.after)))
+
+    def _add(self, text: str, found: Comments, indent: str) -> None:
+        before = _comment_lines((*self.left, *found.before))
+        self.left = ()
+        self.lines += (f"{indent}{line}".rstrip() for line in before)
+        trailing = "" if found.trailing is None else f"  {comment_line(found.trailing)}".rstrip()
+        self.lines.append(f"{indent}{text}{trailing}")
+
+    def _take(self, routes: tuple[Route, ...], without_ends_of: tuple[Route, ...] = ()) -> Comments:
+        """Remove comments and return them as one: the first trailing one stays trailing."""
+        before: list[str] = []
+        trailing: str | None = None
+        for route in routes:
+            found = self.comments.pop(route, Comments())
+            before += found.before
+            before += () if route in without_ends_of else self.after.pop(route, ())
+            if found.trailing is not None and trailing is not None:
+                before.append(found.trailing)
+            elif found.trailing is not None:
+                trailing = found.trailing
+        return Comments(tuple(before), trailing)
+
+    def has_comments_below(self, route: Route) -> bool:
+        """Say whether a comment stands at something in `route`, or at its end."""
+        inner = any(len(r) > len(route) and r[: len(route)] == route for r in self.comments)
+        return inner or any(r[: len(route)] == route for r in self.after)
+
+    def pairs(self, section: str, left: Callable[[str], str], entries: Mapping[str, Any]) -> None:
+        """Add a block of `left : right`, the colons below each other."""
+        self.head(f"{section} {{" if entries else f"{section} {{}}", (section,))
+        if entries:
+            self.columns((section,), ":", {key: (left(key), str(v)) for key, v in entries.items()})
+            self.close((section,))
+
+    def columns(self, route: Route, mark: str, rows: Mapping[Any, tuple[str, str]]) -> None:
+        """Add lines of `left mark right`, the marks below each other."""
+        widths = [len(left) for left, right in rows.values() if right and len(left) <= _LEFT]
+        width = max(widths, default=0)
+        for key, (left, right) in rows.items():
+            text = f"{left:<{width}} {mark} {right}" if right else left
+            self.line(text, (*route, key), indent="  ")
+
+    def version(self, value: Any) -> None:
+        self.line(f"shardspec {value}", ("shardspec",))
+
+    def doc(self, value: Any) -> None:
+        self.line(f"doc {quoted(str(value))}", ("doc",))
+
+    def hardware(self, value: Any) -> None:
+        self.line(f"hardware {value}", ("hardware",))
+
+    def extends(self, names: Any) -> None:
+        shown = (name if _REFERENCE.fullmatch(name) else quoted(name) for name in names)
+        self.line(f"extends {', '.join(shown)}", ("extends",))
+
+    def drop(self, names: Any) -> None:
+        self.line(f"drop {', '.join(map(_key, names))}", ("drop",))
+
+    def manifest(self, files: Any) -> None:
+        names = [files] if isinstance(files, str) else files
+        self.line(f"manifest {', '.join(map(quoted, names))}", ("manifest",))
+
+    def axes(self, axes: Any) -> None:
+        for name, entry in axes.items():
+            stated = entry if isinstance(entry, dict) else {"size": entry}
+            words = [f"axis {_key(name)}"]
+            words += [f"= {stated['size']}"] if stated.get("size") is not None else []
+            words += [f"{key} {stated[key]}" for key in ("unit", "min_shard") if key in stated]
+            words += [quoted(stated["doc"])] if "doc" in stated else []
+            self._sectioned("axes", " ".join(words), name)
+
+    def settings(
+        self, section: str, values: Any, spelt: Callable[[str], str] | None = None
+    ) -> None:
+        word = {"lints": "lint"}.get(section, section)
+        for name, value in values.items():
+            shown = (spelt or _key)(str(value))
+            self._sectioned(section, f"{word} {_key(name)} {shown}", name)
+
+    def _sectioned(self, section: str, text: str, key: str | int) -> None:
+        """Add a line of a section that has no head of its own; its comments come first."""
+        route: Route = (section, key)
+        inner = (found for found in self._commented() if found[:2] == route)
+        self._add(text, self._take(((section,), *inner), without_ends_of=((section,),)), "")
+
+    def targets(self, targets: Any) -> None:
+        for name, entry in targets.items():
+            self._target(f"target {_key(name)}", ("targets", name), entry, ("targets",))
+
+    def mesh(self, value: Any) -> None:
+        entry = {"hardware": self.data.get("hardware"), "mesh": value}
+        self._target("mesh", (), entry, ("hardware",), ("mesh",))
+
+    def _target(self, head: str, route: Route, entry: Any, *above: Route) -> None:
+        """Add a target, on one line where it is short and nothing is said within."""
+        machine = entry.get("hardware")
+        start = head if machine is None else f"{head} on {machine}"
+        inner: Route = (*route, "mesh")
+        sizes = {key: (_key(key), str(size)) for key, size in (entry.get("mesh") or {}).items()}
+        own = (route,) if route else ()
+        blocks = (inner, *own)
+        heads = (*above, *own, (*route, "hardware"), inner)
+        is_commented = self.has_comments_below(inner) or any(one in self.after for one in own)
+        short = f"{start} {{ {'; '.join(' = '.join(row) for row in sizes.values())} }}"
+        if not sizes:
+            self.head(f"{start} {{}}", *heads)
+        elif len(short) <= _WIDTH and not is_commented:
+            self.head(short, *heads)
+        else:
+            self.head(f"{start} {{", *heads)
+            self.columns(inner, "=", sizes)
+            self.close(*blocks)
+
+    def rules(self, rules: Any) -> None:
+        self.head("rules {" if rules else "rules {}", ("rules",))
+        rows = {}
+        for index, entry in enumerate(rules):
+            text = entry if isinstance(entry, str) else f"{entry['rule']} at {entry['at']}"
+            names, _, targets = text.partition(" -> ")
+            rows[index] = (names, targets)
+        self.columns(("rules",), "->", rows)
+        if rules:
+            self.close(("rules",))
+
+    def overrides(self, overrides: Any) -> None:
+        for index, entry in enumerate(overrides):
+            answer = f": {entry['axes']}" if "axes" in entry else f"= {entry['spec']}"
+            because = f" because {quoted(entry['because'])}" if "because" in entry else ""
+            text = f"override {_entry_pattern(entry)} {answer}{because}"
+            self._sectioned("overrides", text, index)
+
+    def replicate(self, entries: Any) -> None:
+        for index, entry in enumerate(entries):
+            text = f"replicate {_entry_pattern(entry)} because {quoted(entry['because'])}"
+            self._sectioned("replicate", text, index)
+
+
+def _comment_lines(lines: Iterable[str]) -> list[str]:
+    """Return comments as lines, without empty lines at the ends or two in a row."""
+    shown = [comment_line(line) for line in lines]
+    kept = [line for i, line in enumerate(shown) if line or (i and shown[i - 1])]
+    while kept and not kept[-1]:
+        kept.pop()
+    return kept
+
+
+def _key(text: str) -> str:
+    return text if _KEY.fullmatch(text) else quoted(text)
+
+
+def _to_end(text: str) -> str:
+    return text if _REST.fullmatch(text) and _is_balanced(text, "()") else quoted(text)
+
+
+def _entry_pattern(entry: Mapping[str, str]) -> str:
+    return _regex(entry["match"]) if "match" in entry else _glob(entry["path"])
+
+
+def _pattern(key: str) -> str:
+    """Return a key of `params:` and the like: a glob, or a regex behind `re:`."""
+    return _regex(key[3:]) if key.startswith("re:") else _glob(key)
+
+
+def _glob(text: str) -> str:
+    return text if _PATTERN.fullmatch(text) and _is_balanced(text) else quoted(text)
+
+
+def _regex(text: str) -> str:
+    return f're"{text}"' if _RAW_REGEX.fullmatch(text) else f"re:{quoted(text)}"
+
+
+def _is_balanced(text: str, pair: str = "{}") -> bool:
+    depth = 0
+    for match in re.finditer(rf"\\.|[{re.escape(pair)}]", text):
+        depth += {pair[0]: 1, pair[1]: -1}.get(match.group(), 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+_PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
+    "shardspec": _Printer.version,
+    "doc": _Printer.doc,
+    "extends": _Printer.extends,
+    "axes": _Printer.axes,
+    "hardware": _Printer.hardware,
+    "mesh": _Printer.mesh,
+    "targets": _Printer.targets,
+    "rules": _Printer.rules,
+    "drop": _Printer.drop,
+    "params": lambda printer, value: printer.pairs("params", _pattern, value),
+    "overrides": _Printer.overrides,
+    "scan": lambda printer, value: printer.pairs("scan", _pattern, value),
+    "activations": lambda printer, value: printer.pairs("activations", _key, value),
+    "arrays": lambda printer, value: printer.pairs("arrays", _pattern, value),
+    "manifest": _Printer.manifest,
+    "policy": lambda printer, value: printer.settings("policy", value),
+    "state": lambda printer, value: printer.settings("state", value, _to_end),
+    "coverage": lambda printer, value: printer.settings("coverage", value, _to_end),
+    "replicate": _Printer.replicate,
+    "lints": lambda printer, value: printer.settings("lints", value),
+}

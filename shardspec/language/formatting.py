@@ -1,0 +1,60 @@
+"""Source text -> its canonical spelling, in YAML or the DSL, comments kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.language.document_to_layer import layer_of
+from shardspec.language.loader import File, read
+from shardspec.language.reading import Data, is_dsl
+from shardspec.language.validate import validate
+from shardspec.language.yaml_text.scalars import find_foreign_characters
+
+
+def formatted(
+    source: SourceFile, spelling: str | None = None
+) -> tuple[str | None, tuple[Diagnostic, ...]]:
+    """Return the canonical text, or None with the faults that stand in the way.
+
+    Args:
+      spelling: `yaml` or `dsl`; None keeps that of the source.
+    """
+    from shardspec.language.dsl_text.printer import print_dsl
+    from shardspec.language.grammar.print_expressions import canonical
+    from shardspec.language.yaml_text.printer import print_yaml
+
+    from_dsl = is_dsl(source)
+    reading, diagnostics = read(File(source, "", source.name, from_dsl), with_comments=True)
+    if reading is None:
+        return None, diagnostics
+    valid = validate(reading)
+    diagnostics += valid.diagnostics
+    if not diagnostics:
+        told = {SYNTAX} if all(map(_has_pattern, _entries(reading.data))) else {SYNTAX, WRONG_TYPE}
+        diagnostics += tuple(d for d in layer_of(valid, reading.source_map)[1] if d.code in told)
+    if diagnostics:
+        return None, diagnostics
+    data = canonical(reading.data)
+    if not isinstance(data, dict):
+        return None, (point(SYNTAX, "there is nothing to format", source.whole),)
+    to_dsl = from_dsl if spelling is None else spelling == "dsl"
+    text = (print_dsl if to_dsl else print_yaml)(data, reading.comments)
+    if to_dsl and (foreign := find_foreign_characters(SourceFile(source.name, text), "the DSL")):
+        return None, tuple(foreign)
+    return text, ()
+
+
+def _entries(data: Data) -> Iterator[Any]:
+    """Yield the entries that need a pattern to be written at all."""
+    if isinstance(data, dict):
+        for section in ("overrides", "replicate"):
+            entries = data.get(section)
+            yield from entries if isinstance(entries, list) else ()
+
+
+def _has_pattern(entry: Any) -> bool:
+    return isinstance(entry, dict) and not {"path", "match"}.isdisjoint(entry)

@@ -1,0 +1,231 @@
+"""The small expressions of the language: text -> node, or the fault with its exact place.
+
+A document repeats itself, and presets repeat each other, so every answer is kept by its text.
+Nodes hold offsets into that text; `Excerpt.at` makes them places in a file.
+
+The commonest spellings are read without a parser (`plain_...`): start-up and long manifests pay
+for each. The grammars define the language; these read a part of it in the same way, which a
+property test holds them to, and leave everything else to the parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+
+from shardspec.language.grammar import refusals, syntax, transform
+from shardspec.language.grammar.parser import parser
+from shardspec.language.grammar.refusals import NOTHING
+from shardspec.language.grammar.syntax import SyntaxFault
+
+if TYPE_CHECKING:
+    from lark import Token, Tree
+
+#: Longer texts are for the parser, which has a limit of its own.
+_LONGEST = 1_000
+
+_DIM = r"(?:[A-Za-z][A-Za-z0-9_]*|[0-9]{1,15})"
+_ARRAY_TYPE = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*)\[({_DIM}(?:(?:, | ){_DIM})*)\]")
+_DIMS = re.compile(_DIM)
+_RULE = re.compile(r"([A-Za-z][A-Za-z0-9_]*) -> ([A-Za-z][A-Za-z0-9_]*)")
+_STARS = re.compile(r"(\*\*?)")
+#: Characters that mean something in a glob, other than the star; and stars in a row.
+_NOT_PLAIN = re.compile(r"[?{}\\,]|\*\*\*|[^/]\*\*|\*\*[^/]")
+_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?: [A-Za-z][A-Za-z0-9_]*)*")
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
+
+def plain_array_type(text: str) -> syntax.ArrayType | None:
+    """Return the type of sizes or names alone: `bf16[4096, 512]`, `bf16[embed mlp]`."""
+    found = _ARRAY_TYPE.fullmatch(text)
+    if found is None or len(text) > _LONGEST:
+        return None
+    dims = []
+    for dim in _DIMS.finditer(text, found.start(2), found.end(2)):
+        word, start, end = dim[0], dim.start(), dim.end()
+        if word == "none" or word in NOTHING:
+            return None
+        if word.isdigit():
+            dims.append(syntax.ArrayDim(None, syntax.SizeExpr((int(word),)), start, end))
+        else:
+            dims.append(syntax.ArrayDim(syntax.Name(word, start, end), None, start, end))
+    return syntax.ArrayType(syntax.Name(found[1], 0, found.end(1)), tuple(dims))
+
+
+def plain_rule(text: str) -> syntax.RuleExpr | None:
+    """Return the rule of one name and one mesh axis, or `none`: `mlp -> model`."""
+    found = _RULE.fullmatch(text)
+    if found is None or len(text) > _LONGEST or found[1] == "none" or found[2] in NOTHING:
+        return None
+    start, end = found.span(2)
+    axes = () if found[2] == "none" else (syntax.Name(found[2], start, end),)
+    return syntax.RuleExpr(
+        (syntax.Name(found[1], 0, found.end(1)),), (syntax.AxisTarget(axes, start, end),)
+    )
+
+
+def plain_glob(text: str) -> syntax.Glob | None:
+    """Return the glob of text and stars: `**/block_0/*/kernel`."""
+    if not 0 < len(text) <= _LONGEST or _NOT_PLAIN.search(text):
+        return None
+    parts: list[syntax.Part] = []
+    start = 0
+    for piece in _STARS.split(text):
+        end = start + len(piece)
+        if piece == "**":
+            parts.append(syntax.DoubleStar(start, end))
+        elif piece == "*":
+            parts.append(syntax.Star(start, end))
+        elif piece:
+            parts.append(syntax.GlobText(piece, start, end))
+        start = end
+    return syntax.Glob(tuple(parts))
+
+
+def plain_names(text: str) -> syntax.NamesExpr | None:
+    """Return words with one space between them: `embed mlp`."""
+    if _WORDS.fullmatch(text) is None:
+        return None
+    names = []
+    start = 0
+    for word in text.split(" "):
+        if word == "none" or word in NOTHING:
+            return None
+        names.append(syntax.Name(word, start, start + len(word)))
+        start += len(word) + 1
+    return syntax.NamesExpr(tuple(names))
+
+
+def plain_size(text: str) -> syntax.SizeExpr | None:
+    """Return a number: `4096`."""
+    return syntax.SizeExpr((int(text),)) if _NUMBER.fullmatch(text) else None
+
+
+def plain_mesh_size(text: str) -> syntax.MeshSize | None:
+    """Return a number above 0, or `rest`."""
+    if text == "rest":
+        return syntax.MeshSize("rest")
+    count = int(text) if _NUMBER.fullmatch(text) else 0
+    return syntax.MeshSize("integer", count) if count else None
+
+
+T = TypeVar("T")
+
+#: Answers of each kind: those of a file of a megabyte.
+_KEPT = 16_384
+
+
+@lru_cache(_KEPT)
+def parse_axis_rule(text: str) -> syntax.RuleExpr | SyntaxFault:
+    """Return the rule in `text`: `mlp, heads -> model | (replica, data) | none @ 5`."""
+    plain = plain_rule(text)
+    if plain is not None:
+        return plain
+    return _parse("axis_rule", "axis_rule", text, transform.axis_rule, refusals.in_rule)
+
+
+@lru_cache(_KEPT)
+def parse_partition(text: str) -> syntax.PartitionExpr | SyntaxFault:
+    """Return the partition in `text`: `((replica, data), none)`."""
+    return _parse("axis_rule", "partition", text, transform.partition, refusals.in_partition)
+
+
+@lru_cache(_KEPT)
+def parse_mesh_axes(text: str) -> syntax.AxisTarget | SyntaxFault:
+    """Return the mesh axes in `text`: `data`, `(replica, data)`."""
+    return _parse("axis_rule", "mesh_axes", text, transform.mesh_axes, refusals.in_mesh_axes)
+
+
+@lru_cache(_KEPT)
+def parse_place(text: str) -> syntax.PlaceExpr | SyntaxFault:
+    """Return the place in `text`: `before mlp`."""
+    return _parse("names", "place", text, transform.place)
+
+
+@lru_cache(_KEPT)
+def parse_names(text: str) -> syntax.NamesExpr | SyntaxFault:
+    """Return the logical axes in `text`: `batch length embed`."""
+    plain = plain_names(text)
+    if plain is not None:
+        return plain
+    return _parse("names", "names", text, transform.names, refusals.in_names)
+
+
+@lru_cache(_KEPT)
+def parse_scan(text: str) -> syntax.ScanExpr | SyntaxFault:
+    """Return the stacked axes in `text`: `layers@0`."""
+    return _parse("names", "scan", text, transform.scan, refusals.in_scan)
+
+
+@lru_cache(_KEPT)
+def parse_size(text: str) -> syntax.SizeExpr | SyntaxFault:
+    """Return the product in `text`: `heads * kv`."""
+    plain = plain_size(text)
+    if plain is not None:
+        return plain
+    return _parse("array_type", "size", text, transform.size)
+
+
+@lru_cache(_KEPT)
+def parse_array_type(text: str) -> syntax.ArrayType | SyntaxFault:
+    """Return the type in `text`: `bf16[embed mlp]`."""
+    plain = plain_array_type(text)
+    if plain is not None:
+        return plain
+    return _parse("array_type", "array_type", text, transform.array_type, refusals.in_array_type)
+
+
+@lru_cache(_KEPT)
+def parse_mesh_size(text: str) -> syntax.MeshSize | SyntaxFault:
+    """Return the size in `text`: `submesh 4x2x2x1`."""
+    plain = plain_mesh_size(text)
+    if plain is not None:
+        return plain
+    return _parse("mesh_axis", "mesh_size", text, transform.mesh_size, refusals.in_mesh_size)
+
+
+@lru_cache(_KEPT)
+def parse_hardware(text: str) -> syntax.HardwareExpr | SyntaxFault:
+    """Return the machine in `text`: `2 * tpu v5p 4x4x8`."""
+    return _parse("hardware", "hardware", text, transform.hardware)
+
+
+@lru_cache(_KEPT)
+def parse_glob(text: str) -> syntax.Glob | SyntaxFault:
+    """Return the glob in `text`: `**/mlp/wi_{0,1}/kernel`."""
+    plain = plain_glob(text)
+    if plain is not None:
+        return plain
+    too_deep = refusals.before_glob(text)
+    if too_deep is not None:
+        return too_deep
+    return _parse("path_pattern", "path_pattern", text, transform.path_pattern, refusals.in_glob)
+
+
+def _parse(
+    grammar: str,
+    start: str,
+    text: str,
+    make: Callable[[Tree[Token]], T],
+    refuse: Callable[[T], SyntaxFault | None] = lambda node: None,
+) -> T | SyntaxFault:
+    """Return what `make` makes of the tree, unless lark or `refuse` has something against it."""
+    from lark.exceptions import UnexpectedInput
+
+    long = refusals.too_long(text)
+    if long is not None:
+        return long
+    machine = parser(grammar)
+    try:
+        tree = machine.parse(text, start=start)
+    except UnexpectedInput:
+        from shardspec.language.grammar.parse_faults import explain_fault
+
+        return explain_fault(machine, start, text)
+    huge = refusals.huge_number(tree)
+    if huge is not None:
+        return huge
+    node = make(tree)
+    return refuse(node) or node

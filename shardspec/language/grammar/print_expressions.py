@@ -1,0 +1,363 @@
+"""Expressions in their canonical spelling: one way to write each, whatever the user wrote.
+
+How much is too much is one of them: `2%` of the bytes of all arrays, or a size such as `64 MiB`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from shardspec.ir.hardware import shape_text
+from shardspec.language.grammar import expressions, syntax
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.reading import Data
+
+_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+_BOUND = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(%|[KMGT]iB|B)\s*")
+_NUMBER = re.compile(r"\s*(-?)(?P<digits>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>.*?)\s*", re.DOTALL)
+_FORMS = "a share of the bytes of all arrays, such as `2%`, or a size, such as `64 MiB`"
+
+
+class Bound(NamedTuple):
+    """`2%` or `64 MiB`.
+
+    Attributes:
+      number: in digits, without needless zeros.
+      unit: `%`, `B`, `KiB`, `MiB`, `GiB` or `TiB`.
+    """
+
+    number: str
+    unit: str
+
+    @property
+    def max_share(self) -> float | None:
+        """Return the share, 0 to 1; None for a size."""
+        return float(self.number) / 100 if self.unit == "%" else None
+
+    @property
+    def max_bytes(self) -> int | None:
+        """Return the size in whole bytes; None for a share."""
+        if self.unit == "%":
+            return None
+        return int(float(self.number) * _BYTES[self.unit])
+
+
+def parse_bound(text: str) -> Bound | SyntaxFault:
+    """Return the bound in `text`.
+
+    >>> parse_bound("2.50%"), parse_bound("64 MiB").max_bytes
+    (Bound(number='2.5', unit='%'), 67108864)
+    """
+    found = _BOUND.fullmatch(text)
+    if found is None:
+        return _fault(text)
+    whole, _, fraction = found[1].partition(".")
+    number = ".".join(filter(None, (whole.lstrip("0") or "0", fraction.rstrip("0"))))
+    bound = Bound(number, found[2])
+    if bound.max_share is not None and bound.max_share > 1:
+        message = f"`{number}%` is more than all there is"
+        return SyntaxFault(message, found.start(1), found.end(2), "a share is 0% to 100%")
+    return bound
+
+
+def print_bound(bound: Bound) -> str:
+    """Return `2%` or `64 MiB`."""
+    return f"{bound.number}{'' if bound.unit == '%' else ' '}{bound.unit}"
+
+
+def _fault(text: str) -> SyntaxFault:
+    """Return what keeps a text from being a bound, and what would work."""
+    stripped = text.strip()
+    start = len(text) - len(text.lstrip())
+    end = start + len(stripped)
+    shown = stripped if len(stripped) <= 24 else f"{stripped[:20]}..."
+    found = _NUMBER.fullmatch(text)
+    if not stripped:
+        return SyntaxFault("the amount is missing", start, end, f"write {_FORMS}")
+    if found is None or len(found["digits"]) > 15:
+        return SyntaxFault(f"`{shown}` is no amount of bytes", start, end, f"write {_FORMS}")
+    digits, unit = found["digits"], found["unit"]
+    if found[1] == "-":
+        return SyntaxFault(f"`{shown}` is less than nothing", start, end, f"write {_FORMS}")
+    if not unit:
+        return SyntaxFault(f"`{digits}` has no unit", start, end, _number_help(digits))
+    return SyntaxFault(
+        f"`{unit}` is no unit of bytes", *found.span("unit"), _unit_help(digits, unit)
+    )
+
+
+def _number_help(digits: str) -> str:
+    """Return what a number without a unit may have meant."""
+    number = float(digits)
+    if number <= 1:
+        return f"write `{number * 100:g}%` of the bytes of all arrays, or a size, such as `64 MiB`"
+    if number <= 100:
+        return f"write `{digits}%` of the bytes of all arrays, or `{digits} MiB` on every device"
+    return f"write `{number:.0f} B` on every device, or a share of all arrays, such as `2%`"
+
+
+def _unit_help(digits: str, unit: str) -> str:
+    """Return the unit that was meant, where that is plain."""
+    letter = unit[:1].upper()
+    known = unit.lower() in {"percent", "byte", "bytes"} or unit[1:].lower() in {"", "b", "ib"}
+    meant = {"P": "%", "B": " B", "K": " KiB", "M": " MiB", "G": " GiB", "T": " TiB"}.get(letter)
+    if known and meant is not None and (letter != "P" or unit.lower() == "percent"):
+        return f"write `{digits}{meant}`; sizes are binary: B, KiB, MiB, GiB, TiB"
+    return "units are %, B, KiB, MiB, GiB and TiB"
+
+
+def print_rule(rule: syntax.RuleExpr) -> str:
+    """Return `mlp, heads -> model | (replica, data) @ 5`."""
+    names = ", ".join(name.text for name in rule.names)
+    targets = " | ".join(map(print_mesh_axes, rule.targets))
+    return f"{names} -> {targets}" + (f" @ {rule.priority}" if rule.priority else "")
+
+
+def print_partition(partition: syntax.PartitionExpr) -> str:
+    """Return `((replica, data), none)`."""
+    return f"({', '.join(map(print_mesh_axes, partition.dims))})"
+
+
+def print_mesh_axes(target: syntax.AxisTarget) -> str:
+    """Return `data`, `(replica, data)`."""
+    axes = tuple(axis.text for axis in target.mesh_axes)
+    if not axes:
+        return "none"
+    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+
+
+def print_place(place: syntax.PlaceExpr) -> str:
+    """Return `before mlp`."""
+    return place.kind if place.axis is None else f"{place.kind} {place.axis.text}"
+
+
+def print_names(names: syntax.NamesExpr) -> str:
+    """Return `batch _ embed`."""
+    return " ".join("_" if name is None else name.text for name in names.names)
+
+
+def print_scan(scan: syntax.ScanExpr) -> str:
+    """Return `stage@0 layers@1`."""
+    return " ".join(f"{name.text}@{position}" for name, position in scan.axes)
+
+
+def print_size(size: syntax.SizeExpr) -> str:
+    """Return `3 * embed`."""
+    return " * ".join(f.text if isinstance(f, syntax.Name) else str(f) for f in size.factors)
+
+
+def print_array_type(array_type: syntax.ArrayType) -> str:
+    """Return `bf16[embed mlp]`, or with commas where a dimension states its size."""
+    only_names = all(dim.size is None for dim in array_type.dims)
+    dims = (" " if only_names else ", ").join(map(_dim, array_type.dims))
+    return f"{array_type.dtype.text}[{dims}]"
+
+
+def print_mesh_size(size: syntax.MeshSize) -> str:
+    """Return `submesh 4x2x2x1`, `2 @ dcn explicit`; `@ ici` and `auto` go without saying."""
+    words = {
+        "integer": str(size.count),
+        "rest": "rest",
+        "submesh": f"submesh {shape_text(size.tile)}",
+        "auto": f"auto {size.count}",
+    }
+    network = " @ dcn" if size.network == "dcn" else ""
+    return words[size.kind] + network + ("" if size.axis_type == "auto" else f" {size.axis_type}")
+
+
+def print_hardware(hardware: syntax.HardwareExpr) -> str:
+    """Return `2 * tpu v5p 4x4x8`."""
+    words = (
+        f"{hardware.slices} *" if hardware.slices != 1 else "",
+        "" if hardware.count is None else str(hardware.count),
+        hardware.platform or "",
+        hardware.chip.text,
+        shape_text(hardware.topology),
+    )
+    return " ".join(word for word in words if word)
+
+
+_KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    "axis_rule": (expressions.parse_axis_rule, print_rule),
+    "partition": (expressions.parse_partition, print_partition),
+    "mesh_axes": (expressions.parse_mesh_axes, print_mesh_axes),
+    "bound": (parse_bound, print_bound),
+    "place": (expressions.parse_place, print_place),
+    "names": (expressions.parse_names, print_names),
+    "scan": (expressions.parse_scan, print_scan),
+    "size": (expressions.parse_size, print_size),
+    "array_type": (expressions.parse_array_type, print_array_type),
+    "mesh_size": (expressions.parse_mesh_size, print_mesh_size),
+    "hardware": (expressions.parse_hardware, print_hardware),
+}
+
+
+def format_expression(kind: str, text: str) -> str:
+    """Return `text` in its canonical spelling; as it is where it cannot be read.
+
+    Args:
+      kind: the start symbol of its grammar, such as `axis_rule`.
+
+    Invariants:
+      idempotent: what is canonical stays.
+
+    >>> format_expression("axis_rule", "embed->model|data")
+    'embed -> model | data'
+    """
+    parse, show = _KINDS[kind]
+    parsed = parse(text)
+    return text if isinstance(parsed, syntax.SyntaxFault) else show(parsed)
+
+
+def canonical(data: Data) -> Data:
+    """Return a document's data with every expression and short form in its canonical spelling.
+
+    What is malformed stays as it is. Order stays too: it means something in most sections.
+
+    Invariants:
+      idempotent: canonical(canonical(data)) == canonical(data).
+    """
+    if not isinstance(data, dict):
+        return data
+    result = {key: _SECTIONS.get(key, _same)(value) for key, value in data.items()}
+    return {key: value for key, value in result.items() if value not in _EMPTY or key == "mesh"}
+
+
+_EMPTY: tuple[Data, ...] = ([], {}, None)
+
+
+def _same(value: Data) -> Data:
+    return value
+
+
+def _expression(kind: str) -> Callable[[Data], Data]:
+    """Return the function that spells one expression."""
+
+    def spell(value: Data) -> Data:
+        return format_expression(kind, value) if isinstance(value, str) else value
+
+    return spell
+
+
+def _number(kind: str) -> Callable[[Data], Data]:
+    """Return the function that spells one expression, as an integer where it is one."""
+
+    def spell(value: Data) -> Data:
+        if not isinstance(value, str):
+            return value
+        text = format_expression(kind, value)
+        return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else text
+
+    return spell
+
+
+def _each(spell: Callable[[Data], Data]) -> Callable[[Data], Data]:
+    """Return the function that spells every value of a mapping, or item of a list."""
+
+    def spell_all(value: Data) -> Data:
+        if isinstance(value, dict):
+            return {key: spell(inner) for key, inner in value.items()}
+        return [spell(inner) for inner in value] if isinstance(value, list) else value
+
+    return spell_all
+
+
+def _fields(**spells: Callable[[Data], Data]) -> Callable[[Data], Data]:
+    """Return the function that spells the fields of a mapping and drops empty ones."""
+
+    def spell(value: Data) -> Data:
+        if not isinstance(value, dict):
+            return value
+        kept = {key: inner for key, inner in value.items() if inner is not None}
+        return {key: spells.get(key, _same)(inner) for key, inner in kept.items()}
+
+    return spell
+
+
+def _axis(value: Data) -> Data:
+    """Return the entry of an axis; the size alone where there is no more."""
+    spelt = _number("size")(value)
+    if not isinstance(spelt, dict):
+        return spelt
+    fields = _fields(size=_number("size"))(spelt)
+    assert isinstance(fields, dict)
+    return fields.get("size") if fields.keys() <= {"size"} else fields
+
+
+def _rule(value: Data) -> Data:
+    """Return the entry of a rule; the rule alone where it has no place."""
+    if not isinstance(value, dict):
+        return _expression("axis_rule")(value)
+    fields = _fields(rule=_expression("axis_rule"), at=_expression("place"))(value)
+    assert isinstance(fields, dict)
+    return fields["rule"] if fields.keys() == {"rule"} else fields
+
+
+def _list(value: Data) -> Data:
+    return [value] if isinstance(value, str) else value
+
+
+def _one(value: Data) -> Data:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+_MESH = _each(_number("mesh_size"))
+_SECTIONS: Mapping[str, Callable[[Data], Data]] = {
+    "extends": _list,
+    "drop": _list,
+    "manifest": _one,
+    "axes": _each(_axis),
+    "hardware": _expression("hardware"),
+    "mesh": _MESH,
+    "targets": _each(_fields(hardware=_expression("hardware"), mesh=_MESH)),
+    "rules": _each(_rule),
+    "params": _each(_expression("names")),
+    "overrides": _each(_fields(axes=_expression("names"), spec=_expression("partition"))),
+    "replicate": _each(_fields()),
+    "scan": _each(_expression("scan")),
+    "activations": _each(_expression("names")),
+    "arrays": _each(_expression("array_type")),
+    "state": _fields(over=_expression("mesh_axes")),
+    "coverage": _fields(max_replicated_bytes=_expression("bound")),
+}
+
+
+def _dim(dim: syntax.ArrayDim) -> str:
+    if dim.size is None:
+        return dim.name.text if dim.name else "_"
+    size = print_size(dim.size)
+    if dim.name is None:
+        return size
+    return f"{dim.name.text} = {size}" if len(dim.size.factors) > 1 else f"{dim.name.text}={size}"
+
+
+def print_glob(glob: syntax.Glob) -> str:
+    """Return the text of a glob.
+
+    Invariants:
+      round_trip: `parse_glob(print_glob(glob)) == glob`.
+    """
+    return "".join(_part(part, in_braces=False) for part in glob.parts)
+
+
+def _part(part: syntax.Part, *, in_braces: bool) -> str:
+    match part:
+        case syntax.GlobText():
+            return re.sub(r"[*?{}\\,]" if in_braces else r"[*?{}\\]", r"\\\g<0>", part.text)
+        case syntax.Star():
+            return "*"
+        case syntax.DoubleStar():
+            return "**"
+        case syntax.AnyChar():
+            return "?"
+        case syntax.IntRange():
+            first, last = (str(i).zfill(part.width) for i in (part.first, part.last))
+            return f"{{{first}..{last}}}"
+        case syntax.Braces():
+            inner = (
+                "".join(_part(p, in_braces=True) for p in parts) for parts in part.alternatives
+            )
+            return f"{{{','.join(inner)}}}"

@@ -1,0 +1,186 @@
+"""What the grammars let through and the language does not: each with what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from shardspec.language.grammar import syntax
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.reading import DIGITS
+
+if TYPE_CHECKING:
+    from lark import Token, Tree
+
+NOTHING = frozenset({"None", "null", "Null", "NULL", "NONE", "nil"})
+#: For `none` in the place of all names.
+NO_NAMES = (
+    "`_` for each dimension: `_ _` for two; arrays that are meant to be whole go under"
+    " `replicate`, with the reason"
+)
+_LONGEST = 20_000
+_DEPTH = 16
+
+
+def too_long(text: str) -> SyntaxFault | None:
+    """Return a fault where an expression is longer than anyone can mean."""
+    if len(text) <= _LONGEST:
+        return None
+    message = f"an expression of {len(text):,} characters is too long"
+    return SyntaxFault(message, 0, len(text), f"at most {_LONGEST:,} characters")
+
+
+def huge_number(tree: Tree[Token]) -> SyntaxFault | None:
+    """Return a fault where a number is longer than any size there is."""
+    for token in tree.scan_values(lambda token: isinstance(token, str) and len(token) > DIGITS):
+        run = re.search(rf"[0-9]{{{DIGITS + 1},}}", token)
+        if run and token.type != "LITERAL" and "AXIS" not in token.type:
+            start = (token.start_pos or 0) + run.start()
+            length = run.end() - run.start()
+            message = f"a number of {length} digits is no size of anything"
+            return SyntaxFault(message, start, start + length, f"at most {DIGITS} digits")
+    return None
+
+
+def in_rule(rule: syntax.RuleExpr) -> SyntaxFault | None:
+    """Return a fault where a right side misspells `none` or repeats a mesh axis."""
+    return next(_target_faults(rule.targets), None)
+
+
+def in_partition(partition: syntax.PartitionExpr) -> SyntaxFault | None:
+    """Return a fault where a mesh axis stands twice."""
+    misspelt = next(_target_faults(partition.dims), None)
+    return misspelt or _repeated(axis for dim in partition.dims for axis in dim.mesh_axes)
+
+
+def in_mesh_axes(target: syntax.AxisTarget) -> SyntaxFault | None:
+    """Return a fault where there is no mesh axis, or one stands twice."""
+    for axis in target.mesh_axes:
+        if axis.text in NOTHING:
+            message = f"`{axis.text}` is no mesh axis"
+            return SyntaxFault(message, axis.start, axis.end, "name a mesh axis of a target")
+    return _repeated(target.mesh_axes)
+
+
+def in_names(names: syntax.NamesExpr) -> SyntaxFault | None:
+    """Return a fault where a dimension without a name is misspelt."""
+    for name in names.names:
+        if name is not None and name.text in NOTHING:
+            message = f"`{name.text}` is no logical axis"
+            only = len(names.names) == 1
+            help = NO_NAMES if only else "a dimension without a name is written `_`"
+            return SyntaxFault(message, name.start, name.end, help)
+    return None
+
+
+def in_scan(scan: syntax.ScanExpr) -> SyntaxFault | None:
+    """Return a fault where two stacked axes stand at one position."""
+    taken: dict[int, syntax.Name] = {}
+    for name, position in scan.axes:
+        if position in taken:
+            message = (
+                f"`{taken[position].text}` and `{name.text}` both stand at position {position}"
+            )
+            return SyntaxFault(message, name.start, name.end, "give each its own position")
+        taken[position] = name
+    return None
+
+
+def in_array_type(array_type: syntax.ArrayType) -> SyntaxFault | None:
+    """Return a fault where a dimension is given a misspelt blank name."""
+    return in_names(syntax.NamesExpr(tuple(dim.name for dim in array_type.dims)))
+
+
+def in_mesh_size(size: syntax.MeshSize) -> SyntaxFault | None:
+    """Return a fault where a mesh axis would have no devices."""
+    zero = (size.kind in {"integer", "auto"} and size.count == 0) or 0 in size.tile
+    if not zero:
+        return None
+    return SyntaxFault("a mesh axis has at least one device", 0, 0, "write 1 or more, or `rest`")
+
+
+def before_glob(text: str) -> SyntaxFault | None:
+    """Return a fault where braces nest deeper than anyone can read."""
+    depth = 0
+    for match in re.finditer(r"\\.|[{}]", text, re.DOTALL):
+        depth += {"{": 1, "}": -1}.get(match.group(), 0)
+        if depth > _DEPTH:
+            message = f"braces nest more than {_DEPTH} deep"
+            return SyntaxFault(message, match.start(), match.end(), "write several patterns")
+    return None
+
+
+def in_glob(glob: syntax.Glob) -> SyntaxFault | None:
+    """Return a fault where `**` is not a whole component or a range is none."""
+    return next(_part_faults(glob.parts, True, True), None)
+
+
+def _part_faults(
+    parts: tuple[syntax.Part, ...], opens: bool, closes: bool
+) -> Iterator[SyntaxFault]:
+    """Yield what is wrong with parts.
+
+    Args:
+      opens: whether a component of the path begins with the first part.
+      closes: whether one ends with the last.
+    """
+    befores = (None, *parts[:-1]) if parts else ()
+    afters = (*parts[1:], None) if parts else ()
+    for before, part, after in zip(befores, parts, afters, strict=True):
+        starts = opens if before is None else _has_slash(before, -1)
+        ends = closes if after is None else _has_slash(after, 0)
+        match part:
+            case syntax.DoubleStar() if not (starts and ends):
+                message = "`**` is not a whole component of the path"
+                help = "write `**/a` or `a/**`; within a component, `*` stands for any characters"
+                yield SyntaxFault(message, part.start, part.end, help)
+            case syntax.IntRange() if part.first > part.last:
+                message = f"the range from {part.first} to {part.last} is empty"
+                help = f"write `{{{part.last}..{part.first}}}`"
+                yield SyntaxFault(message, part.start, part.end, help)
+            case syntax.Braces():
+                yield from _brace_faults(part, starts, ends)
+
+
+def _has_slash(part: syntax.Part, at: int) -> bool:
+    """Say whether a part of a glob is text with a slash at one end."""
+    return isinstance(part, syntax.GlobText) and part.text[at] == "/"
+
+
+def _brace_faults(braces: syntax.Braces, starts: bool, ends: bool) -> Iterator[SyntaxFault]:
+    if braces.alternatives == ((),):
+        yield SyntaxFault(
+            "these braces are empty", braces.start, braces.end, "write `{a,b}` or `{0..3}`"
+        )
+    for parts in braces.alternatives:
+        for part in parts:
+            if isinstance(part, syntax.GlobText) and ".." in part.text:
+                message = "`..` is no range here"
+                help = "a range of integers stands in braces of its own: `{0..23}`, `{{0..2},7}`"
+                yield SyntaxFault(message, part.start, part.end, help)
+        yield from _part_faults(parts, starts, ends)
+
+
+def _target_faults(targets: Iterable[syntax.AxisTarget]) -> Iterator[SyntaxFault]:
+    for target in targets:
+        for axis in target.mesh_axes:
+            if axis.text in NOTHING:
+                message = f"`{axis.text}` is no mesh axis"
+                help = "no mesh axis at all is written `none`"
+                yield SyntaxFault(message, axis.start, axis.end, help)
+        repeated = _repeated(target.mesh_axes)
+        if repeated is not None:
+            yield repeated
+
+
+def _repeated(axes: Iterable[syntax.Name]) -> SyntaxFault | None:
+    seen: Counter[str] = Counter()
+    for axis in axes:
+        if seen[axis.text]:
+            message = f"mesh axis `{axis.text}` stands twice"
+            help = "a mesh axis can split an array once"
+            return SyntaxFault(message, axis.start, axis.end, help)
+        seen[axis.text] += 1
+    return None

@@ -1,0 +1,548 @@
+"""A path or text -> one Spec: reads the file, what it extends, and its manifests.
+
+Files that are no spec, or not in the spelling that their name says, are told before they are read:
+read as what they are not, they would have a fault in every line. Readers of arrays stand above this
+floor, so whoever loads hands in what reads a `manifest:`.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shardspec import assets
+from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span
+from shardspec.diagnostics.codes import (
+    DUPLICATE_KEY,
+    OWN_FILE,
+    PRESET_CYCLE,
+    SYNTAX,
+    TOO_DEEP,
+    UNKNOWN_PRESET,
+    YAML_TRAP,
+)
+from shardspec.diagnostics.diagnostic import point, sort_key
+from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
+from shardspec.ir.param import Arrays, Params
+from shardspec.ir.spec import Spec
+from shardspec.language.document_to_layer import layer_of
+from shardspec.language.files import (
+    Boundary,
+    beside,
+    boundary_of,
+    git_in_a_file,
+    is_revision,
+    marked,
+    read_argument,
+    read_source,
+    real_path,
+    veiled,
+)
+from shardspec.language.layer import Layer, merge
+from shardspec.language.layer_to_spec import spec_of
+from shardspec.language.reading import Data, Reading, Route, SourceMap, looks_like_dsl, placed
+from shardspec.language.settings import apply_settings, check_settings, is_refusal
+from shardspec.language.validate import validate
+
+if TYPE_CHECKING:
+    from shardspec.language.document import Document
+
+
+_LOOKED_AT = 4096
+
+_SCHEMA = re.compile(r'\A\s*\{.*?"schema"\s*:\s*"shardspec\.(\w+)/', re.DOTALL)
+_SPEC = re.compile(r'"spec"\s*:\s*"([^"\\\n]+)"')
+_LOCK = re.compile(r"^lock \d+, language \d+", re.MULTILINE)
+_MANIFEST = re.compile(r"^\s*\{?\s*\"?shardspec-arrays\"?\s*:", re.MULTILINE)
+_KEY = (
+    r"(?:shardspec|doc|extends|axes|hardware|mesh|targets|rules|drop|params|overrides|scan"
+    r"|activations|arrays|manifest|policy|state|coverage|replicate|lints)"
+)
+#: The first entry of a list of arrays without its header: `"a/kernel": bf16[4]`, or with keys.
+_ARRAYS = re.compile(
+    r"\A(?:[ \t]*(?:#.*|---)?\n)*[ \t]*(?:\{\s*)?"
+    rf"(?![\"']?{_KEY}[\"']?\s*:)"
+    r"(?:\"[^\"\n]+\"|'[^'\n]+'|[^\s\"'{}\[\],:#][^\"'\n:]*):\s*"
+    r"(?:[\"']?[a-z]\w*\[[ \t]*(?:\d|\])|\{?\s*[\"']?(?:shape|dtype)[\"']?:)"
+)
+_YAML_LINE = re.compile(rf"\"?{_KEY}\"?\s*:(?:\s|$)")
+_DSL_LINE = re.compile(
+    r"shardspec[ \t]+\d|(?:rules|params|arrays|activations|scan|mesh)[ \t]*\{"
+    r"|target[ \t]+\S+[ \t]+on\b|mesh[ \t]+on\b|axis[ \t]+\S+[ \t]*=|extends[ \t]+[\w./]"
+)
+_SAYS = {
+    "compile": "a plan, as `shardspec compile` writes it",
+    "check": "what `shardspec check` found",
+    "diff": "what `shardspec diff` found",
+    "mesh": "a mesh, as `shardspec mesh` writes it",
+}
+_COMPARE = "`shardspec diff` compares it with another; a spec is what it was made from"
+
+
+def mistaken(source: SourceFile, *, is_dsl: bool) -> Diagnostic | None:
+    """Return why a text is not to be read as a spec in this spelling; None where it may be."""
+    return _own_file(source) or _other_spelling(source, is_dsl)
+
+
+def _own_file(source: SourceFile) -> Diagnostic | None:
+    start = source.text[:_LOOKED_AT]
+    if _ARRAYS.match(start):
+        return _list_of_arrays(source)
+    if "shardspec" not in start:
+        return None
+    schema = _SCHEMA.match(start)
+    if schema:
+        what = _SAYS.get(schema[1], f"output of `shardspec {schema[1]}`")
+        named = _SPEC.search(start)
+        help = f"name the spec that it is about{f': `{named[1]}`' if named else ''}"
+    elif _LOCK.search(start):
+        what, help = "a lock, as `shardspec lock` writes it", _COMPARE
+    elif _MANIFEST.search(start):
+        return _list_of_arrays(source)
+    else:
+        return None
+    return point(OWN_FILE, f"`{source.name}` is {what}, and no spec", source.whole, help=help)
+
+
+def _list_of_arrays(source: SourceFile) -> Diagnostic:
+    help = f"a spec names it: `manifest: ./{source.name.rpartition('/')[2]}`"
+    return point(
+        OWN_FILE, f"`{source.name}` is a list of arrays, and no spec", source.whole, help=help
+    )
+
+
+def _other_spelling(source: SourceFile, is_dsl: bool) -> Diagnostic | None:
+    first = _first_line(source.text)
+    if is_dsl and source.name.endswith(".shard") and _YAML_LINE.match(first):
+        name = f"{source.name.removesuffix('.shard')}.yaml"
+        message = f"`{source.name}` is YAML, and `.shard` is for the DSL"
+    elif not is_dsl and source.name.endswith((".yaml", ".yml")) and _DSL_LINE.match(first):
+        name = f"{source.name.rpartition('.')[0]}.shard"
+        message = f"`{source.name}` is in the DSL, and not YAML"
+    else:
+        return None
+    return point(SYNTAX, message, source.whole, help=f"call it `{name}`")
+
+
+def _first_line(text: str) -> str:
+    """Return the first line of substance."""
+    for line in text[:_LOOKED_AT].splitlines():
+        if line.strip() and not line.lstrip().startswith(("#", "---")):
+            return line.strip()
+    return ""
+
+
+_SPEC_SUFFIXES = (".yaml", ".yml", ".shard", ".json")
+_DEEPEST = 32
+#: What one spec may read, all that it extends and its manifests included.
+_MOST_FILES = 1000
+_MOST_CHARACTERS = 256 * 2**20
+#: A file with more faults than this is not mended key by key.
+_MOST_MENDED = 100
+
+
+class ArrayReader(Protocol):
+    """What reads the files that `manifest:` names: the package `shardspec.arrays` does."""
+
+    def names_path(self, name: str, /) -> bool:
+        """Say whether an entry is a path or a function, not a bundled name."""
+
+    def read_named(
+        self, name: str, path: str, excerpt: Excerpt, boundary: Boundary, /
+    ) -> tuple[Arrays, tuple[Diagnostic, ...]]:
+        """Return the arrays of an entry, and the faults of it."""
+
+    def read_manifest(self, source: SourceFile, /) -> tuple[Params, tuple[Diagnostic, ...]]:
+        """Return the arrays that a text lists, and the faults in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to load: its text, and where relative names in it start from.
+
+    Attributes:
+      identity: equal for two ways to name one file; tells circles.
+      is_at_revision: whether it came by `git:`, and so what it names relatively.
+    """
+
+    source: SourceFile
+    folder: str
+    identity: str
+    is_dsl: bool = False
+    is_at_revision: bool = False
+
+
+@dataclass(slots=True)
+class _Loading:
+    """One run: everything read so far, and what was wrong with it.
+
+    Attributes:
+      layers: by identity of the file, in the order they are merged. What two documents extend
+        counts once, where it is named first.
+      tried: the identities of all files that were opened, readable or not.
+      opened, characters: how many files were named so far, and how long the texts read are.
+      unset: the data of the first document before the settings.
+      texts: by identity, what counts in place of what a file holds.
+    """
+
+    boundary: Boundary
+    settings: Mapping[str, str]
+    arrays: ArrayReader | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+    unset: Data = None
+    is_whole: bool = True
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    sources: list[SourceFile] = field(default_factory=list)
+    layers: dict[str, Layer] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
+    opened: int = 0
+    characters: int = 0
+
+
+def load_path(
+    path: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    arrays: ArrayReader | None = None,
+    texts: Mapping[str, str] | None = None,
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """Return the spec in the file at `path` (`-` is stdin), and every fault found.
+
+    Args:
+      settings: what-ifs, route to value: `{"mesh.model": "8"}`; they beat the file.
+      arrays: what reads the files that `manifest:` names; without it they are left unread.
+      texts: by real path, what counts in place of what a file holds: edits not yet written.
+    """
+    text = texts.get(real_path(path)) if texts else None
+    edited = None if text is None else marked(SourceFile(path, text), boundary_of(path), path)
+    source = edited or read_argument(path)
+    if isinstance(source, Diagnostic):
+        return None, (source,)
+    folder = os.path.dirname(path) if path != "-" else ""
+    is_dsl = path.endswith(".shard") or (path == "-" and looks_like_dsl(source.text))
+    file = File(source, folder, real_path(path), is_dsl, is_revision(path))
+    return load_file(file, settings, arrays=arrays, texts=texts)
+
+
+def load_text(
+    text: str,
+    name: str = "<string>",
+    settings: Mapping[str, str] | None = None,
+    *,
+    arrays: ArrayReader | None = None,
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """Return the spec in `text`, YAML or DSL; relative names start from this folder."""
+    is_dsl = name.endswith(".shard") or looks_like_dsl(text)
+    return load_file(File(SourceFile(name, text), "", name, is_dsl), settings, arrays=arrays)
+
+
+def load_file(
+    file: File,
+    settings: Mapping[str, str] | None = None,
+    *,
+    arrays: ArrayReader | None = None,
+    texts: Mapping[str, str] | None = None,
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """Return the spec in `file` with everything it extends, in one pass over all faults."""
+    boundary = boundary_of(file.source.name)
+    loading = _Loading(boundary, settings or {}, arrays, texts or {})
+    if not _add_layers(file, (), loading):
+        return None, _in_order(loading.diagnostics)
+    layer, misplaced = merge(loading.layers.values())
+    spec, faults = spec_of(layer, tuple(loading.sources))
+    parents = [each for name, each in loading.layers.items() if name != file.identity]
+    unfounded = check_settings(loading.settings, loading.unset, layer, spec, parents)
+    found = _in_order([*loading.diagnostics, *misplaced, *faults, *unfounded])
+    if loading.settings and any(map(is_refusal, found)):
+        unsound = tuple(replace(target, is_sound=False) for target in spec.targets)
+        spec = replace(spec, targets=unsound)
+    return spec if loading.is_whole else replace(spec, is_whole=False), found
+
+
+def read(
+    file: File, *, with_comments: bool = False
+) -> tuple[Reading | None, tuple[Diagnostic, ...]]:
+    """Return what the reader for the file's spelling makes of it."""
+    fault = mistaken(file.source, is_dsl=file.is_dsl)
+    if fault is not None:
+        return None, (fault,)
+    if file.is_dsl:
+        from shardspec.language.dsl_text.reader import read_dsl
+
+        return read_dsl(file.source)
+    from shardspec.language.yaml_text.reader import read_yaml
+
+    return read_yaml(file.source, with_comments=with_comments)
+
+
+def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return diagnostics in reading order; a word that YAML misreads has no further faults."""
+    trapped = {d.primary.span for d in diagnostics if d.primary and d.code is YAML_TRAP}
+    kept = (
+        d
+        for d in diagnostics
+        if d.code is YAML_TRAP or d.primary is None or d.primary.span not in trapped
+    )
+    return tuple(dict.fromkeys(sorted(map(placed, kept), key=sort_key)))
+
+
+def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
+    """Add the layers of all that the file extends, then its own; say whether it can be read."""
+    loading.sources.append(file.source)
+    loading.characters += len(file.source.text)
+    loading.tried.add(file.identity)
+    document, own, source_map = _lowered(file, loading, is_first=not above)
+    if document is None or source_map is None:
+        return False
+    if loading.arrays is not None:
+        params = _manifests(document.manifest, file, source_map, loading, loading.arrays)
+        own = own._replace(params=params)
+    for name, index in _allowed(document.extends, "extends", source_map, loading):
+        excerpt = _item(source_map, "extends", index)
+        _add_parent(name, excerpt, file, (*above, file.identity), loading)
+    loading.layers[file.identity] = own
+    return True
+
+
+def _lowered(
+    file: File, loading: _Loading, *, is_first: bool
+) -> tuple[Document | None, Layer, SourceMap | None]:
+    """Return what a file says itself; no document where it cannot be read.
+
+    Of a file outside the project, faults are all or nothing: what it says may show in others.
+    """
+    reading, found = read(file)
+    faults = [*(map(_with_fix, found) if len(found) <= _MOST_MENDED else found)]
+    document, layer = None, Layer(file.source)
+    if reading is not None:
+        loading.is_whole &= reading.is_whole
+        if loading.settings and is_first:
+            loading.unset = reading.data
+            reading, found = apply_settings(reading, loading.settings)
+            faults += found
+        valid = validate(reading)
+        document = valid.document
+        layer, lost = layer_of(valid, reading.source_map)
+        faults += (*valid.diagnostics, *lost)
+    if faults and file.source.is_outside:
+        loading.diagnostics += veiled(faults, _checks(file.source.name))
+        loading.is_whole = False
+        return None, layer, None
+    emptied = _emptied(layer, faults)
+    loading.diagnostics += (placed(fault, emptied) for fault in faults)
+    return document, layer, None if reading is None else reading.source_map
+
+
+def _emptied(layer: Layer, faults: Sequence[Diagnostic]) -> frozenset[str]:
+    """Return the sections of a document of which nothing is left: a fault there took all.
+
+    A rule that cannot be read leaves `none` for its axes, at the place of its fault.
+    """
+    if not faults:
+        return frozenset()
+    places = [fault.primary.span for fault in faults if fault.primary is not None]
+    left = {
+        "axes": layer.axes,
+        "rules": any(not _touches(each.rule.span, places) for each in layer.rules),
+        "params": layer.path_rules,
+        "overrides": layer.overrides,
+        "arrays": layer.arrays,
+        "targets": layer.targets,
+    }
+    return frozenset(section for section, entries in left.items() if not entries)
+
+
+def _touches(span: Span | None, places: Iterable[Span]) -> bool:
+    return span is not None and any(
+        place.start <= span.end and span.start <= place.end for place in places
+    )
+
+
+def _allowed(
+    names: list[str], section: str, source_map: SourceMap, loading: _Loading
+) -> list[tuple[str, int]]:
+    """Return each name once, with its place in the list; none where there is no room for them."""
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        first.setdefault(name, index)
+    loading.opened += len(first)
+    is_long = loading.characters > _MOST_CHARACTERS
+    if not first or (loading.opened <= _MOST_FILES and not is_long):
+        return [*first.items()]
+    most = f"{_MOST_CHARACTERS >> 20} MiB of text" if is_long else f"{_MOST_FILES:,} files"
+    message = f"the spec reads more than {most}, with all that it extends"
+    span = source_map.key((section,)).span
+    loading.diagnostics.append(point(TOO_DEEP, message, span, help="put them into fewer files"))
+    return []
+
+
+def _checks(name: str) -> str:
+    return f"shardspec check {real_path(name)}"
+
+
+def _with_fix(fault: Diagnostic) -> Diagnostic:
+    """Return the fault of a second key with the edit that takes it out."""
+    if fault.code is not DUPLICATE_KEY or fault.primary is None:
+        return fault
+    from shardspec.language.removal import without_key
+
+    edit = without_key(fault.primary.span)
+    return fault if edit is None else replace(fault, fix=Fix("remove the second", (edit,)))
+
+
+def _item(source_map: SourceMap, section: str, index: int) -> Excerpt:
+    """Return item `index` of a list that may be written as one string."""
+    route: Route = (section, index)
+    return source_map.value(route if route in source_map.values else (section,))
+
+
+def _add_parent(
+    name: str, excerpt: Excerpt, child: File, above: tuple[str, ...], loading: _Loading
+) -> None:
+    if _identity(name, child) in loading.tried.difference(above):
+        return
+    parent = _find(name, excerpt, child, "presets", loading)
+    if isinstance(parent, Diagnostic):
+        loading.diagnostics.append(parent)
+    elif parent.identity in above:
+        loading.diagnostics.append(_cycle(parent, excerpt.span, child))
+    elif len(above) > _DEEPEST:
+        loading.diagnostics.append(_too_deep(parent, excerpt.span))
+    elif parent.identity not in loading.tried:
+        _add_layers(parent, above, loading)
+
+
+def _cycle(parent: File, span: Span, child: File) -> Diagnostic:
+    labels = [Label(span, f"{parent.source.name} leads back here")]
+    if child.source.included_from is not None:
+        labels.append(
+            Label(child.source.included_from, "this file is pulled in here", primary=False)
+        )
+    message = f"`{child.source.name}` extends itself through `{parent.source.name}`"
+    return Diagnostic(PRESET_CYCLE, message, tuple(labels), help="take one of the two out")
+
+
+def _too_deep(parent: File, span: Span) -> Diagnostic:
+    message = (
+        f"`{parent.source.name}` would be spec {_DEEPEST + 2} in a chain of `extends`; "
+        f"{_DEEPEST + 1} is the most"
+    )
+    help = "name it further up: a spec may extend several, `extends: [./a.yaml, ./b.yaml]`"
+    return point(TOO_DEEP, message, span, "named here", help=help)
+
+
+def _manifests(
+    names: list[str], file: File, source_map: SourceMap, loading: _Loading, arrays: ArrayReader
+) -> Params:
+    params: list[Any] = []
+    for name, index in _allowed(names, "manifest", source_map, loading):
+        excerpt = _item(source_map, "manifest", index)
+        path = _path(name, file)
+        is_edited = real_path(path) in loading.texts
+        if arrays.names_path(name) and not (is_edited or is_revision(path) or is_revision(name)):
+            named, faults = arrays.read_named(name, path, excerpt, loading.boundary)
+            loading.sources += named.sources
+            loading.characters += sum(len(source.text) for source in named.sources)
+            loading.diagnostics += faults
+            params += named.params
+            continue
+        found = _find(name, excerpt, file, "arrays", loading)
+        if isinstance(found, Diagnostic):
+            loading.diagnostics.append(found)
+            continue
+        loading.sources.append(found.source)
+        listed_here, faults = arrays.read_manifest(found.source)
+        params += listed_here
+        loading.diagnostics += faults
+    return tuple(params)
+
+
+def _names_file(name: str) -> bool:
+    return name.endswith(_SPEC_SUFFIXES) or name.startswith(("./", "../", "/"))
+
+
+def _path(name: str, child: File) -> str:
+    """Return where the file is that `child` calls `name`, seen from this folder.
+
+    Only what came by `git:` leads to a name that `git:` starts; a file of such a name has `./`.
+    """
+    if child.is_at_revision and not os.path.isabs(name):
+        return name if is_revision(name) else beside(child.source.name, name)
+    path = os.path.normpath(os.path.join(child.folder, name))
+    return os.path.join(os.curdir, path) if is_revision(path) else path
+
+
+def _identity(name: str, child: File) -> str | None:
+    """Return the identity of a file to be extended, where it can be told unread."""
+    return real_path(_path(name, child)) if _names_file(name) else None
+
+
+def _find(
+    name: str, excerpt: Excerpt, child: File, kind: assets.SpecKind, loading: _Loading
+) -> File | Diagnostic:
+    """Return the file that `extends:` or `manifest:` names: a relative path, or a bundled name."""
+    if is_revision(name) and not child.is_at_revision:
+        return git_in_a_file(excerpt)
+    if _names_file(name) or is_revision(name):
+        path = _path(name, child)
+        source = _read(path, loading)
+        if isinstance(source, Diagnostic):
+            is_shown = not source.labels or loading.boundary.holds(path)
+            why = source.message if is_shown else f"`{path}` is not UTF-8"
+            return point(UNKNOWN_PRESET, why, excerpt.span, "named here", help=source.help)
+        source = replace(source, name=path, included_from=excerpt.span)
+        is_dsl, folder = path.endswith(".shard"), os.path.dirname(path)
+        return File(source, folder, real_path(path), is_dsl, is_revision(path))
+    found = assets.spec_path(kind, name)
+    if found is None:
+        return _unknown(name, excerpt, kind, child.folder)
+    label = "preset" if kind == "presets" else kind
+    text = found.read_text(encoding="utf-8")
+    source = SourceFile(f"{label}:{name}", text, excerpt.span)
+    return File(source, str(found.parent), str(found), found.suffix == ".shard")
+
+
+def _read(path: str, loading: _Loading) -> SourceFile | Diagnostic:
+    """Return the text of a file that another one names, with the edits not yet written."""
+    if is_revision(path):
+        return read_argument(path)
+    text = loading.texts.get(real_path(path)) if loading.texts else None
+    source = read_source(Path(path), name=path) if text is None else SourceFile(path, text)
+    return source if isinstance(source, Diagnostic) else marked(source, loading.boundary, path)
+
+
+def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) -> Diagnostic:
+    """Return the fault of a name that is no bundled one, with the file that may be meant."""
+    from shardspec.diagnostics.suggest import respelt
+
+    known = assets.spec_names(kind)
+    what = "preset" if kind == "presets" else "bundled manifest"
+    message = f"no {what} is called `{name}`"
+    file = _file_meant(name, folder)
+    if file is not None:
+        help = f"did you mean the file `./{file}`?"
+        return point(UNKNOWN_PRESET, message, excerpt.span, help=help)
+    return point(
+        UNKNOWN_PRESET,
+        message,
+        excerpt.span,
+        help=(did_you_mean(name, known) or f"there are {listed(known, limit=24)}")
+        + f"\na file needs its suffix: `{'./base.yaml' if kind == 'presets' else './arrays.json'}`",
+        fix=respelt([excerpt.span], name, known),
+    )
+
+
+def _file_meant(name: str, folder: str) -> str | None:
+    """Return the file beside a spec that has this name but for the suffix, or nearly so."""
+    try:
+        beside = [each for each in os.listdir(folder or ".") if each.endswith(_SPEC_SUFFIXES)]
+    except (OSError, ValueError):
+        return None
+    stems = (each for each in beside if os.path.splitext(each)[0] == name)
+    has_suffix = bool(os.path.splitext(name)[1])
+    near = nearest(name, beside) if has_suffix else []
+    return next(stems, None) or next(iter(near), None)

@@ -1,0 +1,174 @@
+"""What a reader gives back: plain data, and beside it where every piece came from.
+
+The data of a YAML file and of a DSL file that say the same are equal. Positions live in the
+`SourceMap`, by route: the keys and indices from the root down, which is also what pydantic
+calls `loc`.
+
+Which section a fault of reading is in is read off the text itself, which may have no tree to look
+in: the section is the last word that stands at the margin above the fault, a key in YAML, a keyword
+in the DSL.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
+from shardspec.diagnostics.suggest import nearest
+
+#: Digits of a number: more are of no array, and Python refuses to read thousands.
+DIGITS = 15
+
+Route = tuple[str | int, ...]
+Data = None | bool | int | float | str | list["Data"] | dict[str, "Data"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMap:
+    """Route -> place in the source.
+
+    Attributes:
+      keys: excerpt of the key at each route that ends in a key.
+      values: excerpt of the value at each route. For a list or mapping its text is "" and
+        its span covers the whole.
+    """
+
+    source: SourceFile
+    keys: Mapping[Route, Excerpt] = field(default_factory=dict, repr=False)
+    values: Mapping[Route, Excerpt] = field(default_factory=dict, repr=False)
+
+    def value(self, route: Route) -> Excerpt:
+        """Return the value at `route`, or at the nearest route above it that is known."""
+        while route not in self.values and route:
+            route = route[:-1]
+        return self.values.get(route) or Excerpt("", self.source.whole)
+
+    def key(self, route: Route) -> Excerpt:
+        """Return the key at `route`; for a list item, the item."""
+        return self.keys.get(route) or self.value(route)
+
+    def entry(self, route: Route) -> Span:
+        """Return the span from the key to the end of the value."""
+        key, value = self.key(route).span, self.value(route).span
+        if key.source is not value.source:
+            return value
+        return Span(key.source, min(key.start, value.start), max(key.end, value.end))
+
+
+@dataclass(frozen=True, slots=True)
+class Comments:
+    """The comments that belong to one entry, each line without its `#`.
+
+    Attributes:
+      before: own-line comments above it; an empty string is an empty line between them, below
+        them, or above them where they start a group inside a list or mapping.
+      trailing: the comment on the entry's first line.
+      after: own-line comments at the end of the block that the entry holds, below the last of
+        what stands in it.
+    """
+
+    before: tuple[str, ...] = ()
+    trailing: str | None = None
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One file, read: data, positions and comments.
+
+    Attributes:
+      comments: by route of the entry; `()` holds those after the last entry.
+      is_whole: False where an error of syntax took lines away.
+    """
+
+    data: Data
+    source_map: SourceMap
+    comments: Mapping[Route, Comments] = field(default_factory=dict)
+    is_whole: bool = True
+
+    @property
+    def source(self) -> SourceFile:
+        """Return the file that was read."""
+        return self.source_map.source
+
+
+def is_dsl(source: SourceFile) -> bool:
+    """Say whether a file is in the DSL: by its name, or where that says nothing, its text."""
+    is_yaml = source.name.endswith((".yaml", ".yml", ".json"))
+    return source.name.endswith(".shard") or (not is_yaml and looks_like_dsl(source.text))
+
+
+def looks_like_dsl(text: str) -> bool:
+    """Say whether `text` is the DSL: its first line of substance is no `key:`."""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            first = stripped.split("#", 1)[0]
+            return ":" not in first and not first.startswith(("-", "{", "%", "["))
+    return False
+
+
+def number_or_text(text: str) -> int | str:
+    """Return a size as YAML would read it: a number where it is one of few digits."""
+    plain = text.isascii() and text.isdecimal() and len(text) <= DIGITS
+    return int(text) if plain and (text == "0" or text[0] != "0") else text
+
+
+#: The sections whose loss other findings may follow from.
+SECTIONS = frozenset(
+    {"rules", "drop", "extends", "params", "overrides", "scan", "arrays", "manifest"}
+    | {"targets", "mesh", "hardware", "axes"}
+)
+_SINGULAR = {"axis": "axes", "target": "targets", "override": "overrides"}
+_SECTION_KEY = re.compile(r"^\"?([A-Za-z]\w*)", re.MULTILINE)
+
+
+def placed(diagnostic: Diagnostic, emptied: frozenset[str] = frozenset()) -> Diagnostic:
+    """Return the fault with the section it is in; a fault of the section's key is about all of it.
+
+    A key that is none stands for the section whose name is nearest.
+
+    Args:
+      emptied: sections of which nothing is left, so that any fault there is about all of it.
+    """
+    label = diagnostic.primary
+    if label is None or diagnostic.section is not None:
+        return diagnostic
+    key, section = _key_above(label.span), section_at(label.span)
+    if key is None or section is None:
+        return diagnostic
+    is_whole = section in emptied or section == "extends" or key.start == label.span.start
+    subject = section if is_whole else diagnostic.subject
+    return replace(diagnostic, section=section, subject=subject)
+
+
+def section_at(span: Span) -> str | None:
+    """Return the section that a place is in."""
+    key = _key_above(span)
+    return None if key is None else _section(key.text)
+
+
+def _key_above(span: Span) -> Span | None:
+    """Return the word at the start of the last line that is not indented, up to the span's own."""
+    text = span.source.text
+    end = text.find("\n", span.start)
+    keys = _keys(text)
+    above = bisect_left(keys, (len(text) if end < 0 else end,))
+    return Span(span.source, *keys[above - 1]) if above else None
+
+
+@lru_cache(maxsize=32)
+def _keys(text: str) -> tuple[tuple[int, int], ...]:
+    """Return start and end of every word at the margin."""
+    return tuple(found.span(1) for found in _SECTION_KEY.finditer(text))
+
+
+@lru_cache(maxsize=256)
+def _section(key: str) -> str | None:
+    key = _SINGULAR.get(key, key)
+    near = nearest(key, SECTIONS, cutoff=0.75)
+    return near[0] if near else None

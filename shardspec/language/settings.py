@@ -1,0 +1,302 @@
+"""What-ifs: `--set mesh.model=8` in place of what the document says.
+
+A setting names a route: keys joined by dots, and indices in lists. `mesh.model` is the axis of
+every target that has it where the document has no mesh of its own. A what-if changes something
+that is there, so a name that is new is a fault. Faults point at the flag, not the file.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
+from shardspec.diagnostics.codes import UNKNOWN_KEY
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
+from shardspec.ir.spec import Spec
+from shardspec.language.layer import Layer
+from shardspec.language.reading import DIGITS, Data, Reading, Route, SourceMap, number_or_text
+from shardspec.language.validate import fields_at
+
+_ROUTES = "name the keys down to a value: `mesh.model`, `targets.laptop.mesh.data`, `rules.0`"
+
+#: The name of the text that a setting is, in place of a file's.
+_SOURCE = "--set"
+
+#: Sections whose keys are names that the document makes up: a setting may not add one. `axes` is
+#: none of them: a setting may state the size of an axis that something names.
+_OPEN = frozenset({"mesh", "targets", "params", "scan", "activations", "arrays"})
+
+#: Sections of entries that stand in order.
+_LISTS = frozenset({"rules", "overrides", "replicate"})
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+
+
+def apply_settings(
+    reading: Reading, settings: Mapping[str, str]
+) -> tuple[Reading, tuple[Diagnostic, ...]]:
+    """Return `reading` with the settings in place of its own values, and what leads nowhere."""
+    data = copy.deepcopy(reading.data)
+    keys, values = dict(reading.source_map.keys), dict(reading.source_map.values)
+    diagnostics: list[Diagnostic] = []
+    for name, text in settings.items():
+        source = SourceFile(_SOURCE, f"{name}={text}")
+        start = len(name) + 1
+        value = Excerpt(text, Span(source, start, len(source.text)), start)
+        key = Excerpt(name, Span(source, 0, len(name)), 0)
+        fault = _no_text(source) or _shortened(name, text, data, key.span)
+        if fault is not None:
+            diagnostics.append(fault)
+            continue
+        for steps in _routes(name, data):
+            _make_room(steps, data, values)
+            fault = _unknown_step(steps, data, key.span)
+            known = fault is None and _put(data, steps, number_or_text(text))
+            if not known:
+                diagnostics.append(fault or _nowhere(name, key.span))
+                continue
+            _point_at_setting(known, key, value, keys, values)
+    source_map = SourceMap(reading.source, keys, values)
+    return Reading(data, source_map, reading.comments), tuple(diagnostics)
+
+
+def _no_text(source: SourceFile) -> Diagnostic | None:
+    """Return the fault of a setting with bytes that are no UTF-8, as a shell passes them on."""
+    try:
+        source.text.encode("utf-8")
+    except UnicodeEncodeError as fault:
+        span = Span(source, fault.start, fault.end)
+        message = "`--set` is not UTF-8"
+        return point(UNKNOWN_KEY, message, span, "cannot be decoded", help=_ROUTES)
+    return None
+
+
+def check_settings(
+    settings: Mapping[str, str], unset: Data, layer: Layer, spec: Spec, parents: Iterable[Layer]
+) -> tuple[Diagnostic, ...]:
+    """Return faults of settings that only the whole document can tell: they change nothing.
+
+    Args:
+      unset: the data of the document itself, before the settings.
+      layer: the document with all that it extends, settings applied.
+      parents: what it extends.
+    """
+    faults: list[Diagnostic] = []
+    data = unset if isinstance(unset, dict) else {}
+    parents = tuple(parents)
+    for name, text in settings.items():
+        section, _, rest = name.partition(".")
+        span = Span(SourceFile(_SOURCE, f"{name}={text}"), 0, len(name))
+        if section == "axes" and rest:
+            faults += _unheard_axis(rest, span, _axis_names(data, layer, spec, parents))
+        elif section == "mesh" and not data.keys() & {"mesh", "targets"}:
+            inherited = [target.name for parent in parents for target in parent.targets]
+            if inherited:
+                faults.append(_inherited_mesh(name, inherited, span))
+    return tuple(faults)
+
+
+def is_refusal(fault: Diagnostic) -> bool:
+    """Say whether a fault of loading means that a setting does not count, on any target."""
+    place = fault.primary
+    is_here = place is not None and place.span.source.name == _SOURCE
+    return is_here and fault.is_error and fault.target is None
+
+
+def _axis_names(
+    data: Mapping[str, Data], layer: Layer, spec: Spec, parents: tuple[Layer, ...]
+) -> set[str]:
+    """Return every logical axis that something besides a setting names."""
+    own = data.get("axes")
+    names: set[str | None] = set(own) if isinstance(own, dict) else set()
+    names |= {axis.name for parent in parents for axis in parent.axes}
+    names |= {rule.logical_axis for rule in spec.axis_rules} | set(spec.inherited_axes)
+    named = [rule.logical_axes for rule in spec.path_rules]
+    named += [activation.logical_axes for activation in spec.activations]
+    named += [entry.logical_axes or () for entry in spec.overrides]
+    named += [param.logical_axes or () for param in spec.params]
+    names |= {name for axes in named for name in axes}
+    names |= {name for scan in spec.scans for name, _ in scan.axes}
+    sizes = [axis.size.factors for axis in layer.axes if axis.size is not None]
+    names |= {name.text for factors in sizes for name in factors if not isinstance(name, int)}
+    for array in layer.arrays:
+        names |= set(_NAME.findall(array.written.text.partition("[")[2]))
+    return {name for name in names if name}
+
+
+def _unheard_axis(rest: str, span: Span, known: set[str]) -> Iterator[Diagnostic]:
+    steps = rest.split(".")
+    if any(".".join(steps[:count]) in known for count in range(1, len(steps) + 1)):
+        return
+    help = did_you_mean(rest, known) or f"axes: {listed(sorted(known), limit=16)}"
+    message = f"no rule, pattern or array names the axis `{rest}`"
+    yield point(UNKNOWN_KEY, message, span, help=help if known else "nothing names an axis yet")
+
+
+def _inherited_mesh(name: str, targets: list[str], span: Span) -> Diagnostic:
+    message = f"`{name}`: the document has no mesh of its own; it inherits {listed(targets)}"
+    help = "a setting changes what the document itself says: copy the target into it"
+    return point(UNKNOWN_KEY, message, span, help=help)
+
+
+def _shortened(name: str, text: str, data: Any, span: Span) -> Diagnostic | None:
+    """Return the fault of a name that stands without its section: `tensor=4`, `embed=100`."""
+    if "." in name or not isinstance(data, dict) or name in data or name in fields_at(()):
+        return None
+    axes = data.get("axes")
+    targets = data.get("targets")
+    sections = {
+        "mesh": [
+            *_mesh_axes({"": data}),
+            *_mesh_axes(targets if isinstance(targets, dict) else {}),
+        ],
+        "axes": list(axes) if isinstance(axes, dict) else [],
+    }
+    meant = [f"`--set {where}.{name}={text}`" for where, names in sections.items() if name in names]
+    if not meant:
+        sections[""] = list(fields_at(()))
+        spelt = {near: where for where, names in sections.items() for near in names}
+        meant = [
+            f"`--set {f'{spelt[near]}.' if spelt[near] else ''}{near}={text}`"
+            for near in nearest(name, spelt)
+        ]
+    help = f"did you mean {' or '.join(meant)}?" if meant else _ROUTES
+    return point(UNKNOWN_KEY, f"`{name}` is no section of a spec", span, help=help)
+
+
+def _routes(name: str, data: Any) -> list[tuple[str, ...]]:
+    """Return where `name` leads: `mesh.model` to each target that has the axis."""
+    route = tuple(name.split("."))
+    if route[0] == "mesh" and isinstance(data, dict) and "mesh" not in data:
+        targets = data.get("targets")
+        if isinstance(targets, dict) and targets:
+            routes = [("targets", str(target), *route) for target in targets]
+            return [each for each in routes if not _missing(each, data)] or routes[:1]
+    return [route]
+
+
+def _make_room(steps: tuple[str, ...], data: Any, values: dict[Route, Excerpt]) -> None:
+    """Write an axis that is a size alone as one with fields, where a setting names a field."""
+    axes = data.get("axes") if isinstance(data, dict) and steps[0] == "axes" else None
+    if not isinstance(axes, dict) or len(steps) < 3:
+        return
+    name, rest = _first_key(axes, steps[1:])
+    size = axes.get(name)
+    if rest and name in axes and not isinstance(size, dict | list):
+        axes[name] = {} if size is None else {"size": size}
+        if size is not None and ("axes", name) in values:
+            values["axes", name, "size"] = values["axes", name]
+
+
+def _missing(steps: tuple[str, ...], data: Any) -> tuple[Route, str, list[str]] | None:
+    """Return the mapping of names, the name, and the names there are; None for a known name."""
+    route: Route = ()
+    while steps and isinstance(data, dict):
+        key, rest = _first_key(data, steps)
+        if key not in data:
+            return (route, ".".join(steps), list(data)) if _holds_names(route) else None
+        data, steps, route = data[key], rest, (*route, key)
+        if data is None and steps and _holds_names(route):
+            data = {}
+    return None
+
+
+def _holds_names(route: Route) -> bool:
+    """Say whether the keys at `route` are names that a document makes up."""
+    if len(route) == 1:
+        return route[0] in _OPEN
+    return len(route) == 3 and route[::2] == ("targets", "mesh")
+
+
+def _unknown_step(steps: tuple[str, ...], data: Any, span: Span) -> Diagnostic | None:
+    """Return the fault of a setting for a name that the document does not have."""
+    is_entry = steps[0] in _OPEN or (steps[0] in _LISTS and len(steps) > 1)
+    if isinstance(data, dict) and is_entry and steps[0] not in data:
+        if steps[0] == "mesh":
+            return None
+        message = f"the document has no `{steps[0]}` of its own to change"
+        return point(UNKNOWN_KEY, message, span, help="a setting changes what stands there")
+    missing = _missing(steps, data)
+    if missing is None:
+        return None
+    route, name, known = missing
+    if route[-1] == "mesh" and len(route) == 3 and isinstance(data["targets"], dict):
+        known = list(dict.fromkeys(_mesh_axes(data["targets"])))
+    within = ".".join(map(str, route)) if not span.text.startswith("mesh.") else "mesh"
+    help = did_you_mean(name, known) or did_you_mean(name.split(".")[0], known)
+    there = f"known here: {listed(known, limit=16)}" if known else f"`{within}` is empty"
+    return point(UNKNOWN_KEY, f"`{within}` has no `{name}`", span, help=help or there)
+
+
+def _mesh_axes(targets: Mapping[str, Any]) -> Iterator[str]:
+    for target in targets.values():
+        mesh = target.get("mesh") if isinstance(target, dict) else None
+        yield from mesh if isinstance(mesh, dict) else ()
+
+
+def _put(data: Any, steps: tuple[str, ...], value: Any) -> Route | None:
+    """Put `value` where `steps` lead, and return the route; None where they lead nowhere."""
+    route: Route = ()
+    while steps:
+        key, steps = _first_key(data, steps)
+        if isinstance(data, list):
+            if not key.isdecimal() or len(key) > DIGITS or int(key) >= len(data):
+                return None
+            index: Any = int(key)
+        elif isinstance(data, dict):
+            index = key
+        else:
+            return None
+        route = (*route, index)
+        if not steps:
+            data[index] = value
+        elif isinstance(data, dict):
+            data = data.setdefault(index, {})
+        else:
+            data = data[index]
+    return route
+
+
+def _point_at_setting(
+    route: Route,
+    key: Excerpt,
+    value: Excerpt,
+    keys: dict[Route, Excerpt],
+    values: dict[Route, Excerpt],
+) -> None:
+    """Make everything that the setting replaced or brought with it stand in its text."""
+    for places in (keys, values):
+        for inner in [each for each in places if each[: len(route)] == route]:
+            del places[inner]
+    for count in range(1, len(route)):
+        above = route[:count]
+        if above not in values:
+            keys[above], values[above] = key, value
+        elif above[-1] == "mesh":
+            keys[above] = values[above] = Excerpt("mesh", value.span)
+        elif above[0] == "axes" and count == 2:
+            values[above] = Excerpt("", value.span)
+    keys[route], values[route] = key, value
+
+
+def _first_key(data: Any, steps: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the key that stands first in `steps`, which may hold dots itself, and the rest."""
+    if isinstance(data, dict):
+        for count in range(len(steps), 1, -1):
+            joined = ".".join(steps[:count])
+            if joined in data:
+                return joined, steps[count:]
+    return steps[0], steps[1:]
+
+
+def _nowhere(name: str, span: Span) -> Diagnostic:
+    return point(
+        UNKNOWN_KEY,
+        f"`{name}` leads to nothing in this spec",
+        span,
+        help=_ROUTES,
+    )

@@ -1,0 +1,308 @@
+"""Reading -> Document: every fault of shape at once, each where it stands.
+
+What is faulty is taken out and the rest is kept, so that later stages can report their own
+faults in the same run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardspec.diagnostics import Diagnostic, Fix, Span
+from shardspec.diagnostics.codes import UNKNOWN_KEY, VERSION, WRONG_TYPE
+from shardspec.diagnostics.diagnostic import point
+from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.language.grammar.parse_faults import partition_meant, rule_meant
+from shardspec.language.reading import Reading, Route
+from shardspec.versions import LANGUAGE
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
+
+    from shardspec.language.document import Document
+
+
+#: What stands at the place of a faulty item of a list, so that its neighbours keep their indices.
+_PLACEHOLDERS: dict[str | int, Any] = {
+    "rules": {"rule": ""},
+    "overrides": {"path": ""},
+    "replicate": {"path": "", "because": ""},
+}
+
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping of names to values",
+    "model_type": "a mapping of names to values",
+    "model_attributes_type": "a mapping of names to values",
+}
+
+
+class Validated(NamedTuple):
+    """A document without its faulty parts.
+
+    Attributes:
+      faulty: the items of lists and the sizes of meshes that are reported, and stand empty in the
+        document, where something has to stand.
+    """
+
+    document: Document
+    diagnostics: tuple[Diagnostic, ...]
+    faulty: frozenset[Route]
+
+
+def validate(reading: Reading) -> Validated:
+    """Return the document, without its faulty parts, and a diagnostic for each of those."""
+    from pydantic import ValidationError
+
+    from shardspec.language.document import Document
+
+    data = reading.data if isinstance(reading.data, dict) else {}
+    diagnostics: list[Diagnostic] = []
+    faulty: set[Route] = set()
+    while True:
+        try:
+            document = Document.model_validate(data)
+        except ValidationError as error:
+            faults = error.errors(include_url=False)
+            diagnostics += [
+                _diagnostic(fault, reading)
+                for fault in _one_each(faults, reading)
+                if not _follows(fault, reading)
+            ]
+            data = _without(data, faults, reading, faulty)
+        else:
+            break
+    if document.shardspec != LANGUAGE:
+        diagnostics.append(_wrong_version(document.shardspec, reading))
+    return Validated(document, tuple(diagnostics), frozenset(faulty))
+
+
+def _one_each(faults: Sequence[ErrorDetails], reading: Reading) -> list[ErrorDetails]:
+    """Return the faults, of a rule written as a mapping (`- batch: fsdp`) only that."""
+    kept: list[ErrorDetails] = []
+    for fault in faults:
+        item = _item_of_rules(fault["loc"], reading)
+        if not isinstance(item, dict) or rule_meant(item) is None or "rule" in item:
+            kept.append(fault)
+        elif fault["type"] == "missing":
+            loc = fault["loc"][:2]
+            kept.append({**fault, "type": "model_type", "loc": loc, "input": item})
+    return kept
+
+
+def _item_of_rules(loc: Sequence[str | int], reading: Reading) -> Any:
+    """Return the item of `rules` that a fault is about, None for any other place."""
+    rules = reading.data.get("rules") if isinstance(reading.data, dict) else None
+    at = loc[1] if len(loc) > 1 and loc[0] == "rules" else None
+    return rules[at] if isinstance(rules, list) and isinstance(at, int) else None
+
+
+def _wrong_version(version: int, reading: Reading) -> Diagnostic:
+    known = f"version {LANGUAGE}"
+    return point(
+        VERSION,
+        f"language version {version} is not known to this shardspec, which reads {known}",
+        reading.source_map.value(("shardspec",)).span,
+        "asked for here",
+        help=f"write `shardspec: {LANGUAGE}`, or install a shardspec that reads it",
+    )
+
+
+def _follows(fault: ErrorDetails, reading: Reading) -> bool:
+    """Say whether a key is missing only because its value was faulty, which is reported."""
+    return fault["type"] == "missing" and _route(fault["loc"], reading) == fault["loc"]
+
+
+def _without(
+    data: Any, faults: Sequence[ErrorDetails], reading: Reading, faulty: set[Route]
+) -> Any:
+    """Return a copy of `data` without the faulty parts; it always has fewer of them.
+
+    Args:
+      faulty: takes the places where something has to stand all the same.
+    """
+    changed = copy.deepcopy(data)
+    for fault in faults:
+        route = _route(fault["loc"], reading)
+        _take_out(changed, route[:-1] if _follows(fault, reading) else route, faulty)
+    if changed == data:
+        for fault in faults:
+            changed.pop(fault["loc"][0], None)
+    return changed
+
+
+def _take_out(data: Any, route: Route, faulty: set[Route]) -> None:
+    """Remove the entry at `route`; an item of a list makes way for a placeholder."""
+    if not route:
+        return
+    section = route[0]
+    if section in _PLACEHOLDERS and len(route) > 1 and isinstance(data.get(section), list):
+        data[section][route[1]] = copy.deepcopy(_PLACEHOLDERS[section])
+        faulty.add(route[:2])
+        return
+    if section in {"extends", "drop", "manifest"}:
+        route = route[:1]
+    *parents, last = route
+    for step in parents:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return
+    if isinstance(data, dict) and _is_mesh_size(route) and route not in faulty:
+        data[last] = ""
+        faulty.add(route)
+    elif isinstance(data, dict):
+        data.pop(last, None)
+
+
+def _is_mesh_size(route: Sequence[str | int]) -> bool:
+    """Say whether `route` leads to the size of a mesh axis."""
+    parents = list(route[:-1])
+    return parents == ["mesh"] or (len(parents) == 3 and parents[::2] == ["targets", "mesh"])
+
+
+def _route(loc: Sequence[str | int], reading: Reading) -> Route:
+    """Return the steps of a pydantic `loc` that are in the data; the rest are its own tags."""
+    route: Route = ()
+    data: Any = reading.data
+    for step in loc:
+        is_item = isinstance(data, list) and isinstance(step, int) and step < len(data)
+        if is_item or (isinstance(data, dict) and step in data):
+            data = data[step]
+            route = (*route, step)
+    return route
+
+
+def _diagnostic(fault: ErrorDetails, reading: Reading) -> Diagnostic:
+    route = _route(fault["loc"], reading)
+    if fault["type"] == "extra_forbidden":
+        return _unknown_key(route, reading)
+    name = ".".join(str(step) for step in fault["loc"])
+    if fault["type"] == "missing":
+        missing = fault["loc"][-1]
+        return point(
+            WRONG_TYPE,
+            f"`{'.'.join(map(str, route))}` lacks `{missing}`",
+            reading.source_map.key(route).span,
+            f"`{missing}` belongs in here",
+            help=_field_help(fault["loc"]),
+        )
+    return point(
+        WRONG_TYPE,
+        f"`{name}`: {_complaint(fault)}",
+        reading.source_map.value(route).span,
+        help=_meant(route, fault["input"]) or _field_help(fault["loc"]),
+    )
+
+
+def _meant(route: Route, value: Any) -> str | None:
+    """Return how a rule or a partition is written that was said with lists and mappings."""
+    if route == ("rules",) and isinstance(value, dict):
+        rules = [rule_meant({key: entry}) for key, entry in value.items()]
+        return f"rules are a list: `- {rules[0]}`" if rules and rules[0] else None
+    if len(route) == 2 and route[0] == "rules":
+        meant = rule_meant(value)
+    elif len(route) == 3 and route[::2] == ("overrides", "spec"):
+        meant = partition_meant(value)
+    else:
+        return None
+    return f"write `{meant}`" if meant else None
+
+
+def _complaint(fault: ErrorDetails) -> str:
+    wanted = _wanted(fault)
+    if wanted:
+        return f"this should be {wanted}, and is {_kind(fault['input'])}"
+    if fault["type"] == "literal_error":
+        expected = fault["ctx"]["expected"].replace("'", "`")
+        return f"this should be {expected}, and is {_shown(fault['input'])}"
+    if fault["type"] == "greater_than_equal":
+        return f"this should be at least {fault['ctx']['ge']}, and is {fault['input']}"
+    return fault["msg"][0].lower() + fault["msg"][1:]
+
+
+def _wanted(fault: ErrorDetails) -> str | None:
+    """Return in words what would stand there, for faults of type."""
+    loc = fault["loc"]
+    if fault["type"] == "model_type" and len(loc) == 2 and loc[0] == "rules":
+        return "a rule in text"
+    if fault["type"] == "string_type" and (loc[-1] in {"size", "hardware"} or _is_mesh_size(loc)):
+        return "a whole number or an expression"
+    return _WANTED.get(fault["type"])
+
+
+def _shown(value: object) -> str:
+    return f"`{value}`" if isinstance(value, str) else _kind(value)
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"the number {value}"
+    names = {bool: "a boolean", str: "text"}
+    names |= {list: "a list", dict: "a mapping"}
+    return names.get(type(value), "something else")
+
+
+def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
+    known = fields_at(route[:-1])
+    key = str(route[-1])
+    place = reading.source_map.key(route).span
+    help = did_you_mean(key, known) or f"known here: {listed(known, limit=20)}"
+    if key.endswith((")", "]")):
+        help = 'between `{` and `}`, quote what holds a comma: `"(none, model)"`'
+    return point(
+        UNKNOWN_KEY,
+        f"unknown key `{key}`",
+        place,
+        "means nothing here",
+        help=help,
+        fix=None if key.endswith((")", "]")) else _respelt(key, place, route, known, reading),
+    )
+
+
+def _respelt(
+    key: str, place: Span, route: Route, known: Sequence[str], reading: Reading
+) -> Fix | None:
+    """Return the fix that writes the nearest key, where that is not taken."""
+    from shardspec.diagnostics.suggest import respelt
+
+    fix = respelt([place], key, known)
+    taken = (*route[:-1], fix.edits[0].text) in reading.source_map.keys if fix else True
+    return None if taken else fix
+
+
+def fields_at(route: Sequence[str | int]) -> tuple[str, ...]:
+    """Return the keys that the format knows at `route`."""
+    from shardspec.language.document import Document
+
+    model = _entry_model(route[0]) if route else None
+    return tuple((model or Document).model_fields)
+
+
+def _entry_model(section: str | int) -> type[BaseModel] | None:
+    """Return the model of the entries of a section, None where they are plain values."""
+    from shardspec.language.document import ENTRIES
+
+    return ENTRIES.get(section)
+
+
+def _field_help(loc: Sequence[str | int]) -> str | None:
+    """Return the description of the innermost field that `loc` leads to, behind its name."""
+    from shardspec.language.document import Document
+
+    innermost = "mesh" if _is_mesh_size(loc) else str(loc[-1])
+    inner = _entry_model("targets" if innermost == "mesh" else loc[0])
+    for name, model in ((innermost, inner), (str(loc[0]), Document)):
+        field = model.model_fields.get(name) if model else None
+        if field is not None and field.description:
+            said = field.description.rstrip(".")
+            return f"`{name}`: {said[0].lower()}{said[1:]}"
+    return None

@@ -1,0 +1,388 @@
+"""Parser events -> data and source map, with a stack in place of recursion."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, SourceFile, Span
+from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX, TOO_DEEP, WRONG_TYPE, YAML_TRAP
+from shardspec.diagnostics.suggest import did_you_mean
+from shardspec.language.reading import Data, Route
+from shardspec.language.yaml_text.scalars import SPECIAL_STARTS, ScalarFault, read_plain
+
+DEEPEST = 64
+"""Levels of lists and mappings in one another."""
+
+MOST_ALIASED = 100_000
+"""Values that aliases may stand for, all together: a few lines can ask for billions."""
+
+_STRING_TAGS = ("tag:yaml.org,2002:str", "!")
+_PROPERTIES = re.compile(r"(?:[&!]\S*\s*(?:#.*\s*)*)+")
+_DEEPER_ITEM = re.compile(r"\n[ \t]*(-[ \t]+)(?=\S)")
+_TAG = re.compile(r"![^\s,\[\]{}]*")
+
+
+@dataclass(slots=True)
+class _Anchored:
+    """What `&name` stands before.
+
+    Attributes:
+      size: values in it, itself included; height: levels of nesting.
+      values: the map that knows the excerpts below `route`.
+      is_open: its list or mapping has not ended, so an alias to it would be a circle.
+    """
+
+    data: Data
+    text: str | None
+    route: Route
+    values: dict[Route, Excerpt]
+    size: int = 1
+    height: int = 0
+    is_open: bool = False
+
+
+@dataclass(slots=True)
+class _Frame:
+    """An open list or mapping.
+
+    Attributes:
+      key: the key whose value comes next; None where a key comes next.
+      keys, values: the source map to write to; one of its own for what does not count.
+      is_detached: the next value does not count: its key is faulty or stands here already.
+      is_key: the whole of it stands where a key should, so it does not count.
+    """
+
+    data: Any
+    is_mapping: bool
+    is_flow: bool
+    route: Route
+    start: int
+    keys: dict[Route, Excerpt]
+    values: dict[Route, Excerpt]
+    key: str | None = None
+    is_detached: bool = False
+    is_key: bool = False
+    size: int = 1
+    height: int = 1
+    anchored: _Anchored | None = None
+
+
+@dataclass(slots=True)
+class Composer:
+    """Takes events one at a time; afterwards holds the root, the positions and the faults.
+
+    Attributes:
+      text: the text that is read: that of the source, or the same with blanks for parts of it.
+      stopped_at: where the text stopped being YAML; None where it did not.
+    """
+
+    source: SourceFile
+    faults: list[Diagnostic] = field(default_factory=list)
+    keys: dict[Route, Excerpt] = field(default_factory=dict)
+    values: dict[Route, Excerpt] = field(default_factory=dict)
+    root: Data = None
+    text: str = ""
+    stopped_at: int | None = None
+    _stack: list[_Frame] = field(default_factory=list)
+    _anchors: dict[str, _Anchored] = field(default_factory=dict)
+    _aliased: int = 0
+    _last_end: int = 0
+    _documents: int = 0
+
+    def __post_init__(self) -> None:
+        """Keep the text at hand: it is asked for at every event."""
+        self.text = self.text or self.source.text
+
+    def take(self, event: Any) -> bool:
+        """Return whether reading can go on after `event`."""
+        kind = type(event).__name__
+        if kind == "ScalarEvent":
+            self._take_scalar(event)
+        elif kind in ("MappingStartEvent", "SequenceStartEvent"):
+            return self._open(event, kind == "MappingStartEvent")
+        elif kind in ("MappingEndEvent", "SequenceEndEvent"):
+            self._close(event)
+        elif kind == "AliasEvent":
+            return self._take_alias(event)
+        elif kind == "DocumentStartEvent":
+            return self._start_document(event)
+        return True
+
+    def _take_scalar(self, event: Any) -> None:
+        excerpt = self._excerpt(event)
+        self._last_end = excerpt.span.end
+        frame = self._stack[-1] if self._stack else None
+        is_plain = not event.style and event.tag is None
+        if event.tag is not None:
+            self._check_tag(event, is_scalar=True)
+        if event.anchor:
+            self._anchors[event.anchor] = _Anchored(excerpt.text, excerpt.text, (), {})
+        if frame is not None and frame.is_mapping and frame.key is None:
+            self._take_key(frame, excerpt, is_plain)
+            return
+        start, end = excerpt.span.start, excerpt.span.end
+        if is_plain and self.text.find("\n", start, end) >= 0 and self._split(excerpt, frame):
+            return
+        data: Data = excerpt.text
+        if is_plain and (not excerpt.text or excerpt.text[0] in SPECIAL_STARTS):
+            data = self._read_plain(excerpt)
+        if event.anchor:
+            self._anchors[event.anchor].data = data
+        self._put(data, excerpt)
+
+    def _excerpt(self, event: Any) -> Excerpt:
+        """Return the scalar's value with its place, exact where the characters line up."""
+        start: int = event.start_mark.index
+        end: int = event.end_mark.index
+        value: str = event.value
+        if event.anchor or event.tag:
+            found = _PROPERTIES.match(self.text, start, end)
+            start = found.end() if found else start
+        style = event.style
+        if style in ("|", ">"):
+            end = start + len(self.text[start:end].rstrip())
+            return Excerpt(value, Span(self.source, start, end))
+        inner = start + 1 if style else start
+        exact = inner if self.text.startswith(value, inner) else None
+        return Excerpt(value, Span(self.source, start, end), exact)
+
+    def _split(self, excerpt: Excerpt, frame: _Frame | None) -> bool:
+        """File what YAML joins into one value as the items that it was meant to be.
+
+        A list item that is indented deeper than the one above goes on with its text.
+        """
+        text, (start, end) = self.text, (excerpt.span.start, excerpt.span.end)
+        dashes = list(_DEEPER_ITEM.finditer(text, start, end))
+        if not dashes or frame is None or frame.is_flow:
+            return False
+        above = Span(self.source, start, start + len(text[start : dashes[0].start()].rstrip()))
+        stops = [*(dash.start() for dash in dashes[1:]), end]
+        items = [
+            Span(self.source, dash.end(), dash.end() + len(text[dash.end() : stop].rstrip()))
+            for dash, stop in zip(dashes, stops, strict=True)
+        ]
+        line = Span(self.source, dashes[0].end() - len(dashes[0][1]), items[0].end)
+        column = "" if frame.is_mapping else f": `-` belongs in column {self._column(start)}"
+        self.faults.append(
+            Diagnostic(
+                SYNTAX,
+                "this line is indented deeper than the list, so YAML joins it to the text above",
+                (Label(line, ""), Label(above, "goes on below", primary=False)),
+                help=f"line it up with the other items{column}",
+            )
+        )
+        for span in (above,) if frame.is_mapping else (above, *items):
+            words = " ".join(span.text.split())
+            self._put(words, Excerpt(words, span, span.start if words == span.text else None))
+        return True
+
+    def _column(self, start: int) -> int:
+        """Return the column of the `-` of the item at `start`, from 1."""
+        line = self.text.rfind("\n", 0, start) + 1
+        return self.text.find("-", line, start) - line + 1
+
+    def _read_plain(self, excerpt: Excerpt) -> Data:
+        read = read_plain(excerpt.text)
+        if not isinstance(read, ScalarFault):
+            return read
+        self._fault(read.code, read.message, excerpt.span, read.label, read.help)
+        return excerpt.text
+
+    def _take_key(self, frame: _Frame, excerpt: Excerpt, is_plain: bool) -> None:
+        """Note the key of the next value; a faulty or repeated one detaches it."""
+        text = excerpt.text
+        if is_plain and (not text or text[0] in SPECIAL_STARTS):
+            frame.is_detached = self._is_bad_key(excerpt)
+        frame.key = text
+        if frame.is_detached:
+            return
+        route = (*frame.route, text)
+        first = frame.keys.setdefault(route, excerpt)
+        if first is excerpt:
+            return
+        frame.is_detached = True
+        labels = (Label(excerpt.span, "again here"), Label(first.span, "first here", primary=False))
+        way_out = "keep one of the two: YAML readers would silently use the last"
+        self.faults.append(
+            Diagnostic(DUPLICATE_KEY, f"the key `{text}` stands twice", labels, help=way_out)
+        )
+
+    def _is_bad_key(self, excerpt: Excerpt) -> bool:
+        """Return whether nothing can be filed under the plain key; note what is wrong with it."""
+        text = excerpt.text
+        if text == "<<":
+            way_out = "write the keys out; whole specs are joined by `extends: [...]`"
+            self._fault(SYNTAX, "merge keys (`<<`) are not supported", excerpt.span, "", way_out)
+            return True
+        if not text:
+            self._fault(SYNTAX, "a key is missing before `:`", excerpt.span, "",
+                        "write `name: value`; quote a name that holds `:`")  # fmt: skip
+            return True
+        if isinstance(fault := read_plain(text), ScalarFault) and fault.code is not WRONG_TYPE:
+            self._fault(fault.code, fault.message, excerpt.span, fault.label, fault.help)
+        return False
+
+    def _open(self, event: Any, is_mapping: bool) -> bool:
+        start = event.start_mark.index
+        is_flow = bool(event.flow_style)
+        if event.anchor or event.tag:
+            start = event.end_mark.index - is_flow
+        if event.tag is not None:
+            self._check_tag(event, is_scalar=False)
+        if len(self._stack) >= DEEPEST:
+            message = f"lists and mappings are nested more than {DEEPEST} levels deep"
+            span = Span(self.source, start, min(start + 1, len(self.text)))
+            self._fault(TOO_DEEP, message, span, f"level {DEEPEST + 1}", "a spec needs five or six")
+            return False
+        self._last_end = start + is_flow
+        frame = self._child(is_mapping, is_flow, start)
+        if event.anchor:
+            frame.anchored = _Anchored(frame.data, None, frame.route, frame.values, is_open=True)
+            self._anchors[event.anchor] = frame.anchored
+        self._stack.append(frame)
+        return True
+
+    def _child(self, is_mapping: bool, is_flow: bool, start: int) -> _Frame:
+        """Return a new frame below the innermost open one."""
+        data: Any = {} if is_mapping else []
+        if not self._stack:
+            return _Frame(data, is_mapping, is_flow, (), start, self.keys, self.values)
+        parent = self._stack[-1]
+        last = parent.key if parent.is_mapping else len(parent.data)
+        is_key = last is None
+        route = (*parent.route, "" if last is None else last)
+        if is_key or parent.is_detached:
+            return _Frame(data, is_mapping, is_flow, route, start, {}, {}, is_key=is_key)
+        return _Frame(data, is_mapping, is_flow, route, start, parent.keys, parent.values)
+
+    def _close(self, event: Any) -> None:
+        """File the innermost list or mapping, which is complete now."""
+        frame = self._stack.pop()
+        if frame.is_flow:
+            self._last_end = event.end_mark.index
+        span = Span(self.source, frame.start, max(frame.start, self._last_end))
+        if frame.anchored is not None:
+            frame.anchored.size, frame.anchored.height = frame.size, frame.height
+            frame.anchored.is_open = False
+        if frame.is_key:
+            self._refuse_key(self._stack[-1], span, "mapping" if frame.is_mapping else "list")
+        else:
+            self._put(frame.data, Excerpt("", span), frame.size, frame.height)
+
+    def _refuse_key(self, parent: _Frame, span: Span, kind: str) -> None:
+        message = f"a {kind} cannot be a key"
+        quoted = self.text[span.start : span.end].split("\n")[0]
+        way_out = f"a key that starts with `{quoted[:1]}` needs quotes around all of it"
+        self._fault(WRONG_TYPE, message, span, f"this is a {kind}", way_out)
+        parent.key, parent.is_detached = "", True
+
+    def _put(self, data: Data, excerpt: Excerpt, size: int = 1, height: int = 0) -> None:
+        """File a value under the innermost open list or mapping, or as the root."""
+        if not self._stack:
+            self.root, self.values[()] = data, excerpt
+            return
+        frame = self._stack[-1]
+        frame.size += size
+        frame.height = max(frame.height, height + 1)
+        if not frame.is_mapping:
+            frame.values[(*frame.route, len(frame.data))] = excerpt
+            frame.data.append(data)
+            return
+        if not frame.is_detached:
+            frame.values[(*frame.route, frame.key or "")] = excerpt
+            frame.data[frame.key] = data
+        frame.key, frame.is_detached = None, False
+
+    def _take_alias(self, event: Any) -> bool:
+        """File what `*name` stands for; return False where it would never end."""
+        span = Span(self.source, event.start_mark.index, event.end_mark.index)
+        self._last_end = span.end
+        anchored = self._anchors.get(event.anchor)
+        if anchored is None:
+            self._fault_unknown_anchor(event.anchor, span)
+            anchored = _Anchored(span.text, span.text, (), {})
+        frame = self._stack[-1] if self._stack else None
+        if frame is not None and frame.is_mapping and frame.key is None:
+            if anchored.text is None:
+                self._refuse_key(frame, span, "list or mapping")
+            else:
+                self._take_key(frame, Excerpt(anchored.text, span), is_plain=False)
+            return True
+        if self._is_endless(event.anchor, anchored, span):
+            return False
+        if frame is not None and anchored.size > 1 and not frame.is_detached:
+            last = frame.key if frame.key is not None else len(frame.data)
+            self._copy_excerpts(anchored, (*frame.route, last), frame, span)
+        self._put(anchored.data, Excerpt(anchored.text or "", span), anchored.size, anchored.height)
+        return True
+
+    def _is_endless(self, name: str, anchored: _Anchored, span: Span) -> bool:
+        """Return whether an alias is a circle, too deep or one too many; note which."""
+        self._aliased += anchored.size
+        if anchored.is_open:
+            message = f"the alias `*{name}` stands inside its own anchor `&{name}`"
+            self._fault(TOO_DEEP, message, span, "a circle without end", "write the value out")
+        elif self._aliased > MOST_ALIASED:
+            message = f"aliases stand for more than {MOST_ALIASED:,} values"
+            self._fault(
+                TOO_DEEP, message, span, "one too many", "write the values out, or use globs"
+            )
+        elif len(self._stack) + anchored.height > DEEPEST:
+            message = f"lists and mappings are nested more than {DEEPEST} levels deep"
+            self._fault(TOO_DEEP, message, span, f"{anchored.height} more levels", "nest less")
+        else:
+            return False
+        return True
+
+    def _copy_excerpts(self, anchored: _Anchored, here: Route, frame: _Frame, span: Span) -> None:
+        """Give all that an alias stands for its text, and the alias as its place."""
+        pending: list[tuple[Data, Route]] = [(anchored.data, ())]
+        while pending:
+            data, below = pending.pop()
+            steps = data.items() if isinstance(data, dict) else enumerate(data)  # type: ignore[arg-type]
+            for step, value in steps:
+                route = (*below, step)
+                if isinstance(data, dict):
+                    frame.keys[(*here, *route)] = Excerpt(str(step), span)
+                known = anchored.values.get((*anchored.route, *route))
+                frame.values[(*here, *route)] = Excerpt(known.text if known else "", span)
+                if isinstance(value, (dict, list)):
+                    pending.append((value, route))
+
+    def _start_document(self, event: Any) -> bool:
+        self._documents += 1
+        if self._documents == 1:
+            return True
+        span = Span(self.source, event.start_mark.index, event.end_mark.index)
+        self._fault(SYNTAX, "a second document starts here", span, "",
+                    "one file holds one spec: put the second in a file of its own")  # fmt: skip
+        return False
+
+    def _check_tag(self, event: Any, *, is_scalar: bool) -> None:
+        if is_scalar and event.tag in _STRING_TAGS:
+            return
+        start, end = event.start_mark.index, event.end_mark.index
+        found = _TAG.search(self.text, start, end)
+        span = Span(self.source, *found.span()) if found else Span(self.source, start, end)
+        message = f"the tag `{span.text}` is not supported"
+        way_out = "leave it out; a value that starts with `!` needs quotes"
+        self._fault(SYNTAX, message, span, "only `!!str` may stand here", way_out)
+
+    def _fault_unknown_anchor(self, name: str, span: Span) -> None:
+        way_out = did_you_mean(name, self._anchors)
+        way_out = way_out or f'a pattern that starts with `*` needs quotes: "*{name}"'
+        message = f"the alias `*{name}` has no anchor `&{name}` above it"
+        self._fault(SYNTAX, message, span, "no such anchor", way_out)
+
+    def _fault(self, code: Code, message: str, span: Span, label: str, way_out: str) -> None:
+        fix = None
+        if code is YAML_TRAP:
+            plain = span.text.replace("_", "")
+            if plain != span.text and plain.isdecimal() and plain[0] != "0":
+                fix = Fix(f"write {plain}", (Edit(span, plain),))
+            else:
+                edit = Edit(span, f'"{span.text}"')
+                fix = Fix(f"quote it: {edit.text}", (edit,), is_sure=span.text.isalpha())
+        self.faults.append(Diagnostic(code, message, (Label(span, label),), help=way_out, fix=fix))

@@ -1,0 +1,233 @@
+"""The DSL printer: one layout, nothing lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.diagnostics import SourceFile
+from shardspec.language.document import Document
+from shardspec.language.dsl_text.layout import quoted, unquoted
+from shardspec.language.dsl_text.printer import print_dsl
+from shardspec.language.dsl_text.reader import read_dsl
+from shardspec.language.grammar.print_expressions import canonical
+from shardspec.language.reading import Comments, Reading, Route
+
+_allowed = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff")
+plain = st.text(_allowed | st.sampled_from("\n\t\r"), max_size=8)  # what no spec holds is refused
+keys = st.from_regex(r"[A-Za-z_]\w{0,5}", fullmatch=True) | plain.filter(bool)
+axis_names = st.sampled_from(
+    ("batch", "embed", "mlp", "kv", "on", "at", "unit", "because", "start")
+)
+targets = st.sampled_from(("model", "data", "(replica, data)", "none", "( a,b )"))
+rules = st.tuples(
+    st.lists(axis_names, min_size=1, max_size=3), st.lists(targets, min_size=1, max_size=3)
+).map(lambda pair: f"{','.join(pair[0])}->{'|'.join(pair[1])}")
+names = st.lists(axis_names | st.just("_"), min_size=1, max_size=3).map(" ".join)
+sizes = st.sampled_from((512, "512", "heads * kv", "3*embed"))
+mesh = st.dictionaries(
+    keys,
+    st.sampled_from(
+        (8, "8", "rest", "submesh 4x2x2x1", "2@dcn", "8 explicit", "2 manual@dcn", "auto 4 auto")
+    ),
+    max_size=4,
+)
+hardware = st.sampled_from(("tpu v4 4x4x8", "2*tpu v5p 4x4x8", "4 * h100", "8 cpu", "v4-512"))
+globs = st.sampled_from(("**/mlp/wi_{0,1}/kernel", "a/*", "{a,b}", r"a\{b", "x:y", "a b#c", "re"))
+regexes = st.sampled_from((r".*/a\d", 'a"b', r"a\"b", "a\nb", "é+", "a\\\\"))
+patterns = globs | plain.filter(bool).filter(lambda text: not text.startswith("re:"))
+path_keys = patterns | (regexes | plain).map(lambda text: f"re:{text}")
+
+
+def _optional(needed: dict[str, Any], **optional: Any) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(needed, optional=optional)
+
+
+def _override(pattern: tuple[str, str], answer: tuple[str, str], rest: dict[str, str]) -> Any:
+    return dict([pattern, answer]) | rest
+
+
+documents = st.fixed_dictionaries(
+    {},
+    optional={
+        "shardspec": st.just(1),
+        "doc": plain,
+        "extends": plain.filter(bool)
+        | st.lists(keys | st.sampled_from(("t5x/2d", "./a.yaml")), max_size=3),
+        "axes": st.dictionaries(
+            keys,
+            st.none()
+            | sizes
+            | _optional(
+                {}, size=sizes, unit=st.integers(1, 99), min_shard=st.integers(1, 99), doc=plain
+            ),
+            max_size=3,
+        ),
+        "targets": st.dictionaries(keys, _optional({"mesh": mesh}, hardware=hardware), max_size=3),
+        "hardware": hardware,
+        "mesh": mesh,
+        "rules": st.lists(
+            rules | _optional({"rule": rules}, at=st.sampled_from(("start", "before  mlp"))),
+            max_size=4,
+        ),
+        "drop": st.lists(keys, max_size=2),
+        "params": st.dictionaries(path_keys, names, max_size=4),
+        "overrides": st.lists(
+            st.builds(
+                _override,
+                st.tuples(st.just("path"), patterns)
+                | st.tuples(st.just("match"), regexes | plain.filter(bool)),
+                st.tuples(st.just("axes"), names)
+                | st.tuples(st.just("spec"), st.sampled_from(("(none, model)", "()", "((a,b),c)"))),
+                _optional({}, because=plain),
+            ),
+            max_size=3,
+        ),
+        "scan": st.dictionaries(path_keys, st.sampled_from(("layers@0", "a@0, b@1")), max_size=2),
+        "activations": st.dictionaries(keys, names, max_size=2),
+        "arrays": st.dictionaries(
+            patterns, st.sampled_from(("f32[]", "bf16[a b]", "s8[3,4]")), max_size=2
+        ),
+        "manifest": plain | st.lists(plain, min_size=1, max_size=2),
+        "policy": st.sampled_from(({"indivisible": "next"}, {"order": "ring"})),
+        "state": _optional(
+            {},
+            optimizer=st.sampled_from(("same", "zero1")),
+            over=st.sampled_from(("data", "( a,b )", "(a)", "a-b.c")),
+            moments=st.integers(0, 3),
+            dtype=st.sampled_from(("f32", "float32")),
+        ),
+        "coverage": _optional(
+            {}, max_replicated_bytes=st.sampled_from(("2%", "2.50 %", "64MiB", "0 B", "007 KiB"))
+        ),
+        "replicate": st.lists(
+            st.builds(
+                _override,
+                st.tuples(st.just("path"), patterns)
+                | st.tuples(st.just("match"), regexes | plain.filter(bool)),
+                st.tuples(st.just("because"), plain),
+                st.just({}),
+            ),
+            max_size=3,
+        ),
+        "lints": st.dictionaries(keys, st.sampled_from(("warn", "error")), max_size=2),
+    },
+).filter(bool)  # fmt: skip
+
+
+def routes(data: Any, route: Route = ()) -> list[Route]:
+    """Return every route of a document's data."""
+    items = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
+    return [route, *(found for key, value in items for found in routes(value, (*route, key)))]
+
+
+def read(text: str) -> Reading:
+    reading, diagnostics = read_dsl(SourceFile("spec.shard", text))
+    assert diagnostics == (), text
+    assert reading is not None
+    return reading
+
+
+def comment_texts(comments: Any) -> list[str]:
+    lines = [
+        line
+        for found in comments.values()
+        for line in (*found.before, found.trailing or "", *found.after)
+    ]
+    return sorted(line for line in lines if line)
+
+
+words = st.sampled_from(("why", "a # b", '"quoted"', "{ }", "é", "rules {", " "))
+comment_lines = st.lists(words | st.just(""), max_size=3).map(tuple)
+comment_sets = st.builds(Comments, comment_lines, st.none() | words, comment_lines)
+
+
+def test_the_documents_have_every_section() -> None:
+    """What a strategy does not draw, no law below covers."""
+    from hypothesis import find
+
+    for section in Document.model_fields:
+        assert find(documents, lambda data, section=section: section in data)
+
+
+@given(documents)
+def test_round_trip(data: Any) -> None:
+    spelt = canonical(data)
+    if not spelt:
+        return
+    assert canonical(spelt) == spelt
+    text = print_dsl(spelt, {})
+    assert canonical(read(text).data) == spelt, text
+    assert print_dsl(canonical(read(text).data), {}) == text
+
+
+@given(documents, st.data())
+def test_comments(data: Any, draw: st.DataObject) -> None:
+    spelt = canonical(data)
+    if not spelt:
+        return
+    chosen = draw.draw(st.lists(st.sampled_from(routes(spelt)), max_size=5, unique=True))
+    comments = {route: draw.draw(comment_sets) for route in chosen}
+    text = print_dsl(spelt, comments)
+    reading = read(text)
+    assert canonical(reading.data) == spelt, text
+    assert comment_texts(reading.comments) == comment_texts(comments), text
+    assert print_dsl(canonical(reading.data), reading.comments) == text
+
+
+@given(plain)
+def test_quoting_and_unquoting_text(text: str) -> None:
+    assert unquoted(quoted(text)) == text
+
+
+def test_the_layout() -> None:
+    text = """\
+# What this is.
+shardspec 1
+extends t5x/2d  # the paper's
+
+axis batch = 512
+axis joined_kv = heads * kv unit 64 "one head is 64 wide"
+
+target laptop on 8 cpu { data = rest; model = 2 }
+target v4-512 on tpu v4 4x4x8 {
+  data  = rest  # what is left over
+  model = submesh 4x2x2x1
+}
+
+rules {
+  batch      -> (replica, data)
+
+  # the big ones
+  mlp, heads -> model | none @ 5
+  kv         -> none at before mlp
+  # the last of them
+}
+
+params {
+  "a b/**"        : embed mlp
+  re".*/(a|b)\\d+" : _ kv
+}
+
+override decoder/logits/kernel = (none, model) because "see above"
+
+scan {
+  decoder/** : layers@0
+}
+
+policy indivisible next
+lint replicated-large error
+
+# the end
+"""
+    shown = text.replace("(replica, data)\n\n", "(replica, data)\n")
+    reading = read(text)
+    assert print_dsl(canonical(reading.data), reading.comments) == shown

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.language.grammar import expressions, refusals, transform
+
+words = st.sampled_from(
+    (
+        "8 explicit",
+        "rest manual",
+        "embed",
+        "mlp",
+        "none",
+        "None",
+        "null",
+        "rest",
+        "a_b",
+        "_",
+        "x2",
+        "é",
+    )
+)
+numbers = st.integers(0, 10**16).map(str) | st.sampled_from(("0", "007", "8"))
+types = st.builds(
+    lambda dtype, sizes, comma: f"{dtype}[{comma.join(sizes)}]",
+    st.sampled_from(("bf16", "f32", "F8_E4M3", "int-8", "none", "_x")),
+    st.lists(numbers | words, max_size=4),
+    st.sampled_from((", ", ",", " ")),
+)
+rules = st.builds("{} {} {}".format, words, st.sampled_from(("->", "=>", "->  ")), words | types)
+globs = st.text(st.sampled_from("ab/*?{},\\.é1_"), max_size=8)
+texts = (
+    rules
+    | globs
+    | words
+    | numbers
+    | types
+    | st.lists(words, max_size=4).map(" ".join)
+    | st.text(max_size=12)
+)
+
+FORMS: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {
+    "array_type": (
+        expressions.plain_array_type,
+        lambda text: expressions._parse(
+            "array_type", "array_type", text, transform.array_type, refusals.in_array_type
+        ),
+    ),
+    "rule": (
+        expressions.plain_rule,
+        lambda text: expressions._parse(
+            "axis_rule", "axis_rule", text, transform.axis_rule, refusals.in_rule
+        ),
+    ),
+    "glob": (
+        expressions.plain_glob,
+        lambda text: expressions._parse(
+            "path_pattern", "path_pattern", text, transform.path_pattern, refusals.in_glob
+        ),
+    ),
+    "names": (
+        expressions.plain_names,
+        lambda text: expressions._parse("names", "names", text, transform.names, refusals.in_names),
+    ),
+    "size": (
+        expressions.plain_size,
+        lambda text: expressions._parse("array_type", "size", text, transform.size),
+    ),
+    "mesh_size": (
+        expressions.plain_mesh_size,
+        lambda text: expressions._parse(
+            "mesh_axis", "mesh_size", text, transform.mesh_size, refusals.in_mesh_size
+        ),
+    ),
+}
+
+
+def places(found: Any) -> list[tuple[int, int]]:
+    """Return where the parts of a glob are, which do not count when two are compared."""
+    return [(part.start, part.end) for part in getattr(found, "parts", ())]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(text=texts)
+def test_a_plain_form_is_what_the_parser_says(form: str, text: str) -> None:
+    plain, parse = FORMS[form]
+    found = plain(text)
+    if found is not None:
+        assert found == parse(text)
+        assert places(found) == places(parse(text))
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("array_type", "bf16[4096, 512]"),
+        ("array_type", "bf16[embed mlp]"),
+        ("array_type", "bf16[8, embed]"),
+        ("rule", "mlp -> model"),
+        ("rule", "length -> none"),
+        ("glob", "**/block_0/*_proj/kernel"),
+        ("glob", "decoder/**"),
+        ("glob", "**"),
+        ("names", "embed mlp"),
+        ("size", "4096"),
+        ("mesh_size", "rest"),
+    ],
+)
+def test_the_commonest_are_plain(form: str, text: str) -> None:
+    plain, parse = FORMS[form]
+    assert plain(text) == parse(text)

@@ -1,0 +1,120 @@
+"""From one spelling to the other and back: the text, and what it means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.diagnostics import SourceFile
+from shardspec.ir.spec import Spec
+from shardspec.language.document import Document
+from shardspec.language.formatting import formatted
+
+YAML = """\
+shardspec: 1
+doc: every section
+extends: [megatron]
+
+axes:
+  batch: 512
+  mlp: {size: 14336, unit: 64, min_shard: 128, doc: "the hidden ones"}
+
+hardware: 2 * tpu v4 2x2x2
+
+mesh:
+  replica: 2 @ dcn explicit
+  data: rest
+  model: submesh 2x1x1x1 manual
+  # the last axis is the minor one
+
+targets:
+  laptop:
+    mesh: {data: 2, model: 4 explicit, replica: 1}
+
+rules:
+  - batch -> (replica, data)
+  # what megatron does not say
+  - rule: expert -> none
+    at: start
+
+drop: [vocab]
+
+params:
+  "**/wi": _ mlp
+
+overrides:
+  - match: .*/wo\\d
+    axes: mlp _
+    because: another module
+
+scan:
+  layers/**: layers@0
+
+activations:
+  residual: batch _ _
+
+arrays:
+  a/wi: bf16[8, 14336]
+  a/wo1: bf16[14336, 8]
+  a/norm: f32[8]
+
+manifest: gpt2
+policy: {indivisible: keep}
+state: {optimizer: zero1, over: "(replica, data)", moments: 1, dtype: bf16}
+coverage: {max_replicated_bytes: 2.5%}
+
+replicate:
+  - path: "**/norm"
+    because: tiny
+  - match: .*/wo\\d
+    because: a test
+  # no more reasons
+
+lints: {SHD4: allow, indivisible: warn}
+"""
+
+
+def spelt(text: str, name: str, spelling: str) -> str:
+    found, diagnostics = formatted(SourceFile(name, text), spelling)
+    assert diagnostics == ()
+    assert found is not None
+    return found
+
+
+def meaning(text: str, name: str) -> Spec:
+    spec, diagnostics = pipeline.load_text(text, name)
+    assert spec is not None
+    # One text has every section, `mesh` beside `targets` too, which is refused as a pair.
+    assert {d.code.name for d in diagnostics} <= {"wrong-type"}
+    return replace(spec, source=SourceFile("", ""), sources=())
+
+
+def test_the_sample_has_every_section() -> None:
+    assert all(f"\n{section}:" in f"\n{YAML}" for section in Document.model_fields)
+
+
+def test_there_and_back() -> None:
+    assert spelt(YAML, "spec.yaml", "yaml") == YAML
+    dsl = spelt(YAML, "spec.yaml", "dsl")
+    assert spelt(dsl, "spec.shard", "dsl") == dsl
+    assert meaning(dsl, "spec.shard") == meaning(YAML, "spec.yaml")
+    again = spelt(dsl, "spec.shard", "yaml")
+    assert meaning(again, "spec.yaml") == meaning(YAML, "spec.yaml")
+    assert spelt(again, "spec.yaml", "dsl") == dsl
+
+
+def test_a_comment_at_the_end_of_a_block_stays_there() -> None:
+    dsl = spelt(YAML, "spec.yaml", "dsl")
+    assert "  # the last axis is the minor one\n}\n" in dsl
+    again = spelt(dsl, "spec.shard", "yaml")
+    assert "manual\n  # the last axis is the minor one\n" in again
+
+
+@pytest.mark.parametrize("entry", ["overrides: [{axes: x}]", "replicate: [{because: tiny}]"])
+@pytest.mark.parametrize("spelling", ["yaml", "dsl"])
+def test_an_entry_without_a_pattern_cannot_be_written(entry: str, spelling: str) -> None:
+    text, faults = formatted(SourceFile("s.yaml", f"rules: [x -> a]\n{entry}\n"), spelling)
+    assert text is None
+    assert ["has no pattern" in fault.message for fault in faults] == [True]

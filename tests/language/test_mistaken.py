@@ -1,0 +1,125 @@
+"""Files that are no spec, or not in the spelling of their name: one fault each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shardspec import assets, pipeline
+from shardspec.cli.main import cli
+from shardspec.diagnostics import SourceFile
+from shardspec.language.loader import mistaken
+
+SPEC = """\
+shardspec: 1
+hardware: 4 cpu
+mesh: {tensor: 4}
+rules: [mlp -> tensor]
+arrays: {wi: 'f32[mlp=64]'}
+"""
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.yaml").write_text(SPEC, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "says"),
+    [
+        (["compile", "spec.yaml", "-o", "plan.json"], "plan.json", "is a plan"),
+        (["lock", "spec.yaml"], "spec.lock", "is a lock"),
+    ],
+)
+def test_what_shardspec_writes_is_told_as_such(
+    folder: Path, make: list[str], name: str, says: str
+) -> None:
+    assert run(*make)[0] == 0
+    exit_code, output = run("check", name)
+    assert exit_code == 1
+    assert output.count("SHD") == 2  # the finding, and where to read of it
+    assert says in output
+    for verb in ("compile", "fmt", "mesh"):
+        exit_code, output = run(verb, name)
+        assert exit_code in (1, 2)
+        assert "Traceback" not in output
+
+
+def test_every_output_is_told_as_such(folder: Path) -> None:
+    for verb in (["check", "--format"], ["mesh", "--format"], ["compile", "--format"]):
+        result = CliRunner().invoke(cli, [verb[0], "spec.yaml", verb[1], "json"])
+        (folder / "out.json").write_text(result.stdout, encoding="utf-8")
+        assert "SHD021" in run("check", "out.json")[1]
+
+
+@pytest.mark.parametrize("name", sorted(assets.spec_names("arrays")))
+def test_lists_of_arrays(name: str) -> None:
+    path = assets.spec_path("arrays", name)
+    assert path is not None
+    found = mistaken(SourceFile("a.yaml", path.read_text(encoding="utf-8")), is_dsl=False)
+    assert found is not None
+    assert found.code.id == "SHD021"
+    assert "manifest: ./a.yaml" in (found.help or "")
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".shard"])
+@pytest.mark.parametrize("path", sorted(Path("specs/examples").glob("*")), ids=lambda p: p.name)
+def test_a_spelling_in_the_others_name(path: Path, suffix: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    source = SourceFile(f"renamed{suffix}", text)
+    found = mistaken(source, is_dsl=suffix == ".shard")
+    if path.suffix == suffix:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.code.id == "SHD002"
+        assert path.suffix in (found.help or "")
+
+
+def test_a_spec_may_speak_of_itself() -> None:
+    text = "# lock 1, language 1 is what `shardspec lock` writes\nmesh: {a: 2}\nrules: [x -> a]\n"
+    assert pipeline.load_text(text, "s.yaml")[1] == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"w": "f32[4, 4]"}',
+        '{\n  "a/w": {"shape": [4], "dtype": "f32"}\n}\n',
+        '"a/w": bf16[4]\n"b": f32[]\n',
+        "# from a checkpoint\n---\na/w: bf16[ 4 ]\n",
+        "a/w:\n  shape: [4]\n  dtype: f32\n",
+        "'h_{0..3}/w': {dtype: f32, shape: [4]}\n",
+    ],
+)
+def test_a_list_of_arrays_without_its_header(text: str) -> None:
+    found = mistaken(SourceFile("a.yaml", text), is_dsl=False)
+    assert found is not None
+    assert found.code.id == "SHD021"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'arrays:\n  w: "f32[4]"\n',
+        "arrays: {w: 'f32[4]'}\n",
+        "axes: {a: 4}\n",
+        "rules: [a -> b]\n",
+        "params:\n  shape: a\n",
+        '{"axes": {"shape": 4}}',
+        '{\n  "axes": {"dtype": 4}\n}',
+        "arrays w { f32[4] }\n",
+    ],
+)
+def test_a_spec_that_begins_with_arrays_is_one(text: str) -> None:
+    assert mistaken(SourceFile("a.yaml", text), is_dsl=False) is None
