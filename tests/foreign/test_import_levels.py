@@ -51,4 +51,5 @@ def test_rules_that_no_array_needs_are_quiet(name: str, tmp_path: Path) -> None:
 def test_a_name_without_a_rule_is_an_error(name: str, tmp_path: Path) -> None:
     exit_code, output = check(tmp_path, name, "mpl")
     assert exit_code == 1
-    assert "error[SHD202]: unknown logical axis `mlp`" in output
+    assert "error[SHD202]: unknown logical axis `mpl`" in output
+    assert "did you mean `mlp`?" in output
