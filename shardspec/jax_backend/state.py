@@ -266,7 +266,7 @@ class StatePlacer:
         if alike is not None:
             return alike
         owners = each_owner(arrays, params)
-        distinct = {(id(each.dims), each.origin, each.mismatch): each for each in owners.groups}
+        distinct = {(each.dims, each.origin, each.mismatch): each for each in owners.groups}
         raise_faults(arrays, tuple(distinct.values()), params)
         return owners
 

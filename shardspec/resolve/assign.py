@@ -54,24 +54,27 @@ def rule_table(
     table = RuleTable(by_axis, mesh.sizes, known_mesh_axes, units or {}, policy or Policy())
     found: dict[str, list[Attempt]] = defaultdict(list)
     for position, rule in enumerate(rules):
-        kind = Kind.RULE if rule.is_read else Kind.UNREAD
-        asked = Attempt(kind, position, rule.mesh_axes, (), Outcome.TAKEN, 1, None, rule, rule.span)
-        found[rule.logical_axis].append(_if_free(asked, table))
+        found[rule.logical_axis].append(_if_free(rule, position, rule.mesh_axes, table))
     by_axis.update((axis, tuple(attempts)) for axis, attempts in found.items())
     return table
 
 
-def _if_free(attempt: Attempt, table: RuleTable) -> Attempt:
-    """Return how an attempt ends on an array that uses no mesh axis yet."""
-    asked, sizes = attempt.asked, table.sizes
-    present = tuple(axis for axis in asked if axis in sizes)
+def _if_free(
+    source: AxisRule | Override, position: int, asked: tuple[str, ...], table: RuleTable
+) -> Attempt:
+    """Return how what is asked ends on an array that uses no mesh axis yet."""
+    rule = source if isinstance(source, AxisRule) else None
+    kind = Kind.STATED if rule is None else Kind.RULE if rule.is_read else Kind.UNREAD
+    sizes, ways = table.sizes, 1
+    mesh_axes = tuple(axis for axis in asked if axis in sizes)
     if any(axis not in sizes and axis not in table.known for axis in asked):
-        return replace(attempt, mesh_axes=asked, outcome=Outcome.UNKNOWN)
-    if asked and not present:
-        return replace(attempt, mesh_axes=asked, outcome=Outcome.ABSENT)
-    outcome = Outcome.TAKEN if len(set(present)) == len(present) else Outcome.BUSY
-    ways = math.prod(sizes[axis] for axis in present)
-    return replace(attempt, mesh_axes=present, outcome=outcome, ways=ways)
+        mesh_axes, outcome = asked, Outcome.UNKNOWN
+    elif asked and not mesh_axes:
+        mesh_axes, outcome = asked, Outcome.ABSENT
+    else:
+        outcome = Outcome.TAKEN if len(set(mesh_axes)) == len(mesh_axes) else Outcome.BUSY
+        ways = math.prod(sizes[axis] for axis in mesh_axes)
+    return Attempt(kind, position, asked, mesh_axes, outcome, ways, None, rule, source.span)
 
 
 def assign_axes(shape: Sequence[int | None], logical_axes: LogicalAxes, table: RuleTable) -> Dims:
@@ -105,10 +108,8 @@ def assign_stated(
     Args:
       position: of the override in its spec.
     """
-    candidates = []
-    for dim, axes in enumerate(override.partition or ()):
-        stated = Attempt(Kind.STATED, position, axes, (), Outcome.TAKEN, span=override.span)
-        candidates.append((dim, dim, _if_free(stated, table)))
+    stated = enumerate(override.partition or ())
+    candidates = [(dim, dim, _if_free(override, position, axes, table)) for dim, axes in stated]
     return _assigned(shape, (None,) * len(shape), candidates, table)
 
 

@@ -41,27 +41,27 @@ class NameSource:
 
     def name(self, param: Param) -> Naming:
         """Return the names of one array."""
-        override = self._first_override(param.path)
-        if override is not None:
-            if override.logical_axes is None:
-                return Naming(None, Origin.OVERRIDE, override)
-            return self._fitted(param, override.logical_axes, Origin.OVERRIDE, override)
+        index = self.overrides.first_match(param.path) if self.spec.overrides else None
+        if index is not None:
+            return self.given_by(self.spec.overrides[index], param)
         if param.logical_axes is not None:
             return _checked(param, param.logical_axes, Origin.ARRAY)
         index = self.path_rules.first_match(param.path) if self.spec.path_rules else None
         if index is None:
             return Naming((), Origin.NONE) if param.rank == 0 else Naming(None)
-        rule = self.spec.path_rules[index]
-        return self._fitted(param, rule.logical_axes, Origin.PARAMS, rule)
+        return self.given_by(self.spec.path_rules[index], param)
+
+    def given_by(self, entry: PathRule | Override, param: Param) -> Naming:
+        """Return the names that one entry of the spec gives an array."""
+        origin = Origin.OVERRIDE if isinstance(entry, Override) else Origin.PARAMS
+        if entry.logical_axes is None:
+            return Naming(None, origin, entry)
+        return self._fitted(param, entry.logical_axes, origin, entry)
 
     @property
     def needs_paths(self) -> bool:
         """Say whether an array that carries its own names still depends on its path."""
         return bool(self.spec.overrides)
-
-    def _first_override(self, path: str) -> Override | None:
-        index = self.overrides.first_match(path) if self.spec.overrides else None
-        return None if index is None else self.spec.overrides[index]
 
     def _fitted(
         self, param: Param, names: LogicalAxes, origin: Origin, matched: PathRule | Override

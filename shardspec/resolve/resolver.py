@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from shardspec.ir.param import LogicalAxes, Param
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Activation, Override, Spec, Target
+from shardspec.ir.spec import Activation, Override, PathRule, Spec, Target
 from shardspec.resolve.assign import RuleTable, assign_axes, assign_stated, rule_table
 from shardspec.resolve.naming import NameSource, name_source
 
@@ -26,9 +26,13 @@ class ArrayResolver:
     table: RuleTable = field(repr=False)
     _known: dict[object, Dims] = field(default_factory=dict, compare=False, repr=False)
 
-    def resolve(self, param: Param) -> ParamSharding:
-        """Return the answer for one array, with its trace."""
-        naming = self.names.name(param)
+    def resolve(self, param: Param, entry: PathRule | Override | None = None) -> ParamSharding:
+        """Return the answer for one array, with its trace.
+
+        Args:
+          entry: of the spec, that names the array; None for whatever names it by its path.
+        """
+        naming = self.names.name(param) if entry is None else self.names.given_by(entry, param)
         matched = naming.matched
         if isinstance(matched, Override) and matched.partition is not None:
             return self._as_stated(param, matched, matched.partition)

@@ -15,7 +15,7 @@ from shardspec.ir.param import Param
 from shardspec.ir.plan import Dims, ParamSharding
 from shardspec.ir.spec import Override, PathRule
 from shardspec.resolve.match import PathMatcher
-from shardspec.resolve.resolver import ArrayResolver, array_resolver
+from shardspec.resolve.resolver import ArrayResolver
 from shardspec.resolve.state import Relation, StateSharding, derive, unowned
 from shardspec.resolve.zero import extra_axes, split_further, state_axes
 
@@ -38,7 +38,6 @@ class StateResolver:
     arrays: ArrayResolver
     of_params: frozenset[Entry]
     over: tuple[str, ...]
-    _by_entry: dict[Entry, ArrayResolver] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[object, StateSharding] = field(default_factory=dict, compare=False, repr=False)
 
     def resolve(
@@ -60,9 +59,9 @@ class StateResolver:
             return StateSharding(own, Relation.OWN, owner, name)
         if owner is None:
             return unowned(state)
-        key = (id(owner.dims), owner.param.shape, state.shape, name, rest)
+        key = (owner.dims, owner.param.shape, state.shape, name, rest)
         known = self._known.get(key)
-        if known is None:  # it keeps the dims alive, and so their id
+        if known is None:
             self._known[key] = known = self._split(derive(owner, state, name, rest))
         sharding = ParamSharding(state, known.sharding.dims, owner.origin)
         return StateSharding(
@@ -87,11 +86,13 @@ class StateResolver:
         names, spec = self.arrays.names, self.arrays.spec
         override = self._entry(names.overrides, spec.overrides, state.path, owner)
         if override is not None:
-            return self._by(override, state)
+            return self.arrays.resolve(state, override)
         if _has_own_names(state, owner):
             return self.arrays.resolve(state)
         entry = self._entry(names.path_rules, spec.path_rules, state.path, owner)
-        return None if entry is None else self._by(entry, replace(state, logical_axes=None))
+        if entry is None:
+            return None
+        return self.arrays.resolve(replace(state, logical_axes=None), entry)
 
     def _entry(
         self,
@@ -107,16 +108,6 @@ class StateResolver:
         taken = set(matcher.all_matches(owner.param.path)) if owner and matching else set()
         free = (entries[index] for index in matching if index not in taken)
         return next((entry for entry in free if entry not in self.of_params), None)
-
-    def _by(self, entry: Entry, state: Param) -> ParamSharding:
-        """Return the answer of one entry of the spec."""
-        found = self._by_entry.get(entry)
-        if found is None:
-            overrides = (entry,) if isinstance(entry, Override) else ()
-            rules = (entry,) if isinstance(entry, PathRule) else ()
-            spec = replace(self.arrays.spec, overrides=overrides, path_rules=rules)
-            found = self._by_entry[entry] = array_resolver(spec, self.arrays.target)
-        return found.resolve(state)
 
 
 def state_resolver(arrays: ArrayResolver, params: Iterable[ParamSharding]) -> StateResolver:
