@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,9 +18,8 @@ from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.param import Param
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.spec import AxisRule, Spec, Target
-from shardspec.lints.checks.nnx_differs import check
+from shardspec.lints.checks.nnx_differs import check, read_as_nnx
 from shardspec.lints.context import Context
-from shardspec.resolve.nnx import nnx_rules, read_as_nnx
 from shardspec.resolve.resolver import resolve
 
 NAMES = ("batch", "embed", "mlp", "heads", "Embed")
@@ -43,6 +43,10 @@ def axis_rules(rules: Any) -> tuple[AxisRule, ...]:
 
 def jax_spec(spec: PartitionSpec) -> P:
     return P(*(dim or None for dim in spec.dims))
+
+
+def nnx_rules(rules: Sequence[AxisRule]) -> dict[str, AxisRule]:
+    return {rule.logical_axis: rule for rule in rules}
 
 
 @given(names, rule_lists)

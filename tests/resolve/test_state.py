@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.param import Param
-from shardspec.ir.plan import ParamSharding, divides
+from shardspec.ir.plan import Kind, ParamSharding, divides
 from shardspec.ir.spec import AxisRule, Override, PathRule, Pattern, Spec, StatePolicy, Target
 from shardspec.resolve.resolver import array_resolver, resolve
 from shardspec.resolve.state import Relation, derive, distinct, readings_of, unowned
@@ -199,8 +199,12 @@ def test_an_entry_speaks_of_state_if_it_does_not_match_the_parameter() -> None:
 def test_an_override_beats_all_and_is_not_split_further() -> None:
     owner = owner_of("embed mlp", 8, 16)
     override = Override(Pattern("nu/w"), partition=((), ("model",)), because="test")
-    found = resolver(owner, StatePolicy("zero1"), overrides=(override,))
-    assert axes_of(found.resolve(state(8, 16, path="nu/w"), owner, "nu")) == [(), ("model",)]
+    other = Override(Pattern("nothing"), partition=((), ("model",)), because="test")
+    found = resolver(owner, StatePolicy("zero1"), overrides=(other, override))
+    stated = found.resolve(state(8, 16, path="nu/w"), owner, "nu")
+    assert axes_of(stated) == [(), ("model",)]
+    attempts = [attempt for dim in stated.sharding.dims for attempt in dim.attempts]
+    assert [(each.kind, each.position) for each in attempts] == [(Kind.STATED, 1)] * 2
     assert axes_of(found.resolve(state(8, 16), owner, "mu")) == [("data",), ("model",)]
 
 

@@ -34,8 +34,7 @@ from shardspec.diagnostics.codes import BELOW_MINIMUM as CODE
 from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.plan import DimSharding
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.sizes import AxisCase, Judged, axis_cases
-from shardspec.resolve.fit import set_text
+from shardspec.lints.evidence.sizes import AxisCase, Judged, axis_cases, set_text
 
 #: Sizes of a mesh axis to offer, the largest that would do.
 _SHOWN = 6

@@ -43,7 +43,7 @@ from shardspec.ir.param import Shape, array_bytes
 from shardspec.ir.plan import Alike, ShardingPlan
 from shardspec.ir.units import binary_bytes, three_figures
 from shardspec.lints.context import Context
-from shardspec.resolve.fit import axis_sizes
+from shardspec.lints.evidence.sizes import axis_sizes
 
 _LEAST_ARRAY_BYTES = 1 << 16
 

@@ -34,7 +34,7 @@ from shardspec.diagnostics.codes import BROKEN_UNIT as CODE
 from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.mesh import divisors
 from shardspec.lints.context import Context
-from shardspec.resolve.fit import near_multiples
+from shardspec.lints.evidence.sizes import near_multiples
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

@@ -32,6 +32,7 @@ Good:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -40,13 +41,37 @@ from shardspec.diagnostics.codes import NNX_DIFFERS as CODE
 from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
+from shardspec.ir.param import LogicalAxes
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import DimSharding, ShardingPlan
 from shardspec.ir.spec import AxisRule, Target, target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import linen_table, rules_of_nnx
 from shardspec.resolve.assign import assign_axes
-from shardspec.resolve.nnx import NnxReading, read_as_nnx
+
+
+@dataclass(frozen=True, slots=True)
+class NnxReading:
+    """What NNX makes of the names of one array; JAX may refuse it.
+
+    Attributes:
+      dims: mesh axes of each dimension.
+      unruled: names that no rule has, which stand in `dims` as mesh axes.
+    """
+
+    dims: tuple[tuple[str, ...], ...]
+    unruled: tuple[str, ...] = ()
+
+    @property
+    def partition_spec(self) -> PartitionSpec:
+        """Return the partition, as NNX hands it to JAX."""
+        return PartitionSpec(self.dims)
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """Return mesh axes that stand more than once: JAX refuses those."""
+        counts = Counter(axis for dim in self.dims for axis in dim)
+        return tuple(axis for axis, count in counts.items() if count > 1)
 
 
 @dataclass(slots=True)
@@ -123,3 +148,20 @@ def _finding(case: _Difference) -> Diagnostic:
         help="let shardspec lay out the model (`Resolver.shardings`), or write one rule an axis,"
         " of which no array asks for a mesh axis twice",
     )
+
+
+def read_as_nnx(logical_axes: LogicalAxes, rules: Mapping[str, AxisRule]) -> NnxReading:
+    """Return the mesh axes that NNX gives an array with these names.
+
+    Each name is renamed by its rule, whatever the array uses already; one without a rule is taken
+    for a mesh axis as it stands. Source: flax 0.12.8, `flax.core.spmd.apply_rules`.
+
+    Invariants:
+      same: equal to `nnx.get_partition_spec` under the same rules.
+    """
+    dims = tuple(
+        () if axis is None else rules[axis].mesh_axes if axis in rules else (axis,)
+        for axis in logical_axes
+    )
+    unruled = (axis for axis in logical_axes if axis is not None and axis not in rules)
+    return NnxReading(dims, tuple(dict.fromkeys(unruled)))

@@ -38,7 +38,7 @@ from shardspec.ir.param import array_bytes
 from shardspec.ir.plan import Alike, DimSharding, ShardingPlan
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
-from shardspec.resolve.fit import near_multiples
+from shardspec.lints.evidence.sizes import near_multiples
 
 _NOTABLE = 10
 

@@ -23,7 +23,6 @@ from shardspec.language.removal import without_alternative
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, Subject, subjects
 from shardspec.resolve.assign import RuleTable, rule_table
-from shardspec.resolve.nnx import nnx_rules
 from shardspec.resolve.resolver import array_resolver
 
 #: Places of other rules that are pointed at.
@@ -253,8 +252,8 @@ def answers_under(
 
 
 def rules_of_nnx(plan: ShardingPlan) -> Mapping[str, AxisRule]:
-    """Return the rule that NNX follows for each logical axis on this target."""
-    return nnx_rules(tuple(_present(linen_table(plan), plan)))
+    """Return the rule that NNX follows for each logical axis on this target: the last one."""
+    return {rule.logical_axis: rule for rule in _present(linen_table(plan), plan)}
 
 
 def linen_table(plan: ShardingPlan) -> RuleTable:

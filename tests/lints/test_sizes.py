@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.ir.plan import divides
-from shardspec.resolve.fit import axis_sizes, copies, near_multiples, padded
+from shardspec.lints.evidence.sizes import axis_sizes, copies, near_multiples, padded
 
 small = st.integers(1, 200)
 
