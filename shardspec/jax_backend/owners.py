@@ -116,11 +116,15 @@ class Owners:
                     return Found(place, _prefix(parts[:start]), parts[end:])
         return None
 
-    def structure(self, kind: type) -> Any:
-        """Return the structure of the parameters under a root of this type, None if there is none.
+    def structure(self, node: Any) -> Any:
+        """Return the structure of the parameters under a root like this, None if there is none.
 
         A FrozenDict may be thawed, and a State be part of another, where it is a dict.
         """
+        kind = type(node)
+        is_mapping = isinstance(node, Mapping) and isinstance(self.tree, Mapping)
+        if is_mapping and len(node) != len(self.tree):  # JAX would print all keys that it expects
+            return None
         if kind is dict and dict not in self.structures and self.structures:
             return self._thawed
         return self.structures.get(kind)
@@ -178,7 +182,7 @@ def _below(
 
 def _aligned(node: Any, path: str, owners: Owners, reader: KeyReader) -> Aligned | None:
     """Return a node as a part in the structure of the parameters; None if it is not in that."""
-    structure = owners.structure(type(node))
+    structure = owners.structure(node)
     try:
         nodes: list[Any] | None = None if structure is None else structure.flatten_up_to(node)
     except (TypeError, ValueError):

@@ -18,6 +18,7 @@ from flax import linen as nn
 from flax import nnx
 from optax import contrib
 
+from shardspec.jax_backend.owners import each_owner
 from shardspec.jax_backend.resolver import Resolver
 from tests.jax_backend.specs import make_spec
 from tests.properties.test_growth import work
@@ -92,3 +93,12 @@ def test_no_optimizer_costs_more_for_a_node_than_adam(optimizer: str, form: str,
         calls(form, name, verb, 96) for name in (optimizer, ADAM)
     )
     assert count / nodes <= 1.15 * of_adam / nodes_of_adam
+
+
+def test_only_mappings_as_wide_as_the_parameters_are_compared_with_them() -> None:
+    """For each of the others JAX would print all keys: a square that no count of calls sees."""
+    params = model(8, "plain")
+    owners = each_owner(Resolver(make_spec(params=BY_PATH))._arrays, params)
+    assert owners.structure(params) is not None
+    assert owners.structure(params["layer_0"]) is None
+    assert owners.structure({"mu": params}) is None
