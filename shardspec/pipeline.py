@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point, sort_key
 from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
-from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.levels import NOTHING_ASKED, UNDENIABLE, Levels, LevelTable
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.param import Params

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardspec.arrays.reading import MOST_ARRAYS, first_repeated, is_text
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_MANIFEST, DUPLICATE_KEY, SYNTAX, UNKNOWN_KEY
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.grouping import counted
 from shardspec.ir.param import Param, Params, dtype_name

@@ -27,9 +27,8 @@ from shardspec.arrays.kinds import (
 )
 from shardspec.arrays.listing import read_manifest
 from shardspec.arrays.reading import Outcome, damaged, foreign, refused, unsafe
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
 from shardspec.diagnostics.codes import UNKNOWN_PRESET, UNREADABLE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import natural
 from shardspec.ir.param import Arrays

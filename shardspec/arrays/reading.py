@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics import Diagnostic, Span, point
 from shardspec.diagnostics.codes import (
     BAD_CHECKPOINT,
     BAD_MANIFEST,
     UNSAFE_MANIFEST,
 )
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.param import Arrays, Param, Params, Shape, dtype_name
 from shardspec.ir.tree_path import tree_path
 

@@ -29,9 +29,8 @@ from shardspec.arrays.reading import (
     refused,
     sizes_of,
 )
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_CHECKPOINT
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import counted
 from shardspec.ir.param import Arrays, Param, Shape, array_bytes, dtype_name

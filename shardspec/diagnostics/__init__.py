@@ -1,6 +1,16 @@
 """What is wrong, and where: source text, spans, diagnostics and their rendering."""
 
-from shardspec.diagnostics.diagnostic import Code, Diagnostic, Edit, Fix, Label, Severity
+from shardspec.diagnostics.diagnostic import (
+    Code,
+    Diagnostic,
+    Edit,
+    Fix,
+    Label,
+    Severity,
+    labels_at,
+    point,
+    sort_key,
+)
 from shardspec.diagnostics.render import ShardspecError
 from shardspec.diagnostics.source import Excerpt, SourceFile, Span
 
@@ -15,4 +25,7 @@ __all__ = [
     "ShardspecError",
     "SourceFile",
     "Span",
+    "labels_at",
+    "point",
+    "sort_key",
 ]

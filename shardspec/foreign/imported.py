@@ -24,9 +24,8 @@ from dataclasses import dataclass, field
 from os.path import basename
 from typing import Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import AMBIGUOUS_READING, BAD_FOREIGN_FILE, NOT_CARRIED_OVER
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.source import printable
 from shardspec.foreign.values import Node
 from shardspec.ir.hardware import Hardware

@@ -15,9 +15,8 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, ShardspecError, Span
+from shardspec.diagnostics import Diagnostic, ShardspecError, Span, point
 from shardspec.diagnostics.codes import BAD_MANIFEST, UNKNOWN_PRESET
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.param import Params
 from shardspec.ir.spec import StatePolicy

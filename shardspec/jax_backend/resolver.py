@@ -13,9 +13,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.diagnostics import Diagnostic, ShardspecError, point
 from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS, UNKNOWN_TARGET, UNREADABLE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target

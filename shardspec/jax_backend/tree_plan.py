@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.diagnostics import Diagnostic, ShardspecError, sort_key
 from shardspec.diagnostics import codes as c
-from shardspec.diagnostics.diagnostic import sort_key
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.ir.grouping import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from shardspec.diagnostics import Diagnostic, Excerpt
+from shardspec.diagnostics import Diagnostic, Excerpt, point
 from shardspec.diagnostics.codes import UNKNOWN_HARDWARE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.source import excerpt_of
 from shardspec.diagnostics.suggest import listed, nearest
 from shardspec.ir.hardware import Chip, Hardware, shape_text

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span
+from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span, point
 from shardspec.diagnostics.codes import BAD_PATTERN, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.param import LogicalAxes, dtype_name
 from shardspec.ir.spec import (

@@ -30,9 +30,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, point
 from shardspec.diagnostics.codes import GIT_IN_A_FILE, UNREADABLE
-from shardspec.diagnostics.diagnostic import point
 
 #: What the top folder of a project holds.
 _MARKS = (".git", ".hg", "pyproject.toml")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile, point
 from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.language.document_to_layer import layer_of
 from shardspec.language.loader import File, read
 from shardspec.language.reading import Data, is_dsl

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_PLACE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.param import Params
 from shardspec.ir.spec import (

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, point
 from shardspec.diagnostics.codes import BEYOND_COUNT, DUPLICATE_ARRAY, SYNTAX, UNKNOWN_SIZE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import Mesh

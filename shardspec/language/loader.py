@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shardspec import assets
-from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span, point, sort_key
 from shardspec.diagnostics.codes import (
     DUPLICATE_KEY,
     OWN_FILE,
@@ -25,7 +25,6 @@ from shardspec.diagnostics.codes import (
     UNKNOWN_PRESET,
     YAML_TRAP,
 )
-from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
 from shardspec.ir.param import Arrays, Params
 from shardspec.ir.spec import Spec

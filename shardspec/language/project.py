@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import ALL, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.levels import NOTHING_ASKED, WORDS, LevelTable, known
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.language.files import leads_out, veiled

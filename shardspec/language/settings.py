@@ -12,9 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
 from shardspec.diagnostics.codes import UNKNOWN_KEY
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
 from shardspec.ir.spec import Spec
 from shardspec.language.layer import Layer

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Span
+from shardspec.diagnostics import Diagnostic, Excerpt, Span, point
 from shardspec.diagnostics.codes import UNKNOWN_HARDWARE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.spec import Target

@@ -10,9 +10,8 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Fix, Span
+from shardspec.diagnostics import Diagnostic, Fix, Span, point
 from shardspec.diagnostics.codes import UNKNOWN_KEY, VERSION, WRONG_TYPE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.language.grammar.parse_faults import partition_meant, rule_meant
 from shardspec.language.reading import Reading, Route

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 from shardspec.analysis.layouts import inputs
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_LOCK, STALE_LOCK
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import MOST_PATHS, collapsed, expanded, natural, template
 from shardspec.ir.layout import (

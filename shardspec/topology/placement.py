@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import SUBMESH_TILING, UNSOLVED_SIZE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh, MeshAxis, divisors
 from shardspec.ir.spec import Target

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Label, Span
+from shardspec.diagnostics import Diagnostic, Label, Span, point
 from shardspec.diagnostics.codes import MESH_PRODUCT, TWO_REST, UNSOLVED_SIZE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import counted
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.mesh import Mesh, MeshAxis, divisors

@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import SUBMESH_TILING
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.mesh import MeshAxis, divisors
 from shardspec.topology.assignment import AxisScore, factorings, score_axis

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.diagnostics import Diagnostic, Label, Severity, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Label, Severity, SourceFile, Span, point, sort_key
 from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE, SYNTAX
-from shardspec.diagnostics.diagnostic import point, sort_key
 from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
 
 

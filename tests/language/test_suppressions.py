@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import DEAD_RULE, SYNTAX, UNREADABLE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.language.suppressions import marked, suppressed
 
 

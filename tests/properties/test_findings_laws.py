@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic, Severity
-from shardspec.diagnostics.diagnostic import sort_key
+from shardspec.diagnostics import Diagnostic, Severity, sort_key
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.ir.param import Param
 from shardspec.ir.spec import Activation, Override, PathRule, Pattern, ScanRule, Spec

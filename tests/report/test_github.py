@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import DEAD_RULE, SIZE_ONE_AXIS
-from shardspec.diagnostics.diagnostic import point
 from shardspec.report.findings_forms import commands
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, point
 from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX
-from shardspec.diagnostics.diagnostic import point
 from shardspec.language.dsl_text.layout import Statement, unquoted
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import Data, Route, number_or_text

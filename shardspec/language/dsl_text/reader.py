@@ -11,9 +11,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
 from shardspec.diagnostics.codes import SYNTAX, TOO_DEEP
-from shardspec.diagnostics.diagnostic import point
 from shardspec.language.dsl_text.data import DslData, child_of, maybe_child_of
 from shardspec.language.dsl_text.faults import (
     known_word,

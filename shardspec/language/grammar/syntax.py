@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from shardspec.diagnostics import Code, Diagnostic, Excerpt
+from shardspec.diagnostics import Code, Diagnostic, Excerpt, point
 from shardspec.diagnostics.codes import SYNTAX
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.mesh import AxisType, Network
 
 

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.language.reading import Data, Reading, SourceMap, section_at
 from shardspec.language.yaml_text.composer import Composer
 

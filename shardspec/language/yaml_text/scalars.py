@@ -16,9 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from shardspec.diagnostics import Code, Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Code, Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE, YAML_TRAP
-from shardspec.diagnostics.diagnostic import point
 from shardspec.language.reading import Data
 
 LONGEST_NUMBER = 400

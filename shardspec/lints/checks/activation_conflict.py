@@ -41,9 +41,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shardspec.analysis.coverage import allowed_paths, held_bytes, is_large
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, labels_at
 from shardspec.diagnostics.codes import ACTIVATION_CONFLICT as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import named
 from shardspec.ir.grouping import described
 from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ShardingPlan

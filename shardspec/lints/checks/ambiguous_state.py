@@ -34,9 +34,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import AMBIGUOUS_STATE as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import as_one, counted, template
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ParamSharding

@@ -29,9 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import AXIS_WITHOUT_ARRAY as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.entries import lone_axes, respelling

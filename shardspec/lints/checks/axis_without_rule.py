@@ -27,9 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import named
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost

@@ -29,10 +29,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span, point
 from shardspec.diagnostics.codes import ALL, UNKNOWN_LINT
 from shardspec.diagnostics.codes import BAD_SUPPRESSION as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.levels import known
 from shardspec.diagnostics.suggest import did_you_mean, respelt
 from shardspec.language.suppressions import marked

@@ -29,9 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, labels_at
 from shardspec.diagnostics.codes import BELOW_MINIMUM as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.plan import DimSharding
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import AxisCase, Judged, axis_cases, set_text

@@ -35,9 +35,8 @@ from typing import NamedTuple
 
 from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.analysis.memory import LANES, SUBLANES, tiled_bytes
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import BELOW_TILE as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import described
 from shardspec.ir.param import Shape, array_bytes
 from shardspec.ir.plan import Alike, ShardingPlan

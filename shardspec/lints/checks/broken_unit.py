@@ -29,9 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import BROKEN_UNIT as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.mesh import divisors
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import near_multiples

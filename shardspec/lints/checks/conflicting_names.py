@@ -38,9 +38,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, labels_at
 from shardspec.diagnostics.codes import CONFLICTING_NAMES as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import collapsed, counted, described, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import target_text

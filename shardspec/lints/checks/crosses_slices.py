@@ -31,9 +31,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, labels_at
 from shardspec.diagnostics.codes import CROSSES_SLICES as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.hardware import Hardware
 from shardspec.ir.spec import Target
 from shardspec.lints.context import Context

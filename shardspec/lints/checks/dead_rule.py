@@ -28,9 +28,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, Fix
+from shardspec.diagnostics import Diagnostic, Fix, labels_at
 from shardspec.diagnostics.codes import DEAD_RULE as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.spec import AxisRule, Target, target_text
 from shardspec.language.removal import is_only_alternative, without_alternative, without_item

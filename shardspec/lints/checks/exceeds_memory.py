@@ -41,9 +41,8 @@ from dataclasses import replace
 
 from shardspec.analysis.coverage import PARTS
 from shardspec.analysis.memory import Held, Memory, memory
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import EXCEEDS_MEMORY as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import counted
 from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan

@@ -37,9 +37,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics import Diagnostic, Span, labels_at
 from shardspec.diagnostics.codes import HIDDEN_PATTERN as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import counted, described
 from shardspec.ir.param import LogicalAxes

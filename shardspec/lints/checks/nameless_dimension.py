@@ -42,9 +42,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics import Diagnostic, Span, point
 from shardspec.diagnostics.codes import NAMELESS_DIMENSION as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import described, template
 from shardspec.ir.plan import Alike, Origin, ParamSharding, ShardingPlan, alike
 from shardspec.ir.spec import Spec

@@ -29,9 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import NEEDLESS_REPLICATE as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import described
 from shardspec.ir.spec import Replicate
 from shardspec.lints.context import Context

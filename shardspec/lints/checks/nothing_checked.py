@@ -26,9 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import NOTHING_CHECKED as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.param import Params
 from shardspec.ir.spec import Spec, Target
 

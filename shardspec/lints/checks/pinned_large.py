@@ -34,9 +34,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.analysis.coverage import held_bytes
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics import Diagnostic, Span, labels_at
 from shardspec.diagnostics.codes import PINNED_LARGE as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import listed, named
 from shardspec.ir.grouping import as_one, natural
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan

@@ -30,9 +30,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, labels_at
 from shardspec.diagnostics.codes import PRIORITY_REORDERS as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import counted
 from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import AxisRule, Spec

@@ -32,9 +32,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, Label, Span
+from shardspec.diagnostics import Diagnostic, Label, Span, labels_at
 from shardspec.diagnostics.codes import RANK_MISMATCH as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import counted, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.lints.context import Context

@@ -36,9 +36,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import REGEX_LIKE_GLOB as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import counted, described
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.entries import Entry, Section, sections

@@ -26,9 +26,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics import Diagnostic, Span, point
 from shardspec.diagnostics.codes import REPEATED_AXIS as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described, grouped
 from shardspec.ir.param import LogicalAxes

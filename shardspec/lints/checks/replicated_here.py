@@ -33,9 +33,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, labels_at
 from shardspec.diagnostics.codes import REPLICATED_HERE as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import described
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import target_text

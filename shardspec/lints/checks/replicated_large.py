@@ -32,9 +32,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import REPLICATED_LARGE as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import named
 from shardspec.ir.grouping import as_one, counted, natural
 from shardspec.ir.plan import Attempt, DimSharding, Outcome, ParamSharding, ShardingPlan

@@ -35,9 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardspec.analysis.coverage import Coverage, coverage, limit_bytes
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import REPLICATED_OVER_BUDGET as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import named
 from shardspec.ir.grouping import counted
 from shardspec.ir.spec import CoverageGate

@@ -35,9 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Span
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Span, point
 from shardspec.diagnostics.codes import SINGLE_DIGIT as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import counted, described, template
 from shardspec.ir.spec import Pattern
 from shardspec.language.grammar.syntax import SyntaxFault

@@ -33,9 +33,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics import Diagnostic, Span, labels_at
 from shardspec.diagnostics.codes import SIZE_MISMATCH as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import described
 from shardspec.ir.plan import DimSharding, ParamSharding
 from shardspec.ir.spec import LogicalAxis

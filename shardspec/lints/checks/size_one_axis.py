@@ -26,9 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, labels_at
 from shardspec.diagnostics.codes import SIZE_ONE_AXIS as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import named
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import MeshAxis

@@ -30,9 +30,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import SLOW_REGEX as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.spec import Pattern
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.backtracking import fallback_reason, ran_out

@@ -31,9 +31,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import SLOW_RING as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.hardware import shape_text
 from shardspec.ir.spec import Target
 from shardspec.ir.units import three_figures

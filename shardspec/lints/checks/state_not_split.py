@@ -40,9 +40,8 @@ from typing import NamedTuple
 
 from shardspec.analysis.coverage import is_large
 from shardspec.analysis.memory import Held, memory
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import STATE_NOT_SPLIT as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import described
 from shardspec.ir.param import Param, array_bytes
 from shardspec.ir.plan import DimSharding, ShardingPlan

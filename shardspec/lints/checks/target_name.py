@@ -32,9 +32,8 @@ import math
 import re
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, labels_at
 from shardspec.diagnostics.codes import TARGET_NAME as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.ir.grouping import counted
 from shardspec.ir.hardware import Hardware, shape_text
 from shardspec.ir.spec import Target

@@ -40,9 +40,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics import Diagnostic, Span, labels_at
 from shardspec.diagnostics.codes import TENSOR_OVER_DCN as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import listed
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import MeshAxis

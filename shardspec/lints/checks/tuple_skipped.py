@@ -37,9 +37,8 @@ import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Span
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Span, labels_at
 from shardspec.diagnostics.codes import TUPLE_SKIPPED as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import listed, named
 from shardspec.ir.grouping import described
 from shardspec.ir.plan import (

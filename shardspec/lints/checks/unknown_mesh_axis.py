@@ -29,9 +29,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, labels_at
 from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import did_you_mean, listed, named, respelt
 from shardspec.ir.plan import DimSharding, Outcome
 from shardspec.ir.spec import Spec

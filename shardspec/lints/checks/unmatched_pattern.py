@@ -30,9 +30,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import UNMATCHED_PATTERN as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import nearest
 from shardspec.ir.grouping import counted, grouped, template
 from shardspec.ir.spec import Pattern, Spec

@@ -37,9 +37,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import allowed_paths, held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Span
+from shardspec.diagnostics import Diagnostic, Span, labels_at, point
 from shardspec.diagnostics.codes import UNNAMED_ARRAY as CODE
-from shardspec.diagnostics.diagnostic import labels_at, point
 from shardspec.ir.grouping import as_one, counted, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import Pattern

@@ -35,9 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.analysis.coverage import allowed_paths, is_large
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import UNRELATED_STATE as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.ir.grouping import as_one, counted, grouped, template
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.plan import Dims

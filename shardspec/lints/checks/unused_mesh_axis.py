@@ -34,9 +34,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import UNUSED_MESH_AXIS as CODE
-from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.suggest import did_you_mean
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import Mesh, MeshAxis

@@ -35,9 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, labels_at
 from shardspec.diagnostics.codes import WHOLE_BATCH as CODE
-from shardspec.diagnostics.diagnostic import labels_at
 from shardspec.diagnostics.suggest import named
 from shardspec.ir.plan import ActivationSharding, DimSharding, Outcome
 from shardspec.ir.spec import AxisRule

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardspec.diagnostics import Fix, Label, Span
-from shardspec.diagnostics.diagnostic import labels_at
+from shardspec.diagnostics import Fix, Label, Span, labels_at
 from shardspec.ir.grouping import counted
 from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.partition import PartitionSpec

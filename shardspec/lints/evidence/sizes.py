@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardspec.diagnostics import Code, Diagnostic, Edit, Fix, Span
-from shardspec.diagnostics.diagnostic import labels_at
+from shardspec.diagnostics import Code, Diagnostic, Edit, Fix, Span, labels_at
 from shardspec.diagnostics.suggest import listed, named
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import Mesh, divisors
