@@ -151,7 +151,7 @@ def lock(repeats: int) -> Iterator[Row]:
     plan = large_plan("mlp -> model, embed -> data")
     text = lock_text(layout_of(plan.spec, (plan,)))
     source = SourceFile("spec.lock", text)
-    figures = {"arrays": len(plan.params), "bytes": len(text)}
+    figures = {"arrays": len(plan.arrays), "bytes": len(text)}
     seconds = median_seconds(lambda: lock_text(layout_of(plan.spec, (plan,))), repeats)
     yield {"what": "lock, written", **figures, "seconds": seconds}
     assert isinstance(read_lock(source), Layout)
@@ -195,7 +195,7 @@ def export(repeats: int) -> Iterator[Row]:
         if text is not None:
             seconds = median_seconds(lambda write=write: write(request), repeats)  # type: ignore[misc]
             what = f"export {entry.name}"
-            figures = {"arrays": len(request.plan.params), "bytes": len(text)}
+            figures = {"arrays": len(request.plan.arrays), "bytes": len(text)}
             yield {"what": what, **figures, "seconds": seconds}
 
 

@@ -11,33 +11,79 @@ from typing import TYPE_CHECKING, Any
 from shardspec.versions import PACKAGE
 
 if TYPE_CHECKING:
-    from shardspec.diagnostics import Diagnostic, ShardspecError
+    from shardspec.analysis.memory import Figure, Held, Memory
+    from shardspec.diagnostics import Diagnostic, Label, Severity, ShardspecError, Span
+    from shardspec.ir.mesh import Mesh
+    from shardspec.ir.param import Param
+    from shardspec.ir.partition import PartitionSpec
+    from shardspec.ir.plan import ActivationSharding, Alike, Attempt, DimSharding, ParamSharding
+    from shardspec.ir.spec import Target
+    from shardspec.jax_backend.batch import Batch, DataLayout
     from shardspec.jax_backend.live import LockWarning
     from shardspec.jax_backend.resolver import Resolver
-    from shardspec.public import Plan, Spec, load, loads
+    from shardspec.public import Spec, load, loads
     from shardspec.report.drawing import Drawing
+    from shardspec.report.plan import Plan
+    from shardspec.resolve.state import StateSharding
 
 __all__ = [
+    "ActivationSharding",
+    "Alike",
+    "Attempt",
+    "Batch",
+    "DataLayout",
     "Diagnostic",
+    "DimSharding",
     "Drawing",
+    "Figure",
+    "Held",
+    "Label",
     "LockWarning",
+    "Memory",
+    "Mesh",
+    "Param",
+    "ParamSharding",
+    "PartitionSpec",
     "Plan",
     "Resolver",
+    "Severity",
     "ShardspecError",
+    "Span",
     "Spec",
+    "StateSharding",
+    "Target",
     "load",
     "loads",
 ]
 __version__ = PACKAGE
 
+#: Where a public name lives, which is loaded when it is first asked for.
 _HOMES = {
+    "ActivationSharding": "shardspec.ir.plan",
+    "Alike": "shardspec.ir.plan",
+    "Attempt": "shardspec.ir.plan",
+    "Batch": "shardspec.jax_backend.batch",
+    "DataLayout": "shardspec.jax_backend.batch",
     "Diagnostic": "shardspec.diagnostics",
+    "DimSharding": "shardspec.ir.plan",
     "Drawing": "shardspec.report.drawing",
+    "Figure": "shardspec.analysis.memory",
+    "Held": "shardspec.analysis.memory",
+    "Label": "shardspec.diagnostics",
     "LockWarning": "shardspec.jax_backend.live",
-    "Plan": "shardspec.public",
+    "Memory": "shardspec.analysis.memory",
+    "Mesh": "shardspec.ir.mesh",
+    "Param": "shardspec.ir.param",
+    "ParamSharding": "shardspec.ir.plan",
+    "PartitionSpec": "shardspec.ir.partition",
+    "Plan": "shardspec.report.plan",
     "Resolver": "shardspec.jax_backend.resolver",
+    "Severity": "shardspec.diagnostics",
     "ShardspecError": "shardspec.diagnostics",
+    "Span": "shardspec.diagnostics",
     "Spec": "shardspec.public",
+    "StateSharding": "shardspec.resolve.state",
+    "Target": "shardspec.ir.spec",
     "load": "shardspec.public",
     "loads": "shardspec.public",
 }

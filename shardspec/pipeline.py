@@ -9,7 +9,7 @@ from typing import NamedTuple
 from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
 from shardspec.diagnostics import Diagnostic, point, sort_key
-from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
+from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET, UNNAMED_ARRAY
 from shardspec.diagnostics.levels import NOTHING_ASKED, UNDENIABLE, Levels, LevelTable
 from shardspec.diagnostics.suggest import did_you_mean, listed
 from shardspec.ir.param import Params
@@ -29,6 +29,7 @@ __all__ = [
     "everything",
     "find_target",
     "findings",
+    "for_trees",
     "heard",
     "leveled",
     "load_path",
@@ -36,8 +37,10 @@ __all__ = [
     "read_arrays",
     "read_manifest",
     "shown",
+    "tree_findings",
     "unheard",
     "unsound",
+    "with_axes_of_code",
 ]
 
 
@@ -118,6 +121,35 @@ def compile_plans(
 def findings(spec: Spec, plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...]:
     """Return everything that the checks have to say, in reading order, as loud as is asked."""
     return leveled(spec, _found(spec, plans))
+
+
+def tree_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
+    """Return everything the checks have to say about the plan of a live tree.
+
+    A name that only rules have may be one that `constrain` gives to an activation, or the layers
+    of a scan. It is a finding only where it is spelt much like one that the arrays have.
+    """
+    return tuple(map(for_trees, findings(with_axes_of_code(plan), [plan])))
+
+
+def for_trees(found: Diagnostic) -> Diagnostic:
+    """Return a finding with the way out that only a live tree has."""
+    if found.code is not UNNAMED_ARRAY:
+        return found
+    way_out = "of a tree that Flax's boxes name: `like=BOXED` tells the names to `put`, `abstract`,"
+    return replace(found, help=f"{found.help}\n{way_out} `restore` and `verify_placement`")
+
+
+def with_axes_of_code(plan: ShardingPlan) -> Spec:
+    """Return the spec of a live tree's plan, with the axes that code alone may name."""
+    from shardspec.lints.context import Context
+
+    spec = plan.spec
+    context = Context(spec, (plan,))
+    known = context.axes_in_use() | context.axes.keys()
+    lone = sorted(context.axes_in_rules() - known)
+    more = tuple(axis for axis in lone if did_you_mean(axis, sorted(known)) is None)
+    return replace(spec, axes_of_code=more) if more else spec
 
 
 def heard(spec: Spec, plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...]:

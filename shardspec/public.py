@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.diagnostics.codes import UNREADABLE
 from shardspec.diagnostics.levels import level_table
+from shardspec.diagnostics.renamed import renamed
 from shardspec.ir import spec as ir_spec
 from shardspec.ir.grouping import counted
 from shardspec.ir.param import Param, Params
-from shardspec.ir.plan import ParamSharding, ShardingPlan
-
-if TYPE_CHECKING:
-    from shardspec.report.drawing import Drawing
+from shardspec.report.plan import Plan
 
 
 def load(path: str | os.PathLike[str], *, levels: Mapping[str, str] | None = None) -> Spec:
@@ -114,15 +112,32 @@ class Spec:
         diagnostics = pipeline.checked(self.ir, faults, plans, is_whole=False)
         if any(diagnostic.is_error for diagnostic in diagnostics):
             raise ShardspecError(diagnostics)
-        return Plan(plans[0], diagnostics)
+        plan = plans[0]
+        return Plan(plan.spec, plan.target, plan.arrays, plan.activations, diagnostics)
 
-    def check(self, arrays: Any = None) -> tuple[Diagnostic, ...]:
-        """Return all that `shardspec check` says, over all targets, without raising."""
+    def __repr__(self) -> str:
+        """Return `Spec(t5.yaml: 12 rules, 96 arrays, targets v4-8, laptop)`."""
+        spec = self.ir
+        counts = (counted(len(spec.axis_rules), "rule"), counted(len(spec.params), "array"))
+        targets = f"targets {', '.join(self.targets)}" if spec.targets else "no target"
+        return f"Spec({spec.source.name}: {', '.join(counts)}, {targets})"
+
+    def findings(self, arrays: Any = None) -> tuple[Diagnostic, ...]:
+        """Return all that `shardspec check` says, over all targets, without raising.
+
+        Args:
+          arrays: as for `compile`.
+        """
         try:
             params = self.ir.params if arrays is None else self._params(arrays)
         except ShardspecError as error:
             return pipeline.leveled(self.ir, error.diagnostics)
         return pipeline.check(self.ir, self.faults, params or (), is_whole=arrays is None).shown
+
+    def check(self, arrays: Any = None) -> tuple[Diagnostic, ...]:
+        """Return what `findings` does, by the word of the version before."""
+        renamed("spec.check(arrays)", "spec.findings(arrays)")
+        return self.findings(arrays)
 
     def _params(self, arrays: Any) -> Params | None:
         if arrays is None:
@@ -140,67 +155,6 @@ class Spec:
 
         refuse_no_arrays(arrays, "arrays")
         return arrays_alone(arrays, self.ir.state)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The layout of every array on one target.
-
-    Attributes:
-      diagnostics: warnings; a plan with errors is not handed out.
-    """
-
-    ir: ShardingPlan = field(repr=False)
-    diagnostics: tuple[Diagnostic, ...] = ()
-
-    @property
-    def target(self) -> str:
-        """Return the name of the target."""
-        return self.ir.target.name
-
-    def __getitem__(self, path: str) -> ParamSharding:
-        """Return the array at `path`; KeyError, with the nearest path, where there is none."""
-        try:
-            return self.ir[path]
-        except KeyError:
-            from shardspec.diagnostics.suggest import did_you_mean
-
-            hint = did_you_mean(path, list(self)) or f"the plan has {counted(len(self), 'array')}"
-            raise KeyError(f"no array `{path}`; {hint}") from None
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the paths."""
-        return (sharding.param.path for sharding in self.ir.params)
-
-    def __len__(self) -> int:
-        """Return the number of arrays."""
-        return len(self.ir.params)
-
-    def explain(self, path: str) -> str:
-        """Return why the array at `path` is laid out as it is."""
-        from shardspec.report.explain import explain
-
-        return "\n".join(explain(self[path], self.ir))
-
-    def visualize(self, path: str) -> Drawing:
-        """Return who holds which part of the array, or of the activation, at `path`.
-
-        It prints as text, with the borders of hosts and slices, and shows as tables in a notebook.
-        """
-        from shardspec.report.drawing import drawing_of
-
-        return drawing_of(path, self.ir)
-
-    def __str__(self) -> str:
-        """Return the table that `shardspec compile` prints."""
-        from shardspec.report.table import table
-
-        return "\n".join(table(self.ir))
-
-    def _repr_html_(self) -> str:
-        from shardspec.report.drawing import plan_html
-
-        return plan_html(self.ir)
 
 
 def _manifest(path: str) -> Params:

@@ -79,7 +79,7 @@ NO_CASE = {
     "export-differs": "only `export` writes other tools' files",
     "cannot-hold": "only `export` writes other tools' files",
     "not-compared": "only `import` compares with another tool",
-    "sharding-differs": "only `Resolver.check` sees live arrays",
+    "sharding-differs": "only `Resolver.verify_placement` sees live arrays",
     "processes-differ": "only `Resolver` runs in several processes",
     "checkpoint-differs": "only `Resolver.restore` reads a checkpoint into a tree",
     "lock-differs": "only `Resolver` sees the arrays of a running model",
@@ -283,9 +283,9 @@ def test_unknown_activation() -> None:
 )
 def test_findings_about_state(name: str, field: str, shape: tuple[int, ...]) -> None:
     from shardspec.ir.param import Param
+    from shardspec.ir.plan import ShardingPlan
     from shardspec.jax_backend.state import state_findings
     from shardspec.resolve.resolver import array_resolver
-    from shardspec.resolve.state_plan import StatePlan
     from shardspec.resolve.state_resolver import state_resolver
 
     for heading, codes in (("Bad", [name]), ("Good", [])):
@@ -293,7 +293,7 @@ def test_findings_about_state(name: str, field: str, shape: tuple[int, ...]) -> 
         (plan,) = pipeline.compile_plans(spec)
         resolver = state_resolver(array_resolver(spec, spec.targets[0]), [plan["kernel"]])
         array = resolver.resolve(Param(f"{field}/kernel", shape), plan["kernel"], field)
-        found = state_findings(StatePlan(spec, spec.targets[0], (array,)))
+        found = state_findings(ShardingPlan(spec, spec.targets[0], (array,)))
         assert [d.code.name for d in found] == codes
 
 
@@ -304,9 +304,9 @@ def test_sharding_differs() -> None:
 
     params = {"mlp": {"kernel": jnp.ones((512, 2048))}}
     bad = Resolver(loaded(example(_code("sharding-differs"), "Bad")))
-    assert [d.code.name for d in bad.check(params)] == ["sharding-differs"]
+    assert [d.code.name for d in bad.verify_placement(params)] == ["sharding-differs"]
     good = Resolver(loaded(example(_code("sharding-differs"), "Good")))
-    assert good.check(good.put(params)) == ()
+    assert good.verify_placement(good.put(params)) == ()
 
 
 def _code(name: str) -> Code:

@@ -1,4 +1,4 @@
-"""One door: the command line, `load`, `loads`, `Resolver` and `Spec.check` say the same."""
+"""One door: the command line, `load`, `loads`, `Resolver` and `Spec.findings` say the same."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_warning_of_the_spec_is_one_everywhere(folder: Path) -> None:
     assert exit_code == 0
     assert [row[:2] for row in found] == [("SHD212", "warning")]
     ways_in(path)
-    assert said(shardspec.load(path).check()) == found
+    assert said(shardspec.load(path).findings()) == found
 
 
 def test_a_warning_of_the_project_is_one_everywhere(folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_warning_of_the_project_is_one_everywhere(folder: Path) -> None:
     exit_code, found = check(path)
     assert exit_code == 0
     ways_in(path)
-    assert said(shardspec.load(path).check()) == found
+    assert said(shardspec.load(path).findings()) == found
 
 
 def test_the_project_is_that_of_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_the_callers_levels_beat_project_and_spec(folder: Path) -> None:
         shardspec.load(path).compile()
     ways_in(path, levels={"indivisible": "warn"})
     ways_in(path, levels={"SHD301": "allow"})
-    found = shardspec.load(path, levels={"SHD3": "allow", "indivisible": "warn"}).check()
+    found = shardspec.load(path, levels={"SHD3": "allow", "indivisible": "warn"}).findings()
     assert [row[:2] for row in said(found)] == [("SHD301", "warning")]
 
 
@@ -169,7 +169,7 @@ def test_every_case_is_the_same_in_python(
     if isinstance(spec, shardspec.ShardspecError):
         assert {row[0] for row in said(spec.diagnostics)} <= {row[0] for row in found}
         return
-    assert said(spec.check()) == found
+    assert said(spec.findings()) == found
     if exit_code == 0:
         for target in spec.targets:
             spec.compile(target=target)

@@ -70,18 +70,18 @@ def coverage(plan: ShardingPlan) -> Coverage:
     """Return what the plan leaves whole and uneven."""
     even: dict[Dims, bool] = {}
     whole: dict[Dims, bool] = {}
-    for sharding in plan.params:  # arrays that are alike share their dims
+    for sharding in plan.arrays:  # arrays that are alike share their dims
         if sharding.dims not in even:
             even[sharding.dims] = all(dim.is_even for dim in sharding.dims)
             whole[sharding.dims] = sharding.is_replicated
-    replicated = tuple(s for s in plan.params if whole[s.dims])
+    replicated = tuple(s for s in plan.arrays if whole[s.dims])
     allowed = allowed_paths(plan.spec, (sharding.param.path for sharding in replicated))
     return Coverage(
-        unnamed=tuple(s for s in plan.params if s.origin is Origin.NONE and s.param.rank),
-        uneven=tuple(s for s in plan.params if not even[s.dims]),
+        unnamed=tuple(s for s in plan.arrays if s.origin is Origin.NONE and s.param.rank),
+        uneven=tuple(s for s in plan.arrays if not even[s.dims]),
         replicated=replicated,
         allowed=tuple(s for s in replicated if s.param.path in allowed),
-        total_bytes=sum(sharding.param.bytes for sharding in plan.params),
+        total_bytes=sum(sharding.param.bytes for sharding in plan.arrays),
     )
 
 
@@ -119,5 +119,5 @@ def held_bytes(plan: ShardingPlan) -> int:
     held = sum(group.device_bytes for group in plan.alike)
     if not plan.spec.replicate:
         return held
-    whole = {s.param.path: s.param.bytes for s in plan.params if s.is_replicated}
+    whole = {s.param.path: s.param.bytes for s in plan.arrays if s.is_replicated}
     return held - sum(whole[path] for path in allowed_paths(plan.spec, whole))

@@ -137,7 +137,7 @@ def reasons_of(plans: Sequence[ShardingPlan]) -> Reasons:
     for plan in plans:
         known: dict[Dims, tuple[Reason, ...]] = {}
         by_path = found.setdefault(plan.target.name, {})
-        for sharding in plan.params:
+        for sharding in plan.arrays:
             if sharding.dims not in known:
                 known[sharding.dims] = tuple(_reason(dim, sharding) for dim in sharding.dims)
             by_path[sharding.param.path] = known[sharding.dims]

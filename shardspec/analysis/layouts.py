@@ -27,7 +27,7 @@ _BUNDLED = ("preset:", "arrays:")
 
 def layout_of(spec: Spec, plans: Sequence[ShardingPlan]) -> Layout:
     """Return what the plans of a spec say, all of them over the same arrays."""
-    params = [sharding.param for sharding in plans[0].params] if plans else []
+    params = [sharding.param for sharding in plans[0].arrays] if plans else []
     targets = tuple(target_layout(plan) for plan in plans)
     return Layout(LANGUAGE, inputs(spec), arrays_digest(params), targets)
 
@@ -59,7 +59,7 @@ def target_layout(plan: ShardingPlan) -> TargetLayout:
                 sharding.logical_axes,
                 sharding.partition_spec,
             )
-            for sharding in plan.params
+            for sharding in plan.arrays
         ),
         activations=tuple(
             ActivationLayout(

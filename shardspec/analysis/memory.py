@@ -28,6 +28,7 @@ from enum import StrEnum
 from shardspec.ir.param import DTYPE_BITS, Shape, array_bytes
 from shardspec.ir.plan import Alike, Dims, ShardingPlan
 from shardspec.ir.spec import StatePolicy, Target
+from shardspec.ir.units import binary_bytes
 from shardspec.resolve.zero import extra_axes, state_axes
 
 
@@ -92,9 +93,21 @@ class Memory:
         """Say whether a device has room for it, as far as that is known."""
         return self.hbm_bytes is None or self.bytes <= self.hbm_bytes
 
+    @property
+    def by_kind(self) -> dict[Held, int]:
+        """Return the bytes of each kind that there is: `memory.by_kind["parameters"]`."""
+        kinds = dict.fromkeys(figure.held for figure in self.figures)
+        return {held: sum(figure.bytes for figure in self.of(held)) for held in kinds}
+
     def of(self, held: Held) -> tuple[Figure, ...]:
         """Return the figures of one kind."""
         return tuple(figure for figure in self.figures if figure.held is held)
+
+    def __str__(self) -> str:
+        """Return a line: `parameters 1.00 MiB, gradients 1.00 MiB: 2.00 MiB per device`."""
+        kinds = ", ".join(f"{held} {binary_bytes(size)}" for held, size in self.by_kind.items())
+        room = "" if self.hbm_bytes is None else f" of {binary_bytes(self.hbm_bytes)}"
+        return f"{kinds or 'no arrays'}: {binary_bytes(self.bytes)}{room} per device"
 
 
 def memory(
@@ -110,13 +123,16 @@ def memory(
     """
     policy = plan.spec.state if state is None else state
     axes = state_axes(replace(plan.spec, state=policy), plan.mesh)
+    if policy is not None and any(arrays.first.is_state for arrays in plan.alike):
+        policy = replace(policy, moments=0)  # the plan lists them
     figures: list[Figure] = []
     for arrays in plan.alike:
         dims = arrays.dims
         for axis in over:
             dims = extra_axes(dims, plan.mesh, (axis,))
-        figures.append(Figure(Held.PARAMETERS, arrays.laid_out(dims)))
-        if policy is not None and is_trained(arrays.dtype):
+        held = Held.MOMENTS if arrays.first.is_state else Held.PARAMETERS
+        figures.append(Figure(held, arrays.laid_out(dims)))
+        if held is Held.PARAMETERS and policy is not None and is_trained(arrays.dtype):
             figures += _state(arrays, dims, extra_axes(dims, plan.mesh, axes), policy)
     return Memory(tuple(figures), device_hbm_bytes(plan.target))
 

@@ -268,5 +268,5 @@ def _here(fault: Diagnostic, excerpt: Excerpt) -> Diagnostic:
         return point(UNKNOWN_PRESET, fault.message, excerpt.span, "named here", help=fault.help)
     if fault.labels:
         return fault
-    rest = {"notes": fault.notes, "help": fault.help}
-    return point(fault.code, fault.message, excerpt.span, "named here", **rest)
+    notes, help = fault.notes, fault.help
+    return point(fault.code, fault.message, excerpt.span, "named here", notes=notes, help=help)

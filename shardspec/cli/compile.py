@@ -51,7 +51,7 @@ def command(request: Request, *, list_presets: bool, list_targets: bool) -> None
     request.require_sound(chosen, found)
     plan = plans[0]
     if request.only is not None:
-        plan = replace(plan, params=tuple(select(request.only, plan)))
+        plan = replace(plan, arrays=tuple(select(request.only, plan)))
     _print_plan(plan, request)
     request.report(found)
     if not params:

@@ -314,7 +314,7 @@ def _activation(name: str, plan: ShardingPlan) -> ActivationSharding | None:
 
 def _logical_axes(plan: ShardingPlan) -> set[str]:
     """Return the names of logical axes: of arrays, of activations, of rules, of `axes`."""
-    logical = {axis for s in plan.params for axis in s.logical_axes if axis}
+    logical = {axis for s in plan.arrays for axis in s.logical_axes if axis}
     logical |= {axis for s in plan.activations for axis in s.logical_axes if axis}
     logical |= {axis.name for axis in plan.spec.logical_axes}
     return logical | {rule.logical_axis for rule in plan.spec.axis_rules}

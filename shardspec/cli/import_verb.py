@@ -171,7 +171,7 @@ def _prove(
     from shardspec.foreign import proof
     from shardspec.lints.checks.regex_budget import spent, spent_elsewhere
 
-    params = tuple(sharding.param for sharding in plan.params)
+    params = tuple(sharding.param for sharding in plan.arrays)
     answers = module_of(entry).answer(imported.reading, params, plan.target.mesh)
     found = proof.differences(plan, answers)
     left_out = proof.not_compared(plan, answers)
@@ -183,7 +183,7 @@ def _prove(
     arrays = counted(len(params), "array")
     axes = " ".join(f"{axis.name}={axis.size}" for axis in plan.target.mesh.axes if axis.size > 1)
     where = f"{arrays} of {against} on {axes or 'one device'}"
-    uneven = sum(not dim.is_even for sharding in plan.params for dim in sharding.dims)
+    uneven = sum(not dim.is_even for sharding in plan.arrays for dim in sharding.dims)
     if uneven:
         why = "JAX refuses them either way, and `shardspec check` names them"
         request.remark(f"dimensions that do not divide: {uneven}; {why}")

@@ -250,16 +250,16 @@ def quiet_spec(name: str | None) -> Spec | None:
 
 def select(subject: str, plan: ShardingPlan) -> list[ParamSharding]:
     """Return the arrays that `subject` names; fail with the nearest where there is none."""
-    by_path = {sharding.param.path: sharding for sharding in plan.params}
+    by_path = {sharding.param.path: sharding for sharding in plan.arrays}
     paths = matching(subject, by_path)
     if not paths:
         unknown_path(subject, list(by_path), [each.activation.name for each in plan.activations])
-    return [sharding for sharding in plan.params if sharding.param.path in paths]
+    return [sharding for sharding in plan.arrays if sharding.param.path in paths]
 
 
 def has_path(plan: ShardingPlan, path: str) -> bool:
     """Say whether an array has this path."""
-    return any(sharding.param.path == path for sharding in plan.params)
+    return any(sharding.param.path == path for sharding in plan.arrays)
 
 
 def matching(subject: str, paths: Iterable[str]) -> frozenset[str]:

@@ -138,15 +138,35 @@ class Diagnostic:
 
 
 def point(
-    code: Code, message: str, span: Span | None, label: str = "", **rest: object
+    code: Code,
+    message: str,
+    span: Span | None,
+    label: str = "",
+    *,
+    notes: tuple[str, ...] = (),
+    help: str | None = None,
+    target: str | None = None,
+    fix: Fix | None = None,
+    section: str | None = None,
+    subject: str | None = None,
+    arrays: tuple[str, ...] = (),
+    bytes: int | None = None,
 ) -> Diagnostic:
-    """Return a diagnostic with one label: the common case.
-
-    Args:
-      rest: other fields of `Diagnostic`: `notes`, `help`, `fix`, `subject`.
-    """
+    """Return a diagnostic with one label, or none: the common case."""
     labels = () if span is None else (Label(span, label),)
-    return Diagnostic(code, message, labels, **rest)  # type: ignore[arg-type]
+    return Diagnostic(
+        code,
+        message,
+        labels,
+        notes,
+        help,
+        target=target,
+        fix=fix,
+        section=section,
+        subject=subject,
+        arrays=arrays,
+        bytes=bytes,
+    )
 
 
 def labels_at(*places: tuple[Span | None, str]) -> tuple[Label, ...]:

@@ -113,7 +113,7 @@ def absent(request: Request, tool: str) -> Iterator[Diagnostic]:
 
 def unproved(request: Request, tool: str) -> Iterator[Diagnostic]:
     """Yield a finding for each axis whose sizes matter, where no array tells if they do."""
-    if request.plan.params:
+    if request.plan.arrays:
         return
     for axis in request.spec.logical_axes:
         if axis.unit > 1:
@@ -125,8 +125,8 @@ def unproved(request: Request, tool: str) -> Iterator[Diagnostic]:
 def _params(request: Request, tool: str) -> Iterator[Diagnostic]:
     """Yield one finding for all entries of `params:` that name an array."""
     entries = request.spec.path_rules
-    named = sum(sharding.origin is Origin.PARAMS for sharding in request.plan.params)
-    if entries and (named or not request.plan.params):
+    named = sum(sharding.origin is Origin.PARAMS for sharding in request.plan.arrays)
+    if entries and (named or not request.plan.arrays):
         many = f" of {counted(named, 'array')}" if named else ""
         message = f"{tool} has no paths: the names{many} that `params:` gives stay here"
         help = "the model has to name these dimensions itself"
@@ -136,12 +136,12 @@ def _params(request: Request, tool: str) -> Iterator[Diagnostic]:
 def _overrides(request: Request, tool: str) -> Iterator[Diagnostic]:
     matched = Counter(
         sharding.matched
-        for sharding in request.plan.params
+        for sharding in request.plan.arrays
         if isinstance(sharding.matched, Override)
     )
     for override in request.spec.overrides:
         count = matched[override]
-        if request.plan.params and not count:
+        if request.plan.arrays and not count:
             continue
         arrays = f": {counted(count, 'array')}" if count else ""
         message = f"{tool} has no overrides, and `{override.pattern.text}` is one{arrays}"
@@ -179,7 +179,7 @@ def by_name(request: Request, tool: str) -> tuple[Mapping[str, MeshAxes], tuple[
     Names that no array has take what a rule would give them alone.
     """
     seen: dict[str, Counter[MeshAxes]] = {}
-    for sharding in request.plan.params:
+    for sharding in request.plan.arrays:
         for dim in sharding.dims:
             if dim.logical_axis is not None:
                 seen.setdefault(dim.logical_axis, Counter())[dim.mesh_axes] += 1

@@ -330,7 +330,7 @@ def write(request: Request) -> Written:
     if heads:
         plans["_tp_plan"] = heads
     text = json.dumps(plans, indent=2) + "\n"
-    proved = [s for s in request.plan.params if _key(_unit(s)) not in refused]
+    proved = [s for s in request.plan.arrays if _key(_unit(s)) not in refused]
     faults += [*losses(request, _TOOL, PARAMS, OVERRIDES), *_proof(text, proved, axis, request)]
     return text, tuple(faults)
 
@@ -353,7 +353,7 @@ def _axis_of_plan(request: Request) -> str | Diagnostic:
     used = [
         axis
         for axis, size in sizes.items()
-        if size > 1 and any(axis in s.partition_spec.mesh_axes for s in request.plan.params)
+        if size > 1 and any(axis in s.partition_spec.mesh_axes for s in request.plan.arrays)
     ]
     if request.axis is not None and request.axis not in sizes:
         message = f"the mesh has no axis `{request.axis}`: {', '.join(sizes)}"
@@ -369,7 +369,7 @@ def _axis_of_plan(request: Request) -> str | Diagnostic:
 def _others(request: Request, axis: str) -> Iterator[Diagnostic]:
     """Yield a finding for each other mesh axis that splits arrays."""
     for other in request.plan.mesh.axes:
-        found = [s for s in request.plan.params if other.name in s.partition_spec.mesh_axes]
+        found = [s for s in request.plan.arrays if other.name in s.partition_spec.mesh_axes]
         if other.name != axis and other.size > 1 and found:
             message = f"{len(found)} arrays are split over `{other.name}` too, which is left out"
             yield lost(message, other.span, help="FSDP is set apart from the tp_plan over there")
@@ -378,7 +378,7 @@ def _others(request: Request, axis: str) -> Iterator[Diagnostic]:
 def _modules(request: Request) -> dict[str, list[ParamSharding]]:
     """Return the arrays of each module, and each parameter that has a key of its own."""
     modules: dict[str, list[ParamSharding]] = {}
-    for sharding in request.plan.params:
+    for sharding in request.plan.arrays:
         modules.setdefault(_unit(sharding), []).append(sharding)
     return modules
 
@@ -404,7 +404,7 @@ def _outside(request: Request) -> tuple[str, ...]:
 
 def _is_based(request: Request) -> bool:
     """Say whether there is a base model, with others beside it or not."""
-    return any(_parts(each)[0].startswith(f"{_PREFIX}.") for each in request.plan.params)
+    return any(_parts(each)[0].startswith(f"{_PREFIX}.") for each in request.plan.arrays)
 
 
 def _parts(sharding: ParamSharding) -> tuple[str, str]:

@@ -21,7 +21,7 @@ def plan_text(plan: ShardingPlan) -> str:
     import json
 
     head = json.dumps(_head(plan), indent=2)
-    shardings = sorted(plan.params, key=lambda sharding: natural(sharding.param.path))
+    shardings = sorted(plan.arrays, key=lambda sharding: natural(sharding.param.path))
     lines = ",\n".join(
         f"    {json.dumps(s.param.path)}: {json.dumps(_array(s))}" for s in shardings
     )
@@ -55,7 +55,7 @@ def _head(plan: ShardingPlan) -> dict[str, Any]:
         "dcn": [axis.name for axis in plan.mesh.axes if axis.network == "dcn"],
         **({"axis_types": types} if types else {}),
         "per_device_bytes": plan.per_device_bytes,
-        "total_bytes": sum(sharding.param.bytes for sharding in plan.params),
+        "total_bytes": sum(sharding.param.bytes for sharding in plan.arrays),
     }
 
 

@@ -52,7 +52,7 @@ def differences(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[Differen
       answers: one for each array of the plan, in its order.
     """
     alike: dict[tuple[object, ...], list[tuple[ParamSharding, Answer]]] = {}
-    for sharding, answer in zip(plan.params, answers, strict=True):
+    for sharding, answer in zip(plan.arrays, answers, strict=True):
         if answer != sharding.partition_spec and not isinstance(answer, NotRead):
             param = sharding.param
             names = (param.logical_axes, sharding.logical_axes, param.shape)
@@ -156,7 +156,7 @@ class NotCompared:
 def not_compared(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[NotCompared, ...]:
     """Return the arrays that the other tool may split by what was not read, by reason."""
     alike: dict[NotRead, list[ParamSharding]] = {}
-    for sharding, answer in zip(plan.params, answers, strict=True):
+    for sharding, answer in zip(plan.arrays, answers, strict=True):
         if isinstance(answer, NotRead):
             alike.setdefault(answer, []).append(sharding)
     return tuple(
@@ -213,7 +213,7 @@ def _never_fitting(plan: ShardingPlan) -> frozenset[AxisRule]:
 
 
 def _attempts(plan: ShardingPlan) -> Iterator[Attempt]:
-    dims = [dim for sharding in plan.params for dim in sharding.dims]
+    dims = [dim for sharding in plan.arrays for dim in sharding.dims]
     dims += [dim for sharding in plan.activations for dim in sharding.dims]
     for dim in dims:
         yield from dim.attempts
@@ -235,7 +235,7 @@ def proof(
     suffix = {"flax": ".py", "nnx": ".py", "maxtext": ".yml"}.get(name, ".gin")
     imported, faults = module.read((SourceFile(f"<exported>{suffix}", text),), options)
     assert imported is not None, f"what was written reads back: {faults}"
-    kept = tuple(s for s in request.plan.params if by_path or not s.is_stated)
+    kept = tuple(s for s in request.plan.arrays if by_path or not s.is_stated)
     plan = ShardingPlan(request.spec, request.plan.target, kept)
     params = tuple(each.param for each in kept) if by_path else _named(kept)
     answers: Sequence[Answer] = module.answer(imported.reading, params, plan.mesh)

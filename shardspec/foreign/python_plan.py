@@ -94,7 +94,7 @@ def write(request: Request) -> Written:
 
 
 def _head(request: Request, hardware: Hardware | None) -> Iterator[str]:
-    count = counted(len(request.plan.params), "array")
+    count = counted(len(request.plan.arrays), "array")
     yield f'"""Layouts of {count}, exported by shardspec from {source_name(request.spec)}.'
     yield ""
     yield f"For {request.target_title}."
@@ -152,7 +152,7 @@ def _filled(places: list[str]) -> Iterator[str]:
 
 def _specs(request: Request) -> Iterator[str]:
     yield "SPECS = {"
-    for sharding in sorted(request.plan.params, key=lambda s: natural(s.param.path)):
+    for sharding in sorted(request.plan.arrays, key=lambda s: natural(s.param.path)):
         yield f"    {_key(sharding.param.path)}: {spec_literal(sharding.partition_spec)},"
     yield "}"
 

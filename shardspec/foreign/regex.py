@@ -263,13 +263,13 @@ class Group(NamedTuple):
 
 def line_end(plan: ShardingPlan) -> str:
     """Return what ends a regex under `search`: `$`, where no path ends with a line break."""
-    return r"\Z" if any(each.param.path.endswith("\n") for each in plan.params) else "$"
+    return r"\Z" if any(each.param.path.endswith("\n") for each in plan.arrays) else "$"
 
 
 def groups(plan: ShardingPlan) -> tuple[Group, ...]:
     """Return the arrays of a plan in groups, in natural order of their first paths."""
     found: dict[tuple[str, PartitionSpec], list[str]] = {}
-    for sharding in plan.params:
+    for sharding in plan.arrays:
         path = sharding.param.path
         found.setdefault((template(path), sharding.partition_spec), []).append(path)
     for paths in found.values():
@@ -305,7 +305,7 @@ def spec_literal(partition: PartitionSpec) -> str:
 
 
 def _head(request: Request) -> tuple[str, ...]:
-    count = counted(len(request.plan.params), "array")
+    count = counted(len(request.plan.arrays), "array")
     return (
         f'"""Layouts of {count}, exported by shardspec from {source_name(request.spec)}.',
         "",

@@ -553,7 +553,7 @@ def _regex(pattern: Pattern) -> str:
 def _stacked(request: Request) -> Iterator[tuple[str, LogicalAxes, str]]:
     """Yield the names of arrays that `scan:` stacks, the stacked axis among them."""
     found: dict[tuple[str, LogicalAxes], list[ParamSharding]] = {}
-    for sharding in request.plan.params:
+    for sharding in request.plan.arrays:
         if sharding.scan is not None:
             key = (template(sharding.param.path), sharding.logical_axes)
             found.setdefault(key, []).append(sharding)
@@ -576,7 +576,7 @@ def _stated(request: Request) -> Iterator[Diagnostic]:
 
 
 def _scanned(request: Request) -> Iterator[Diagnostic]:
-    for scan in () if request.plan.params else request.spec.scans:
+    for scan in () if request.plan.arrays else request.spec.scans:
         message = f"`scan:` adds stacked axes by path, and {_TOOL} has no word for that"
         help = "with arrays (--arrays) each has its whole names"
         yield lost(message, scan.span, help=help)

@@ -27,6 +27,7 @@ from shardspec.ir.spec import (
     Target,
     target_text,
 )
+from shardspec.ir.units import binary_bytes
 
 
 class Kind(StrEnum):
@@ -201,6 +202,8 @@ class Origin(StrEnum):
 class ParamSharding:
     """One array with its answer and the reasons for it.
 
+    `print(sharding)` is how its explanation begins: the answer, and where the names came from.
+
     Attributes:
       origin: which of the three sources named the dimensions.
       matched: the entry of `overrides:` or `params:` that did.
@@ -215,6 +218,16 @@ class ParamSharding:
     matched: PathRule | Override | None = None
     scan: ScanRule | None = None
     mismatch: tuple[str | None, ...] | None = None
+
+    @property
+    def path(self) -> str:
+        """Return the path of the array."""
+        return self.param.path
+
+    @property
+    def is_state(self) -> bool:
+        """Say whether it is optimizer state, so that what it is to its parameter is the reason."""
+        return False
 
     @property
     def named_at(self) -> Span | None:
@@ -255,6 +268,39 @@ class ParamSharding:
     def is_replicated(self) -> bool:
         """Say whether every device holds the whole array."""
         return self.shard_count == 1
+
+    @property
+    def answer_text(self) -> str:
+        """Return the first line of the explanation: the array, its layout, its bytes."""
+        shard, size = list(self.shard_shape), binary_bytes(self.per_device_bytes)
+        answer = f"{self.partition_spec}   shard {shard}, {size} per device"
+        return f"{self.path}   {self.param}   ->   {answer}"
+
+    @property
+    def names_text(self) -> str:
+        """Return the names of the dimensions, and who gave them."""
+        names = " ".join(axis or "_" for axis in self.logical_axes)
+        matched = self.matched
+        place = matched.span.place if matched and matched.span else ""
+        if self.mismatch is not None:
+            given = " ".join(name or "_" for name in self.mismatch)
+            count = f"{len(self.mismatch)} names for {self.param.rank} dimensions"
+            return f"none: `{given}`{f' from {place}' if matched else ''} is {count}"
+        if isinstance(matched, Override):
+            if matched.partition is not None:
+                names = f"spec ({', '.join(map(target_text, matched.partition))})"
+            because = f"  because {matched.because}" if matched.because else ""
+            return f'{names}     {place}  override "{matched.pattern}"{because}'
+        if isinstance(matched, PathRule):
+            return f'{names}     {place}  params "{matched.pattern}"'
+        if self.origin is Origin.ARRAY:
+            span = self.param.span
+            return f"{names}{f'     {span.place}' if span else ''}  the array's own"
+        return "none: no override and no entry of `params` matches this path"
+
+    def __str__(self) -> str:
+        """Return how the explanation begins: the answer, and where the names came from."""
+        return f"{self.answer_text}\n\nnames   {self.names_text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +393,9 @@ class Alike:
 
 
 def alike(shardings: Iterable[ParamSharding]) -> tuple[Alike, ...]:
-    """Return arrays in groups of one trace and dtype, in order of the first of each."""
-    groups = grouped(shardings, lambda sharding: (sharding.dims, sharding.param.dtype))
-    return tuple(Alike(dims, dtype, tuple(found)) for (dims, dtype), found in groups.items())
+    """Return groups of one trace and dtype, state apart, in order of the first of each."""
+    groups = grouped(shardings, lambda each: (each.dims, each.param.dtype, each.is_state))
+    return tuple(Alike(*key[:2], tuple(found)) for key, found in groups.items())
 
 
 @dataclass(frozen=True)
@@ -358,12 +404,12 @@ class ShardingPlan:
 
     Invariants:
       once: no array uses a mesh axis twice.
-      order: params stand in the order they were given.
+      order: arrays stand in the order they were given.
     """
 
     spec: Spec
     target: Target
-    params: tuple[ParamSharding, ...]
+    arrays: tuple[ParamSharding, ...]
     activations: tuple[ActivationSharding, ...] = ()
 
     def __getitem__(self, path: str) -> ParamSharding:
@@ -374,12 +420,20 @@ class ShardingPlan:
 
     @cached_property
     def _by_path(self) -> dict[str, ParamSharding]:
-        return {sharding.param.path: sharding for sharding in self.params}
+        return {sharding.param.path: sharding for sharding in self.arrays}
 
     @cached_property
     def alike(self) -> tuple[Alike, ...]:
         """Return the arrays in groups of one trace and dtype, in order of the first of each."""
-        return alike(self.params)
+        return alike(self.arrays)
+
+    @property
+    def params(self) -> tuple[ParamSharding, ...]:
+        """Return the arrays, by the word of the version before."""
+        from shardspec.diagnostics.renamed import renamed
+
+        renamed("plan.params", "plan.arrays")
+        return self.arrays
 
     @property
     def mesh(self) -> Mesh:
@@ -389,4 +443,4 @@ class ShardingPlan:
     @property
     def per_device_bytes(self) -> int:
         """Return the bytes one device holds of all arrays."""
-        return sum(sharding.per_device_bytes for sharding in self.params)
+        return sum(sharding.per_device_bytes for sharding in self.arrays)

@@ -193,7 +193,7 @@ class Replicate:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One machine and the mesh on it.
+    """One machine and the mesh on it. It prints as its name, and is equal to it.
 
     Attributes:
       hardware: None where the spec gives a mesh alone.
@@ -207,6 +207,23 @@ class Target:
     hardware: Hardware | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
     is_sound: bool = field(default=True, compare=False, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether `other` is the same machine with the same mesh, or the target's name."""
+        if isinstance(other, str):
+            return self.name == other
+        if not isinstance(other, Target):
+            return NotImplemented
+        told = (other.name, other.mesh, other.hardware)
+        return (self.name, self.mesh, self.hardware) == told
+
+    def __hash__(self) -> int:
+        """Return the hash of the name, as what equals the name must."""
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)

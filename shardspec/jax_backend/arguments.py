@@ -245,7 +245,7 @@ def _instead(value: Any, name: str) -> str:
         return f"pass the arrays, boxed where they were, that the shardings are for{plan}"
     if isinstance(value, str):
         return 'for logical axes there is `resolver.sharding("batch embed")`'
-    if isinstance(value, ShardingPlan) or isinstance(getattr(value, "ir", None), ShardingPlan):
+    if isinstance(value, ShardingPlan):
         return "pass the arrays; `params` and `like=` take what `resolver.plan(arrays)` returns"
     if isinstance(value, Spec) or isinstance(getattr(value, "ir", None), Spec):
         return "a spec has rules; pass the arrays that they are for"

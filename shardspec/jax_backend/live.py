@@ -86,7 +86,7 @@ class LivePlan:
         """
         leaves = [leaf for leaf in leaves_of(tree) if leaf.shape is not None]
         known: dict[Dims, Any] = {}
-        for leaf, planned in zip(leaves, self.plan.params, strict=True):
+        for leaf, planned in zip(leaves, self.plan.arrays, strict=True):
             wanted = known.get(planned.dims)
             if wanted is None:
                 wanted = known[planned.dims] = self._sharding(planned)
@@ -193,10 +193,10 @@ def _refuse_without_place(value: Any, planned: ParamSharding) -> None:
     name = f"`{path}`" if path else "the array"
     if isinstance(value, jax.core.Tracer):
         message = f"{name} is being traced, and lies nowhere yet"
-        help = "call `check` outside of `jax.jit`, on what comes out of it"
+        help = "call `verify_placement` outside of `jax.jit`, on what comes out of it"
     elif isinstance(value, jax.ShapeDtypeStruct) and value.sharding is None:
         message = f"{name} is a ShapeDtypeStruct without a sharding, which lies nowhere"
-        help = "`resolver.findings(tree)` checks the plan; `check` wants live arrays"
+        help = "`resolver.findings(tree)` checks the plan; `verify_placement` wants live arrays"
     else:
         return
     raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))

@@ -222,8 +222,8 @@ def _prefix(parts: Place) -> str:
 
 def owners_of_plan(plan: ShardingPlan) -> Owners:
     """Return the parameters of a plan, which are known by their paths alone."""
-    paths = [sharding.param.path for sharding in plan.params]
-    return Owners(plan.params, range(len(paths)), known_paths=paths)
+    paths = [sharding.param.path for sharding in plan.arrays]
+    return Owners(plan.arrays, range(len(paths)), known_paths=paths)
 
 
 def each_owner(arrays: ArrayResolver, params: Any) -> Owners:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, point
 from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS, UNKNOWN_TARGET, UNREADABLE
 from shardspec.diagnostics.levels import LevelTable, level_table
+from shardspec.diagnostics.renamed import renamed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.arguments import (
@@ -45,23 +46,22 @@ from shardspec.jax_backend.state import StatePlacer
 from shardspec.jax_backend.train_state import (
     Held,
     contents_of,
+    is_state_of,
     named_params,
     params_alone,
     plan_like,
     refuse_lone_state,
 )
 from shardspec.jax_backend.tree_plan import (
-    TreePlan,
     plan_faults,
     plan_of,
     raise_errors,
-    tree_findings,
 )
 from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
 from shardspec.report.drawing import Drawing, drawing, drawing_of
+from shardspec.report.plan import Plan
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver
-from shardspec.resolve.state_plan import StatePlan
 
 if TYPE_CHECKING:
     import jax
@@ -215,7 +215,7 @@ class Resolver:
         params = params_alone(params)
         return self._state.shardings(state, params, _params_at(state), boxed=boxed)
 
-    def state_plan(self, state: Any, params: Any) -> StatePlan:
+    def state_plan(self, state: Any, params: Any) -> Plan:
         """Return the answer for every array of an optimizer state, with its reason.
 
         `print(plan)` has a line for each, `plan.explain(path)` says more, and `plan.diagnostics`
@@ -232,12 +232,17 @@ class Resolver:
         """
         return self._state.gradients(params_alone(params))
 
-    def spec(self, names: Names) -> jax.sharding.PartitionSpec:
+    def partition_spec(self, names: Names) -> jax.sharding.PartitionSpec:
         """Return the `PartitionSpec` for logical axes, e.g. `"batch length embed"`.
 
         Sizes count where the spec's `axes` state them.
         """
         return self.sharding(names).spec
+
+    def spec(self, names: Names) -> jax.sharding.PartitionSpec:
+        """Return what `partition_spec` does, by the word of the version before."""
+        renamed("resolver.spec(names)", "resolver.partition_spec(names)")
+        return self.partition_spec(names)
 
     def sharding(
         self, names: Names, shape: Sequence[int] | None = None
@@ -387,17 +392,23 @@ class Resolver:
         found = difference(path, wanted)
         return () if found is None else pipeline.leveled(self._arrays.spec, [found])
 
-    def plan(self, tree: Any) -> TreePlan:
+    def plan(self, tree: Any) -> Plan:
         """Return the plan for the arrays of a pytree, with the reasons for every dimension.
 
         `print(plan)` is the table, `plan[path]` one array, `plan.explain(path)` its reasons, and
-        `plan.visualize(path)` draws it. What is wrong with it is what `findings` says.
+        `plan.visualize(path)` draws it. `plan.diagnostics` is what is wrong with it; `findings`
+        says also what a lock says otherwise.
         """
         held = self._held(tree)
-        if held is not None:
-            found = self._state.plan(tree, *held).plan
-            return TreePlan(found.spec, found.target, found.params)
-        return plan_of(self._arrays, tree)
+        found = self._planned(tree, held)
+        if held is None:
+            return found
+        of_params = plan_of(self._arrays, held.params).diagnostics
+        return replace(found, told=(*of_params, *found.diagnostics))
+
+    def _planned(self, tree: Any, held: Held | None) -> Plan:
+        """Return the plan of a tree; of its parameters nothing is told, where it holds state."""
+        return plan_of(self._arrays, tree) if held is None else self._state.plan(tree, *held)
 
     def findings(self, tree: Any) -> tuple[Diagnostic, ...]:
         """Return everything the checks have to say about the arrays of a pytree.
@@ -407,10 +418,10 @@ class Resolver:
         held = self._held(tree)
         if held is not None:
             return (*self.findings(held.params), *self._state.plan(tree, *held).diagnostics)
-        plan = self.plan(tree)
-        return (*tree_findings(plan), *self._lock_findings(plan))
+        plan = plan_of(self._arrays, tree)
+        return (*plan.diagnostics, *self._lock_findings(plan))
 
-    def check(
+    def verify_placement(
         self,
         tree: Any,
         state: Any = None,
@@ -427,7 +438,8 @@ class Resolver:
 
         Args:
           tree: parameters, or parameters beside their optimizer state (Flax's `TrainState`).
-          state: the optimizer state of these parameters.
+          state: the optimizer state of these parameters. Where its types tell which is which, the
+            two may stand in the order of `state_shardings`, too.
           like: what has the names of a tree without boxes: its boxed form, or the plan of that.
           strict: whether to raise where a finding is an error.
           memory_kinds: memories in which arrays may lie beside the one that the devices compute in,
@@ -436,11 +448,16 @@ class Resolver:
         Raises:
           ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
         """
-        need_devices(self.mesh, "check()")
+        need_devices(self.mesh, "verify_placement()")
+        refuse_no_arrays(tree, "tree")
+        if state is not None:
+            refuse_no_arrays(state, "state")
+            if is_state_of(tree, state):
+                tree, state = state, tree
         if like is None:
-            plan = self.plan(tree)
             held = self._held(tree)
-            of_params = plan if held is None else self.plan(held.params)
+            plan = self._planned(tree, held)
+            of_params = plan if held is None else plan_of(self._arrays, held.params)
         else:
             plan, of_params = self._plans_like(tree, like)
         allowed = kinds_given(memory_kinds)
@@ -448,13 +465,28 @@ class Resolver:
         found = plan_faults(self._arrays, of_params) + live.findings(tree)
         found += self._lock_findings(of_params)
         if state is not None:
-            planned = self.state_plan(state, tree if like is None else of_params).plan
+            planned = self.state_plan(state, tree if like is None else of_params)
             found += LivePlan(planned, self.mesh, allowed).findings(state)
         if strict:
             raise_errors(found)
         return found
 
-    def _plans_like(self, tree: Any, like: Any) -> tuple[TreePlan, TreePlan]:
+    def check(
+        self,
+        tree: Any,
+        state: Any = None,
+        *,
+        like: Any = None,
+        strict: bool = False,
+        memory_kinds: Collection[str] = (),
+    ) -> tuple[Diagnostic, ...]:
+        """Return what `verify_placement` does, by the word of the version before."""
+        renamed("resolver.check(...)", "resolver.verify_placement(...)")
+        return self.verify_placement(
+            tree, state, like=like, strict=strict, memory_kinds=memory_kinds
+        )
+
+    def _plans_like(self, tree: Any, like: Any) -> tuple[Plan, Plan]:
         """Return the plan of a tree, and that of its parameters, by the names of another."""
         if not isinstance(like, ShardingPlan):
             refuse_no_arrays(like, "like")
@@ -469,7 +501,7 @@ class Resolver:
         """
         plan, of_params = self._plans_like(tree, like)
         raise_errors(plan_faults(self._arrays, of_params))
-        return [self._placer.named(each.dims) for each in plan.params]
+        return [self._placer.named(each.dims) for each in plan.arrays]
 
     def _held(self, tree: Any) -> Held | None:
         refuse_no_arrays(tree, "tree")
@@ -507,7 +539,7 @@ def _lowered(spec: str | os.PathLike[str] | Spec | Loaded, asked: LevelTable) ->
             raise ShardspecError(faults)
         raise_errors(pipeline.leveled(loaded, faults))
         return loaded
-    if not isinstance(getattr(spec, "ir", None), Spec):
+    if isinstance(spec, ShardingPlan) or not isinstance(getattr(spec, "ir", None), Spec):
         kind = type(spec).__name__
         raise TypeError(f"a spec is a path, or what `shardspec.load` returns; this is `{kind}`")
     return pipeline.asked_also(spec.ir, asked)

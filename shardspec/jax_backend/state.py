@@ -51,9 +51,9 @@ from shardspec.jax_backend.trees import (
     unboxed,
 )
 from shardspec.lints.checks import ambiguous_state, state_not_split, unrelated_state
+from shardspec.report.plan import Plan
 from shardspec.resolve.resolver import ArrayResolver
-from shardspec.resolve.state import Relation, StateSharding, parameter
-from shardspec.resolve.state_plan import StatePlan
+from shardspec.resolve.state import Relation, StateSharding, of_state, parameter
 from shardspec.resolve.state_resolver import StateResolver, state_resolver
 
 #: What a tree may hold beside state that belongs to a parameter.
@@ -68,23 +68,24 @@ def may_be_stray(answers: Iterable[StateSharding]) -> bool:
     return Relation.UNOWNED in relations and relations <= _OF_NOTHING
 
 
-def findings(plan: StatePlan, params: Sequence[ParamSharding]) -> Iterator[Diagnostic]:
+def findings(plan: ShardingPlan, params: Sequence[ParamSharding]) -> Iterator[Diagnostic]:
     """Yield an error where no state is of these parameters, else a warning for what is large.
 
     Args:
       params: the parameters, or samples of them.
     """
-    lost = [found for found in plan.arrays if found.relation is Relation.UNOWNED]
+    state = of_state(plan)
+    lost = [found for found in state if found.relation is Relation.UNOWNED]
     allowed = allowed_paths(plan.spec, (found.path for found in lost))
     lost = [found for found in lost if found.path not in allowed]
     if not lost or plan.mesh.device_count == 1:
         return
     lost.sort(key=_bytes, reverse=True)
     most = max((owner.param.element_count for owner in params if owner.param.rank), default=0)
-    if most and may_be_stray(plan.arrays) and lost[0].sharding.param.element_count >= most:
+    if most and may_be_stray(state) and lost[0].param.element_count >= most:
         yield _of_others(lost, params)
         return
-    held = sum(map(_bytes, plan.arrays))
+    held = sum(map(_bytes, state))
     large = [found for found in lost if is_large(_bytes(found), held)]
     if large:
         message = f"{_arrays(large)} of no parameter, and whole on every device"
@@ -108,7 +109,7 @@ def _of_others(lost: Sequence[StateSharding], params: Sequence[ParamSharding]) -
 
 def _arrays(lost: Sequence[StateSharding]) -> str:
     """Return the first of the arrays and the number of the others, with a verb."""
-    first = f"`{lost[0].path}` {lost[0].sharding.param}"
+    first = f"`{lost[0].path}` {lost[0].param}"
     return f"{first} and {counted(len(lost) - 1, 'more array')} are" if lost[1:] else f"{first} is"
 
 
@@ -232,7 +233,7 @@ class StatePlacer:
             raise_errors(self.plan(state, params, params_at).diagnostics)
         return result
 
-    def plan(self, state: Any, params: Any, params_at: Place | None = None) -> StatePlan:
+    def plan(self, state: Any, params: Any, params_at: Place | None = None) -> Plan:
         """Return the answer for every array of a state, with its reason and all findings."""
         arrays = self.arrays
         is_plan = isinstance(params, ShardingPlan)
@@ -240,9 +241,9 @@ class StatePlacer:
             owners = owners_of_plan(params) if is_plan else each_owner(arrays, params)
             resolver = state_resolver(arrays, owners.groups)
             answers = [*each_answer(state, owners, resolver, params_at)]
-        found = StatePlan(arrays.spec, arrays.target, tuple(a for a in answers if a is not None))
+        found = Plan(arrays.spec, arrays.target, tuple(a for a in answers if a is not None))
         lost = pipeline.leveled(arrays.spec, findings(found, owners.groups))
-        return replace(found, diagnostics=(*lost, *state_findings(found)))
+        return replace(found, told=(*lost, *state_findings(found)))
 
     def gradients(self, params: Any) -> Any:
         """Return `params` with the sharding of each gradient, None for a leaf that is no array."""
@@ -327,7 +328,7 @@ class _Shardings:
             return None
         if id(answer) not in self.distinct:
             self.distinct[id(answer)] = answer
-            self._by_id[id(answer)] = self.placer.named(answer.sharding.dims)
+            self._by_id[id(answer)] = self.placer.named(answer.dims)
         return self._by_id[id(answer)]
 
 
@@ -342,15 +343,15 @@ def _may_be_at_fault(answers: Collection[StateSharding], resolver: StateResolver
     if may_be_stray(answers):
         return True
     own = tuple(answer for answer in answers if answer.relation is Relation.OWN)
-    sample = StatePlan(spec, resolver.arrays.target, own)
+    sample = ShardingPlan(spec, resolver.arrays.target, own)
     return any(diagnostic.is_error for diagnostic in state_findings(sample)) if own else False
 
 
-def state_findings(plan: StatePlan) -> tuple[Diagnostic, ...]:
+def state_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     """Return everything the checks have to say about the arrays of a state."""
     checks = (ambiguous_state, state_not_split, unrelated_state)
     about_state = [diagnostic for each in checks for diagnostic in each.findings(plan)]
-    own = tuple(found.sharding for found in plan.arrays if found.relation is Relation.OWN)
+    own = tuple(found for found in of_state(plan) if found.relation is Relation.OWN)
     named = pipeline.findings(plan.spec, [ShardingPlan(plan.spec, plan.target, own)]) if own else ()
     kept = (diagnostic for diagnostic in named if diagnostic.code in _OF_OWN_NAMES)
     return (*pipeline.leveled(plan.spec, about_state), *kept)

@@ -29,7 +29,6 @@ from shardspec.ir.spec import StatePolicy
 from shardspec.ir.tree_path import PARAMS, rooted
 from shardspec.jax_backend.arguments import refuse_no_arrays
 from shardspec.jax_backend.state import StatePlacer
-from shardspec.jax_backend.tree_plan import TreePlan
 from shardspec.jax_backend.trees import (
     Place,
     box_test,
@@ -39,6 +38,7 @@ from shardspec.jax_backend.trees import (
     leaves_of,
     params_of,
 )
+from shardspec.report.plan import Plan
 
 #: What the parameters are called where the optimizer state is called thus.
 _BESIDE = {
@@ -120,10 +120,16 @@ def refuse_lone_state(states: Sequence[_Part], policy: StatePolicy | None) -> No
     whose = f"optimizer state in `{where}`" if where else "optimizer state"
     message = f"{whose}, and not the parameters by which `{policy.optimizer}` splits it"
     help = (
-        "`resolver.state_shardings(state, params)`, `resolver.check(params, state)`; or one tree"
+        "`resolver.state_shardings(state, params)`, `resolver.verify_placement(params,"
+        " state=state)`; or one tree"
         " of both, called `params` and `opt_state`"
     )
     raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+
+
+def is_state_of(tree: Any, other: Any) -> bool:
+    """Say whether a tree is optimizer state by its types, and the other has none in it."""
+    return bool(contents_of(tree).states) and contents_of(other) == Contents()
 
 
 def arrays_alone(tree: Any, policy: StatePolicy | None) -> Params:
@@ -148,8 +154,9 @@ def params_alone(params: Any) -> Any:
     Raises:
       ShardspecError: it is optimizer state, as in arguments that are swapped.
     """
-    if not isinstance(params, ShardingPlan):
-        refuse_no_arrays(params, "params")
+    if isinstance(params, ShardingPlan):
+        return params
+    refuse_no_arrays(params, "params")
     found = contents_of(params)
     if found.states:
         message = "`params` is optimizer state, and not the parameters that it was made for"
@@ -375,7 +382,7 @@ def _child(node: Any, name: str) -> Any:
 
 def plan_like(
     tree: Any, like: ShardingPlan, held: Held | None, state: StatePlacer
-) -> tuple[TreePlan, TreePlan]:
+) -> tuple[Plan, Plan]:
     """Return the plan of a tree, and that of its parameters, by a plan of other arrays.
 
     Args:
@@ -385,26 +392,26 @@ def plan_like(
     Raises:
       ShardspecError: an array of the tree has no counterpart, or one of another shape.
     """
-    known = {sharding.param.path: sharding for sharding in like.params}
+    known = {sharding.param.path: sharding for sharding in like.arrays}
     arrays = params_of(tree)
     if held is None:
         plan = _plan(like, tuple(_answer(array, known) for array in arrays))
         return plan, plan
     params = _plan(like, tuple(_answer(array, known) for array in params_of(held.params)))
     above = "/".join(held.place)
-    answers = {rooted(f"{above}/{each.param.path}"): each for each in params.params}
+    answers = {rooted(f"{above}/{each.param.path}"): each for each in params.arrays}
     whole = f"{above}/params"  # a collection of Linen in a train state: `params/params/mlp/kernel`
-    answers |= {rooted(f"{whole}/{each.param.path}"): each for each in params.params}
+    answers |= {rooted(f"{whole}/{each.param.path}"): each for each in params.arrays}
     rest = {array.path for array in arrays} - answers.keys()
     if not rest <= known.keys():
-        planned = state.plan(tree, params).plan  # the parameters among it are not asked
-        known = {sharding.param.path: sharding for sharding in planned.params}
+        planned = state.plan(tree, params)  # the parameters among it are not asked
+        known = {sharding.param.path: sharding for sharding in planned.arrays}
     found = (_answer(array, known | answers) for array in arrays)
     return _plan(like, tuple(found)), params
 
 
-def _plan(like: ShardingPlan, params: tuple[ParamSharding, ...]) -> TreePlan:
-    return TreePlan(like.spec, like.target, params)
+def _plan(like: ShardingPlan, params: tuple[ParamSharding, ...]) -> Plan:
+    return Plan(like.spec, like.target, params)
 
 
 def _answer(array: Param, known: Mapping[str, ParamSharding]) -> ParamSharding:

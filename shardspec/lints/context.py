@@ -66,7 +66,7 @@ class Context:
     @cached_property
     def first(self) -> tuple[ParamSharding, ...]:
         """Return the arrays of one plan: for checks that no mesh can change."""
-        return self.all_plans[0].params if self.all_plans else ()
+        return self.all_plans[0].arrays if self.all_plans else ()
 
     @cached_property
     def params(self) -> tuple[Param, ...]:

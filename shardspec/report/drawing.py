@@ -432,7 +432,7 @@ def plan_html(plan: ShardingPlan) -> str:
     shown = rows(plan)
     lines = [
         f"<p><b>{escape(plan.target.name)}</b>: mesh {escape(str(plan.mesh))}, "
-        f"{len(plan.params)} arrays, {binary_bytes(plan.per_device_bytes)} per device</p>",
+        f"{len(plan.arrays)} arrays, {binary_bytes(plan.per_device_bytes)} per device</p>",
         f'<table style="{_TABLE_STYLE}">',
         _row("th", _HEADINGS),
     ]
@@ -490,7 +490,7 @@ def drawing_of(name: str, plan: ShardingPlan) -> Drawing:
     """
     if not isinstance(name, str):
         raise TypeError(f"what is drawn is named by a string, not by a `{type(name).__name__}`")
-    arrays = {each.param.path: each for each in plan.params}
+    arrays = {each.param.path: each for each in plan.arrays}
     activations = {each.activation.name: each for each in plan.activations}
     found = arrays.get(name) or activations.get(name)
     if found is None:

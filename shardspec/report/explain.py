@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.suggest import did_you_mean
+from shardspec.ir.grouping import counted
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.plan import (
     ActivationSharding,
@@ -18,14 +19,13 @@ from shardspec.ir.plan import (
     Dims,
     DimSharding,
     Kind,
-    Origin,
     Outcome,
     ParamSharding,
     Sharding,
     ShardingPlan,
     divides,
 )
-from shardspec.ir.spec import AxisRule, Override, PathRule, target_text
+from shardspec.ir.spec import AxisRule, target_text
 from shardspec.ir.units import binary_bytes
 from shardspec.report.table import columns
 from shardspec.resolve.resolver import array_resolver
@@ -33,11 +33,7 @@ from shardspec.resolve.resolver import array_resolver
 
 def explain(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
     """Yield the lines of the explanation: the answer, where names came from, every rule tried."""
-    param = sharding.param
-    shard = list(sharding.shard_shape)
-    size = binary_bytes(sharding.per_device_bytes)
-    answer = f"{sharding.partition_spec}   shard {shard}, {size} per device"
-    yield f"{param.path}   {param}   ->   {answer}"
+    yield sharding.answer_text
     yield ""
     yield f"names   {_names(sharding, plan)}"
     if sharding.scan is not None:
@@ -68,29 +64,11 @@ def _dims(sharding: Sharding, plan: ShardingPlan) -> Iterator[str]:
 
 
 def _names(sharding: ParamSharding, plan: ShardingPlan) -> str:
-    names = " ".join(axis or "_" for axis in sharding.logical_axes)
     matched = sharding.matched
-    alike = sum(other.matched is matched for other in plan.params) if matched else 0
-    count = f"    ({alike} array{'s' if alike != 1 else ''})"
-    if sharding.mismatch is not None:
-        given = " ".join(name or "_" for name in sharding.mismatch)
-        place = f" from {_place(matched.span)}" if matched else ""
-        count = f"{len(sharding.mismatch)} names for {sharding.param.rank} dimensions"
-        return f"none: `{given}`{place} is {count}"
-    if isinstance(matched, Override):
-        because = f"  because {matched.because}" if matched.because else ""
-        what = (
-            f"spec ({', '.join(map(target_text, matched.partition))})"
-            if matched.partition is not None
-            else names
-        )
-        return f'{what}     {_place(matched.span)}  override "{matched.pattern}"{because}{count}'
-    if isinstance(matched, PathRule):
-        return f'{names}     {_place(matched.span)}  params "{matched.pattern}"{count}'
-    if sharding.origin is Origin.ARRAY:
-        place = f"     {_place(sharding.param.span)}" if sharding.param.span else ""
-        return f"{names}{place}  the array's own"
-    return "none: no override and no entry of `params` matches this path"
+    if matched is None or sharding.mismatch is not None:
+        return sharding.names_text
+    alike = sum(other.matched is matched for other in plan.arrays)
+    return f"{sharding.names_text}    ({counted(alike, 'array')})"
 
 
 Row = tuple[str, str, str, str, str, str]

@@ -61,7 +61,7 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
 
 def _users(axis: str, plan: ShardingPlan) -> str:
     """Return the arrays and the activations that have a logical axis."""
-    arrays = [s.param.path for s in plan.params if axis in s.logical_axes]
+    arrays = [s.param.path for s in plan.arrays if axis in s.logical_axes]
     names = [s.activation.name for s in plan.activations if axis in s.logical_axes]
     users = [described(arrays)] if arrays else []
     users += [named("activation", names)] if names else []
@@ -109,7 +109,7 @@ def nothing_there(file: str, line: int, plan: ShardingPlan) -> tuple[str, str]:
 def _sources(plan: ShardingPlan) -> dict[str, SourceFile]:
     """Return the files that the plan was read from, manifests among them, by name."""
     found = {source.name: source for source in (plan.spec.source, *plan.spec.sources)}
-    for sharding in plan.params:
+    for sharding in plan.arrays:
         if sharding.param.span is not None:
             found.setdefault(sharding.param.span.source.name, sharding.param.span.source)
     return found
@@ -151,7 +151,7 @@ def _arrays(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     """Yield the arrays that the line lists, those that agree as one."""
     known: dict[Span, bool] = {}
     here = []
-    for sharding in plan.params:
+    for sharding in plan.arrays:
         span = sharding.param.span
         if span is None:
             continue
@@ -172,7 +172,7 @@ def _rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
     """Yield how a rule ended over all arrays and activations, by outcome."""
     yield f"rule `{rule}`"
     arrays, activations = (
-        _outcomes(rule, plan.params, plan),
+        _outcomes(rule, plan.arrays, plan),
         _outcomes(rule, plan.activations, plan),
     )
     early = [*arrays.pop(None, ()), *activations.pop(None, ())]
@@ -218,9 +218,9 @@ def _said(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: Sharding
 def _entry(title: str, entry: PathRule | Override, plan: ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry names, and who names the others that it matches."""
     yield title
-    named = [sharding for sharding in plan.params if sharding.matched is entry]
+    named = [sharding for sharding in plan.arrays if sharding.matched is entry]
     matcher = PathMatcher((entry.pattern,))
-    matching = [s for s in plan.params if matcher.first_match(s.param.path) is not None]
+    matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
     if named:
         yield f"  names {_described(named)}"
     counts = Counter(str(s.partition_spec) for s in named if s.mismatch is None)
@@ -230,7 +230,7 @@ def _entry(title: str, entry: PathRule | Override, plan: ShardingPlan) -> Iterat
     if misfits:
         yield f"  {_described(misfits)}: left without names, for they have another rank"
     if not matching and not named:
-        yield f"  matches none of {counted(len(plan.params), 'array')}"
+        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
     elif len(matching) > len(named):
         yield f"  matches {_described(matching)}"
         yield from _others(matching, entry)
@@ -262,9 +262,9 @@ def _replicate(entry: Replicate, plan: ShardingPlan) -> Iterator[str]:
     """Yield the arrays that are meant to be whole, and which of them are split all the same."""
     yield f'replicate "{entry.pattern}" because {entry.because}'
     matcher = PathMatcher((entry.pattern,))
-    matching = [s for s in plan.params if matcher.first_match(s.param.path) is not None]
+    matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
     if not matching:
-        yield f"  matches none of {counted(len(plan.params), 'array')}"
+        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
         return
     yield f"  matches {_described(matching)}"
     split = sum(bool(sharding.partition_spec.mesh_axes) for sharding in matching)
@@ -276,13 +276,13 @@ def _scan(scan: ScanRule, plan: ShardingPlan) -> Iterator[str]:
     """Yield the arrays whose names a `scan` entry completes."""
     stacked = ", ".join(f"{name}@{position}" for name, position in scan.axes)
     yield f'scan "{scan.pattern}": {stacked}'
-    used = [sharding for sharding in plan.params if sharding.scan is scan]
+    used = [sharding for sharding in plan.arrays if sharding.scan is scan]
     matcher = PathMatcher((scan.pattern,))
-    matching = [s for s in plan.params if matcher.first_match(s.param.path) is not None]
+    matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
     if used:
         yield f"  adds to the names of {_described(used)}"
     if not matching:
-        yield f"  matches none of {counted(len(plan.params), 'array')}"
+        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
     elif len(matching) > len(used):
         yield f"  matches {_described(matching)}"
         yield from _unscanned([s for s in matching if s.scan is not scan])
@@ -326,7 +326,7 @@ def explain_mesh_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
     users = [row for row in rows(plan) if name in row.first.partition_spec.mesh_axes]
     others = [row for row in rows(plan) if name not in row.first.partition_spec.mesh_axes]
     total = sum(_bytes(row) for row in (*users, *others))
-    if plan.params or not plan.activations:
+    if plan.arrays or not plan.activations:
         yield f"splits {percent(sum(map(_bytes, users)), total)} of {binary_bytes(total)} of arrays"
     yield from _row_lines(users, name)
     if others:

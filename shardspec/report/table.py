@@ -37,7 +37,7 @@ class Row:
 
 def rows(plan: ShardingPlan) -> tuple[Row, ...]:
     """Return the arrays of a plan, collapsed, in natural order."""
-    groups = grouped(plan.params, _common)
+    groups = grouped(plan.arrays, _common)
     found = []
     for group in groups.values():
         group.sort(key=lambda sharding: natural(sharding.param.path))
@@ -100,8 +100,8 @@ def _named_size(dim: DimSharding) -> str:
 
 def heading(plan: ShardingPlan) -> Iterator[str]:
     """Yield the two lines that say what this is a plan of."""
-    elements = element_count(sum(sharding.param.element_count for sharding in plan.params))
-    count = f"{len(plan.params)} array{'' if len(plan.params) == 1 else 's'}"
+    elements = element_count(sum(sharding.param.element_count for sharding in plan.arrays))
+    count = f"{len(plan.arrays)} array{'' if len(plan.arrays) == 1 else 's'}"
     model = f"{plan.spec.source.name}   {count}, {elements} elements"
     yield f"{model}       {target_title(plan.target)}"
     asked = [

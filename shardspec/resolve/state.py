@@ -13,9 +13,10 @@ import itertools
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from shardspec.ir.grouping import counted
 from shardspec.ir.param import Param, Shape
-from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.plan import Dims, DimSharding, Origin, ParamSharding
+from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.spec import Override, PathRule
 from shardspec.resolve.zero import Split
 
 #: For each dimension of a state array the dimension of the parameter it is, None for a new one.
@@ -48,11 +49,12 @@ class Relation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StateSharding:
+class StateSharding(ParamSharding):
     """One array of state with its answer and the reason for it.
 
+    Its dimensions carry the attempts of the parameter's own.
+
     Attributes:
-      sharding: the answer, as for a parameter; its dimensions carry the parameter's own attempts.
       owner: the parameter it belongs to.
       field: what the optimizer calls it: `mu`, `v_row`.
       reading: what its dimensions are, where they are the parameter's.
@@ -60,8 +62,7 @@ class StateSharding:
       split: by ZeRO; None where that is not asked for, or not of this array.
     """
 
-    sharding: ParamSharding
-    relation: Relation
+    relation: Relation = Relation.UNOWNED
     owner: ParamSharding | None = None
     field: str = ""
     reading: Reading = ()
@@ -69,28 +70,94 @@ class StateSharding:
     split: Split | None = None
 
     @property
-    def path(self) -> str:
-        """Return the path of the array."""
-        return self.sharding.param.path
-
-    @property
-    def partition_spec(self) -> PartitionSpec:
-        """Return the mesh axes of each dimension."""
-        return self.sharding.partition_spec
-
-    @property
-    def per_device_bytes(self) -> int:
-        """Return the bytes of the largest shard."""
-        return self.sharding.per_device_bytes
+    def is_state(self) -> bool:
+        """Say whether it is optimizer state, and not the parameter beside it."""
+        return self.relation is not Relation.PARAMETER
 
     @property
     def dropped(self) -> tuple[int, ...]:
         """Return the dimensions of the parameter that the array has not, or has with size 1."""
         if self.owner is None:
             return ()
-        sizes = dict(zip(self.reading, self.sharding.param.shape, strict=False))
+        sizes = dict(zip(self.reading, self.param.shape, strict=False))
         shape = self.owner.param.shape
         return tuple(dim for dim, size in enumerate(shape) if sizes.get(dim) != size)
+
+    @property
+    def relation_text(self) -> str:
+        """Return what the array is to its parameter, and what follows from that."""
+        whose = "of no parameter"
+        if self.owner is not None:
+            whose = f"{self.field or 'state'} of {self.owner.path or 'the parameter'}"
+        match self.relation:
+            case Relation.PARAMETER:
+                return "the parameter itself"
+            case Relation.SAME:
+                return f"{whose}: same shape, its sharding"
+            case Relation.REDUCED:
+                gone = " and ".join(f"dim {dim}" for dim in self.dropped)
+                return f"{whose} without {gone}: its sharding in the others"
+            case Relation.STACKED:
+                more = counted(sum(place is None for place in self.reading), "more dim")
+                return f"{whose} and {more}: its sharding, the rest whole"
+            case Relation.OWN:
+                return f"{whose}: {_own_text(self)}"
+            case Relation.SCALAR:
+                return f"{whose}: scalar, replicated"
+            case Relation.PLACEHOLDER:
+                return f"{whose}: placeholder of 1 element, replicated"
+            case Relation.UNRELATED:
+                return f"{whose}: none of its dimensions, replicated"
+            case Relation.UNOWNED:
+                return "belongs to no parameter, replicated"
+            case Relation.AMBIGUOUS:
+                return f"{whose} in {len(self.readings)} ways: replicated  <- SHD408"
+
+    def __str__(self) -> str:
+        """Return how the explanation begins: the answer, and what it is to its parameter."""
+        if not self.is_state:
+            return ParamSharding.__str__(self)
+        return f"{self.answer_text}\n\nstate   {self.relation_text}"
+
+    @property
+    def sharding(self) -> StateSharding:
+        """Return the array itself, by the word of the version before."""
+        from shardspec.diagnostics.renamed import renamed
+
+        renamed("state_plan[path].sharding", "state_plan[path]")
+        return self
+
+
+def _own_text(sharding: ParamSharding) -> str:
+    """Return who named the array."""
+    entry = sharding.matched
+    if isinstance(entry, Override):
+        return f"override `{entry.pattern}`"
+    if isinstance(entry, PathRule):
+        return f"params `{entry.pattern}`"
+    return f"its own names, {' '.join(name or '_' for name in sharding.logical_axes)}"
+
+
+def of_state(plan: ShardingPlan) -> list[StateSharding]:
+    """Return the arrays of a plan that optimizer state, or a tree with it, is made of."""
+    return [each for each in plan.arrays if isinstance(each, StateSharding)]
+
+
+def as_state(
+    sharding: ParamSharding, relation: Relation, owner: ParamSharding | None, field: str = ""
+) -> StateSharding:
+    """Return an array that has its answer already as one of state."""
+    return StateSharding(
+        sharding.param,
+        sharding.dims,
+        sharding.origin,
+        sharding.matched,
+        sharding.scan,
+        sharding.mismatch,
+        relation,
+        owner,
+        field,
+    )
 
 
 def derive(
@@ -110,20 +177,29 @@ def derive(
     found = _relation(owner, state, field, rest)
     relation, reading, readings = found
     known = reading or (None,) * state.rank
-    sharding = ParamSharding(state, read_dims(owner, state.shape, known), owner.origin)
-    return StateSharding(sharding, relation, owner, field, reading, readings)
+    dims = read_dims(owner, state.shape, known)
+    return StateSharding(
+        state,
+        dims,
+        owner.origin,
+        relation=relation,
+        owner=owner,
+        field=field,
+        reading=reading,
+        readings=readings,
+    )
 
 
 def parameter(owner: ParamSharding) -> StateSharding:
     """Return a parameter as part of a state, with the sharding it has."""
-    return StateSharding(owner, Relation.PARAMETER, owner)
+    return as_state(owner, Relation.PARAMETER, owner)
 
 
 def unowned(state: Param) -> StateSharding:
     """Return the replicated sharding of an array that belongs to no parameter."""
     relation = Relation.UNOWNED if state.rank else Relation.SCALAR
     dims = Dims(DimSharding(size, None) for size in state.shape)
-    return StateSharding(ParamSharding(state, dims, Origin.NONE), relation)
+    return StateSharding(state, dims, relation=relation)
 
 
 def _relation(

@@ -16,7 +16,7 @@ from shardspec.ir.plan import Dims, ParamSharding
 from shardspec.ir.spec import Override, PathRule
 from shardspec.resolve.match import PathMatcher
 from shardspec.resolve.resolver import ArrayResolver
-from shardspec.resolve.state import Relation, StateSharding, derive, unowned
+from shardspec.resolve.state import Relation, StateSharding, as_state, derive, unowned
 from shardspec.resolve.zero import extra_axes, split_further, state_axes
 
 Entry = Override | PathRule
@@ -56,16 +56,23 @@ class StateResolver:
         """
         own = self._own(state, owner) if state.rank else None
         if own is not None:
-            return StateSharding(own, Relation.OWN, owner, name)
+            return as_state(own, Relation.OWN, owner, name)
         if owner is None:
             return unowned(state)
         key = (owner.dims, owner.param.shape, state.shape, name, rest)
         known = self._known.get(key)
         if known is None:
             self._known[key] = known = self._split(derive(owner, state, name, rest))
-        sharding = ParamSharding(state, known.sharding.dims, owner.origin)
         return StateSharding(
-            sharding, known.relation, owner, name, known.reading, known.readings, known.split
+            state,
+            known.dims,
+            owner.origin,
+            relation=known.relation,
+            owner=owner,
+            field=name,
+            reading=known.reading,
+            readings=known.readings,
+            split=known.split,
         )
 
     def gradient(self, owner: ParamSharding) -> Dims:
@@ -78,8 +85,8 @@ class StateResolver:
     def _split(self, found: StateSharding) -> StateSharding:
         if not self.over or found.relation not in _SPLIT:
             return found
-        split = split_further(found.sharding.dims, self.arrays.target.mesh, self.over)
-        return replace(found, sharding=replace(found.sharding, dims=split.dims), split=split)
+        split = split_further(found.dims, self.arrays.target.mesh, self.over)
+        return replace(found, dims=split.dims, split=split)
 
     def _own(self, state: Param, owner: ParamSharding | None) -> ParamSharding | None:
         """Return what the spec or the array itself says of it, None where it follows its owner."""

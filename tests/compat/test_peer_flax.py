@@ -286,7 +286,7 @@ def test_scan_with_axes_names_the_stacked_axis() -> None:
     assert ours.get_axis_names(found["params_axes"]) == {"layers": {"w": P("layer", "foo", "bar")}}
     assert ours.get_axis_names(found["stats_axes"]) == {"layers": {"y": P("baz", "layer", "bar")}}
     assert found["params"]["layers"]["w"].shape == (3, 8, 8)
-    specs = {p.param.path: str(p.partition_spec) for p in resolver().plan(found).params}
+    specs = {p.param.path: str(p.partition_spec) for p in resolver().plan(found).arrays}
     assert specs["layers/w"] == "P(None, 'data', 'model')"
     assert specs["stats/layers/y"] == "P(None, None, 'model')"
 

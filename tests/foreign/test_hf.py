@@ -76,7 +76,7 @@ def test_the_spec_splits_as_transformers_does(plan: Any, found: Any, part: str) 
     assert spec is not None
     shardings = pipeline.compile_plans(spec, params)[0]
     answers = hf.answer(reading, params, shardings.mesh)
-    for (name, shape), sharding, answer in zip(found, shardings.params, answers, strict=True):
+    for (name, shape), sharding, answer in zip(found, shardings.arrays, answers, strict=True):
         style = style_of(name, plan)
         dims = partition(style or "replicate", name.rpartition(".")[2], len(shape), "tp")
         if isinstance(dims, NoAnswer):

@@ -65,7 +65,7 @@ def plans(draw: st.DrawFn) -> ShardingPlan:
 def test_a_list_of_regexes_is_the_plan(match: Any, plan: ShardingPlan) -> None:
     text, _ = written("regex", plan)
     rules = run(text)["RULES"]
-    for sharding in plan.params:
+    for sharding in plan.arrays:
         path = sharding.param.path
         found = [spec for regex, spec in rules if match(regex, path)]
         assert full(found[0], sharding.param.rank) == sharding.partition_spec.dims
@@ -75,7 +75,7 @@ def test_a_list_of_regexes_is_the_plan(match: Any, plan: ShardingPlan) -> None:
 def test_a_layout_map_has_one_entry_for_a_path(plan: ShardingPlan) -> None:
     text, found = written("keras", plan)
     entries = run(text)["LAYOUT_MAP"]
-    for sharding in plan.params:
+    for sharding in plan.arrays:
         hits = [axes for regex, axes in entries.items() if re.search(regex, sharding.param.path)]
         is_joined = any(len(dim) > 1 for dim in sharding.partition_spec.dims)
         if is_joined:
@@ -305,7 +305,7 @@ def test_import_after_export_is_the_plan(name: str, plan: ShardingPlan) -> None:
     assume(not any("several mesh axes" in each.message for each in found))
     file, options = ROUND[name]
     source = SourceFile(file, text)
-    params = tuple(sharding.param for sharding in plan.params)
+    params = tuple(sharding.param for sharding in plan.arrays)
     sizes = tuple((axis.name, str(axis.size)) for axis in plan.mesh.axes)
     asked = Options(mesh=sizes, params=params, **options)
     entry = registry.format_named(name)
@@ -313,11 +313,11 @@ def test_import_after_export_is_the_plan(name: str, plan: ShardingPlan) -> None:
     reader = registry.module_of(entry)
     imported, faults = reader.read([source], asked)
     assert imported is not None, faults
-    expected = [sharding.partition_spec for sharding in plan.params]
+    expected = [sharding.partition_spec for sharding in plan.arrays]
     assert list(reader.answer(imported.reading, params, plan.mesh)) == expected
     again, wrong = spec_text(imported, asked, [source], "back.yaml")
     assert again is not None, wrong
     spec, _ = pipeline.load_text(again, "back.yaml")
     assert spec is not None
     (back,) = pipeline.compile_plans(spec, params)
-    assert [sharding.partition_spec for sharding in back.params] == expected
+    assert [sharding.partition_spec for sharding in back.arrays] == expected

@@ -74,7 +74,7 @@ def back(format_name: str, text: str, mesh: Mesh, /, **options: Any) -> Spec:
 
 
 def partitions(plan: ShardingPlan) -> list[Any]:
-    return [sharding.partition_spec for sharding in plan.params]
+    return [sharding.partition_spec for sharding in plan.arrays]
 
 
 @pytest.mark.parametrize("name", RULE_FORMATS)
@@ -128,7 +128,7 @@ def test_nnx_gives_the_answers_of_a_plan_that_is_a_dictionary(spec: Spec, params
     text, found = written("nnx", plan)
     assert text is not None
     answers: dict[str, set[Any]] = {}
-    for sharding in plan.params:
+    for sharding in plan.arrays:
         for dim in sharding.dims:
             if dim.logical_axis is not None:
                 answers.setdefault(dim.logical_axis, set()).add(dim.mesh_axes)

@@ -101,8 +101,8 @@ def test_safetensors_to_a_list_of_regexes() -> None:
     assert len(rules) < 15
     mesh = jax.make_mesh((2, 4), ("fsdp", "tensor"))
     plan = plan_of("spec.yaml")
-    assert len(plan.params) == len(arrays)
-    for sharding in plan.params:
+    assert len(plan.arrays) == len(arrays)
+    for sharding in plan.arrays:
         path = sharding.param.path
         spec = next(spec for regex, spec in rules if re.fullmatch(regex, path))
         placed = jax.device_put(arrays[path], jax.sharding.NamedSharding(mesh, spec))
@@ -190,7 +190,7 @@ def test_linen_rules_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of("spec.yaml", "linen_world:arrays")
     theirs = nn.logical_to_mesh(nn.get_partition_spec(boxed), rules)
     flat, _ = jax.tree_util.tree_flatten_with_path(theirs)
-    assert len(flat) == len(plan.params) == 10
+    assert len(flat) == len(plan.arrays) == 10
     for path, spec in flat:
         sharding = plan["/".join(key.key for key in path)]
         assert full(spec, sharding.param.rank) == sharding.partition_spec.dims
@@ -208,7 +208,7 @@ def test_nnx_rules_there_and_back() -> None:
     run("import", "nnx", "rules.py", *mesh, "-o", "spec.yaml")
     run("export", "nnx", "spec.yaml", "--arrays", "arrays.yaml", "-o", "back.py")
     rules = executed("back.py")["RULES"]
-    for sharding in plan_of("spec.yaml", "arrays.yaml").params:
+    for sharding in plan_of("spec.yaml", "arrays.yaml").arrays:
         theirs = spmd.get_pspec(PartitionSpec(*sharding.logical_axes), rules)
         assert full(theirs, sharding.param.rank) == sharding.partition_spec.dims
 
@@ -316,7 +316,7 @@ def test_gin_there_and_back(t5x: dict[str, Any]) -> None:
     assert t5x["num_partitions"] == 4
     plan = plan_of("spec.yaml", "arrays.yaml")
     assert plan.mesh.sizes == {"data": 2, "model": 4}
-    for sharding in plan.params:
+    for sharding in plan.arrays:
         param = sharding.param
         hits = (names for regex, names in overrides if re.fullmatch(regex, param.path))
         names = next(hits, param.logical_axes)
@@ -337,7 +337,7 @@ def test_standard_rules_of_t5x_there_and_back(t5x: dict[str, Any]) -> None:
         run("export", "t5x-gin", "spec.yaml", "--arrays", "arrays.yaml", "-o", "back.gin")
         rules, _ = bound(Path("back.gin").read_text(), t5x)
         assert rules == standard
-        for sharding in plan_of("spec.yaml", "arrays.yaml").params:
+        for sharding in plan_of("spec.yaml", "arrays.yaml").arrays:
             theirs = resolved_by_linen(sharding.logical_axes, rules, 2)
             assert theirs == sharding.partition_spec.dims
 
@@ -379,12 +379,12 @@ def test_maxtext_there_and_back(files: tuple[str, ...], mesh: str) -> None:
     sizes = {"stage": "pipeline", "model": "tensor"}
     for axis in plan.mesh.axes:
         assert config[f"ici_{sizes.get(axis.name, axis.name)}_parallelism"] == axis.size
-    for sharding in plan.params:
+    for sharding in plan.arrays:
         rules = config["logical_axis_rules"]
         pairs = [(name, v if isinstance(v, str) else tuple(v)) for name, v in rules]
         theirs = resolved_by_linen(sharding.logical_axes, pairs, sharding.param.rank)
         assert theirs == sharding.partition_spec.dims
     run("import", "maxtext", "back.yml", "-o", "again.yaml")
     again = plan_of("again.yaml", "arrays.yaml")
-    assert [s.partition_spec for s in again.params] == [s.partition_spec for s in plan.params]
+    assert [s.partition_spec for s in again.arrays] == [s.partition_spec for s in plan.arrays]
     assert again.mesh.sizes == plan.mesh.sizes

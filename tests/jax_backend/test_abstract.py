@@ -75,7 +75,7 @@ def test_answers_are_those_of_devices() -> None:
     ):
         assert specs_of(ask(without)) == specs_of(ask(on_eight))
         assert {type(s.mesh) for s in jax.tree.leaves(ask(without))} == {AbstractMesh}
-    assert without.spec("batch length") == on_eight.spec("batch length")
+    assert without.partition_spec("batch length") == on_eight.partition_spec("batch length")
     assert str(without.plan(params)) == str(on_eight.plan(params))
     assert without.findings(params) == on_eight.findings(params)
     kept = without.abstract(params)["mlp"]["wi"]
@@ -132,7 +132,7 @@ def test_what_needs_devices_says_that_there_are_none() -> None:
     arrays = {"mlp": {"wi": np.ones((16, 32), np.float32), "wo": np.ones((32, 16), np.float32)}}
     for call in (
         lambda: resolver.put(arrays),
-        lambda: resolver.check(arrays),
+        lambda: resolver.verify_placement(arrays),
         lambda: resolver.restore("nowhere", tree()),
         lambda: resolver.batch("batch length").put(np.ones((8, 4))),
         lambda: resolver.batch("batch length").local_rows((8, 4)),

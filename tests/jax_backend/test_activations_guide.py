@@ -34,4 +34,4 @@ def test_its_spec_has_no_findings(tmp_path: Path) -> None:
     import shardspec
 
     spec = next(body for name, body in _FENCED.findall(PAGE.read_text("utf-8")) if name == "yaml")
-    assert shardspec.loads(spec).check() == ()
+    assert shardspec.loads(spec).findings() == ()

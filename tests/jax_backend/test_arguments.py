@@ -136,7 +136,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "state_plan of": lambda v: FOUND.state_plan(v, GOOD),
     "state_plan by": lambda v: FOUND.state_plan(STATE, v),
     "grad_shardings": FOUND.grad_shardings,
-    "spec": FOUND.spec,
+    "partition_spec": FOUND.partition_spec,
     "sharding": FOUND.sharding,
     "sharding, shape": lambda v: FOUND.sharding("batch embed", v),
     "constrain": lambda v: FOUND.constrain(v, "batch embed"),
@@ -169,21 +169,21 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "checkpoint_findings": lambda v: FOUND.checkpoint_findings(v, GOOD),
     "plan": FOUND.plan,
     "findings": FOUND.findings,
-    "check": FOUND.check,
-    "check, strict": lambda v: FOUND.check(v, strict=True),
-    "check, state": lambda v: FOUND.check(GOOD, v),
+    "verify_placement": FOUND.verify_placement,
+    "verify_placement, strict": lambda v: FOUND.verify_placement(v, strict=True),
+    "verify_placement, state": lambda v: FOUND.verify_placement(GOOD, v),
     "visualize": FOUND.visualize,
-    "TreePlan[]": lambda v: PLAN[v],
-    "TreePlan.explain": PLAN.explain,
-    "TreePlan.visualize": PLAN.visualize,
-    "StatePlan[]": lambda v: STATE_PLAN[v],
-    "StatePlan.explain": STATE_PLAN.explain,
+    "Plan[] of a tree": lambda v: PLAN[v],
+    "Plan.explain of a tree": PLAN.explain,
+    "Plan.visualize of a tree": PLAN.visualize,
+    "Plan[] of state": lambda v: STATE_PLAN[v],
+    "Plan.explain of state": STATE_PLAN.explain,
     "Plan[]": lambda v: COMPILED[v],
     "Plan.explain": COMPILED.explain,
     "Plan.visualize": COMPILED.visualize,
     "Spec.compile": SPEC.compile,
     "Spec.compile, target": lambda v: SPEC.compile(target=v),
-    "Spec.check": SPEC.check,
+    "Spec.findings": SPEC.findings,
     "Resolver": Resolver,
     "Resolver, target": lambda v: Resolver(SPEC, v),
     "Resolver, devices": lambda v: Resolver(SPEC, devices=v),
@@ -259,7 +259,7 @@ def test_a_batch_that_is_not_like_its_names() -> None:
 
 def test_names_and_shapes_of_the_wrong_kind_are_named() -> None:
     with pytest.raises(TypeError, match='a string such as "batch embed", not None'):
-        FOUND.spec(None)  # type: ignore[arg-type]
+        FOUND.partition_spec(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="pass its `shape`"):
         FOUND.sharding("batch embed", jnp.ones((8, 8)))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="it is of 0"):
@@ -301,7 +301,7 @@ def test_what_is_no_tree_of_arrays_is_told(kind: str) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: resolver.shardings(wrong),
         lambda: resolver.findings(wrong),
-        lambda: resolver.check(wrong),
+        lambda: resolver.verify_placement(wrong),
         lambda: resolver.put(wrong),
         lambda: resolver.abstract(wrong),
         lambda: resolver.state_shardings(wrong, params),
@@ -309,12 +309,12 @@ def test_what_is_no_tree_of_arrays_is_told(kind: str) -> None:
         lambda: resolver.restore("nowhere", wrong),
     ]
     if kind != "nothing":  # None is what `like` is where it is not given
-        calls.append(lambda: resolver.check(params, wrong))
+        calls.append(lambda: resolver.verify_placement(params, wrong))
     if kind not in ("a plan", "nothing"):
         calls += [
             lambda: resolver.put(params, like=wrong),
             lambda: resolver.abstract(params, like=wrong),
-            lambda: resolver.check(params, like=wrong),
+            lambda: resolver.verify_placement(params, like=wrong),
         ]
     if kind != "a plan":
         calls += [
@@ -371,8 +371,11 @@ def test_plain_arguments_of_the_wrong_type() -> None:
     spec = loads("shardspec: 1\nmesh: {data: 8}\n")
     params = {"l": {"kernel": jnp.zeros((8, 16))}}
     calls: list[tuple[Callable[..., Any], str]] = [
-        (lambda: resolver.check(params, memory_kinds="pinned_host"), r"`\(\"pinned_host\",\)`"),
-        (lambda: resolver.check(params, memory_kinds=cast(Any, 5)), "not 5"),
+        (
+            lambda: resolver.verify_placement(params, memory_kinds="pinned_host"),
+            r"`\(\"pinned_host\",\)`",
+        ),
+        (lambda: resolver.verify_placement(params, memory_kinds=cast(Any, 5)), "not 5"),
         (lambda: Resolver(spec, cast(Any, jax.devices())), "devices go by name, `devices=`"),
         (lambda: Resolver(spec, levels=cast(Any, "uneven")), "levels are a dict such as"),
         (lambda: load(cast(Any, 5)), "a path is a string or a `Path`, not a `int`"),

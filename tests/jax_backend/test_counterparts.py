@@ -68,11 +68,11 @@ def resolver(request: pytest.FixtureRequest) -> Resolver:
 def test_the_right_placement_is_called_right(resolver: Resolver) -> None:
     shapes, state = lm1b(resolver)
     assert not isinstance(state.params["wi"]["kernel"], nn.Partitioned)
-    assert resolver.check(state, like=shapes) == ()
-    assert resolver.check(state, like=resolver.plan(shapes)) == ()
-    assert resolver.check(state.params, state.opt_state, like=shapes.params) == ()
-    assert resolver.check(state, like=shapes.params) == ()
-    assert resolver.check(state), "without names nothing is right"
+    assert resolver.verify_placement(state, like=shapes) == ()
+    assert resolver.verify_placement(state, like=resolver.plan(shapes)) == ()
+    assert resolver.verify_placement(state.params, state.opt_state, like=shapes.params) == ()
+    assert resolver.verify_placement(state, like=shapes.params) == ()
+    assert resolver.verify_placement(state), "without names nothing is right"
 
 
 def test_it_stays_right_through_a_step(resolver: Resolver) -> None:
@@ -86,21 +86,21 @@ def test_it_stays_right_through_a_step(resolver: Resolver) -> None:
 
         return state.apply_gradients(grads=jax.grad(loss)(state.params))
 
-    assert resolver.check(step(state, X), like=shapes) == ()
+    assert resolver.verify_placement(step(state, X), like=shapes) == ()
 
 
 def test_a_wrong_placement_is_called_wrong(resolver: Resolver) -> None:
     shapes, state = lm1b(resolver)
     moved = jax.device_put(state.params["wi"]["kernel"], jax.devices()[0])
     params = {**state.params, "wi": {"kernel": moved}}
-    (found,) = resolver.check(state.replace(params=params), like=shapes)
+    (found,) = resolver.verify_placement(state.replace(params=params), like=shapes)
     assert found.code.id == "SHD901"
     assert found.message == "`wi/kernel` is on one device"
     mu = state.opt_state[0].mu
     mu = {**mu, "wi": {"kernel": jax.device_put(mu["wi"]["kernel"], jax.devices()[0])}}
     opt_state = (state.opt_state[0]._replace(mu=mu), *state.opt_state[1:])
     for like in (shapes, shapes.params):
-        (found,) = resolver.check(state.replace(opt_state=opt_state), like=like)
+        (found,) = resolver.verify_placement(state.replace(opt_state=opt_state), like=like)
         assert found.message == "`opt_state/0/mu/wi/kernel` is on one device"
 
 
@@ -109,7 +109,7 @@ def test_arrays_of_a_host_are_put_where_the_names_say(resolver: Resolver) -> Non
     on_host = jax.tree.map(np.asarray, state)
     for like in (shapes, shapes.params, resolver.plan(shapes)):
         placed = resolver.put(on_host, like=like)
-        assert resolver.check(placed, like=shapes) == ()
+        assert resolver.verify_placement(placed, like=shapes) == ()
         jax.tree.map(np.testing.assert_array_equal, placed, state)
 
 
@@ -142,7 +142,7 @@ def test_a_checkpoint_without_boxes_is_restored(resolver: Resolver, tmp_path: Pa
         resolver.restore(tmp_path / "saved", boxed, boxed=False),
         resolver.restore(tmp_path / "saved", unboxed, like=boxed),
     ):
-        assert resolver.check(restored, like=boxed) == ()
+        assert resolver.verify_placement(restored, like=boxed) == ()
         jax.tree.map(np.testing.assert_array_equal, restored, tree)
 
 
@@ -161,9 +161,9 @@ def test_a_pure_dict_of_nnx() -> None:
     found = Resolver(loads(SPEC))
     state = nnx.state(Block(nnx.Rngs(0)))
     pure = found.put(nnx.to_pure_dict(state), like=state)
-    assert found.check(pure, like=state) == ()
+    assert found.verify_placement(pure, like=state) == ()
     assert pure["layers"][1]["kernel"].sharding.spec == jax.P("data", "model")
-    assert found.check(nnx.to_pure_dict(found.put(state)), like=found.plan(state)) == ()
+    assert found.verify_placement(nnx.to_pure_dict(found.put(state)), like=found.plan(state)) == ()
 
 
 def test_collections_and_bare_parameters_are_one() -> None:
@@ -172,7 +172,7 @@ def test_collections_and_bare_parameters_are_one() -> None:
     variables = nn.unbox(MODEL.init(jax.random.key(0), X))
     for tree in (variables, variables["params"]):
         for like in (boxed, boxed["params"]):
-            assert found.check(found.put(tree, like=like), like=like) == ()
+            assert found.verify_placement(found.put(tree, like=like), like=like) == ()
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_collections_and_bare_parameters_are_one() -> None:
 def test_an_array_without_counterpart_is_refused(tree: Any, code: str, text: str) -> None:
     found = Resolver(loads(SPEC))
     boxed = jax.eval_shape(MODEL.init, jax.random.key(0), X)
-    for verb in (found.put, found.check, found.abstract):
+    for verb in (found.put, found.verify_placement, found.abstract):
         with pytest.raises(ShardspecError) as error:
             verb(tree, like=boxed)
         assert error.value.diagnostics[0].code.id == code

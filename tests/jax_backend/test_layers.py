@@ -88,7 +88,7 @@ def test_shardings_are_what_the_plan_says(
     tree: Any, params: dict[str, str], overrides: tuple[Override, ...], boxed: bool
 ) -> None:
     found = Resolver(make_spec(params=params, overrides=overrides, lints=ALLOWED))
-    plan = {sharding.param.path: sharding for sharding in found.plan(tree).params}
+    plan = {sharding.param.path: sharding for sharding in found.plan(tree).arrays}
     for _ in range(2):  # answers that are remembered are the same
         shardings = found.shardings(tree, boxed=boxed)
         live = [leaf for leaf in leaves_of(tree) if leaf.shape is not None]
@@ -107,7 +107,7 @@ def test_a_tree_that_is_one_leaf_or_none(root: Any) -> None:
     shardings = found.shardings(root)
     if root != [len]:
         assert jax.tree.structure(shardings) == jax.tree.structure(root)
-    assert len(jax.tree.leaves(shardings)) == len(found.plan(root).params)
+    assert len(jax.tree.leaves(shardings)) == len(found.plan(root).arrays)
 
 
 def test_layers_do_not_share_containers() -> None:

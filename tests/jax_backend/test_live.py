@@ -53,9 +53,9 @@ def only(found: tuple[Diagnostic, ...]) -> Diagnostic:
 
 def test_what_lies_as_planned_is_fine() -> None:
     found = resolver()
-    assert found.check(found.put(layers())) == ()
+    assert found.verify_placement(found.put(layers())) == ()
     shardings = found.shardings(jax.eval_shape(layers))
-    assert found.check(jax.jit(layers, out_shardings=shardings)()) == ()
+    assert found.verify_placement(jax.jit(layers, out_shardings=shardings)()) == ()
 
 
 def test_equality_is_of_layouts_not_of_spellings() -> None:
@@ -68,14 +68,14 @@ def test_equality_is_of_layouts_not_of_spellings() -> None:
         NamedSharding(explicit, P("data", "model")),
         NamedSharding(renamed, P("a", "b")),
     ):
-        assert found.check({"kernel": jax.device_put(np.ones((8, 16)), sharding)}) == ()
+        assert found.verify_placement({"kernel": jax.device_put(np.ones((8, 16)), sharding)}) == ()
     split = Mesh(devices.reshape(2, 2, 2), ("data", "x", "y"))
     short = NamedSharding(split, P("data", ("x", "y")))
-    assert found.check({"kernel": jax.device_put(np.ones((8, 16)), short)}) == ()
+    assert found.verify_placement({"kernel": jax.device_put(np.ones((8, 16)), short)}) == ()
 
 
 def test_uncommitted_arrays_are_one_finding_with_layers_taken_together() -> None:
-    said = text(only(resolver().check(layers())))
+    said = text(only(resolver().verify_placement(layers())))
     assert said.startswith("24 arrays are on one device, uncommitted: nothing has placed them")
     assert "layers_{0..11}/mlp/kernel x12 f32[8, 16]: planned P('data', 'model')" in said
     assert "found cpu:0, +448 B on a device each" in said
@@ -119,28 +119,30 @@ def test_each_cause_says_what_was_planned_and_what_was_found(cause: str) -> None
     place, wanted = CAUSES[cause]
     found = resolver()
     tree = {"kernel": jax.device_put(np.ones((8, 16), np.float32), place(found))}
-    assert wanted in text(only(found.check(tree)))
-    assert found.check(found.put(tree)) == ()
+    assert wanted in text(only(found.verify_placement(tree)))
+    assert found.verify_placement(found.put(tree)) == ()
 
 
 def test_host_arrays_numbers_and_scalars() -> None:
     found = resolver()
     tree = {"kernel": np.ones((8, 16), np.float32), "step": 3, "scale": np.float32(1)}
-    assert text(only(found.check(tree))).startswith("`kernel` is in host memory, on no device")
-    assert found.check({"count": jnp.zeros((), int), "key": jax.random.key(0)}) == ()
+    assert text(only(found.verify_placement(tree))).startswith(
+        "`kernel` is in host memory, on no device"
+    )
+    assert found.verify_placement({"count": jnp.zeros((), int), "key": jax.random.key(0)}) == ()
     placed = {"count": jax.device_put(0, jax.devices()[1])}
-    assert "found cpu:1" in text(only(found.check(placed)))
+    assert "found cpu:1" in text(only(found.verify_placement(placed)))
 
 
 def test_another_memory_is_a_finding_unless_it_is_meant() -> None:
     found, tree = resolver(), {"mlp": layer()}
     host = found.put(tree, memory_kind="pinned_host")
     assert host["mlp"]["kernel"].sharding.memory_kind == "pinned_host"
-    said = text(only(found.check(host)))
+    said = text(only(found.verify_placement(host)))
     assert said.startswith("2 arrays are in another memory than devices compute in")
     assert "planned P('data', 'model'), found its shards in `pinned_host`" in said
-    assert found.check(host, memory_kinds=["pinned_host"]) == ()
-    assert found.check(found.put(host)) == ()
+    assert found.verify_placement(host, memory_kinds=["pinned_host"]) == ()
+    assert found.verify_placement(found.put(host)) == ()
     moments = optax.sgd(1.0, momentum=0.9).init(tree)
     offloaded = jax.tree.map(
         lambda array, place: jax.device_put(array, place.with_memory_kind("pinned_host")),
@@ -148,8 +150,8 @@ def test_another_memory_is_a_finding_unless_it_is_meant() -> None:
         found.state_shardings(moments, tree),
     )
     params = found.put(tree)
-    assert "0/trace/mlp" in text(only(found.check(params, offloaded)))
-    assert found.check(params, offloaded, memory_kinds=["pinned_host"]) == ()
+    assert "0/trace/mlp" in text(only(found.verify_placement(params, offloaded)))
+    assert found.verify_placement(params, offloaded, memory_kinds=["pinned_host"]) == ()
     with pytest.raises(ShardspecError, match=r"no memory `attic`\n.*`pinned_host`"):
         found.put(tree, memory_kind="attic")
 
@@ -162,11 +164,11 @@ def test_partial_sums_are_a_finding() -> None:
         b = jax.device_put(np.ones((16, 16), np.float32), NamedSharding(mesh, P("data", None)))
         out = P(None, None, unreduced={"data"})
         sums = jax.jit(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=out))(a, b)
-        said = text(only(found.check({"kernel": sums})))
+        said = text(only(found.verify_placement({"kernel": sums})))
         assert said.startswith("`kernel` is not summed up")
         assert "found partial sums over data" in said
         planned = found.sharding("embed mlp", (8, 16)).spec
-        assert found.check({"kernel": jax.sharding.reshard(sums, planned)}) == ()
+        assert found.verify_placement({"kernel": jax.sharding.reshard(sums, planned)}) == ()
 
 
 def test_each_cause_is_a_finding_of_its_own() -> None:
@@ -175,17 +177,19 @@ def test_each_cause_is_a_finding_of_its_own() -> None:
     tree["a"]["kernel"] = np.ones((8, 16))
     tree["b"]["bias"] = jnp.ones(16)
     tree["b"]["kernel"] = jax.device_put(np.ones((8, 16)), NamedSharding(found.mesh, P()))
-    assert len(found.check(tree)) == 3
+    assert len(found.verify_placement(tree)) == 3
 
 
 def test_strict_raises_what_is_an_error() -> None:
     found = resolver()
     with pytest.raises(ShardspecError, match="24 arrays are on one device"):
-        found.check(layers(), strict=True)
-    assert found.check(found.put(layers()), strict=True) == ()
+        found.verify_placement(layers(), strict=True)
+    assert found.verify_placement(found.put(layers()), strict=True) == ()
     warned = resolver(lints={"sharding-differs": Severity.WARNING})
-    assert [d.severity for d in warned.check(layers(), strict=True)] == [Severity.WARNING]
-    assert resolver(lints={"sharding-differs": Severity.ALLOW}).check(layers()) == ()
+    assert [d.severity for d in warned.verify_placement(layers(), strict=True)] == [
+        Severity.WARNING
+    ]
+    assert resolver(lints={"sharding-differs": Severity.ALLOW}).verify_placement(layers()) == ()
 
 
 def test_optimizer_state() -> None:
@@ -194,8 +198,8 @@ def test_optimizer_state() -> None:
     tx = optax.adam(1e-3)
     shardings = found.state_shardings(jax.eval_shape(tx.init, params), params)
     placed = jax.jit(tx.init, out_shardings=shardings)(params)
-    assert found.check(params, placed) == ()
-    said = text(only(found.check(params, tx.init(layers()))))
+    assert found.verify_placement(params, placed) == ()
+    said = text(only(found.verify_placement(params, tx.init(layers()))))
     assert said.startswith("48 arrays are on one device, uncommitted")
     assert "0/mu/layers_{0..11}/mlp/kernel x12" in said
 
@@ -205,42 +209,42 @@ def test_a_train_state_is_checked_whole() -> None:
 
     found = resolver()
     state = TrainState.create(apply_fn=None, params=layers(), tx=optax.adam(1e-3))
-    assert "72 arrays" in only(found.check(state)).message
-    assert found.check(found.put(state)) == ()
+    assert "72 arrays" in only(found.verify_placement(state)).message
+    assert found.verify_placement(found.put(state)) == ()
 
 
 def test_linen_boxes_and_nnx() -> None:
     found = Resolver(make_spec())
     boxed = {"w": nn.LogicallyPartitioned(jnp.ones((8, 16)), ("embed", "mlp"))}
-    assert "`w` is on one device" in only(found.check(boxed)).message
-    assert found.check(found.put(boxed)) == ()
+    assert "`w` is on one device" in only(found.verify_placement(boxed)).message
+    assert found.verify_placement(found.put(boxed)) == ()
     names = ("embed", "mlp")
     state = nnx.State({"w": nnx.Param(jnp.ones((8, 16)), out_sharding=names, eager_sharding=False)})
-    assert "`w` is on one device" in only(found.check(state)).message
-    assert found.check(found.put(state)) == ()
+    assert "`w` is on one device" in only(found.verify_placement(state)).message
+    assert found.verify_placement(found.put(state)) == ()
 
 
 def test_abstract_arrays_lie_where_they_say() -> None:
     found = resolver()
     planned = found.sharding("embed mlp", (8, 16))
     abstract = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=planned)
-    assert found.check({"kernel": abstract}) == ()
+    assert found.verify_placement({"kernel": abstract}) == ()
     whole = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(found.mesh, P()))
-    assert "split otherwise" in only(found.check({"kernel": whole})).message
+    assert "split otherwise" in only(found.verify_placement({"kernel": whole})).message
 
 
 def test_what_lies_nowhere_is_refused() -> None:
     found = resolver()
     with pytest.raises(ShardspecError, match="`kernel` is a ShapeDtypeStruct without a sharding"):
-        found.check({"kernel": jax.ShapeDtypeStruct((8, 16), jnp.float32)})
+        found.verify_placement({"kernel": jax.ShapeDtypeStruct((8, 16), jnp.float32)})
     with pytest.raises(ShardspecError, match="`bias` is being traced"):
-        jax.jit(lambda tree: (found.check(tree), tree)[1])(layer())
+        jax.jit(lambda tree: (found.verify_placement(tree), tree)[1])(layer())
 
 
 def test_many_groups_are_cut() -> None:
     found = resolver()
     tree = {name * 2: layer() for name in "abcdef"}
-    notes = only(found.check(tree)).notes
+    notes = only(found.verify_placement(tree)).notes
     assert notes[8] == "and 4 more groups of arrays"
     assert notes[0].startswith("aa/bias f32[16]")
 
@@ -282,7 +286,7 @@ def test_a_fresh_lock_that_agrees_says_nothing(spec_file: Path) -> None:
         found = Resolver(spec_file)
     assert found.findings(model()) == ()
     assert found.findings({"layers_1": layer()}) == (), "a part of the model is no difference"
-    assert found.check(found.put(model())) == ()
+    assert found.verify_placement(found.put(model())) == ()
 
 
 def test_arrays_that_the_lock_does_not_have(spec_file: Path) -> None:
@@ -303,9 +307,9 @@ def test_arrays_that_are_planned_otherwise(spec_file: Path) -> None:
     assert said.notes == (
         "layers_2/kernel: locked f32[8, 16] P('data', 'model'), now f32[8, 32] P('data', 'model')",
     )
-    assert [d.code.id for d in found.check(found.put(tree))] == ["SHD904"]
+    assert [d.code.id for d in found.verify_placement(found.put(tree))] == ["SHD904"]
     with pytest.raises(ShardspecError, match="SHD904"):
-        found.check(found.put(tree), strict=True)
+        found.verify_placement(found.put(tree), strict=True)
 
 
 @pytest.mark.parametrize(

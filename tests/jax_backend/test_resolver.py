@@ -73,7 +73,7 @@ def test_a_lone_array_has_no_path_and_is_called_the_array() -> None:
     with pytest.raises(ShardspecError, match="the array is a ShapeDtypeStruct, which has no val"):
         Resolver(make_spec()).put(lone)
     with pytest.raises(ShardspecError, match="the array is a ShapeDtypeStruct without a sharding"):
-        Resolver(make_spec()).check(lone)
+        Resolver(make_spec()).verify_placement(lone)
 
 
 def test_a_missing_file() -> None:
@@ -83,17 +83,17 @@ def test_a_missing_file() -> None:
 
 def test_specs_are_of_full_rank() -> None:
     found = Resolver(make_spec())
-    assert found.spec("batch length embed") == P("data", None, None)
-    assert found.spec("vocab embed") == P("model", "data")
-    assert found.spec("batch, length, heads, kv") == P("data", None, "model", None)
-    assert found.spec(("embed", None)) == P("data", None)
-    assert found.spec("_ _") == P(None, None)
-    assert found.spec("") == P()
+    assert found.partition_spec("batch length embed") == P("data", None, None)
+    assert found.partition_spec("vocab embed") == P("model", "data")
+    assert found.partition_spec("batch, length, heads, kv") == P("data", None, "model", None)
+    assert found.partition_spec(("embed", None)) == P("data", None)
+    assert found.partition_spec("_ _") == P(None, None)
+    assert found.partition_spec("") == P()
 
 
 def test_several_mesh_axes_on_one_dimension_are_a_tuple() -> None:
     found = Resolver(make_spec([("batch", ("data", "model"))]))
-    assert found.spec("batch _") == P(("data", "model"), None)
+    assert found.partition_spec("batch _") == P(("data", "model"), None)
 
 
 def test_one_object_for_one_spec() -> None:
@@ -214,7 +214,7 @@ def test_a_part_of_the_tree_is_fine_where_patterns_match_nothing_in_it() -> None
 def test_stated_sizes_count_where_no_shape_is_given() -> None:
     axes = [LogicalAxis("mlp", size=6)]
     found = Resolver(make_spec([("mlp", "model"), ("mlp", "data")], axes=axes))
-    assert found.spec("mlp") == P("data")
+    assert found.partition_spec("mlp") == P("data")
     assert found.sharding("mlp", (8,)).spec == P("model")
 
 
@@ -269,9 +269,9 @@ def test_layers_that_share_an_answer_get_that_of_their_own_path(more: dict[str, 
     assert jax.tree.structure(shardings) == jax.tree.structure(tree)
     plan = found.plan(tree)
     leaves = params_of(shardings_as_arrays(shardings))
-    assert [leaf.path for leaf in leaves] == [param.param.path for param in plan.params]
+    assert [leaf.path for leaf in leaves] == [param.param.path for param in plan.arrays]
     placed = jax.tree.leaves(shardings)
-    for sharding, planned in zip(placed, plan.params, strict=True):
+    for sharding, planned in zip(placed, plan.arrays, strict=True):
         expected = P(*(dim.mesh_axes or None for dim in planned.dims))
         assert sharding.spec == expected, planned.param.path
     assert plan["layers_3/wi_1/kernel"].logical_axes == ("mlp", "embed")

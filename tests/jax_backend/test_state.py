@@ -124,7 +124,7 @@ def test_init_and_steps(name: str, policy: StatePolicy | None) -> None:
         plain_params, plain = jax.jit(lambda p, s: step(tx, p, s, x))(plain_params, plain)
     for array, planned in zip(jax.tree.leaves(live), plan.arrays, strict=True):
         shapes = {shard.data.shape for shard in array.addressable_shards}
-        assert shapes == {planned.sharding.shard_shape}, planned.path
+        assert shapes == {planned.shard_shape}, planned.path
     compared = zip(
         jax.tree.leaves((params, live)), jax.tree.leaves((plain_params, plain)), strict=True
     )
@@ -142,7 +142,7 @@ def specs_of(found: Resolver, tx: Any, params: Any) -> dict[str, Any]:
         assert sharding.spec == P(
             *(
                 dim.mesh_axes if len(dim.mesh_axes) > 1 else "".join(dim.mesh_axes) or None
-                for dim in planned.sharding.dims
+                for dim in planned.dims
             )
         ), planned.path
     return dict(zip(plan, (sharding.spec for sharding in flat), strict=True))
@@ -367,7 +367,7 @@ def test_nnx_optimizer(name: str) -> None:
     nnx.update(optimizer, jax.device_put(state, places))
     plan = found.state_plan(state, params)
     for array, planned in zip(jax.tree.leaves(nnx.state(optimizer)), plan.arrays, strict=True):
-        assert array.addressable_shards[0].data.shape == planned.sharding.shard_shape
+        assert array.addressable_shards[0].data.shape == planned.shard_shape
     plain = build()
     for _ in range(2):
         value = nnx.jit(nnx_step)(model, optimizer, x)
@@ -466,7 +466,7 @@ def test_a_train_state_is_laid_out_as_a_whole() -> None:
     live = jax.jit(create, out_shardings=places)()
     assert live.params["wi"]["kernel"].value.addressable_shards[0].data.shape == (16, 8)
     plan = found.plan(state)
-    assert len(plan.params) == len(jax.tree.leaves(state))
+    assert len(plan.arrays) == len(jax.tree.leaves(state))
     assert str(plan["wi/kernel"].partition_spec) == "P(None, 'model')"
     assert found.findings(state) == ()
     unboxed = found.shardings(state, boxed=False)
@@ -519,7 +519,7 @@ def test_a_train_state_of_t5x() -> None:
     assert states["wi"]["bias"]["m"].spec == P("model")
     assert places.params["wi"]["kernel"].spec == P("data", "model")
     plan = found.plan(whole)
-    assert "_optimizer/state/param_states/wi/kernel/v_row" in {p.param.path for p in plan.params}
+    assert "_optimizer/state/param_states/wi/kernel/v_row" in {p.param.path for p in plan.arrays}
 
 
 def test_a_model_and_optimizer_of_nnx() -> None:

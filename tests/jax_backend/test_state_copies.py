@@ -132,8 +132,8 @@ def answers(found: Any, state: Any, params: Any) -> list[tuple[str, str, str]]:
     plan = found.state_plan(state, params)
     placed = jax.tree.leaves(found.state_shardings(state, params))
     for sharding, planned in zip(placed, plan.arrays, strict=True):
-        shape = sharding.shard_shape(planned.sharding.param.shape)
-        assert shape == planned.sharding.shard_shape, planned.path
+        shape = sharding.shard_shape(planned.param.shape)
+        assert shape == planned.shard_shape, planned.path
     return [(each.path, str(each.partition_spec), each.relation) for each in plan.arrays]
 
 
@@ -160,7 +160,7 @@ def test_a_live_state_has_the_answers_of_its_shapes(name: str) -> None:
     assert said == answers(found, shapes, jax.eval_shape(lambda: PARAMS))
     assert Relation.PARAMETER not in {relation for _, _, relation in said}
     whole = {"params": PARAMS, "opt_state": live}
-    assert found.check(found.put(whole)) == ()
+    assert found.verify_placement(found.put(whole)) == ()
 
 
 class Model(nnx.Module):
@@ -237,7 +237,7 @@ def test_every_framework_and_every_verb(form: Any, tx: str) -> None:
     assert list(planned) == list(found.plan(shapes))
     assert len(set(planned)) == len(planned)
     moved = found.put(tree)
-    assert found.check(moved) == ()
+    assert found.verify_placement(moved) == ()
     assert jax.tree.leaves(found.shardings(moved)) == placed
 
 

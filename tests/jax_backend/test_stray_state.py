@@ -124,7 +124,9 @@ def lone_states() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", lone_states())
-@pytest.mark.parametrize("verb", ["shardings", "put", "plan", "findings", "check", "abstract"])
+@pytest.mark.parametrize(
+    "verb", ["shardings", "put", "plan", "findings", "verify_placement", "abstract"]
+)
 def test_state_taken_for_parameters_is_refused_under_zero(kind: str, verb: str) -> None:
     """Its boxes name its dimensions, and so it would be laid out, without ZeRO."""
     with pytest.raises(ShardspecError, match=r"SHD004.*\n.*state_shardings\(state, params\)"):
@@ -158,7 +160,7 @@ def test_state_without_dimensions_is_let_pass_under_zero(tx: Any) -> None:
     for params in (boxed(), {"mlp": {"kernel": jnp.ones((8, 16))}}):
         for tree in ((params, tx.init(params)), {"net": params, "rest": tx.init(params)}):
             assert "mlp/kernel" in set(found.plan(tree))
-            assert found.check(found.put(tree)) == ()
+            assert found.verify_placement(found.put(tree)) == ()
     with pytest.raises(ShardspecError, match="`params` is optimizer state"):
         found.state_shardings(boxed(), tx.init(boxed()))
 

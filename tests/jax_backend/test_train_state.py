@@ -129,13 +129,13 @@ def test_every_verb_says_the_same(form: str) -> None:
     moved = found.put(tree)
     assert jax.tree.leaves(found.shardings(moved)) == placed
     assert jax.tree.leaves(found.shardings(jax.eval_shape(lambda: arrays_of(tree)))) == placed
-    assert found.check(moved) == ()
+    assert found.verify_placement(moved) == ()
     abstract = [leaf for leaf in jax.tree.leaves(found.abstract(tree)) if hasattr(leaf, "sharding")]
     numbers = [type(leaf) is int for leaf in jax.tree.leaves(tree)]
     assert [leaf.sharding for leaf in abstract] == [
         sharding for sharding, is_number in zip(placed, numbers, strict=True) if not is_number
     ]
-    planned = [str(each.partition_spec) for each in found.plan(tree).params]
+    planned = [str(each.partition_spec) for each in found.plan(tree).arrays]
     held = contents_of(tree).held
     assert held is not None
     state_plan = found.state_plan(tree, held.params)
@@ -144,7 +144,7 @@ def test_every_verb_says_the_same(form: str) -> None:
 
 @pytest.mark.parametrize("form", forms())
 def test_check_sees_moments_that_lie_as_their_parameters(form: str) -> None:
-    (said,) = resolver().check(resolver(None).put(forms()[form]))
+    (said,) = resolver().verify_placement(resolver(None).put(forms()[form]))
     assert said.code.id == "SHD901"
     assert "planned P('data', 'model'), found P(None, 'model')" in "\n".join(said.notes)
 
@@ -175,7 +175,7 @@ def test_a_spec_that_is_compiled_refuses_state_that_zero_splits(optimizer: Any) 
     for tree in trees:
         with pytest.raises(ShardspecError, match=r"SHD004.*optimizer state.*`zero1`"):
             spec.compile(tree)
-        assert [found.code.id for found in spec.check(tree)] == ["SHD004"]
+        assert [found.code.id for found in spec.findings(tree)] == ["SHD004"]
     assert spec.compile(params)["mlp/kernel"].partition_spec.dims == ((), ("model",))
     same = shardspec.loads(ZERO_TEXT.replace("zero1, over: data", "same"))
     assert len(same.compile((params, optax.adam(1.0).init(params)))) == 4

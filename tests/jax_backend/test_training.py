@@ -26,7 +26,7 @@ def assert_lies_as_planned(found: Resolver, abstract: Any, live: Any) -> None:
     """Compare every shard of every array with the plan's trace, index by index."""
     plan = found.plan(abstract)
     mesh = found.mesh
-    assert len(leaves_of(live)) == len(plan.params)
+    assert len(leaves_of(live)) == len(plan.arrays)
     for leaf in leaves_of(live):
         sharding = plan[leaf.path]
         spec = jax.sharding.PartitionSpec(*(dim.mesh_axes or None for dim in sharding.dims))
@@ -66,7 +66,7 @@ def test_plain_trees(init: Any) -> None:
     assert jax.tree.structure(shardings) == jax.tree.structure(abstract)
     params = jax.jit(init, out_shardings=shardings)(rng)
     assert_lies_as_planned(found, abstract, params)
-    assert {p.partition_spec.is_replicated for p in found.plan(abstract).params} == {False}
+    assert {p.partition_spec.is_replicated for p in found.plan(abstract).arrays} == {False}
 
     def constrain(x: Any) -> Any:
         return found.constrain(x, activation="residual")

@@ -84,7 +84,7 @@ def test_arrays_that_lie_elsewhere_would_be_seen() -> None:
     params, _ = start(t5_linen)
     planned = Resolver(spec_of(STRATEGIES["zero3"], "tiny-t5"))
     other = Resolver(spec_of(STRATEGIES["data-parallel"], "tiny-t5"))
-    plan = planned.plan(params).params
+    plan = planned.plan(params).arrays
     assert_lie_as_planned(planned, plan, planned.put(params))
     with pytest.raises(AssertionError, match="cross_attention"):
         assert_lie_as_planned(planned, plan, other.put(params))

@@ -53,16 +53,16 @@ def test_check_tells_what_nothing_names_wherever_it_lies() -> None:
     """Whole is where such an array is planned to be, and so it would pass."""
     found = resolver()
     whole = jax.device_put(jnp.ones(16), found.sharding("_", (16,)))
-    said = found.check(found.put(layer()) | {"bias": whole})
+    said = found.verify_placement(found.put(layer()) | {"bias": whole})
     assert [each.code.id for each in said] == ["SHD205"]
     with pytest.raises(ShardspecError, match="nothing names the dimensions of `bias`"):
-        found.check({"bias": whole}, strict=True)
-    moved = found.check({"bias": jnp.ones(16)})
+        found.verify_placement({"bias": whole}, strict=True)
+    moved = found.verify_placement({"bias": jnp.ones(16)})
     assert [each.code.id for each in moved] == ["SHD205", "SHD901"]
 
 
 def test_a_finding_prints_with_its_notes_and_its_way_out() -> None:
-    (found,) = resolver().check(layer())
+    (found,) = resolver().verify_placement(layer())
     lines = str(found).splitlines()
     assert lines[0] == (
         "error[SHD901]: `mlp/kernel` is on one device, uncommitted: nothing has placed it"

@@ -30,7 +30,7 @@ def test_it_prints_as_the_table_of_compile() -> None:
 
 def test_its_repr_is_one_short_line() -> None:
     plan = resolver().plan(tree())
-    assert repr(plan) == "TreePlan(3 arrays, target here: data=2 model=4)"
+    assert repr(plan) == "Plan(3 arrays, target here: data=2 model=4)"
 
 
 def test_it_is_asked_by_path() -> None:
@@ -62,4 +62,4 @@ def test_a_train_state_has_one_plan() -> None:
     whole = {"params": params, "opt_state": optax.adam(1e-3).init(params)}
     plan = resolver().plan(whole)
     assert plan.explain("opt_state/0/mu/kernel")
-    assert repr(plan).startswith("TreePlan(4 arrays")
+    assert repr(plan).startswith("Plan(4 arrays")

@@ -163,7 +163,7 @@ SMALL = {"w": jax.ShapeDtypeStruct((8,), jnp.float32)}
 VERBS: dict[str, Callable[[Any, str], Any]] = {
     "shardings": lambda w, names: FOUND.shardings({"w": w}),
     "plan": lambda w, names: FOUND.plan({"w": w}),
-    "check": lambda w, names: FOUND.check({"w": w}),
+    "verify_placement": lambda w, names: FOUND.verify_placement({"w": w}),
     "findings": lambda w, names: FOUND.findings({"w": w}),
     "abstract": lambda w, names: FOUND.abstract({"w": w}),
     "grad_shardings": lambda w, names: FOUND.grad_shardings({"w": w}),
@@ -192,6 +192,6 @@ def test_sizes_that_end_the_process_inside_xla_are_a_finding(
 def test_what_is_just_small_enough_is_laid_out() -> None:
     for shape, dtype in (((2**61 - 1,), jnp.float32), ((2**62,), jnp.int8)):
         assert FOUND.shardings({"w": jax.ShapeDtypeStruct(shape, dtype)})["w"].spec == P("data")
-    assert [found.code.id for found in SPEC.check({"w": jax.ShapeDtypeStruct(BIG[0], "f4")})] == [
-        "SHD305"
-    ]
+    assert [
+        found.code.id for found in SPEC.findings({"w": jax.ShapeDtypeStruct(BIG[0], "f4")})
+    ] == ["SHD305"]

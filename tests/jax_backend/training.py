@@ -167,8 +167,8 @@ def trained(model: ModuleType, resolver: Resolver, *, is_pipeline: bool = False)
     """Return ten steps under a spec; before and after each, all arrays lie as it says."""
     params, state = start(model)
     places = resolver.shardings(params), resolver.state_shardings(state, params)
-    plan = resolver.plan(params).params
-    state_plan = [found.sharding for found in resolver.state_plan(state, params).arrays]
+    plan = resolver.plan(params).arrays
+    state_plan = list(resolver.state_plan(state, params).arrays)
     tokens = {name: _cut(each) if is_pipeline else each for name, each in batch().items()}
     names = "microbatch batch length" if is_pipeline else "batch length"
     tokens = jax.device_put(tokens, resolver.sharding(names))

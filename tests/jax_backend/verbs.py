@@ -29,13 +29,13 @@ def specs_by_every_verb(tree: Any, text: str = TEXT) -> dict[str, str]:
     compiled = spec.compile(tree)
     expected = {path: str(compiled[path].partition_spec) for path in compiled}
     plan = found.plan(tree)
-    assert {p.param.path: str(p.partition_spec) for p in plan.params} == expected
+    assert {p.param.path: str(p.partition_spec) for p in plan.arrays} == expected
     assert not [finding for finding in found.findings(tree) if finding.is_error]
     arrays = [leaf for leaf in leaves_of(tree) if leaf.shape is not None]
     assert [leaf.path for leaf in arrays] == list(expected)
     by_path = {
         param.param.path: jax.sharding.PartitionSpec(*(dim.mesh_axes or None for dim in param.dims))
-        for param in plan.params
+        for param in plan.arrays
     }
     for boxed in (True, False):
         placed = jax.tree.leaves(found.shardings(tree, boxed=boxed))
@@ -65,7 +65,7 @@ def assert_jit_obeys(init: Any, *args: Any, text: str = TEXT) -> Any:
     live = jax.jit(init, out_shardings=shardings)(*args)
     specs = {
         param.param.path: jax.sharding.PartitionSpec(*(dim.mesh_axes or None for dim in param.dims))
-        for param in found.plan(abstract).params
+        for param in found.plan(abstract).arrays
     }
     for leaf in leaves_of(live):
         wanted = jax.sharding.NamedSharding(found.mesh, specs[leaf.path])

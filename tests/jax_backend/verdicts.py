@@ -102,6 +102,6 @@ def example_trains(model: ModuleType) -> None:
     assert share_of_one_device(run.params) < 0.15
     compare(run, reference(model))
     plan, *_ = pipeline.compile_plans(loaded(example_text(model.EXAMPLE)))
-    assert [each.partition_spec for each in resolver.plan(run.params).params] == [
+    assert [each.partition_spec for each in resolver.plan(run.params).arrays] == [
         plan[leaf.path].partition_spec for leaf in leaves_of(run.params)
     ]

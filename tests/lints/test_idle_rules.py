@@ -109,6 +109,6 @@ def test_what_is_idle_could_be_taken_out(spec: Spec, params: list[Param]) -> Non
         kept = tuple(rule for rule in rules if rule.span != fate.rule.span)
         for plan in plans:
             without = resolve(replace(spec, axis_rules=kept), plan.target, params)
-            assert [each.partition_spec for each in without.params] == [
-                each.partition_spec for each in plan.params
+            assert [each.partition_spec for each in without.arrays] == [
+                each.partition_spec for each in plan.arrays
             ]

@@ -27,19 +27,19 @@ def test_the_way_out_for_names_of_an_array_is_an_override(
     shape: tuple[int, ...], names: tuple[str | None, ...]
 ) -> None:
     arrays = [Param("decoder/layers_0/scale", shape, "f32", names)]
-    (found,) = (d for d in shardspec.loads(SPEC).check(arrays) if d.code.name == "rank-mismatch")
+    (found,) = (d for d in shardspec.loads(SPEC).findings(arrays) if d.code.name == "rank-mismatch")
     assert "`scan` leaves them alone" in (found.help or "")
     entry = re.search(r"`- (\{.*\})`", found.help or "")
     assert entry is not None
     mended = shardspec.loads(f"{SPEC}overrides:\n  - {entry[1]}\n")
-    assert {d.code.name for d in mended.check(arrays)} <= {"axis-without-array"}
+    assert {d.code.name for d in mended.findings(arrays)} <= {"axis-without-array"}
 
 
 def test_the_way_out_of_a_partition_names_parts() -> None:
     text = SPEC + "overrides: [{path: k, spec: (data)}]\narrays: {k: 'f32[8, 8]'}\n"
-    (found,) = (d for d in shardspec.loads(text).check() if d.code.name == "rank-mismatch")
+    (found,) = (d for d in shardspec.loads(text).findings() if d.code.name == "rank-mismatch")
     assert (
         found.help == "one part for every dimension, `none` for one that is whole: `(none, model)`"
     )
     right = text.replace("(data)", '"(data, none)"')
-    assert all(d.code.name != "rank-mismatch" for d in shardspec.loads(right).check())
+    assert all(d.code.name != "rank-mismatch" for d in shardspec.loads(right).findings())

@@ -164,7 +164,7 @@ def test_line_endings_do_not_count() -> None:
 
 
 def test_digest_of_arrays_sees_every_part() -> None:
-    array = next(iter(pipeline.compile_plans(_spec())[0].params)).param
+    array = next(iter(pipeline.compile_plans(_spec())[0].arrays)).param
     others = [
         replace(array, path="other"),
         replace(array, shape=(8, 17)),

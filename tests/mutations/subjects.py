@@ -105,7 +105,7 @@ def _rule_lines(spec: Spec) -> Iterator[str]:
     fired = {
         dim.taken.rule
         for plan in pipeline.compile_plans(spec)
-        for sharding in (*plan.params, *plan.activations)
+        for sharding in (*plan.arrays, *plan.activations)
         for dim in sharding.dims
         if dim.taken is not None
     }

@@ -33,7 +33,7 @@ stated_partitions = st.lists(
 def test_once(spec: Spec, given_params: tuple[Param, ...]) -> None:
     """No array uses a mesh axis twice."""
     for target in spec.targets:
-        for sharding in resolve(spec, target, given_params).params:
+        for sharding in resolve(spec, target, given_params).arrays:
             used = sharding.partition_spec.mesh_axes
             assert len(set(used)) == len(used)
             assert set(used) <= set(target.mesh.names)
@@ -44,7 +44,7 @@ def test_divides(spec: Spec, given_params: tuple[Param, ...]) -> None:
     """Under `next`, whatever is split is split evenly and in whole units."""
     spec = replace(spec, policy=Policy("next"))
     units = {axis.name: axis.unit for axis in spec.logical_axes}
-    for sharding in resolve(spec, spec.targets[0], given_params).params:
+    for sharding in resolve(spec, spec.targets[0], given_params).arrays:
         for dim in sharding.dims:
             assert dim.is_even
             if dim.ways > 1:
@@ -57,7 +57,7 @@ def test_divides(spec: Spec, given_params: tuple[Param, ...]) -> None:
 def test_complete(spec: Spec, given_params: tuple[Param, ...], over: list[str] | None) -> None:
     """Attempts are that axis's rules in order, up to the one taken; what ZeRO adds comes last."""
     target = spec.targets[0]
-    for sharding in resolve(spec, target, given_params).params:
+    for sharding in resolve(spec, target, given_params).arrays:
         dims = sharding.dims
         for axis in over or ():
             dims = extra_axes(dims, target.mesh, (axis,))
@@ -82,7 +82,7 @@ def test_stated(spec: Spec, given_params: tuple[Param, ...], parts: list[Partiti
     """An override that states a partition is one attempt a dimension, and says its position."""
     overrides = tuple(Override(Pattern(f"a{at}"), partition=part) for at, part in enumerate(parts))
     spec = replace(spec, overrides=overrides)
-    for sharding in resolve(spec, spec.targets[0], given_params).params:
+    for sharding in resolve(spec, spec.targets[0], given_params).arrays:
         if not sharding.is_stated or sharding.mismatch is not None:
             assert all(a.kind is Kind.RULE for dim in sharding.dims for a in dim.attempts)
             continue
@@ -101,12 +101,10 @@ def test_unit(spec: Spec, given_params: tuple[Param, ...], over: list[str]) -> N
     target = spec.targets[0]
     plan = resolve(spec, target, given_params)
     units = {axis.name: axis.unit for axis in spec.logical_axes}
-    found = [sharding.dims for sharding in (*plan.params, *plan.activations)]
-    found += [extra_axes(sharding.dims, target.mesh, over) for sharding in plan.params]
+    found = [sharding.dims for sharding in (*plan.arrays, *plan.activations)]
+    found += [extra_axes(sharding.dims, target.mesh, over) for sharding in plan.arrays]
     ones = (replace(p, path="x", shape=(*p.shape[:-1], 1)[: p.rank]) for p in given_params)
-    found += [
-        derive(owner, one).sharding.dims for owner, one in zip(plan.params, ones, strict=True)
-    ]
+    found += [derive(owner, one).dims for owner, one in zip(plan.arrays, ones, strict=True)]
     for dim in (dim for dims in found for dim in dims):
         assert dim.unit == units.get(dim.logical_axis or "", 1)
 
@@ -117,7 +115,7 @@ def test_append(spec: Spec, given_params: tuple[Param, ...], more: tuple[AxisRul
     before = resolve(spec, spec.targets[0], given_params)
     longer = replace(spec, axis_rules=spec.axis_rules + more)
     after = resolve(longer, spec.targets[0], given_params)
-    for old, new in zip(before.params, after.params, strict=True):
+    for old, new in zip(before.arrays, after.arrays, strict=True):
         for old_dim, new_dim in zip(old.dims, new.dims, strict=True):
             if old_dim.taken is not None:
                 assert new_dim.mesh_axes == old_dim.mesh_axes
@@ -141,7 +139,7 @@ def test_rename(spec: Spec, given_params: tuple[Param, ...], order: list[str]) -
     )
     before = resolve(spec, spec.targets[0], given_params)
     after = resolve(other, other.targets[0], given_params)
-    for old, new in zip(before.params, after.params, strict=True):
+    for old, new in zip(before.arrays, after.arrays, strict=True):
         assert tuple(map(renamed, old.partition_spec.dims)) == new.partition_spec.dims
 
 
@@ -152,8 +150,8 @@ def test_order(spec: Spec, given_params: tuple[Param, ...], random: object) -> N
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     plan = resolve(spec, spec.targets[0], given_params)
     again = resolve(spec, spec.targets[0], shuffled)
-    assert [plan[param.path] for param in shuffled] == list(again.params)
-    assert [s.param for s in plan.params] == list(given_params)
+    assert [plan[param.path] for param in shuffled] == list(again.arrays)
+    assert [s.param for s in plan.arrays] == list(given_params)
 
 
 @given(specs(), arrays)
@@ -161,7 +159,7 @@ def test_bytes(spec: Spec, given_params: tuple[Param, ...]) -> None:
     """Shards times shard size is the whole array where it is split evenly."""
     spec = replace(spec, policy=Policy("next"))
     target = spec.targets[0]
-    for sharding in resolve(spec, target, given_params).params:
+    for sharding in resolve(spec, target, given_params).arrays:
         shard_elements = math.prod(sharding.shard_shape)
         assert sharding.shard_count * shard_elements == sharding.param.element_count
         assert target.mesh.device_count % sharding.shard_count == 0
@@ -198,8 +196,8 @@ def test_rule_order_decides(spec: Spec, param: Param) -> None:
     if len({n for n in names if n}) < len([n for n in names if n]):
         return
     turned = replace(param, shape=param.shape[::-1], logical_axes=names[::-1])
-    one = resolve(spec, spec.targets[0], (param,)).params[0]
-    two = resolve(spec, spec.targets[0], (turned,)).params[0]
+    one = resolve(spec, spec.targets[0], (param,)).arrays[0]
+    two = resolve(spec, spec.targets[0], (turned,)).arrays[0]
     assert one.partition_spec.dims == two.partition_spec.dims[::-1]
 
 
@@ -209,7 +207,7 @@ def test_absent_axes_drop_out(spec: Spec, param: Param, other: Mesh) -> None:
     both = replace(spec, targets=(spec.targets[0], Target("other", other)))
     target = both.targets[0]
     known = both.mesh_axis_names
-    sharding = resolve(both, target, (param,)).params[0]
+    sharding = resolve(both, target, (param,)).arrays[0]
     for dim in sharding.dims:
         for attempt in dim.attempts:
             asked = attempt.rule.mesh_axes

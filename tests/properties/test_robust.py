@@ -158,7 +158,7 @@ def _print_plan(plan: pipeline.ShardingPlan) -> None:
 
     assert list(table(plan))
     assert json.loads(plan_text(plan))["target"] == plan.target.name
-    for sharding in plan.params[:3]:
+    for sharding in plan.arrays[:3]:
         assert list(explain(sharding, plan))
 
 
@@ -585,7 +585,7 @@ def test_in_bounds(changed: tuple[str, str]) -> None:
     text, name = changed
     spec, found = pipeline.load_text(text, name)
     plans = pipeline.compile_plans(spec) if spec is not None else ()
-    for span in spans_in((spec, found, tuple(plan.params for plan in plans))):
+    for span in spans_in((spec, found, tuple(plan.arrays for plan in plans))):
         assert 0 <= span.start <= span.end <= len(span.source.text)
 
 

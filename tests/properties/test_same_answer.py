@@ -95,5 +95,5 @@ def test_same_answer(model: Model, axis_rules: list[AxisRule], boxed: bool) -> N
     ):
         assert specs(found, tree_of_it, boxed=boxed) == expected
     plans = [by_path.plan(plain), by_names.plan({"params": linen}), by_names.plan(variables)]
-    traces = [[(p.param.path, p.dims) for p in plan.params] for plan in plans]
+    traces = [[(p.param.path, p.dims) for p in plan.arrays] for plan in plans]
     assert traces[0] == traces[1] == traces[2]

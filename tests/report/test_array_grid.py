@@ -41,7 +41,7 @@ def cut_arrays(draw: st.DrawFn) -> tuple[ShardingPlan, ParamSharding]:
     mesh = Mesh(axes)
     shape = tuple(mesh.ways(dim) * draw(st.integers(1, 3)) for dim in dims)
     plan = planned(Target("t", mesh), Param("w", shape), tuple(dims))
-    return plan, plan.params[0]
+    return plan, plan.arrays[0]
 
 
 def elements(side: Side, part: int) -> tuple[int, int]:
@@ -96,7 +96,7 @@ def machine(file: str, topology: tuple[int, ...], slices: int, **sizes: int) -> 
 
 def gaps(target: Target) -> tuple[tuple[int, ...], tuple[int, ...]]:
     plan = planned(target, Param("w", (64, 64)), (("data",), ("model",)))
-    found = grid(plan.params[0], plan)
+    found = grid(plan.arrays[0], plan)
     (table,) = found.tables
     return found.gaps(tuple(zip(*table.cells, strict=True))), found.gaps(table.cells)
 
@@ -139,7 +139,7 @@ def test_uneven_and_unknown_sizes() -> None:
         targets=(target,),
     )
     plan = resolve(spec, target, [Param("w", (5,))])
-    found = grid(plan.params[0], plan)
+    found = grid(plan.arrays[0], plan)
     assert [found.down.range_text(part) for part in range(4)] == ["0:2", "2:4", "4:5", "empty"]
     activation = grid(plan.activations[0], plan)
     assert activation.down.range_text(1) == "2 of 4"

@@ -37,7 +37,7 @@ def test_a_drawing_is_a_table() -> None:
 def test_every_rank_is_well_formed() -> None:
     for name in ("v4", "bare", "wide"):
         found = plan(name)
-        parsed(drawing((*found.params, *found.activations), found)._repr_html_())
+        parsed(drawing((*found.arrays, *found.activations), found)._repr_html_())
 
 
 def test_what_a_spec_says_is_escaped() -> None:
@@ -45,7 +45,7 @@ def test_what_a_spec_says_is_escaped() -> None:
     target = Target(NASTY, spec.targets[1].mesh)
     nasty = ShardingPlan(spec, target, ())
     found = pipeline.compile_plans(spec, (Param(NASTY, (4, 4)),), [target])[0]
-    for html in (plan_html(found), drawing(found.params, found)._repr_html_(), plan_html(nasty)):
+    for html in (plan_html(found), drawing(found.arrays, found)._repr_html_(), plan_html(nasty)):
         assert "<script>" not in html
         parsed(html)
     assert "&lt;script&gt;" in plan_html(found)
@@ -53,7 +53,7 @@ def test_what_a_spec_says_is_escaped() -> None:
 
 def test_no_colours_but_that_of_the_text() -> None:
     found = plan("v4")
-    for html in (plan_html(found), drawing(found.params, found)._repr_html_()):
+    for html in (plan_html(found), drawing(found.arrays, found)._repr_html_()):
         assert "color:" not in html
         assert "background" not in html
         assert not re.search(r"#[0-9a-fA-F]{3}|rgb|hsl", html)

@@ -123,10 +123,10 @@ def test_what_is_large_is_cut_and_says_so() -> None:
 
 def test_several_and_unknown() -> None:
     bare = plan("bare")
-    text = str(drawing(bare.params[:2], bare))
+    text = str(drawing(bare.arrays[:2], bare))
     assert text.startswith("matrix ")
     assert "\n\nbias " in text
-    assert repr(drawing(bare.params[:2], bare)) == text, "a prompt shows the drawing itself"
+    assert repr(drawing(bare.arrays[:2], bare)) == text, "a prompt shows the drawing itself"
     with pytest.raises(KeyError, match="did you mean `matrix`"):
         drawing_of("matrx", bare)
 

@@ -11,9 +11,10 @@ from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.param import Param
 from shardspec.ir.plan import Kind, ParamSharding, divides
 from shardspec.ir.spec import AxisRule, Override, PathRule, Pattern, Spec, StatePolicy, Target
+from shardspec.report.plan import Plan
+from shardspec.report.state_text import reason
 from shardspec.resolve.resolver import array_resolver, resolve
 from shardspec.resolve.state import Relation, derive, distinct, readings_of, unowned
-from shardspec.resolve.state_plan import StatePlan, reason
 from shardspec.resolve.state_resolver import StateResolver, state_resolver
 from tests import strategies as our
 
@@ -36,7 +37,7 @@ def spec_of(policy: StatePolicy | None = None, **more: object) -> Spec:
 def owner_of(names: str, *sizes: int, spec: Spec | None = None) -> ParamSharding:
     spec = spec or spec_of()
     axes = tuple(None if name == "_" else name for name in names.split())
-    return resolve(spec, spec.targets[0], [Param("w", sizes, "bf16", axes)]).params[0]
+    return resolve(spec, spec.targets[0], [Param("w", sizes, "bf16", axes)]).arrays[0]
 
 
 def state(*sizes: int, path: str = "mu/w") -> Param:
@@ -44,7 +45,7 @@ def state(*sizes: int, path: str = "mu/w") -> Param:
 
 
 def axes_of(found: object) -> list[tuple[str, ...]]:
-    return [dim.mesh_axes for dim in found.sharding.dims]
+    return [dim.mesh_axes for dim in found.dims]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_a_field_whose_rule_does_not_fit_the_shape_settles_nothing() -> None:
 def owners(draw: st.DrawFn) -> tuple[ParamSharding, Mesh]:
     spec, array = draw(our.specs()), draw(our.params(repeats=False))
     target = spec.targets[0]
-    return resolve(spec, target, [array]).params[0], target.mesh
+    return resolve(spec, target, [array]).arrays[0], target.mesh
 
 
 @st.composite
@@ -119,7 +120,7 @@ def test_once_divides_and_subset(
 ) -> None:
     owner, mesh, shape = case
     found = derive(owner, state(*shape), *field)
-    dims = found.sharding.dims
+    dims = found.dims
     assert tuple(dim.size for dim in dims) == shape
     used = [axis for dim in dims for axis in dim.mesh_axes]
     assert len(used) == len(set(used))
@@ -135,7 +136,7 @@ def test_same_shape(case: tuple[ParamSharding, Mesh]) -> None:
     owner, _ = case
     found = derive(owner, state(*owner.param.shape))
     assert found.relation is Relation.SAME
-    assert found.sharding.dims == owner.dims
+    assert found.dims == owner.dims
 
 
 @given(cases())
@@ -160,7 +161,7 @@ def test_ambiguous_exactly_where_answers_differ(
     if found.relation is Relation.AMBIGUOUS:
         assert len(answers) > 1
         assert found.readings == answers
-        assert found.sharding.is_replicated
+        assert found.is_replicated
     elif found.relation in (Relation.REDUCED, Relation.STACKED):
         assert len(answers) == 1
 
@@ -203,7 +204,7 @@ def test_an_override_beats_all_and_is_not_split_further() -> None:
     found = resolver(owner, StatePolicy("zero1"), overrides=(other, override))
     stated = found.resolve(state(8, 16, path="nu/w"), owner, "nu")
     assert axes_of(stated) == [(), ("model",)]
-    attempts = [attempt for dim in stated.sharding.dims for attempt in dim.attempts]
+    attempts = [attempt for dim in stated.dims for attempt in dim.attempts]
     assert [(each.kind, each.position) for each in attempts] == [(Kind.STATED, 1)] * 2
     assert axes_of(found.resolve(state(8, 16), owner, "mu")) == [("data",), ("model",)]
 
@@ -211,7 +212,7 @@ def test_an_override_beats_all_and_is_not_split_further() -> None:
 def test_entries_that_name_parameters_do_not_name_arrays_of_no_parameter() -> None:
     rule = PathRule(Pattern("**"), ("embed", "mlp"))
     spec = spec_of(path_rules=(rule,))
-    owner = resolve(spec, spec.targets[0], [Param("w", (8, 16))]).params[0]
+    owner = resolve(spec, spec.targets[0], [Param("w", (8, 16))]).arrays[0]
     found = state_resolver(array_resolver(spec, spec.targets[0]), [owner])
     assert found.resolve(Param("0/coeffs", (3,)), None).relation is Relation.UNOWNED
 
@@ -241,7 +242,7 @@ REASONS = [
 @pytest.mark.parametrize(("shape", "field", "text"), REASONS)
 def test_reasons(shape: tuple[int, ...], field: str, text: str) -> None:
     owner, spec = owner_of("embed mlp", 8, 16), spec_of()
-    plan = StatePlan(spec, spec.targets[0], (derive(owner, state(*shape), field),))
+    plan = Plan(spec, spec.targets[0], (derive(owner, state(*shape), field),))
     assert reason(plan["mu/w"], plan) == text
     assert text in plan.explain("mu/w")
     assert text in str(plan)
@@ -251,9 +252,9 @@ def test_what_a_plan_says_of_itself() -> None:
     owner, spec = owner_of("layers _", 6, 16), spec_of(StatePolicy("zero1", ("model",)))
     arrays = state_resolver(array_resolver(spec, spec.targets[0]), [owner])
     found = arrays.resolve(state(6, 10), owner_of("layers _", 6, 10), "mu")
-    plan = StatePlan(spec, spec.targets[0], (found, unowned(Param("count", (), "s32"))))
+    plan = Plan(spec, spec.targets[0], (found, unowned(Param("count", (), "s32"))))
     assert list(plan) == ["mu/w", "count"]
-    assert plan.per_device_bytes == plan.plan.per_device_bytes == 6 * 10 * 4 + 4
+    assert plan.per_device_bytes == plan.memory().bytes == 6 * 10 * 4 + 4
     assert "zero1: no dimension is divided by model=4" in plan.explain("mu/w")
     assert str(plan).endswith("244 B of state per device")
     with pytest.raises(KeyError, match="did you mean `mu/w`"):

@@ -263,8 +263,8 @@ def test_example_compiles_on_every_target_without_a_finding(path: Path) -> None:
         assert plan.target.hardware is not None
         assert plan.target.hardware.device_count == math.prod(plan.mesh.sizes.values())
         assert 1 not in plan.mesh.sizes.values()
-        assert all(array.origin is not Origin.NONE for array in plan.params)
-        assert all(dim.is_even for array in plan.params for dim in array.dims)
+        assert all(array.origin is not Origin.NONE for array in plan.arrays)
+        assert all(dim.is_even for array in plan.arrays for dim in array.dims)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -38,19 +38,18 @@ from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import AMBIGUOUS_STATE as CODE
 from shardspec.ir.grouping import as_one, counted, template
 from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.plan import ParamSharding
+from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import override_text
 from shardspec.ir.units import binary_bytes
-from shardspec.resolve.state import Reading, Relation, StateSharding, read_dims
-from shardspec.resolve.state_plan import StatePlan
+from shardspec.resolve.state import Reading, Relation, StateSharding, of_state, read_dims
 
 
-def findings(plan: StatePlan) -> Iterator[Diagnostic]:
+def findings(plan: ShardingPlan) -> Iterator[Diagnostic]:
     """Yield a finding for each array of state with several readings, layers taken together."""
     groups: dict[object, tuple[ParamSharding, list[StateSharding]]] = {}
-    for found in plan.arrays:
+    for found in of_state(plan):
         if found.relation is Relation.AMBIGUOUS and found.owner is not None:
-            key = (template(found.path), found.sharding.param.shape, found.owner.dims)
+            key = (template(found.path), found.param.shape, found.owner.dims)
             groups.setdefault(key, (found.owner, []))[1].append(found)
     for owner, group in groups.values():
         yield _finding(group, owner)
@@ -60,10 +59,10 @@ def _finding(group: list[StateSharding], owner: ParamSharding) -> Diagnostic:
     first = group[0]
     shown = as_one(found.path for found in group)
     ways = " or ".join(_dropped(reading, owner) for reading in first.readings)
-    size = sum(found.sharding.param.bytes for found in group)
+    size = sum(found.param.bytes for found in group)
     return point(
         CODE,
-        f"`{shown}` {first.sharding.param} may be `{owner.param.path}` {owner.param} {ways}",
+        f"`{shown}` {first.param} may be `{owner.param.path}` {owner.param} {ways}",
         owner.named_at,
         "the parameter is named here" if owner.matched else "the parameter",
         notes=(
@@ -83,14 +82,14 @@ def _dropped(reading: Reading, owner: ParamSharding) -> str:
 
 
 def _answer(reading: Reading, found: StateSharding, owner: ParamSharding) -> str:
-    dims = read_dims(owner, found.sharding.param.shape, reading)
+    dims = read_dims(owner, found.param.shape, reading)
     spec = PartitionSpec(tuple(dim.mesh_axes for dim in dims))
     return f"{_dropped(reading, owner)}: {spec}"
 
 
 def _entry(path: str, reading: Reading, found: StateSharding, owner: ParamSharding) -> str:
     """Return the override that would say that this reading is meant."""
-    dims = read_dims(owner, found.sharding.param.shape, reading)
+    dims = read_dims(owner, found.param.shape, reading)
     if any(dim.logical_axis for dim in dims):
         says = f"axes: {' '.join(dim.logical_axis or '_' for dim in dims)}"
     else:

@@ -58,7 +58,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         held = memory(plan)
         if not held.fits:
             fits = _with_right_names(held).fits
-            misnamed = (s.param.path for s in plan.params if fits and _is_misnamed(s))
+            misnamed = (s.param.path for s in plan.arrays if fits and _is_misnamed(s))
             yield replace(_finding(plan, held), arrays=tuple(misnamed))
 
 

@@ -3,8 +3,8 @@
 `spec.lock` is made of the arrays that the spec lists. If its digests are those of today and the
 answers are not, the running model has arrays that the list does not have, or has in other sizes
 or under other names; or another version of shardspec made the lock. `resolver.findings(tree)` and
-`resolver.check(tree)` say so. A lock that is older than its files is a warning when the `Resolver`
-is made, and is not compared.
+`resolver.verify_placement(tree)` say so. A lock that is older than its files is a warning when the
+`Resolver` is made, and is not compared.
 
 Bad:
     # spec.lock:   mlp/kernel : f32[embed=512 mlp=2048] = (data, model)

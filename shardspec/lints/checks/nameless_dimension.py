@@ -108,7 +108,7 @@ def _gains(spec: Spec, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
 def _homes(plan: ShardingPlan) -> dict[str, tuple[str, ...]]:
     """Return the module that all arrays with a logical axis are in, as components, by axis."""
     paths: dict[str, set[tuple[str, ...]]] = {}
-    for sharding in plan.params:
+    for sharding in plan.arrays:
         for axis in filter(None, sharding.logical_axes):
             paths.setdefault(axis, set()).add(_components(sharding.param.path))
     found = ((axis, each) for axis, each in paths.items() if len(each) > 1)

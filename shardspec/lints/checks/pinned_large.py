@@ -90,7 +90,7 @@ def _finding(
     size = sum(sharding.param.bytes for sharding in arrays)
     share = percent(size, held_bytes(plan))
     most = max(groups, key=lambda group: group[0].param.bytes * len(group))
-    is_all = len(arrays) == len(plan.params)
+    is_all = len(arrays) == len(plan.arrays)
     pattern = "**" if is_all else as_one(sharding.param.path for sharding in most)
     return Diagnostic(
         CODE,

@@ -47,7 +47,7 @@ from shardspec.lints.evidence.rules import (
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each priority: what it changes, or that it changes nothing."""
-    if not any(plan.params or plan.activations for plan in context.plans):
+    if not any(plan.arrays or plan.activations for plan in context.plans):
         return
     for rules in _with_priority(context.spec):
         changed = list(_changed(context.plans, rules))
@@ -136,7 +136,7 @@ def _reorders(
 def _idle(rules: Sequence[AxisRule], context: Context) -> Diagnostic:
     rule = rules[0]
     plan = context.plans[0]
-    arrays = counted(len(plan.params), "array")
+    arrays = counted(len(plan.arrays), "array")
     activations = counted(len(plan.activations), "activation")
     return Diagnostic(
         CODE,

@@ -63,7 +63,7 @@ def is_settled(sharding: ParamSharding) -> bool:
 def _finding(paths: tuple[str, ...], layers: Layers, plans: Sequence[ShardingPlan]) -> Diagnostic:
     first = layers[0]
     size = sum(sharding.param.bytes for sharding in layers)
-    total = sum(sharding.param.bytes for sharding in plans[0].params)
+    total = sum(sharding.param.bytes for sharding in plans[0].arrays)
     names = [plan.target.name for plan in plans]
     where = "this target" if len(names) == 1 else "these targets"
     axes = dict.fromkeys(axis for plan in plans for axis in plan.mesh.names)

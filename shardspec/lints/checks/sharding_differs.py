@@ -1,15 +1,15 @@
 """A live array lies otherwise than the plan says.
 
-`resolver.check(tree)` compares where every array really is with where its plan wants it. What was
-made without `out_shardings`, came from a checkpoint of another mesh, or went through a step that
-lost its sharding still computes the right numbers, only on too few devices or with too many bytes
-on each. An array in another memory than the one its devices compute in (`pinned_host`) is told as
-well; `resolver.check(tree, memory_kinds=["pinned_host"])` says that it may be there. So are partial
-sums, which an array of explicit axes may hold.
+`resolver.verify_placement(tree)` compares where every array really is with where its plan wants
+it. What was made without `out_shardings`, came from a checkpoint of another mesh, or went through a
+step that lost its sharding still computes the right numbers, only on too few devices or with too
+many bytes on each. An array in another memory than the one its devices compute in (`pinned_host`)
+is told as well; `resolver.verify_placement(tree, memory_kinds=["pinned_host"])` says that it may be
+there. So are partial sums, which an array of explicit axes may hold.
 
 Bad:
     # params = init(rng)                      all on the first device, uncommitted
-    # resolver.check(params)
+    # resolver.verify_placement(params)
     shardspec: 1
     mesh: {data: 2, model: 4}
     rules:
@@ -23,7 +23,7 @@ Bad:
 Good:
     # shardings = resolver.shardings(jax.eval_shape(init, rng))
     # params = jax.jit(init, out_shardings=shardings)(rng)
-    # resolver.check(params)
+    # resolver.verify_placement(params)
     shardspec: 1
     mesh: {data: 2, model: 4}
     rules:
@@ -73,7 +73,7 @@ _HELP = {
     Cause.ORDER: _PUT + "make every sharding with `resolver.mesh`, never with a mesh of its own",
     Cause.SPLIT: _PUT + _OUT,
     Cause.MEMORY: _PUT + 'where it is meant, `resolver.put(tree, memory_kind="pinned_host")` and'
-    ' `resolver.check(tree, memory_kinds=["pinned_host"])`',
+    ' `resolver.verify_placement(tree, memory_kinds=["pinned_host"])`',
     Cause.UNREDUCED: "`jax.sharding.reshard(array, partition_spec)` in `jax.set_mesh` sums them up",
 }
 

@@ -45,7 +45,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
     won: dict[Attempt, list[str]] = {}
-    for sharding in plan.params:
+    for sharding in plan.arrays:
         for dim in sharding.dims:
             if dim.mesh_axes == (axis.name,) and dim.taken is not None:
                 won.setdefault(dim.taken, []).append(sharding.param.path)

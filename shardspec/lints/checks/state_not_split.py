@@ -48,8 +48,7 @@ from shardspec.ir.plan import DimSharding, ShardingPlan
 from shardspec.ir.spec import Spec, StatePolicy, Target
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
-from shardspec.resolve.state import Relation
-from shardspec.resolve.state_plan import StatePlan
+from shardspec.resolve.state import Relation, of_state
 from shardspec.resolve.zero import BATCH, Split, split_further, state_axes
 
 
@@ -80,7 +79,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         yield from _findings(_of_plan(plan, policy), plan.target, policy, held)
 
 
-def findings(plan: StatePlan) -> Iterator[Diagnostic]:
+def findings(plan: ShardingPlan) -> Iterator[Diagnostic]:
     """Yield the same for the arrays of a live state."""
     policy = plan.spec.state
     if policy is None or policy.optimizer == "same":
@@ -90,10 +89,10 @@ def findings(plan: StatePlan) -> Iterator[Diagnostic]:
         return
     groups: dict[object, list[Param]] = {}
     splits: dict[object, tuple[Split, int]] = {}
-    for found in plan.arrays:
+    for found in of_state(plan):
         if found.relation is Relation.SAME and found.split and found.split.has_failed:
-            key = (found.sharding.dims, found.sharding.param.dtype)
-            groups.setdefault(key, []).append(found.sharding.param)
+            key = (found.dims, found.param.dtype)
+            groups.setdefault(key, []).append(found.param)
             splits[key] = (found.split, found.per_device_bytes)
     unsplit = (
         Unsplit(tuple(p.path for p in group), group[0], splits[key][0], splits[key][1] * len(group))

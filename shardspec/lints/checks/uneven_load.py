@@ -82,7 +82,7 @@ def _finding(plan: ShardingPlan, groups: tuple[Alike, ...], most: int, least: in
         labels,
         notes=(
             f"`{worst.first.param.path}` {worst.first.param}: {_lengths(dim)}",
-            f"{counted(_uneven(groups), 'array')} of {len(plan.params)} uneven",
+            f"{counted(_uneven(groups), 'array')} of {len(plan.arrays)} uneven",
         ),
         help=f"{name} = {' or '.join(map(str, near_multiples(dim.size or 0, dim.ways * dim.unit)))}"
         " would be even; or split it over fewer devices",

@@ -39,18 +39,17 @@ from shardspec.diagnostics import Diagnostic, point
 from shardspec.diagnostics.codes import UNRELATED_STATE as CODE
 from shardspec.ir.grouping import as_one, counted, grouped, template
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.plan import Dims
+from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import override_text
 from shardspec.ir.units import binary_bytes
 from shardspec.lints.evidence.arrays import largest
-from shardspec.resolve.state import Relation, StateSharding
-from shardspec.resolve.state_plan import StatePlan
+from shardspec.resolve.state import Relation, StateSharding, of_state
 from shardspec.resolve.zero import extra_axes
 
 
-def findings(plan: StatePlan) -> Iterator[Diagnostic]:
+def findings(plan: ShardingPlan) -> Iterator[Diagnostic]:
     """Yield one finding for all such state, if it is large."""
-    found = [each for each in plan.arrays if each.relation is Relation.UNRELATED]
+    found = [each for each in of_state(plan) if each.relation is Relation.UNRELATED]
     if not found or plan.mesh.device_count == 1:
         return
     allowed = allowed_paths(plan.spec, (each.path for each in found))
@@ -60,7 +59,7 @@ def findings(plan: StatePlan) -> Iterator[Diagnostic]:
 
 
 def _finding(found: Sequence[StateSharding], mesh: Mesh) -> Diagnostic:
-    groups = grouped(found, lambda each: (template(each.path), str(each.sharding.param)))
+    groups = grouped(found, lambda each: (template(each.path), str(each.param)))
     most = max(groups.values(), key=_bytes)
     first, owner = most[0], most[0].owner
     assert owner is not None, "state is unrelated to a parameter that it has"
@@ -68,7 +67,7 @@ def _finding(found: Sequence[StateSharding], mesh: Mesh) -> Diagnostic:
     size = _bytes(found)
     return point(
         CODE,
-        f"`{shown}` {first.sharding.param} has no dimension of `{owner.param.path}` {owner.param},"
+        f"`{shown}` {first.param} has no dimension of `{owner.param.path}` {owner.param},"
         " and is whole on every device",
         owner.named_at,
         "the parameter is named here" if owner.matched else "the parameter",
@@ -76,7 +75,7 @@ def _finding(found: Sequence[StateSharding], mesh: Mesh) -> Diagnostic:
             f"{counted(len(found), 'array')} of such state, {binary_bytes(size)} on each device",
             *largest((each.path, each.per_device_bytes) for each in found),
         ),
-        help=_help(shown, first.sharding.dims, mesh),
+        help=_help(shown, first.dims, mesh),
     )
 
 

@@ -1,0 +1,79 @@
+"""Optimizer state in a plan: a line with the reason for each array, and one array explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.spec import target_text
+from shardspec.ir.units import binary_bytes
+from shardspec.report.explain import explain
+from shardspec.report.table import table
+from shardspec.resolve.state import Relation, StateSharding
+
+
+def plan_lines(plan: ShardingPlan) -> Iterator[str]:
+    """Yield the table of a plan's parameters, then a line for each array of optimizer state."""
+    state = [each for each in plan.arrays if isinstance(each, StateSharding) and each.is_state]
+    others = tuple(each for each in plan.arrays if not each.is_state)
+    if others or not state:
+        yield from table(replace(plan, arrays=others) if state else plan)
+    if others and state:
+        yield ""
+    if state:
+        yield from _state_lines(state, plan)
+
+
+def _state_lines(state: Sequence[StateSharding], plan: ShardingPlan) -> Iterator[str]:
+    """Yield a line for each array: path, type, answer, reason; then the bytes of them all."""
+    rows = [(s.path, str(s.param), str(s.partition_spec), reason(s, plan)) for s in state]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        yield "  ".join((*map(str.ljust, row[:3], widths), row[3])).rstrip()
+    yield f"{binary_bytes(sum(each.per_device_bytes for each in state))} of state per device"
+
+
+def explain_state(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
+    """Yield the lines of the explanation: the answer, the reason, what each dimension is.
+
+    An array that the spec, or itself, names has its rules as a parameter has them.
+    """
+    assert isinstance(sharding, StateSharding), "what is state is a StateSharding"
+    yield sharding.answer_text
+    yield ""
+    yield f"state   {reason(sharding, plan)}"
+    owner = sharding.owner
+    if owner is not None:
+        yield f"of      {owner.path}   {owner.param}   ->   {owner.partition_spec}"
+    if sharding.relation is Relation.OWN:
+        yield from list(explain(sharding, plan))[2:]
+    else:
+        places = sharding.reading or (None,) * len(sharding.dims)
+        for index, (dim, place) in enumerate(zip(sharding.dims, places, strict=True)):
+            yield f"  dim {index}  {_dim_text(dim, place)}"
+
+
+def _dim_text(dim: DimSharding, place: int | None) -> str:
+    name = dim.logical_axis or "_"
+    where = "" if place is None else f", dim {place} of the parameter"
+    return f"{name}={dim.size}  {target_text(dim.mesh_axes)}{where}"
+
+
+def reason(found: StateSharding, plan: ShardingPlan) -> str:
+    """Return in one line why an array of state has its sharding.
+
+    The first part is what it is to its parameter, the second what ZeRO did.
+    """
+    split, policy = found.split, plan.spec.state
+    if split is None or policy is None:
+        return found.relation_text
+    if split.dim is not None:
+        done = f"+ {', '.join(split.mesh_axes)} on dim {split.dim}"
+    elif not split.mesh_axes:
+        done = "split by all its mesh axes already"
+    else:
+        sizes = plan.mesh.sizes
+        by = " x ".join(f"{axis}={sizes[axis]}" for axis in split.mesh_axes)
+        done = f"no dimension is divided by {by}"
+    return f"{found.relation_text}; {policy.optimizer}: {done}"
