@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.analysis.layout_diff import Mark, TargetDiff, diff_layouts, reasons_of
+from shardspec.analysis.layout_diff import Mark, Reason, TargetDiff, diff_layouts, reasons_of
 from shardspec.analysis.layouts import layout_of
 from shardspec.analysis.restore import restore
 from shardspec.ir.layout import ArrayLayout, AxisLayout, TargetLayout
@@ -85,6 +85,23 @@ def test_same_answer_by_another_rule() -> None:
     assert dim.why_after is not None
     assert dim.why_before.place == "spec.yaml:6"
     assert dim.why_after.text == "no rule for `embed`"
+
+
+def test_an_override_is_the_reason_for_each_dimension_that_it_states() -> None:
+    text = SPEC + "  wo: bf16[embed=8 mlp=16]\n"
+    overrides = """\
+overrides:
+  - {path: wi, spec: '(none, data)'}
+  - {path: wo, spec: '(none, data)'}
+  - {path: norm, axes: mlp}
+"""
+    found = diff_of(text, text + overrides)
+    reasons = {move.path: [dim.why_after for dim in move.dims] for move in found.moves}
+    assert reasons == {
+        "wi": [Reason("override wi", "spec.yaml:14")] * 2,
+        "wo": [Reason("override wo", "spec.yaml:15")] * 2,
+        "norm": [Reason("mlp -> model", "spec.yaml:5")],
+    }
 
 
 def test_a_larger_axis_is_a_move() -> None:

@@ -90,6 +90,18 @@ def test_arrays_of_a_function(route: str, expected: dict[str, str]) -> None:
     assert {param.path: str(param) for param in params} == expected
 
 
+def test_the_current_folder_comes_before_any_other(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "own_model.py").write_text("def structs():\n    return {}\n", encoding="utf-8")
+    with monkeypatch.context() as paths:
+        paths.syspath_prepend(other)
+        params, faults = call_entry_point("own_model:structs")
+    assert faults == ()
+    assert [param.path for param in params] == ["a/k"]
+
+
 def test_the_names_that_boxes_carry_are_kept() -> None:
     params, _ = call_entry_point("own_model:linen")
     assert {param.path: param.logical_axes for param in params} == {

@@ -29,6 +29,18 @@ def test_which(params: str, count: int) -> None:
     assert len(found) == count
 
 
+@pytest.mark.parametrize(
+    ("glob", "words"),
+    [
+        ("enc/w*", "1 array matches `enc/w*` and `**/wo`, which name it differently"),
+        ("dec/**", "3 arrays match `dec/**` and `**/wo`, which name them differently"),
+    ],
+)
+def test_one_array_matches_and_several_match(glob: str, words: str) -> None:
+    (found,) = found_by(conflicting_names, f"{HEAD}params: {{'{glob}': a b, '**/wo': b a}}")
+    assert found.message.startswith(f"{words}; ")
+
+
 def test_overrides_conflict_among_themselves() -> None:
     text = f"{HEAD}overrides: [{{path: 'dec/**', axes: a b}}, {{path: '**/wo', spec: '(none, x)'}}]"
     (found,) = found_by(conflicting_names, f"{text}\nparams: {{'**/wi': b a}}")

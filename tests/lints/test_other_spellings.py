@@ -4,7 +4,7 @@ import pytest
 
 from shardspec.ir.spec import Pattern
 from shardspec.language.patterns.regex import compile_regex
-from shardspec.lints.evidence.spellings import looks, spellings, working
+from shardspec.lints.evidence.spellings import looks, readings, spellings, working
 from tests.lints.findings_of import findings_of
 
 PATHS = ("dec/l_10/wi/k", "dec/l_11/wi/k", "enc/wi/b", "a[0]/k")
@@ -54,9 +54,15 @@ def test_looks(pattern: Pattern, help: str | None) -> None:
 @pytest.mark.parametrize("text", [r"(?=a)l_\d", r"(a|b)\1/l_\d", "(unclosed", r"(?!x)/*"])
 def test_no_offer_can_run_without_end(text: str) -> None:
     for pattern in (Pattern(text), Pattern(text, "regex")):
-        for offer in spellings(pattern):
+        for offer in (*spellings(pattern), *readings(pattern)):
             compiled = compile_regex(offer.pattern.text)
             assert offer.pattern.dialect == "glob" or getattr(compiled, "engine", "") == "re2"
+
+
+def test_what_is_safe_is_offered_both_ways() -> None:
+    text = r"(wi|wo)/l_\d"
+    assert Pattern(text, "regex") in {offer.pattern for offer in spellings(Pattern(text))}
+    assert Pattern(text, "regex") in {offer.pattern for offer in readings(Pattern(text))}
 
 
 HEAD = "mesh: {x: 2}\nrules: [a -> x]\n"

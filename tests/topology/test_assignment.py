@@ -47,7 +47,7 @@ def test_rings_beat_lines_and_lines_beat_strides() -> None:
     ring = score_axis([Digit(1, 4, 1)], machine)
     line = score_axis([Digit(3, 4, 1)], machine)
     strided = score_axis([Digit(3, 4, 2)], machine)
-    assert ring < line < strided or ring < strided
+    assert ring < line < strided
     assert (ring.links, line.links, strided.links) == (2, 1, 1)
 
 
