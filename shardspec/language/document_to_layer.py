@@ -5,14 +5,23 @@ Faulty expressions are reported and left out; the rest goes on.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span, point
-from shardspec.diagnostics.codes import BAD_PATTERN, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
+from shardspec.diagnostics.codes import (
+    BAD_PATTERN,
+    SYNTAX,
+    UNKNOWN_HARDWARE,
+    UNKNOWN_LINT,
+    WRONG_TYPE,
+)
 from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.ir.hardware import Hardware
+from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.param import LogicalAxes, dtype_name
 from shardspec.ir.spec import (
     Activation,
@@ -26,18 +35,23 @@ from shardspec.ir.spec import (
     ScanRule,
     Target,
 )
+from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.print_expressions import parse_bound
-from shardspec.language.grammar.syntax import AxisTarget, NamesExpr, SyntaxFault
+from shardspec.language.grammar.syntax import AxisTarget, MeshSize, NamesExpr, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.language.reading import Route, SourceMap, is_dsl
-from shardspec.language.targets import TargetDecl, target_of
 from shardspec.language.validate import Validated
+from shardspec.topology.sizes import StatedAxis, StatedMesh, solve
 
 if TYPE_CHECKING:
     from shardspec.language.document import CoverageEntry, OverrideEntry, ReplicateEntry, StateEntry
 
 T = TypeVar("T")
+Entry = TypeVar("Entry", bound="OverrideEntry | ReplicateEntry")
+
+#: Beyond any machine there is; a placement is worked out device by device.
+_MOST_DEVICES = 1 << 18
 
 _NAME = re.compile(r"[\w.-]+")
 #: What a comma tore off the axes of an unquoted `embed, mlp -> none`, to the end of the rule.
@@ -252,7 +266,7 @@ class _Walk:
             name: (("targets", name), entry) for name, entry in self.document.targets.items()
         }
         if self.document.mesh is not None and not entries:
-            yield from self._target("default", (), self.document.hardware, self.document.mesh)
+            yield self._target("default", (), self.document.hardware, self.document.mesh)
         elif self.document.mesh is None and "mesh" in self.document.model_fields_set:
             span = self.source_map.key(("mesh",)).span
             self.report(point(WRONG_TYPE, "`mesh` is empty", span, help="as in `mesh: {data: 8}`"))
@@ -262,11 +276,11 @@ class _Walk:
             message = "`hardware` stands without a `mesh`"
             self.report(point(WRONG_TYPE, message, span, help=help))
         for name, (route, entry) in entries.items():
-            yield from self._target(name, route, entry.hardware, entry.mesh)
+            yield self._target(name, route, entry.hardware, entry.mesh)
         if self.document.mesh is not None and entries:
             self.report(self._mesh_beside(entries))
             known = self._target("default", (), self.document.hardware, self.document.mesh)
-            yield from (replace(target, is_sound=False) for target in known)
+            yield replace(known, is_sound=False)
 
     def _mesh_beside(self, targets: Iterable[str]) -> Diagnostic:
         """Return the fault of a mesh without a name beside targets with names."""
@@ -286,22 +300,33 @@ class _Walk:
         return Diagnostic(WRONG_TYPE, message, tuple(labels), help=help)
 
     def _target(
-        self, name: str, route: Route, hardware: str | None, mesh: dict[str, str]
-    ) -> Iterator[Target]:
-        sizes = tuple(
-            (self.key((*route, "mesh", axis)), self.excerpt((*route, "mesh", axis), size))
-            for axis, size in mesh.items()
-            if self.name((*route, "mesh", axis))
-        )
-        reported = any((*route, "mesh", axis) in self.faulty for axis in mesh)
-        machine = None if hardware is None else self.excerpt((*route, "hardware"), hardware)
+        self, name: str, route: Route, hardware: str | None, sizes: dict[str, str]
+    ) -> Target:
+        """Return a target with every mesh size a number, and report what does not work out."""
+        inner: Route = (*route, "mesh")
+        routes = [(*inner, axis) for axis in sizes if self.name((*inner, axis))]
+        is_faulty = any((*inner, axis) in self.faulty for axis in sizes)
+        faults: list[Diagnostic] = []
+        machine = None
+        if hardware is not None:
+            machine = _hardware(self.excerpt((*route, "hardware"), hardware))
+        if isinstance(machine, Diagnostic):
+            faults.append(machine)
+            machine = None
+        axes = []
+        for each in routes:
+            text = self.excerpt(each, sizes[str(each[-1])])
+            size = expressions.parse_mesh_size(text.text)
+            if isinstance(size, SyntaxFault):
+                faults += [] if is_faulty else [size.diagnostic(text)]
+                size = MeshSize("integer", 1)
+            axes.append(_stated_axis(self.key(each).text, size, text))
+        is_read = not faults and not is_faulty
+        stated = StatedMesh(name, tuple(axes), machine, self.source_map.key(inner).span, is_read)
+        mesh, unsolved = solve(stated)
+        self.diagnostics += [replace(fault, target=name) for fault in (*faults, *unsolved)]
         span = self.source_map.key(route or ("mesh",)).span
-        declared = TargetDecl(
-            name, machine, sizes, self.source_map.key((*route, "mesh")).span, span, reported
-        )
-        target, diagnostics = target_of(declared)
-        self.diagnostics += [replace(fault, target=name) for fault in diagnostics]
-        yield target
+        return Target(name, mesh, machine, span, is_read and not unsolved)
 
     def path_rules(self) -> Iterator[PathRule]:
         """Yield the entries of `params:`."""
@@ -334,25 +359,28 @@ class _Walk:
             if axes is not None:
                 yield Activation(name, axes, self.source_map.entry(route))
 
-    def overrides(self) -> Iterator[Override]:
-        """Yield the overrides that say one pattern and one answer."""
-        for index, entry in enumerate(self.document.overrides):
-            route: Route = ("overrides", index)
+    def entries(
+        self, section: str, noun: str, entries: Sequence[Entry], *choices: Choice
+    ) -> Iterator[tuple[Route, Entry]]:
+        """Yield the entries of a list that make each of the choices; report the others."""
+        for index, entry in enumerate(entries):
+            route: Route = (section, index)
             if route in self.faulty:
                 continue
-            fault = self._override_fault(route, entry)
-            if fault is not None:
+            faults = (self.choice_fault(route, entry, noun, choice) for choice in choices)
+            fault = next(filter(None, faults), None)
+            if fault is None:
+                yield route, entry
+            else:
                 self.report(fault)
-                continue
+
+    def overrides(self) -> Iterator[Override]:
+        """Yield the overrides that say one pattern and one answer."""
+        stated = self.document.overrides
+        for route, entry in self.entries("overrides", "override", stated, PATTERN, _ANSWER):
             override = self._override(route, entry)
             if override is not None:
                 yield override
-
-    def _override_fault(self, route: Route, entry: OverrideEntry) -> Diagnostic | None:
-        """Return what is wrong where an entry lacks pattern or answer, or has two of them."""
-        return self.choice_fault(route, entry, "override", PATTERN) or self.choice_fault(
-            route, entry, "override", _ANSWER
-        )
 
     def _override(self, route: Route, entry: OverrideEntry) -> Override | None:
         pattern = self.entry_pattern(route, entry)
@@ -455,14 +483,7 @@ def _coverage(walk: _Walk, entry: CoverageEntry | None) -> CoverageGate | None:
 
 def _replicate(walk: _Walk, entries: Sequence[ReplicateEntry]) -> Iterator[Replicate]:
     """Yield the arrays that `replicate:` gives a reason for."""
-    for index, entry in enumerate(entries):
-        route = ("replicate", index)
-        if route in walk.faulty:
-            continue
-        fault = walk.choice_fault(route, entry, "entry of `replicate`", PATTERN)
-        if fault is not None:
-            walk.report(fault)
-            continue
+    for route, entry in walk.entries("replicate", "entry of `replicate`", entries, PATTERN):
         if not entry.because.strip():
             span = walk.source_map.value((*route, "because")).span
             help = "say why these arrays are whole on every device: `because: tiny`"
@@ -479,6 +500,32 @@ def _report_empty(walk: _Walk, section: str, entry: object) -> None:
         form = {"state": "{optimizer: zero1}", "coverage": "{max_replicated_bytes: 2%}"}[section]
         help = f"as in `{section}: {form}`; or take it out"
         walk.report(point(WRONG_TYPE, f"`{section}` is empty", span, help=help))
+
+
+def _hardware(excerpt: Excerpt) -> Hardware | Diagnostic:
+    parsed = expressions.parse_hardware(excerpt.text)
+    if isinstance(parsed, SyntaxFault):
+        return machine_fault(parsed, excerpt.text).diagnostic(excerpt)
+    found = find_hardware(parsed, excerpt)
+    if isinstance(found, Hardware) and found.device_count > _MOST_DEVICES:
+        message = f"`{excerpt.text}` is {found.device_count:,} devices"
+        help = f"no machine has more than {_MOST_DEVICES:,}"
+        return point(UNKNOWN_HARDWARE, message, excerpt.span, help=help)
+    return found
+
+
+def _stated_axis(name: str, size: MeshSize, text: Excerpt) -> StatedAxis:
+    ways = {"rest": 1, "submesh": math.prod(size.tile)}
+    axis = MeshAxis(
+        name,
+        max(1, ways.get(size.kind, size.count)),
+        size.network,
+        submesh=size.tile if size.kind == "submesh" else None,
+        auto=size.kind == "auto",
+        axis_type=size.axis_type,
+        span=text.span,
+    )
+    return StatedAxis(axis, text.text, size.kind == "rest")
 
 
 def _names(codes: Iterable[Code]) -> set[str]:

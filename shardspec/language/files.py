@@ -118,12 +118,9 @@ def veiled(faults: Iterable[Diagnostic], shown_by: str) -> Iterator[Diagnostic]:
             continue
         label = fault.primary
         message = f"{fault.code.summary}; the file is outside the project, so its text is not shown"
-        labels = () if label is None else (Label(_unseen(label.span)),)
-        yield Diagnostic(fault.code, message, labels, help=f"`{shown_by}` shows it")
-
-
-def _unseen(span: Span) -> Span:
-    return replace(span, source=replace(span.source, is_outside=True))
+        place = None if label is None else label.span
+        unseen = place and replace(place, source=replace(place.source, is_outside=True))
+        yield point(fault.code, message, unseen, help=f"`{shown_by}` shows it")
 
 
 LARGEST_FILE_BYTES = 64 * 2**20
@@ -394,17 +391,15 @@ def read_revision(name: str, most_bytes: int) -> bytes | Diagnostic:
     """
     revision, path = _parts(name)
     if not revision or not path:
-        return _no_revision(f"`{name}` names no file", "as in `git:main:./spec.yaml`")
+        return _refuse(f"`{name}` names no file", "as in `git:main:./spec.yaml`")
     if _is_in_bare_repository():
         help = "`git:REV` needs a repository with a `.git` folder"
-        return _no_revision("git is not run: this folder holds the insides of a repository", help)
+        return _refuse("git is not run: this folder holds the insides of a repository", help)
     size = _git("cat-file", "-s", f"{revision}:{path}")
     if isinstance(size, Diagnostic):
         return size
     if not size.strip().isdigit() or int(size) > most_bytes:
-        return _no_revision(
-            f"`{name}` is no file, or a very large one", "is it a spec or manifest?"
-        )
+        return _refuse(f"`{name}` is no file, or a very large one", "is it a spec or manifest?")
     return _git("cat-file", "blob", f"{revision}:{path}")
 
 
@@ -433,12 +428,10 @@ def _is_repository(dot_git: str) -> bool:
 
 def _git(*arguments: str) -> bytes | Diagnostic:
     if arguments[-1].startswith("-"):
-        return _no_revision(f"`{arguments[-1]}` is no revision")
+        return _refuse(f"`{arguments[-1]}` is no revision")
     program = _program()
     if program is None:
-        return _no_revision(
-            "there is no git on this machine", "`git:REV` needs git, in a repository"
-        )
+        return _refuse("there is no git on this machine", "`git:REV` needs git, in a repository")
     settings = [part for setting in _SETTINGS for part in ("-c", setting)]
     try:
         done = subprocess.run(
@@ -450,12 +443,12 @@ def _git(*arguments: str) -> bytes | Diagnostic:
             env=_environment(),
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as fault:
-        return _no_revision(f"git cannot be run: {fault}", "`git:REV` needs git, in a repository")
+        return _refuse(f"git cannot be run: {fault}", "`git:REV` needs git, in a repository")
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
         message = f"git has no `{arguments[-1]}`: {said[-1].removeprefix('fatal: ')}"
         is_other_path = "but not in" in message
-        return _no_revision(message, _OTHER_PATH if is_other_path else None)
+        return _refuse(message, _OTHER_PATH if is_other_path else None)
     return done.stdout
 
 
@@ -468,7 +461,3 @@ def _program() -> str | None:
 def _environment() -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     return kept | _ENVIRONMENT
-
-
-def _no_revision(message: str, way_out: str | None = None) -> Diagnostic:
-    return Diagnostic(UNREADABLE, message, help=way_out)

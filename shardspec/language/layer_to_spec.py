@@ -40,9 +40,12 @@ def too_large(group: Sequence[Param]) -> Diagnostic:
     longest = f"{max(first.shape):,}"
     label = f"{first.rank} dimensions, the longest of {longest}" if first.rank > 1 else longest
     unit = "elements" if first.element_count > MOST_ELEMENTS else "bytes"
-    labels = () if first.span is None else (Label(first.span, label),)
     message = f"{described(param.path for param in group)}: 2^63 {unit} or more, {label}"
-    return Diagnostic(BEYOND_COUNT, message, labels, help="no machine counts them: a size is wrong")
+    return _beyond(message, first.span, label)
+
+
+def _beyond(message: str, span: Span | None, label: str) -> Diagnostic:
+    return point(BEYOND_COUNT, message, span, label, help="no machine counts them: a size is wrong")
 
 
 def too_wide(
@@ -67,9 +70,8 @@ def too_wide(
 def _activation(activation: Activation, sizes: Mapping[str, int | None]) -> Diagnostic:
     names = dict.fromkeys(filter(None, activation.logical_axes))
     said = ", ".join(f"{name}={size:,}" for name in names if (size := sizes.get(name)))
-    labels = () if activation.span is None else (Label(activation.span, said),)
     message = f"activation `{activation.name}`: 2^63 elements or more, {said}"
-    return Diagnostic(BEYOND_COUNT, message, labels, help="no machine counts them: a size is wrong")
+    return _beyond(message, activation.span, said)
 
 
 def countable_targets(
@@ -79,26 +81,19 @@ def countable_targets(
     found = []
     checked = []
     for target in targets:
-        if target.mesh.device_count <= MOST_ELEMENTS:
-            checked.append(target)
-            continue
-        checked.append(replace(target, mesh=_within(target.mesh), is_sound=False))
-        found.append(_mesh(target))
+        if target.mesh.device_count > MOST_ELEMENTS:
+            found.append(_mesh(target))
+            ones = Mesh(tuple(replace(axis, size=1) for axis in target.mesh.axes))
+            target = replace(target, mesh=ones, is_sound=False)
+        checked.append(target)
     return tuple(checked), tuple(found)
 
 
-def _within(mesh: Mesh) -> Mesh:
-    """Return a mesh of the same names that can be counted."""
-    return Mesh(tuple(replace(axis, size=1) for axis in mesh.axes))
-
-
 def _mesh(target: Target) -> Diagnostic:
-    sizes = [f"{axis.name}={axis.size}" for axis in target.mesh.axes]
-    spans: list[Span] = [axis.span for axis in target.mesh.axes if axis.span is not None]
-    place = target.span or next(iter(spans), None)
-    labels = () if place is None else (Label(place, "2^63 devices or more"),)
-    message = f"target `{target.name}` has a mesh of 2^63 devices or more: {listed(sizes)}"
-    return Diagnostic(BEYOND_COUNT, message, labels, help="no machine counts them: a size is wrong")
+    sizes = listed(f"{axis.name}={axis.size}" for axis in target.mesh.axes)
+    spans = (target.span, *(axis.span for axis in target.mesh.axes))
+    message = f"target `{target.name}` has a mesh of 2^63 devices or more: {sizes}"
+    return _beyond(message, next(filter(None, spans), None), "2^63 devices or more")
 
 
 def distinct(params: Sequence[Param], of: str = "") -> tuple[Params, tuple[Diagnostic, ...]]:

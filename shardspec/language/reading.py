@@ -123,7 +123,14 @@ SECTIONS = frozenset(
     {"rules", "drop", "extends", "params", "overrides", "scan", "arrays", "manifest"}
     | {"targets", "mesh", "hardware", "axes"}
 )
-_SINGULAR = {"axis": "axes", "target": "targets", "override": "overrides"}
+#: What the DSL calls one entry -> the section that it is of.
+SECTION_OF = {
+    "axis": "axes",
+    "target": "targets",
+    "override": "overrides",
+    "lint": "lints",
+    "activation": "activations",
+}
 _SECTION_KEY = re.compile(r"^\"?([A-Za-z]\w*)", re.MULTILINE)
 
 
@@ -169,6 +176,6 @@ def _keys(text: str) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=256)
 def _section(key: str) -> str | None:
-    key = _SINGULAR.get(key, key)
+    key = SECTION_OF.get(key, key)
     near = nearest(key, SECTIONS, cutoff=0.75)
     return near[0] if near else None

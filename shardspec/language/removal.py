@@ -244,8 +244,7 @@ def _from_dsl(span: Span) -> Edit | None:
     entries = outer.entries or ()
     entry = _holding(entries, span.start)
     if entry is None:
-        end = outer.end if outer.entries is None else outer.block_end
-        return _dsl_edit(span.source, outer.start, end)
+        return _dsl_edit(span.source, outer.start, outer.stop)
     return _dsl_edit(span.source, entry.start, entry.end) if len(entries) > 1 else None
 
 
@@ -259,10 +258,7 @@ def _statements(source: SourceFile) -> tuple[Statement, ...]:
 def _holding(statements: tuple[Statement, ...], offset: int) -> Statement | None:
     """Return which of statements in order the offset lies in."""
     at = bisect_right(statements, offset, key=lambda each: each.start) - 1
-    if at < 0:
-        return None
-    each = statements[at]
-    return each if offset < (each.end if each.entries is None else each.block_end) else None
+    return statements[at] if at >= 0 and offset < statements[at].stop else None
 
 
 def _dsl_edit(source: SourceFile, start: int, end: int) -> Edit:

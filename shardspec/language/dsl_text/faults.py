@@ -134,13 +134,15 @@ def no_block(keyword: str) -> SyntaxFault:
     """Return the fault of a block without braces."""
     form = _FORMS.get(keyword, f"{keyword} {{ ... }}")
     if keyword in BLOCKS and keyword not in _FORMS:
-        form = f"{keyword} {{ {_FORMS[_entry_of(keyword)]} }}"
+        form = f"{keyword} {{ {_FORMS[entry_of(keyword)]} }}"
     message = f"expected `{{` after `{keyword}`"
     return SyntaxFault(message, 0, len(keyword), f"such as `{form}`")
 
 
-def _entry_of(keyword: str) -> str:
-    return {"activations": "activation_entry"}.get(keyword, f"{keyword}_entry")
+def entry_of(keyword: str) -> str:
+    """Return the start symbol of the entries of a block."""
+    starts = {"activations": "activation_entry", "target": "mesh_entry"}
+    return starts.get(keyword, f"{keyword}_entry")
 
 
 def _unclosed_text(text: str) -> SyntaxFault | None:

@@ -141,6 +141,11 @@ class Statement:
     block_end: int = 0
     is_closed: bool = True
 
+    @property
+    def stop(self) -> int:
+        """Return the end of all of it, its block included."""
+        return self.end if self.entries is None else self.block_end
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

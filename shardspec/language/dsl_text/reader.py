@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
-from shardspec.diagnostics.codes import SYNTAX, TOO_DEEP
-from shardspec.language.dsl_text.data import DslData, child_of, maybe_child_of
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, point
+from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX, TOO_DEEP
 from shardspec.language.dsl_text.faults import (
+    entry_of,
     known_word,
     no_block,
     statement_fault,
@@ -27,14 +27,25 @@ from shardspec.language.dsl_text.layout import (
     Statement,
     bad_escape,
     lay_out,
+    unquoted,
 )
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.reading import Comments, Data, Reading, Route, SourceMap, number_or_text
-from shardspec.language.yaml_text.comments import comment_text
+from shardspec.language.reading import (
+    SECTION_OF,
+    Comments,
+    Data,
+    Reading,
+    Route,
+    SourceMap,
+    number_or_text,
+)
+from shardspec.language.yaml_text.comments import Gathered, comment_text
 from shardspec.language.yaml_text.scalars import find_foreign_characters
 
 if TYPE_CHECKING:
-    from shardspec.language.dsl_text.data import Node
+    from lark import Token, Tree
+
+    Node: TypeAlias = Tree[Token]
 
 _MINIMAL = "a spec is at least:\nrules {\n  batch -> data\n}"
 _LONGEST = 20_000
@@ -71,19 +82,133 @@ def read_dsl(source: SourceFile) -> tuple[Reading | None, tuple[Diagnostic, ...]
     return Reading(build.data, source_map, comments), tuple(build.diagnostics)
 
 
-class _Build(DslData):
-    """The data as it grows, statement by statement."""
+class _Build:
+    """The data as it grows, statement by statement: keys and values by route, and the faults.
+
+    Attributes:
+      text: the source with blanks for comments.
+      entries: route, start and end of everything that a comment can belong to.
+      blocks: the same of everything in braces.
+    """
+
+    def __init__(self, source: SourceFile, text: str) -> None:
+        """Start with nothing."""
+        self.source = source
+        self.text = text
+        self.data: dict[str, Data] = {}
+        self.keys: dict[Route, Excerpt] = {}
+        self.values: dict[Route, Excerpt] = {(): Excerpt("", Span(source, 0, len(source.text)))}
+        self.entries: list[tuple[Route, int, int]] = []
+        self.blocks: list[tuple[Route, int, int]] = []
+        self.diagnostics: list[Diagnostic] = []
+
+    def report(self, fault: SyntaxFault, at: int = 0) -> None:
+        """Note a syntax fault; its offsets count from `at`."""
+        span = Span(self.source, at + fault.start, at + fault.end)
+        self.diagnostics.append(point(SYNTAX, fault.message, span, help=fault.help))
+
+    def say(self, route: Route, stated: dict[str, Data], name: str, excerpt: Excerpt) -> None:
+        """Put one field of an entry in its place."""
+        self.values[(*route, name)] = excerpt
+        stated[name] = excerpt.text
+
+    def is_quoted(self, excerpt: Excerpt) -> bool:
+        """Say whether the text stands in quotes in the file."""
+        return self.text[excerpt.span.start] == '"'
+
+    def pair(self, route: Route, tree: Node, entry: Statement, into: dict[str, Data]) -> None:
+        """Take in one entry of name or pattern and expression."""
+        left, right = tree.children
+        assert not isinstance(left, str)
+        assert not isinstance(right, str)
+        key, value = self.tokens(left, entry)[0], self.whole(right, entry)
+        inner: Route = (*route, key.text)
+        if self.is_taken(inner, key):
+            return
+        self.keys[inner], self.values[inner] = key, value
+        into[key.text] = number_or_text(value.text) if route[-1] == "mesh" else value.text
+        self.entries.append((inner, entry.start, entry.end))
+
+    def open(self, route: Route, statement: Statement) -> None:
+        """Note where a section stands that several statements may add to."""
+        if route not in self.values:
+            self.keys[route] = self.keyword(statement)
+            start = statement.start
+        else:
+            start = self.values[route].span.start
+        self.values[route] = Excerpt("", Span(self.source, start, statement.stop))
+
+    def entry(self, section: str, key: Excerpt, statement: Statement) -> Route | None:
+        """Return the route of a named entry, or None where the name is taken."""
+        route: Route = (section, key.text)
+        if self.is_taken(route, key):
+            return None
+        self.open((section,), statement)
+        self.keys[route] = key
+        self.values[route] = Excerpt("", Span(self.source, statement.start, statement.stop))
+        self.entries.append((route, statement.start, statement.end))
+        return route
+
+    def put(self, route: Route, value: Data) -> None:
+        """Put a value into its section."""
+        section, name = route
+        into = self.data.setdefault(str(section), {})
+        assert isinstance(into, dict)
+        into[str(name)] = value
+
+    def is_taken(self, route: Route, key: Excerpt) -> bool:
+        """Say whether something stands at `route` already; report if so."""
+        first = self.keys.get(route)
+        if first is None:
+            return False
+        message = f"`{key.text}` stands twice"
+        labels = (Label(key.span, "again here"), Label(first.span, "first here", primary=False))
+        help = "keep one of the two"
+        self.diagnostics.append(Diagnostic(DUPLICATE_KEY, message, labels, help=help))
+        return True
+
+    def keyword(self, statement: Statement) -> Excerpt:
+        """Return the word that a statement begins with."""
+        word = self.text[statement.start : statement.end].split(None, 1)[0].partition('"')[0]
+        return self.excerpt(statement.start, statement.start + len(word))
+
+    def excerpt(self, start: int, end: int) -> Excerpt:
+        """Return a piece of the text."""
+        return Excerpt(self.text[start:end], Span(self.source, start, end), start)
+
+    def whole(self, tree: Node, statement: Statement) -> Excerpt:
+        """Return the text under a tree."""
+        at = statement.start
+        return self.excerpt(at + tree.meta.start_pos, at + tree.meta.end_pos)
+
+    def tokens(self, tree: Node, statement: Statement, *, deep: bool = False) -> list[Excerpt]:
+        """Return the tokens of a tree as the text they stand for."""
+        tokens = tree.scan_values(lambda token: True) if deep else tree.children
+        return [self._token(token, statement.start) for token in tokens if isinstance(token, str)]
+
+    def _token(self, token: Token, at: int) -> Excerpt:
+        start, end = at + (token.start_pos or 0), at + (token.end_pos or 0)
+        span = Span(self.source, start, end)
+        match token.type:
+            case "STRING":
+                return Excerpt(unquoted(token), span, None if "\\" in token else start + 1)
+            case "REGEX":
+                return Excerpt(f"re:{token[3:-1]}", span, start)
+            case "ESCAPED_REGEX":
+                inner = unquoted(token[3:])
+                return Excerpt(f"re:{inner}", span, None if "\\" in token else start + 1)
+        return Excerpt(str(token), span, start)
 
     def statement(self, statement: Statement) -> None:
         """Take in one statement."""
-        word = self.text[statement.start : statement.end].split(None, 1)[0]
-        keyword = word.partition('"')[0]
+        keyword = self.keyword(statement).text
         if keyword not in KEYWORDS:
+            word = self.text[statement.start : statement.end].split(None, 1)[0]
             if len(self.diagnostics) < _MOST:
                 self.report(unknown_statement(word, self.text, statement))
             meant = known_word(word)
             if meant in SECTIONS and statement.entries is not None:
-                self._section(_SECTION_OF.get(meant, meant), statement)
+                self._section(SECTION_OF.get(meant, meant), statement)
             return
         if statement.entries is None and keyword not in _STATEMENTS:
             self.report(no_block(keyword), statement.start)
@@ -94,12 +219,12 @@ class _Build(DslData):
         is_section = statement.entries is not None and keyword in SECTIONS
         tree = self._parse("section" if is_section else _STARTS.get(keyword, keyword), statement)
         if tree is not None and is_section:
-            self._section(_SECTION_OF.get(keyword, keyword), statement)
+            self._section(SECTION_OF.get(keyword, keyword), statement)
         elif tree is not None:
             _STATEMENTS[keyword](self, tree, statement)
         else:
             for entry in statement.entries or ():
-                self._parse(_ENTRY_OF.get(keyword, "mesh_entry"), entry)
+                self._parse(entry_of(keyword), entry)
 
     def _parse(self, start: str, statement: Statement) -> Node | None:
         """Return the tree of a statement, or None after reporting what is wrong."""
@@ -130,21 +255,23 @@ class _Build(DslData):
                 )
         return tree
 
-    def version(self, tree: Node, statement: Statement) -> None:
-        """Take in `shardspec 1`."""
-        self.scalar(("shardspec",), statement, self.tokens(tree, statement)[0])
-
-    def machine(self, tree: Node, statement: Statement) -> None:
-        """Take in `hardware tpu v4 4x4x8`."""
-        self.scalar(("hardware",), statement, self.whole(child_of(tree, "hardware"), statement))
-
-    def doc(self, tree: Node, statement: Statement) -> None:
-        """Take in `doc "..."`."""
-        self.scalar(("doc",), statement, self.tokens(child_of(tree, "text"), statement)[0])
+    def scalar(self, tree: Node, statement: Statement) -> None:
+        """Take in one value: `shardspec 1`, `doc "..."`, `hardware tpu v4 4x4x8`."""
+        key = self.keyword(statement)
+        route: Route = (key.text,)
+        if self.is_taken(route, key):
+            return
+        machine = maybe_child_of(tree, "hardware")
+        tokens = self.tokens(tree, statement, deep=True)
+        value = tokens[0] if machine is None else self.whole(machine, statement)
+        self.keys[route], self.values[route] = key, value
+        self.entries.append((route, statement.start, statement.end))
+        is_number = key.text == "shardspec"
+        self.data[key.text] = number_or_text(value.text) if is_number else value.text
 
     def words(self, tree: Node, statement: Statement) -> None:
         """Take in `extends a, b`, `drop a, b` and `manifest "a"`: lists that add up."""
-        section = self.text[statement.start : statement.end].split(None, 1)[0]
+        section = self.keyword(statement).text
         found = self.data.setdefault(section, [])
         items: list[Data] = found if isinstance(found, list) else [found]
         self.open((section,), statement)
@@ -225,24 +352,10 @@ class _Build(DslData):
             if tree_of_entry is not None:
                 self.pair(inner, tree_of_entry, entry, sizes)
 
-    def override(self, tree: Node, statement: Statement) -> None:
-        """Take in `override PATTERN : NAMES` and `override PATTERN = PARTITION`."""
-        route, stated = self._patterned("overrides", tree, statement)
-        for name, node in (("axes", "names"), ("spec", "partition")):
-            found = maybe_child_of(tree, node)
-            if found is not None:
-                self.say(route, stated, name, self.whole(found, statement))
-        self._because(tree, statement, route, stated)
-
-    def replicate(self, tree: Node, statement: Statement) -> None:
-        """Take in `replicate PATTERN because "..."`."""
-        route, stated = self._patterned("replicate", tree, statement)
-        self._because(tree, statement, route, stated)
-
-    def _patterned(
-        self, section: str, tree: Node, statement: Statement
-    ) -> tuple[Route, dict[str, Data]]:
-        """Add an item with a pattern to a list; return where it is, and the item."""
+    def item(self, tree: Node, statement: Statement) -> None:
+        """Take in `override PATTERN : NAMES`, the same with `= PARTITION`, `replicate PATTERN`."""
+        word = self.keyword(statement).text
+        section = SECTION_OF.get(word, word)
         items = self.data.setdefault(section, [])
         assert isinstance(items, list)
         self.open((section,), statement)
@@ -253,27 +366,25 @@ class _Build(DslData):
         if is_regex:
             pattern = pattern.part(3, len(pattern.text))
         self.say(route, stated, "match" if is_regex else "path", pattern)
+        for name, node in (("axes", "names"), ("spec", "partition")):
+            found = maybe_child_of(tree, node)
+            if found is not None:
+                self.say(route, stated, name, self.whole(found, statement))
+        because = maybe_child_of(tree, "because")
+        if because is not None:
+            self.say(route, stated, "because", self.tokens(because, statement, deep=True)[-1])
         self.values[route] = Excerpt("", Span(self.source, statement.start, statement.end))
         self.entries.append((route, statement.start, statement.end))
         items.append(stated)
-        return route, stated
-
-    def _because(
-        self, tree: Node, statement: Statement, route: Route, stated: dict[str, Data]
-    ) -> None:
-        because = maybe_child_of(tree, "because")
-        if because is not None:
-            text = self.tokens(child_of(because, "text"), statement)[0]
-            self.say(route, stated, "because", text)
 
     def setting(self, tree: Node, statement: Statement) -> None:
         """Take in `policy KEY VALUE`, `lint NAME LEVEL`, `state KEY ...`, `coverage KEY ...`."""
-        word = self.text[statement.start : statement.end].split(None, 1)[0]
+        word = self.keyword(statement).text
         first, last = tree.children
         assert not isinstance(first, str)
         assert not isinstance(last, str)
         key = self.tokens(first, statement)[0]
-        route = self.entry({"lint": "lints"}.get(word, word), key, statement)
+        route = self.entry(SECTION_OF.get(word, word), key, statement)
         if route is not None:
             self.values[route] = value = self.tokens(last, statement)[0]
             is_number = route == ("state", "moments")
@@ -281,7 +392,7 @@ class _Build(DslData):
 
     def single(self, tree: Node, statement: Statement) -> None:
         """Take in `scan PATTERN : AXES` and `activation NAME : NAMES`."""
-        section = {"activation": "activations"}.get(str(tree.data), str(tree.data))
+        section = SECTION_OF.get(str(tree.data), str(tree.data))
         inner = tree.children[0]
         assert not isinstance(inner, str)
         into = self.data.setdefault(section, {})
@@ -297,7 +408,7 @@ class _Build(DslData):
         self.entries.append(((section,), statement.start, statement.end))
         self.blocks.append(((section,), statement.opening, statement.block_end))
         for entry in statement.entries or ():
-            tree = self._parse(_ENTRY_OF[section], entry)
+            tree = self._parse(entry_of(section), entry)
             if tree is None:
                 continue
             if isinstance(into, list):
@@ -323,32 +434,24 @@ class _Build(DslData):
 
 
 _STARTS = {"shardspec": "version", "hardware": "machine"}
-_SECTION_OF = {"activation": "activations"}
-_ENTRY_OF = {
-    "rules": "rules_entry",
-    "params": "params_entry",
-    "scan": "scan_entry",
-    "arrays": "arrays_entry",
-    "activations": "activation_entry",
-}
 _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
-    "shardspec": _Build.version,
-    "doc": _Build.doc,
+    "shardspec": _Build.scalar,
+    "doc": _Build.scalar,
     "extends": _Build.words,
     "drop": _Build.words,
     "manifest": _Build.words,
     "axis": _Build.axis,
-    "hardware": _Build.machine,
+    "hardware": _Build.scalar,
     "target": _Build.target,
     "mesh": _Build.mesh,
-    "override": _Build.override,
+    "override": _Build.item,
     "scan": _Build.single,
     "activation": _Build.single,
     "policy": _Build.setting,
     "lint": _Build.setting,
     "state": _Build.setting,
     "coverage": _Build.setting,
-    "replicate": _Build.replicate,
+    "replicate": _Build.item,
 }
 
 
@@ -368,29 +471,23 @@ def attach_comments(
     """
     entries = sorted(entries, key=lambda entry: entry[1])
     starts = [start for _, start, _ in entries]
-    before: dict[Route, list[str]] = {}
-    trailing: dict[Route, str] = {}
-    after: dict[Route, list[str]] = {}
+    found = Gathered()
     previous: Comment | None = None
     for comment in comments:
         place = bisect_left(starts, comment.start)
         following = entries[place][0] if place < len(entries) else ()
         owner = entries[_first_on_line(text, starts, place)][0] if place else following
-        if not comment.own_line and owner and owner not in trailing:
-            trailing[owner] = comment_text(text[comment.start : comment.end])
+        if not comment.own_line and owner and owner not in found.trailing:
+            found.trailing[owner] = comment_text(text[comment.start : comment.end])
             continue
         block = _closed_block(comment, blocks, starts[place] if place < len(starts) else len(text))
-        lines = before.setdefault(following, []) if block is None else after.setdefault(block, [])
+        where, route = (found.before, following) if block is None else (found.after, block)
+        lines = where.setdefault(route, [])
         if lines and previous and text.count("\n", previous.end, comment.start) > 1:
             lines.append("")
         lines.append(comment_text(text[comment.start : comment.end]))
         previous = comment
-    return {
-        route: Comments(
-            tuple(before.get(route, ())), trailing.get(route), tuple(after.get(route, ()))
-        )
-        for route in dict.fromkeys((*before, *trailing, *after))
-    }
+    return found.by_route()
 
 
 def _closed_block(
@@ -407,3 +504,15 @@ def _first_on_line(text: str, starts: Sequence[int], place: int) -> int:
     """Return the first entry on the line where the one before `place` begins."""
     line_start = text.rfind("\n", 0, starts[place - 1]) + 1
     return bisect_left(starts, line_start)
+
+
+def child_of(tree: Node, name: str) -> Node:
+    """Return the child of this name."""
+    found = maybe_child_of(tree, name)
+    assert found is not None
+    return found
+
+
+def maybe_child_of(tree: Node, name: str) -> Node | None:
+    """Return the child of this name, or None where it was left out."""
+    return next((c for c in tree.children if not isinstance(c, str) and c.data == name), None)

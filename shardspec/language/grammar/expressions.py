@@ -117,93 +117,6 @@ T = TypeVar("T")
 _KEPT = 16_384
 
 
-@lru_cache(_KEPT)
-def parse_axis_rule(text: str) -> syntax.RuleExpr | SyntaxFault:
-    """Return the rule in `text`: `mlp, heads -> model | (replica, data) | none @ 5`."""
-    plain = plain_rule(text)
-    if plain is not None:
-        return plain
-    return _parse("axis_rule", "axis_rule", text, transform.axis_rule, refusals.in_rule)
-
-
-@lru_cache(_KEPT)
-def parse_partition(text: str) -> syntax.PartitionExpr | SyntaxFault:
-    """Return the partition in `text`: `((replica, data), none)`."""
-    return _parse("axis_rule", "partition", text, transform.partition, refusals.in_partition)
-
-
-@lru_cache(_KEPT)
-def parse_mesh_axes(text: str) -> syntax.AxisTarget | SyntaxFault:
-    """Return the mesh axes in `text`: `data`, `(replica, data)`."""
-    return _parse("axis_rule", "mesh_axes", text, transform.mesh_axes, refusals.in_mesh_axes)
-
-
-@lru_cache(_KEPT)
-def parse_place(text: str) -> syntax.PlaceExpr | SyntaxFault:
-    """Return the place in `text`: `before mlp`."""
-    return _parse("names", "place", text, transform.place)
-
-
-@lru_cache(_KEPT)
-def parse_names(text: str) -> syntax.NamesExpr | SyntaxFault:
-    """Return the logical axes in `text`: `batch length embed`."""
-    plain = plain_names(text)
-    if plain is not None:
-        return plain
-    return _parse("names", "names", text, transform.names, refusals.in_names)
-
-
-@lru_cache(_KEPT)
-def parse_scan(text: str) -> syntax.ScanExpr | SyntaxFault:
-    """Return the stacked axes in `text`: `layers@0`."""
-    return _parse("names", "scan", text, transform.scan, refusals.in_scan)
-
-
-@lru_cache(_KEPT)
-def parse_size(text: str) -> syntax.SizeExpr | SyntaxFault:
-    """Return the product in `text`: `heads * kv`."""
-    plain = plain_size(text)
-    if plain is not None:
-        return plain
-    return _parse("array_type", "size", text, transform.size)
-
-
-@lru_cache(_KEPT)
-def parse_array_type(text: str) -> syntax.ArrayType | SyntaxFault:
-    """Return the type in `text`: `bf16[embed mlp]`."""
-    plain = plain_array_type(text)
-    if plain is not None:
-        return plain
-    return _parse("array_type", "array_type", text, transform.array_type, refusals.in_array_type)
-
-
-@lru_cache(_KEPT)
-def parse_mesh_size(text: str) -> syntax.MeshSize | SyntaxFault:
-    """Return the size in `text`: `submesh 4x2x2x1`."""
-    plain = plain_mesh_size(text)
-    if plain is not None:
-        return plain
-    return _parse("mesh_axis", "mesh_size", text, transform.mesh_size, refusals.in_mesh_size)
-
-
-@lru_cache(_KEPT)
-def parse_hardware(text: str) -> syntax.HardwareExpr | SyntaxFault:
-    """Return the machine in `text`: `2 * tpu v5p 4x4x8`."""
-    return _parse("hardware", "hardware", text, transform.hardware)
-
-
-@lru_cache(_KEPT)
-def parse_glob(text: str) -> syntax.Glob | SyntaxFault:
-    """Return the glob in `text`: `**/mlp/wi_{0,1}/kernel`."""
-    plain = plain_glob(text)
-    if plain is not None:
-        return plain
-    too_deep = refusals.before_glob(text)
-    if too_deep is not None:
-        return too_deep
-    return _parse("path_pattern", "path_pattern", text, transform.path_pattern, refusals.in_glob)
-
-
 def _parse(
     grammar: str,
     start: str,
@@ -229,3 +142,73 @@ def _parse(
         return huge
     node = make(tree)
     return refuse(node) or node
+
+
+def _reader(
+    grammar: str,
+    start: str,
+    make: Callable[[Tree[Token]], T],
+    refuse: Callable[[T], SyntaxFault | None] = lambda node: None,
+    plain: Callable[[str], T | SyntaxFault | None] = lambda text: None,
+) -> Callable[[str], T | SyntaxFault]:
+    """Return the function that reads one kind of expression, and keeps its answers.
+
+    Args:
+      grammar, start, make, refuse: as `_parse` takes them.
+      plain: what reads the commonest spellings, and None for others.
+    """
+
+    @lru_cache(_KEPT)
+    def read(text: str) -> T | SyntaxFault:
+        found = plain(text)
+        if found is not None:
+            return found
+        return _parse(grammar, start, text, make, refuse)
+
+    return read
+
+
+#: `mlp, heads -> model | (replica, data) | none @ 5`.
+parse_axis_rule = _reader(
+    "axis_rule", "axis_rule", transform.axis_rule, refusals.in_rule, plain_rule
+)
+
+#: `((replica, data), none)`.
+parse_partition = _reader("axis_rule", "partition", transform.partition, refusals.in_partition)
+
+#: `data`, `(replica, data)`.
+parse_mesh_axes = _reader("axis_rule", "mesh_axes", transform.mesh_axes, refusals.in_mesh_axes)
+
+#: `before mlp`.
+parse_place = _reader("names", "place", transform.place)
+
+#: `batch length embed`.
+parse_names = _reader("names", "names", transform.names, refusals.in_names, plain_names)
+
+#: `layers@0`.
+parse_scan = _reader("names", "scan", transform.scan, refusals.in_scan)
+
+#: `heads * kv`.
+parse_size = _reader("array_type", "size", transform.size, plain=plain_size)
+
+#: `bf16[embed mlp]`.
+parse_array_type = _reader(
+    "array_type", "array_type", transform.array_type, refusals.in_array_type, plain_array_type
+)
+
+#: `submesh 4x2x2x1`.
+parse_mesh_size = _reader(
+    "mesh_axis", "mesh_size", transform.mesh_size, refusals.in_mesh_size, plain_mesh_size
+)
+
+#: `2 * tpu v5p 4x4x8`.
+parse_hardware = _reader("hardware", "hardware", transform.hardware)
+
+#: `**/mlp/wi_{0,1}/kernel`.
+parse_glob = _reader(
+    "path_pattern",
+    "path_pattern",
+    transform.path_pattern,
+    refusals.in_glob,
+    lambda text: plain_glob(text) or refusals.before_glob(text),
+)

@@ -12,7 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Excerpt
 from shardspec.language.reading import Comments, Data, Route, SourceMap
@@ -193,13 +193,30 @@ def _heads(source_map: SourceMap) -> Iterable[tuple[Route, Excerpt]]:
 
 
 @dataclass(slots=True)
-class _Attacher:
-    """Hands out comments in the order of the text."""
+class Gathered:
+    """Comments by route while they are handed out, as `Comments` has them."""
 
-    entries: _Entries
     before: dict[Route, list[str]] = field(default_factory=dict)
     trailing: dict[Route, str] = field(default_factory=dict)
     after: dict[Route, list[str]] = field(default_factory=dict)
+
+    def by_route(self) -> dict[Route, Comments]:
+        """Return the comments of each route."""
+        before, trailing, after = self.before, self.trailing, self.after
+        return {
+            route: Comments(
+                tuple(before.get(route, ())), trailing.get(route), tuple(after.get(route, ()))
+            )
+            for route in dict.fromkeys((*before, *trailing, *after))
+        }
+
+
+class _Attacher(Gathered):
+    """Hands out comments in the order of the text."""
+
+    def __init__(self, entries: _Entries) -> None:
+        super().__init__()
+        self.entries = entries
 
     def attach(self, spans: list[tuple[int, int]]) -> Mapping[Route, Comments]:
         """Return the comments at `spans` by route."""
@@ -222,12 +239,7 @@ class _Attacher:
             following = spans[number + 1][0] if number + 1 < len(spans) else None
             if is_above and self._is_gap(end, index, following):
                 lines.append("")
-        routes = dict.fromkeys((*self.before, *self.trailing, *self.after))
-        return {route: self._comments(route) for route in routes}
-
-    def _comments(self, route: Route) -> Comments:
-        before, after = self.before.get(route, ()), self.after.get(route, ())
-        return Comments(tuple(before), self.trailing.get(route), tuple(after))
+        return self.by_route()
 
     def _is_trailing(self, route: Route, start: int) -> bool:
         text = self.entries.text
@@ -260,30 +272,19 @@ class _Attacher:
         return gap.count("\n") >= 2 and not gap.strip(" \t\r\n-?")
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The comments at the routes of the data, each where a reader would find it again."""
+class Placed(NamedTuple):
+    """The comments at the routes of the data, each where a reader would find it again.
 
-    lines_before: Mapping[Route, tuple[str, ...]]
-    lines_trailing: Mapping[Route, str]
-    lines_after: Mapping[Route, tuple[str, ...]]
+    Attributes:
+      commented_below: the routes of entries in which, or at whose end, something has a comment.
+    """
+
+    comments: Mapping[Route, Comments]
     commented_below: frozenset[Route]
 
-    def before(self, route: Route) -> tuple[str, ...]:
-        """Return the own-line comments above an entry; an empty string is an empty line."""
-        return self.lines_before.get(route, ())
-
-    def trailing(self, route: Route) -> str | None:
-        """Return the comment behind an entry."""
-        return self.lines_trailing.get(route)
-
-    def after(self, route: Route) -> tuple[str, ...]:
-        """Return the own-line comments at the end of the block of an entry."""
-        return self.lines_after.get(route, ())
-
-    def is_commented_below(self, route: Route) -> bool:
-        """Say whether anything inside the entry has a comment, or its end."""
-        return route in self.commented_below
+    def at(self, route: Route) -> Comments:
+        """Return the comments of an entry."""
+        return self.comments.get(route, Comments())
 
 
 def place_comments(data: Mapping[str, Data], comments: Mapping[Route, Comments]) -> Placed:
@@ -292,27 +293,27 @@ def place_comments(data: Mapping[str, Data], comments: Mapping[Route, Comments])
     A list item and the first entry in it begin on one line: what stands above either stands
     above the item, what stands behind either stands behind the first entry.
     """
-    before: dict[Route, list[str]] = {}
-    trailing: dict[Route, str] = {}
-    after: dict[Route, tuple[str, ...]] = {}
+    found = Gathered()
     for route, comment in comments.items():
         place = _existing(data, route)
         head, last = _line_of(data, place)
-        before.setdefault(head, []).extend(comment.before)
+        above = found.before.setdefault(head, [])
+        above += comment.before
         if place == route and route and _is_block(data, route):
-            after[route] = _without_needless(comment.after, may_lead=True, may_end=False)
+            found.after[route] = _without_needless(comment.after, may_lead=True, may_end=False)
         else:
-            before[head].extend(comment.after)
+            above += comment.after
         if comment.trailing is None:
             continue
-        if place == () or last in trailing:
-            before.setdefault(head, []).append(comment.trailing)
+        if place == () or last in found.trailing:
+            above.append(comment.trailing)
         else:
-            trailing[last] = comment.trailing
-    tidy = {route: _tidy(lines, data, route) for route, lines in before.items()}
-    tidy = {route: lines for route, lines in tidy.items() if any(lines)}
-    after = {route: lines for route, lines in after.items() if any(lines)}
-    return Placed(tidy, trailing, after, frozenset((*_above((*tidy, *trailing, *after)), *after)))
+            found.trailing[last] = comment.trailing
+    tidy = {route: _tidy(lines, data, route) for route, lines in found.before.items()}
+    found.before = {route: lines for route, lines in tidy.items() if any(lines)}
+    found.after = {route: lines for route, lines in found.after.items() if any(lines)}
+    placed = found.by_route()
+    return Placed(placed, frozenset((*_above(placed), *found.after)))
 
 
 def _existing(data: Any, route: Route) -> Route:
@@ -348,7 +349,7 @@ def _is_first(value: Data, step: str | int) -> bool:
     return step == (next(iter(value)) if isinstance(value, dict) else 0)
 
 
-def _tidy(lines: Iterable[str], data: Any, route: Route) -> tuple[str, ...]:
+def _tidy(lines: Iterable[str], data: Any, route: Route) -> list[str]:
     """Return lines without needless empty ones.
 
     One above the first comment sets off a group, so it needs an entry above it; sections are
@@ -360,7 +361,7 @@ def _tidy(lines: Iterable[str], data: Any, route: Route) -> tuple[str, ...]:
     return _without_needless(lines, may_lead=may_lead, may_end=route != ())
 
 
-def _without_needless(lines: Iterable[str], *, may_lead: bool, may_end: bool) -> tuple[str, ...]:
+def _without_needless(lines: Iterable[str], *, may_lead: bool, may_end: bool) -> list[str]:
     """Return lines with one empty one of several, and none where none may stand."""
     kept: list[str] = []
     for line in lines:
@@ -368,7 +369,7 @@ def _without_needless(lines: Iterable[str], *, may_lead: bool, may_end: bool) ->
             kept.append(line)
     while not may_end and kept and not kept[-1]:
         kept.pop()
-    return tuple(kept)
+    return kept
 
 
 def _is_block(data: Any, route: Route) -> bool:

@@ -122,14 +122,14 @@ def print_yaml(data: Mapping[str, Data], comments: Mapping[Route, Comments] | No
     placed = place_comments(data, comments or {})
     printer = _Printer(placed)
     sections = [list(printer.entry((key,), value, 0)) for key, value in data.items()]
-    ending = [comment_line(text) for text in placed.before(())]
+    ending = [comment_line(text) for text in placed.at(()).before]
     lines: list[str] = [] if sections else ["{}"]
     previous = 0
     for key, section in zip(data, sections, strict=True):
         if lines and (previous > 1 or len(section) > 1):
             lines.append("")
         lines += section
-        previous = len(section) - len(placed.before((key,)))
+        previous = len(section) - len(placed.at((key,)).before)
     if ending:
         lines += ["", *ending]
     return "\n".join(lines) + "\n"
@@ -144,7 +144,7 @@ class _Printer:
     def entry(self, route: Route, value: Data, indent: int) -> Iterator[str]:
         """Yield the lines of one entry of a list or mapping, its comments first."""
         pad = " " * indent
-        for text in self.placed.before(route):
+        for text in self.placed.at(route).before:
             yield (pad + comment_line(text)) if text else ""
         if isinstance(route[-1], int):
             yield from self._item(route, value, indent)
@@ -167,7 +167,7 @@ class _Printer:
 
     def _under(self, route: Route, head: str, value: Data, indent: int) -> Iterator[str]:
         """Yield a value behind its key, or below it."""
-        text = self.placed.trailing(route)
+        text = self.placed.at(route).trailing
         trailing = f"  {comment_line(text)}" if text else ""
         line = self._one_line(route, value, len(head) + 1)
         if line is not None:
@@ -184,7 +184,7 @@ class _Printer:
         steps = value.items() if isinstance(value, dict) else enumerate(value)  # type: ignore[arg-type]
         for step, child in steps:
             yield from self.entry((*route, step), child, indent)
-        for text in self.placed.after(route):
+        for text in self.placed.at(route).after:
             yield (" " * indent + comment_line(text)) if text else ""
 
     def _one_line(self, route: Route, value: Data, column: int) -> str | None:
@@ -195,7 +195,7 @@ class _Printer:
             return print_scalar(value)
         if not value:
             return "{}" if isinstance(value, dict) else "[]"
-        if not _may_be_one_line(route, len(value)) or self.placed.is_commented_below(route):
+        if not _may_be_one_line(route, len(value)) or route in self.placed.commented_below:
             return None
         line = _flow(value)
         return line if line is not None and column + len(line) <= WIDTH else None

@@ -156,6 +156,7 @@ def test_the_sample_says_what_its_yaml_says() -> None:
         ),
         ("arrays { a : f32[2,\n 3]\n b : f32[] }", {"arrays": {"a": "f32[2,\n 3]", "b": "f32[]"}}),
         ('manifest "a b.json"', {"manifest": "a b.json"}),
+        ('manifest"a.json"', {"manifest": "a.json"}),
         ("manifest a.json, b.json", {"manifest": ["a.json", "b.json"]}),
         ("policy indivisible keep", {"policy": {"indivisible": "keep"}}),
         ("lint SHD301 warn; lint a-b error", {"lints": {"SHD301": "warn", "a-b": "error"}}),
