@@ -517,12 +517,17 @@ class Constrainer:
 
         refuse_no_tree(tree)
 
+        def is_array(leaf: Any) -> bool:
+            return type(getattr(leaf, "shape", None)) is tuple
+
         def below(above: Any, asked: str | None, node: Any) -> Any:
+            is_beside = any(map(is_array, jax.tree_util.tree_leaves(node)))  # numbers stay, then
+
             def one(keys: Any, leaf: Any) -> Any:
                 if isinstance(leaf, str):
                     raise TypeError("the tree of arrays comes first: `constrain(tree, names)`")
-                is_array = type(getattr(leaf, "shape", None)) is tuple or type(leaf) in SCALARS
-                if asked is None or not is_array:
+                is_asked = is_array(leaf) or (type(leaf) in SCALARS and not is_beside)
+                if asked is None or not is_asked:
                     return leaf
                 path = path_of((*above, *keys))
                 return self.constrain(leaf, asked, None, "/".join(filter(None, (name, path))))
