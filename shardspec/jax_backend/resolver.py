@@ -400,15 +400,9 @@ class Resolver:
         says also what a lock says otherwise.
         """
         held = self._held(tree)
-        found = self._planned(tree, held)
         if held is None:
-            return found
-        of_params = plan_of(self._arrays, held.params).diagnostics
-        return replace(found, told=(*of_params, *found.diagnostics))
-
-    def _planned(self, tree: Any, held: Held | None) -> Plan:
-        """Return the plan of a tree; of its parameters nothing is told, where it holds state."""
-        return plan_of(self._arrays, tree) if held is None else self._state.plan(tree, *held)
+            return plan_of(self._arrays, tree)
+        return replace(self._state.plan(tree, *held), is_checked=False)
 
     def findings(self, tree: Any) -> tuple[Diagnostic, ...]:
         """Return everything the checks have to say about the arrays of a pytree.
@@ -456,7 +450,7 @@ class Resolver:
                 tree, state = state, tree
         if like is None:
             held = self._held(tree)
-            plan = self._planned(tree, held)
+            plan = self.plan(tree)
             of_params = plan if held is None else plan_of(self._arrays, held.params)
         else:
             plan, of_params = self._plans_like(tree, like)

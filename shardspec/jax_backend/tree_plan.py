@@ -34,7 +34,7 @@ _OF_ONE_ARRAY = frozenset(
 def plan_of(arrays: ArrayResolver, tree: Any) -> Plan:
     """Return the plan for the arrays of a pytree."""
     resolved = tuple(arrays.resolve(param) for param in params_of(tree))
-    return Plan(arrays.spec, arrays.target, resolved)
+    return Plan(arrays.spec, arrays.target, resolved, is_checked=False)
 
 
 def raise_faults(arrays: ArrayResolver, fresh: Sequence[ParamSharding], tree: Any) -> None:

@@ -7,7 +7,7 @@ Stages hand each other a `ShardingPlan`. What comes out of `Spec.compile`, `Reso
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -31,20 +31,25 @@ class Plan(ShardingPlan):
 
     Attributes:
       arrays: one `ParamSharding` each; a `StateSharding` is one of optimizer state.
-      told: what there is to say of it; None where `diagnostics` works that out.
+      told: what its maker has found.
+      is_checked: False where `diagnostics` is still to check its parameters, as of a live tree.
     """
 
-    told: tuple[Diagnostic, ...] | None = field(default=None, compare=False)
+    told: tuple[Diagnostic, ...] = field(default=(), compare=False)
+    is_checked: bool = field(default=True, compare=False)
 
     @cached_property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Return what the checks have to say; warnings only, where `Spec.compile` made the plan.
 
-        For the plan of a live tree it is worked out when it is first asked for.
+        For the parameters of a live tree it is worked out when it is first asked for.
         """
+        if self.is_checked:
+            return self.told
         from shardspec.pipeline import tree_findings
 
-        return tree_findings(self) if self.told is None else self.told
+        params = tuple(each for each in self.arrays if not each.is_state)
+        return (*tree_findings(replace(self, arrays=params)), *self.told)
 
     def __getitem__(self, path: str) -> ParamSharding:
         """Return the array at `path`; KeyError, with the nearest path, where there is none."""
