@@ -14,7 +14,7 @@ dictionary; the names that differ are found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, Label, Span
@@ -23,7 +23,7 @@ from shardspec.foreign.imported import MeshAxes, lost, place
 from shardspec.ir.grouping import counted
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import Origin, ShardingPlan
-from shardspec.ir.spec import AxisRule, Override, Spec
+from shardspec.ir.spec import Override, Spec
 
 Written = tuple[str | None, tuple[Diagnostic, ...]]
 
@@ -73,6 +73,12 @@ def origin(span: Span | None) -> str:
     name = span.source.name
     text = f"{name}:{span.line}" if name.startswith("preset:") else place(span)
     return f"  # {text}" if text.isprintable() and text.isascii() else ""
+
+
+def python_module(request: Request, title: str, about: Iterable[str], body: Iterable[str]) -> str:
+    """Return the text of a Python module: what it is in its docstring, then its lines."""
+    first = f'"""{title}, exported by shardspec from {source_name(request.spec)}.'
+    return "\n".join((first, "", *about, '"""', "", *body)) + "\n"
 
 
 #: Sections that a format may have a place for.
@@ -212,8 +218,3 @@ def _several(name: str, answers: Counter[MeshAxes], request: Request, tool: str)
     labels = () if rule is None or rule.span is None else (Label(rule.span),)
     help = "two names for the two kinds of dimension, or a format that holds rules (flax) or paths"
     return Diagnostic(CANNOT_HOLD, message, labels, help=help)
-
-
-def as_rules(mapping: Mapping[str, MeshAxes]) -> tuple[AxisRule, ...]:
-    """Return the dictionary as rules."""
-    return tuple(AxisRule(name, axes) for name, axes in mapping.items())

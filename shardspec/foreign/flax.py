@@ -21,27 +21,31 @@ from shardspec.foreign.exported import (
     absent,
     losses,
     origin,
-    source_name,
+    python_module,
     unproved,
 )
 from shardspec.foreign.imported import (
+    MANY_MODELS,
     Answer,
     ForeignRule,
     Imported,
     NoAnswer,
     Options,
     Outcome,
+    RuleLine,
     ambiguous,
     bad,
-    came_from,
     is_name,
     linen_axes,
     lost,
     nnx_axes,
+    parted,
     place,
     placed,
     read_rules,
+    rule_line,
     rule_text,
+    rules_document,
     writable,
 )
 from shardspec.foreign.named_values import is_python, likely, no_list
@@ -51,7 +55,7 @@ from shardspec.foreign.values import Node, read_data
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
 from shardspec.ir.spec import AxisRule
-from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.reading import Comments
 
 TITLES = {"linen": "Flax Linen", "nnx": "Flax NNX"}
 _DEEPEST_ENTRIES = 3
@@ -104,30 +108,18 @@ def imported(rules: Sequence[ForeignRule], semantics: str, options: Options) -> 
     reading = FlaxReading(tuple(rules), semantics)
     tool = TITLES[semantics]
     kept, faults = _kept(rules, tool)
-    data: dict[str, Data] = {"doc": f"Rules as {tool} reads them"}
-    comments: dict[Route, Comments] = {}
-    lines = _linen_lines(kept) if semantics == "linen" else _nnx_lines(kept, options)
-    texts: list[Data] = []
-    for text, comment in lines:
-        comments["rules", len(texts)] = comment
-        texts.append(text)
-    data["rules"] = texts
-    data["policy"] = {"indivisible": "keep"}
-    comments["policy",] = Comments(trailing=_KEEP)
-    data["lints"] = {"axis-without-array": "allow"}
-    comments["lints",] = Comments(trailing="a list may serve activations and other models too")
+    lines = map(rule_line, kept) if semantics == "linen" else _nnx_lines(kept, options)
+    data, comments = rules_document(lines, _KEEP)
+    data["doc"] = f"Rules as {tool} reads them"
+    comments["lints",] = Comments(trailing=MANY_MODELS)
     return Imported(data, comments, reading, tool), faults
 
 
 def answer(reading: FlaxReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
     """Return what Flax gives each array; one without names is whole."""
-    return tuple(_answer(reading, param, mesh) for param in params)
-
-
-def _answer(reading: FlaxReading, param: Param, mesh: Mesh) -> Answer:
     axes = linen_axes if reading.semantics == "linen" else nnx_axes
-    dims = axes(param.logical_axes or (), reading.rules)
-    return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
+    found = (axes(param.logical_axes or (), reading.rules) for param in params)
+    return tuple(placed(dims, param, mesh) for dims, param in zip(found, params, strict=True))
 
 
 class FoundList(NamedTuple):
@@ -155,8 +147,7 @@ def find_list(
             return found
         if found.kind != "mapping":
             return FoundList(found)
-        pairs = zip(found.keys, found.items, strict=True)
-        listed = [Binding(key.text, value, key.span) for key, value in pairs]
+        listed = [Binding(key.text, value, key.span) for key, value in found.pairs]
         return _choose(listed, name, source, [each for each in listed if _is_rules(each.value)])
     bindings = read_scopes(source)
     if isinstance(bindings, Diagnostic):
@@ -180,11 +171,10 @@ def _with_entries(bindings: Iterable[Binding], depth: int = 0) -> Iterator[Bindi
         yield each
         value = as_mapping(each.value)
         if value.kind == "mapping" and depth < _DEEPEST_ENTRIES:
-            entries = zip(value.keys, value.items, strict=False)
             yield from _with_entries(
                 (
                     Binding(f"{each.name}.{key.text}", item, key.span, each.under)
-                    for key, item in entries
+                    for key, item in value.pairs
                     if key.kind == "text"
                 ),
                 depth + 1,
@@ -308,10 +298,8 @@ def _text(rule: ForeignRule) -> str:
 def _kept(
     rules: Sequence[ForeignRule], tool: str
 ) -> tuple[tuple[ForeignRule, ...], tuple[Diagnostic, ...]]:
-    found = tuple(writable(rules, tool))
-    faults = [each for each in found if isinstance(each, Diagnostic)]
-    kept = tuple(each for each in found if isinstance(each, ForeignRule))
-    faults += [
+    kept, faults = parted(writable(rules, tool))
+    free = (
         lost(
             f"`{rule.name}` is UNCONSTRAINED, which leaves it to the compiler; a spec decides",
             rule.span,
@@ -319,28 +307,18 @@ def _kept(
         )
         for rule in kept
         if rule.is_free
-    ]
-    return kept, tuple(faults)
+    )
+    return kept, (*faults, *free)
 
 
-Line = tuple[str, Comments]
-
-
-def _linen_lines(rules: Sequence[ForeignRule]) -> Iterator[Line]:
-    for rule in rules:
-        assert rule.span is not None
-        yield rule_text(str(rule.name), rule.mesh_axes), came_from(rule.span)
-
-
-def _nnx_lines(rules: Sequence[ForeignRule], options: Options) -> Iterator[Line]:
+def _nnx_lines(rules: Sequence[ForeignRule], options: Options) -> Iterator[RuleLine]:
     """Yield the last rule of each name; and rules for names that NNX takes for mesh axes."""
     last = {rule.name: rule for rule in rules}
     counts = Counter(rule.name for rule in rules)
     for rule in last.values():
-        assert rule.span is not None
         beaten = [place(each.span) for each in rules if each.name == rule.name and each.span]
         more = f"the last of {counts[rule.name]}, after {beaten[-2]}" if len(beaten) > 1 else ""
-        yield rule_text(str(rule.name), rule.mesh_axes), came_from(rule.span, more)
+        yield rule_line(rule, more)
     asked = {name for param in options.params or () for name in param.logical_axes or ()}
     for axis, _ in options.mesh:
         if axis in asked and axis not in last:
@@ -353,12 +331,19 @@ _TOOL = "a rule list of Flax"
 
 def write(request: Request) -> Written:
     """Return the rules of a spec in their flat order."""
-    lines = [f"    {rule_literal(rule)},{origin(rule.span)}" for rule in rules_for(request)]
-    text = "\n".join((*_head(request), "RULES = (", *lines, ")")) + "\n"
+    reduced = [f"# Reduced to {request.target_title}."] if request.is_resolved else []
+    about = "The first rule of a name whose mesh axes are free wins. NNX reads a list otherwise."
+    body = (*reduced, "RULES = (", *rule_lines(rules_for(request)), ")")
+    text = python_module(request, "Logical axis rules for Flax Linen", [about], body)
     found = [*losses(request, _TOOL), *unproved(request, _TOOL)]
     if not request.is_resolved:
         found += absent(request, _TOOL)
     return text, (*found, *proof(request, text, "flax", Options(name="RULES", semantics="linen")))
+
+
+def rule_lines(rules: Iterable[AxisRule]) -> Iterator[str]:
+    """Return the entries of a list of rules, each with where it came from."""
+    return (f"    {rule_literal(rule)},{origin(rule.span)}" for rule in rules)
 
 
 def rule_literal(rule: AxisRule) -> str:
@@ -382,16 +367,3 @@ def axes_literal(mesh_axes: tuple[str, ...]) -> str:
         return "None"
     names = ", ".join(f'"{axis}"' for axis in mesh_axes)
     return names if len(mesh_axes) == 1 else f"({names})"
-
-
-def _head(request: Request) -> tuple[str, ...]:
-    made_of = source_name(request.spec)
-    what = f"# Reduced to {request.target_title}." if request.is_resolved else None
-    return (
-        f'"""Logical axis rules for Flax Linen, exported by shardspec from {made_of}.',
-        "",
-        "The first rule of a name whose mesh axes are free wins. NNX reads a list otherwise.",
-        '"""',
-        "",
-        *(() if what is None else (what,)),
-    )

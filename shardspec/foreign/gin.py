@@ -24,10 +24,9 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.foreign.imported import bad, lost
-from shardspec.foreign.values import DEEPEST, MOST_VALUES, Node, group, unreadable
+from shardspec.foreign.values import DEEPEST, MOST_VALUES, Node, constant, group, unreadable
 from shardspec.language.files import leads_out, read_source
 
-_WORDS = {"True": True, "False": False}
 _SKIPPED = frozenset((tokenize.COMMENT, tokenize.NL, tokenize.ENCODING))
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -123,7 +122,7 @@ class _Parser:
         while self.peek.kind != tokenize.ENDMARKER:
             if self.peek.kind in (tokenize.NEWLINE, tokenize.DEDENT):
                 self.at += 1
-            elif self.peek.text in ("import", "from") and self.is_word_next():
+            elif self.peek.text in ("import", "from") and self.next_kind() == tokenize.NAME:
                 self.skip_line()
             elif self.peek.text == "include" and self.next_kind() == tokenize.STRING:
                 yield self.include()
@@ -136,9 +135,6 @@ class _Parser:
 
     def next_kind(self) -> int:
         return self.tokens[min(self.at + 1, len(self.tokens) - 1)].kind
-
-    def is_word_next(self) -> bool:
-        return self.next_kind() == tokenize.NAME
 
     def take(self, text: str | None = None) -> _Token:
         token = self.peek
@@ -218,14 +214,10 @@ class _Parser:
         if token.kind == tokenize.STRING:
             return self.strings()
         self.at += 1
-        if token.text in _WORDS:
-            return Node("boolean", token.span, token.text, _WORDS[token.text])
-        if token.text == "None":
-            return Node("nothing", token.span)
         if token.text in ("-", "+") and self.peek.kind == tokenize.NUMBER:
             number = self.take()
             return _literal(token.text + number.text, _over(token, number))
-        if token.kind == tokenize.NUMBER:
+        if token.kind == tokenize.NUMBER or token.text in ("True", "False", "None"):
             return _literal(token.text, token.span)
         raise GinFaultError(f"expected a value, and here is {_shown(token)}", token.span)
 
@@ -279,14 +271,9 @@ def _literal(text: str, span: Span) -> Node:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            value = ast.literal_eval(text)
+            return constant(ast.literal_eval(text), span)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise GinFaultError("a value cannot be read", span) from None
-    if isinstance(value, str):
-        return Node("text", span, value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return Node("number", span, text, value)
-    return unreadable(span, "it is no text and no number")
 
 
 def _shown(token: _Token) -> str:
@@ -370,22 +357,11 @@ class GinConfig:
         found = [
             each
             for each in self.bindings
-            if each.argument == argument
-            and each.function == function
-            and each.scope == ""
-            and word in each.selector
+            if (each.argument, each.function) == (argument, function) and word in each.selector
         ]
-        scoped = [
-            each
-            for each in self.bindings
-            if scope
-            and each.argument == argument
-            and each.function == function
-            and each.scope == scope
-            and word in each.selector
-        ]
-        last = (found + scoped)[-1:]
-        return self.resolved(last[0]) if last else None
+        scoped = [each for each in found if each.scope == scope]
+        last = scoped or [each for each in found if not each.scope]
+        return self.resolved(last[-1]) if last else None
 
     def resolved(self, binding: GinBinding) -> GinBinding:
         """Return a binding with values in place of macros."""

@@ -20,20 +20,20 @@ axes in every array. Levanter takes it as `trainer.axis_resources`, over default
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign.exported import Request, Written, by_name, losses
 from shardspec.foreign.imported import (
+    AS_JAX,
+    NO_MESH,
     Answer,
     Dims,
     ForeignRule,
     Imported,
     MeshAxes,
+    MeshPart,
     NoAnswer,
     Options,
     Outcome,
@@ -41,17 +41,20 @@ from shardspec.foreign.imported import (
     bad,
     came_from,
     lost,
-    machine_named,
+    machine_asked,
+    parted,
     placed,
+    rule_line,
     rule_text,
+    rules_document,
     writable,
 )
 from shardspec.foreign.named_values import NamedValues, likely, no_list, read_named_values
-from shardspec.foreign.values import Node, group
-from shardspec.ir.hardware import Hardware
+from shardspec.foreign.values import Node, mapping_of
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
-from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.reading import Data
+from shardspec.language.yaml_text.printer import print_string
 
 AxisMapping = dict[str, ForeignRule]
 
@@ -74,31 +77,28 @@ class LevanterMapping:
     params: AxisMapping
     computed: AxisMapping
     batch_axis: str | None = None
-    data: Mapping[str, Data] = field(default_factory=dict)
-    comments: Mapping[Route, Comments] = field(default_factory=dict)
-    lints: Mapping[str, Data] = field(default_factory=dict)
+    mesh: MeshPart = NO_MESH
     reasons: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Diagnostic, ...] = ()
-    is_levanter: bool = True
     tool: str = "Levanter"
 
 
-class _MeshPart(NamedTuple):
-    data: Mapping[str, Data] = {}
-    comments: Mapping[Route, Comments] = {}
-    faults: tuple[Diagnostic, ...] = ()
+def _mappings(node: Node, *keys: str) -> tuple[tuple[AxisMapping, ...], tuple[Diagnostic, ...]]:
+    """Return the mappings of some keys, and what in them is none."""
+    read = [read_mapping(node.get(key)) for key in keys]
+    return tuple(each for each, _ in read), tuple(f for _, faults in read for f in faults)
 
 
-def read_mapping(node: Node | None) -> AxisMapping | tuple[Diagnostic, ...]:
-    """Return a mapping of axis names to mesh axes, or what in it is none."""
+def read_mapping(node: Node | None) -> tuple[AxisMapping, tuple[Diagnostic, ...]]:
+    """Return a mapping of axis names to mesh axes, and what in it is none."""
     if node is None or node.kind == "nothing":
-        return {}
+        return {}, ()
     if node.kind != "mapping":
         why = node.text if node.kind == "unreadable" else f"it is {node.described()}"
-        return (bad(f"this is no mapping of axes to mesh axes: {why}", node.span),)
+        return {}, (bad(f"this is no mapping of axes to mesh axes: {why}", node.span),)
     mapping: AxisMapping = {}
     faults: list[Diagnostic] = []
-    for key, value in zip(node.keys, node.items, strict=True):
+    for key, value in node.pairs:
         axes = _axes(value)
         if key.kind != "text" or axes is None:
             wrong = key if key.kind != "text" else value
@@ -106,7 +106,7 @@ def read_mapping(node: Node | None) -> AxisMapping | tuple[Diagnostic, ...]:
             faults.append(bad(f"an axis maps to names of mesh axes: not {why}", wrong.span))
         else:
             mapping[key.text] = ForeignRule(key.text, axes, span=key.span)
-    return tuple(faults) or mapping
+    return mapping, tuple(faults)
 
 
 def _axes(value: Node) -> MeshAxes | None:
@@ -130,19 +130,13 @@ def levanter_mapping(trainer: Node, options: Options) -> LevanterMapping:
 
 
 def _older(trainer: Node, options: Options) -> LevanterMapping:
-    keys = ("axis_resources", "parameter_axis_resources")
-    read = [read_mapping(trainer.get(key)) for key in keys]
-    faults = tuple(fault for each in read if isinstance(each, tuple) for fault in each)
-    names = _names(trainer, "tensor_parallel_axes"), _names(trainer, "fsdp_axis", "embed")
-    faults += tuple(each for each in names if isinstance(each, Diagnostic))
+    (resources, own), faults = _mappings(trainer, "axis_resources", "parameter_axis_resources")
+    given = (("tensor_parallel_axes", None), ("fsdp_axis", "embed"))
+    names, wrong = parted(_names(trainer, key, default) for key, default in given)
     batch = trainer.get("batch_axis")
-    if faults:
-        return LevanterMapping({}, {}, faults=faults)
-    (resources, own), (tensor, fsdp) = read, names
-    assert isinstance(resources, dict)
-    assert isinstance(own, dict)
-    assert isinstance(tensor, tuple)
-    assert isinstance(fsdp, tuple)
+    if faults or wrong:
+        return LevanterMapping({}, {}, faults=(*faults, *wrong))
+    tensor, fsdp = names
     computed = dict(resources)
     reasons = {}
     for name, at in tensor:
@@ -158,13 +152,10 @@ def _older(trainer: Node, options: Options) -> LevanterMapping:
     params = {**computed, **own}
     for name, each in fsdp:
         params[name] = ForeignRule(name, ("data",), span=each.span)
-        given = trainer.get("fsdp_axis") is not None
-        reasons[name] = "fsdp_axis" + ("" if given else ", Levanter's default")
+        is_stated = trainer.get("fsdp_axis") is not None
+        reasons[name] = "fsdp_axis" + ("" if is_stated else ", Levanter's default")
     part = _older_mesh(trainer, options)
-    return LevanterMapping(
-        params, computed, batch_axis, part.data, part.comments,
-        {"size-one-axis": "allow"}, reasons, part.faults,
-    )  # fmt: skip
+    return LevanterMapping(params, computed, batch_axis, part, reasons, part.faults)
 
 
 def _names(
@@ -183,26 +174,23 @@ def _names(
     return tuple((item.text, item) for item in items)
 
 
-def _older_mesh(trainer: Node, options: Options) -> _MeshPart:
+def _older_mesh(trainer: Node, options: Options) -> MeshPart:
     """Return the mesh (replica, data, model): replicas first, data is what is left over."""
     if options.mesh:
-        return _MeshPart()
-    sizes = [
-        _size(trainer, key)
-        for key in ("replica_ici_axis_size", "replica_dcn_axis_size", "model_axis_size")
-    ]
-    faults = tuple(each for each in sizes if isinstance(each, Diagnostic))
+        return MeshPart()
+    keys = ("replica_ici_axis_size", "replica_dcn_axis_size", "model_axis_size")
+    sizes, faults = parted(_size(trainer, key) for key in keys)
     if faults:
-        return _MeshPart(faults=faults)
-    ici, dcn, model = (each for each in sizes if isinstance(each, int))
-    machine = _machine(options)
+        return MeshPart(faults=faults)
+    ici, dcn, model = sizes
+    machine = machine_asked(options)
     if machine is None:
-        return _MeshPart(faults=(_needs_machine(trainer),))
+        return MeshPart(faults=(_needs_machine(trainer),))
     across = machine.slice_count if dcn == -1 else dcn
     replica: Data = f"{across} @ dcn" if across > 1 and ici == 1 else ici * across
     mesh: dict[str, Data] = {"replica": replica, "data": "rest", "model": model}
     at = trainer.get("model_axis_size") or trainer
-    return _MeshPart({"hardware": options.hardware, "mesh": mesh}, {("mesh",): came_from(at.span)})
+    return MeshPart({"hardware": options.hardware, "mesh": mesh}, {("mesh",): came_from(at.span)})
 
 
 def _size(trainer: Node, key: str) -> int | Diagnostic:
@@ -219,18 +207,11 @@ def _needs_machine(node: Node) -> Diagnostic:
     return lost(message, node.span, help=_HELP)
 
 
-def _machine(options: Options) -> Hardware | None:
-    found = None if options.hardware is None else machine_named(options.hardware)
-    return found if isinstance(found, Hardware) else None
-
-
 def _newer(mesh: Node, options: Options) -> LevanterMapping:
     keys = ("shared_mapping", "compute_mapping", "param_mapping")
-    read = [read_mapping(mesh.get(key)) for key in keys]
-    faults = tuple(fault for each in read if isinstance(each, tuple) for fault in each)
+    (shared, compute, own), faults = _mappings(mesh, *keys)
     if faults:
         return LevanterMapping({}, {}, faults=faults)
-    shared, compute, own = (each for each in read if isinstance(each, dict))
     reasons = {name: "Levanter's default" for name in _DEFAULTS if name not in shared}
     defaults = {name: ForeignRule(name, axes, span=mesh.span) for name, axes in _DEFAULTS.items()}
     if mesh.get("param_mapping") is None:
@@ -246,28 +227,26 @@ def _newer(mesh: Node, options: Options) -> LevanterMapping:
         reasons[batch_axis] = "" if "batch" in compute else "Levanter's default"
     computed |= compute
     part = _newer_mesh(mesh, options)
-    return LevanterMapping(
-        {**both, **own}, computed, batch_axis, part.data, part.comments,
-        {"size-one-axis": "allow"}, reasons, part.faults,
-    )  # fmt: skip
+    return LevanterMapping({**both, **own}, computed, batch_axis, part, reasons, part.faults)
 
 
-def _newer_mesh(mesh: Node, options: Options) -> _MeshPart:
+def _newer_mesh(mesh: Node, options: Options) -> MeshPart:
     """Return the mesh of `axes` and `dcn_axes`: -1 takes what is left inside, or across, slices."""
     if options.mesh:
-        return _MeshPart()
+        return MeshPart()
     inside = _with_defaults(mesh.get("axes"), {"data": -1, "replica": 1, "model": 1}, "data")
     across = _with_defaults(mesh.get("dcn_axes"), {"replica_dcn": -1}, "replica_dcn")
-    faults = [each for each in (inside, across) if isinstance(each, Diagnostic)]
-    if isinstance(inside, Diagnostic) or isinstance(across, Diagnostic):
-        return _MeshPart(faults=tuple(faults))
+    sized, faults = parted((inside, across))
+    if faults:
+        return MeshPart(faults=faults)
+    inside, across = sized
     twice = next(iter(inside.keys() & across.keys()), None)
     if twice is not None:
         message = f"`{twice}` stands in `axes` and in `dcn_axes` (ValueError)"
-        return _MeshPart(faults=(bad(message, mesh.span),))
-    machine = _machine(options)
+        return MeshPart(faults=(bad(message, mesh.span),))
+    machine = machine_asked(options)
     if machine is None and -1 in inside.values():
-        return _MeshPart(faults=(_needs_machine(mesh),))
+        return MeshPart(faults=(_needs_machine(mesh),))
     slices = machine.slice_count if machine is not None else 1
     sizes = {
         **{axis: "rest" if size == -1 else size for axis, size in inside.items()},
@@ -276,7 +255,7 @@ def _newer_mesh(mesh: Node, options: Options) -> _MeshPart:
     data: dict[str, Data] = {"mesh": dict(sizes)}
     if machine is not None:
         data["hardware"] = options.hardware
-    return _MeshPart(data, {("mesh",): came_from(mesh.span)})
+    return MeshPart(data, {("mesh",): came_from(mesh.span)})
 
 
 def _across(sizes: Mapping[str, int], slices: int) -> Iterator[tuple[str, Data]]:
@@ -295,7 +274,7 @@ def _with_defaults(
     sizes = dict(defaults)
     given: dict[str, int] = {}
     if node is not None and node.kind == "mapping":
-        for key, value in zip(node.keys, node.items, strict=True):
+        for key, value in node.pairs:
             if key.kind != "text" or value.kind != "number" or not isinstance(value.number, int):
                 return bad(f"a mesh axis has a size: not {value.described()}", value.span)
             if value.number < -1 or value.number == 0 or value.number >= 2**31:
@@ -340,35 +319,17 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     if any(fault.is_error for fault in found.faults):
         return None, found.faults
     tool = found.tool
-    listed = list(writable(found.params.values(), tool))
-    faults = [*found.faults, *(each for each in listed if isinstance(each, Diagnostic))]
-    data: dict[str, Data] = {
-        "doc": "Rules of a class" if tool == _CLASS else f"{tool}'s mapping of parameters",
-        **found.data,
-    }
-    comments: dict[Route, Comments] = dict(found.comments)
-    rules: list[Data] = []
-    for rule in listed:
-        if isinstance(rule, ForeignRule):
-            comments["rules", len(rules)] = _comment(rule, found)
-            rules.append(rule_text(str(rule.name), rule.mesh_axes))
-    for rule in found.computed.values():
-        if rule.name == found.batch_axis and rule.name not in found.params:
-            comments["rules", len(rules)] = _comment(rule, found)
-            rules.append(rule_text(str(rule.name), rule.mesh_axes))
-    faults += _only_computed(found)
-    data["rules"] = rules
-    data["policy"] = {"indivisible": "keep"}
-    comments["policy",] = Comments(trailing="as JAX does, which refuses what does not divide")
-    data["lints"] = {"axis-without-array": "allow", **found.lints}
-    return Imported(
-        data, comments, HaliaxReading(tuple(found.params.values()), tool == _CLASS), tool
-    ), tuple(faults)
-
-
-def _comment(rule: ForeignRule, found: LevanterMapping) -> Comments:
-    why = found.reasons.get(str(rule.name), "")
-    return came_from(rule.span, why) if rule.span is not None else Comments(trailing=why)
+    rules, faults = parted(writable(found.params.values(), tool))
+    if found.batch_axis in found.computed and found.batch_axis not in found.params:
+        rules += (found.computed[found.batch_axis],)
+    faults = (*found.faults, *faults, *_only_computed(found))
+    lines = (rule_line(rule, found.reasons.get(str(rule.name), "")) for rule in rules)
+    data, comments = rules_document(lines, AS_JAX, found.mesh)
+    data["doc"] = "Rules of a class" if tool == _CLASS else f"{tool}'s mapping of parameters"
+    if tool == "Levanter":
+        data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
+    reading = HaliaxReading(tuple(found.params.values()), tool == _CLASS)
+    return Imported(data, comments, reading, tool), faults
 
 
 def _only_computed(found: LevanterMapping) -> list[Diagnostic]:
@@ -384,7 +345,7 @@ def _only_computed(found: LevanterMapping) -> list[Diagnostic]:
         help = "an activation that has it: rename the axis there, and give that name the rule"
         faults.append(lost(message, rule.span, help=help))
     for name, ours in found.params.items():
-        if found.is_levanter and name not in found.computed and ours.mesh_axes:
+        if found.tool == "Levanter" and name not in found.computed and ours.mesh_axes:
             text = rule_text(name, ours.mesh_axes)
             message = f"`{text}` is for parameters; what is computed keeps `{name}` whole"
             help = "activations with it are split here too: `constrain` them by another name"
@@ -402,7 +363,7 @@ def _find(source: SourceFile, options: Options) -> LevanterMapping | tuple[Diagn
         if trainer is not None:
             return levanter_mapping(trainer, options)
         if _is_mapping(root):
-            return _plain(read_mapping(root))
+            return _plain(root)
     classes = tuple(_classes_as_used(values))
     return _choose(
         (*classes, *values.named),
@@ -420,14 +381,9 @@ def _classes_as_used(values: NamedValues) -> Iterator[tuple[str, Node]]:
         calls = [v for _, v in values.named if v.kind == "call" and v.last_name == last]
         own = calls[0].keywords if len(calls) == 1 and not calls[0].items else ()
         given = {key for key, _ in own}
-        kept = [
-            pair
-            for pair in zip(fields.keys, fields.items, strict=True)
-            if pair[0].text not in given
-        ]
-        pairs = [*kept, *((Node("text", value.span, key), value) for key, value in own)]
-        keys, items = tuple(key for key, _ in pairs), tuple(value for _, value in pairs)
-        yield name, group("mapping", fields.span, items, keys=keys)
+        kept = (pair for pair in fields.pairs if pair[0].text not in given)
+        ours = ((Node("text", value.span, key), value) for key, value in own)
+        yield name, mapping_of(fields.span, (*kept, *ours))
 
 
 def _choose(
@@ -456,7 +412,7 @@ def _choose(
         listed = ", ".join(f"`{key}`" for key, _ in fitting[:10])
         message = f"`{source.name}` has {len(fitting)} mappings: {listed}"
         return (ambiguous(message, fitting[1][1].span, f"say which: --name {fitting[0][0]}"),)
-    plain = _plain(read_mapping(fitting[0][1]))
+    plain = _plain(fitting[0][1])
     is_class = any(fitting[0][1] is each for each in classes)
     return replace(plain, tool=_CLASS) if is_class else plain
 
@@ -475,10 +431,9 @@ def _is_mapping(node: Node) -> bool:
     )
 
 
-def _plain(mapping: AxisMapping | tuple[Diagnostic, ...]) -> LevanterMapping:
-    if isinstance(mapping, tuple):
-        return LevanterMapping({}, {}, faults=mapping)
-    return LevanterMapping(mapping, {}, is_levanter=False, tool="Haliax")
+def _plain(node: Node) -> LevanterMapping:
+    mapping, faults = read_mapping(node)
+    return LevanterMapping(mapping, {}, tool="Haliax", faults=faults)
 
 
 def answer(reading: HaliaxReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
@@ -506,10 +461,6 @@ def _answer(mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Mesh
     return placed(dims, param, mesh)
 
 
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_TRAPS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
-
-
 def write(request: Request) -> Written:
     """Return the mapping under which Haliax gives the plan's answers."""
     mapping, faults = by_name(request, "Haliax")
@@ -526,5 +477,4 @@ def _value(axes: MeshAxes) -> str:
 
 
 def _word(name: str) -> str:
-    """Return a name as YAML, quoted where YAML 1.1 reads something else."""
-    return name if _PLAIN_NAME.fullmatch(name) and name.lower() not in _TRAPS else json.dumps(name)
+    return print_string(name, in_flow=True)

@@ -125,8 +125,7 @@ def _answer(plans: TpPlans, axis: str, param: Param, mesh: Mesh) -> Answer:
     if found is None:
         return plans.not_read(param.path) or PartitionSpec(((),) * param.rank)
     _, entry, leaf = found
-    dims = partition(entry.style, leaf, param.rank, axis)
-    return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
+    return placed(partition(entry.style, leaf, param.rank, axis), param, mesh)
 
 
 # What the spec says.
@@ -413,24 +412,19 @@ def _parts(sharding: ParamSharding) -> tuple[str, str]:
     return module, kind
 
 
-def _split(sharding: ParamSharding, axis: str) -> bool:
-    return axis in sharding.partition_spec.mesh_axes
-
-
 def _style(shardings: Sequence[ParamSharding], axis: str) -> str | None:
     """Return the style of a module, "" for one that is whole, None for what has no word."""
     name = _parts(shardings[0])[0].rpartition(".")[2]
-    if not any(_split(each, axis) for each in shardings):
+    if not any(axis in each.partition_spec.mesh_axes for each in shardings):
         return _WHOLE if name == _EMBEDDING else ""
     styles = ("embedding_rowwise", "embedding_colwise") if "embed" in name else _LINEAR
     for style in styles:
-        if all(_styled(style, each, axis) == _dims(each, axis) for each in shardings):
+        if all(
+            partition(style, _parts(each)[1], each.param.rank, axis) == _dims(each, axis)
+            for each in shardings
+        ):
             return style
     return None
-
-
-def _styled(style: str, sharding: ParamSharding, axis: str) -> object:
-    return partition(style, _parts(sharding)[1], sharding.param.rank, axis)
 
 
 def _dims(sharding: ParamSharding, axis: str) -> tuple[tuple[str, ...], ...]:

@@ -152,8 +152,7 @@ class HfClasses:
         for attribute in ("sub_configs", "sub_configs_defaults"):
             node = self.value(config, attribute)
             if node is not None and node.kind == "mapping":
-                pairs = zip(node.keys, node.items, strict=True)
-                parts |= {key.text: named for key, item in pairs if (named := _class_in(item))}
+                parts |= {key.text: named for key, item in node.pairs if (named := _class_in(item))}
         if step == _TEXT:
             return parts.get("text_config", config)
         return parts.get(step)
@@ -186,13 +185,10 @@ def _classes(tree: ast.Module) -> Iterator[HfClass]:
     for statement in tree.body:
         if isinstance(statement, ast.ClassDef):
             bases = tuple(filter(None, map(dotted_name, statement.bases)))
-            init = next((each for each in statement.body if _is_init(each)), None)
-            children = _Init(init).children() if isinstance(init, ast.FunctionDef) else None
+            functions = (each for each in statement.body if isinstance(each, ast.FunctionDef))
+            init = next((each for each in functions if each.name == "__init__"), None)
+            children = None if init is None else _Init(init).children()
             yield HfClass(statement.name, bases, _config(statement), children)
-
-
-def _is_init(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.FunctionDef) and statement.name == "__init__"
 
 
 def _config(statement: ast.ClassDef) -> str | None:
@@ -471,7 +467,7 @@ def _named(
                 continue
             plan, wrong = _readable(found[0])
         faults += wrong
-        plans.append(replace(plan, root=_module(root)) if is_placed else plan)
+        plans.append(replace(plan, root=generic(root).strip(".")) if is_placed else plan)
     return tuple(plans), tuple(faults)
 
 
@@ -481,11 +477,6 @@ def _own_paths(classes: HfClasses, model: str, params: Params | None) -> frozens
     modules = classes.children_of(model).keys()
     is_own = paths is not None and all(path.partition(".")[0] in modules for path in paths)
     return paths if is_own else None
-
-
-def _module(root: str) -> str:
-    """Return the module of `--name NAME=MODULE` with `*` for numbers; `.` is the model itself."""
-    return generic(root).strip(".")
 
 
 def _is_called(plan: _Candidate, name: str) -> bool:
@@ -594,7 +585,7 @@ def _fits_anywhere(plan: TpPlan, params: Params) -> bool:
 def _sections(root: Node, prefix: str = "") -> list[tuple[str, Node]]:
     """Return what a configuration holds at its top and one level below, by dotted names."""
     found: list[tuple[str, Node]] = []
-    for key, value in zip(root.keys, root.items, strict=False):
+    for key, value in root.pairs:
         found.append((prefix + key.text, value))
         if not prefix and value.kind == "mapping":
             found += _sections(value, f"{key.text}.")

@@ -143,7 +143,7 @@ def plan_entries(node: Node) -> tuple[tuple[PlanEntry, ...], tuple[Diagnostic, .
         return (), (bad(f"the plan cannot be read: {why}", node.span, help=FORM),)
     entries: list[PlanEntry] = []
     faults: list[Diagnostic] = []
-    for key, value in zip(node.keys, node.items, strict=True):
+    for key, value in node.pairs:
         wrong = next((each for each in (key, value) if each.kind != "text"), None)
         if wrong is not None:
             why = wrong.text if wrong.kind in ("unreadable", "name") else wrong.described()
@@ -209,11 +209,8 @@ def _fits(plan: TpPlan, names: Iterable[str]) -> Counter[str]:
             for root, key in _splits(text):
                 if key in keys:
                     found.setdefault(root, set()).add(key)
-    return Counter({root: len(each) for root, each in sorted(found.items(), key=_shortest)})
-
-
-def _shortest(each: tuple[str, object]) -> tuple[int, str]:
-    return each[0].count("."), each[0]
+    shortest_first = sorted(found, key=lambda root: (root.count("."), root))
+    return Counter({root: len(found[root]) for root in shortest_first})
 
 
 def _splits(name: str) -> Iterable[tuple[str, str]]:

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import basename
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import AMBIGUOUS_READING, BAD_FOREIGN_FILE, NOT_CARRIED_OVER
@@ -49,6 +49,12 @@ def machine_named(hardware: str) -> Hardware | tuple[Diagnostic, ...]:
     spec, faults = load_text(text, "--hardware")
     found = spec.targets[0].hardware if spec and spec.targets else None
     return faults if found is None else found
+
+
+def machine_asked(options: Options) -> Hardware | None:
+    """Return the machine of `--hardware`; None where none is said."""
+    found = None if options.hardware is None else machine_named(options.hardware)
+    return found if isinstance(found, Hardware) else None
 
 
 _NAME = re.compile(r"(?!(?:none|_)$)[^\W\d]\w*(?:[-.]\w+)*")
@@ -174,12 +180,14 @@ def rule_text(logical_axis: str, mesh_axes: tuple[str, ...]) -> str:
     return f"{logical_axis} -> {target_text(mesh_axes)}"
 
 
-def placed(dims: tuple[tuple[str, ...], ...], param: Param, mesh: Mesh) -> Answer:
+def placed(dims: Dims | NoAnswer, param: Param, mesh: Mesh) -> Answer:
     """Return what JAX makes of a PartitionSpec for an array: itself at full rank, or a refusal.
 
     Sizes that do not divide are no refusal here: our plan keeps the same partition, and a check
     of the spec reports it.
     """
+    if isinstance(dims, NoAnswer):
+        return dims
     partition = PartitionSpec(dims)
     if len(dims) > param.rank:
         return NoAnswer(f"{partition} has {len(dims)} entries for {param.rank} dimensions")
@@ -194,8 +202,20 @@ def placed(dims: tuple[tuple[str, ...], ...], param: Param, mesh: Mesh) -> Answe
     return PartitionSpec(dims + ((),) * (param.rank - len(dims)))
 
 
+class MeshPart(NamedTuple):
+    """The mesh of foreign files: sections of a document, with their comments and findings."""
+
+    data: Mapping[str, Data] = {}
+    comments: Mapping[Route, Comments] = {}
+    faults: tuple[Diagnostic, ...] = ()
+
+
+NO_MESH = MeshPart()
+
 MeshAxes = tuple[str, ...]
 Dims = tuple[MeshAxes, ...]
+
+Read = TypeVar("Read")
 
 _FORM = 'a rule is a pair: ("embed", "data"), ("embed", ("data", "model")) or ("embed", None)'
 
@@ -215,6 +235,15 @@ class ForeignRule:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+def parted(
+    found: Iterable[Read | Diagnostic],
+) -> tuple[tuple[Read, ...], tuple[Diagnostic, ...]]:
+    """Return what was read, and what could not be."""
+    each_one = tuple(found)
+    faults = tuple(each for each in each_one if isinstance(each, Diagnostic))
+    return tuple(each for each in each_one if not isinstance(each, Diagnostic)), faults
+
+
 def read_rules(node: Node, what: str) -> tuple[tuple[ForeignRule, ...], tuple[Diagnostic, ...]]:
     """Return the rules of a list, and what in it is no rule.
 
@@ -224,9 +253,7 @@ def read_rules(node: Node, what: str) -> tuple[tuple[ForeignRule, ...], tuple[Di
     if not node.is_list:
         why = node.text if node.kind == "unreadable" else f"it is {node.described()}"
         return (), (bad(f"{what} is no list of rules: {why}", node.span, help=_FORM),)
-    read = [_rule(item) for item in node.items]
-    rules = tuple(each for each in read if isinstance(each, ForeignRule))
-    return rules, tuple(each for each in read if isinstance(each, Diagnostic))
+    return parted(map(_rule, node.items))
 
 
 def _rule(node: Node) -> ForeignRule | Diagnostic:
@@ -283,6 +310,36 @@ def _unwritable(rule: ForeignRule) -> str | None:
         text = rule_text(rule.name, rule.mesh_axes)
         return f"`{text}` has a mesh axis twice, which JAX refuses later, though it is a rule"
     return None
+
+
+MANY_MODELS = "a list may serve activations and other models too"
+AS_JAX = "as JAX does, which refuses what does not divide"
+
+RuleLine = tuple[str, Comments]
+
+
+def rule_line(rule: ForeignRule, more: str = "") -> RuleLine:
+    """Return a rule as a spec spells it, with the comment that says where it came from."""
+    comment = Comments(trailing=more) if rule.span is None else came_from(rule.span, more)
+    return rule_text(str(rule.name), rule.mesh_axes), comment
+
+
+def rules_document(
+    lines: Iterable[RuleLine], keeps: str, part: MeshPart = NO_MESH
+) -> tuple[dict[str, Data], dict[Route, Comments]]:
+    """Return a document of rules, with what all lists of rules have in common.
+
+    Args:
+      keeps: who gives an array a partition that does not divide it.
+      part: the mesh that comes with the rules.
+    """
+    found = tuple(lines)
+    comments: dict[Route, Comments] = {**part.comments, ("policy",): Comments(trailing=keeps)}
+    comments |= {("rules", index): comment for index, (_, comment) in enumerate(found)}
+    data: dict[str, Data] = {**part.data, "rules": [text for text, _ in found]}
+    data["policy"] = {"indivisible": "keep"}
+    data["lints"] = {"axis-without-array": "allow"}
+    return data, comments
 
 
 def linen_axes(names: Sequence[str | None], rules: Sequence[ForeignRule]) -> Dims | NoAnswer:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, source_name
+from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, python_module
 from shardspec.foreign.flax import axes_literal
 from shardspec.foreign.imported import (
     Answer,
@@ -25,7 +25,6 @@ from shardspec.foreign.imported import (
     NoAnswer,
     Options,
     Outcome,
-    ambiguous,
     bad,
     lost,
     placed,
@@ -39,12 +38,11 @@ from shardspec.foreign.paths import (
     document,
     find_entries,
     left_out,
-    needs_choice,
     path_sections,
     read_entries,
     worked_out,
 )
-from shardspec.foreign.regex import Group, check_call, groups, line_end, raw, taken
+from shardspec.foreign.regex import Group, all_taken, check_call, groups, line_end, matching, raw
 from shardspec.ir.grouping import described
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
@@ -75,12 +73,15 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     faults += tuple(_refused(entries))
     if faults:
         return None, faults
-    match = _matching(entries, options)
+    match = matching(entries, options, "/", "variables", _CHOOSE)
     if isinstance(match, Diagnostic):
         return None, (match,)
     reading = KerasReading(entries, match)
     several = _Owners(reading)
-    kept = _taken(reading, several, options.params)
+    kept = [
+        *_exact(reading, several, options.params),
+        *map(_without_scalars, all_taken(entries, match, "/", options.params, several.only)),
+    ]
     sections = path_sections(kept, is_ordered=False)
     faults = (*left_out(entries), *sections.faults, *_contested(several, options.params or ()))
     how = "match whole paths" if match == "fullmatch" else "are searched for in paths"
@@ -103,49 +104,24 @@ def _refused(entries: Sequence[PathEntry]) -> list[Diagnostic]:
     return faults
 
 
-def _matching(entries: Sequence[PathEntry], options: Options) -> Match | Diagnostic:
-    if options.match is not None:
-        return "search" if options.match == "search" else "fullmatch"
-    paths = None if options.params is None else [param.path for param in options.params]
-    doubtful = needs_choice(entries, paths)
-    if doubtful is None:
-        return "fullmatch"
-    message = f"`{doubtful.pattern}` matches other variables under `search` than under `fullmatch`"
-    return ambiguous(message, doubtful.span, _CHOOSE)
-
-
 class _Owners:
     """Who wins a path: the key that is the path, or else all keys that match."""
 
     def __init__(self, reading: KerasReading) -> None:
         self.entries = reading.entries
-        self._winners = Winners(reading.entries, reading.match)
+        self.winners = Winners(reading.entries, reading.match)
         self._keys = {entry.pattern: index for index, entry in enumerate(reading.entries)}
 
     def of(self, path: str) -> tuple[int, ...]:
         """Return the positions of the entries that Keras finds for a path."""
         if path in self._keys:
             return (self._keys[path],)
-        return self.matching(path)
+        return self.winners.all(path)
 
-    def matching(self, path: str) -> tuple[int, ...]:
-        """Return the positions of all keys whose regex matches."""
-        return self._winners.all(path)
-
-
-def _taken(reading: KerasReading, owners: _Owners, params: Params | None) -> list[Taken]:
-    won: dict[int, list[Param]] = {}
-    for param in params or ():
-        found = owners.of(param.path)
-        if len(found) == 1:
-            won.setdefault(found[0], []).append(param)
-    kept = [
-        _without_scalars(
-            taken(entry, reading.match, "/", None if params is None else won.get(index, []))
-        )
-        for index, entry in enumerate(reading.entries)
-    ]
-    return [*_exact(reading, owners, params), *kept]
+    def only(self, param: Param) -> int | None:
+        """Return the position of the entry that Keras takes for an array."""
+        found = self.of(param.path)
+        return found[0] if len(found) == 1 else None
 
 
 def _without_scalars(each: Taken) -> Taken:
@@ -163,7 +139,7 @@ def _exact(reading: KerasReading, owners: _Owners, params: Params | None) -> lis
         if key is None or regex_literal(key) != key:
             continue
         own = None if params is None else by_path.get(key, ())
-        is_contested = len(owners.matching(key)) > 1 and owners.of(key) == (index,)
+        is_contested = len(owners.winners.all(key)) > 1 and owners.of(key) == (index,)
         if is_contested and own != ():
             exact.append(Taken(entry, key, own, must_win=True))
     return exact
@@ -212,7 +188,9 @@ def write(request: Request) -> Written:
     kept = [group for group in found if not _is_joined(group)]
     end = line_end(request.plan)
     lines = [f"    {raw(f'^{group.regex}{end}')}: {_axes(group)}," for group in kept]
-    text = "\n".join((*_head(request), "LAYOUT_MAP = {", *lines, "}")) + "\n"
+    use = ("    for path, axes in LAYOUT_MAP.items():", "        layout_map[path] = axes")
+    body = (f"# {request.target_title}", "LAYOUT_MAP = {", *lines, "}")
+    text = python_module(request, "Entries of a Keras LayoutMap", use, body)
     left_out = [_left_out(group) for group in found if _is_joined(group)]
     return text, (*left_out, *losses(request, "a LayoutMap", PARAMS, OVERRIDES))
 
@@ -230,15 +208,3 @@ def _left_out(group: Group) -> Diagnostic:
 def _axes(group: Group) -> str:
     inside = ", ".join(axes_literal(dim) for dim in group.partition.dims)
     return f"({inside},)" if len(group.partition.dims) == 1 else f"({inside})"
-
-
-def _head(request: Request) -> tuple[str, ...]:
-    return (
-        f'"""Entries of a Keras LayoutMap, exported by shardspec from {source_name(request.spec)}.',
-        "",
-        "    for path, axes in LAYOUT_MAP.items():",
-        "        layout_map[path] = axes",
-        '"""',
-        "",
-        f"# {request.target_title}",
-    )

@@ -30,18 +30,23 @@ from shardspec.foreign.imported import (
     Answer,
     ForeignRule,
     Imported,
+    MeshPart,
     NoAnswer,
     Options,
     Outcome,
+    RuleLine,
     bad,
     came_from,
     is_name,
     linen_axes,
     lost,
     one_line,
+    parted,
     place,
     placed,
+    rule_line,
     rule_text,
+    rules_document,
     writable,
 )
 from shardspec.foreign.maxtext_config import (
@@ -56,9 +61,9 @@ from shardspec.foreign.maxtext_witness import maxtext_rules
 from shardspec.foreign.proof import proof, rules_for
 from shardspec.ir.grouping import counted
 from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Param, Params
+from shardspec.ir.param import Params
 from shardspec.ir.spec import Activation
-from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.reading import Comments
 
 TOOL = "MaxText"
 _INPUT = "input_data_sharding_logical_axes"
@@ -112,12 +117,8 @@ def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[Answer,
         reason = f"the files cannot be read as MaxText reads them ({type(fault).__name__}: {text})"
         return (NoAnswer(reason),) * len(params)
     rules = tuple(ForeignRule(name, axes) for name, axes in pairs)
-    return tuple(_answer(rules, param, mesh) for param in params)
-
-
-def _answer(rules: Sequence[ForeignRule], param: Param, mesh: Mesh) -> Answer:
-    dims = linen_axes(param.logical_axes or (), rules)
-    return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
+    found = (linen_axes(param.logical_axes or (), rules) for param in params)
+    return tuple(placed(dims, param, mesh) for dims, param in zip(found, params, strict=True))
 
 
 def _document(
@@ -131,57 +132,36 @@ def _document(
     """Return the document of a configuration; notes what is left out."""
     how = "each name in its first place" if in_place else "replaced names at the end, as there"
     doc = f"Rules of MaxText: {how}" if config.replaced else "Rules of MaxText"
-    data: dict[str, Data] = {"doc": doc, **mesh.data}
-    comments: dict[Route, Comments] = {}
     rules = config.in_place if in_place else config.rules
-    kept = tuple(_writable(rules, faults))
+    kept, wrong = parted(writable(rules, TOOL))
+    faults += wrong
     dead = _dead_without(kept, axes)
     if axes is not None:
         faults += _unknown_axes(kept, axes, config, dead)
-    texts: list[Data] = []
-    for rule in kept:
-        known = _known(rule, axes)
-        gone = [axis for axis in rule.mesh_axes if axis not in known]
-        if rule in dead:
-            continue
-        assert rule.span is not None
-        more = f"without {', '.join(gone)}, no mesh axis" if gone else ""
-        comments["rules", len(texts)] = came_from(rule.span, more)
-        texts.append(rule_text(str(rule.name), known))
-    data["rules"] = texts
-    _add_input(config, kept, data, texts, comments)
-    data["policy"] = {"indivisible": "keep"}
-    comments["policy",] = Comments(trailing="as MaxText does; JAX refuses what does not divide")
+    lines = [_line(rule, axes) for rule in kept if rule not in dead]
+    names = config.names(_INPUT) or ()
+    has_input = bool(names) and all(is_name(name) for name in names)
+    if has_input:
+        ruled = {rule.name for rule in kept}
+        whole = (ForeignRule(name, ()) for name in dict.fromkeys(names) if name not in ruled)
+        why = "the input has it, and no rule: MaxText leaves it whole"
+        lines += [rule_line(rule, why) for rule in whole]
+    keeps = "as MaxText does; JAX refuses what does not divide"
+    data, comments = rules_document(lines, keeps, MeshPart({"doc": doc, **mesh.data}))
+    if has_input:
+        data["activations"] = {"input_data": " ".join(names)}
+        comments["activations", "input_data"] = came_from(config.values[_INPUT].span)
     data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
     return Imported(data, comments, None, TOOL)
 
 
-def _add_input(
-    config: MaxTextConfig,
-    kept: Rules,
-    data: dict[str, Data],
-    texts: list[Data],
-    comments: dict[Route, Comments],
-) -> None:
-    """Add the activation of the input; and for its names without a rule that they are whole."""
-    names = config.names(_INPUT)
-    if names and all(is_name(name) for name in names):
-        for name in dict.fromkeys(names):
-            if all(rule.name != name for rule in kept):
-                why = "the input has it, and no rule: MaxText leaves it whole"
-                comments["rules", len(texts)] = Comments(trailing=why)
-                texts.append(f"{name} -> none")
-        data["activations"] = {"input_data": " ".join(names)}
-        comments["activations", "input_data"] = came_from(config.values[_INPUT].span)
-
-
-def _writable(rules: Rules, faults: list[Diagnostic]) -> Iterator[ForeignRule]:
-    for found in writable(rules, TOOL):
-        if isinstance(found, Diagnostic):
-            faults.append(found)
-        else:
-            yield found
+def _line(rule: ForeignRule, axes: tuple[str, ...] | None) -> RuleLine:
+    """Return a rule without mesh axes that are not there."""
+    known = _known(rule, axes)
+    gone = [axis for axis in rule.mesh_axes if axis not in known]
+    more = f"without {', '.join(gone)}, no mesh axis" if gone else ""
+    return rule_line(replace(rule, mesh_axes=known), more)
 
 
 def _known(rule: ForeignRule, axes: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -25,9 +25,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
-from shardspec.foreign.imported import ForeignRule, Options, bad, lost, machine_named, read_rules
+from shardspec.foreign.imported import (
+    ForeignRule,
+    Options,
+    bad,
+    lost,
+    machine_asked,
+    parted,
+    read_rules,
+)
 from shardspec.foreign.values import Node, read_data
-from shardspec.ir.hardware import Hardware
 from shardspec.language.files import leads_out, read_source
 from shardspec.language.reading import Data, Route
 
@@ -271,8 +278,7 @@ class MaxTextConfig:
         return read
 
     def _take_values(self, file: _File) -> None:
-        pairs = zip(file.node.keys, file.node.items, strict=True)
-        self.values.update({key.text: item for key, item in pairs})
+        self.values.update({key.text: item for key, item in file.node.pairs})
 
     def _merge(self, new: Rules) -> None:
         names = {rule.name for rule in new}
@@ -395,23 +401,22 @@ def maxtext_mesh(config: MaxTextConfig, axes: tuple[str, ...], options: Options)
         return MaxTextMesh(sizes, {"mesh": whole} if axes and asked.keys() <= set(axes) else {})
     if not any(key.startswith(("ici_", "dcn_")) for key in config.values):
         return MaxTextMesh(None, faults=(lost("the files state no sizes", None, help=_HELP),))
-    inside, across = _flags(config, axes, "ici"), _flags(config, axes, "dcn")
-    wrong = tuple(found for found in (inside, across) if isinstance(found, Diagnostic))
-    if isinstance(inside, Diagnostic) or isinstance(across, Diagnostic):
+    flags, wrong = parted(_flags(config, axes, kind) for kind in ("ici", "dcn"))
+    if wrong:
         return MaxTextMesh(None, faults=wrong)
+    inside, across = flags
     faults = tuple(_ignored(config, axes))
-    machine = None if options.hardware is None else machine_named(options.hardware)
-    if isinstance(machine, Hardware):
+    machine = machine_asked(options)
+    if machine is not None:
         per_slice, slices = machine.devices_per_slice, machine.slice_count
         near = _filled(inside, per_slice, "ICI", f"{per_slice} devices of a slice", config)
         far = _filled(across, slices, "DCN", f"{slices} slices", config)
     else:
-        near, far = _fill_none(inside, config), _fill_none(across, config)
-    for found in (near, far):
-        if isinstance(found, Diagnostic):
-            return MaxTextMesh(None, faults=(*faults, found))
-    assert isinstance(near, dict)
-    assert isinstance(far, dict)
+        near, far = map(_fill_none, flags)
+    filled, wrong = parted((near, far))
+    if wrong:
+        return MaxTextMesh(None, faults=(*faults, wrong[0]))
+    near, far = filled
     return _mesh(config, near, far, options, faults)
 
 
@@ -468,7 +473,7 @@ def _ignored(config: MaxTextConfig, axes: tuple[str, ...]) -> Iterator[Diagnosti
             yield lost(message, node.span, help="MaxText passes over it as well")
 
 
-def _fill_none(sizes: Sizes, config: MaxTextConfig) -> Sizes | Diagnostic:
+def _fill_none(sizes: Sizes) -> Sizes | Diagnostic:
     """Return the sizes, where none is left to the machine."""
     open_ones = [axis for axis, size in sizes.items() if size < 0]
     if not open_ones:

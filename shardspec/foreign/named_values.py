@@ -19,7 +19,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign.imported import ambiguous, bad
 from shardspec.foreign.python_text import Binding, parse_python, read_scopes
-from shardspec.foreign.values import Node, group, read_data, unreadable
+from shardspec.foreign.values import Node, mapping_of, read_data, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ def read_named_values(source: SourceFile) -> NamedValues | tuple[Diagnostic, ...
     root = read_data(source)
     if not isinstance(root, Node):
         return root
-    pairs = zip(root.keys, root.items, strict=False)
-    return NamedValues(tuple((key.text, value) for key, value in pairs if key.kind == "text"), root)
+    entries = ((key.text, value) for key, value in root.pairs if key.kind == "text")
+    return NamedValues(tuple(entries), root)
 
 
 def _classes(bindings: Sequence[Binding]) -> Iterator[tuple[str, Node]]:
@@ -62,9 +62,8 @@ def _classes(bindings: Sequence[Binding]) -> Iterator[tuple[str, Node]]:
         if name.endswith("Rules") and name[:1].isupper() and field and not is_returned:
             fields.setdefault(prefix, []).append(each)
     for prefix, found in fields.items():
-        keys = tuple(Node("text", each.span, each.name.rpartition(".")[2]) for each in found)
-        items = tuple(_certain(each) for each in found)
-        yield prefix, group("mapping", found[0].span, items, keys=keys)
+        names = (Node("text", each.span, each.name.rpartition(".")[2]) for each in found)
+        yield prefix, mapping_of(found[0].span, zip(names, map(_certain, found), strict=True))
 
 
 def _certain(binding: Binding) -> Node:

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import flax
-from shardspec.foreign.exported import Request, Written, as_rules, by_name, losses, source_name
-from shardspec.foreign.flax import answer, rule_literal
+from shardspec.foreign.exported import Request, Written, by_name, losses, python_module
+from shardspec.foreign.flax import answer, rule_lines
 from shardspec.foreign.imported import Options, Outcome
 from shardspec.foreign.proof import proof
+from shardspec.ir.spec import AxisRule
 
 __all__ = ["answer", "read", "write"]
 
@@ -27,17 +28,10 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
 def write(request: Request) -> Written:
     """Return the rules under which NNX gives the plan's answers."""
     mapping, faults = by_name(request, _TITLE)
-    lines = [f"    {rule_literal(rule)}," for rule in as_rules(mapping)]
-    made_of = source_name(request.spec)
-    head = (
-        f'"""Logical axis rules for Flax NNX, exported by shardspec from {made_of}.',
-        "",
-        "Each name stands once: NNX gives it these mesh axes in every array.",
-        '"""',
-        "",
-        f"# {request.target_title}",
-    )
-    text = "\n".join((*head, "RULES = (", *lines, ")")) + "\n"
+    rules = (AxisRule(name, axes) for name, axes in mapping.items())
+    about = "Each name stands once: NNX gives it these mesh axes in every array."
+    body = (f"# {request.target_title}", "RULES = (", *rule_lines(rules), ")")
+    text = python_module(request, "Logical axis rules for Flax NNX", [about], body)
     found = [*faults, *losses(request, "a rule list of Flax")]
     if not faults:
         found += proof(request, text, "nnx", Options(name="RULES"))

@@ -19,11 +19,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.foreign.imported import (
+    AS_JAX,
     Dims,
     NotRead,
     ambiguous,
@@ -272,7 +273,7 @@ def _partition_of(node: Node) -> Found:
 def _holds_entries(node: Node) -> bool:
     """Say whether a value looks like entries: pairs, at least one with a regex and a partition."""
     if node.kind == "mapping":
-        pairs = list(zip(node.keys, node.items, strict=True))
+        pairs = list(node.pairs)
     elif node.is_list and all(_may_be_pair(item) for item in node.items):
         pairs = [(item.items[0], item.items[1]) for item in node.items if item.is_list]
     else:
@@ -303,7 +304,7 @@ def _may_be_partition(node: Node) -> bool:
 def read_entries(node: Node) -> tuple[tuple[PathEntry, ...], tuple[Diagnostic, ...]]:
     """Return the entries of a list or mapping, and what in it no tool would read."""
     if node.kind == "mapping":
-        pairs = [(key, value, key.span) for key, value in zip(node.keys, node.items, strict=True)]
+        pairs = [(key, value, key.span) for key, value in node.pairs]
     elif node.is_list:
         pairs = [_pair(item) for item in node.items]
     else:
@@ -580,13 +581,7 @@ def _too_short(entry: PathEntry, params: Sequence[Param]) -> Diagnostic:
     shortest = counted(min(param.rank for param in params), "dimension")
     message = f"{entry} is too long for {shortest}: JAX refuses it"
     found = lost(message, entry.span, help="EasyDeL cuts it to fit; state those arrays yourself")
-    return Diagnostic(
-        found.code,
-        found.message,
-        found.labels,
-        (described([param.path for param in params]),),
-        found.help,
-    )
+    return replace(found, notes=(described([param.path for param in params]),))
 
 
 def _full(dims: Dims, rank: int) -> Dims:
@@ -620,7 +615,7 @@ def document(
     data: dict[str, Data] = {"doc": doc, **sections.data}
     data["policy"] = {"indivisible": "keep"}
     comments = dict(sections.comments)
-    comments["policy",] = Comments(trailing="as JAX does, which refuses what does not divide")
+    comments["policy",] = Comments(trailing=AS_JAX)
     if not is_strict and not sections.says_the_rest:
         data["lints"] = {"unnamed-array": "warn"}
         comments["lints",] = Comments(trailing="what nothing matches is whole over there")

@@ -17,7 +17,7 @@ from shardspec.foreign.exported import (
     Request,
     Written,
     losses,
-    source_name,
+    python_module,
 )
 from shardspec.foreign.regex import spec_literal
 from shardspec.ir.grouping import counted, natural
@@ -86,20 +86,15 @@ def write(request: Request) -> Written:
     if isinstance(order, Diagnostic):
         return None, (order,)
     hardware = request.plan.target.hardware
-    lines = [*_head(request, hardware), *order, ""]
-    lines += [*_specs(request), *_activations(request)]
-    text = "\n".join(lines) + "\n\n" + _ordered(hardware) + _REST
+    title = f"Layouts of {counted(len(request.plan.arrays), 'array')}"
+    body = (*_head(request, hardware), *order, "", *_specs(request), *_activations(request))
+    text = python_module(request, title, [f"For {request.target_title}."], body)
+    text += "\n" + _ordered(hardware) + _REST
     held = (PARAMS, OVERRIDES, ACTIVATIONS, AXIS_TYPES)
     return text, tuple(losses(request, "a module of layouts", *held))
 
 
 def _head(request: Request, hardware: Hardware | None) -> Iterator[str]:
-    count = counted(len(request.plan.arrays), "array")
-    yield f'"""Layouts of {count}, exported by shardspec from {source_name(request.spec)}.'
-    yield ""
-    yield f"For {request.target_title}."
-    yield '"""'
-    yield ""
     if hardware is not None and hardware.chip.platform == "tpu":
         yield "import itertools"
     yield from ("import math", "", "import jax", "import numpy as np")

@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.foreign.imported import bad
-from shardspec.foreign.values import DEEPEST, Node, group, unreadable
+from shardspec.foreign.values import DEEPEST, Node, constant, group, mapping_of, unreadable
 
 _TOO_DEEP = "it is nested too deep"
 _MAPPINGS = ("dict", "OrderedDict", "ConfigDict", "FrozenConfigDict")
@@ -169,7 +169,7 @@ class Module:
         if depth > DEEPEST:
             return unreadable(span, _TOO_DEEP)
         if isinstance(node, ast.Constant):
-            return _constant(node.value, span)
+            return constant(node.value, span)
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             return self._list(node.elts, span, depth)
         if isinstance(node, ast.Dict):
@@ -205,19 +205,16 @@ class Module:
         return group("list", span, tuple(items))
 
     def _mapping(self, node: ast.Dict, span: Span, depth: int) -> Node:
-        keys: list[Node] = []
-        items: list[Node] = []
+        pairs: list[tuple[Node, Node]] = []
         for key, item in zip(node.keys, node.values, strict=True):
             value = self.value(item, depth + 1)
             if key is not None:
-                keys.append(self.value(key, depth + 1))
-                items.append(value)
+                pairs.append((self.value(key, depth + 1), value))
             elif value.kind == "mapping":
-                keys += value.keys
-                items += value.items
+                pairs += value.pairs
             else:
                 return unreadable(value.span, "it is worked out when the file runs")
-        return group("mapping", span, tuple(items), keys=tuple(keys))
+        return mapping_of(span, pairs)
 
     def _call(self, node: ast.Call, span: Span, depth: int) -> Node:
         name = dotted_name(node.func)
@@ -245,23 +242,8 @@ def as_mapping(call: Node) -> Node:
         or (start is not None and start.kind != "mapping")
     ):
         return call
-    keys = () if start is None else start.keys
-    items = () if start is None else start.items
-    more = tuple(Node("text", value.span, name) for name, value in call.keywords)
-    values = tuple(value for _, value in call.keywords)
-    return group("mapping", call.span, (*items, *values), keys=(*keys, *more))
-
-
-def _constant(value: object, span: Span) -> Node:
-    if isinstance(value, str):
-        return Node("text", span, value)
-    if value is None:
-        return Node("nothing", span)
-    if isinstance(value, bool):
-        return Node("boolean", span, str(value), value)
-    if isinstance(value, int | float):
-        return Node("number", span, str(value), value)
-    return unreadable(span, "it is no text and no number")
+    more = ((Node("text", value.span, name), value) for name, value in call.keywords)
+    return mapping_of(call.span, (*(() if start is None else start.pairs), *more))
 
 
 def dotted_name(node: ast.expr) -> str | None:
@@ -284,11 +266,6 @@ def _bound_names(tree: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             yield node.id, node
         pending.extend(ast.iter_child_nodes(node))
-
-
-def bindings_by_name(bindings: tuple[Binding, ...]) -> Mapping[str, Binding]:
-    """Return bindings by their name."""
-    return {binding.name: binding for binding in bindings}
 
 
 _MAPPING_CALLS = ("LayoutMap", "dict", "OrderedDict")
@@ -452,9 +429,7 @@ class _Scope:
         if value.kind != "mapping":
             first = added[0][1]
             return binding._replace(value=unreadable(first.span, _DEPENDS))
-        keys = (*value.keys, *(key for key, _ in added))
-        items = (*value.items, *(item for _, item in added))
-        return binding._replace(value=group("mapping", value.span, items, keys=keys))
+        return binding._replace(value=mapping_of(value.span, (*value.pairs, *added)))
 
     def _inside(self, scope: ast.ClassDef | Function) -> Iterator[Binding]:
         maps = _maps(self.names.bound)

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, source_name
+from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, python_module
 from shardspec.foreign.flax import axes_literal
 from shardspec.foreign.imported import (
     Answer,
@@ -95,12 +95,23 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     entries, faults = read_entries(found.node)
     if faults:
         return None, faults
-    match = matching(entries, found, options, separator)
+    if found.tool and options.match is None:
+        options = options._replace(match="search")
+    match = matching(entries, options, separator, "arrays", _CHOOSE)
     if isinstance(match, Diagnostic):
         return None, (match,)
     is_strict = bool(options.strict if options.strict is not None else found.is_strict)
     reading = RegexReading(entries, match, separator, is_strict)
-    sections = path_sections(_taken(reading, options.params))
+    winners = Winners(entries, match)
+    sections = path_sections(
+        all_taken(
+            entries,
+            match,
+            separator,
+            options.params,
+            lambda p: winners.first(reading.there(p.path)),
+        )
+    )
     how = "any part of a path" if match == "search" else "the whole path"
     doc = f"A list of regexes, which match {how}; the first decides"
     data, comments = document(doc, sections, is_strict=is_strict)
@@ -117,38 +128,44 @@ def check_call(sources: Sequence[SourceFile], separator: str) -> Diagnostic | No
 
 
 def matching(
-    entries: Sequence[PathEntry], found: Found, options: Options, separator: str
+    entries: Sequence[PathEntry], options: Options, separator: str, what: str, choose: str
 ) -> Match | Diagnostic:
-    """Return how the regexes are meant, or the finding that asks."""
+    """Return how the regexes are meant, or the finding that asks.
+
+    Args:
+      what: a tool calls arrays.
+      choose: says how to choose.
+    """
     if options.match is not None:
         return "search" if options.match == "search" else "fullmatch"
-    if found.tool:
-        return "search"
     paths = None
     if options.params is not None:
         paths = [param.path.replace("/", separator) for param in options.params]
     doubtful = needs_choice(entries, paths)
     if doubtful is None:
         return "fullmatch"
-    message = f"`{doubtful.pattern}` matches other arrays under `search` than under `fullmatch`"
-    return ambiguous(message, doubtful.span, _CHOOSE)
+    message = f"`{doubtful.pattern}` matches other {what} under `search` than under `fullmatch`"
+    return ambiguous(message, doubtful.span, choose)
 
 
-def _taken(reading: RegexReading, params: Params | None) -> list[Taken]:
-    """Return the entries with the arrays that each takes."""
-    winners = Winners(reading.entries, reading.match)
-    won: dict[int, list[Param]] = {}
+def all_taken(
+    entries: Sequence[PathEntry],
+    match: Match,
+    separator: str,
+    params: Params | None,
+    winner: Callable[[Param], int | None],
+) -> list[Taken]:
+    """Return the entries with the arrays that each takes, by the entry that wins an array."""
+    won: dict[int | None, list[Param]] = {}
     for param in params or ():
-        index = winners.first(reading.there(param.path))
-        if index is not None:
-            won.setdefault(index, []).append(param)
+        won.setdefault(winner(param), []).append(param)
     return [
-        taken(entry, reading.match, reading.separator, None if params is None else won.get(i, []))
-        for i, entry in enumerate(reading.entries)
+        _taken(entry, match, separator, None if params is None else won.get(index, []))
+        for index, entry in enumerate(entries)
     ]
 
 
-def taken(entry: PathEntry, match: Match, separator: str, params: Sequence[Param] | None) -> Taken:
+def _taken(entry: PathEntry, match: Match, separator: str, params: Sequence[Param] | None) -> Taken:
     """Return an entry with its regex for our paths, and the arrays it takes."""
     pattern = whole_path_regex(slashed(entry.pattern or "", separator), match)
     if params is None:
@@ -187,20 +204,11 @@ _SPECIAL = re.compile(r"[^A-Za-z0-9_/ :;,'<>=@!%&~`\-]")
 Row = tuple[str, ...]
 
 
-def path_regexes(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return regexes, one for each template of the paths, that together match exactly these.
-
-    Invariants:
-      exact: under `fullmatch`, they match the paths and nothing else.
-    """
-    groups: dict[str, list[str]] = {}
-    for path in paths:
-        groups.setdefault(template(path), []).append(path)
-    return tuple(path_regex(group) for group in groups.values())
-
-
 def path_regex(paths: Sequence[str]) -> str:
     r"""Return the regex of paths that share a template.
+
+    Invariants:
+      exact: under `fullmatch`, it matches the paths and nothing else.
 
     >>> path_regex([f"layers_{n}/k" for n in range(24)])
     'layers_(?:[0-9]|1[0-9]|2[0-3])/k'
@@ -285,7 +293,10 @@ def write(request: Request) -> Written:
         f"    ({raw(f'^{group.regex}{end}')}, {spec_literal(group.partition)}),"
         for group in groups(request.plan)
     ]
-    text = "\n".join((*_head(request), "RULES = [", *lines, "]")) + "\n"
+    title = f"Layouts of {counted(len(request.plan.arrays), 'array')}"
+    about = "The first regex that matches the whole path wins, and none matches any other array."
+    body = ("from jax.sharding import PartitionSpec as P", "", f"# {request.target_title}")
+    text = python_module(request, title, [about], (*body, "RULES = [", *lines, "]"))
     return text, tuple(losses(request, "a list of regexes", PARAMS, OVERRIDES))
 
 
@@ -302,17 +313,3 @@ def raw(regex: str) -> str:
 def spec_literal(partition: PartitionSpec) -> str:
     """Return `P("data", None)`."""
     return f"P({', '.join(axes_literal(dim) for dim in partition.dims)})"
-
-
-def _head(request: Request) -> tuple[str, ...]:
-    count = counted(len(request.plan.arrays), "array")
-    return (
-        f'"""Layouts of {count}, exported by shardspec from {source_name(request.spec)}.',
-        "",
-        "The first regex that matches the whole path wins, and none matches any other array.",
-        '"""',
-        "",
-        "from jax.sharding import PartitionSpec as P",
-        "",
-        f"# {request.target_title}",
-    )

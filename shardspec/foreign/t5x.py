@@ -28,12 +28,14 @@ from shardspec.foreign.exported import (
     origin,
     unproved,
 )
-from shardspec.foreign.flax import rule_literal
+from shardspec.foreign.flax import rule_lines
 from shardspec.foreign.gin import GinBinding, GinConfig, other_scopes, read_config
 from shardspec.foreign.imported import (
+    MANY_MODELS,
     Answer,
     ForeignRule,
     Imported,
+    MeshPart,
     NoAnswer,
     Options,
     Outcome,
@@ -42,9 +44,11 @@ from shardspec.foreign.imported import (
     is_name,
     linen_axes,
     lost,
+    parted,
     placed,
     read_rules,
-    rule_text,
+    rule_line,
+    rules_document,
     writable,
 )
 from shardspec.foreign.proof import proof, rules_for
@@ -166,11 +170,10 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     has_slices = {"ici_mesh_shape", "dcn_mesh_shape"} <= {
         name for name, each in arguments.items() if each.value.kind != "nothing"
     }
-    document = _Document(dict(mesh.data), dict(mesh.comments), faults)
-    document.add_rules(rules, has_slices)
-    document.add_overrides(overrides)
+    data, comments = _document(rules, has_slices, mesh, faults)
+    data |= _override_entries(overrides, comments, faults)
     reading = T5xReading(tuple(_flat(rules, has_slices)), overrides)
-    return Imported(document.data, document.comments, reading, TOOL), tuple(faults)
+    return Imported(data, comments, reading, TOOL), tuple(faults)
 
 
 def answer(reading: T5xReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
@@ -190,8 +193,7 @@ def _answer(reading: T5xReading, matcher: PathMatcher, param: Param, mesh: Mesh)
         names = given
     if names is None:
         return NO_NAMES
-    dims = linen_axes(names, reading.rules)
-    return dims if isinstance(dims, NoAnswer) else placed(dims, param, mesh)
+    return placed(linen_axes(names, reading.rules), param, mesh)
 
 
 def _is_configured(config: GinConfig) -> bool:
@@ -304,9 +306,8 @@ def _overrides(config: GinConfig) -> tuple[AxesOverride, ...] | list[Diagnostic]
         return ()
     if not value.is_list:
         return [bad(f"`{_OVERRIDE}` is {value.described()}, not a list of pairs", value.span)]
-    read = [_override(item) for item in value.items]
-    faults = [each for each in read if isinstance(each, Diagnostic)]
-    return faults or tuple(each for each in read if isinstance(each, AxesOverride))
+    read, faults = parted(map(_override, value.items))
+    return list(faults) or read
 
 
 def _override(node: Node) -> AxesOverride | Diagnostic:
@@ -332,9 +333,13 @@ def _override(node: Node) -> AxesOverride | Diagnostic:
 
 
 def _flat(rules: _Rules, has_slices: bool) -> Iterable[ForeignRule]:
-    """Yield the rules as T5X has them in the end."""
-    for rule in (*rules.standard, *rules.extra):
-        yield replace(rule, mesh_axes=_MANY_SLICES) if has_slices and rule.name == "batch" else rule
+    """Return the rules as T5X has them in the end."""
+    return (_sliced(rule, has_slices) for rule in (*rules.standard, *rules.extra))
+
+
+def _sliced(rule: ForeignRule, has_slices: bool) -> ForeignRule:
+    is_batch = has_slices and rule.name == "batch"
+    return replace(rule, mesh_axes=_MANY_SLICES) if is_batch else rule
 
 
 def _preset_rules(preset: str | None) -> tuple[ForeignRule, ...]:
@@ -343,83 +348,67 @@ def _preset_rules(preset: str | None) -> tuple[ForeignRule, ...]:
     return tuple(ForeignRule(rule.logical_axis, rule.mesh_axes) for rule in preset_rules(preset))
 
 
-@dataclass(slots=True)
-class _Document:
-    """The document as it grows."""
+def _document(
+    rules: _Rules, has_slices: bool, mesh: MeshPart, faults: list[Diagnostic]
+) -> tuple[dict[str, Data], dict[Route, Comments]]:
+    """Return a preset and the rules after it, or all rules where they would change the preset.
 
-    data: dict[str, Data]
-    comments: dict[Route, Comments]
-    faults: list[Diagnostic]
+    In a spec, a rule for an axis of the preset replaces the preset's; in T5X, an additional
+    rule stands behind them.
+    """
+    standard = rules.standard
+    kept = list(_kept(rules.extra, faults))
+    taken = {rule.name for rule in standard} & {rule.name for rule in kept}
+    is_extended = rules.preset is not None and not taken and not rules.is_moe
+    of = f"of {rules.preset}{', with experts' if rules.is_moe else ''}"
+    lines = [] if is_extended else [(rule, of) for rule in standard]
+    lines += [(rule, "") for rule in kept]
+    if has_slices and is_extended:
+        lines.insert(0, (ForeignRule("batch", _MANY_SLICES), "T5X over several slices"))
+    written = (rule_line(_sliced(rule, has_slices), why) for rule, why in lines)
+    data, comments = rules_document(written, "as T5X does; JAX refuses what does not divide", mesh)
+    if not data["rules"]:
+        del data["rules"]
+    if is_extended:
+        data["extends"] = [rules.preset]
+        del data["lints"]
+        if rules.asked_at is not None:
+            comments["extends",] = came_from(rules.asked_at)
+    else:
+        comments["lints",] = Comments(trailing=MANY_MODELS)
+    return data, comments
 
-    def add_rules(self, rules: _Rules, has_slices: bool) -> None:
-        """Add a preset and the rules after it, or all rules where they would change the preset.
 
-        In a spec, a rule for an axis of the preset replaces the preset's; in T5X, an additional
-        rule stands behind them.
-        """
-        standard = rules.standard
-        kept = list(self._kept(rules.extra))
-        taken = {rule.name for rule in standard} & {rule.name for rule in kept}
-        is_extended = rules.preset is not None and not taken and not rules.is_moe
-        if is_extended:
-            self.data["extends"] = [rules.preset]
-            if rules.asked_at is not None:
-                self.comments["extends",] = came_from(rules.asked_at)
-        of = f"of {rules.preset}{', with experts' if rules.is_moe else ''}"
-        lines = [] if is_extended else [(rule, of) for rule in standard]
-        lines += [(rule, "") for rule in kept]
-        if has_slices and is_extended:
-            lines.insert(0, (ForeignRule("batch", _MANY_SLICES), "T5X over several slices"))
-        texts: list[Data] = []
-        for rule, why in lines:
-            axes = _MANY_SLICES if has_slices and rule.name == "batch" else rule.mesh_axes
-            comment = Comments(trailing=why) if rule.span is None else came_from(rule.span)
-            self.comments["rules", len(texts)] = comment
-            texts.append(rule_text(str(rule.name), axes))
-        if texts:
-            self.data["rules"] = texts
-        if not is_extended:
-            self.data["lints"] = {"axis-without-array": "allow"}
-            why = "a list may serve activations and other models too"
-            self.comments["lints",] = Comments(trailing=why)
-        self.data["policy"] = {"indivisible": "keep"}
-        self.comments["policy",] = Comments(
-            trailing="as T5X does; JAX refuses what does not divide"
-        )
+def _kept(rules: Iterable[ForeignRule], faults: list[Diagnostic]) -> Iterator[ForeignRule]:
+    for found in writable(rules, TOOL):
+        if isinstance(found, Diagnostic):
+            faults.append(found)
+            continue
+        if found.is_free:
+            message = f"`{found.name}` is UNCONSTRAINED: the compiler chooses; a spec decides"
+            faults.append(lost(message, found.span, help="it stands as `none`"))
+        yield found
 
-    def _kept(self, rules: Iterable[ForeignRule]) -> Iterable[ForeignRule]:
-        for found in writable(rules, TOOL):
-            if isinstance(found, Diagnostic):
-                self.faults.append(found)
-            elif found.is_free:
-                message = f"`{found.name}` is UNCONSTRAINED: the compiler chooses; a spec decides"
-                self.faults.append(lost(message, found.span, help="it stands as `none`"))
-                yield found
-            else:
-                yield found
 
-    def add_overrides(self, overrides: Sequence[AxesOverride]) -> None:
-        """Add an entry of `overrides:` for each pair that the language can say."""
-        entries: list[Data] = []
-        for index, each in enumerate(overrides):
-            if each.names is None:
-                if index + 1 < len(overrides):
-                    self.faults.append(_kept_as_it_is(each))
-                continue
-            strange = next((n for n in each.names if n is not None and not is_name(n)), None)
-            if strange is not None:
-                message = f"`{strange}` is a logical axis that cannot be a name in a spec"
-                self.faults.append(lost(message, each.span, help="the override is left out"))
-                continue
-            if not each.names:
-                continue
-            axes = " ".join(name or "_" for name in each.names)
+def _override_entries(
+    overrides: Sequence[AxesOverride], comments: dict[Route, Comments], faults: list[Diagnostic]
+) -> dict[str, Data]:
+    """Return `overrides:` with an entry for each pair that the language can say."""
+    entries: list[Data] = []
+    for index, each in enumerate(overrides):
+        strange = next((n for n in each.names or () if n is not None and not is_name(n)), None)
+        if each.names is None and index + 1 < len(overrides):
+            faults.append(_kept_as_it_is(each))
+        elif strange is not None:
+            message = f"`{strange}` is a logical axis that cannot be a name in a spec"
+            faults.append(lost(message, each.span, help="the override is left out"))
+        elif each.names:
             assert each.span is not None
             comment = came_from(each.span)
-            self.comments["overrides", len(entries)] = Comments(before=(comment.trailing or "",))
+            comments["overrides", len(entries)] = Comments(before=(comment.trailing or "",))
+            axes = " ".join(name or "_" for name in each.names)
             entries.append({"match": each.pattern, "axes": axes})
-        if entries:
-            self.data["overrides"] = entries
+    return {"overrides": entries} if entries else {}
 
 
 def _kept_as_it_is(override: AxesOverride) -> Diagnostic:
@@ -470,7 +459,9 @@ def _mesh(target: Target) -> tuple[list[str], list[Diagnostic]]:
         return [f"{_WRITTEN_PARTITIONER}.num_partitions = 1", *each], []
     model = next((axis for axis in target.mesh.axes if axis.name == "model"), None)
     if model is None or names != ("data", "model"):
-        message = f"T5X's mesh is (data, model) or {_as_tuple(_SLICED)}, and this is {target.mesh}"
+        message = (
+            f"T5X's mesh is (data, model) or ({', '.join(_SLICED)}), and this is {target.mesh}"
+        )
         help = "rename the mesh axes, or make the mesh in code"
         lines = [] if model is None else [f"{_WRITTEN_PARTITIONER}.num_partitions = {model.size}"]
         return lines, [lost(message, target.span, help=help)]
@@ -489,10 +480,6 @@ def _on_cpu(target: Target) -> Iterator[Diagnostic]:
     if target.mesh.sizes["data"] > 1:
         message = f"on CPU T5X gives a whole host to `model`, and this mesh is {target.mesh}"
         yield lost(message, target.span, help="make the mesh in code, or take another target")
-
-
-def _as_tuple(names: Sequence[str]) -> str:
-    return f"({', '.join(names)})"
 
 
 def _rule_lines(rules: Sequence[AxisRule], mesh: Mesh) -> Iterator[str]:
@@ -514,7 +501,7 @@ def _rule_lines(rules: Sequence[AxisRule], mesh: Mesh) -> Iterator[str]:
 
 def _list(name: str, rules: Iterable[AxisRule]) -> Iterator[str]:
     yield f"{name} = ["
-    yield from (f"    {rule_literal(rule)},{origin(rule.span)}" for rule in rules)
+    yield from rule_lines(rules)
     yield "]"
 
 

@@ -17,14 +17,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.foreign.gin import GinBinding, GinConfig
-from shardspec.foreign.imported import ForeignRule, Options, bad, came_from, lost, machine_named
+from shardspec.foreign.imported import (
+    ForeignRule,
+    MeshPart,
+    Options,
+    bad,
+    came_from,
+    lost,
+    machine_asked,
+    parted,
+)
 from shardspec.foreign.values import Node
 from shardspec.ir.hardware import Hardware, shape_text
-from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.reading import Comments, Data
 from shardspec.topology.machine import slice_extents
 from shardspec.topology.submesh import TilingFault, t5x_default_submesh, tiling_on
 
@@ -33,22 +41,14 @@ _HELP = "say the machine, --hardware 'tpu v4 4x4x4', or the mesh itself, --mesh 
 Tile = tuple[int, ...]
 
 
-class T5xMesh(NamedTuple):
-    """Sections of a document, with the comments and findings that belong to them."""
-
-    data: Mapping[str, Data] = {}
-    comments: Mapping[Route, Comments] = {}
-    faults: tuple[Diagnostic, ...] = ()
-
-
-def t5x_mesh(arguments: Mapping[str, GinBinding], options: Options) -> T5xMesh:
+def t5x_mesh(arguments: Mapping[str, GinBinding], options: Options) -> MeshPart:
     """Return the mesh of a partitioner; no sections where only the machine can tell.
 
     Args:
       arguments: of `PjitPartitioner`, by name.
     """
     if options.mesh:
-        return T5xMesh()
+        return MeshPart()
     set_ones = {key: each for key, each in arguments.items() if each.value.kind != "nothing"}
     ici, dcn = set_ones.get("ici_mesh_shape"), set_ones.get("dcn_mesh_shape")
     if ici is not None and dcn is not None:
@@ -57,15 +57,17 @@ def t5x_mesh(arguments: Mapping[str, GinBinding], options: Options) -> T5xMesh:
     if submesh is not None and submesh.value.items:
         tile = _sizes(submesh)
         if isinstance(tile, Diagnostic):
-            return T5xMesh(faults=(tile,))
+            return MeshPart(faults=(tile,))
         return _of_submesh(tile, submesh, options)
     partitions = set_ones.get("num_partitions")
     count = None if partitions is None else _size(partitions.value)
     if partitions is None or count == 0:
-        return T5xMesh(faults=(lost("the files do not say how the mesh is cut", None, help=_HELP),))
+        return MeshPart(
+            faults=(lost("the files do not say how the mesh is cut", None, help=_HELP),)
+        )
     if count is None:
         why = f"`num_partitions` is {partitions.value.described()}, not a number"
-        return T5xMesh(faults=(bad(why, partitions.value.span),))
+        return MeshPart(faults=(bad(why, partitions.value.span),))
     return _of_partitions(count, partitions, options)
 
 
@@ -82,43 +84,41 @@ def _sizes(binding: GinBinding) -> Tile | Diagnostic:
     return tuple(size for size in sizes if size is not None)
 
 
-def _several_slices(ici: GinBinding, dcn: GinBinding) -> T5xMesh:
+def _several_slices(ici: GinBinding, dcn: GinBinding) -> MeshPart:
     """Return the mesh (replica, data, model): inside a slice times across slices."""
-    inside, across = _sizes(ici), _sizes(dcn)
-    for found in (inside, across):
-        if isinstance(found, Diagnostic):
-            return T5xMesh(faults=(found,))
-    assert isinstance(inside, tuple)
-    assert isinstance(across, tuple)
+    sizes, faults = parted(map(_sizes, (ici, dcn)))
+    if faults:
+        return MeshPart(faults=faults[:1])
+    inside, across = sizes
     if len(inside) != 3 or len(across) != 3:
         message = "the mesh of several slices has three sizes: replica, data, model"
-        return T5xMesh(faults=(bad(message, (ici if len(inside) != 3 else dcn).value.span),))
+        return MeshPart(faults=(bad(message, (ici if len(inside) != 3 else dcn).value.span),))
     mesh: dict[str, Data] = {}
     for axis, near, far in zip(("replica", "data", "model"), inside, across, strict=True):
         mesh[axis] = f"{far} @ dcn" if far > 1 and near == 1 else near * far
-    return T5xMesh({"mesh": mesh}, {("mesh",): came_from(ici.span, "ici times dcn")})
+    return MeshPart({"mesh": mesh}, {("mesh",): came_from(ici.span, "ici times dcn")})
 
 
-def _of_submesh(tile: Tile, binding: GinBinding, options: Options) -> T5xMesh:
-    machine = _hardware(options)
+def _of_submesh(tile: Tile, binding: GinBinding, options: Options) -> MeshPart:
+    machine = machine_asked(options)
     if machine is None:
-        return T5xMesh(faults=(_needs_machine(binding),))
+        return MeshPart(faults=(_needs_machine(binding),))
     is_torus = machine.chip.torus_rank > 0
     if is_torus and len(tile) != 4:
         message = f"`model_parallel_submesh` has {len(tile)} sizes; a TPU's has x, y, z and core"
-        return T5xMesh(faults=(bad(message, binding.value.span),))
+        return MeshPart(faults=(bad(message, binding.value.span),))
     model = f"submesh {shape_text(tile)}" if is_torus else math.prod(tile)
     return _data_and_model(model, options, came_from(binding.span))
 
 
-def _of_partitions(count: int, binding: GinBinding, options: Options) -> T5xMesh:
-    machine = _hardware(options)
+def _of_partitions(count: int, binding: GinBinding, options: Options) -> MeshPart:
+    machine = machine_asked(options)
     if machine is None:
-        return T5xMesh(faults=(_needs_machine(binding),))
+        return MeshPart(faults=(_needs_machine(binding),))
     if machine.chip.platform == "cpu":
         comment = came_from(binding.span, "T5X gives a CPU host to model, whatever the number")
         mesh: dict[str, Data] = {"data": 1, "model": machine.device_count}
-        return T5xMesh({"mesh": mesh, "hardware": options.hardware}, {("mesh",): comment})
+        return MeshPart({"mesh": mesh, "hardware": options.hardware}, {("mesh",): comment})
     if machine.chip.torus_rank == 0:
         return _data_and_model(count, options, came_from(binding.span))
     return _default_submesh(count, machine, binding, options)
@@ -126,7 +126,7 @@ def _of_partitions(count: int, binding: GinBinding, options: Options) -> T5xMesh
 
 def _default_submesh(
     count: int, machine: Hardware, binding: GinBinding, options: Options
-) -> T5xMesh:
+) -> MeshPart:
     """Return the tile of T5X's table; shardspec's own where T5X would fail."""
     tile = t5x_default_submesh(machine.chip.device_kinds[0], slice_extents(machine), count)
     if tile is None:
@@ -142,20 +142,14 @@ def _default_submesh(
     return found._replace(faults=(fault,))
 
 
-def _data_and_model(model: Data, options: Options, comment: Comments) -> T5xMesh:
+def _data_and_model(model: Data, options: Options, comment: Comments) -> MeshPart:
     mesh: dict[str, Data] = {"data": "rest", "model": model}
-    return T5xMesh({"hardware": options.hardware, "mesh": mesh}, {("mesh", "model"): comment})
+    return MeshPart({"hardware": options.hardware, "mesh": mesh}, {("mesh", "model"): comment})
 
 
 def _needs_machine(binding: GinBinding) -> Diagnostic:
     message = f"the mesh of `{binding.argument}` depends on the machine, so none stands in the spec"
     return lost(message, binding.span, help=_HELP)
-
-
-def _hardware(options: Options) -> Hardware | None:
-    """Return the machine of `--hardware`; None where none is said."""
-    found = None if options.hardware is None else machine_named(options.hardware)
-    return found if isinstance(found, Hardware) else None
 
 
 MOE_PARTITIONER = "MoePjitPartitioner"
@@ -192,7 +186,7 @@ def state_of_experts(binding: GinBinding | None) -> Diagnostic:
     return lost(message, None if binding is None else binding.span, help=help)
 
 
-def moe_mesh(arguments: Mapping[str, GinBinding], options: Options) -> T5xMesh:
+def moe_mesh(arguments: Mapping[str, GinBinding], options: Options) -> MeshPart:
     """Return the mesh (data, expert, model): the largest part of `data` that experts divide.
 
     Args:
@@ -200,8 +194,8 @@ def moe_mesh(arguments: Mapping[str, GinBinding], options: Options) -> T5xMesh:
     """
     base = t5x_mesh(arguments, options)
     mesh = base.data.get("mesh")
-    machine = None if options.hardware is None else machine_named(options.hardware)
-    if not isinstance(mesh, dict) or not isinstance(machine, Hardware):
+    machine = machine_asked(options)
+    if not isinstance(mesh, dict) or machine is None:
         return base
     binding = arguments.get(EXPERTS)
     most = binding.value.number if binding is not None and binding.value.kind == "number" else 0
@@ -210,14 +204,14 @@ def moe_mesh(arguments: Mapping[str, GinBinding], options: Options) -> T5xMesh:
         message = f"`{EXPERTS}` {why}, so no mesh stands in the spec"
         help = "say the mesh: --mesh 'data=4 expert=8 model=2'"
         fault = lost(message, None if binding is None else binding.span, help=help)
-        return T5xMesh(faults=(*base.faults, fault))
+        return MeshPart(faults=(*base.faults, fault))
     assert binding is not None
     data = machine.device_count // _moe_size(mesh["model"])
     experts = next(size for size in range(min(most, data), 0, -1) if data % size == 0)
     axes: dict[str, Data] = {"data": mesh["data"], "expert": experts, "model": mesh["model"]}
     comment = came_from(binding.span, f"the most that divides data={data}")
     comments = {**base.comments, ("mesh", "expert"): comment}
-    return T5xMesh({**base.data, "mesh": axes}, comments, base.faults)
+    return MeshPart({**base.data, "mesh": axes}, comments, base.faults)
 
 
 def _moe_size(model: Data) -> int:

@@ -9,7 +9,7 @@ let the last one count: so do we, and say it, but for keys that matter, where it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,10 +64,14 @@ class Node:
         """Return the last part of a dotted name."""
         return self.text.rpartition(".")[2]
 
+    @property
+    def pairs(self) -> tuple[tuple[Node, Node], ...]:
+        """Return the keys of a mapping with their values; nothing for what is none."""
+        return tuple(zip(self.keys, self.items, strict=False))
+
     def get(self, key: str) -> Node | None:
         """Return the value of a mapping at a text key."""
-        pairs = zip(self.keys, self.items, strict=False)
-        found = [value for name, value in pairs if name.kind == "text" and name.text == key]
+        found = [value for name, value in self.pairs if name.kind == "text" and name.text == key]
         return found[-1] if found else None
 
     def described(self) -> str:
@@ -98,6 +102,23 @@ def group(
     if size > MOST_VALUES:
         return unreadable(span, f"it stands for more than {MOST_VALUES:,} values")
     return Node(kind, span, text, 0, items, keys, keywords, size)
+
+
+def mapping_of(span: Span, pairs: Iterable[tuple[Node, Node]]) -> Node:
+    """Return the mapping of keys with their values."""
+    keys, items = tuple(zip(*pairs, strict=True)) or ((), ())
+    return group("mapping", span, items, keys=keys)
+
+
+def constant(value: object, span: Span) -> Node:
+    """Return the node of a value that stands for itself."""
+    if isinstance(value, str):
+        return Node("text", span, value)
+    if value is None:
+        return Node("nothing", span)
+    if isinstance(value, int | float):
+        return Node("boolean" if isinstance(value, bool) else "number", span, str(value), value)
+    return unreadable(span, "it is no text and no number")
 
 
 def unreadable(span: Span, reason: str) -> Node:
@@ -205,17 +226,11 @@ def _node(data: Data, route: Route, source_map: SourceMap, tagged: dict[Route, s
     if tag is not None:
         return unreadable(span, f"it stands under the tag `{tag}`, which is not followed")
     if isinstance(data, dict):
-        pairs = tuple(_pairs(data, route, source_map, tagged))
-        keys, items = tuple(key for key, _ in pairs), tuple(value for _, value in pairs)
-        return group("mapping", span, items, keys=keys)
+        return mapping_of(span, _pairs(data, route, source_map, tagged))
     if isinstance(data, list):
         inner = (_node(v, (*route, i), source_map, tagged) for i, v in enumerate(data))
         return group("list", span, tuple(inner))
-    if data is None:
-        return Node("nothing", span)
-    if isinstance(data, str):
-        return Node("text", span, data)
-    return Node("boolean" if isinstance(data, bool) else "number", span, str(data), data)
+    return constant(data, span)
 
 
 def _pairs(
@@ -232,6 +247,6 @@ def _pairs(
             own[text] = (name, value)
             continue
         for each in value.items if value.is_list else (value,):
-            for inner, item in zip(each.keys, each.items, strict=False):
+            for inner, item in each.pairs:
                 merged.setdefault(inner.text, (inner, item))
     yield from {**merged, **own}.values()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.foreign.regex import escaped, path_regexes
+from shardspec.foreign.regex import escaped, path_regex
+from shardspec.ir.grouping import template
 from tests.strategies import odd_paths
 
 numbered = st.builds(
@@ -16,6 +18,14 @@ numbered = st.builds(
     st.sampled_from(["0", "1", "2", "00", "01", "10", "007"]),
     st.sampled_from(["w", "w.", ""]),
 )
+
+
+def path_regexes(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return a regex for each template of the paths."""
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        groups.setdefault(template(path), []).append(path)
+    return tuple(path_regex(group) for group in groups.values())
 
 
 def matched(regexes: tuple[str, ...], path: str) -> int:

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.foreign.python_text import bindings_by_name, read_python
+from shardspec.foreign.python_text import read_python
 from shardspec.foreign.values import MOST_VALUES, Node
 
 
 def bound(text: str) -> dict[str, Node]:
     read = read_python(SourceFile("rules.py", text))
     assert not isinstance(read, Diagnostic), read
-    return {name: each.value for name, each in bindings_by_name(read).items()}
+    return {each.name: each.value for each in read}
 
 
 def plain(node: Node) -> object:
