@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign.exported import (
     Request,
     Written,
@@ -27,6 +26,7 @@ from shardspec.foreign.exported import (
 from shardspec.foreign.imported import (
     MANY_MODELS,
     Answer,
+    Dims,
     ForeignRule,
     Imported,
     NoAnswer,
@@ -54,6 +54,7 @@ from shardspec.foreign.python_text import Binding, as_mapping, read_python, read
 from shardspec.foreign.values import Node, read_data
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Param, Params
+from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.spec import AxisRule
 from shardspec.language.reading import Comments
 
@@ -80,9 +81,9 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
         fault = bad(f"one file holds the list, and here are {len(sources)}", sources[1].whole)
         return None, (fault,)
     found = find_list(sources[0], options.name, [axis for axis, _ in options.mesh])
-    if not isinstance(found, FoundList):
+    if not isinstance(found, Binding):
         return None, found
-    rules, faults = read_rules(found.node, f"`{options.name}`" if options.name else "the list")
+    rules, faults = read_rules(found.value, f"`{options.name}`" if options.name else "the list")
     if faults:
         return None, faults
     if options.semantics is None:
@@ -93,7 +94,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     return document, (*_under(found), *faults)
 
 
-def _under(found: FoundList) -> Iterator[Diagnostic]:
+def _under(found: Binding) -> Iterator[Diagnostic]:
     """Yield the finding for a list that a condition decides on."""
     if found.under is not None:
         message = "a condition decides whether this list is set; the spec has it as if it held"
@@ -122,20 +123,9 @@ def answer(reading: FlaxReading, params: Params, mesh: Mesh) -> tuple[Answer, ..
     return tuple(placed(dims, param, mesh) for dims, param in zip(found, params, strict=True))
 
 
-class FoundList(NamedTuple):
-    """The list that is meant.
-
-    Attributes:
-      under: what decides whether the file sets it; None where nothing does.
-    """
-
-    node: Node
-    under: Span | None = None
-
-
 def find_list(
     source: SourceFile, name: str | None, axes: Sequence[str] = ()
-) -> FoundList | tuple[Diagnostic, ...]:
+) -> Binding | tuple[Diagnostic, ...]:
     """Return the list of a file that is meant: the one that is named, or the one there is.
 
     In Python, lists at the top of the module come first; without any, those in functions and
@@ -146,7 +136,7 @@ def find_list(
         if not isinstance(found, Node):
             return found
         if found.kind != "mapping":
-            return FoundList(found)
+            return Binding("", found, found.span)
         listed = [Binding(key.text, value, key.span) for key, value in found.pairs]
         return _choose(listed, name, source, [each for each in listed if _is_rules(each.value)])
     bindings = read_scopes(source)
@@ -183,20 +173,20 @@ def _with_entries(bindings: Iterable[Binding], depth: int = 0) -> Iterator[Bindi
 
 def _choose(
     known: Sequence[Binding], name: str | None, source: SourceFile, lists: Sequence[Binding]
-) -> FoundList | tuple[Diagnostic, ...]:
+) -> Binding | tuple[Diagnostic, ...]:
     names = ", ".join(f"`{each.name}`" for each in lists[:10])
     if name is not None:
         exact = [each for each in known if each.name == name]
         ending = exact[-1:] or [each for each in known if each.name.endswith(f".{name}")]
         if len(ending) == 1:
-            return FoundList(ending[0].value, ending[0].under)
+            return ending[0]
         help = f"lists of rules here: {names}" if names else None
         if ending:
             help = f"say more of its name: {', '.join(f'`{each.name}`' for each in ending[:10])}"
             return (ambiguous(f"`{source.name}` binds {len(ending)} `{name}`", None, help),)
         return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=help),)
     if len({each.value for each in lists}) == 1:
-        return FoundList(lists[0].value, lists[0].under)
+        return lists[0]
     if lists:
         message = f"`{source.name}` has {len(lists)} lists of rules: {names}"
         return (ambiguous(message, lists[1].span, f"say which: --name {lists[0].name}"),)
@@ -264,7 +254,7 @@ _CHOOSE = "say who reads the list: --semantics linen or --semantics nnx"
 
 
 def _disagreement_on(
-    param: Param, rules: Sequence[ForeignRule], linen: object, nnx: object
+    param: Param, rules: Sequence[ForeignRule], linen: Dims | NoAnswer, nnx: Dims | NoAnswer
 ) -> Diagnostic:
     """Return the finding for an array, at a rule that makes the readings differ on it."""
     names = param.logical_axes or ()
@@ -274,21 +264,19 @@ def _disagreement_on(
     return ambiguous(message, at.span if at else None, _CHOOSE)
 
 
-def _is_guilty(rule: ForeignRule, names: Sequence[str | None], linen: object, nnx: object) -> bool:
+def _is_guilty(
+    rule: ForeignRule, names: Sequence[str | None], linen: Dims | NoAnswer, nnx: Dims | NoAnswer
+) -> bool:
     if rule.name not in names:
         return False
     if isinstance(linen, NoAnswer) or isinstance(nnx, NoAnswer):
         return True
     dim = list(names).index(rule.name)
-    return isinstance(linen, tuple) and isinstance(nnx, tuple) and linen[dim] != nnx[dim]
+    return linen[dim] != nnx[dim]
 
 
-def _shown(dims: object) -> str:
-    if isinstance(dims, NoAnswer):
-        return dims.reason
-    from shardspec.ir.partition import PartitionSpec
-
-    return str(PartitionSpec(dims)) if isinstance(dims, tuple) else ""
+def _shown(dims: Dims | NoAnswer) -> str:
+    return dims.reason if isinstance(dims, NoAnswer) else str(PartitionSpec(dims))
 
 
 def _text(rule: ForeignRule) -> str:

@@ -123,7 +123,8 @@ class _Parser:
             if self.peek.kind in (tokenize.NEWLINE, tokenize.DEDENT):
                 self.at += 1
             elif self.peek.text in ("import", "from") and self.next_kind() == tokenize.NAME:
-                self.skip_line()
+                while self.peek.kind not in (tokenize.NEWLINE, tokenize.ENDMARKER):
+                    self.at += 1
             elif self.peek.text == "include" and self.next_kind() == tokenize.STRING:
                 yield self.include()
             else:
@@ -142,10 +143,6 @@ class _Parser:
             raise GinFaultError(f"expected `{text}`, and here is {_shown(token)}", token.span)
         self.at += 1
         return token
-
-    def skip_line(self) -> None:
-        while self.peek.kind not in (tokenize.NEWLINE, tokenize.ENDMARKER):
-            self.at += 1
 
     def end_line(self) -> None:
         if self.peek.kind not in (tokenize.NEWLINE, tokenize.ENDMARKER):

@@ -173,16 +173,12 @@ def _for_arrays(reading: TpReading, params: Params, sections: PathSections) -> N
             key, entry, leaf = found
             is_own = generic(param.path) == key
             groups.setdefault((key, "" if is_own else leaf, entry), []).append(param)
-    for (key, leaf, entry), group in sorted(groups.items(), key=_parameters_first):
+    parameters_first = sorted(groups.items(), key=lambda at: (bool(at[0][1]), -at[0][0].count(".")))
+    for (key, leaf, entry), group in parameters_first:
         _group(key, leaf, entry, group, reading.axis, sections)
     for key, entry in plans.unmatched:
         if not _has_number(key) and not entry.is_added and not _is_tied(key, plans):
             _unmatched(key, entry, plans, reading.axis, sections)
-
-
-def _parameters_first(group: tuple[tuple[str, str, PlanEntry], object]) -> tuple[bool, int]:
-    key, leaf, _ = group[0]
-    return bool(leaf), -key.count(".")
 
 
 def _group(

@@ -118,9 +118,9 @@ class _Owners:
             return (self._keys[path],)
         return self.winners.all(path)
 
-    def only(self, param: Param) -> int | None:
-        """Return the position of the entry that Keras takes for an array."""
-        found = self.of(param.path)
+    def only(self, path: str) -> int | None:
+        """Return the position of the entry that Keras takes for a path."""
+        found = self.of(path)
         return found[0] if len(found) == 1 else None
 
 

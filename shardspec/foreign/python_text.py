@@ -407,7 +407,7 @@ class _Scope:
             self.entries.setdefault(name, []).append((key, replace(value, span=span)))
 
     def _own(self) -> Iterator[Binding]:
-        for name, binding in _own_names(self.names.bound).items():
+        for name, binding in _maps(self.names.bound)[0].items():
             grown = self._grown(binding)
             yield grown._replace(name=self.prefix + name)
         for binding in self.attributes.values():
@@ -479,7 +479,3 @@ def _bind_parameters(arguments: ast.arguments, names: Module) -> None:
 def _maps(bound: Mapping[str, Binding]) -> list[dict[str, Binding]]:
     maps = bound.maps if isinstance(bound, ChainMap) else [bound]
     return [each for each in maps if isinstance(each, dict)]
-
-
-def _own_names(bound: Mapping[str, Binding]) -> Mapping[str, Binding]:
-    return _maps(bound)[0]

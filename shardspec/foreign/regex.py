@@ -102,16 +102,8 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
         return None, (match,)
     is_strict = bool(options.strict if options.strict is not None else found.is_strict)
     reading = RegexReading(entries, match, separator, is_strict)
-    winners = Winners(entries, match)
-    sections = path_sections(
-        all_taken(
-            entries,
-            match,
-            separator,
-            options.params,
-            lambda p: winners.first(reading.there(p.path)),
-        )
-    )
+    winner = Winners(entries, match).first
+    sections = path_sections(all_taken(entries, match, separator, options.params, winner))
     how = "any part of a path" if match == "search" else "the whole path"
     doc = f"A list of regexes, which match {how}; the first decides"
     data, comments = document(doc, sections, is_strict=is_strict)
@@ -153,12 +145,16 @@ def all_taken(
     match: Match,
     separator: str,
     params: Params | None,
-    winner: Callable[[Param], int | None],
+    winner: Callable[[str], int | None],
 ) -> list[Taken]:
-    """Return the entries with the arrays that each takes, by the entry that wins an array."""
+    """Return the entries with the arrays that each takes.
+
+    Args:
+      winner: the position of the entry that takes a path of the tool.
+    """
     won: dict[int | None, list[Param]] = {}
     for param in params or ():
-        won.setdefault(winner(param), []).append(param)
+        won.setdefault(winner(param.path.replace("/", separator)), []).append(param)
     return [
         _taken(entry, match, separator, None if params is None else won.get(index, []))
         for index, entry in enumerate(entries)
