@@ -197,7 +197,7 @@ def test_a_resolved_list_has_what_counts_on_the_target() -> None:
 
 def test_a_unit_is_a_loss_where_no_array_tells() -> None:
     plan = loaded(SPEC)
-    text, found = written("flax", replace(plan, params=()), is_resolved=True)
+    text, found = written("flax", replace(plan, arrays=()), is_resolved=True)
     assert text is not None
     assert any("units of 8" in each.message for each in found)
 
