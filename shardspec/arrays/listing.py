@@ -7,6 +7,7 @@ Paths may hold ranges: `layers_{0..23}/kernel`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -251,9 +252,6 @@ def _typed(path: str, parsed: ArrayType, key: Excerpt) -> Param | Diagnostic:
         numbers = [factor for factor in factors if isinstance(factor, int)]
         if not factors or len(numbers) < len(factors):
             return _fault(f"`{path}`: a manifest states every size as a number", key.span)
-        size = 1
-        for number in numbers:
-            size *= number
-        shape.append(size)
+        shape.append(math.prod(numbers))
     names = tuple(dim.name.text if dim.name else None for dim in parsed.dims)
     return Param(path, tuple(shape), dtype, names if any(names) else None, key.span)

@@ -76,14 +76,8 @@ def read_arrays(
         return refused(entry_point_refused(path))
     try:
         arrays, faults = _read(path, included_from, boundary or boundary_of(path))
-    except OSError as fault:
+    except (OSError, ValueError) as fault:
         return refused(_unreadable(path, fault))
-    except ValueError as fault:
-        return refused(
-            Diagnostic(
-                UNREADABLE, f"`{path}` cannot be read: {fault}", help="name a file that can be read"
-            )
-        )
     params, twice = distinct(arrays.params, f" of `{path}`")
     params, too_large = countable(params)
     return arrays._replace(params=params), (*faults, *twice, *too_large)
@@ -150,9 +144,13 @@ def entry_point_refused(name: str) -> Diagnostic:
     )
 
 
-def _unreadable(path: str, fault: OSError) -> Diagnostic:
-    message = f"`{path}` cannot be read: {(fault.strerror or str(fault)).lower()}"
-    return Diagnostic(UNREADABLE, message, help="name a file that can be read")
+def _unreadable(
+    path: str, fault: OSError | ValueError, help: str = "name a file that can be read"
+) -> Diagnostic:
+    reason = str(fault)
+    if isinstance(fault, OSError):
+        reason = (fault.strerror or reason).lower()
+    return Diagnostic(UNREADABLE, f"`{path}` cannot be read: {reason}", help=help)
 
 
 _SOUGHT = (
@@ -178,9 +176,7 @@ def arrays_in(folder: str, name: str, depth: int = 0) -> tuple[str, str] | Diagn
             return folder, name
         names = sorted(os.listdir(folder), key=natural)
     except OSError as fault:
-        reason = (fault.strerror or str(fault)).lower()
-        message = f"`{name}` cannot be read: {reason}"
-        return Diagnostic(UNREADABLE, message, help="check its permissions")
+        return _unreadable(name, fault, "check its permissions")
     for suffixes in ((".index.json",), SAFETENSORS.suffixes, MSGPACK.suffixes, NPZ.suffixes):
         found = [each for each in names if each.endswith(suffixes)]
         if found:

@@ -9,7 +9,6 @@ first (first match wins) or replace the parent's of the same name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import reduce
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
@@ -106,13 +105,11 @@ T = TypeVar("T")
 def merge(layers: Iterable[Layer]) -> tuple[Layer, tuple[Diagnostic, ...]]:
     """Return parents and child as one layer: the last one wins, and gives source and doc."""
     diagnostics: list[Diagnostic] = []
-
-    def merge_two(parent: Layer, child: Layer) -> Layer:
-        return _merge(parent, child, diagnostics)
-
-    first, *rest = layers
-    start = _merge(Layer(first.source), first, diagnostics)
-    return reduce(merge_two, rest, start), tuple(diagnostics)
+    layers = tuple(layers)
+    merged = Layer(layers[0].source)
+    for layer in layers:
+        merged = _merge(merged, layer, diagnostics)
+    return merged, tuple(diagnostics)
 
 
 def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:

@@ -56,7 +56,8 @@ def apply_settings(
             fault = _unknown_step(steps, data, key.span)
             known = fault is None and _put(data, steps, number_or_text(text))
             if not known:
-                diagnostics.append(fault or _nowhere(name, key.span))
+                message = f"`{name}` leads to nothing in this spec"
+                diagnostics.append(fault or point(UNKNOWN_KEY, message, key.span, help=_ROUTES))
                 continue
             _point_at_setting(known, key, value, keys, values)
     source_map = SourceMap(reading.source, keys, values)
@@ -290,12 +291,3 @@ def _first_key(data: Any, steps: tuple[str, ...]) -> tuple[str, tuple[str, ...]]
             if joined in data:
                 return joined, steps[count:]
     return steps[0], steps[1:]
-
-
-def _nowhere(name: str, span: Span) -> Diagnostic:
-    return point(
-        UNKNOWN_KEY,
-        f"`{name}` leads to nothing in this spec",
-        span,
-        help=_ROUTES,
-    )

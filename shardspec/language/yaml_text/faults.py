@@ -102,8 +102,6 @@ def line_above(trouble: Trouble, start: int) -> Span | None:
     return None
 
 
-"""Characters that YAML does not allow are shown up to this many."""
-
 _NO_SPACE = re.compile(r"""[ \t]*(?:-[ \t]+)?([^\s"'#:{\[][^\s"'#:]*)(:)([^\s:/][^\n]*)""")
 
 
@@ -155,25 +153,18 @@ def _forbidden_start(trouble: Trouble) -> Diagnostic | None:
     )
 
 
-def _alias(trouble: Trouble) -> Diagnostic | None:
-    """Explain a pattern such as `**/mlp` without quotes."""
-    if trouble.opened_at is None or not trouble.context.startswith(_ANCHORS):
-        return None
+def _sign(trouble: Trouble) -> Diagnostic | None:
+    """Explain a pattern such as `**/mlp` without quotes, and `!x`."""
     start = trouble.opened_at
-    kind = {"*": "an alias", "&": "an anchor"}.get(trouble.text[start : start + 1], "a tag")
-    end = max(trouble.word_end(start), start + 1)
-    message = f"a plain word that starts with `{trouble.text[start]}` is {kind} in YAML"
-    return trouble.report(message, trouble.span(start, end), "", advise_quotes(trouble, start, end))
-
-
-def _tag(trouble: Trouble) -> Diagnostic | None:
-    if trouble.opened_at is None or ("tag" not in trouble.context and "tag" not in trouble.problem):
+    if start is None:
         return None
-    start = trouble.opened_at
-    if trouble.text[start : start + 1] != "!":
+    sign = trouble.text[start : start + 1]
+    is_tag = sign == "!" and ("tag" in trouble.context or "tag" in trouble.problem)
+    if not is_tag and not trouble.context.startswith(_ANCHORS):
         return None
+    kind = {"*": "an alias", "&": "an anchor"}.get(sign, "a tag")
     end = max(trouble.word_end(start), start + 1)
-    message = "a plain word that starts with `!` is a tag in YAML"
+    message = f"a plain word that starts with `{sign}` is {kind} in YAML"
     return trouble.report(message, trouble.span(start, end), "", advise_quotes(trouble, start, end))
 
 
@@ -301,7 +292,7 @@ def _goes_on(trouble: Trouble) -> Diagnostic | None:
     before = trouble.text[start : trouble.at].rstrip()
     if found := re.search(r"(?:^|\s)([*&!]\S*)$", before):
         at = start + found.start(1)
-        return _alias(replace(trouble, context="while scanning an alias", opened_at=at))
+        return _sign(replace(trouble, context="while scanning an alias", opened_at=at))
     if not before.endswith(("'", '"', "]", "}")):
         return None
     end = max(trouble.line_end(trouble.at), trouble.at + 1)
@@ -432,7 +423,7 @@ def _other(trouble: Trouble) -> Diagnostic:
 
 
 _EXPLAINERS = (
-    _tab, _forbidden_start, _alias, _tag, _second_colon, _no_colon, _unclosed_quote, _escape,
+    _tab, _forbidden_start, _sign, _second_colon, _no_colon, _unclosed_quote, _escape,
     _unclosed_bracket, _goes_on, _bad_indent, _no_content, _block_on_line, _after_document,
     _block_scalar, _directive,
 )  # fmt: skip
