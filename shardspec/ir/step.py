@@ -1,0 +1,349 @@
+"""A step: what one call of a train or serve function computes, sends and holds, as layouts see it.
+
+Three sources give the same noun: einsums that a spec states, a function that JAX traced, and the
+program that a compiler made of it. So one table, one JSON, one set of findings and one model of
+time serve all. There is no jax in it and there are no devices; sizes are those of one device.
+
+Everything that happens has a tick (`at`) of one clock that runs through the program once: the body
+of a loop once, at the place of the loop, and `count` says how often it runs in a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from shardspec.diagnostics import Span
+from shardspec.ir.mesh import Mesh
+from shardspec.ir.param import Shape, array_bytes
+from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import AxisRule, Override
+
+#: Where a step was read from: `step:` of a spec, a traced function, or a compiled program.
+Source = Literal["spec", "code", "compiler"]
+#: `remat` is work of the forward pass that is done again in the backward pass.
+Phase = Literal["forward", "backward", "remat", "update"]
+OpKind = Literal["einsum", "convolution", "gather", "scatter", "sort", "kernel"]
+
+
+class CollectiveKind(StrEnum):
+    """What is sent, spelt as XLA does."""
+
+    ALL_GATHER = "all-gather"
+    ALL_REDUCE = "all-reduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+    COLLECTIVE_PERMUTE = "collective-permute"
+
+
+def ring_bytes(kind: CollectiveKind, payload_bytes: int, ways: int) -> int:
+    """Return the bytes one device sends in a collective over a ring of `ways` devices.
+
+    Source: the ring algorithm. Each of `ways` - 1 turns passes on one part of `ways`; an all-reduce
+    is a reduce-scatter and an all-gather.
+
+    Args:
+      payload_bytes: of the array on one device where it is largest: what an all-gather makes, what
+        the others are given.
+    """
+    if ways <= 1:
+        return 0
+    if kind is CollectiveKind.COLLECTIVE_PERMUTE:
+        return payload_bytes
+    turns = 2 if kind is CollectiveKind.ALL_REDUCE else 1
+    return turns * (ways - 1) * payload_bytes // ways
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's code.
+
+    Attributes:
+      file: as the program names it; empty where no line is known.
+      scope: names that code gave to what it was doing there, `/` between them: `layers/mlp`.
+    """
+
+    file: str = ""
+    line: int = 0
+    scope: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Say whether there is a line."""
+        return bool(self.file)
+
+    def __str__(self) -> str:
+        """Return `model.py:71`, or `unknown`."""
+        return f"{self.file}:{self.line}" if self.file else "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class StepArray:
+    """An array as it lies at one point of the program.
+
+    Attributes:
+      shape: of the whole array.
+      split: the mesh axes of each dimension.
+      shard_shape: on one device; the last shard of an uneven split is filled up.
+      name: the path of a parameter or the name of an activation, where it is known.
+
+    Invariants:
+      once: `split` uses no mesh axis twice.
+    """
+
+    dtype: str
+    shape: Shape
+    split: PartitionSpec
+    shard_shape: Shape
+    name: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of the shard on one device."""
+        return array_bytes(self.shard_shape, self.dtype)
+
+    def __str__(self) -> str:
+        """Return `bf16[4096, 512]`, the whole shape."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class StepOp:
+    """One operation that computes: a contraction, or another that no compiler fuses away.
+
+    Attributes:
+      einsum: operands and result by letter, `bte,ef->btf`; empty where it is none.
+      flops: on one device each time it runs: two for every multiplication and addition.
+      count: how often it runs in a step; with a fraction where that is an average.
+      mesh_axes: the axes that split it in some operand, or in what is contracted. The devices of
+        the others all do the same work.
+    """
+
+    kind: OpKind
+    einsum: str
+    operands: tuple[StepArray, ...]
+    result: StepArray
+    flops: int
+    count: float
+    place: Place
+    phase: Phase
+    mesh_axes: tuple[str, ...] = ()
+    at: int = 0
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype that is multiplied, that of the widest operand."""
+        kinds = [operand.dtype for operand in self.operands] or [self.result.dtype]
+        return max(kinds, key=lambda dtype: array_bytes((8,), dtype))
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes it reads and writes each time it runs, on one device."""
+        return self.result.bytes + sum(operand.bytes for operand in self.operands)
+
+
+class CauseKind(StrEnum):
+    """Who asked for a mesh axis on an array."""
+
+    #: an argument of the function lies so
+    ARGUMENT = "argument"
+    #: a constraint in the code
+    CONSTRAINT = "constraint"
+    #: what the function gives back has to lie so
+    RESULT = "result"
+    #: a collective that the user wrote, under `shard_map`
+    WRITTEN = "written"
+    #: nobody stated it: it flowed in through operations
+    PROPAGATED = "propagated"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why one mesh axis is in a collective.
+
+    Attributes:
+      array: the path of the argument that has the axis.
+      dim: which dimension of it.
+      place: the constraint, or the collective that was written.
+      logical_axis: the name of the dimension that has it.
+      rule: the line of the spec that gave the axis to the dimension; its span may be in a preset.
+      through: names of what it flowed through, where nobody stated it.
+    """
+
+    mesh_axis: str
+    kind: CauseKind
+    array: str = ""
+    dim: int | None = None
+    place: Place = Place()
+    logical_axis: str | None = None
+    rule: AxisRule | Override | None = None
+    through: tuple[str, ...] = ()
+
+    @property
+    def span(self) -> Span | None:
+        """Return where the spec says it."""
+        return None if self.rule is None else self.rule.span
+
+
+CarriedKind = Literal["weight", "gradient", "state", "activation", "einsum", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a collective carries.
+
+    Attributes:
+      name: the path of the parameter, the name of the activation, or the einsum that makes it.
+    """
+
+    kind: CarriedKind = "unknown"
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Return `weight layers/mlp/wi`, `gradient of layers/mlp/wi`, `bte,ef->btf`."""
+        if self.kind == "einsum":
+            return self.name
+        joint = " of " if self.kind == "gradient" else " "
+        return f"{self.kind}{joint}{self.name}" if self.name else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Something that devices send each other.
+
+    Attributes:
+      mesh_axes: over which it goes, major to minor.
+      payload_bytes: as `ring_bytes` takes it: of one device, the larger side, each time it runs.
+      wire_bytes_per_run: what one device sends each time it runs.
+      count: how often it runs in a step; with a fraction where that is an average.
+      array: what is sent, as it lies before.
+      because: a cause for each mesh axis, in their order.
+      forced_by: the constraint, or the result's sharding, that asks for it although no operation
+        needs it.
+      is_invariant: whether it stands in a loop, and sends the same in every round of it.
+      is_written: whether the user wrote it.
+      at: when it starts, by the clock of the step.
+
+    Invariants:
+      ring: wire_bytes_per_run is never more than twice payload_bytes.
+    """
+
+    kind: CollectiveKind
+    mesh_axes: tuple[str, ...]
+    payload_bytes: int
+    wire_bytes_per_run: int
+    count: float
+    array: StepArray
+    place: Place
+    phase: Phase
+    carries: Carried = Carried()
+    because: tuple[Cause, ...] = ()
+    forced_by: Cause | None = None
+    is_invariant: bool = False
+    is_written: bool = False
+    at: int = 0
+
+    @property
+    def wire_bytes(self) -> int:
+        """Return what one device sends in a step."""
+        return round(self.wire_bytes_per_run * self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTensor:
+    """A value of the program, and how long it is alive.
+
+    Attributes:
+      bytes: on one device, without the padding of tiles; 0 for what shares another's memory.
+      born: the tick it is made in.
+      dies: the last tick that reads it.
+    """
+
+    array: StepArray
+    bytes: int
+    born: int
+    dies: int
+    place: Place
+    phase: Phase
+
+
+Role = Literal["parameter", "optimizer", "batch", "cache", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepArgument:
+    """One array that the function is given.
+
+    Attributes:
+      path: where it is in the arguments: of a parameter its path in the plan.
+      is_donated: whether a result takes its memory.
+      is_placed: whether the caller gave it a sharding; otherwise the spec did, or nobody.
+    """
+
+    path: str
+    role: Role
+    array: StepArray
+    is_donated: bool = False
+    is_placed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step computes, sends and holds on one device of a mesh.
+
+    Attributes:
+      ops: in the order of the program.
+      collectives: likewise.
+      tensors: values that take memory, for a floor of what is alive at once.
+      end: the last tick of the clock; what dies then is a result.
+      place: where the function is defined.
+      notes: what was assumed: a loop whose rounds are not known, the dearer branch of a `cond`.
+
+    Invariants:
+      ticks: every `at`, `born` and `dies` is from 0 to `end`, and `born` <= `dies`.
+      axes: every mesh axis that is named is one of the mesh.
+    """
+
+    source: Source
+    mesh: Mesh
+    ops: tuple[StepOp, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    tensors: tuple[StepTensor, ...] = ()
+    arguments: tuple[StepArgument, ...] = ()
+    end: int = 0
+    place: Place = Place()
+    notes: tuple[str, ...] = ()
+    worked_out: dict[str, object] = field(
+        init=False, compare=False, repr=False, default_factory=dict
+    )
+
+    @property
+    def flops(self) -> int:
+        """Return the FLOPs of one device in a step."""
+        return round(sum(op.flops * op.count for op in self.ops))
+
+    @property
+    def wire_bytes(self) -> dict[tuple[str, ...], int]:
+        """Return what one device sends in a step, by mesh axes, in the order of the program."""
+        return wire_bytes(self.collectives)
+
+
+def wire_bytes(collectives: Iterable[Collective]) -> dict[tuple[str, ...], int]:
+    """Return what one device sends in a step, by the mesh axes that it goes over.
+
+    Invariants:
+      whole: the values sum to that of the collectives.
+    """
+    sent: dict[tuple[str, ...], int] = {}
+    for each in collectives:
+        sent[each.mesh_axes] = sent.get(each.mesh_axes, 0) + each.wire_bytes
+    return sent
+
+
+def idle_ways(op: StepOp, mesh: Mesh) -> int:
+    """Return how many devices do the same work in an operation."""
+    return math.prod(axis.size for axis in mesh.axes if axis.name not in op.mesh_axes)
