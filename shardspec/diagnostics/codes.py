@@ -170,6 +170,9 @@ PINNED_LARGE = warning("SHD410", "pinned-large", "rules pin large arrays whole, 
 ACTIVATION_CONFLICT = warning(
     "SHD501", "activation-conflict", "activations are split where their parameters are whole"
 )
+NO_PROPAGATION = Code(
+    "SHD502", "no-propagation", _E, "the installed jaxlib cannot propagate through a traced step"
+)
 
 NOT_CARRIED_OVER = warning(
     "SHD601", "not-carried-over", "another tool's file says what a spec cannot say, or back"

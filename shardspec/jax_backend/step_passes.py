@@ -1,0 +1,143 @@
+"""A lowered program, made ready for Shardy, and Shardy's own passes over it.
+
+Shardy is the authority on what propagates where: nothing here decides any of it. Calls are put
+in place of what they call first, since the passes do not look through them inside of loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shardspec.diagnostics import ShardspecError
+from shardspec.diagnostics.codes import NO_PROPAGATION
+from shardspec.diagnostics.diagnostic import Diagnostic
+from shardspec.jax_backend.step_places import Located, joined, located
+
+#: Propagation, in the order that Shardy's own pipeline has, up to the collectives it asks for.
+#: Source: `shardy/dialect/sdy/transforms` (export and propagation pipelines). The names are not
+#: public API: a test runs them on every JAX that is supported.
+PASSES = (
+    "sdy-import-pipeline",
+    "sdy-user-priority-propagate{debug-sharding-origins=true}",
+    "sdy-close-shardings",
+    "func.func(sdy-sink-data-flow-edges)",
+    "func.func(sdy-sharding-constraint-to-reshard)",
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=true})",
+    "func.func(sdy-reshard-to-collectives)",
+    "canonicalize",
+    "cse",
+)
+#: After this pass every constraint has the name that origins know it by, and is still there.
+NAMED_AFTER = "sdy-close-shardings"
+
+
+def prepared(module: Any) -> None:
+    """Put callees in place of calls, and give every operation the user's own location."""
+    from jaxlib.mlir import ir
+
+    with module.context:
+        functions = {
+            ir.StringAttr(each.attributes["sym_name"]).value: each.operation
+            for each in module.body.operations
+            if each.operation.name == "func.func"
+        }
+        for block in functions["main"].regions[0].blocks:
+            _inline_block(block, functions, Located("", located("loc(unknown)").place))
+    _run(module, "symbol-dce")
+
+
+def propagated(module: Any) -> Iterator[str]:
+    """Run the passes in place; yield the name of each when it has run.
+
+    Raises:
+      ShardspecError: this jaxlib has one of them not, or not so.
+    """
+    for name in PASSES:
+        _run(module, name)
+        yield name
+
+
+def _run(module: Any, name: str) -> None:
+    from jaxlib.mlir.passmanager import PassManager
+
+    with module.context:
+        try:
+            passes = PassManager.parse(f"builtin.module({name})")
+        except (ValueError, RuntimeError) as error:
+            raise ShardspecError((_no_pass(name),)) from error
+        passes.run(module.operation)
+
+
+def _no_pass(name: str) -> Diagnostic:
+    import jaxlib
+
+    bare = name.removeprefix("func.func(").removesuffix(")")
+    return Diagnostic(
+        NO_PROPAGATION,
+        f"jaxlib {jaxlib.__version__} has no pass `{bare}`, with which a traced step is read",
+        help="install jax 0.10.2, with which it is tested; what needs no step works with this one:"
+        " `shardspec check`, `explain` and memory of the state",
+    )
+
+
+def _inline_block(block: Any, functions: dict[str, Any], outer: Located) -> None:
+    for each in list(block.operations):
+        _inline(each.operation, functions, outer)
+
+
+def _inline(op: Any, functions: dict[str, Any], outer: Located) -> None:
+    """Replace an operation by what it calls, or go into its own regions."""
+    from jaxlib.mlir import ir
+
+    here = joined(outer, located(op.location))
+    if op.name == "func.call":
+        callee = functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+        for new in _spliced(op, callee):
+            _inline(new, functions, here)
+        return
+    op.location = _location(here)
+    for region in op.regions:
+        for block in region:
+            _inline_block(block, functions, here)
+
+
+def _location(where: Located) -> Any:
+    from jaxlib.mlir import ir
+
+    if not where.place.is_known:
+        return ir.Location.name(where.name)
+    return ir.Location.name(where.name, ir.Location.file(where.place.file, where.place.line, 0))
+
+
+def _spliced(call: Any, callee: Any) -> list[Any]:
+    """Return copies of what a function does, in place of a call of it."""
+    from jaxlib.mlir import ir
+
+    body = callee.regions[0].blocks[0]
+    values = dict(zip(list(body.arguments), list(call.operands), strict=True))
+    copies = []
+    with ir.InsertionPoint(call):
+        for each in body.operations:
+            op = each.operation
+            if op.name == "func.return":
+                for result, value in zip(call.results, op.operands, strict=True):
+                    result.replace_all_uses_with(values.get(value, value))
+                break
+            copy = op.clone().operation
+            copies.append(copy)
+            _renamed(copy, values)
+            values.update(zip(op.results, copy.results, strict=True))
+    call.erase()
+    return copies
+
+
+def _renamed(op: Any, values: dict[Any, Any]) -> None:
+    """Give an operation, and all inside of it, other operands."""
+    for at, value in enumerate(op.operands):
+        if value in values:
+            op.operands[at] = values[value]
+    for region in op.regions:
+        for block in region:
+            for each in block.operations:
+                _renamed(each.operation, values)
