@@ -6,6 +6,7 @@ in place of what they call first, since the passes do not look through them insi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,7 @@ def prepared(module: Any) -> None:
         }
         for block in functions["main"].regions[0].blocks:
             _inline_block(block, functions, Located("", located("loc(unknown)").place))
+            _reshape_units(block)
     _run(module, "symbol-dce")
 
 
@@ -141,3 +143,36 @@ def _renamed(op: Any, values: dict[Any, Any]) -> None:
         for block in region:
             for each in block.operations:
                 _renamed(each.operation, values)
+
+
+def _reshape_units(block: Any) -> None:
+    """Make every broadcast that only adds dimensions of size 1 a reshape, as XLA does early.
+
+    Shardy propagates through reshapes before it does through products, and through broadcasts
+    after. Without this, the buffers in which a scan keeps activations for its backward pass lie as
+    the gradient of a weight would have them, and not as the activations do.
+    """
+    for each in list(block.operations):
+        op = each.operation
+        if op.name == "stablehlo.broadcast_in_dim" and _adds_units(op):
+            _become_reshape(op)
+            continue
+        for region in op.regions:
+            for inner in region:
+                _reshape_units(inner)
+
+
+def _adds_units(op: Any) -> bool:
+    before, after = list(op.operands[0].type.shape), list(op.results[0].type.shape)
+    return bool(before) and math.prod(before) == math.prod(after)
+
+
+def _become_reshape(op: Any) -> None:
+    from jaxlib.mlir import ir
+
+    with ir.InsertionPoint(op), op.location:
+        made = ir.Operation.create(
+            "stablehlo.reshape", results=[op.results[0].type], operands=[op.operands[0]]
+        )
+    op.results[0].replace_all_uses_with(made.results[0])
+    op.erase()

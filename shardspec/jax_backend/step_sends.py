@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardspec.ir.step import CollectiveKind, ring_bytes
@@ -51,6 +51,7 @@ class Send:
       source: the value that is sent.
       payload_bytes: as `ring_bytes` takes them.
       wire_bytes: what one device sends each time it runs.
+      merged: the results of equal ones that this one stands for.
     """
 
     kind: CollectiveKind
@@ -60,6 +61,7 @@ class Send:
     payload_bytes: int
     wire_bytes: int
     is_written: bool = False
+    merged: list[Value] = field(default_factory=list)
 
     @property
     def ways(self) -> int:
@@ -76,10 +78,11 @@ class Send:
         """Return its mesh axes."""
         return tuple(dict.fromkeys(axis.name for axis in self.axes))
 
-    def become(self, kind: CollectiveKind) -> None:
-        """Make it one of another kind, of the same payload."""
-        self.kind = kind
-        self.wire_bytes = ring_bytes(kind, self.payload_bytes, self.ways)
+    def over(self, kind: CollectiveKind, axes: tuple[Axis, ...], payload_bytes: int) -> Send:
+        """Return it as another kind, over some of its axes."""
+        ways = math.prod(axis.size for axis in axes)
+        wire = ring_bytes(kind, payload_bytes, ways)
+        return replace(self, kind=kind, axes=axes, payload_bytes=payload_bytes, wire_bytes=wire)
 
 
 def sends_of(graph: Graph) -> list[Send]:

@@ -135,12 +135,14 @@ def experts(resolver: Any, p: Arrays, x: Any) -> Any:
     slots = jax.nn.one_hot(place - 1, capacity, dtype=jnp.bfloat16)
     combine = (gates * first).astype(jnp.bfloat16)[..., None] * slots
     inputs = jnp.einsum("gsxc,gse->xgce", slots * first.astype(jnp.bfloat16)[..., None], h)
+    inputs = resolver.constrain(inputs, "_ batch _ _")
     inputs = resolver.constrain(inputs, "expert batch_moe _ _")
     gate = jax.nn.silu(jnp.einsum("xgce,xef->xgcf", inputs, p["experts_in"]))
     hidden = gate * jnp.einsum("xgce,xef->xgcf", inputs, p["experts_gate"])
     hidden = resolver.constrain(hidden, "expert batch_moe _ mlp")
     outputs = jnp.einsum("xgcf,xfe->xgce", hidden, p["experts_out"])
     outputs = resolver.constrain(outputs, "expert batch_moe _ _")
+    outputs = resolver.constrain(outputs, "_ batch _ _")
     out = jnp.einsum("gsxc,xgce->gse", combine, outputs)
     return resolver.constrain(x + out, activation="residual")
 
@@ -370,10 +372,10 @@ CASES = {
     ),
     "llama-70b-v5p-4096": Case(
         decoder,
-        _of(LLAMA_70B, batch=2048),
+        _of(LLAMA_70B, batch=1024),
         "tpu v5p 16x16x16",
         "v5p:16x16x16",
-        {"fsdp": 1024, "tensor": 4},
+        {"fsdp": 512, "tensor": 8},
     ),
     "moe-47b-v5p": Case(
         decoder,
