@@ -58,7 +58,7 @@ def _read(text: str) -> Located:
 
 def _place(frames: tuple[tuple[str, int], ...], name: str) -> Place:
     file, line = next((frame for frame in frames if not is_library(frame[0])), ("", 0))
-    return Place(_shown(file), line, scope(name)) if file else Place(scope=scope(name))
+    return Place(shown(file), line, scope(name)) if file else Place(scope=scope(name))
 
 
 @lru_cache(maxsize=4096)
@@ -73,7 +73,7 @@ def is_library(file: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _shown(file: str) -> str:
+def shown(file: str) -> str:
     """Return the path as a user would write it: from the working folder, where it is below it."""
     here = os.getcwd() + os.sep
     return file[len(here) :] if file.startswith(here) else file

@@ -8,10 +8,11 @@ bytes, and are left to the compiler.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from shardspec.ir.step import CollectiveKind
 from shardspec.jax_backend.step_graph import Node, Value
-from shardspec.jax_backend.step_sends import Send
+from shardspec.jax_backend.step_sends import VIEWS, Send
 
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
 _PASSES = frozenset(f"stablehlo.{name}" for name in ("convert", "reshape", "transpose", "negate"))
@@ -30,10 +31,29 @@ def corrected(sends: list[Send], platform: str) -> list[Send]:
     Args:
       platform: of the chips: `tpu`, `gpu` or `cpu`.
     """
+    sends = constants_made_in_place(sends)
     sends = equal_gathers_once(sends)
     sends = partial_sums_once(sends)
     sends = sliced_sums_scattered(sends)
+    sends = lookups_exchanged(sends)
     return windowed_products(sends) if platform == "tpu" else sends
+
+
+def constants_made_in_place(sends: list[Send]) -> list[Send]:
+    """Drop a collective of a constant: every device makes its own.
+
+    The gradient of a table starts as zeros that lie as the table does.
+    """
+    return [send for send in sends if send.is_written or not _is_constant(send.source)]
+
+
+def _is_constant(value: Value) -> bool:
+    node = value.made_by
+    if node is None:
+        return False
+    if node.name in VIEWS:
+        return _is_constant(node.operands[0])
+    return node.name in ("sdy.constant", "stablehlo.constant", "stablehlo.iota")
 
 
 def equal_gathers_once(sends: list[Send]) -> list[Send]:
@@ -132,6 +152,39 @@ def _sliced_by(user: Node) -> frozenset[str]:
     before = {axis.name for axes in user.operands[0].split for axis in axes}
     after = {axis.name for axes in user.result.split for axis in axes}
     return frozenset(after - before)
+
+
+def lookups_exchanged(sends: list[Send]) -> list[Send]:
+    """Exchange what is looked up in a table, where Shardy would gather the table.
+
+    A table that is split along its features by the axis that splits the batch: XLA looks up each
+    device's features for the whole batch and exchanges them, and likewise backward, where it adds
+    up each device's features of the gradient. The table itself is not sent.
+    """
+    return [_exchanged(send) or send for send in sends]
+
+
+def _exchanged(send: Send) -> Send | None:
+    looked_up = _looked_up(send)
+    if looked_up is None or not set(send.names) <= looked_up.axes.keys():
+        return None
+    moved = send.over(CollectiveKind.ALL_TO_ALL, send.axes, looked_up.bytes)
+    return replace(moved, source=looked_up)
+
+
+def _looked_up(send: Send) -> Value | None:
+    """Return the rows that a lookup gives, or that are added to a table backward."""
+    if send.is_written:
+        return None
+    if send.kind is CollectiveKind.ALL_GATHER:
+        readers = [node for value in (send.result, *send.merged) for node in _readers(value)]
+        if len(readers) == 1 and readers[0].name == "stablehlo.gather":
+            return readers[0].result
+        return None
+    made_by = send.source.made_by
+    if send.kind is CollectiveKind.REDUCE_SCATTER and made_by is not None:
+        return made_by.operands[-1] if made_by.name == "stablehlo.scatter" else None
+    return None
 
 
 def windowed_products(sends: list[Send]) -> list[Send]:

@@ -1,0 +1,193 @@
+"""What a propagated program computes: contractions, and the operations no compiler fuses away."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from shardspec.ir.step import OpKind, StepOp
+from shardspec.jax_backend.step_graph import Graph, Node, Value
+from shardspec.jax_backend.step_places import phase_of
+
+_KINDS: dict[str, OpKind] = {
+    "stablehlo.dot_general": "einsum",
+    "stablehlo.convolution": "convolution",
+    "stablehlo.gather": "gather",
+    "stablehlo.dynamic_gather": "gather",
+    "stablehlo.scatter": "scatter",
+    "stablehlo.select_and_scatter": "scatter",
+    "stablehlo.sort": "sort",
+    "chlo.top_k": "sort",
+    "stablehlo.fft": "kernel",
+    "stablehlo.cholesky": "kernel",
+    "stablehlo.triangular_solve": "kernel",
+    "stablehlo.custom_call": "kernel",
+    "chlo.ragged_dot": "kernel",
+}
+#: Custom calls that are marks in the program, and compute nothing.
+_MARKS = ("Sharding", "SPMD", "LayoutConstraint", "annotate", "MoveTo", "xla.sdy", "Unreduced")
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def set_phases(graph: Graph) -> None:
+    """Say of every operation in which phase of the step it runs.
+
+    JAX's own names tell forward, backward and rematerialised work apart. What has no such name
+    comes with the loop it stands in, or else before the first backward work or after it.
+    """
+    update = False
+    for node in graph.nodes():
+        told = phase_of(node.where.name)
+        outer = node.body.owner
+        if told is None and outer is not None:
+            told = phase_of(outer.where.name)
+        update = update or told == "backward"
+        node.phase = told or ("update" if update else "forward")
+
+
+def ops_of(graph: Graph, names: dict[int, str]) -> Iterator[StepOp]:
+    """Yield every operation that computes, in the order of the program.
+
+    Args:
+      names: of values, by their identity: the weights and activations that are known.
+    """
+    for node in graph.nodes():
+        kind = _KINDS.get(node.name)
+        if kind is not None and not _is_mark(node):
+            yield _op(node, kind, names)
+
+
+def _is_mark(node: Node) -> bool:
+    if node.name != "stablehlo.custom_call" or "call_target_name" not in node.op.attributes:
+        return False
+    return str(node.op.attributes["call_target_name"]).strip('"').startswith(_MARKS)
+
+
+def _op(node: Node, kind: OpKind, names: dict[int, str]) -> StepOp:
+    split = {axis for value in (*node.operands, *node.results) for axis in value.axes}
+    return StepOp(
+        kind,
+        einsum_of(node),
+        tuple(value.array(names.get(id(value), "")) for value in node.operands),
+        node.result.array(names.get(id(node.result), "")),
+        flops_of(node),
+        node.count,
+        node.where.place,
+        node.phase,
+        tuple(name for name in _mesh_order(node) if name in split or name in node.body.all_manual),
+        node.at,
+    )
+
+
+def _mesh_order(node: Node) -> list[str]:
+    """Return the mesh axes that an operation and the code around it name."""
+    axes = [axis for value in (*node.results, *node.operands) for axis in value.axes]
+    return list(dict.fromkeys((*node.body.all_manual, *axes)))
+
+
+def flops_of(node: Node) -> int:
+    """Return the FLOPs of one device each time an operation runs; 0 where nothing is multiplied.
+
+    A kernel says its own, where it was given a cost estimate.
+    """
+    if node.name == "stablehlo.dot_general":
+        contracted, _, _, _ = dimensions(node)
+        shape = node.operands[0].shard_shape
+        return 2 * math.prod(node.result.shard_shape) * math.prod(shape[at] for at in contracted)
+    if node.name == "stablehlo.convolution":
+        return _convolution_flops(node)
+    return _kernel_flops(node) if node.name == "stablehlo.custom_call" else 0
+
+
+def _convolution_flops(node: Node) -> int:
+    from jaxlib.mlir.dialects import stablehlo
+
+    numbers = stablehlo.ConvDimensionNumbers(node.op.attributes["dimension_numbers"])
+    kernel = node.operands[1].shard_shape
+    taps = math.prod(kernel[at] for at in numbers.kernel_spatial_dimensions)
+    features = kernel[numbers.kernel_input_feature_dimension]
+    return 2 * math.prod(node.result.shard_shape) * taps * features
+
+
+def _kernel_flops(node: Node) -> int:
+    attributes = node.op.attributes
+    if "backend_config" not in attributes:
+        return 0
+    try:
+        config = json.loads(str(getattr(attributes["backend_config"], "value", "")) or "{}")
+    except ValueError:
+        return 0
+    held = config.get("custom_call_config", {}) if isinstance(config, dict) else {}
+    estimate = held.get("cost_estimate") or {}
+    return int(estimate.get("flops", 0))
+
+
+def dimensions(node: Node) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Return what a product contracts and batches: left, right, left, right."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    found: Any = stablehlo.DotDimensionNumbers(node.op.attributes["dot_dimension_numbers"])
+    return (
+        list(found.lhs_contracting_dimensions),
+        list(found.rhs_contracting_dimensions),
+        list(found.lhs_batching_dimensions),
+        list(found.rhs_batching_dimensions),
+    )
+
+
+def einsum_of(node: Node) -> str:
+    """Return a product as an einsum: as the code spells it, where it does and it fits.
+
+    A product of the backward pass is another than that of the code, and is spelt anew.
+    """
+    if node.name != "stablehlo.dot_general":
+        return ""
+    stated = stated_einsum(node)
+    if stated and node.phase in ("forward", "remat"):
+        return stated
+    left, right, result = _letters(node)
+    return f"{left},{right}->{result}"
+
+
+def stated_einsum(node: Node) -> str:
+    """Return the einsum in whose name an operation runs, empty where there is none."""
+    parts = [part for part in node.where.place.scope.split("/") if "->" in part]
+    return parts[-1] if parts else ""
+
+
+def _letters(node: Node) -> tuple[str, str, str]:
+    lhs, rhs, lhs_batch, rhs_batch = dimensions(node)
+    a, b = (len(operand.shape) for operand in node.operands[:2])
+    fresh = iter(_LETTERS)
+    left = [next(fresh) for _ in range(a)]
+    shared = dict(zip((*rhs, *rhs_batch), (left[at] for at in (*lhs, *lhs_batch)), strict=True))
+    right = [shared.get(at) or next(fresh) for at in range(b)]
+    kept = [left[at] for at in lhs_batch]
+    kept += [letter for at, letter in enumerate(left) if at not in (*lhs, *lhs_batch)]
+    kept += [letter for at, letter in enumerate(right) if at not in (*rhs, *rhs_batch)]
+    return "".join(left), "".join(right), "".join(kept)
+
+
+def contracted_axes(node: Node) -> dict[str, Value]:
+    """Return the mesh axes over which the result of an operation is a partial sum, and of whom.
+
+    Each with the operand that has it in a dimension that the operation sums over.
+    """
+    found: dict[str, Value] = {}
+    for at, operand in enumerate(node.operands):
+        for dim in _summed_dims(node, at):
+            for axis in operand.split[dim]:
+                found.setdefault(axis.name, operand)
+    return found
+
+
+def _summed_dims(node: Node, at: int) -> list[int]:
+    if node.name == "stablehlo.dot_general" and at < 2:
+        return dimensions(node)[at]
+    if node.name == "stablehlo.reduce" and at < len(node.operands) // 2:
+        return [int(dim) for dim in node.op.attributes["dimensions"]]
+    if node.name in ("stablehlo.gather", "stablehlo.scatter", "stablehlo.convolution"):
+        return list(range(len(node.operands[at].shape)))
+    return []

@@ -1,0 +1,295 @@
+"""A user's function, traced and lowered on arrays that are not there.
+
+What the function is given is told apart by what the spec says of it: parameters are what it has
+names for, optimizer state is what belongs to them, and everything else is a batch. Leaves that
+carry no sharding are placed by the spec; leaves with one keep it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from shardspec.diagnostics import ShardspecError
+from shardspec.ir.plan import DimSharding, Origin, ParamSharding
+from shardspec.ir.spec import Target
+from shardspec.ir.step import Place, Role
+from shardspec.jax_backend.arrays import leaves_of, shape_of
+from shardspec.jax_backend.paths import path_of
+from shardspec.jax_backend.step_places import is_library, shown
+from shardspec.jax_backend.train_state import contents_of
+
+if TYPE_CHECKING:
+    from shardspec.jax_backend.resolver import Resolver
+
+#: What JAX lowers for, by the platform of the chips.
+_LOWERED_FOR = {"tpu": "tpu", "gpu": "cuda", "cpu": "cpu"}
+#: The logical axis that the first dimension of a batch has, unless it says otherwise.
+_BATCH = "batch"
+#: What an argument or a part of it is called that holds a cache of keys and values.
+_CACHES = frozenset(("cache", "kv_cache", "kv", "caches"))
+#: What the parameters are called in a tree that has optimizer state under other names beside them.
+_PARAMS = frozenset(("params", "model", "target", "p", "weights", "parameters"))
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One array that the function is given, and why it lies as it does.
+
+    Attributes:
+      dims: its dimensions with the rules that were tried, where the spec places it.
+      owner: the path of the parameter, for optimizer state.
+    """
+
+    path: str
+    role: Role
+    dims: tuple[DimSharding, ...] = ()
+    owner: str = ""
+    is_placed: bool = False
+    is_donated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A lowered function.
+
+    Attributes:
+      module: in StableHLO, of MLIR.
+      arguments: those that the module has, in its order; None for constants of the function.
+      results: the path of each result.
+      place: where the function is defined.
+    """
+
+    module: Any
+    arguments: tuple[Given | None, ...]
+    results: tuple[str, ...]
+    place: Place
+
+
+def platform_of(target: Target) -> str:
+    """Return the platform of the chips of a target; `cpu` where it names no hardware."""
+    return "cpu" if target.hardware is None else target.hardware.chip.platform
+
+
+def traced(
+    resolver: Resolver, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Traced:
+    """Return the lowered function.
+
+    Args:
+      function: jitted or not.
+      args: trees of arrays or of `ShapeDtypeStruct`s; what is neither goes to it as it is.
+
+    Raises:
+      ShardspecError: an argument cannot be laid out by the spec.
+    """
+    import jax
+
+    trees = [*args, *kwargs.values()]
+    plans = _plans(resolver, trees)
+    placed = [_placed(resolver, tree, plan) for tree, plan in zip(trees, plans, strict=True)]
+    given = [each for plan in plans for each in plan.given]
+    jitted = function if hasattr(function, "trace") else jax.jit(function)
+    positional, named = placed[: len(args)], dict(zip(kwargs, placed[len(args) :], strict=True))
+    platform = _LOWERED_FOR[platform_of(resolver.target)]
+    lowered = jitted.trace(*positional, **named).lower(lowering_platforms=(platform,))
+    module = lowered.compiler_ir("stablehlo")
+    results = jax.tree_util.tree_flatten_with_path(lowered.out_info)[0]
+    return Traced(
+        module,
+        tuple(_in_module(lowered, module, given)),
+        tuple(path_of(keys) for keys, _ in results),
+        _defined_at(function),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What one argument of the function is, array by array.
+
+    Attributes:
+      shardings: None where the spec places none of it, otherwise those of its arrays.
+    """
+
+    given: tuple[Given, ...]
+    shardings: tuple[Any, ...] | None
+
+
+def _plans(resolver: Resolver, trees: Sequence[Any]) -> list[_Plan]:
+    params = next((tree for tree in trees if _holds_params(resolver, tree)), None)
+    return [_plan(resolver, tree, params) for tree in trees]
+
+
+def _holds_params(resolver: Resolver, tree: Any) -> bool:
+    found = contents_of(tree)
+    return not found.states and (found.held is not None or _is_named(resolver, tree))
+
+
+def _is_named(resolver: Resolver, tree: Any) -> bool:
+    planned = resolver.plan(tree).params if _arrays(tree) else ()
+    return any(each.origin is not Origin.NONE and each.param.rank for each in planned)
+
+
+def _arrays(tree: Any) -> list[tuple[str, Any]]:
+    return [(leaf.path, leaf.value) for leaf in leaves_of(tree) if shape_of(leaf.value) is not None]
+
+
+def _plan(resolver: Resolver, tree: Any, params: Any) -> _Plan:
+    arrays = _arrays(tree)
+    found = contents_of(tree)
+    is_whole = all(_sharding(value) is not None for _, value in arrays)
+    if found.held is not None or (found.states and params is not None):
+        whose = tree if found.held is not None else params
+        state = resolver.state_plan(tree, whose)
+        shardings = None if is_whole else resolver.state_shardings(tree, whose)
+        return _Plan(tuple(_of_state(state, arrays)), _leaves(shardings))
+    if arrays and _is_named(resolver, tree):
+        planned = resolver.plan(tree).params
+        shardings = None if is_whole else resolver.shardings(tree)
+        return _Plan(tuple(_of_params(planned, arrays)), _leaves(shardings))
+    return _batch(resolver, arrays, is_whole)
+
+
+def _leaves(shardings: Any) -> tuple[Any, ...] | None:
+    import jax
+
+    return None if shardings is None else tuple(jax.tree_util.tree_leaves(shardings))
+
+
+def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
+    for found, (path, value) in zip(state.arrays, arrays, strict=True):
+        owner = "" if found.owner is None else found.owner.param.path
+        is_parameter = found.relation.value == "parameter"
+        role: Role = "parameter" if is_parameter else "optimizer"
+        dims = found.sharding.dims
+        whose = "" if is_parameter else owner
+        own = owner if is_parameter and owner else path
+        yield Given(own, role, dims, whose, _sharding(value) is not None)
+
+
+def _of_params(
+    planned: Sequence[ParamSharding], arrays: list[tuple[str, Any]]
+) -> Iterator[Given]:
+    owners = _owners([(each.param.path, each.param.shape) for each in planned])
+    for each, (_, value) in zip(planned, arrays, strict=True):
+        path = each.param.path
+        owner = owners.get(path, "")
+        role: Role = "optimizer" if owner else "parameter"
+        yield Given(path, role, each.dims, owner, _sharding(value) is not None)
+
+
+def _owners(arrays: list[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
+    """Return the parameter of each array that has the path of another, below one more name.
+
+    So it is with `{"params": ..., "mu": ..., "nu": ...}` of someone's own optimizer.
+    """
+    shapes = dict(arrays)
+    tails: dict[str, list[str]] = {}
+    for path, _ in arrays:
+        head, _, tail = path.partition("/")
+        tails.setdefault(tail if head in _PARAMS and tail else path, []).append(path)
+    owners = {}
+    for path, shape in arrays:
+        tail = path.partition("/")[2]
+        found = [each for each in tails.get(tail, ()) if each != path and shapes[each] == shape]
+        if tail and found:
+            owners[path] = found[0]
+    return owners
+
+
+def _batch(resolver: Resolver, arrays: list[tuple[str, Any]], is_whole: bool) -> _Plan:
+    """Return a batch: its first dimension is the logical axis `batch`, where the spec has that."""
+    given = []
+    shardings = []
+    for path, value in arrays:
+        own = _sharding(value)
+        role: Role = "cache" if _CACHES & set(path.split("/")) else "batch"
+        dims = _batch_dims(resolver, value)
+        shardings.append(None if own is not None or not dims else resolver.named(dims))
+        given.append(Given(path, role, dims, "", own is not None))
+    return _Plan(tuple(given), None if is_whole else tuple(shardings))
+
+
+def _batch_dims(resolver: Resolver, value: Any) -> tuple[DimSharding, ...]:
+    shape = shape_of(value) or ()
+    if not shape or not any(rule.logical_axis == _BATCH for rule in resolver.spec_ir.axis_rules):
+        return ()
+    try:
+        return resolver.named_dims((_BATCH, *(None,) * (len(shape) - 1)), shape)
+    except ShardspecError:
+        return ()
+
+
+def _placed(resolver: Resolver, tree: Any, plan: _Plan) -> Any:
+    """Return a tree of structs in place of arrays, each with its sharding."""
+    import jax
+
+    leaves: Any
+    leaves, treedef = jax.tree_util.tree_flatten(tree)
+    at = 0
+    for place, leaf in enumerate(leaves):
+        shape = shape_of(leaf)
+        if shape is None:
+            continue
+        own = _sharding(leaf)
+        wanted = own if own is not None or plan.shardings is None else plan.shardings[at]
+        leaves[place] = _struct(leaf, shape, wanted)
+        at += 1
+    return treedef.unflatten(leaves)
+
+
+def _struct(leaf: Any, shape: tuple[int, ...], sharding: Any) -> Any:
+    import jax
+
+    if not hasattr(leaf, "dtype"):
+        return leaf
+    return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=sharding)
+
+
+def _sharding(value: Any) -> Any:
+    """Return the sharding over named axes that an array carries, None where it has none."""
+    import jax
+
+    found = getattr(value, "sharding", None)
+    return found if isinstance(found, jax.sharding.NamedSharding) else None
+
+
+def _in_module(lowered: Any, module: Any, given: list[Given]) -> Iterator[Given | None]:
+    """Yield what each argument of the module is: JAX drops those that nothing reads.
+
+    Constants that the function closes over come first.
+    """
+    import jax
+
+    infos = jax.tree_util.tree_leaves(lowered.args_info)
+    told = [
+        replace(each, is_donated=bool(getattr(info, "donated", False)))
+        for each, info in zip(given, infos, strict=False)
+    ]
+    kept = _kept(lowered, len(told))
+    count = _argument_count(module)
+    yield from (None for _ in range(count - len(kept)))
+    yield from (told[at] for at in kept)
+
+
+def _kept(lowered: Any, count: int) -> list[int]:
+    inner = getattr(lowered, "_lowering", None)
+    kept = getattr(inner, "compile_args", {}).get("kept_var_idx")
+    return sorted(at for at in kept if at < count) if kept is not None else list(range(count))
+
+
+def _argument_count(module: Any) -> int:
+    for each in module.body.operations:
+        if each.operation.name == "func.func" and "main" in str(each.attributes["sym_name"]):
+            return len(each.operation.regions[0].blocks[0].arguments)
+    return 0
+
+
+def _defined_at(function: Callable[..., Any]) -> Place:
+    inner: Any = inspect.unwrap(function)
+    code = getattr(inner, "__code__", None)
+    if code is None or is_library(code.co_filename):
+        return Place()
+    return Place(shown(code.co_filename), code.co_firstlineno)
