@@ -20,12 +20,15 @@ _SUMS = frozenset(("stablehlo.add", "stablehlo.subtract"))
 _REDUCES = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 
 
-#: Sizes of an axis over which libtpu splits a product into turns of a ring; it does not for 2, 64
-#: and 128. Source: compiles of one decoder with libtpu 0.0.52 for v4, v5e, v5p, v6e and v7x.
-WINDOWED_WAYS = range(8, 33)
+#: Sizes of an axis over which libtpu splits a product into turns of a ring: it does not for 2, 64,
+#: 128 and 512; for 4 only where there are 16 devices. Source: compiles of one decoder with
+#: libtpu 0.0.52 for v4, v5e, v5p, v6e and v7x (`tests/data/final_programs.json`).
+_WINDOWED_WAYS = range(8, 33)
+_SMALL_RING = 4
+_LEAST_DEVICES = 16
 
 
-def corrected(sends: list[Send], platform: str) -> list[Send]:
+def corrected(sends: list[Send], platform: str, device_count: int) -> list[Send]:
     """Return the collectives that are left when XLA has rewritten the program.
 
     Args:
@@ -36,7 +39,7 @@ def corrected(sends: list[Send], platform: str) -> list[Send]:
     sends = partial_sums_once(sends)
     sends = sliced_sums_scattered(sends)
     sends = lookups_exchanged(sends)
-    return windowed_products(sends) if platform == "tpu" else sends
+    return windowed_products(sends, device_count) if platform == "tpu" else sends
 
 
 def constants_made_in_place(sends: list[Send]) -> list[Send]:
@@ -187,18 +190,25 @@ def _looked_up(send: Send) -> Value | None:
     return None
 
 
-def windowed_products(sends: list[Send]) -> list[Send]:
+def windowed_products(sends: list[Send], device_count: int) -> list[Send]:
     """Count the turns of products that libtpu computes while it passes operands around a ring.
 
     A weight that one product reads is not gathered: its shards go around in both directions, each
     multiplied as it comes, and the sum of a gradient is built up so. Over n devices that moves
     n + 1 shards where a gather or a reduce-scatter moves n - 1. A product whose result is a
-    partial sum itself gathers first.
+    partial sum itself gathers first. A ring of four gathers as ever.
     """
     for send in sends:
-        if send.ways in WINDOWED_WAYS and len(send.axes) == 1 and _is_windowed(send):
+        if len(send.axes) == 1 and _has_window(send, device_count) and _is_windowed(send):
             send.wire_bytes = send.payload_bytes * (send.ways + 1) // send.ways
     return sends
+
+
+def _has_window(send: Send, device_count: int) -> bool:
+    if send.ways == _SMALL_RING:
+        is_sum = send.kind is CollectiveKind.REDUCE_SCATTER
+        return is_sum and device_count >= _LEAST_DEVICES
+    return send.ways in _WINDOWED_WAYS
 
 
 def _is_windowed(send: Send) -> bool:
