@@ -45,6 +45,7 @@ from shardspec.jax_backend.arguments import (
 )
 from shardspec.jax_backend.mesh import is_abstract, need_devices
 from shardspec.jax_backend.shardings import TreePlacer
+from shardspec.jax_backend.step_places import CONSTRAINED
 from shardspec.jax_backend.tree_plan import raise_errors
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, refuse_uncountable
 from shardspec.lints.context import Context
@@ -484,6 +485,8 @@ class Constrainer:
                 self.activations.dims(asked, (), name=name or activation, array=x)
                 return x
             return self._tree(x, asked, name or activation or "")
+        from jax import named_scope
+
         mesh = self._surroundings(x, name)
         manual = manual_axes(mesh, self.mesh)
         given: Any = names if type(names) is str or names is None else names_given(names)
@@ -493,7 +496,8 @@ class Constrainer:
             asked = given if activation is None else self.activations.named(activation)
             sharding = self._known[key] = self._sharding(x, asked, manual, name or activation)
         try:
-            return constrained(x, sharding, mesh)
+            with named_scope(f"{CONSTRAINED}{activation or _spelt(given)}"):
+                return constrained(x, sharding, mesh)
         except UNUSABLE as error:
             refuse_unusable(x, name or activation or "", error, "constrain")
             raise
@@ -537,3 +541,8 @@ class Constrainer:
         return jax.tree_util.tree_map_with_path(
             below, names, tree, is_leaf=lambda node: node is None or isinstance(node, str)
         )
+
+
+def _spelt(names: Names) -> str:
+    """Return logical axes as a scope of JAX has them, by which a traced step knows them again."""
+    return names if isinstance(names, str) else " ".join(name or "_" for name in names)

@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shardspec.ir.param import DTYPE_BITS, Shape, array_bytes
+from shardspec.ir.param import Shape, array_bytes
 from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.step import Phase, StepArray
 from shardspec.jax_backend.step_places import Located, joined, located
 
 #: Operations whose regions are programs; the regions of all others say how to combine two numbers.
 WITH_BODIES = frozenset(
-    ("stablehlo.while", "stablehlo.case", "stablehlo.if")
-    + ("sdy.manual_computation", "sdy.named_computation")
+    (
+        *("stablehlo.while", "stablehlo.case", "stablehlo.if"),
+        *("sdy.manual_computation", "sdy.named_computation"),
+    )
 )
 _RETURNS = frozenset(("stablehlo.return", "sdy.return", "func.return"))
 
@@ -214,9 +216,9 @@ class _Reader:
         )
         body = Body()
         block = main.regions[0].blocks[0]
-        attributes = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else None
+        attributes: Any = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else None  # noqa: SIM401
         for at, argument in enumerate(block.arguments):
-            own = ir.DictAttr(attributes[at]) if attributes is not None else {}
+            own: Any = ir.DictAttr(attributes[at]) if attributes is not None else {}
             split = self.split(own["sdy.sharding"]) if "sdy.sharding" in own else None
             origins = _texts(own["sdy.sharding_origins"]) if "sdy.sharding_origins" in own else {}
             value = self.value(argument, body, split, origins)
@@ -255,11 +257,11 @@ class _Reader:
 
     def bodies(self, node: Node, where: Located) -> None:
         """Read the regions of an operation, each as a body."""
-        manual = ()
+        manual: tuple[str, ...] = ()
         if node.name == "sdy.manual_computation":
             from jaxlib.mlir.dialects import sdy
 
-            manual = tuple(map(_text, sdy.ManualAxesAttr(node.op.attributes["manual_axes"])))
+            manual = _texts_of(sdy.ManualAxesAttr(node.op.attributes["manual_axes"]))
             if "sdy.sharding_origin_name" in node.op.attributes:
                 self.regions[_text(node.op.attributes["sdy.sharding_origin_name"])] = node
         for region in node.op.regions:
@@ -365,8 +367,7 @@ def _dtype(text: str) -> str:
     text = text.replace("f8E", "f8_e").lower() if text.startswith("f8") else text
     text = f"u{text[2:]}" if text.startswith("ui") else text
     text = f"s{text[1:]}" if text[0] == "i" and text[1:].isdigit() else text
-    text = {"complex<f32>": "c64", "complex<f64>": "c128"}.get(text, text)
-    return text if text in DTYPE_BITS else text
+    return {"complex<f32>": "c64", "complex<f64>": "c128"}.get(text, text)
 
 
 def _text(attribute: Any) -> str:
@@ -378,7 +379,12 @@ def _text(attribute: Any) -> str:
 def _texts(attribute: Any) -> dict[str, str]:
     from jaxlib.mlir import ir
 
-    return {each.name: _text(each.attr) for each in ir.DictAttr(attribute)}
+    held: Any = ir.DictAttr(attribute)
+    return {held[at].name: _text(held[at].attr) for at in range(len(held))}
+
+
+def _texts_of(attribute: Any) -> tuple[str, ...]:
+    return tuple(_text(attribute[at]) for at in range(len(attribute)))
 
 
 def _origins(op: Any) -> list[dict[str, str]]:

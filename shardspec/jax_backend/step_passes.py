@@ -72,12 +72,12 @@ def _run(module: Any, name: str) -> None:
 
 
 def _no_pass(name: str) -> Diagnostic:
-    import jaxlib
+    from importlib.metadata import version
 
     bare = name.removeprefix("func.func(").removesuffix(")")
     return Diagnostic(
         NO_PROPAGATION,
-        f"jaxlib {jaxlib.__version__} has no pass `{bare}`, with which a traced step is read",
+        f"jaxlib {version('jaxlib')} has no pass `{bare}`, with which a traced step is read",
         help="install jax 0.10.2, with which it is tested; what needs no step works with this one:"
         " `shardspec check`, `explain` and memory of the state",
     )

@@ -17,8 +17,10 @@ from shardspec.ir.step import Phase, Place
 
 #: Packages that user code calls and that never are the user's code.
 _LIBRARIES = frozenset(
-    ("jax", "jaxlib", "flax", "optax", "equinox", "haiku", "orbax", "chex", "shardspec")
-    + ("numpy", "einops", "jaxtyping", "beartype", "penzai", "qwix", "distrax")
+    (
+        *("jax", "jaxlib", "flax", "optax", "equinox", "haiku", "orbax", "chex", "shardspec"),
+        *("numpy", "einops", "jaxtyping", "beartype", "penzai", "qwix", "distrax"),
+    )
 )
 _PACKAGES = re.compile(r"(?:site|dist)-packages[/\\]([^/\\]+)")
 _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
@@ -28,6 +30,8 @@ _MACHINERY = re.compile(
     r"^(?:jit\(.*\)|jvp\(\)|transpose\(jvp\(\)\)|while|body|cond|closed_call|checkpoint|remat\d*"
     r"|rematted_computation|branch_\d+_fun|custom_[jv][jv]p(?:_call)?|shard_map|scan|pjit)$"
 )
+#: What `Resolver.constrain` calls the scope of a constraint, before the names that it was given.
+CONSTRAINED = "shardspec:"
 _WRAPPED = re.compile(r"^(?:transpose\()?(?:jvp|vmap)\((.*?)\)+$")
 
 
@@ -82,7 +86,15 @@ def shown(file: str) -> str:
 def scope(name: str) -> str:
     """Return the parts of an operation's name that the user gave, or that tell an einsum."""
     parts = [_WRAPPED.sub(r"\1", part) for part in split_name(name)[:-1]]
-    return "/".join(part for part in parts if part and not _MACHINERY.match(part))
+    kept = (part for part in parts if part and not _MACHINERY.match(part))
+    return "/".join(part for part in kept if not part.startswith(CONSTRAINED))
+
+
+def constraint_names(name: str) -> str:
+    """Return the names that `Resolver.constrain` was given for an operation, or none."""
+    parts = [_WRAPPED.sub(r"\1", part) for part in split_name(name)]
+    found = [part for part in parts if part.startswith(CONSTRAINED)]
+    return found[-1].removeprefix(CONSTRAINED) if found else ""
 
 
 def split_name(name: str) -> list[str]:

@@ -37,8 +37,10 @@ _MESH_GROUP = re.compile(r"axes\s*=\s*\[(.*)\]")
 #: Operations that show a value in another form, and compute nothing that a reader would name.
 VIEWS = frozenset(
     f"stablehlo.{name}"
-    for name in ("convert", "reshape", "transpose", "slice", "dynamic_slice", "broadcast_in_dim")
-    + ("reverse", "bitcast_convert", "optimization_barrier", "copy", "reduce_precision", "pad")
+    for name in (
+        *("convert", "reshape", "transpose", "slice", "dynamic_slice", "broadcast_in_dim"),
+        *("reverse", "bitcast_convert", "optimization_barrier", "copy", "reduce_precision", "pad"),
+    )
 ) | {"sdy.all_slice", "sdy.propagation_barrier"}
 
 

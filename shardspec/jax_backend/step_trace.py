@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardspec.diagnostics import ShardspecError
-from shardspec.ir.plan import DimSharding, Origin, ParamSharding
-from shardspec.ir.spec import Target
+from shardspec.ir.plan import Attempt, DimSharding, Origin, Outcome, ParamSharding
+from shardspec.ir.spec import AxisRule, Spec, Target
 from shardspec.ir.step import Place, Role
-from shardspec.jax_backend.arrays import leaves_of, shape_of
-from shardspec.jax_backend.paths import path_of
+from shardspec.jax_backend.trees import leaves_of, path_of, shape_of
+from shardspec.jax_backend.step_graph import Split
 from shardspec.jax_backend.step_places import is_library, shown
 from shardspec.jax_backend.train_state import contents_of
 
@@ -66,6 +66,78 @@ class Traced:
     arguments: tuple[Given | None, ...]
     results: tuple[str, ...]
     place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """How the spec of a resolver lays out what has no path: batches and constrained activations."""
+
+    resolver: Resolver
+
+    @property
+    def spec(self) -> Spec:
+        """Return the spec."""
+        return self.resolver._arrays.spec
+
+    def named(self, dims: Sequence[DimSharding]) -> Any:
+        """Return the sharding for an answer."""
+        return self.resolver._placer.named(dims)
+
+    def dims(self, names: str, shape: tuple[int, ...]) -> tuple[DimSharding, ...]:
+        """Return the answer for logical axes or an activation's name; none if they do not fit."""
+        activations = {each.name: each.logical_axes for each in self.spec.activations}
+        try:
+            return tuple(self.resolver._activations.dims(activations.get(names, names), shape))
+        except ShardspecError:
+            return ()
+
+    def constrained(
+        self, names: str, shape: tuple[int, ...], split: Split
+    ) -> tuple[DimSharding, ...]:
+        """Return the dimensions of a constrained array with their rules.
+
+        Where the code used a constraint of JAX's own, they are those of the one activation of the
+        spec that lies so, or else of the one logical axis that has those mesh axes.
+        """
+        if names:
+            return self.dims(names, shape)
+        wanted = tuple(tuple(axis.name for axis in axes) for axes in split)
+        answers = (self.dims(each.name, shape) for each in self.spec.activations)
+        alike = [dims for dims in answers if tuple(dim.mesh_axes for dim in dims) == wanted]
+        if alike:
+            return tuple(_agreed(at, alike) for at in range(len(wanted)))
+        return tuple(map(self._alone, wanted))
+
+    def of_mesh_axes(self, wanted: tuple[tuple[str, ...], ...]) -> tuple[DimSharding, ...]:
+        """Return dimensions by their mesh axes alone; the first is `batch` if that has them."""
+        batch = [rule for rule in self.spec.axis_rules if rule.logical_axis == _BATCH]
+        first = next((rule for rule in batch if wanted[0] and rule.mesh_axes == wanted[0]), None)
+        dims = tuple(map(self._alone, wanted))
+        if first is None:
+            return dims
+        attempt = Attempt(first, wanted[0], Outcome.TAKEN)
+        return (DimSharding(None, _BATCH, (attempt,)), *dims[1:])
+
+    def _alone(self, mesh_axes: tuple[str, ...]) -> DimSharding:
+        """Return a dimension of the one logical axis with these mesh axes, nameless if of more."""
+        rules = [rule for rule in self.spec.axis_rules if mesh_axes and rule.mesh_axes == mesh_axes]
+        if len({rule.logical_axis for rule in rules}) != 1:
+            return DimSharding(None, None)
+        attempt = Attempt(rules[0], mesh_axes, Outcome.TAKEN)
+        return DimSharding(None, rules[0].logical_axis, (attempt,))
+
+    def state_rule(self, axis: str) -> AxisRule | None:
+        """Return `state:` of the spec as a rule, where it splits over a mesh axis."""
+        state = self.spec.state
+        if state is None or state.optimizer == "same":
+            return None
+        return AxisRule("state", (axis,), span=state.over_span or state.span)
+
+
+def _agreed(at: int, answers: list[tuple[DimSharding, ...]]) -> DimSharding:
+    """Return one dimension where all answers name it alike, a nameless one otherwise."""
+    names = {dims[at].logical_axis for dims in answers}
+    return answers[0][at] if len(names) == 1 else DimSharding(None, None)
 
 
 def platform_of(target: Target) -> str:
@@ -169,9 +241,7 @@ def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
         yield Given(own, role, dims, whose, _sharding(value) is not None)
 
 
-def _of_params(
-    planned: Sequence[ParamSharding], arrays: list[tuple[str, Any]]
-) -> Iterator[Given]:
+def _of_params(planned: Sequence[ParamSharding], arrays: list[tuple[str, Any]]) -> Iterator[Given]:
     owners = _owners([(each.param.path, each.param.shape) for each in planned])
     for each, (_, value) in zip(planned, arrays, strict=True):
         path = each.param.path
@@ -201,32 +271,40 @@ def _owners(arrays: list[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
 
 def _batch(resolver: Resolver, arrays: list[tuple[str, Any]], is_whole: bool) -> _Plan:
     """Return a batch: its first dimension is the logical axis `batch`, where the spec has that."""
+    layouts = Layouts(resolver)
     given = []
     shardings = []
     for path, value in arrays:
         own = _sharding(value)
         role: Role = "cache" if _CACHES & set(path.split("/")) else "batch"
-        dims = _batch_dims(resolver, value)
-        shardings.append(None if own is not None or not dims else resolver.named(dims))
+        dims = _batch_dims(layouts, value)
+        shardings.append(None if own is not None or not dims else layouts.named(dims))
         given.append(Given(path, role, dims, "", own is not None))
     return _Plan(tuple(given), None if is_whole else tuple(shardings))
 
 
-def _batch_dims(resolver: Resolver, value: Any) -> tuple[DimSharding, ...]:
+def _batch_dims(layouts: Layouts, value: Any) -> tuple[DimSharding, ...]:
+    """Return the dimensions of a batch; those of a sharding that it carries, where it has one."""
     shape = shape_of(value) or ()
-    if not shape or not any(rule.logical_axis == _BATCH for rule in resolver.spec_ir.axis_rules):
+    if not shape:
         return ()
-    try:
-        return resolver.named_dims((_BATCH, *(None,) * (len(shape) - 1)), shape)
-    except ShardspecError:
+    own = _sharding(value)
+    if own is not None:
+        entries = (*own.spec, *(None,) * (len(shape) - len(own.spec)))
+        wanted = tuple(
+            () if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries
+        )
+        return layouts.of_mesh_axes(wanted)
+    if not any(rule.logical_axis == _BATCH for rule in layouts.spec.axis_rules):
         return ()
+    return layouts.dims(" ".join((_BATCH, *("_" for _ in shape[1:]))), shape)
 
 
 def _placed(resolver: Resolver, tree: Any, plan: _Plan) -> Any:
     """Return a tree of structs in place of arrays, each with its sharding."""
     import jax
 
-    leaves: Any
+    treedef: Any
     leaves, treedef = jax.tree_util.tree_flatten(tree)
     at = 0
     for place, leaf in enumerate(leaves):
@@ -245,7 +323,8 @@ def _struct(leaf: Any, shape: tuple[int, ...], sharding: Any) -> Any:
 
     if not hasattr(leaf, "dtype"):
         return leaf
-    return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=sharding)
+    struct: Any = jax.ShapeDtypeStruct
+    return struct(shape, leaf.dtype, sharding=sharding)
 
 
 def _sharding(value: Any) -> Any:

@@ -1,0 +1,275 @@
+"""Why a collective is there: from its mesh axes back to an array or a constraint, and to a rule.
+
+Shardy says of every value which argument or constraint each of its axes came from. Those names are
+of its own making: `input: 3` counts the arguments of the module, `mc_0_input: 1` those of the first
+`shard_map`, `constraint_4` the constraints. Here they become paths, lines and rules; what cannot be
+resolved is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardspec.ir.plan import DimSharding
+from shardspec.ir.spec import AxisRule
+from shardspec.ir.step import Cause, CauseKind, Place
+from shardspec.jax_backend.step_graph import Graph, Node, Split, Value, axis_of
+from shardspec.jax_backend.step_ops import contracted_axes
+from shardspec.jax_backend.step_places import constraint_names, located
+from shardspec.jax_backend.step_sends import VIEWS, Send
+from shardspec.jax_backend.step_trace import Given, Layouts
+
+_INPUT = re.compile(r"^input: (\d+)$")
+_OUTPUT = re.compile(r"^output: (\d+)$")
+_CONSTRAINT = re.compile(r"^constraint_\d+$")
+_REGION = re.compile(r"^(mc_\d+)_(input|output): (\d+)$")
+#: How far a value is followed through operations that only show it otherwise.
+_FAR = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A constraint in the code.
+
+    Attributes:
+      split: the axes of each dimension that it asks for.
+      names: the logical axes, or the name of the activation, that `Resolver.constrain` was given.
+    """
+
+    place: Place
+    split: Split
+    shape: tuple[int, ...]
+    names: str = ""
+
+
+def constraints_of(module: Any, sizes: dict[str, int]) -> dict[str, Constraint]:
+    """Return every constraint of a propagated module by the name that origins know it by."""
+    found: dict[str, Constraint] = {}
+    with module.context:
+        _collect(module.operation, sizes, found)
+    return found
+
+
+def _collect(op: Any, sizes: dict[str, int], found: dict[str, Constraint]) -> None:
+    for region in op.regions:
+        for block in region:
+            for each in block.operations:
+                inner = each.operation
+                if inner.name == "sdy.sharding_constraint":
+                    _add(inner, sizes, found)
+                _collect(inner, sizes, found)
+
+
+def _add(op: Any, sizes: dict[str, int], found: dict[str, Constraint]) -> None:
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import sdy
+
+    if "sdy.sharding_origin_name" not in op.attributes:
+        return
+    name = ir.StringAttr(op.attributes["sdy.sharding_origin_name"]).value
+    where = located(op.location)
+    dims = sdy.TensorShardingAttr(op.attributes["sharding"]).dimension_shardings
+    split = tuple(
+        tuple(axis_of(ref, sizes) for ref in sdy.DimensionShardingAttr(dim).axes) for dim in dims
+    )
+    shape = tuple(op.operands[0].type.shape)
+    found[name] = Constraint(where.place, split, shape, constraint_names(where.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Everything that blame is read from."""
+
+    graph: Graph
+    layouts: Layouts
+    arguments: Sequence[Given | None]
+    constraints: dict[str, Constraint]
+
+    def causes(self, send: Send) -> tuple[Cause, ...]:
+        """Return a cause for each mesh axis of a collective, in their order."""
+        return tuple(self._cause(send, name) for name in send.names)
+
+    def _cause(self, send: Send, axis: str) -> Cause:
+        if send.is_written:
+            return Cause(axis, CauseKind.WRITTEN, place=send.node.where.place)
+        carrier = _carrier(send, axis)
+        if carrier is None:
+            return Cause(axis, CauseKind.UNKNOWN)
+        return self.of_value(carrier, axis)
+
+    def of_value(self, value: Value, axis: str) -> Cause:
+        """Return why a mesh axis splits a value."""
+        root = root_of(value)
+        if root.argument is not None and axis in root.axes:
+            return self._of_argument(root.argument, axis, root.axes[axis][0])
+        origin = _origin(value, axis)
+        if origin is None:
+            return Cause(axis, CauseKind.UNKNOWN)
+        return self._of_origin(origin, value, axis)
+
+    def _of_origin(self, origin: str, value: Value, axis: str) -> Cause:
+        found = _INPUT.match(origin)
+        if found:
+            number = int(found.group(1))
+            return self._propagated(self._of_argument(number, axis, None), value)
+        if _CONSTRAINT.match(origin):
+            return self._of_constraint(origin, value, axis)
+        found = _OUTPUT.match(origin)
+        if found:
+            return self._of_result(axis, value)
+        found = _REGION.match(origin)
+        return self._of_region(found, axis) if found else Cause(axis, CauseKind.UNKNOWN)
+
+    def _of_argument(self, number: int, axis: str, dim: int | None) -> Cause:
+        given = self.arguments[number] if number < len(self.arguments) else None
+        value = self.graph.main.arguments[number]
+        if dim is None:
+            dim = value.axes[axis][0] if axis in value.axes else None
+        if given is None or dim is None:
+            return Cause(axis, CauseKind.UNKNOWN)
+        logical, rule = _rule(given.dims, dim, axis, self.layouts)
+        if not given.is_placed and rule is None:
+            return Cause(axis, CauseKind.PROPAGATED, given.path, dim)
+        return Cause(axis, CauseKind.ARGUMENT, given.path, dim, logical_axis=logical, rule=rule)
+
+    def _propagated(self, cause: Cause, value: Value) -> Cause:
+        """Return a cause that reached a value through operations, with what it came through."""
+        if cause.kind is not CauseKind.ARGUMENT:
+            return cause
+        return Cause(
+            cause.mesh_axis,
+            CauseKind.PROPAGATED,
+            cause.array,
+            cause.dim,
+            logical_axis=cause.logical_axis,
+            rule=cause.rule,
+            through=_through(value),
+        )
+
+    def _of_constraint(self, name: str, value: Value, axis: str) -> Cause:
+        constraint = self.constraints.get(name)
+        if constraint is None:
+            return Cause(axis, CauseKind.UNKNOWN)
+        dim = next(
+            (at for at, axes in enumerate(constraint.split) if axis in {one.name for one in axes}),
+            None,
+        )
+        dims = self.layouts.constrained(constraint.names, constraint.shape, constraint.split)
+        logical, rule = (None, None) if dim is None else _rule(dims, dim, axis, self.layouts)
+        is_own = constraint.shape == value.shape
+        return Cause(
+            axis,
+            CauseKind.CONSTRAINT if is_own else CauseKind.PROPAGATED,
+            dim=dim,
+            place=constraint.place,
+            logical_axis=logical,
+            rule=rule,
+            through=() if is_own else _through(value),
+        )
+
+    def _of_result(self, axis: str, value: Value) -> Cause:
+        return Cause(axis, CauseKind.RESULT, through=_through(value))
+
+    def _of_region(self, found: re.Match[str], axis: str) -> Cause:
+        """Return the cause that a `shard_map` is: what it was given, or how it says it lies."""
+        region = self.graph.regions.get(found.group(1))
+        if region is None:
+            return Cause(axis, CauseKind.UNKNOWN)
+        number = int(found.group(3))
+        if found.group(2) == "input" and number < len(region.operands):
+            root = root_of(region.operands[number])
+            if root.argument is not None and axis in root.axes:
+                cause = self._of_argument(root.argument, axis, root.axes[axis][0])
+                if cause.rule is not None:
+                    return cause
+        return Cause(axis, CauseKind.CONSTRAINT, place=region.where.place)
+
+
+def _carrier(send: Send, axis: str) -> Value | None:
+    """Return the value whose lying along an axis makes a collective necessary."""
+    if axis in send.source.axes:
+        return send.source
+    made_by = _maker(send.source)
+    if made_by is not None:
+        summed = contracted_axes(made_by)
+        if axis in summed:
+            return summed[axis]
+        return next((value for value in made_by.operands if axis in value.axes), None)
+    return send.result if axis in send.result.axes else None
+
+
+def _maker(value: Value) -> Node | None:
+    """Return the operation that a value comes from, other collectives and views looked through."""
+    node = value.made_by
+    while node is not None and (node.name.startswith("sdy.") or node.name in VIEWS):
+        node = node.operands[0].made_by if node.operands else None
+    return node
+
+
+def root_of(value: Value) -> Value:
+    """Return the value that this one is another form of: an argument of the function, at best."""
+    for _ in range(_FAR):
+        before = _before(value)
+        if before is None:
+            return value
+        value = before
+    return value
+
+
+def _before(value: Value) -> Value | None:
+    """Return what a value is a view of, outside of the body that it is given to."""
+    if value.given is not None:
+        return value.given
+    node = value.made_by
+    if node is None or not node.operands:
+        return None
+    if node.name == "stablehlo.optimization_barrier":
+        return node.operands[node.results.index(value)]
+    if node.name == "stablehlo.while":
+        at = node.results.index(value)
+        kept = node.bodies[0].yields[at] is node.bodies[0].arguments[at]
+        return node.operands[at] if kept else None
+    is_gather = node.name in ("sdy.all_gather", "sdy.all_to_all", "sdy.collective_permute")
+    return node.operands[0] if node.name in VIEWS or is_gather else None
+
+
+def _origin(value: Value, axis: str) -> str | None:
+    """Return what Shardy says that an axis of a value came from, asked back through views."""
+    for _ in range(_FAR):
+        found = value.origins.get(axis)
+        if found is not None and found != "self":
+            return found
+        node = value.made_by
+        if value.given is not None:
+            value = value.given
+        elif node is not None and node.operands:
+            inputs = [each for each in node.operands if axis in each.axes]
+            value = inputs[0] if inputs else node.operands[0]
+        else:
+            return found
+    return None
+
+
+def _through(value: Value) -> tuple[str, ...]:
+    """Return what made a value, as the code calls it."""
+    node = _maker(value)
+    if node is None:
+        return ()
+    scope = node.where.place.scope.rpartition("/")[2]
+    return (scope or node.name.rpartition(".")[2],)
+
+
+def _rule(
+    dims: Sequence[DimSharding], dim: int, axis: str, layouts: Layouts
+) -> tuple[str | None, AxisRule | None]:
+    """Return the logical axis of a dimension, and the rule that gave it a mesh axis."""
+    if dim >= len(dims):
+        return None, None
+    found = dims[dim]
+    taken = found.taken
+    if taken is not None and axis in taken.mesh_axes:
+        return found.logical_axis, taken.rule
+    return found.logical_axis, layouts.state_rule(axis)

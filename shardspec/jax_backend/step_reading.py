@@ -1,0 +1,225 @@
+"""A user's step as the noun of `ir/step.py`: traced, propagated by Shardy, corrected, explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shardspec.ir.step import (
+    Cause,
+    CauseKind,
+    Collective,
+    Place,
+    Step,
+    StepArgument,
+)
+from shardspec.jax_backend.step_blame import Blame, Constraint, constraints_of, root_of
+from shardspec.jax_backend.step_carries import Carries
+from shardspec.jax_backend.step_graph import Body, Graph, Node, Value, graph_of, nodes_of
+from shardspec.jax_backend.step_loops import count_rounds
+from shardspec.jax_backend.step_ops import flops_of, ops_of, set_phases
+from shardspec.jax_backend.step_passes import NAMED_AFTER, prepared, propagated
+from shardspec.jax_backend.step_rewrites import corrected
+from shardspec.jax_backend.step_sends import VIEWS, Send, sends_of
+from shardspec.jax_backend.step_tensors import tensors_of
+from shardspec.jax_backend.step_trace import Given, Layouts, Traced, platform_of, traced
+
+if TYPE_CHECKING:
+    from shardspec.jax_backend.resolver import Resolver
+
+_BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
+
+
+def step_of(resolver: Resolver, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Step:
+    """Return what one call of a function computes, sends and holds on the resolver's target.
+
+    It runs the function's Python, once, on shapes; no device is needed and nothing is compiled.
+
+    Args:
+      function: jitted or not; a train step, a loss, a serve step.
+      args: trees of arrays or of `ShapeDtypeStruct`s. Leaves without a sharding are placed by
+        the spec: parameters, optimizer state, and a batch along its first dimension.
+
+    Raises:
+      ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
+    """
+    found = traced(resolver, function, args, kwargs)
+    sizes = resolver.target.mesh.sizes
+    constraints: dict[str, Constraint] = {}
+    prepared(found.module)
+    for name in propagated(found.module):
+        if name == NAMED_AFTER:
+            constraints = constraints_of(found.module, sizes)
+    graph = graph_of(found.module, sizes)
+    return _read(resolver, found, graph, constraints)
+
+
+def _read(
+    resolver: Resolver, found: Traced, graph: Graph, constraints: dict[str, Constraint]
+) -> Step:
+    set_phases(graph)
+    notes = [_unknown_rounds(loop) for loop in count_rounds(graph)]
+    target = resolver.target
+    sends = corrected(sends_of(graph), platform_of(target), target.mesh.device_count)
+    unused = set(_cheaper_branches(graph, sends, notes))
+    blame = Blame(graph, Layouts(resolver), found.arguments, constraints)
+    carries = Carries(graph, found.arguments, found.results)
+    names = dict(_names(graph, found.arguments))
+    return Step(
+        "code",
+        target.mesh,
+        tuple(op for op in ops_of(graph, names) if op.at not in unused),
+        tuple(_collective(send, blame, carries) for send in sends if send.node.at not in unused),
+        tuple(each for each in tensors_of(graph, found.arguments) if each.born not in unused),
+        tuple(_arguments(graph, found.arguments)),
+        graph.end,
+        found.place,
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+def _names(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[tuple[int, str]]:
+    """Yield the path of every value that is another form of an argument."""
+    for node in graph.nodes():
+        for value in node.operands:
+            number = root_of(value).argument
+            given = arguments[number] if number is not None and number < len(arguments) else None
+            if given is not None:
+                yield id(value), given.path
+
+
+def _arguments(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[StepArgument]:
+    for value, given in zip(graph.main.arguments, arguments, strict=True):
+        if given is None:
+            yield StepArgument("", "other", value.array())
+        else:
+            array = value.array(given.path)
+            yield StepArgument(given.path, given.role, array, given.is_donated, given.is_placed)
+
+
+def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
+    user = _served(send)
+    carried = carries.of(send)
+    name = carried.name if carried.kind in ("weight", "state", "activation") else ""
+    return Collective(
+        send.kind,
+        send.names,
+        send.payload_bytes,
+        send.wire_bytes,
+        send.node.count,
+        send.source.array(name),
+        _place(send, user),
+        send.node.phase if user is None else user.phase,
+        carried,
+        blame.causes(send),
+        _forced(send, blame),
+        _is_invariant(send),
+        send.is_written,
+        send.node.at,
+    )
+
+
+def _served(send: Send) -> Node | None:
+    """Return the operation that a gather is for: the first that reads it; else what makes it."""
+    if send.is_written:
+        return send.node
+    if send.source.made_by is not None and not _is_gather(send):
+        return send.node
+    return next(_readers(send.result), None)
+
+
+def _is_gather(send: Send) -> bool:
+    return send.node.name == "sdy.all_gather"
+
+
+def _readers(value: Value) -> Iterator[Node]:
+    for user in value.users:
+        if user.name in VIEWS or user.name.startswith("sdy."):
+            yield from (node for result in user.results for node in _readers(result))
+        else:
+            yield user
+
+
+def _place(send: Send, user: Node | None) -> Place:
+    """Return the user's line: where the array is needed, or else where it is made."""
+    for node in (user, send.node, send.source.made_by):
+        if node is not None and node.where.place.is_known:
+            return node.where.place
+    for node in _readers(send.result):
+        if node.where.place.is_known:
+            return node.where.place
+    return _loop_place(send.node.body)
+
+
+def _loop_place(body: Body | None) -> Place:
+    while body is not None and body.owner is not None:
+        if body.owner.where.place.is_known:
+            return body.owner.where.place
+        body = body.outer
+    return Place()
+
+
+def _forced(send: Send, blame: Blame) -> Cause | None:
+    """Return the constraint or the result that asks for a collective which no operation needs."""
+    if send.is_written or send.node.name == "sdy.all_reduce":
+        return None
+    axis = send.names[0]
+    if send.node.where.name.endswith("sharding_constraint"):
+        return Cause(axis, CauseKind.CONSTRAINT, place=send.node.where.place)
+    if any(each is send.result for each in blame.graph.main.yields):
+        return Cause(axis, CauseKind.RESULT)
+    return None
+
+
+def _is_invariant(send: Send) -> bool:
+    """Say whether a collective stands in a loop, and sends the same in every round."""
+    body: Body | None = send.node.body
+    while body is not None and not body.is_loop:
+        body = body.outer
+    return body is not None and _is_fixed(send.source, body)
+
+
+def _is_fixed(value: Value, loop: Body) -> bool:
+    """Say whether a value is made without anything that a round of a loop changes."""
+    if value.body is not loop:
+        return value.body.owner is None or _encloses(value.body, loop)
+    if value.made_by is None:
+        at = loop.arguments.index(value) if value in loop.arguments else -1
+        return at >= 0 and loop.yields[at] is value
+    node = value.made_by
+    return not node.bodies and all(_is_fixed(each, loop) for each in node.operands)
+
+
+def _encloses(outer: Body, inner: Body) -> bool:
+    body = inner.outer
+    while body is not None:
+        if body is outer:
+            return True
+        body = body.outer
+    return False
+
+
+def _unknown_rounds(loop: Node) -> str:
+    return f"the loop at {loop.where.place} does not say how often it goes round: counted once"
+
+
+def _cheaper_branches(graph: Graph, sends: Sequence[Send], notes: list[str]) -> Iterator[int]:
+    """Yield the ticks of the branches that do not count: of each condition the dearest does."""
+    sent: dict[int, float] = {}
+    for send in sends:
+        sent[send.node.at] = sent.get(send.node.at, 0) + send.wire_bytes * send.node.count
+    for node in graph.nodes():
+        if node.name in _BRANCHES and len(node.bodies) > 1:
+            costs = [_cost(nodes_of(body), sent) for body in node.bodies]
+            dearest = costs.index(max(costs))
+            if max(costs)[:2] != min(costs)[:2]:
+                notes.append(f"the condition at {node.where.place} counts with its dearer branch")
+            for at, body in enumerate(node.bodies):
+                if at != dearest:
+                    yield from (inner.at for inner in nodes_of(body))
+
+
+def _cost(nodes: Iterable[Node], sent: dict[int, float]) -> tuple[float, float, int]:
+    found = list(nodes)
+    wire = sum(sent.get(node.at, 0) for node in found)
+    return wire, sum(flops_of(node) * node.count for node in found), len(found)
