@@ -95,10 +95,8 @@ class Blame:
     def _cause(self, send: Send, axis: str) -> Cause:
         if send.is_written:
             return Cause(axis, CauseKind.WRITTEN, place=send.node.where.place)
-        carrier = _carrier(send, axis)
-        if carrier is None:
-            return Cause(axis, CauseKind.UNKNOWN)
-        return self.of_value(carrier, axis)
+        causes = [self.of_value(each, axis) for each in _carriers(send, axis)]
+        return min(causes, key=_plainness, default=Cause(axis, CauseKind.UNKNOWN))
 
     def of_value(self, value: Value, axis: str) -> Cause:
         """Return why a mesh axis splits a value."""
@@ -188,17 +186,23 @@ class Blame:
         return Cause(axis, CauseKind.CONSTRAINT, place=region.where.place)
 
 
-def _carrier(send: Send, axis: str) -> Value | None:
-    """Return the value whose lying along an axis makes a collective necessary."""
+#: Of several causes the one that says most of what the user wrote.
+_PLAIN = tuple(CauseKind)
+
+
+def _plainness(cause: Cause) -> tuple[bool, int]:
+    return cause.rule is None, _PLAIN.index(cause.kind)
+
+
+def _carriers(send: Send, axis: str) -> list[Value]:
+    """Return the values whose lying along an axis makes a collective necessary."""
     if axis in send.source.axes:
-        return send.source
+        return [send.source]
     made_by = _maker(send.source)
-    if made_by is not None:
-        summed = contracted_axes(made_by)
-        if axis in summed:
-            return summed[axis]
-        return next((value for value in made_by.operands if axis in value.axes), None)
-    return send.result if axis in send.result.axes else None
+    if made_by is None:
+        return [send.result] if axis in send.result.axes else []
+    summed = contracted_axes(made_by).get(axis, [])
+    return summed or [value for value in made_by.operands if axis in value.axes]
 
 
 def _maker(value: Value) -> Node | None:
@@ -245,6 +249,8 @@ def _origin(value: Value, axis: str) -> str | None:
         node = value.made_by
         if value.given is not None:
             value = value.given
+        elif node is not None and node.bodies and node.name != "sdy.manual_computation":
+            value = node.bodies[0].yields[node.results.index(value)]
         elif node is not None and node.operands:
             inputs = [each for each in node.operands if axis in each.axes]
             value = inputs[0] if inputs else node.operands[0]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardspec.ir.step import Carried, CollectiveKind
-from shardspec.jax_backend.step_blame import root_of
+from shardspec.jax_backend.step_blame import Constraint, root_of
 from shardspec.jax_backend.step_graph import Graph, Node, Value
-from shardspec.jax_backend.step_ops import stated_einsum
+from shardspec.jax_backend.step_ops import einsum_of, stated_einsum
 from shardspec.jax_backend.step_places import constraint_names
 from shardspec.jax_backend.step_sends import VIEWS, Send
 from shardspec.jax_backend.step_trace import Given
@@ -19,6 +20,7 @@ _FAR = 200
 _NEAR = 8
 _SUMS = frozenset((CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER))
 _FILLS = frozenset(("stablehlo.dynamic_update_slice", "stablehlo.concatenate"))
+_EXCHANGES = frozenset(("sdy.all_reduce", "sdy.all_to_all"))
 _ELEMENTWISE = frozenset(
     f"stablehlo.{name}"
     for name in (
@@ -39,6 +41,7 @@ class Carries:
     graph: Graph
     arguments: Sequence[Given | None]
     results: Sequence[str]
+    constraints: dict[str, Constraint]
 
     def of(self, send: Send) -> Carried:
         """Return what a collective carries."""
@@ -46,15 +49,43 @@ class Carries:
         given = self._given(root)
         if given is not None:
             return _of_argument(given)
-        if send.kind in _SUMS and send.node.phase != "forward":
+        if send.kind in _SUMS and send.node.phase in ("backward", "update"):
             gradient = self._gradient(send.result)
             if gradient:
                 return Carried("gradient", gradient)
-        name = _activation(send)
+        table = self._table(send)
+        if table:
+            return Carried("activation", f"rows of {table}")
+        name, einsum = _constrained(send), _einsum(send)
+        if name and not (einsum and " " in name):
+            return Carried("activation", name)
+        if einsum:
+            return Carried("einsum", einsum)
+        name = self._flows_with(send)
+        made_by = send.source.made_by
         if name:
             return Carried("activation", name)
-        einsum = _einsum(send)
+        einsum = "" if made_by is None else einsum_of(made_by)
         return Carried("einsum", einsum) if einsum else Carried("unknown", _scope(send))
+
+    def _flows_with(self, send: Send) -> str:
+        """Return the named activation of this shape from whose constraint an axis came here."""
+        for value in (send.result, send.source):
+            for origin in value.origins.values():
+                constraint = self.constraints.get(origin)
+                if constraint is not None and constraint.shape == value.shape:
+                    return constraint.names
+        return ""
+
+    def _table(self, send: Send) -> str:
+        """Return the weight that what is sent was looked up in."""
+        made_by = send.source.made_by
+        while made_by is not None and made_by.name in _EXCHANGES:
+            made_by = made_by.operands[0].made_by
+        if made_by is None or made_by.name != "stablehlo.gather":
+            return ""
+        given = self._given(root_of(made_by.operands[0]))
+        return "" if given is None else given.path
 
     def _given(self, value: Value) -> Given | None:
         number = value.argument
@@ -105,20 +136,22 @@ class Carries:
             return ""
         others = (each for each in user.operands if each is not value)
         for other in others:
-            given = self._state(other, _NEAR)
-            if given is not None and other.shape == value.shape:
+            given = self._state(other, math.prod(value.shape), _NEAR)
+            if given is not None:
                 return given.owner or given.path
         return ""
 
-    def _state(self, value: Value, left: int) -> Given | None:
-        """Return the weight or state that a value is worked out of, element by element."""
-        given = self._given(root_of(value))
+    def _state(self, value: Value, size: int, left: int) -> Given | None:
+        """Return the weight or state of a size that a value is worked out of by elements."""
+        root = root_of(value)
+        given = self._given(root)
         if given is not None:
-            return given if given.role in ("parameter", "optimizer") else None
+            is_state = given.role in ("parameter", "optimizer")
+            return given if is_state and math.prod(root.shape) == size else None
         node = value.made_by
         if node is None or not left or node.name not in _ELEMENTWISE:
             return None
-        found = [self._state(each, left - 1) for each in node.operands]
+        found = [self._state(each, size, left - 1) for each in node.operands]
         owners = {each.owner or each.path for each in found if each is not None}
         return next(each for each in found if each is not None) if len(owners) == 1 else None
 
@@ -154,8 +187,8 @@ def _yielded(value: Value) -> list[Value]:
     ]
 
 
-def _activation(send: Send) -> str:
-    """Return the name of the constraint that a value is given before anything reads it."""
+def _constrained(send: Send) -> str:
+    """Return the activation's name, or the logical axes, that a value is constrained by next."""
     for node in (send.node, *_next(send.result)):
         name = constraint_names(node.where.name)
         if name:

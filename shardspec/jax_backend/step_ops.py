@@ -170,16 +170,16 @@ def _letters(node: Node) -> tuple[str, str, str]:
     return "".join(left), "".join(right), "".join(kept)
 
 
-def contracted_axes(node: Node) -> dict[str, Value]:
+def contracted_axes(node: Node) -> dict[str, list[Value]]:
     """Return the mesh axes over which the result of an operation is a partial sum, and of whom.
 
-    Each with the operand that has it in a dimension that the operation sums over.
+    Each with the operands that have it in a dimension that the operation sums over.
     """
-    found: dict[str, Value] = {}
+    found: dict[str, list[Value]] = {}
     for at, operand in enumerate(node.operands):
         for dim in _summed_dims(node, at):
             for axis in operand.split[dim]:
-                found.setdefault(axis.name, operand)
+                found.setdefault(axis.name, []).append(operand)
     return found
 
 

@@ -63,7 +63,7 @@ def _read(
     sends = corrected(sends_of(graph), platform_of(target), target.mesh.device_count)
     unused = set(_cheaper_branches(graph, sends, notes))
     blame = Blame(graph, Layouts(resolver), found.arguments, constraints)
-    carries = Carries(graph, found.arguments, found.results)
+    carries = Carries(graph, found.arguments, found.results, constraints)
     names = dict(_names(graph, found.arguments))
     return Step(
         "code",
@@ -134,7 +134,7 @@ def _is_gather(send: Send) -> bool:
 
 def _readers(value: Value) -> Iterator[Node]:
     for user in value.users:
-        if user.name in VIEWS or user.name.startswith("sdy."):
+        if not user.bodies and (user.name in VIEWS or user.name.startswith("sdy.")):
             yield from (node for result in user.results for node in _readers(result))
         else:
             yield user
@@ -161,12 +161,18 @@ def _loop_place(body: Body | None) -> Place:
 
 def _forced(send: Send, blame: Blame) -> Cause | None:
     """Return the constraint or the result that asks for a collective which no operation needs."""
+    result = send.result
     if send.is_written or send.node.name == "sdy.all_reduce":
         return None
     axis = send.names[0]
-    if send.node.where.name.endswith("sharding_constraint"):
-        return Cause(axis, CauseKind.CONSTRAINT, place=send.node.where.place)
-    if any(each is send.result for each in blame.graph.main.yields):
+    for constraint in blame.constraints.values():
+        is_here = constraint.place == send.node.where.place
+        if is_here and (constraint.split, constraint.shape) == (result.split, result.shape):
+            return Cause(axis, CauseKind.CONSTRAINT, place=constraint.place)
+    for reader in result.users:
+        if reader.name == "sdy.manual_computation":
+            return Cause(axis, CauseKind.CONSTRAINT, place=reader.where.place)
+    if any(each is result for each in blame.graph.main.yields):
         return Cause(axis, CauseKind.RESULT)
     return None
 

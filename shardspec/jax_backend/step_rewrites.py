@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from shardspec.ir.param import array_bytes
 from shardspec.ir.step import CollectiveKind
 from shardspec.jax_backend.step_graph import Node, Value
 from shardspec.jax_backend.step_sends import VIEWS, Send
 
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
 _PASSES = frozenset(f"stablehlo.{name}" for name in ("convert", "reshape", "transpose", "negate"))
+#: Operations that give the same array again, as far as what is sent is concerned.
+_COPIES = frozenset(("stablehlo.convert", "stablehlo.transpose"))
 _SUMS = frozenset(("stablehlo.add", "stablehlo.subtract"))
 _REDUCES = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 
@@ -36,6 +39,7 @@ def corrected(sends: list[Send], platform: str, device_count: int) -> list[Send]
     """
     sends = constants_made_in_place(sends)
     sends = equal_gathers_once(sends)
+    sends = narrow_gathers(sends)
     sends = partial_sums_once(sends)
     sends = sliced_sums_scattered(sends)
     sends = lookups_exchanged(sends)
@@ -69,13 +73,45 @@ def equal_gathers_once(sends: list[Send]) -> list[Send]:
     first: dict[tuple[object, ...], Send] = {}
     kept = []
     for send in sends:
-        key = (id(send.source), id(send.node.body), send.kind, send.result.split)
+        source = _same_array(send.source)
+        left = frozenset(axis for axes in send.result.split for axis in axes)
+        key = (id(source), id(send.node.body), send.kind, frozenset(send.axes), left)
         if send.kind in _REDUCES or send.is_written or key not in first:
             kept.append(send)
             first[key] = send
         else:
             first[key].merged.append(send.result)
     return kept
+
+
+def _same_array(value: Value) -> Value:
+    """Return what a value is a copy of: narrower, or with its dimensions in another order."""
+    node = value.made_by
+    while node is not None and node.name in _COPIES and node.body is value.body:
+        value = node.operands[0]
+        node = value.made_by
+    return value
+
+
+def narrow_gathers(sends: list[Send]) -> list[Send]:
+    """Gather in the narrower dtype what is made narrower as soon as it is gathered."""
+    for send in sends:
+        if send.kind is not CollectiveKind.ALL_GATHER or not send.result.users:
+            continue
+        values = [value for result in (send.result, *send.merged) for value in _read_as(result)]
+        widest = max(array_bytes((8,), value.dtype) for value in values)
+        own = array_bytes((8,), send.result.dtype)
+        if widest < own:
+            send.payload_bytes = send.payload_bytes * widest // own
+            send.wire_bytes = send.wire_bytes * widest // own
+    return sends
+
+
+def _read_as(value: Value) -> list[Value]:
+    """Return a value as its readers have it: narrower, where each of them makes it so first."""
+    if all(user.name == "stablehlo.convert" for user in value.users):
+        return [user.result for user in value.users]
+    return [value]
 
 
 def partial_sums_once(sends: list[Send]) -> list[Send]:
@@ -215,7 +251,7 @@ def _is_windowed(send: Send) -> bool:
     if send.is_written:
         return False
     if send.kind is CollectiveKind.REDUCE_SCATTER:
-        made_by = send.source.made_by
+        made_by = send.source.made_by if send.node.name == "sdy.reduce_scatter" else None
         return made_by is not None and made_by.name == "stablehlo.dot_general"
     if send.kind is not CollectiveKind.ALL_GATHER:
         return False

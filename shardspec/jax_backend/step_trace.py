@@ -160,7 +160,8 @@ def traced(
     import jax
 
     trees = [*args, *kwargs.values()]
-    plans = _plans(resolver, trees)
+    names = _argument_names(function, len(args), list(kwargs))
+    plans = _plans(resolver, trees, names)
     placed = [_placed(resolver, tree, plan) for tree, plan in zip(trees, plans, strict=True)]
     given = [each for plan in plans for each in plan.given]
     jitted = function if hasattr(function, "trace") else jax.jit(function)
@@ -189,9 +190,29 @@ class _Plan:
     shardings: tuple[Any, ...] | None
 
 
-def _plans(resolver: Resolver, trees: Sequence[Any]) -> list[_Plan]:
+def _plans(resolver: Resolver, trees: Sequence[Any], names: Sequence[str]) -> list[_Plan]:
     params = next((tree for tree in trees if _holds_params(resolver, tree)), None)
-    return [_plan(resolver, tree, params) for tree in trees]
+    plans = [_plan(resolver, tree, params, name) for tree, name in zip(trees, names, strict=True)]
+    return [
+        replace(plan, given=tuple(_with_name(each, name) for each in plan.given))
+        for plan, name in zip(plans, names, strict=True)
+    ]
+
+
+def _argument_names(function: Callable[..., Any], count: int, keywords: Sequence[str]) -> list[str]:
+    """Return what the function calls each of its arguments; by number where it does not say."""
+    try:
+        kinds = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        kinds = ()  # type: ignore[assignment]
+    known = [each.name for each in kinds if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    return [known[at] if at < len(known) else str(at) for at in range(count)] + list(keywords)
+
+
+def _with_name(given: Given, name: str) -> Given:
+    if given.role in ("parameter", "optimizer"):
+        return given
+    return replace(given, path=f"{name}/{given.path}" if given.path else name)
 
 
 def _holds_params(resolver: Resolver, tree: Any) -> bool:
@@ -208,7 +229,7 @@ def _arrays(tree: Any) -> list[tuple[str, Any]]:
     return [(leaf.path, leaf.value) for leaf in leaves_of(tree) if shape_of(leaf.value) is not None]
 
 
-def _plan(resolver: Resolver, tree: Any, params: Any) -> _Plan:
+def _plan(resolver: Resolver, tree: Any, params: Any, name: str) -> _Plan:
     arrays = _arrays(tree)
     found = contents_of(tree)
     is_whole = all(_sharding(value) is not None for _, value in arrays)
@@ -221,7 +242,7 @@ def _plan(resolver: Resolver, tree: Any, params: Any) -> _Plan:
         planned = resolver.plan(tree).params
         shardings = None if is_whole else resolver.shardings(tree)
         return _Plan(tuple(_of_params(planned, arrays)), _leaves(shardings))
-    return _batch(resolver, arrays, is_whole)
+    return _batch(resolver, arrays, is_whole, name)
 
 
 def _leaves(shardings: Any) -> tuple[Any, ...] | None:
@@ -269,14 +290,14 @@ def _owners(arrays: list[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
     return owners
 
 
-def _batch(resolver: Resolver, arrays: list[tuple[str, Any]], is_whole: bool) -> _Plan:
+def _batch(resolver: Resolver, arrays: list[tuple[str, Any]], is_whole: bool, name: str) -> _Plan:
     """Return a batch: its first dimension is the logical axis `batch`, where the spec has that."""
     layouts = Layouts(resolver)
     given = []
     shardings = []
     for path, value in arrays:
         own = _sharding(value)
-        role: Role = "cache" if _CACHES & set(path.split("/")) else "batch"
+        role: Role = "cache" if _CACHES & {name, *path.split("/")} else "batch"
         dims = _batch_dims(layouts, value)
         shardings.append(None if own is not None or not dims else layouts.named(dims))
         given.append(Given(path, role, dims, "", own is not None))
