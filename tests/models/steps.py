@@ -118,14 +118,12 @@ def mlp(resolver: Any, p: Arrays, x: Any) -> Any:
     gate = jax.nn.silu(jnp.einsum("bte,ef->btf", h, p["wi"]))
     hidden = gate * jnp.einsum("bte,ef->btf", h, p["wg"])
     hidden = checkpoint_name(resolver.constrain(hidden, activation="hidden"), "hidden")
-    return resolver.constrain(
-        x + jnp.einsum("btf,fe->bte", hidden, p["wo"]), activation="residual"
-    )
+    return resolver.constrain(x + jnp.einsum("btf,fe->bte", hidden, p["wo"]), activation="residual")
 
 
 def experts(resolver: Any, p: Arrays, x: Any) -> Any:
     """A mixture of experts as GShard dispatches it: groups of tokens, two choices, capacity."""
-    batch, length, embed = x.shape
+    length = x.shape[1]
     count = p["router"].shape[-1]
     capacity = 2 * length // count
     h = rms_norm(x, p["norm_mlp"])
@@ -407,4 +405,11 @@ CASES = {
         decoder, LLAMA_8B, "tpu v7x 2x2x2", "tpu7x:2x2x2", {"fsdp": 8, "tensor": 2}
     ),
     "llama-8b-v6e": Case(decoder, LLAMA_8B, "tpu v6e 4x4", "v6e:4x4", {"fsdp": 8, "tensor": 2}),
+    "llama-4-layers-v5p": Case(
+        decoder,
+        _of(LLAMA_8B, layers=4, batch=64),
+        "tpu v5p 4x4x4",
+        "v5p:4x4x4",
+        {"fsdp": 32, "tensor": 2},
+    ),
 }

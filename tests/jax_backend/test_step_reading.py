@@ -1,0 +1,208 @@
+"""A traced step as the noun of `ir/step.py`: ops, counts, phases, arguments, tensors, notes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shardspec
+from shardspec.diagnostics import ShardspecError
+from shardspec.ir.step import Step
+from shardspec.jax_backend import step_passes
+from shardspec.jax_backend.step_reading import step_of
+from tests.models import layers, moe_linen, small_steps, t5_linen, t5_nnx
+from tests.models.steps import CASES
+
+
+@cache
+def step(name: str, target: str = "pod") -> Step:
+    resolver = small_steps.resolver(target)
+    function, args = small_steps.PROGRAMS[name](resolver)
+    return step_of(resolver, function, *args)
+
+
+def spelt(found: Step) -> list[str]:
+    return [f"{each.kind} {'+'.join(each.mesh_axes)} {each.carries}" for each in found.collectives]
+
+
+@pytest.mark.parametrize("name", small_steps.PROGRAMS)
+def test_the_laws_of_a_step_hold(name: str) -> None:
+    found = step(name)
+    for each in (*found.ops, *found.collectives):
+        assert 0 <= each.at <= found.end
+        assert set(each.mesh_axes) <= set(found.mesh.names)
+    for tensor in found.tensors:
+        assert 0 <= tensor.born <= tensor.dies <= found.end
+    for sent in found.collectives:
+        assert 0 <= sent.wire_bytes_per_run <= 2 * sent.payload_bytes
+        assert [cause.mesh_axis for cause in sent.because] == list(sent.mesh_axes)
+        assert sent.place.is_known
+    for array in (argument.array for argument in found.arguments):
+        assert len(array.shape) == len(array.split.dims) == len(array.shard_shape)
+
+
+def test_the_ops_of_a_layer() -> None:
+    found = step("plain")
+    assert [(op.kind, op.flops, op.count, op.phase) for op in found.ops] == [
+        ("einsum", 2 * 8 * 128 * 1024 * 2048, 1, "forward"),
+        ("einsum", 2 * 8 * 128 * 2048 * 1024, 1, "forward"),
+    ]
+    assert found.ops[0].einsum == "abc,cd->abd"
+    assert found.ops[0].operands[1].name == "mlp/wi"
+    assert found.ops[0].operands[1].shard_shape == (1024, 2048)
+    assert found.ops[0].mesh_axes == ("fsdp", "tensor")
+    assert found.place.file == "tests/models/small_steps.py"
+
+
+def test_phases_of_a_train_step() -> None:
+    found = step("clipped_adam")
+    assert [op.phase for op in found.ops] == ["forward"] * 2 + ["backward"] * 3
+    assert {each.phase for each in found.collectives if "gradient" in str(each.carries)} == {
+        "backward"
+    }
+
+
+def test_rematerialised_work_is_told_apart() -> None:
+    case = CASES["llama-8b-v5p"]
+    resolver = shardspec.Resolver(shardspec.loads(case.spec), "pod", devices="abstract")
+    function, args = case.step(resolver)
+    found = step_of(resolver, function, *args)
+    remat = [op for op in found.ops if op.phase == "remat"]
+    forward = [op for op in found.ops if op.phase == "forward" and op.kind == "einsum"]
+    assert {op.einsum for op in remat} == {op.einsum for op in forward} - {
+        "bte,ev->btv",
+        "btf,fe->bte",
+    }
+    assert {op.count for op in remat} == {32}
+    whole = 6 * 16 * 4096 * (sum(size_of(a) for a in args[0]["params"]["layers"].values()))
+    assert sum(op.flops * op.count for op in found.ops) * 8 > whole
+
+
+def size_of(array: Any) -> int:
+    return int(jnp.prod(jnp.array(array.shape)))
+
+
+def test_loops_multiply() -> None:
+    once, eight = step("plain"), step("eight_rounds")
+    assert eight.flops == 8 * once.flops
+    assert eight.wire_bytes == {axes: 8 * sent for axes, sent in once.wire_bytes.items()}
+    gathers = [each for each in eight.collectives if each.kind == "all-gather"]
+    assert [each.is_invariant for each in gathers] == [True, True]
+    assert not any(each.is_invariant for each in eight.collectives if each.kind == "all-reduce")
+
+
+def test_a_loop_without_end_counts_once_and_says_so() -> None:
+    found = step("endless")
+    assert found.wire_bytes == step("plain").wire_bytes
+    (note,) = found.notes
+    assert "does not say how often it goes round: counted once" in note
+    assert "tests/models/small_steps.py:" in note
+
+
+def test_a_condition_counts_with_its_dearer_branch_and_says_so() -> None:
+    found = step("branch")
+    assert found.wire_bytes == step("plain").wire_bytes
+    assert "counts with its dearer branch" in found.notes[0]
+
+
+def test_what_the_user_wrote_is_theirs() -> None:
+    found = step("shard_mapped")
+    assert [(each.kind.value, each.is_written) for each in found.collectives] == [
+        ("all-gather", False),
+        ("all-gather", True),
+        ("all-reduce", True),
+        ("collective-permute", True),
+    ]
+    lines = [each.place.line for each in found.collectives]
+    assert lines[1] + 1 == lines[2] == lines[3] - 1  # the lines of the code inside
+
+
+def test_a_kernel_says_its_own_flops() -> None:
+    (found,) = (op for op in step("kernel").ops if op.kind == "kernel")
+    assert (found.flops, found.result.shape) == (123456, (8, 128, 1024))
+
+
+def test_arguments_have_their_roles() -> None:
+    found = step("clipped_adam")
+    told = {each.path: (each.role, each.is_donated, each.is_placed) for each in found.arguments}
+    assert told["mlp/wi"] == ("parameter", True, False)
+    assert told["1/0/mu/mlp/wi"] == ("optimizer", True, False)
+    assert told["x"] == ("batch", False, False)
+    wi = next(each for each in found.arguments if each.path == "mlp/wi")
+    assert wi.array.shard_shape == (128, 2048)
+
+
+def test_arguments_that_nothing_reads_are_not_there() -> None:
+    resolver = small_steps.resolver()
+    params = small_steps.weights()
+
+    def only_the_second(params: Any, x: Any) -> Any:
+        return x @ params["mlp"]["wo"].astype(x.dtype)
+
+    x = small_steps.struct(64, 128, 4096, dtype=jnp.bfloat16)
+    found = step_of(resolver, only_the_second, params, x)
+    assert [each.path for each in found.arguments] == ["mlp/wo", "x"]
+    assert "all-gather fsdp weight mlp/wo" in spelt(found)
+
+
+def test_tensors_that_are_alive() -> None:
+    found = step("gradient")
+    hidden = [each for each in found.tensors if each.array.shard_shape == (8, 128, 2048)]
+    assert hidden
+    assert max(each.dies for each in hidden) > min(op.at for op in found.ops[2:])
+
+
+def test_explicit_axes() -> None:
+    resolver = small_steps.resolver("typed")
+
+    def loss(params: Any, x: Any) -> Any:
+        w = jax.sharding.reshard(
+            params["mlp"]["wi"], jax.sharding.NamedSharding(resolver.mesh, jax.P(None, "tensor"))
+        )
+        return jnp.sum((x @ w.astype(x.dtype)).astype(jnp.float32) ** 2)
+
+    with jax.sharding.use_abstract_mesh(resolver.mesh):
+        found = step_of(
+            resolver, jax.value_and_grad(loss), small_steps.weights(), small_steps.activations()
+        )
+    assert "all-gather fsdp weight mlp/wi" in spelt(found)
+
+
+T5 = """\
+shardspec: 1
+extends: fsdp-tensor
+targets:
+  pod: {hardware: tpu v5e 16x16, mesh: {fsdp: rest, tensor: 4}}
+lints: {SHD2: allow, SHD3: allow, SHD4: allow, SHD1: allow, SHD5: allow}
+policy: {indivisible: next}
+"""
+
+
+@pytest.mark.parametrize("model", [t5_linen, moe_linen, t5_nnx], ids=["t5", "moe", "nnx"])
+def test_models_of_frameworks(model: Any) -> None:
+    resolver = shardspec.Resolver(shardspec.loads(T5), devices="abstract")
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    tokens = jax.ShapeDtypeStruct((layers.BATCH, layers.LENGTH), jnp.int32)
+    batch = {"inputs": tokens, "targets": tokens}
+    found = step_of(resolver, jax.value_and_grad(model.loss), shapes, batch)
+    assert any(op.phase == "backward" for op in found.ops)
+    assert found.collectives
+    assert {each.place.file.rpartition("/")[2] for each in found.collectives} <= {
+        f"{name}.py" for name in ("t5_linen", "moe_linen", "t5_nnx", "layers")
+    }
+
+
+def test_a_jaxlib_without_the_passes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_passes, "PASSES", ("sdy-no-such-pass", *step_passes.PASSES))
+    with pytest.raises(ShardspecError, match="has no pass `sdy-no-such-pass`") as caught:
+        step.__wrapped__("plain")
+    assert caught.value.diagnostics[0].code.id == "SHD502"
+
+
+def test_every_pass_is_there() -> None:
+    """The names are no public API; this is the test that holds them on each JAX."""
+    assert step("plain").collectives
