@@ -20,7 +20,7 @@ from shardspec.jax_backend.step_graph import Graph, Node, Split, Value, axis_of
 from shardspec.jax_backend.step_ops import contracted_axes
 from shardspec.jax_backend.step_places import constraint_names, located
 from shardspec.jax_backend.step_sends import VIEWS, Send
-from shardspec.jax_backend.step_trace import Given, Layouts
+from shardspec.jax_backend.step_trace import Given, Layouts, Result
 
 _INPUT = re.compile(r"^input: (\d+)$")
 _OUTPUT = re.compile(r"^output: (\d+)$")
@@ -86,6 +86,7 @@ class Blame:
     graph: Graph
     layouts: Layouts
     arguments: Sequence[Given | None]
+    results: Sequence[Result]
     constraints: dict[str, Constraint]
 
     def causes(self, send: Send) -> tuple[Cause, ...]:
@@ -117,7 +118,7 @@ class Blame:
             return self._of_constraint(origin, value, axis)
         found = _OUTPUT.match(origin)
         if found:
-            return self._of_result(axis, value)
+            return self._of_result(int(found.group(1)), axis)
         found = _REGION.match(origin)
         return self._of_region(found, axis) if found else Cause(axis, CauseKind.UNKNOWN)
 
@@ -168,8 +169,32 @@ class Blame:
             through=() if is_own else _through(value),
         )
 
-    def _of_result(self, axis: str, value: Value) -> Cause:
-        return Cause(axis, CauseKind.RESULT, through=_through(value))
+    def _of_result(self, number: int, axis: str) -> Cause:
+        """Return the cause that a result's sharding is, with the argument that lies likewise."""
+        value = self.graph.main.yields[number]
+        given = self.given_back(number)
+        split = self.results[number].split if number < len(self.results) else ()
+        dim = next((at for at, axes in enumerate(split) if axis in axes), None)
+        if dim is None and axis in value.axes:
+            dim = value.axes[axis][0]
+        if given is None or dim is None:
+            return Cause(axis, CauseKind.RESULT, dim=dim)
+        logical, rule = _rule(given.dims, dim, axis, self.layouts)
+        return Cause(axis, CauseKind.RESULT, given.path, dim, logical_axis=logical, rule=rule)
+
+    def given_back(self, number: int) -> Given | None:
+        """Return the argument that a result is the new value of, by its path and shape."""
+        path = self.results[number].path if number < len(self.results) else ""
+        shape = self.graph.main.yields[number].shape
+        found = [
+            each
+            for each, value in zip(self.arguments, self.graph.main.arguments, strict=True)
+            if each is not None
+            and value.shape == shape
+            and each.path
+            and f"/{path}".endswith(f"/{each.path}")
+        ]
+        return max(found, key=lambda each: len(each.path), default=None)
 
     def _of_region(self, found: re.Match[str], axis: str) -> Cause:
         """Return the cause that a `shard_map` is: what it was given, or how it says it lies."""

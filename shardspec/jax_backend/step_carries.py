@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardspec.ir.step import Carried, CollectiveKind
-from shardspec.jax_backend.step_blame import Constraint, root_of
-from shardspec.jax_backend.step_graph import Graph, Node, Value
+from shardspec.jax_backend.step_blame import Blame, root_of
+from shardspec.jax_backend.step_graph import Node, Value
 from shardspec.jax_backend.step_ops import einsum_of, stated_einsum
 from shardspec.jax_backend.step_places import constraint_names
 from shardspec.jax_backend.step_sends import VIEWS, Send
@@ -32,16 +31,9 @@ _ELEMENTWISE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Carries:
-    """Everything that is needed to name what is sent.
+    """Names what is sent, by the same facts that blame is read from."""
 
-    Attributes:
-      results: the path of each result of the function.
-    """
-
-    graph: Graph
-    arguments: Sequence[Given | None]
-    results: Sequence[str]
-    constraints: dict[str, Constraint]
+    blame: Blame
 
     def of(self, send: Send) -> Carried:
         """Return what a collective carries."""
@@ -53,6 +45,9 @@ class Carries:
             gradient = self._gradient(send.result)
             if gradient:
                 return Carried("gradient", gradient)
+        back = self._given_back(send.result)
+        if back and send.node.phase == "update":
+            return Carried("weight", back)
         table = self._table(send)
         if table:
             return Carried("activation", f"rows of {table}")
@@ -72,7 +67,7 @@ class Carries:
         """Return the named activation of this shape from whose constraint an axis came here."""
         for value in (send.result, send.source):
             for origin in value.origins.values():
-                constraint = self.constraints.get(origin)
+                constraint = self.blame.constraints.get(origin)
                 if constraint is not None and constraint.shape == value.shape:
                     return constraint.names
         return ""
@@ -89,9 +84,9 @@ class Carries:
 
     def _given(self, value: Value) -> Given | None:
         number = value.argument
-        if number is None or number >= len(self.arguments):
+        if number is None or number >= len(self.blame.arguments):
             return None
-        return self.arguments[number]
+        return self.blame.arguments[number]
 
     def _gradient(self, value: Value) -> str:
         """Return the parameter whose state a value is added to, or as which it is given back."""
@@ -114,21 +109,13 @@ class Carries:
         return ""
 
     def _given_back(self, value: Value) -> str:
-        if value.body is not self.graph.main or value not in self.graph.main.yields:
+        """Return the parameter that a value is given back as, or as whose gradient."""
+        main = self.blame.graph.main
+        if value.body is not main or not any(each is value for each in main.yields):
             return ""
-        at = self.graph.main.yields.index(value)
-        path = self.results[at] if at < len(self.results) else ""
-        return next(
-            (
-                each.path
-                for number, each in enumerate(self.arguments)
-                if each is not None
-                and each.role == "parameter"
-                and f"/{path}".endswith(f"/{each.path}")
-                and self.graph.main.arguments[number].shape == value.shape
-            ),
-            "",
-        )
+        at = next(number for number, each in enumerate(main.yields) if each is value)
+        given = self.blame.given_back(at)
+        return given.path if given is not None and given.role == "parameter" else ""
 
     def _updated(self, user: Node, value: Value) -> str:
         """Return the parameter whose weight or state an operation brings together with a value."""

@@ -62,8 +62,8 @@ def _read(
     target = resolver.target
     sends = corrected(sends_of(graph), platform_of(target), target.mesh.device_count)
     unused = set(_cheaper_branches(graph, sends, notes))
-    blame = Blame(graph, Layouts(resolver), found.arguments, constraints)
-    carries = Carries(graph, found.arguments, found.results, constraints)
+    blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
+    carries = Carries(blame)
     names = dict(_names(graph, found.arguments))
     return Step(
         "code",

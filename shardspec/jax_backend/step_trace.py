@@ -52,19 +52,30 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """One array that the function gives back.
+
+    Attributes:
+      split: the mesh axes of each dimension, where the caller stated them.
+    """
+
+    path: str
+    split: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Traced:
     """A lowered function.
 
     Attributes:
       module: in StableHLO, of MLIR.
       arguments: those that the module has, in its order; None for constants of the function.
-      results: the path of each result.
       place: where the function is defined.
     """
 
     module: Any
     arguments: tuple[Given | None, ...]
-    results: tuple[str, ...]
+    results: tuple[Result, ...]
     place: Place
 
 
@@ -173,7 +184,7 @@ def traced(
     return Traced(
         module,
         tuple(_in_module(lowered, module, given)),
-        tuple(path_of(keys) for keys, _ in results),
+        tuple(Result(path_of(keys), _split(info)) for keys, info in results),
         _defined_at(function),
     )
 
@@ -309,13 +320,8 @@ def _batch_dims(layouts: Layouts, value: Any) -> tuple[DimSharding, ...]:
     shape = shape_of(value) or ()
     if not shape:
         return ()
-    own = _sharding(value)
-    if own is not None:
-        entries = (*own.spec, *(None,) * (len(shape) - len(own.spec)))
-        wanted = tuple(
-            () if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries
-        )
-        return layouts.of_mesh_axes(wanted)
+    if _sharding(value) is not None:
+        return layouts.of_mesh_axes(_split(value))
     if not any(rule.logical_axis == _BATCH for rule in layouts.spec.axis_rules):
         return ()
     return layouts.dims(" ".join((_BATCH, *("_" for _ in shape[1:]))), shape)
@@ -354,6 +360,15 @@ def _sharding(value: Any) -> Any:
 
     found = getattr(value, "sharding", None)
     return found if isinstance(found, jax.sharding.NamedSharding) else None
+
+
+def _split(info: Any) -> tuple[tuple[str, ...], ...]:
+    """Return the mesh axes of each dimension that an array's sharding states."""
+    own = _sharding(info)
+    if own is None:
+        return ()
+    entries = (*own.spec, *(None,) * (len(info.shape) - len(own.spec)))
+    return tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries)
 
 
 def _in_module(lowered: Any, module: Any, given: list[Given]) -> Iterator[Given | None]:
