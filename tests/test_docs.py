@@ -47,6 +47,7 @@ NOT_ONE_TEXT = {
     "processes-differ": "takes two processes",
     "checkpoint-differs": "takes a checkpoint",
     "lock-differs": "takes a lock beside the spec",
+    "no-propagation": "takes another jaxlib",
 }
 
 #: Findings whose examples are lines of other files; the tests of their formats have them.
@@ -62,6 +63,7 @@ NOT_A_SPEC = {
     "cannot-hold",
     "not-compared",
     "lock-differs",
+    "no-propagation",
 }
 
 #: Findings that `shardspec check` cannot have.
@@ -83,6 +85,7 @@ NO_CASE = {
     "processes-differ": "only `Resolver` runs in several processes",
     "checkpoint-differs": "only `Resolver.restore` reads a checkpoint into a tree",
     "lock-differs": "only `Resolver` sees the arrays of a running model",
+    "no-propagation": "only a traced step is propagated through",
 }
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)

@@ -170,8 +170,8 @@ PINNED_LARGE = warning("SHD410", "pinned-large", "rules pin large arrays whole, 
 ACTIVATION_CONFLICT = warning(
     "SHD501", "activation-conflict", "activations are split where their parameters are whole"
 )
-NO_PROPAGATION = Code(
-    "SHD502", "no-propagation", _E, "the installed jaxlib cannot propagate through a traced step"
+NO_PROPAGATION = error(
+    "SHD502", "no-propagation", "the installed jaxlib cannot propagate through a traced step"
 )
 
 NOT_CARRIED_OVER = warning(

@@ -20,7 +20,8 @@ from shardspec.diagnostics import Span
 from shardspec.ir.mesh import Mesh
 from shardspec.ir.param import Shape, array_bytes
 from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.spec import AxisRule, Override
+from shardspec.ir.plan import Attempt
+from shardspec.ir.spec import AxisRule
 
 #: Where a step was read from: `step:` of a spec, a traced function, or a compiled program.
 Source = Literal["spec", "code", "compiler"]
@@ -170,7 +171,8 @@ class Cause:
       dim: which dimension of it.
       place: the constraint, or the collective that was written.
       logical_axis: the name of the dimension that has it.
-      rule: the line of the spec that gave the axis to the dimension; its span may be in a preset.
+      attempt: what gave the axis to the dimension, out of the plan: a rule, whose span may be in a
+        preset, a stated partition, or ZeRO.
       through: names of what it flowed through, where nobody stated it.
     """
 
@@ -180,13 +182,18 @@ class Cause:
     dim: int | None = None
     place: Place = Place()
     logical_axis: str | None = None
-    rule: AxisRule | Override | None = None
+    attempt: Attempt | None = None
     through: tuple[str, ...] = ()
 
     @property
     def span(self) -> Span | None:
         """Return where the spec says it."""
-        return None if self.rule is None else self.rule.span
+        return None if self.attempt is None else self.attempt.span
+
+    @property
+    def rule(self) -> AxisRule | None:
+        """Return the rule that says it, where a rule does."""
+        return None if self.attempt is None else self.attempt.rule
 
 
 CarriedKind = Literal["weight", "gradient", "state", "activation", "einsum", "unknown"]

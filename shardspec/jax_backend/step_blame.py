@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from shardspec.ir.plan import DimSharding
-from shardspec.ir.spec import AxisRule
+from shardspec.ir.plan import Attempt, DimSharding, Kind
 from shardspec.ir.step import Cause, CauseKind, Place
 from shardspec.jax_backend.step_graph import Graph, Node, Split, Value, axis_of
 from shardspec.jax_backend.step_ops import contracted_axes
@@ -129,10 +128,12 @@ class Blame:
             dim = value.axes[axis][0] if axis in value.axes else None
         if given is None or dim is None:
             return Cause(axis, CauseKind.UNKNOWN)
-        logical, rule = _rule(given.dims, dim, axis, self.layouts)
-        if not given.is_placed and rule is None:
+        logical, attempt = self._placed(given.dims, dim, axis)
+        if not given.is_placed and attempt is None:
             return Cause(axis, CauseKind.PROPAGATED, given.path, dim)
-        return Cause(axis, CauseKind.ARGUMENT, given.path, dim, logical_axis=logical, rule=rule)
+        return Cause(
+            axis, CauseKind.ARGUMENT, given.path, dim, logical_axis=logical, attempt=attempt
+        )
 
     def _propagated(self, cause: Cause, value: Value) -> Cause:
         """Return a cause that reached a value through operations, with what it came through."""
@@ -144,7 +145,7 @@ class Blame:
             cause.array,
             cause.dim,
             logical_axis=cause.logical_axis,
-            rule=cause.rule,
+            attempt=cause.attempt,
             through=_through(value),
         )
 
@@ -157,7 +158,7 @@ class Blame:
             None,
         )
         dims = self.layouts.constrained(constraint.names, constraint.shape, constraint.split)
-        logical, rule = (None, None) if dim is None else _rule(dims, dim, axis, self.layouts)
+        logical, attempt = (None, None) if dim is None else self._placed(dims, dim, axis)
         is_own = constraint.shape == value.shape
         return Cause(
             axis,
@@ -165,7 +166,7 @@ class Blame:
             dim=dim,
             place=constraint.place,
             logical_axis=logical,
-            rule=rule,
+            attempt=attempt,
             through=() if is_own else _through(value),
         )
 
@@ -179,8 +180,8 @@ class Blame:
             dim = value.axes[axis][0]
         if given is None or dim is None:
             return Cause(axis, CauseKind.RESULT, dim=dim)
-        logical, rule = _rule(given.dims, dim, axis, self.layouts)
-        return Cause(axis, CauseKind.RESULT, given.path, dim, logical_axis=logical, rule=rule)
+        logical, attempt = self._placed(given.dims, dim, axis)
+        return Cause(axis, CauseKind.RESULT, given.path, dim, logical_axis=logical, attempt=attempt)
 
     def given_back(self, number: int) -> Given | None:
         """Return the argument that a result is the new value of, by its path and shape."""
@@ -196,6 +197,20 @@ class Blame:
         ]
         return max(found, key=lambda each: len(each.path), default=None)
 
+    def _placed(
+        self, dims: Sequence[DimSharding], dim: int, axis: str
+    ) -> tuple[str | None, Attempt | None]:
+        """Return the logical axis of a dimension, and what gave it a mesh axis."""
+        if dim >= len(dims):
+            return None, None
+        found = dims[dim]
+        attempts = [each for each in (found.added, found.taken) if each is not None]
+        attempt = next((each for each in attempts if axis in each.mesh_axes), None)
+        state = self.layouts.spec.state
+        if attempt is not None and attempt.kind is Kind.ZERO and state is not None:
+            attempt = replace(attempt, span=state.over_span or state.span)
+        return found.logical_axis, attempt
+
     def _of_region(self, found: re.Match[str], axis: str) -> Cause:
         """Return the cause that a `shard_map` is: what it was given, or how it says it lies."""
         region = self.graph.regions.get(found.group(1))
@@ -206,7 +221,7 @@ class Blame:
             root = root_of(region.operands[number])
             if root.argument is not None and axis in root.axes:
                 cause = self._of_argument(root.argument, axis, root.axes[axis][0])
-                if cause.rule is not None:
+                if cause.attempt is not None:
                     return cause
         return Cause(axis, CauseKind.CONSTRAINT, place=region.where.place)
 
@@ -216,7 +231,7 @@ _PLAIN = tuple(CauseKind)
 
 
 def _plainness(cause: Cause) -> tuple[bool, int]:
-    return cause.rule is None, _PLAIN.index(cause.kind)
+    return cause.attempt is None, _PLAIN.index(cause.kind)
 
 
 def _carriers(send: Send, axis: str) -> list[Value]:
@@ -291,16 +306,3 @@ def _through(value: Value) -> tuple[str, ...]:
         return ()
     scope = node.where.place.scope.rpartition("/")[2]
     return (scope or node.name.rpartition(".")[2],)
-
-
-def _rule(
-    dims: Sequence[DimSharding], dim: int, axis: str, layouts: Layouts
-) -> tuple[str | None, AxisRule | None]:
-    """Return the logical axis of a dimension, and the rule that gave it a mesh axis."""
-    if dim >= len(dims):
-        return None, None
-    found = dims[dim]
-    taken = found.taken
-    if taken is not None and axis in taken.mesh_axes:
-        return found.logical_axis, taken.rule
-    return found.logical_axis, layouts.state_rule(axis)

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardspec.diagnostics import ShardspecError
-from shardspec.ir.plan import Attempt, DimSharding, Origin, Outcome, ParamSharding
+from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, Spec, Target
 from shardspec.ir.step import Place, Role
-from shardspec.jax_backend.trees import leaves_of, path_of, shape_of
 from shardspec.jax_backend.step_graph import Split
 from shardspec.jax_backend.step_places import is_library, shown
 from shardspec.jax_backend.train_state import contents_of
+from shardspec.jax_backend.trees import leaves_of, path_of, shape_of
 
 if TYPE_CHECKING:
     from shardspec.jax_backend.resolver import Resolver
@@ -126,23 +126,19 @@ class Layouts:
         dims = tuple(map(self._alone, wanted))
         if first is None:
             return dims
-        attempt = Attempt(first, wanted[0], Outcome.TAKEN)
-        return (DimSharding(None, _BATCH, (attempt,)), *dims[1:])
+        return (DimSharding(None, _BATCH, (self._taken(first),)), *dims[1:])
 
     def _alone(self, mesh_axes: tuple[str, ...]) -> DimSharding:
         """Return a dimension of the one logical axis with these mesh axes, nameless if of more."""
         rules = [rule for rule in self.spec.axis_rules if mesh_axes and rule.mesh_axes == mesh_axes]
         if len({rule.logical_axis for rule in rules}) != 1:
             return DimSharding(None, None)
-        attempt = Attempt(rules[0], mesh_axes, Outcome.TAKEN)
-        return DimSharding(None, rules[0].logical_axis, (attempt,))
+        return DimSharding(None, rules[0].logical_axis, (self._taken(rules[0]),))
 
-    def state_rule(self, axis: str) -> AxisRule | None:
-        """Return `state:` of the spec as a rule, where it splits over a mesh axis."""
-        state = self.spec.state
-        if state is None or state.optimizer == "same":
-            return None
-        return AxisRule("state", (axis,), span=state.over_span or state.span)
+    def _taken(self, rule: AxisRule) -> Attempt:
+        axes = rule.mesh_axes
+        at = self.spec.axis_rules.index(rule)
+        return Attempt(Kind.RULE, at, axes, axes, Outcome.TAKEN, rule=rule, span=rule.span)
 
 
 def _agreed(at: int, answers: list[tuple[DimSharding, ...]]) -> DimSharding:

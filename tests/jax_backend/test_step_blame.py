@@ -144,6 +144,7 @@ def test_zero_is_told_as_the_spec_says_it() -> None:
     assert str(back.carries) in {"weight mlp/wi", "weight mlp/wo"}
     assert (cause.kind, cause.array.partition("/mlp")[0]) == (CauseKind.RESULT, "1/0/mu")
     assert cause.span is not None
+    assert cause.span.text == "fsdp"
     assert "zero1" in cause.span.source.line_text(cause.span.line)
     assert back.forced_by is not None
     assert back.forced_by.kind is CauseKind.RESULT
