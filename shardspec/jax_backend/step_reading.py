@@ -15,13 +15,19 @@ from shardspec.ir.step import (
 )
 from shardspec.jax_backend.step_blame import Blame, Constraint, constraints_of, root_of
 from shardspec.jax_backend.step_carries import Carries
-from shardspec.jax_backend.step_graph import Body, Graph, Node, Value, graph_of, nodes_of
-from shardspec.jax_backend.step_loops import count_rounds
-from shardspec.jax_backend.step_ops import flops_of, ops_of, set_phases
+from shardspec.jax_backend.step_graph import (
+    Body,
+    Graph,
+    Node,
+    Value,
+    count_rounds,
+    graph_of,
+    nodes_of,
+)
+from shardspec.jax_backend.step_ops import flops_of, ops_of, set_phases, tensors_of
 from shardspec.jax_backend.step_passes import NAMED_AFTER, prepared, propagated
 from shardspec.jax_backend.step_rewrites import corrected
 from shardspec.jax_backend.step_sends import VIEWS, Send, sends_of
-from shardspec.jax_backend.step_tensors import tensors_of
 from shardspec.jax_backend.step_trace import Given, Layouts, Traced, platform_of, traced
 
 if TYPE_CHECKING:

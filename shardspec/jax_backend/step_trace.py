@@ -166,15 +166,9 @@ def traced(
     """
     import jax
 
-    trees = [*args, *kwargs.values()]
-    names = _argument_names(function, len(args), list(kwargs))
-    plans = _plans(resolver, trees, names)
-    placed = [_placed(resolver, tree, plan) for tree, plan in zip(trees, plans, strict=True)]
-    given = [each for plan in plans for each in plan.given]
-    jitted = function if hasattr(function, "trace") else jax.jit(function)
-    positional, named = placed[: len(args)], dict(zip(kwargs, placed[len(args) :], strict=True))
+    jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
     platform = _LOWERED_FOR[platform_of(resolver.target)]
-    lowered = jitted.trace(*positional, **named).lower(lowering_platforms=(platform,))
+    lowered = jitted.trace(*arrays, **named).lower(lowering_platforms=(platform,))
     module = lowered.compiler_ir("stablehlo")
     results = jax.tree_util.tree_flatten_with_path(lowered.out_info)[0]
     return Traced(
@@ -183,6 +177,29 @@ def traced(
         tuple(Result(path_of(keys), _split(info)) for keys, info in results),
         _defined_at(function),
     )
+
+
+def placed(
+    resolver: Resolver, function: Callable[..., Any], args: Sequence[Any]
+) -> tuple[Any, list[Any]]:
+    """Return the function jitted, and its arguments as structs with their shardings."""
+    jitted, arrays, _, _ = _arranged(resolver, function, args, {})
+    return jitted, arrays
+
+
+def _arranged(
+    resolver: Resolver, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Any, list[Any], dict[str, Any], list[Given]]:
+    import jax
+
+    trees = [*args, *kwargs.values()]
+    names = _argument_names(function, len(args), list(kwargs))
+    plans = _plans(resolver, trees, names)
+    structs = [_placed(tree, plan) for tree, plan in zip(trees, plans, strict=True)]
+    given = [each for plan in plans for each in plan.given]
+    jitted = function if hasattr(function, "trace") else jax.jit(function)
+    named = dict(zip(kwargs, structs[len(args) :], strict=True))
+    return jitted, structs[: len(args)], named, given
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +340,7 @@ def _batch_dims(layouts: Layouts, value: Any) -> tuple[DimSharding, ...]:
     return layouts.dims(" ".join((_BATCH, *("_" for _ in shape[1:]))), shape)
 
 
-def _placed(resolver: Resolver, tree: Any, plan: _Plan) -> Any:
+def _placed(tree: Any, plan: _Plan) -> Any:
     """Return a tree of structs in place of arrays, each with its sharding."""
     import jax
 
