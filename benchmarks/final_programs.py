@@ -1,7 +1,7 @@
 """What libtpu's final programs send: the figures that traced steps are held against in tests.
 
-    python -m benchmarks.final_programs                 # all of them, written to tests/data
-    python -m benchmarks.final_programs llama-8b-v5p    # one, printed beside what we say
+    python -m benchmarks.final_programs                 # all of them
+    python -m benchmarks.final_programs llama-8b-v5p    # one
 
 libtpu compiles for a TPU that is not there and dumps the final program (`after_optimizations`)
 long before it is done, so every compile runs in a process of its own that is ended once the dump
@@ -339,7 +339,7 @@ def figures(name: str) -> dict[str, int]:
 
 
 def main(names: list[str]) -> None:
-    """Write the figures of all programs, or print those of some."""
+    """Write the figures of all programs, or of some, to `tests/data`."""
     from tests.models.small_steps import PROGRAMS
     from tests.models.steps import CASES
 
@@ -349,7 +349,6 @@ def main(names: list[str]) -> None:
         found = figures(name)
         print(name, found, "as before" if where.get(name) == found else f"was {where.get(name)}")
         where[name] = found
-    if not names:
         DATA.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
 
 

@@ -45,6 +45,9 @@ class Carries:
             gradient = self._gradient(send.result)
             if gradient:
                 return Carried("gradient", gradient)
+        added_to = self._added_to(send)
+        if added_to:
+            return Carried("gradient", added_to)
         back = self._given_back(send.result)
         if back and send.node.phase == "update":
             return Carried("weight", back)
@@ -71,6 +74,12 @@ class Carries:
                 if constraint is not None and constraint.shape == value.shape:
                     return constraint.names
         return ""
+
+    def _added_to(self, send: Send) -> str:
+        """Return the table to whose gradient the rows that are sent are added."""
+        users = (*send.source.users, *send.result.users)
+        found = (user.result for user in users if user.name == "stablehlo.scatter")
+        return next((path for path in map(self._gradient, found) if path), "")
 
     def _table(self, send: Send) -> str:
         """Return the weight that what is sent was looked up in."""

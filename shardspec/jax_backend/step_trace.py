@@ -197,9 +197,41 @@ def _arranged(
     plans = _plans(resolver, trees, names)
     structs = [_placed(tree, plan) for tree, plan in zip(trees, plans, strict=True)]
     given = [each for plan in plans for each in plan.given]
-    jitted = function if hasattr(function, "trace") else jax.jit(function)
+    if not hasattr(function, "trace"):
+        structs, function = _closed_over(structs, function, len(args), list(kwargs))
+        function = jax.jit(function)
     named = dict(zip(kwargs, structs[len(args) :], strict=True))
-    return jitted, structs[: len(args)], named, given
+    return function, structs[: len(args)], named, given
+
+
+def _closed_over(
+    trees: list[Any], function: Callable[..., Any], count: int, keywords: Sequence[str]
+) -> tuple[list[Any], Callable[..., Any]]:
+    """Return trees of arrays alone, and a function of those: the other leaves are put back in it.
+
+    A module of Equinox holds its activation functions, which `jax.jit` does not take.
+    """
+    import jax
+
+    treedef: Any
+    leaves, treedef = jax.tree_util.tree_flatten(trees)
+    others = [None if shape_of(leaf) is not None else leaf for leaf in leaves]
+    if all(other is None for other in others):
+        return trees, function
+    places = [at for at, other in enumerate(others) if other is None]
+
+    def of_arrays(*args: Any, **kwargs: Any) -> Any:
+        given = jax.tree_util.tree_leaves([*args, *(kwargs[name] for name in keywords)])
+        filled = list(others)
+        for at, leaf in zip(places, given, strict=True):
+            filled[at] = leaf
+        whole = treedef.unflatten(filled)
+        return function(*whole[:count], **dict(zip(keywords, whole[count:], strict=True)))
+
+    alone = [
+        None if other is not None else leaf for leaf, other in zip(leaves, others, strict=True)
+    ]
+    return list(treedef.unflatten(alone)), of_arrays
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,4 +113,4 @@ def test_nearly_all_bytes_have_a_name_and_a_rule(name: str) -> None:
         if each.carries.kind != "unknown" and all(cause.span for cause in each.because)
     )
     assert told >= 0.95 * sum(each.wire_bytes for each in collectives)
-    assert all(each.place.file.endswith("tests/models/steps.py") for each in collectives)
+    assert all(each.place.file.startswith("tests/models/") for each in collectives)

@@ -196,6 +196,57 @@ def test_models_of_frameworks(model: Any) -> None:
     }
 
 
+def test_a_module_of_equinox_with_its_functions() -> None:
+    import equinox as eqx
+
+    text = small_steps.SPEC.replace('"**/whole": _ _', '"layers/*/weight": mlp embed')
+    resolver = small_steps.resolver(spec=text)
+    model = eqx.filter_eval_shape(eqx.nn.MLP, 1024, 1024, 4096, 2, key=jax.random.key(0))
+
+    def loss(model: Any, x: Any) -> Any:
+        return jnp.sum(jax.vmap(model)(x) ** 2)
+
+    x = small_steps.struct(65536, 1024)
+    found = step_of(resolver, eqx.filter_jit(eqx.filter_grad(loss)), model, x)
+    assert "all-gather fsdp weight layers/0/weight" in spelt(found)
+    assert {each.phase for each in found.ops} == {"forward", "backward"}
+    assert found.collectives[0].place.file == "tests/jax_backend/test_step_reading.py"
+
+
+def test_optimizer_state_of_nnx() -> None:
+    import optax
+    from flax import nnx
+
+    resolver = small_steps.resolver()
+
+    class Layer(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs) -> None:
+            self.wi = nnx.Param(jax.random.normal(rngs(), (1024, 4096)))
+            self.wo = nnx.Param(jax.random.normal(rngs(), (4096, 1024)))
+
+        def __call__(self, x: Any) -> Any:
+            hidden = resolver.constrain(jax.nn.relu(x @ self.wi[...]), activation="hidden")
+            return resolver.constrain(hidden @ self.wo[...], activation="residual")
+
+    def made() -> Any:
+        model = Layer(nnx.Rngs(0))
+        return nnx.ModelAndOptimizer(model, optax.adam(1e-3))
+
+    graph, state = nnx.split(nnx.eval_shape(made))
+
+    def step(state: Any, x: Any) -> Any:
+        optimizer = nnx.merge(graph, state)
+        grads = nnx.grad(lambda model: jnp.sum(model(x) ** 2))(optimizer.model)
+        optimizer.update(grads)
+        return nnx.state(optimizer)
+
+    found = step_of(resolver, step, state, small_steps.struct(64, 128, 1024))
+    told = {each.path: each.role for each in found.arguments if each.array.shape}
+    assert sorted(told.values()) == ["batch"] + ["optimizer"] * 4 + ["parameter"] * 2
+    gradients = {str(each.carries) for each in found.collectives if each.phase == "backward"}
+    assert {"gradient of wi", "gradient of wo"} <= gradients
+
+
 def test_a_jaxlib_without_the_passes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_passes, "PASSES", ("sdy-no-such-pass", *step_passes.PASSES))
     with pytest.raises(ShardspecError, match="has no pass `sdy-no-such-pass`") as caught:

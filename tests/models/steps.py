@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from tests.models.linen_steps import linen_decoder
+
 RULES = """\
 shardspec: 1
 targets:
@@ -22,17 +24,19 @@ targets:
 rules:
 {rules}
 params:
-  "**/table": vocab embed
-  "**/head": embed vocab
-  "**/{{q,k,v}}": layers embed heads kv
-  "**/o": layers heads kv embed
-  "**/{{wi,wg}}": layers embed mlp
-  "**/wo": layers mlp embed
+  "**/{{table,embedding}}": vocab embed
+  "**/head{{,/kernel}}": embed vocab
+  "**/{{q,k,v}}{{,/kernel}}": layers embed heads kv
+  "**/o{{,/kernel}}": layers heads kv embed
+  "**/{{wi,wg}}{{,/kernel}}": layers embed mlp
+  "**/wo{{,/kernel}}": layers mlp embed
   "**/router": layers embed _
   "**/experts_{{in,gate}}": layers expert embed mlp
   "**/experts_out": layers expert mlp embed
   "**/norm*": layers norm
-  "final*": norm
+  "**/norm*/scale": layers norm
+  "**/final*": norm
+  "**/final*/scale": norm
 activations:
   residual: batch length embed_act
   hidden: batch length mlp
@@ -411,5 +415,12 @@ CASES = {
         "tpu v5p 4x4x4",
         "v5p:4x4x4",
         {"fsdp": 32, "tensor": 2},
+    ),
+    "linen-1b-v5e": Case(
+        linen_decoder,
+        Sizes(16, 2048, 32, 32, 64, 8192, 32000, 64, 2048),
+        "tpu v5e 8x8",
+        "v5e:8x8",
+        {"fsdp": 16, "tensor": 4},
     ),
 }
