@@ -277,7 +277,7 @@ def _holds_params(resolver: Resolver, tree: Any) -> bool:
 
 
 def _is_named(resolver: Resolver, tree: Any) -> bool:
-    planned = resolver.plan(tree).params if _arrays(tree) else ()
+    planned = resolver.plan(tree).arrays if _arrays(tree) else ()
     return any(each.origin is not Origin.NONE and each.param.rank for each in planned)
 
 
@@ -295,7 +295,7 @@ def _plan(resolver: Resolver, tree: Any, params: Any, name: str) -> _Plan:
         shardings = None if is_whole else resolver.state_shardings(tree, whose)
         return _Plan(tuple(_of_state(state, arrays)), _leaves(shardings))
     if arrays and _is_named(resolver, tree):
-        planned = resolver.plan(tree).params
+        planned = resolver.plan(tree).arrays
         shardings = None if is_whole else resolver.shardings(tree)
         return _Plan(tuple(_of_params(planned, arrays)), _leaves(shardings))
     return _batch(resolver, arrays, is_whole, name)
@@ -312,7 +312,7 @@ def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
         owner = "" if found.owner is None else found.owner.param.path
         is_parameter = found.relation.value == "parameter"
         role: Role = "parameter" if is_parameter else "optimizer"
-        dims = found.sharding.dims
+        dims = found.dims
         whose = "" if is_parameter else owner
         own = owner if is_parameter and owner else path
         yield Given(own, role, dims, whose, _sharding(value) is not None)
