@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardspec.ir.mesh import Mesh, MeshAxis
@@ -193,8 +193,7 @@ def test_total_and_pure(spec: Spec, given_params: tuple[Param, ...]) -> None:
 def test_rule_order_decides(spec: Spec, param: Param) -> None:
     """Turning the dimensions of an array around turns the answer around."""
     names = param.logical_axes or ()
-    if len({n for n in names if n}) < len([n for n in names if n]):
-        return
+    assume(len({n for n in names if n}) == len([n for n in names if n]))
     turned = replace(param, shape=param.shape[::-1], logical_axes=names[::-1])
     one = resolve(spec, spec.targets[0], (param,)).arrays[0]
     two = resolve(spec, spec.targets[0], (turned,)).arrays[0]

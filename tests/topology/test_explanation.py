@@ -7,10 +7,9 @@ import math
 from collections import deque
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from shardspec.diagnostics import Diagnostic
 from shardspec.ir.mesh import MeshAxis
 from shardspec.ir.spec import Target
 from shardspec.topology.explanation import (
@@ -81,8 +80,7 @@ def test_hops_equal_a_search_through_the_machine(
     wanted: Target, order: str, data: st.DataObject
 ) -> None:
     placement = place(wanted, "ring" if order == "ring" else "t5x")
-    if isinstance(placement, Diagnostic):
-        return
+    assume(isinstance(placement, Placement))
     for explanation in explain_axes(placement):
         group = data.draw(st.sampled_from(_groups(placement, explanation.name)))
         if len(group) < 2:
@@ -235,11 +233,11 @@ def test_a_good_tile_and_plain_sizes_are_left_in_peace() -> None:
 
 
 @given(tiled_targets())
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 def test_what_is_advised_is_faster_and_leaves_nothing_to_advise(wanted: Target) -> None:
     placement = place(wanted)
     fact = ring_fact(wanted, placement) if isinstance(placement, Placement) else None
-    if fact is None:
-        return
+    assume(fact is not None)
     assert math.prod(fact.tile) == fact.axis.size
     assert fact.then.score < fact.now.score
     if fact.now.bytes_per_s and fact.then.bytes_per_s and fact.then.bottleneck == "ici":

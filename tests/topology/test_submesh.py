@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardspec.ir.mesh import divisors
@@ -107,8 +107,7 @@ def test_every_group_is_a_translate_of_the_tile(
 ) -> None:
     extents, tile, host = case
     tiling = tile_slice(extents, tile, host)
-    if isinstance(tiling, TilingFault):
-        return
+    assume(isinstance(tiling, Tiling))
     box = set(itertools.product(*map(range, tile)))
     assert set(digit_offsets(tiling.model, 4)) == box
 
@@ -120,8 +119,7 @@ def test_hosts_stay_together(
     """The devices of a host are a full rectangle of the (data, model) array."""
     extents, tile, host = case
     tiling = tile_slice(extents, tile, host)
-    if isinstance(tiling, TilingFault):
-        return
+    assume(isinstance(tiling, Tiling))
     places: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for (row, data), (column, model) in itertools.product(
         enumerate(digit_offsets(tiling.data, 4)), enumerate(digit_offsets(tiling.model, 4))
@@ -146,9 +144,9 @@ def test_equal_axes_swap(
     swapped = [(size[1], size[0], *size[2:]) for size in case]
     ours, theirs = tile_slice(extents, tile, host), tile_slice(*swapped)
     assert isinstance(ours, Tiling) == isinstance(theirs, Tiling)
-    if isinstance(ours, Tiling) and isinstance(theirs, Tiling):
-        model = {(y, x, z, core) for x, y, z, core in digit_offsets(theirs.model, 4)}
-        assert set(digit_offsets(ours.model, 4)) == model
+    assume(isinstance(ours, Tiling))
+    model = {(y, x, z, core) for x, y, z, core in digit_offsets(theirs.model, 4)}
+    assert set(digit_offsets(ours.model, 4)) == model
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import re
 from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shardspec.language.grammar.syntax import SyntaxFault
@@ -61,8 +61,8 @@ def test_what_globs_match(glob, yes, no):
 @given(st.text(st.sampled_from("ab*?."), min_size=1, max_size=6), st.text("ab.", max_size=6))
 @settings(deadline=None)
 def test_one_component_matches_as_the_shell_does(glob, path):
-    if "**" not in glob:
-        assert matches(glob, path) == fnmatchcase(path, glob)
+    assume("**" not in glob)
+    assert matches(glob, path) == fnmatchcase(path, glob)
 
 
 @pytest.mark.parametrize(
