@@ -48,7 +48,7 @@ _MAKERS = frozenset(
 )
 _READERS = frozenset(("stablehlo.dot_general", "stablehlo.convolution"))
 #: Fewer bytes than these are not told of.
-_LEAST_BYTES = 4096
+_LEAST_TENSOR_BYTES = 4096
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -219,7 +219,7 @@ def tensors_of(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[Step
     donated = sum(1 for each in arguments if each is not None and each.is_donated)
     for node in graph.nodes():
         for value in node.results:
-            if value.bytes >= _LEAST_BYTES and _is_kept(node, value):
+            if value.bytes >= _LEAST_TENSOR_BYTES and _is_kept(node, value):
                 yield _tensor(graph, node, value, donated > 0)
 
 
