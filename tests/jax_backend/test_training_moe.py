@@ -13,7 +13,15 @@ from tests.jax_backend.training import collectives, run_of
 from tests.models import moe_linen, moe_nnx
 
 by_framework = pytest.mark.parametrize("model", [moe_linen, moe_nnx], ids=["linen", "nnx"])
-by_preset = pytest.mark.parametrize("preset", STRATEGIES)
+#: Presets that every run trains; the T5 trains under all of them, and the nightly run here too.
+USUAL = {"zero3", "gshard", "t5x/2d", "fsdp-tensor", "expert", "context", "pipeline"}
+by_preset = pytest.mark.parametrize(
+    "preset",
+    [
+        each if each in USUAL else pytest.param(each, marks=pytest.mark.nightly)
+        for each in STRATEGIES
+    ],
+)
 
 
 @by_framework

@@ -538,7 +538,7 @@ def deep(text: str) -> str:
         deep("["),
         deep("{"),
         deep("- "),
-        deep("a:\n "),
+        deep("a:\n ")[:40_000],
         deep("rules {"),
         "rules: " + deep("["),
         "rules: ['" + deep("(") + "']",
