@@ -178,8 +178,8 @@ def _holds_objects(array: Any) -> bool:
     return getattr(getattr(array, "dtype", None), "kind", "") == "O"
 
 
-def refuse_no_tree(tree: Any) -> None:
-    """Raise for what JAX cannot take apart, such as a dict with keys that cannot be sorted.
+def refuse_no_tree(tree: Any) -> list[Any]:
+    """Return the leaves; raise for what JAX cannot take apart, such as keys that do not sort.
 
     Raises:
       ShardspecError: saying why not.
@@ -187,7 +187,7 @@ def refuse_no_tree(tree: Any) -> None:
     import jax
 
     try:
-        jax.tree_util.tree_structure(tree)
+        return jax.tree_util.tree_leaves(tree)
     except (TypeError, ValueError) as error:
         first = str(error).partition("\n")[0].rstrip(".")
         help = "give all keys of one dict the same type"
@@ -208,10 +208,7 @@ def refuse_no_arrays(tree: Any, name: str) -> None:
       TypeError: saying what to give instead.
       ShardspecError: JAX cannot take the tree apart.
     """
-    import jax
-
-    refuse_no_tree(tree)
-    leaves = jax.tree_util.tree_leaves(tree)
+    leaves = refuse_no_tree(tree)
     if tree is not None and not leaves:
         return
     if any(shape_of(leaf) is not None or _is_partition(leaf) for leaf in leaves):

@@ -3,7 +3,7 @@
 Part of each group then lies in another slice (on GPUs: another node), and every collective of the
 axis waits for the network between them, which is many times slower than the links inside. Give
 that part an axis of its own: then the rules decide what may cross. An axis that fills the GPU
-nodes' network and nothing else is left in peace: there is no other place for it.
+nodes' network and nothing else is no finding: there is no other place for it.
 
 Bad:
     shardspec: 1

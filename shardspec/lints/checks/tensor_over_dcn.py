@@ -9,7 +9,7 @@ one that only splits stacked layers (pipeline stages send one activation).
 So these axes count: on `@ dcn`, or filling the network of GPU nodes (others that cross unasked are
 told of by SHD108); splitting a dimension of an array; not that of `scan`, nor one whose name says
 layer, stage or stack; and named by no rule for an axis that says batch. A spec that has no such
-rule is left in peace.
+rule is no finding.
 
 Bad:
     shardspec: 1

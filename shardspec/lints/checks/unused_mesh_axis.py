@@ -3,7 +3,7 @@
 An axis is used where it splits an array or an activation, or where `state` splits optimizer state
 over it. A rule that names it counts as well, if it is for dimensions that only activations have
 (`batch -> data`), or if the spec lists no activations at all: code may have some. And a spec that
-says nothing of a batch, in no rule and no activation, is left in peace: then code splits it. So is
+says nothing of a batch, in no rule and no activation, is no finding: then code splits it. So is
 one with a rule for a mesh axis that no target has (SHD201): either may be the one misspelt.
 
 Bad:
