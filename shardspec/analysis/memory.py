@@ -11,7 +11,8 @@ What an array takes in the memory of a TPU, which is handed out in tiles.
 A tile has 8 rows (sublanes) of 128 elements (lanes). The compiler chooses which dimension runs
 along the lanes and which along the sublanes, takes the two that waste least, fills them up to
 whole tiles, and takes a lower tile (4, 2, 1 rows; as many as fill 32 bits of a column) for fewer
-rows. So a short dimension costs nothing while two others fill the tiles.
+rows. So a short dimension costs nothing while two others fill the tiles. A vector lies in tiles of
+1,024 elements, a short one and a number in stretches of 512 bytes.
 
 Source: Cloud TPU performance guide (cloud.google.com/tpu/docs/performance-guide), padding to
 8 x 128; XLA, tiled layout (openxla.org/xla/tiled_layout); the layouts and argument sizes that
@@ -25,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from shardspec.ir.param import DTYPE_BITS, Shape, array_bytes
+from shardspec.ir.param import DTYPE_BITS, Shape
 from shardspec.ir.plan import Alike, Dims, ShardingPlan
 from shardspec.ir.spec import StatePolicy, Target
 from shardspec.ir.units import binary_bytes
@@ -163,6 +164,7 @@ def device_hbm_bytes(target: Target) -> int | None:
 
 LANES = 128
 SUBLANES = 8
+_LEAST_BYTES = 512
 
 
 def tiled_bytes(shape: Shape, dtype: str) -> int | None:
@@ -170,15 +172,19 @@ def tiled_bytes(shape: Shape, dtype: str) -> int | None:
 
     >>> tiled_bytes((4096, 16), "bf16"), tiled_bytes((8, 64), "bf16"), tiled_bytes((16,), "f32")
     (131072, 2048, 512)
+    >>> tiled_bytes((1100,), "f32"), tiled_bytes((), "bf16")
+    (8192, 512)
     """
     bits = DTYPE_BITS.get(dtype, 0)
     if bits not in {8, 16, 32}:
         return None
-    if not shape or 0 in shape:
-        return array_bytes(shape, dtype)
+    if 0 in shape:
+        return 0
     packing = 32 // bits
-    if len(shape) == 1:
-        return _up(shape[0], LANES * packing) * bits // 8
+    if len(shape) < 2:
+        size = math.prod(shape)
+        whole = _up(size, LANES * SUBLANES) if size > LANES * SUBLANES else size
+        return _up(whole * bits // 8, _LEAST_BYTES)
     rest = math.prod(shape)
     least = min(
         rest // (lanes * rows) * _up(lanes, LANES) * _up(rows, _tile_rows(rows, packing))

@@ -297,7 +297,7 @@ def _plan(resolver: Resolver, tree: Any, params: Any, name: str) -> _Plan:
     if arrays and _is_named(resolver, tree):
         planned = resolver.plan(tree).arrays
         shardings = None if is_whole else resolver.shardings(tree)
-        return _Plan(tuple(_of_params(planned, arrays)), _leaves(shardings))
+        return _Plan(tuple(_of_params(planned, arrays, name)), _leaves(shardings))
     return _batch(resolver, arrays, is_whole, name)
 
 
@@ -318,12 +318,15 @@ def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
         yield Given(own, role, dims, whose, _sharding(value) is not None)
 
 
-def _of_params(planned: Sequence[ParamSharding], arrays: list[tuple[str, Any]]) -> Iterator[Given]:
+def _of_params(
+    planned: Sequence[ParamSharding], arrays: list[tuple[str, Any]], name: str
+) -> Iterator[Given]:
+    kind: Role = "cache" if name in _CACHES else "parameter"
     owners = _owners([(each.param.path, each.param.shape) for each in planned])
     for each, (_, value) in zip(planned, arrays, strict=True):
         path = each.param.path
         owner = owners.get(path, "")
-        role: Role = "optimizer" if owner else "parameter"
+        role: Role = "optimizer" if owner else kind
         yield Given(path, role, each.dims, owner, _sharding(value) is not None)
 
 

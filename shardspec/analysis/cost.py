@@ -1,0 +1,100 @@
+"""What a step costs on one target: what a device holds, and how long it takes.
+
+Everything here is worked out from a plan and a `Step`, without jax and without devices. Every
+figure says how well it is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardspec.analysis.step_memory import Amount, Basis, StepMemory, step_memory
+from shardspec.analysis.step_time import AxisTime, StepTime, step_time
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Target
+from shardspec.ir.step import Step
+
+__all__ = [
+    "Amount",
+    "AxisTime",
+    "Basis",
+    "Cost",
+    "StepMemory",
+    "StepTime",
+    "cost_of",
+    "tokens_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a plan costs on its target, and what one step of it does.
+
+    Attributes:
+      step: None where only a plan is known: then only what the spec's state takes is.
+      time: None without a step, and for machines whose speeds the catalogue does not state.
+      tokens: what one step goes through, on all devices; None where that is not clear.
+    """
+
+    plan: ShardingPlan = field(repr=False)
+    step: Step | None = field(repr=False)
+    memory: StepMemory
+    time: StepTime | None = None
+    tokens: int | None = None
+
+    @property
+    def target(self) -> Target:
+        """Return the target that it is the cost on."""
+        return self.plan.target
+
+    @property
+    def flops(self) -> int | None:
+        """Return the FLOPs of all devices in a step, work that is done again included."""
+        if self.step is None:
+            return None
+        return self.step.flops * self.plan.mesh.device_count
+
+    @property
+    def mfu(self) -> float | None:
+        """Return the share of the peak that the model's own FLOPs are, without what is repeated.
+
+        Source: Chowdhery et al., PaLM (arXiv 2204.02311), appendix B: rematerialisation does not
+        count.
+        """
+        return None if self.time is None else self.time.mfu
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Return how many tokens all devices go through in a second."""
+        if self.time is None or self.tokens is None or not self.time.step_seconds:
+            return None
+        return self.tokens / self.time.step_seconds
+
+
+def cost_of(plan: ShardingPlan, step: Step | None = None, *, tokens: int | None = None) -> Cost:
+    """Return what a plan costs, and a step under it.
+
+    Args:
+      tokens: what one step goes through on all devices; else it is read off the batch.
+    """
+    if tokens is None and step is not None:
+        tokens = tokens_of(step)
+    time = None if step is None else step_time(plan.target, step)
+    return Cost(plan, step, step_memory(plan, step), time, tokens)
+
+
+def tokens_of(step: Step) -> int | None:
+    """Return the tokens of the batch: batch x length of its arrays of whole numbers.
+
+    None where it has none of two dimensions, or several that disagree.
+    """
+    shapes = {
+        each.array.shape
+        for each in step.arguments
+        if each.role == "batch" and each.array.dtype in _TOKENS and len(each.array.shape) == 2
+    }
+    sizes = {batch * length for batch, length in shapes}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+_TOKENS = frozenset(("s32", "u32", "s64", "u64", "s16", "u16"))

@@ -1,0 +1,203 @@
+"""What a step holds on one device: what it is given, exactly, and what it makes, at the least.
+
+The arguments of a step lie as they lie, tiles of a TPU filled up; that part is exact. What is alive
+at once of the values that it makes is a floor: a compiler may hold more (it never holds less than
+what a later operation reads), and it orders operations as it likes. A value counts from the tick
+that makes it to the last that reads it, and the peak is the tick at which most bytes are alive.
+
+So the parts of the peak are floors together: a moment with more gradients may have fewer
+activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from shardspec.analysis.memory import Held, device_hbm_bytes, memory, tiled_bytes
+from shardspec.ir.param import Shape, array_bytes
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Target
+from shardspec.ir.step import Role, Step, StepTensor
+
+#: How well a figure is known, the best first: counted, told by a compiler, worked out by a model
+#: of the machine, or at the least so much.
+Basis = Literal["exact", "compiled", "modelled", "floor"]
+_BASES: tuple[Basis, ...] = ("exact", "compiled", "modelled", "floor")
+#: What marks a figure of each basis: `=`, `x` of a compiler, `~`.
+MARKS: dict[Basis, str] = {"exact": "=", "compiled": "x", "modelled": "~", "floor": "~"}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Bytes on one device, and how well they are known."""
+
+    bytes: int
+    basis: Basis = "exact"
+
+    @property
+    def mark(self) -> str:
+        """Return `=`, `~` or `x`."""
+        return MARKS[self.basis]
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """What one device holds while a step runs; None for what only a step could tell.
+
+    Attributes:
+      gradients: those alive at the peak; without a step, all of them by `state:`.
+      activations: what the forward pass made and the backward pass will read, at the peak.
+      temporaries: everything else that is alive at the peak.
+      hbm_bytes: what a device has; None where that is not known, or is the host's memory.
+      peak: what is alive at the peak, the largest first.
+      peak_at: the tick of the peak.
+
+    Invariants:
+      sum: `total` is the sum of the parts; its basis is that of the part that is known worst.
+    """
+
+    parameters: Amount
+    gradients: Amount | None = None
+    optimizer: Amount | None = None
+    batch: Amount | None = None
+    caches: Amount | None = None
+    other: Amount | None = None
+    activations: Amount | None = None
+    temporaries: Amount | None = None
+    hbm_bytes: int | None = None
+    peak: tuple[StepTensor, ...] = ()
+    peak_at: int = 0
+
+    @property
+    def parts(self) -> dict[str, Amount]:
+        """Return the parts that are known, by name, in the order in which they are shown."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: part for name, part in found.items() if isinstance(part, Amount)}
+
+    @property
+    def total(self) -> Amount:
+        """Return the sum of the parts."""
+        return _sum(self.parts.values())
+
+    @property
+    def fits(self) -> bool | None:
+        """Say whether a device has room for what is counted here; None without a figure for it.
+
+        Where the total is a floor, only a no is certain.
+        """
+        return None if self.hbm_bytes is None else self.total.bytes <= self.hbm_bytes
+
+
+def step_memory(plan: ShardingPlan, step: Step | None = None) -> StepMemory:
+    """Return what a device holds: in a step, or else of parameters and the spec's `state:`."""
+    return _by_plan(plan) if step is None else _by_step(plan.target, step)
+
+
+def held_bytes(shape: Shape, dtype: str, target: Target) -> Amount:
+    """Return what an array takes on a device: with its tiles filled up, where that is a TPU.
+
+    A floor for the dtypes whose tiles are not known here.
+    """
+    hardware = target.hardware
+    bare = array_bytes(shape, dtype)
+    if hardware is None or hardware.chip.platform != "tpu":
+        return Amount(bare)
+    tiled = tiled_bytes(shape, dtype)
+    return Amount(bare, "floor") if tiled is None else Amount(tiled)
+
+
+def _sum(amounts: Iterable[Amount]) -> Amount:
+    found = list(amounts)
+    worst = max((_BASES.index(each.basis) for each in found), default=0)
+    return Amount(sum(each.bytes for each in found), _BASES[worst])
+
+
+def _by_plan(plan: ShardingPlan) -> StepMemory:
+    held = memory(plan)
+    found: dict[Held, Amount] = {}
+    for kind in Held:
+        amounts = [
+            Amount(one.bytes * figure.arrays.count * figure.copies, one.basis)
+            for figure in held.of(kind)
+            for one in [held_bytes(figure.arrays.shard_shape, figure.arrays.dtype, plan.target)]
+        ]
+        if amounts or plan.spec.state is not None:
+            found[kind] = _sum(amounts)
+    return StepMemory(
+        found.get(Held.PARAMETERS, Amount(0)),
+        found.get(Held.GRADIENTS),
+        found.get(Held.MOMENTS),
+        hbm_bytes=held.hbm_bytes,
+    )
+
+
+def _by_step(target: Target, step: Step) -> StepMemory:
+    roles: dict[Role, list[Amount]] = {}
+    for argument in step.arguments:
+        array = argument.array
+        amount = held_bytes(array.shard_shape, array.dtype, target)
+        roles.setdefault(argument.role, []).append(amount)
+    sizes = [(each, _tensor_bytes(each, target)) for each in step.tensors]
+    at = peak_tick([(each.born, each.dies, size) for each, size in sizes])
+    alive = [(each, size) for each, size in sizes if each.born <= at <= each.dies and size]
+    parts = dict.fromkeys(("gradients", "activations", "temporaries"), 0)
+    kinds = _Kinds(step)
+    for tensor, size in alive:
+        parts[kinds.of(tensor)] += size
+    basis: Basis = "compiled" if step.source == "compiler" else "floor"
+    made = {name: Amount(size, basis) for name, size in parts.items()}
+    return StepMemory(
+        parameters=_sum(roles.get("parameter", ())),
+        optimizer=_sum(roles.get("optimizer", ())),
+        batch=_sum(roles.get("batch", ())),
+        caches=_sum(roles.get("cache", ())),
+        other=_sum(roles.get("other", ())),
+        hbm_bytes=device_hbm_bytes(target),
+        peak=tuple(each for each, _ in sorted(alive, key=lambda pair: -pair[1])),
+        peak_at=at,
+        **made,
+    )
+
+
+def _tensor_bytes(tensor: StepTensor, target: Target) -> int:
+    array = tensor.array
+    held = held_bytes(array.shard_shape, array.dtype, target).bytes
+    return held if tensor.bytes == array.bytes else tensor.bytes
+
+
+def peak_tick(lives: Sequence[tuple[int, int, int]]) -> int:
+    """Return the first tick at which most bytes are alive, of lives as (born, dies, bytes).
+
+    >>> peak_tick([(0, 2, 10), (2, 5, 10), (4, 5, 5)])
+    2
+    """
+    changes: dict[int, int] = {}
+    for born, dies, size in lives:
+        changes[born] = changes.get(born, 0) + size
+        changes[dies + 1] = changes.get(dies + 1, 0) - size
+    best = held = peak = 0
+    for tick in sorted(changes):
+        held += changes[tick]
+        if held > best:
+            best, peak = held, tick
+    return peak
+
+
+class _Kinds:
+    """What values are to the step: gradients of its parameters, kept activations, or neither."""
+
+    def __init__(self, step: Step) -> None:
+        """Note how parameters lie, and when the backward pass begins."""
+        parameters = [each.array for each in step.arguments if each.role == "parameter"]
+        self._weights = {(each.dtype, each.shape) for each in parameters}
+        backward = [op.at for op in step.ops if op.phase in ("backward", "remat")]
+        self._backward = min(backward, default=step.end + 1)
+
+    def of(self, tensor: StepTensor) -> str:
+        array = tensor.array
+        if tensor.phase in ("backward", "update") and (array.dtype, array.shape) in self._weights:
+            return "gradients"
+        is_kept = tensor.phase == "forward" and tensor.dies >= self._backward
+        return "activations" if is_kept else "temporaries"
