@@ -1,8 +1,8 @@
-"""What T5X's own tests of partitioning, train states and name overrides hold to.
+"""What T5X's own tests of partitioning and name overrides hold to.
 
-The behaviours are those that `partitioning_test.py`, `train_state_test.py` and `utils_test.py` of
-google-research/t5x check (overrides of names, in the last); the tests are ours. T5X's optimizers
-are T5X's own and not part of the drop-in, so small ones with their methods stand in.
+The behaviours are those that `partitioning_test.py` and `utils_test.py` of T5X (google-research)
+check (the latter: overrides of names); the tests are ours. Train states and optimizers are T5X's
+own and no part of the drop-in: small ones with the methods that a partitioner asks for stand in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from flax.core import freeze, unfreeze
-from flax.linen.partitioning import AxisMetadata
+from flax.linen.partitioning import AxisMetadata, get_axis_names
 from flax.serialization import from_state_dict, to_state_dict
 from jax.sharding import PartitionSpec as P
 
@@ -115,7 +115,7 @@ def test_updated_rules_take_every_rule_of_a_name_along() -> None:
     assert t5x.update_logical_axis_rules(iter(old), ()) == old
 
 
-# train_state_test: stand-ins for T5X's optimizers
+# stand-ins for T5X's optimizers and train states
 
 
 @flax.struct.dataclass
@@ -146,17 +146,6 @@ class Optimizer(flax.struct.PyTreeNode):
             state=from_state_dict(self.state, state["state"]),
         )
 
-    def apply_gradient(self, grads: Any, learning_rate: Any) -> Any:
-        target = jax.tree.map(lambda p, g: p - learning_rate * g, self.target, grads)
-        return self.replace(target=target, state=self.state.replace(step=self.state.step + 1))
-
-
-@dataclasses.dataclass(eq=False)
-class Sgd:
-    def create(self, params: Any) -> Optimizer:
-        states = jax.tree.map(lambda _: (), params)
-        return Optimizer(self, OptimizerState(jnp.array(0), states), params)
-
 
 @dataclasses.dataclass(eq=False)
 class Adafactor:
@@ -164,10 +153,6 @@ class Adafactor:
 
     factored: bool = False
     momentum: bool = False
-    names: Any = None
-
-    def set_param_axes(self, names: Any) -> None:
-        self.names = names
 
     def create(self, params: Any) -> Optimizer:
         states = jax.tree.map(self.moments, params)
@@ -197,36 +182,59 @@ class Adafactor:
         return optimizer.replace(state=OptimizerState(None, states), target=unfreeze(names))
 
 
-DENSE = {"dense": {"bias": np.zeros(4), "kernel": np.zeros((2, 4))}}
-AXES = {
-    "dense": {
-        "bias_axes": AxisMetadata(names=("embed",)),
-        "kernel_axes": AxisMetadata(names=("vocab", "embed")),
-    }
-}
-SPECS = {"dense": {"bias": P("embed"), "kernel": P("vocab", "embed")}}
-GRADS = {
-    "grads": {"dense": {"output_grad": np.zeros(4)}},
-    "grads_axes": {"dense": {"output_grad": AxisMetadata(names=("embed",))}},
-}
+class TrainState(flax.struct.PyTreeNode):
+    """Parameters with their optimizer: what the partitioner asks of T5X's `FlaxOptimTrainState`."""
+
+    _optimizer: Any
+    params_axes: Any = None
+
+    @classmethod
+    def create(cls, definition: Adafactor, model: Any) -> Any:
+        return cls(definition.create(model["params"]), model["params_axes"])
+
+    @property
+    def step(self) -> Any:
+        return self._optimizer.state.step
+
+    @property
+    def params(self) -> Any:
+        return self._optimizer.target
+
+    @property
+    def param_states(self) -> Any:
+        return self._optimizer.state.param_states
+
+    def state_dict(self) -> Any:
+        return self._optimizer.state_dict()
+
+    def restore_state(self, state: Any) -> Any:
+        return self.replace(_optimizer=self._optimizer.restore_state(state))
+
+    def as_logical_axes(self) -> Any:
+        names = get_axis_names(self.params_axes)
+        derived = self._optimizer.optimizer_def.derive_logical_axes(self._optimizer, names)
+        return TrainState(derived)
 
 
-def variables(**more: Any) -> Any:
-    return freeze({"params": DENSE, "params_axes": AXES, **more})
+class InferenceState(flax.struct.PyTreeNode):
+    """The same of parameters alone."""
 
+    step: Any
+    params: Any
+    params_axes: Any = None
 
-def same(left: Any, right: Any) -> None:
-    jax.tree.map(np.testing.assert_array_equal, unfreeze(left), unfreeze(right))
+    @classmethod
+    def create(cls, model: Any) -> Any:
+        return cls(jnp.array(0), model["params"], model["params_axes"])
 
+    def state_dict(self) -> Any:
+        return {"target": unfreeze(self.params), "state": {"step": self.step}}
 
-both_states = pytest.mark.parametrize(
-    "create",
-    [
-        lambda variables: t5x.FlaxOptimTrainState.create(Adafactor(), variables),
-        t5x.InferenceState.create,
-    ],
-    ids=["train", "inference"],
-)
+    def restore_state(self, state: Any) -> Any:
+        return self.replace(params=freeze(state["target"]), step=state["state"]["step"])
+
+    def as_logical_axes(self) -> Any:
+        return InferenceState(None, get_axis_names(self.params_axes))
 
 
 # partitioning_test: layouts of train states
@@ -247,7 +255,7 @@ def test_mesh_axes_of_a_train_state(factored: bool, momentum: bool) -> None:
             },
         }
     )
-    state = t5x.FlaxOptimTrainState.create(Adafactor(factored, momentum), model)
+    state = TrainState.create(Adafactor(factored, momentum), model)
     rules = (("batch", "data"), ("embed", None), ("vocab", "model"), ("mlp", "model"))
     partitioner = t5x.PjitPartitioner(num_partitions=1, logical_axis_rules=rules)
     axes = partitioner.get_mesh_axes(state)
@@ -263,9 +271,9 @@ def test_mesh_axes_of_a_train_state(factored: bool, momentum: bool) -> None:
 
 
 def test_names_that_cannot_be_mapped_say_whose_they_are() -> None:
-    model = variables(params_axes={**AXES, "dense": {**AXES["dense"]}})
-    twice = {"dense": {**AXES["dense"], "kernel_axes": AxisMetadata(names=("embed", "embed"))}}
-    state = t5x.InferenceState.create(model.copy({"params_axes": twice}))
+    twice = {"dense": {"kernel_axes": AxisMetadata(names=("embed", "embed"))}}
+    params = {"dense": {"kernel": np.zeros((2, 4))}}
+    state = InferenceState.create({"params": params, "params_axes": twice})
     with pytest.raises(ValueError, match="Failed to map logical axes for target/dense/kernel") as e:
         t5x.PjitPartitioner(num_partitions=1).get_mesh_axes(state)
     assert "occur more than once" in str(e.value.__cause__)
@@ -281,7 +289,7 @@ def test_a_state_is_placed_and_its_constraints_hold() -> None:
     partitioner = t5x.PjitPartitioner(
         num_partitions=8, logical_axis_rules=(("batch", "data"), ("mlp", "model"))
     )
-    state = t5x.InferenceState.create(model)
+    state = InferenceState.create(model)
     axes = partitioner.get_mesh_axes(state)
     moved = partitioner.move_params_to_devices(state, axes)
     assert moved.params["w"].sharding.spec == P(None, "model")
@@ -298,153 +306,18 @@ def test_a_state_is_placed_and_its_constraints_hold() -> None:
     assert partitioner.compile(step, moved, x)(moved, x).shape == (4, 8)
 
 
-# train_state_test
-
-
-def test_a_state_around_an_optimizer() -> None:
-    params = nn.Dense(10).init(jax.random.key(0), np.ones((2, 3), np.float32))["params"]
-    mutables = freeze({"mutable": np.ones(10)})
-    optimizer = Sgd().create(params)
-    state = t5x.FlaxOptimTrainState(optimizer, flax_mutables=mutables)
-    assert state.step == 0
-    assert state._optimizer is optimizer
-    same(state.state_dict()["flax_mutables"], mutables)
-    same(state.params, params)
-    same(state.param_states, optimizer.state.param_states)
-
-
-def test_created_without_names() -> None:
-    definition = Sgd()
-    state = t5x.FlaxOptimTrainState.create(
-        definition, freeze({"params": DENSE, "mutables": np.ones(3)})
-    )
-    assert state._optimizer.optimizer_def is definition
-    assert state.step == 0
-    assert state.params_axes is None
-    same(state.params, DENSE)
-    same(state.flax_mutables, {"mutables": np.ones(3)})
-
-
-def test_created_with_names_that_the_optimizer_sees() -> None:
-    definition = Adafactor()
-    state = t5x.FlaxOptimTrainState.create(definition, variables())
-    assert unfreeze(definition.names) == SPECS
-    assert unfreeze(state.params_axes) == AXES
-    assert state.flax_mutables == freeze({})
-    same(state.params, DENSE)
-
-
-@both_states
-def test_other_collections_and_their_names(create: Any) -> None:
-    state = create(variables(**GRADS, plain={"dense": {"kernel": np.zeros(4)}}))
-    same(state.flax_mutables, {"grads": GRADS["grads"], "plain": {"dense": {"kernel": [0] * 4}}})
-    assert unfreeze(state.flax_mutables_axes) == {"grads": GRADS["grads_axes"]}
-    assert unfreeze(state.params_axes) == AXES
-
-
-def test_an_optimizer_that_wants_names_and_gets_none() -> None:
-    with pytest.raises(ValueError, match="The optimizer supports params_axes for model-based"):
-        t5x.FlaxOptimTrainState.create(Adafactor(), freeze({"params": DENSE}))
-
-
-@both_states
-@pytest.mark.parametrize("collection", ["params", "grads"])
-def test_names_that_are_missing(create: Any, collection: str) -> None:
-    model = variables(**GRADS)
-    short = {"params": {"dense": {"bias_axes": AxisMetadata(("embed",))}}, "grads": {}}
-    missing = {"params": "dense/kernel", "grads": "dense/output_grad"}[collection]
-    with pytest.raises(ValueError, match="Missing axis names") as error:
-        create(model.copy({f"{collection}_axes": short[collection]}))
-    assert str(error.value) == f"Missing axis names for parameters: {{'{missing}'}}"
-
-
-@both_states
-def test_parameters_and_step_are_replaced(create: Any) -> None:
-    state = create(variables())
-    ones = jax.tree.map(np.ones_like, DENSE)
-    new = state.replace_params(ones)
-    same(new.params, ones)
-    expected = {**state.state_dict(), "target": ones}
-    same(new.state_dict(), expected)
-    assert state.replace_step(jnp.array(1)).step == 1
-    assert state.replace_flax_mutables({"a": 1}).flax_mutables == {"a": 1}
-
-
-def test_a_gradient_is_the_optimizers_to_apply() -> None:
-    updated = object()
-    optimizer = mock.Mock(apply_gradient=mock.Mock(return_value=updated))
-    state = t5x.FlaxOptimTrainState(optimizer)
-    new = state.apply_gradient(42, learning_rate=43, flax_mutables={"test": 44})
-    optimizer.apply_gradient.assert_called_once_with(42, learning_rate=43)
-    assert new == t5x.FlaxOptimTrainState(updated, flax_mutables={"test": 44})
-
-
-@both_states
-@pytest.mark.parametrize("more", [{}, GRADS, {"plain": {"dense": {"kernel": np.zeros(4)}}}])
-def test_names_in_place_of_arrays(create: Any, more: Any) -> None:
-    axes = create(variables(**more)).as_logical_axes()
-    assert axes.step is None
-    assert axes.params_axes is None
-    assert unfreeze(axes.params) == SPECS
-    expected = {"grads": {"dense": {"output_grad": P("embed")}}} if more is GRADS else {}
-    assert unfreeze(axes.flax_mutables) == expected
-
-
-def test_an_optimizer_that_cannot_name_its_state() -> None:
-    state = t5x.FlaxOptimTrainState.create(Sgd(), variables())
-    with pytest.raises(ValueError, match="Optimizer 'Sgd' requires a `derive_logical_axes` method"):
-        state.as_logical_axes()
-
-
-def test_state_dicts_there_and_back() -> None:
-    state = t5x.FlaxOptimTrainState.create(Adafactor(), variables(mutables=np.ones(3)))
-    none = np.zeros(1)
-    moments = {
-        name: {"m": none, "v": np.zeros_like(param), "v_row": none, "v_col": none}
-        for name, param in DENSE["dense"].items()
-    }
-    expected = {
-        "state": {"step": np.array(0), "param_states": {"dense": moments}},
-        "target": DENSE,
-        "flax_mutables": {"mutables": np.ones(3)},
-    }
-    same(state.state_dict(), expected)
-    other = jax.tree.map(lambda leaf: leaf + 2, expected)
-    restored = state.restore_state(other)
-    assert restored.step == 2
-    assert restored._optimizer.optimizer_def is state._optimizer.optimizer_def
-    same(restored.state_dict(), other)
-    assert unfreeze(restored.params_axes) == AXES
-
-
-def test_state_dicts_of_inference() -> None:
-    state = t5x.InferenceState.create(variables(mutables=np.ones(3)))
-    expected = {
-        "state": {"step": np.array(0)},
-        "target": DENSE,
-        "flax_mutables": {"mutables": np.ones(3)},
-    }
-    same(state.state_dict(), expected)
-    assert "flax_mutables" not in t5x.InferenceState.create(variables()).state_dict()
-    other = jax.tree.map(lambda leaf: leaf + 10, expected)
-    restored = state.restore_state(other)
-    assert restored.step == 10
-    same(restored.flax_mutables, other["flax_mutables"])
-    bare = t5x.InferenceState(np.array(0), {}).restore_state({**other, "flax_mutables": {}})
-    assert bare.flax_mutables == freeze({})
-    assert bare.params_axes is None
-    same(bare.params, other["target"])
-
-
-def test_inference_has_no_optimizer() -> None:
-    state = t5x.InferenceState.create(variables())
-    with pytest.raises(NotImplementedError, match="no optimizer states"):
-        _ = state.param_states
-    with pytest.raises(NotImplementedError, match="does not support `apply_gradient`"):
-        state.apply_gradient({}, 0.1)
+def test_train_states_are_t5xs_own() -> None:
+    with pytest.raises(AttributeError, match=r"import it from `t5x\.train_state`"):
+        _ = t5x.FlaxOptimTrainState
+    with pytest.raises(AttributeError, match=r"has no attribute 'optimizers'$"):
+        _ = t5x.optimizers
 
 
 # utils_test: overrides of names
+
+
+def same(left: Any, right: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, unfreeze(left), unfreeze(right))
 
 
 def test_overridden_names() -> None:

@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from shardspec.compat import t5x
-from tests.compat.test_peer_t5x import Adafactor
+from tests.compat.test_peer_t5x import Adafactor, InferenceState, TrainState
 from tests.differential.test_t5x_vectors import machine, tpu_devices
 
 AXES = ("data", "expert", "model")
@@ -82,14 +82,12 @@ class Experts(t5x.PjitPartitioner):
 
     def get_logical_axes(self, train_state: Any) -> Any:
         axes = train_state.as_logical_axes()
-        if isinstance(axes, t5x.InferenceState):
+        if isinstance(axes, InferenceState):
             return axes
         state = axes._optimizer.state_dict()
         moments = state["state"]["param_states"]["expert"]["kernel"]
         for key, spec in moments.items():
             moments[key] = t5x.PartitionSpec("expert", *(spec or ()))
-        if axes.flax_mutables:
-            state["flax_mutables"] = axes.flax_mutables
         return train_state.restore_state(state)
 
     def partition(
@@ -151,11 +149,11 @@ def model() -> Any:
 
 def test_names_and_layouts_go_through_what_the_subclass_says(model: Any) -> None:
     partitioner = Experts(8, 1)
-    inference = t5x.InferenceState.create(model)
+    inference = InferenceState.create(model)
     assert partitioner.get_logical_axes(inference).params["logits"] == P("embed", "vocab")
     axes = partitioner.get_mesh_axes(inference).params
     assert axes["expert"]["kernel"] == P("expert", "model", None)  # embed comes first
-    state = t5x.FlaxOptimTrainState.create(Adafactor(), model)
+    state = TrainState.create(Adafactor(), model)
     moments = partitioner.get_logical_axes(state).param_states["expert"]["kernel"]
     assert moments.v_row == P("expert")
     assert moments.v == P("expert", "expert", "embed", "expert_mlp")

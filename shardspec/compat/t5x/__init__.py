@@ -1,8 +1,9 @@
 """T5X's partitioning functions under their own names, answered by our own stages.
 
 Signatures, results and faults are T5X's, so `from shardspec.compat import t5x as partitioning`
-replaces its import. Source: google-research/t5x, partitioning.py and utils.py. The train states
-need Flax, and are loaded when they are asked for.
+replaces its import. Source: google-research/t5x, partitioning.py and utils.py. Train states
+are T5X's own: the partitioner takes whatever has their `as_logical_axes`, `state_dict` and
+`restore_state`.
 """
 
 from typing import Any
@@ -27,7 +28,6 @@ from shardspec.compat.t5x.rules import (
     update_logical_axis_rules,
 )
 from shardspec.jax_backend.batch import DataLayout, LocalChunker, LocalChunkInfo, get_data_layout
-from shardspec.jax_backend.extras import required
 
 __all__ = [
     "DataLayout",
@@ -55,10 +55,6 @@ _TRAIN_STATES = ("FlaxOptimTrainState", "InferenceState")
 
 
 def __getattr__(name: str) -> Any:
-    """Return a train state, which is a class of Flax's."""
-    if name not in _TRAIN_STATES:
-        raise AttributeError(f"module 'shardspec.compat.t5x' has no attribute '{name}'")
-    required("flax", extra="flax", for_what=f"`shardspec.compat.t5x.{name}`")
-    from shardspec.compat.t5x import train_state
-
-    return getattr(train_state, name)
+    """Say where T5X keeps what has no sharding in it."""
+    hint = "; import it from `t5x.train_state`" if name in _TRAIN_STATES else ""
+    raise AttributeError(f"module 'shardspec.compat.t5x' has no attribute '{name}'{hint}")
