@@ -1,35 +1,44 @@
-"""Literate golden cases: specs with marks where findings must stand, and the real output.
+"""Literate golden cases: files with marks where findings must stand, and the real output.
 
-A case is `tests/cases/<CODE>-<name>.md`. Its fenced `yaml`, `shard` or `json` blocks are files,
-each named by a line `file: NAME` above it (`spec.yaml` or `spec.shard` when left out). A line of
-a file that has a finding ends in `# error: 17 [SHD201]`: level, column, code. A finding without a
-place in these files has a line of its own in the text: `error: - [SHD001]`, or
-`error: preset:t5x/2d:5:3 [SHD201]`. The `output` block holds what a terminal shows;
+A case is `tests/cases/<CODE>-<name>.md`. Its fenced blocks are files, each named by a line
+`file: NAME` above it (`spec.yaml`, by the language of the block, when left out). A line of a file
+that has a finding ends in `# error: 17 [SHD201]`: level, column, code. A finding without a place in
+these files has a line of its own in the text: `error: - [SHD001]`, or
+`error: preset:t5x/2d:5:3 [SHD201]`. The `output` block holds what a terminal shows, of a verb
+(`$ shardspec check`) or of a file of the case (`$ python train.py`);
 `pytest --update-cases` rewrites that block, and nothing else.
 """
 
 from __future__ import annotations
 
-import json
 import re
+import runpy
 import shlex
+import warnings
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from shardspec import ShardspecError
 from shardspec.cli.main import cli
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
 
 _FILE = re.compile(
-    r"(?:^file: (?P<name>\S+)\n\n?)?^```(?P<language>yaml|shard|json)\n(?P<body>.*?)^```$",
+    r"(?:^file: (?P<name>\S+)\n\n?)?^```(?P<language>(?!output)\w+)\n(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 _OUTPUT = re.compile(r"^```output\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _MARK = re.compile(r"(error|warning): (\d+) \[(SHD\d{3})\]")
 _UNPLACED = re.compile(r"^(error|warning): (\S+) \[(SHD\d{3})\]$", re.MULTILINE)
-_COMMAND = "$ shardspec "
+_FINDING = re.compile(
+    r"^(?:\w+Warning: |(?P<before>\S+:\d+:\d+): )?"
+    r"(?P<level>error|warning)\[(?P<code>SHD\d{3})\]: .*(?:\n +--> (?P<below>\S+))?",
+    re.MULTILINE,
+)
 
 Finding = tuple[str, str, str]
 
@@ -54,31 +63,48 @@ def marks_of(case: str) -> list[Finding]:
     return sorted(marks)
 
 
-def found_by(arguments: list[str]) -> list[Finding]:
-    """Return what `shardspec check` finds, as `marks_of` does."""
-    result = CliRunner().invoke(cli, [*arguments, "--format", "json"])
-    found = []
-    for finding in json.loads(result.stdout)["findings"]:
-        place = next((label for label in finding["labels"] if label["primary"]), None)
-        where = "{file}:{line}:{column}".format(**place) if place else "-"
-        found.append((finding["severity"], where, finding["code"]))
-    return sorted(found)
+def found_in(output: str) -> list[Finding]:
+    """Return the findings in a terminal's text, as `marks_of` does."""
+    return sorted(
+        (found["level"], found["before"] or found["below"] or "-", found["code"])
+        for found in _FINDING.finditer(output)
+    )
 
 
 def command_of(case: str) -> str:
     """Return the command line of the output block."""
     shown = _OUTPUT.search(case)
     assert shown, "a case has an `output` block"
-    first = shown[1].partition("\n")[0]
-    assert first.startswith(f"{_COMMAND}check"), "an output block starts with its command"
-    return first
+    return shown[1].partition("\n")[0]
 
 
 def printed_by(command: str) -> str:
     """Return a terminal's text: the command, what it prints, and its exit code."""
-    result = CliRunner().invoke(cli, shlex.split(command.removeprefix(_COMMAND)))
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return f"{command}\n{result.output}(exit {result.exit_code})\n"
+    prompt, program, *arguments = shlex.split(command)
+    assert prompt == "$", "an output block starts with its command"
+    if program == "python":
+        output, exit_code = run_python(*arguments)
+    else:
+        assert program == "shardspec"
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        output, exit_code = result.output, result.exit_code
+    return f"{command}\n{output}(exit {exit_code})\n"
+
+
+def run_python(file: str) -> tuple[str, int]:
+    """Return what a file prints, its warnings and its `ShardspecError` too, and its exit code."""
+    output, exit_code = StringIO(), 0
+    with redirect_stdout(output), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            runpy.run_path(file)
+        except ShardspecError as error:
+            print(error)
+            exit_code = 1
+        for each in seen:
+            print(f"{each.category.__name__}: {each.message}")
+    return output.getvalue(), exit_code
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -93,15 +119,13 @@ def test_case(
         (tmp_path / name).write_text(body, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
-    command = command_of(case)
-    arguments = shlex.split(command.removeprefix(_COMMAND))
+    output = printed_by(command_of(case))
 
-    assert found_by(arguments) == marks_of(case)
+    assert found_in(output) == marks_of(case)
     own = path.name.partition("-")[0]
     if own.startswith("SHD"):
         assert own in {code for _, _, code in marks_of(case)}, "a case shows the finding it is for"
 
-    output = printed_by(command)
     if pytestconfig.getoption("--update-cases"):
         start, end = _OUTPUT.search(case).span(1)  # type: ignore[union-attr]
         path.write_text(case[:start] + output + case[end:], encoding="utf-8")

@@ -66,25 +66,10 @@ NOT_A_SPEC = {
     "no-propagation",
 }
 
-#: Findings that `shardspec check` cannot have.
+#: Findings that no verb and no short script shows.
 NO_CASE = {
-    "unknown-activation": "only a call in Python asks for an activation by name",
-    "ambiguous-state": "only `Resolver` sees the state of an optimizer",
-    "unrelated-state": "only `Resolver` sees the state of an optimizer",
-    "bad-lock": "only `lock`, `diff` and `explain` read locks",
-    "stale-lock": "only `explain` and `Resolver` look for a lock",
-    "not-carried-over": "only `import` and `export` read or write other tools' files",
-    "import-differs": "only `import` compares with another tool",
-    "bad-foreign-file": "only `import` reads other tools' files",
-    "ambiguous-reading": "only `import` reads other tools' files",
-    "moved-by-merge": "only `import` reads other tools' files",
-    "export-differs": "only `export` writes other tools' files",
-    "cannot-hold": "only `export` writes other tools' files",
-    "not-compared": "only `import` compares with another tool",
-    "sharding-differs": "only `Resolver.verify_placement` sees live arrays",
     "processes-differ": "only `Resolver` runs in several processes",
     "checkpoint-differs": "only `Resolver.restore` reads a checkpoint into a tree",
-    "lock-differs": "only `Resolver` sees the arrays of a running model",
     "no-propagation": "only a traced step is propagated through",
 }
 

@@ -127,10 +127,13 @@ class Diagnostic:
     def __str__(self) -> str:
         """Return it with its place, notes and help, and without the text of the source."""
         place = f"{self.primary.span}: " if self.primary else ""
-        lines = [f"{place}{self.severity}[{self.code.id}]: {self.message}"]
-        lines += [f"  = note: {note}" for note in self.notes]
-        lines += [f"  = help: {self.help}"] if self.help else []
-        return "\n".join(map(printable, lines))
+        lines = [printable(f"{place}{self.severity}[{self.code.id}]: {self.message}")]
+        remarks = [f"  = note: {note}" for note in self.notes]
+        remarks += [f"  = help: {self.help}"] if self.help else []
+        for remark in remarks:
+            first, *more = map(printable, remark.split("\n"))
+            lines += [first, *(f"          {line}" for line in more)]
+        return "\n".join(lines)
 
     def with_level(self, level: Severity) -> Diagnostic:
         """Return the same finding, as loud as `level`."""

@@ -56,3 +56,13 @@ def test_nearest() -> None:
 def test_listed_is_cut() -> None:
     assert listed(["a", "b"]) == "`a`, `b`"
     assert listed("abcdefghij", limit=2) == "`a`, `b` and 8 more"
+
+
+def test_lines_of_help_stay_lines() -> None:
+    found = point(SYNTAX, "a\nb", None, notes=("c\x1b",), help="d\ne")
+    assert str(found).splitlines() == [
+        r"error[SHD002]: a\nb",
+        r"  = note: c\x1b",
+        "  = help: d",
+        "          e",
+    ]
