@@ -34,8 +34,8 @@ from shardspec.foreign.exported import Request
 from shardspec.foreign.imported import Options, spec_text
 from shardspec.foreign.registry import EXPORTS, writer
 from shardspec.ir.layout import Layout
-from shardspec.ir.param import Param
 from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Param
 from shardspec.lock.diff_forms import diff_lines
 from shardspec.lock.lock_file import lock_text, read_lock
 

@@ -248,7 +248,7 @@ def _alike(model: Model, path: str) -> list[str]:
 
 
 def _expanded(model: Model, name: str) -> list[str]:
-    from shardspec.ir.grouping import expanded
+    from shardspec.diagnostics.words import expanded
 
     found = [path for path in expanded(name) or () if path in model.shapes]
     if found or not re.search(r"[/.]", name):

@@ -259,7 +259,7 @@ def construct(repeats: int) -> list[Row]:
     import jax
 
     import shardspec
-    from shardspec.ir.mesh import Mesh
+    from shardspec.ir.spec import Mesh
 
     folder = Path(__file__).parent.parent / "specs" / "examples"
     small = shardspec.loads(TRACE_SPEC)

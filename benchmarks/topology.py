@@ -19,9 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shardspec.ir.hardware import Hardware, shape_text
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target, shape_text
 from shardspec.language.catalogue import catalogue_entry
 from shardspec.topology.assignment import AxisScore, score_axis
 from shardspec.topology.machine import digits_of, machine_of

@@ -13,11 +13,8 @@ from shardspec.versions import PACKAGE
 if TYPE_CHECKING:
     from shardspec.analysis.memory import Figure, Held, Memory
     from shardspec.diagnostics import Diagnostic, Label, Severity, ShardspecError, Span
-    from shardspec.ir.mesh import Mesh
-    from shardspec.ir.param import Param
-    from shardspec.ir.partition import PartitionSpec
     from shardspec.ir.plan import ActivationSharding, Alike, Attempt, DimSharding, ParamSharding
-    from shardspec.ir.spec import Target
+    from shardspec.ir.spec import Mesh, Param, PartitionSpec, Target
     from shardspec.jax_backend.batch import Batch, DataLayout
     from shardspec.jax_backend.live import LockWarning
     from shardspec.jax_backend.resolver import Resolver
@@ -72,10 +69,10 @@ _HOMES = {
     "Label": "shardspec.diagnostics",
     "LockWarning": "shardspec.jax_backend.live",
     "Memory": "shardspec.analysis.memory",
-    "Mesh": "shardspec.ir.mesh",
-    "Param": "shardspec.ir.param",
+    "Mesh": "shardspec.ir.spec",
+    "Param": "shardspec.ir.spec",
     "ParamSharding": "shardspec.ir.plan",
-    "PartitionSpec": "shardspec.ir.partition",
+    "PartitionSpec": "shardspec.ir.spec",
     "Plan": "shardspec.report.plan",
     "Resolver": "shardspec.jax_backend.resolver",
     "Severity": "shardspec.diagnostics",

@@ -8,13 +8,11 @@ from typing import NamedTuple
 
 from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
-from shardspec.diagnostics import Diagnostic, point, sort_key
-from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET, UNNAMED_ARRAY
+from shardspec.diagnostics import Diagnostic, codes, point, sort_key
 from shardspec.diagnostics.levels import NOTHING_ASKED, UNDENIABLE, Levels, LevelTable
-from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.ir.param import Params
+from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Spec, Target
+from shardspec.ir.spec import Params, Spec, Target
 from shardspec.language import loader
 from shardspec.language.project import project_levels
 from shardspec.language.suppressions import suppressed
@@ -134,7 +132,7 @@ def tree_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
 
 def for_trees(found: Diagnostic) -> Diagnostic:
     """Return a finding with the way out that only a live tree has."""
-    if found.code is not UNNAMED_ARRAY:
+    if found.code is not codes.UNNAMED_ARRAY:
         return found
     way_out = "of a tree that Flax's boxes name: `like=BOXED` tells the names to `put`, `abstract`,"
     return replace(found, help=f"{found.help}\n{way_out} `restore` and `verify_placement`")
@@ -283,7 +281,7 @@ def find_target(spec: Spec, name: str | None) -> Target | Diagnostic:
     """Return the target called `name`; the first one for None."""
     if not spec.targets:
         help = "add `mesh: {data: 8}`, or `targets:` with a mesh each"
-        return point(UNKNOWN_TARGET, "the spec has no target", spec.source.whole, help=help)
+        return point(codes.UNKNOWN_TARGET, "the spec has no target", spec.source.whole, help=help)
     if name is None:
         return spec.targets[0]
     for target in spec.targets:
@@ -291,7 +289,9 @@ def find_target(spec: Spec, name: str | None) -> Target | Diagnostic:
             return target
     names = [target.name for target in spec.targets]
     help = did_you_mean(name, names) or f"targets: {listed(names)}"
-    return point(UNKNOWN_TARGET, f"no target is called `{name}`", spec.targets[0].span, help=help)
+    return point(
+        codes.UNKNOWN_TARGET, f"no target is called `{name}`", spec.targets[0].span, help=help
+    )
 
 
 def unsound(target: Target) -> Diagnostic | None:
@@ -303,4 +303,4 @@ def unsound(target: Target) -> Diagnostic | None:
         return None
     message = f"the mesh of target `{target.name}` does not work out, or a `--set` is refused"
     help = "`shardspec check` says why, unless `lints:` silences it"
-    return point(MESH_PRODUCT, message, target.span, help=help)
+    return point(codes.MESH_PRODUCT, message, target.span, help=help)

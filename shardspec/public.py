@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import UNREADABLE
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.levels import level_table
 from shardspec.diagnostics.renamed import renamed
+from shardspec.diagnostics.words import counted
 from shardspec.ir import spec as ir_spec
-from shardspec.ir.grouping import counted
-from shardspec.ir.param import Param, Params
+from shardspec.ir.spec import Param, Params
 from shardspec.report.plan import Plan
 
 
@@ -61,7 +60,7 @@ def loads(text: str, name: str = "<string>", *, levels: Mapping[str, str] | None
 
 
 def _mixed_up(message: str, call: str) -> ShardspecError:
-    return ShardspecError([Diagnostic(UNREADABLE, message, help=f"`shardspec.{call}`")])
+    return ShardspecError([Diagnostic(codes.UNREADABLE, message, help=f"`shardspec.{call}`")])
 
 
 def _opened(loaded: ir_spec.Spec | None, faults: tuple[Diagnostic, ...]) -> Spec:

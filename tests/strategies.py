@@ -11,12 +11,13 @@ import re
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param
 from shardspec.ir.spec import (
     AxisRule,
     CoverageGate,
     LogicalAxis,
+    Mesh,
+    MeshAxis,
+    Param,
     Pattern,
     Policy,
     Replicate,

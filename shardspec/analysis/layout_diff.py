@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from shardspec.ir.layout import ActivationLayout, ArrayLayout, Layout, TargetLayout
-from shardspec.ir.mesh import Mesh
 from shardspec.ir.plan import Dims, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
+from shardspec.ir.spec import Mesh
 
 
 class Mark(StrEnum):

@@ -15,9 +15,8 @@ from shardspec.ir.layout import (
     Layout,
     TargetLayout,
 )
-from shardspec.ir.param import Param
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import Param, Spec
 from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement, place
 from shardspec.versions import LANGUAGE

@@ -26,10 +26,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from shardspec.ir.param import DTYPE_BITS, Shape
+from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import Alike, Dims, ShardingPlan
-from shardspec.ir.spec import StatePolicy, Target
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.spec import DTYPE_BITS, Shape, StatePolicy, Target
 from shardspec.resolve.zero import extra_axes, state_axes
 
 

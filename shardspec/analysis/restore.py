@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.ir.layout import ArrayLayout, TargetLayout
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import array_bytes
+from shardspec.ir.spec import Mesh, array_bytes
 
 Interval = tuple[int, int]
 

@@ -16,9 +16,8 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from shardspec.analysis.memory import Held, device_hbm_bytes, memory, tiled_bytes
-from shardspec.ir.param import Shape, array_bytes
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import Shape, Target, array_bytes
 from shardspec.ir.step import Role, Step, StepTensor
 
 #: How well a figure is known, the best first: counted, told by a compiler, worked out by a model

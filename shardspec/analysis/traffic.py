@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from shardspec.ir.grouping import as_one, grouped, natural, template
+from shardspec.diagnostics.words import as_one, grouped, natural, template
 from shardspec.ir.plan import Attempt, Kind
 from shardspec.ir.spec import target_text
 from shardspec.ir.step import Carried, Cause, CauseKind, Collective, CollectiveKind, Place

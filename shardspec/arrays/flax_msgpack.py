@@ -27,7 +27,7 @@ from shardspec.arrays.reading import (
     params_of_leaves,
     refused,
 )
-from shardspec.ir.param import Arrays, Shape, array_bytes, dtype_name
+from shardspec.ir.spec import Arrays, Shape, array_bytes, dtype_name
 
 _CHUNKED = "__msgpack_chunked_array__"
 _NDARRAY, _COMPLEX, _NUMPY_SCALAR = 1, 2, 3

@@ -13,11 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardspec.arrays.reading import MOST_ARRAYS, first_repeated, is_text
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
-from shardspec.diagnostics.codes import BAD_MANIFEST, DUPLICATE_KEY, SYNTAX, UNKNOWN_KEY
-from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.ir.grouping import counted
-from shardspec.ir.param import Param, Params, dtype_name
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
+from shardspec.diagnostics.words import counted, did_you_mean, listed
+from shardspec.ir.spec import Param, Params, dtype_name
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import ArrayType, SyntaxFault
 from shardspec.language.layer_to_spec import unknown_dtype
@@ -41,7 +39,7 @@ def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
     if version or source.name.endswith(".shard"):
         message = f"`{source.name}` is a spec, not a list of arrays"
         place = Span(source, *version.span(1)) if version else source.whole
-        return (), (point(BAD_MANIFEST, message, place, help=_NO_SPEC),)
+        return (), (point(codes.BAD_MANIFEST, message, place, help=_NO_SPEC),)
     if source.text.lstrip()[:1] == "{":
         data, source_map, diagnostics = _read_json(source)
     else:
@@ -90,12 +88,12 @@ def _spec_fault(data: dict[str, Any], source_map: SourceMap) -> Diagnostic:
     help = _NO_SPEC
     if isinstance(data.get("arrays"), dict):
         help += "; what stands under `arrays:`, with sizes as numbers, is one in a file of its own"
-    return point(BAD_MANIFEST, message, span, label, help=help)
+    return point(codes.BAD_MANIFEST, message, span, label, help=help)
 
 
 def _fault(message: str, span: Span) -> Diagnostic:
     help = 'an array is `"path": bf16[4096, 512]` or `{"shape": [4096, 512], "dtype": "bf16"}`'
-    return point(BAD_MANIFEST, message, span, help=help)
+    return point(codes.BAD_MANIFEST, message, span, help=help)
 
 
 def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
@@ -115,15 +113,17 @@ def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
     except json.JSONDecodeError as error:
         at = min(error.pos, len(source.text))
         span = Span(source, at, min(at + 1, len(source.text)))
-        diagnostics.append(point(SYNTAX, f"not JSON: {error.msg[0].lower()}{error.msg[1:]}", span))
+        diagnostics.append(
+            point(codes.SYNTAX, f"not JSON: {error.msg[0].lower()}{error.msg[1:]}", span)
+        )
         return None, SourceMap(source), diagnostics
     except (RecursionError, ValueError) as error:
         why = "brackets are nested too deep" if isinstance(error, RecursionError) else str(error)
-        diagnostics.append(point(SYNTAX, f"not JSON: {why}", source.whole))
+        diagnostics.append(point(codes.SYNTAX, f"not JSON: {why}", source.whole))
         return None, SourceMap(source), diagnostics
     if "\\u" in source.text and not is_text(data):
         message = "a name in it is no text: half of a surrogate pair"
-        return None, SourceMap(source), [point(SYNTAX, message, _escape_of(source))]
+        return None, SourceMap(source), [point(codes.SYNTAX, message, _escape_of(source))]
     route: Route = ("arrays",) if isinstance(data, dict) and _HEADER in data else ()
     paths = data.get("arrays") if route else data
     keys = dict(_keys(paths, route, source)) if isinstance(paths, dict) else {}
@@ -154,7 +154,7 @@ def _repeated(pairs: list[tuple[str, Any]], source: SourceFile) -> Diagnostic:
     twice = first_repeated(pairs)
     at = source.text.rfind(f'"{twice}"')
     span = Span(source, at, at + len(twice) + 2) if at >= 0 else source.whole
-    return point(DUPLICATE_KEY, f"`{twice}` stands twice", span)
+    return point(codes.DUPLICATE_KEY, f"`{twice}` stands twice", span)
 
 
 def _params(
@@ -183,7 +183,7 @@ def _params(
         if count > MOST_ARRAYS:
             message = f"this entry makes it {count:,} arrays"
             help = f"a manifest may list {MOST_ARRAYS:,}; what comes after is not read"
-            diagnostics.append(point(BAD_MANIFEST, message, key.span, help=help))
+            diagnostics.append(point(codes.BAD_MANIFEST, message, key.span, help=help))
             return
         if paths == (path,):
             yield template
@@ -199,7 +199,7 @@ def _unknown_keys(
     inside = f" in `{route[-1]}`" if route else ""
     return [
         point(
-            UNKNOWN_KEY,
+            codes.UNKNOWN_KEY,
             f"unknown key `{key}`{inside}",
             source_map.key((*route, key)).span,
             "means nothing here",

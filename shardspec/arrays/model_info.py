@@ -14,8 +14,7 @@ from collections.abc import Iterator
 
 from shardspec.arrays.reading import LARGEST_SIZE, MOST_DIMS, Outcome, damaged, refused
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
-from shardspec.ir.param import Arrays, Param
-from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import Arrays, Param, PartitionSpec
 
 _LINE = re.compile(
     r"Variable +(?P<name>\S+) +(?:None|size +(?P<size>\d{1,18}) +shape +\((?P<shape>[^)]*)\)"

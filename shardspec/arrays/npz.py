@@ -28,7 +28,7 @@ from shardspec.arrays.reading import (
     unsafe,
 )
 from shardspec.diagnostics import Diagnostic
-from shardspec.ir.param import Arrays, Param, Shape
+from shardspec.ir.spec import Arrays, Param, Shape
 
 _MAGIC = b"\x93NUMPY"
 _SUFFIX = ".npy"

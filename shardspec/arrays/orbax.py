@@ -30,8 +30,7 @@ from shardspec.arrays.reading import (
     sizes_of,
 )
 from shardspec.diagnostics import Diagnostic
-from shardspec.ir.param import Arrays, Shape
-from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import Arrays, PartitionSpec, Shape
 
 TREE = "_METADATA"
 SHARDING = "_sharding"

@@ -27,11 +27,9 @@ from shardspec.arrays.kinds import (
 )
 from shardspec.arrays.listing import read_manifest
 from shardspec.arrays.reading import Outcome, damaged, foreign, refused, unsafe
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
-from shardspec.diagnostics.codes import UNKNOWN_PRESET, UNREADABLE
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import natural
-from shardspec.ir.param import Arrays
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
+from shardspec.diagnostics.words import listed, natural
+from shardspec.ir.spec import Arrays
 from shardspec.language.files import (
     Boundary,
     boundary_of,
@@ -150,7 +148,7 @@ def _unreadable(
     reason = str(fault)
     if isinstance(fault, OSError):
         reason = (fault.strerror or reason).lower()
-    return Diagnostic(UNREADABLE, f"`{path}` cannot be read: {reason}", help=help)
+    return Diagnostic(codes.UNREADABLE, f"`{path}` cannot be read: {reason}", help=help)
 
 
 _SOUGHT = (
@@ -260,8 +258,10 @@ def read_named(name: str, path: str, excerpt: Excerpt, boundary: Boundary) -> Ou
 
 def _here(fault: Diagnostic, excerpt: Excerpt) -> Diagnostic:
     """Return a fault with a place; a file that is not there is the entry's fault."""
-    if fault.code is UNREADABLE:
-        return point(UNKNOWN_PRESET, fault.message, excerpt.span, "named here", help=fault.help)
+    if fault.code is codes.UNREADABLE:
+        return point(
+            codes.UNKNOWN_PRESET, fault.message, excerpt.span, "named here", help=fault.help
+        )
     if fault.labels:
         return fault
     notes, help = fault.notes, fault.help

@@ -12,14 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Span, point
-from shardspec.diagnostics.codes import (
-    BAD_CHECKPOINT,
-    BAD_MANIFEST,
-    UNSAFE_MANIFEST,
-)
-from shardspec.ir.param import Arrays, Param, Params, Shape, dtype_name
-from shardspec.ir.tree_path import tree_path
+from shardspec.diagnostics import Diagnostic, Span, codes, point
+from shardspec.ir.spec import Arrays, Param, Params, Shape, dtype_name, tree_path
 
 #: A file that lists more is damaged or hostile: the largest models have some 100,000.
 MOST_ARRAYS = 1_000_000
@@ -44,23 +38,27 @@ def refused(*diagnostics: Diagnostic) -> Outcome:
 
 def damaged(message: str, span: Span | None = None, help: str | None = None) -> Diagnostic:
     """Return the finding for a file that breaks the rules of its own format."""
-    return point(BAD_CHECKPOINT, message, span, help=help or "is it whole? fetch or save it again")
+    return point(
+        codes.BAD_CHECKPOINT, message, span, help=help or "is it whole? fetch or save it again"
+    )
 
 
 def foreign(message: str, help: str) -> Diagnostic:
     """Return the finding for a sound file that holds no arrays we can name."""
-    return point(BAD_CHECKPOINT, message, None, help=help)
+    return point(codes.BAD_CHECKPOINT, message, None, help=help)
 
 
 def unsafe(message: str, help: str) -> Diagnostic:
     """Return the finding for a file that cannot be read without running what is in it."""
-    return point(UNSAFE_MANIFEST, message, None, help=help)
+    return point(codes.UNSAFE_MANIFEST, message, None, help=help)
 
 
 def no_dtype(path: str, dtype: str, name: str) -> Diagnostic:
     """Return the finding for an array whose elements are of no dtype we know."""
     message = f"`{path}` in `{name}` has the dtype `{dtype}`, which shardspec does not know"
-    return point(BAD_MANIFEST, message, None, help="list the arrays in a manifest: docs/arrays.md")
+    return point(
+        codes.BAD_MANIFEST, message, None, help="list the arrays in a manifest: docs/arrays.md"
+    )
 
 
 #: Signs in the JSON of one array, generously: what has more lists more arrays than there are.

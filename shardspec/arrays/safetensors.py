@@ -29,11 +29,9 @@ from shardspec.arrays.reading import (
     refused,
     sizes_of,
 )
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
-from shardspec.diagnostics.codes import BAD_CHECKPOINT
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import counted
-from shardspec.ir.param import Arrays, Param, Shape, array_bytes, dtype_name
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
+from shardspec.diagnostics.words import counted, listed
+from shardspec.ir.spec import Arrays, Param, Shape, array_bytes, dtype_name
 
 _LENGTH = 8
 _METADATA = "__metadata__"
@@ -223,7 +221,7 @@ def _missing(shard: str, names: list[str], index: _Index) -> Diagnostic:
     message = f"`{shard}`, which `{name}` names, {there}"
     note = f"it holds {counted(len(names), 'array')}, first {names[0]}"
     help = f"put it beside `{os.path.basename(name)}`"
-    return point(BAD_CHECKPOINT, message, index.place(shard), notes=(note,), help=help)
+    return point(codes.BAD_CHECKPOINT, message, index.place(shard), notes=(note,), help=help)
 
 
 def _agreed(

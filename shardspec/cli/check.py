@@ -19,13 +19,12 @@ from shardspec.cli.streams import (
     fail,
     wants_color,
 )
-from shardspec.diagnostics import Diagnostic, Severity
-from shardspec.diagnostics.codes import UNKNOWN_TARGET, UNREADABLE
+from shardspec.diagnostics import Diagnostic, Severity, codes
 from shardspec.diagnostics.render import render, render_concise
-from shardspec.ir.grouping import counted
+from shardspec.diagnostics.words import counted
 
 #: Findings that leave nothing to check.
-_NO_JOB = (UNREADABLE, UNKNOWN_TARGET)
+_NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
 
 
 @options.verb(

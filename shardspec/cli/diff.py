@@ -18,9 +18,8 @@ from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, matching, unknown_path
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail
 from shardspec.diagnostics import Diagnostic
-from shardspec.ir.grouping import counted
+from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir.layout import Layout
-from shardspec.ir.units import binary_bytes, percent
 
 _GIT = "git:"
 _MEMORY = re.compile(r"memory\+(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>%|[KMGT]iB|B)")

@@ -219,14 +219,15 @@ def _print_codes() -> None:
 
 def _print_family(start: str) -> None:
     """Print the findings whose codes start so; fail with the nearest where there are none."""
-    from shardspec.diagnostics.codes import ALL
+    from shardspec.diagnostics import codes
     from shardspec.report.pages import code_lines
 
-    found = [code for code in ALL if code.id.startswith(start)]
+    found = [code for code in codes.ALL if code.id.startswith(start)]
     if not found:
-        from shardspec.diagnostics.suggest import listed, nearest
+        from shardspec.diagnostics.suggest import nearest
+        from shardspec.diagnostics.words import listed
 
-        near = nearest(start, [code.id for code in ALL], count=3)
+        near = nearest(start, [code.id for code in codes.ALL], count=3)
         fail(f"no finding has the code {start}", f"near it: {listed(near)}; all: explain --list")
     for line in code_lines(found):
         echo(line)
@@ -328,7 +329,7 @@ def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
     logical = _logical_axes(plan)
     if name in logical:
         return explain_logical_axis(name, plan)
-    from shardspec.diagnostics.suggest import did_you_mean
+    from shardspec.diagnostics.words import did_you_mean
 
     having = [target.name for target in plan.spec.targets if name in target.mesh.names]
     if having:

@@ -11,9 +11,9 @@ from shardspec.cli import options
 from shardspec.cli.request import NO_ARRAYS, Request, has_errors, plans_and_findings
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic, Severity
+from shardspec.diagnostics.words import counted
 from shardspec.foreign.exported import Request as Order
 from shardspec.foreign.registry import EXPORTS, Export, export_named, module_of
-from shardspec.ir.grouping import counted
 from shardspec.ir.plan import ShardingPlan
 
 _FORMATS = "\n".join(f"  {entry.name:<11} {entry.title}" for entry in EXPORTS)

@@ -13,9 +13,9 @@ from shardspec.cli import options as shared
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics.words import counted
 from shardspec.foreign.imported import Imported, Options
 from shardspec.foreign.registry import FORMATS, Format, format_named, module_of
-from shardspec.ir.grouping import counted
 
 if TYPE_CHECKING:
     from shardspec.ir.plan import ShardingPlan

@@ -9,11 +9,10 @@ from shardspec.cli import options
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, write_file
 from shardspec.diagnostics import Diagnostic
-from shardspec.ir.grouping import counted
+from shardspec.diagnostics.words import counted
 from shardspec.ir.layout import Layout
-from shardspec.ir.param import Params
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import Params, Spec
 
 
 @options.verb(

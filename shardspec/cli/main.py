@@ -60,7 +60,7 @@ class _Verbs(click.Group):
         """Return the verb, or fail with the nearest one."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from shardspec.cli.streams import fail
-            from shardspec.diagnostics.suggest import did_you_mean
+            from shardspec.diagnostics.words import did_you_mean
 
             help = did_you_mean(args[0], VERBS) or f"verbs: {', '.join(VERBS)}"
             fail(f"no verb is called `{args[0]}`", help)

@@ -189,10 +189,10 @@ def _findings(
         from shardspec.diagnostics.levels import known
 
         if not known(name):
-            from shardspec.diagnostics.codes import ALL
-            from shardspec.diagnostics.suggest import did_you_mean
+            from shardspec.diagnostics import codes
+            from shardspec.diagnostics.words import did_you_mean
 
-            near = did_you_mean(name, [code.name for code in ALL])
+            near = did_you_mean(name, [code.name for code in codes.ALL])
             all_of_them = "`shardspec explain --list` shows them all"
             fail(f"{param.opts[0]}: no finding is called `{name}`", near or all_of_them)
     return names

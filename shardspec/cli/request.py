@@ -28,10 +28,9 @@ from shardspec.cli.streams import (
 )
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
-from shardspec.ir.grouping import counted
-from shardspec.ir.param import Params
+from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import Spec, StatePolicy, Target
+from shardspec.ir.spec import Params, Spec, StatePolicy, Target
 from shardspec.language.files import Boundary, boundary_of
 
 #: Findings shown in full; a file broken from end to end has thousands.
@@ -281,7 +280,7 @@ def matching(subject: str, paths: Iterable[str]) -> frozenset[str]:
 def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ()) -> NoReturn:
     """Fail with the nearest of `paths`, or of `others` that could be meant."""
     from shardspec.diagnostics.suggest import nearest
-    from shardspec.ir.grouping import template
+    from shardspec.diagnostics.words import template
     from shardspec.report.pages import near_findings
 
     named = near_findings(subject)

@@ -30,8 +30,7 @@ from typing import Any, cast
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.spec import AxisRule, Policy
+from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Policy
 from shardspec.jax_backend.constrain import constrained, context
 from shardspec.jax_backend.extras import required
 from shardspec.resolve.assign import assign_axes, rule_table

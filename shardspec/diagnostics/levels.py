@@ -110,10 +110,10 @@ def level_table(levels: Mapping[str, str] | None) -> LevelTable:
     settings = []
     for finding, word in (given or {}).items():
         if not isinstance(finding, str) or not known(finding):
-            from shardspec.diagnostics.codes import ALL
-            from shardspec.diagnostics.suggest import did_you_mean
+            from shardspec.diagnostics import codes
+            from shardspec.diagnostics.words import did_you_mean
 
-            hint = did_you_mean(str(finding), [code.name for code in ALL])
+            hint = did_you_mean(str(finding), [code.name for code in codes.ALL])
             message = f"levels: no finding is called `{finding}`"
             raise ValueError(f"{message}; {hint}" if hint else message)
         if not isinstance(word, str) or word not in WORDS:
@@ -128,9 +128,9 @@ def known(finding: str) -> bool:
     >>> known("SHD301"), known("indivisible"), known("SHD3"), known("SHD8"), known("indi")
     (True, True, True, False, False)
     """
-    from shardspec.diagnostics.codes import ALL
+    from shardspec.diagnostics import codes
 
-    return any(_rank(finding, code) for code in ALL)
+    return any(_rank(finding, code) for code in codes.ALL)
 
 
 def _rank(finding: str, code: Code) -> int:

@@ -107,33 +107,6 @@ def nearest(
     return tuple(lowered[match] for match in found)
 
 
-def did_you_mean(name: str, known: Iterable[str], *, without: Collection[str] = ()) -> str | None:
-    """Return "did you mean `x`?", or None when nothing is near."""
-    found = nearest(name, known, without=without)
-    return f"did you mean `{found[0]}`?" if found else None
-
-
-def named(noun: str, names: Collection[str]) -> str:
-    """Return what is listed with its noun.
-
-    >>> named("target", ["a"]), named("target", ["a", "b"])
-    ('target `a`', 'targets `a`, `b`')
-    """
-    return f"{noun}{'s' if len(names) > 1 else ''} {listed(names)}"
-
-
-def listed(names: Iterable[str], limit: int = 8) -> str:
-    """Return names in backticks for a message, cut after `limit`.
-
-    >>> listed(["b", "a"])
-    '`b`, `a`'
-    """
-    names = list(names)
-    shown = ", ".join(f"`{name}`" for name in names[:limit])
-    rest = len(names) - limit
-    return f"{shown} and {rest} more" if rest > 0 else shown
-
-
 _FAR = 3
 
 

@@ -17,13 +17,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from shardspec.diagnostics import Diagnostic, Label, Span
-from shardspec.diagnostics.codes import CANNOT_HOLD
+from shardspec.diagnostics import Diagnostic, Label, Span, codes
+from shardspec.diagnostics.words import counted
 from shardspec.foreign.imported import MeshAxes, lost, place
-from shardspec.ir.grouping import counted
-from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import Origin, ShardingPlan
-from shardspec.ir.spec import Override, Spec
+from shardspec.ir.spec import Override, PartitionSpec, Spec
 
 Written = tuple[str | None, tuple[Diagnostic, ...]]
 
@@ -217,4 +215,4 @@ def _several(name: str, answers: Counter[MeshAxes], request: Request, tool: str)
     rule = next((r for r in request.spec.axis_rules if r.logical_axis == name), None)
     labels = () if rule is None or rule.span is None else (Label(rule.span),)
     help = "two names for the two kinds of dimension, or a format that holds rules (flax) or paths"
-    return Diagnostic(CANNOT_HOLD, message, labels, help=help)
+    return Diagnostic(codes.CANNOT_HOLD, message, labels, help=help)

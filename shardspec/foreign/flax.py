@@ -52,10 +52,7 @@ from shardspec.foreign.named_values import is_python, likely, no_list
 from shardspec.foreign.proof import proof, rules_for
 from shardspec.foreign.python_text import Binding, as_mapping, read_python, read_scopes
 from shardspec.foreign.values import Node, read_data
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Param, Params
-from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.spec import AxisRule
+from shardspec.ir.spec import AxisRule, Mesh, Param, Params, PartitionSpec
 from shardspec.language.reading import Comments
 
 TITLES = {"linen": "Flax Linen", "nnx": "Flax NNX"}

@@ -51,8 +51,7 @@ from shardspec.foreign.imported import (
 )
 from shardspec.foreign.named_values import NamedValues, likely, no_list, read_named_values
 from shardspec.foreign.values import Node, mapping_of
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Param, Params
+from shardspec.ir.spec import Mesh, Param, Params
 from shardspec.language.reading import Data
 from shardspec.language.yaml_text.printer import print_string
 

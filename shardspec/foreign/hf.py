@@ -23,8 +23,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.diagnostics.codes import CANNOT_HOLD, EXPORT_DIFFERS
+from shardspec.diagnostics import Diagnostic, SourceFile, codes
+from shardspec.diagnostics.words import natural, template
 from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses
 from shardspec.foreign.hf_models import chosen_plans
 from shardspec.foreign.hf_plans import (
@@ -57,11 +57,8 @@ from shardspec.foreign.imported import (
     placed,
 )
 from shardspec.foreign.paths import PathSections, document, patterns_of
-from shardspec.ir.grouping import natural, template
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Param, Params
-from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ParamSharding
+from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
 
 TOOL = "transformers"
 DEFAULT_AXIS = "tp"
@@ -320,7 +317,7 @@ def write(request: Request) -> Written:
     if not any(style != _WHOLE for style in (*kept.values(), *heads.values())):
         message = f"no array is split over `{axis}` as the weight of a Linear of PyTorch"
         help = "the paths and shapes have to be those of a model of Hugging Face"
-        return None, (*faults, Diagnostic(CANNOT_HOLD, message, help=help))
+        return None, (*faults, Diagnostic(codes.CANNOT_HOLD, message, help=help))
     plans = {"base_model_tp_plan": kept | _experts(kept)}
     if heads:
         plans["_tp_plan"] = heads
@@ -352,13 +349,13 @@ def _axis_of_plan(request: Request) -> str | Diagnostic:
     ]
     if request.axis is not None and request.axis not in sizes:
         message = f"the mesh has no axis `{request.axis}`: {', '.join(sizes)}"
-        return Diagnostic(CANNOT_HOLD, message, help=f"--axis {used[0] if used else 'NAME'}")
+        return Diagnostic(codes.CANNOT_HOLD, message, help=f"--axis {used[0] if used else 'NAME'}")
     if request.axis is not None or len(used) == 1:
         return request.axis or used[0]
     named = " and ".join(f"`{axis}`" for axis in used)
     message = f"a tp_plan is about one mesh axis, and arrays are split over {named or 'none'}"
     help = f"say which: --axis {used[-1]}" if used else "there is nothing to write"
-    return Diagnostic(CANNOT_HOLD, message, help=help)
+    return Diagnostic(codes.CANNOT_HOLD, message, help=help)
 
 
 def _others(request: Request, axis: str) -> Iterator[Diagnostic]:
@@ -446,7 +443,9 @@ def _proof(
         if theirs != ours:
             said = f"refuses: {theirs.reason}" if isinstance(theirs, NoAnswer) else str(theirs)
             message = f"`{sharding.param.path}`: shardspec gives {ours}, transformers {said}"
-            yield Diagnostic(EXPORT_DIFFERS, message, help="--lossy writes the file all the same")
+            yield Diagnostic(
+                codes.EXPORT_DIFFERS, message, help="--lossy writes the file all the same"
+            )
 
 
 def _key(module: str) -> str:

@@ -36,7 +36,7 @@ from shardspec.foreign.imported import Options, ambiguous, bad, lost
 from shardspec.foreign.named_values import NamedValues, is_python, read_named_values
 from shardspec.foreign.python_text import dotted_name, parse_python, read_scopes
 from shardspec.foreign.values import Node
-from shardspec.ir.param import Params
+from shardspec.ir.spec import Params
 
 #: Bases that are known to have no plan of their own, and to make no modules.
 _ROOTS = ("PreTrainedModel", "PreTrainedConfig", "PretrainedConfig", "GenerationMixin", "object")

@@ -24,15 +24,10 @@ from dataclasses import dataclass, field
 from os.path import basename
 from typing import Any, NamedTuple, TypeVar
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
-from shardspec.diagnostics.codes import AMBIGUOUS_READING, BAD_FOREIGN_FILE, NOT_CARRIED_OVER
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.diagnostics.source import printable
 from shardspec.foreign.values import Node
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Param, Params
-from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.spec import target_text
+from shardspec.ir.spec import Hardware, Mesh, Param, Params, PartitionSpec, target_text
 from shardspec.language.formatting import formatted
 from shardspec.language.reading import Comments, Data, Route
 from shardspec.language.yaml_text.printer import print_yaml
@@ -138,17 +133,17 @@ Outcome = tuple[Imported | None, tuple[Diagnostic, ...]]
 
 def bad(message: str, span: Span | None, label: str = "", help: str | None = None) -> Diagnostic:
     """Return the finding for a file that its own tool would not read."""
-    return point(BAD_FOREIGN_FILE, one_line(message), span, label, help=help)
+    return point(codes.BAD_FOREIGN_FILE, one_line(message), span, label, help=help)
 
 
 def lost(message: str, span: Span | None, label: str = "", help: str | None = None) -> Diagnostic:
     """Return the finding for what cannot be carried over."""
-    return point(NOT_CARRIED_OVER, one_line(message), span, label, help=help)
+    return point(codes.NOT_CARRIED_OVER, one_line(message), span, label, help=help)
 
 
 def ambiguous(message: str, span: Span | None, help: str, label: str = "") -> Diagnostic:
     """Return the finding for a file with two readings; `help` says how to choose one."""
-    return point(AMBIGUOUS_READING, one_line(message), span, label, help=help)
+    return point(codes.AMBIGUOUS_READING, one_line(message), span, label, help=help)
 
 
 def one_line(message: str) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from shardspec.diagnostics.words import natural
 from shardspec.foreign.exported import Request, Written
-from shardspec.ir.grouping import natural
-from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.spec import PartitionSpec
 from shardspec.versions import COMPILE_JSON
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics.words import described
 from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, python_module
 from shardspec.foreign.flax import axes_literal
 from shardspec.foreign.imported import (
@@ -43,10 +44,7 @@ from shardspec.foreign.paths import (
     worked_out,
 )
 from shardspec.foreign.regex import Group, all_taken, check_call, groups, line_end, matching, raw
-from shardspec.ir.grouping import described
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Param, Params
-from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
 from shardspec.language.patterns.regex import regex_literal
 
 TOOL = "Keras"

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardspec.diagnostics import Diagnostic, Label, SourceFile
-from shardspec.diagnostics.codes import CANNOT_HOLD, MOVED_BY_MERGE
+from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes
+from shardspec.diagnostics.words import counted
 from shardspec.foreign.exported import (
     ACTIVATIONS,
     AXIS_TYPES,
@@ -59,10 +59,7 @@ from shardspec.foreign.maxtext_config import (
 )
 from shardspec.foreign.maxtext_witness import maxtext_rules
 from shardspec.foreign.proof import proof, rules_for
-from shardspec.ir.grouping import counted
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Params
-from shardspec.ir.spec import Activation
+from shardspec.ir.spec import Activation, Mesh, Params
 from shardspec.language.reading import Comments
 
 TOOL = "MaxText"
@@ -240,7 +237,7 @@ def _moves(config: MaxTextConfig, options: Options, *, in_place: bool) -> Iterat
             if not in_place
             else "--merge maxtext imports what MaxText does"
         )
-        yield Diagnostic(MOVED_BY_MERGE, one_line(message), labels, notes, help)
+        yield Diagnostic(codes.MOVED_BY_MERGE, one_line(message), labels, notes, help)
 
 
 def _rival(replaced: Replaced) -> ForeignRule | None:
@@ -348,7 +345,7 @@ def write(request: Request) -> Written:
     rules = rules_for(request)
     if not rules:
         message = f"no rule counts on target {request.plan.target.name}, and MaxText needs some"
-        return None, (Diagnostic(CANNOT_HOLD, message, help="add `rules:`, or `extends:`"),)
+        return None, (Diagnostic(codes.CANNOT_HOLD, message, help="add `rules:`, or `extends:`"),)
     lines = [f"# Exported by shardspec from {request.title}", *_mesh(mesh), *_input(request)]
     lines += ["override_logical_axis_rules: true", "logical_axis_rules: ["]
     for rule in rules:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics.words import collapsed, counted, described, natural, template
 from shardspec.foreign.imported import (
     AS_JAX,
     Dims,
@@ -36,10 +37,7 @@ from shardspec.foreign.imported import (
 )
 from shardspec.foreign.named_values import likely, no_list, read_named_values
 from shardspec.foreign.values import Node
-from shardspec.ir.grouping import collapsed, counted, described, natural, template
-from shardspec.ir.param import Param
-from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.spec import Pattern, override_text
+from shardspec.ir.spec import Param, PartitionSpec, Pattern, override_text
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.regex import MAX_LENGTH, compile_regex
 from shardspec.language.reading import Comments, Data, Route

@@ -15,17 +15,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardspec.diagnostics import Diagnostic, Label, SourceFile
-from shardspec.diagnostics.codes import EXPORT_DIFFERS, IMPORT_DIFFERS, NOT_COMPARED
+from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes
+from shardspec.diagnostics.words import (
+    binary_bytes,
+    collapsed,
+    counted,
+    described,
+    natural,
+    template,
+)
 from shardspec.foreign.exported import Request
 from shardspec.foreign.imported import Answer, NoAnswer, NotRead, Options, one_line
 from shardspec.foreign.registry import format_named, module_of
-from shardspec.ir.grouping import collapsed, counted, described, natural, template
-from shardspec.ir.param import Params
-from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
-from shardspec.ir.spec import AxisRule, target_text
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.spec import AxisRule, Params, PartitionSpec, target_text
 
 _NO_ANSWER = "{} cannot use these arrays with this file: there is no answer to equal"
 _UNSAYABLE = "a spec keeps them whole: in JAX, make the parts arrays of their own and split those"
@@ -121,7 +124,7 @@ def _refused(group: Sequence[Difference], tool: str) -> Diagnostic:
     theirs = "refuses" if refuses else "splits them as no PartitionSpec can say"
     message = f"{counted(len(paths), 'array')}: shardspec places them, {tool} {theirs}"
     help = _NO_ANSWER.format(tool) if refuses else _UNSAYABLE
-    return Diagnostic(IMPORT_DIFFERS, message, notes=notes, help=help)
+    return Diagnostic(codes.IMPORT_DIFFERS, message, notes=notes, help=help)
 
 
 def _finding(difference: Difference, tool: str) -> Diagnostic:
@@ -141,7 +144,7 @@ def _finding(difference: Difference, tool: str) -> Diagnostic:
         help = "an entry of `overrides:` with `spec:` states an answer itself"
     if one is None:
         notes = (described(paths), *notes)
-    return Diagnostic(IMPORT_DIFFERS, one_line(message), notes=notes, help=help)
+    return Diagnostic(codes.IMPORT_DIFFERS, one_line(message), notes=notes, help=help)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ def not_compared_findings(groups: Sequence[NotCompared], tool: str) -> tuple[Dia
     """Return a finding for each reason why arrays are not compared."""
     return tuple(
         Diagnostic(
-            NOT_COMPARED,
+            codes.NOT_COMPARED,
             f"{counted(len(each.paths), 'array')} not compared with {tool}: {each.reason.reason}",
             notes=(f"{described(each.paths)}; {binary_bytes(each.size)}",),
             help=each.reason.help,
@@ -261,7 +264,7 @@ def _exported(
     if not request.is_resolved:
         help = "--resolved writes the rules that count on this target; " + help
     labels = () if label is None else (label,)
-    return replace(finding, code=EXPORT_DIFFERS, labels=labels, help=help)
+    return replace(finding, code=codes.EXPORT_DIFFERS, labels=labels, help=help)
 
 
 def _labels(sharding: ParamSharding) -> Iterator[Label]:

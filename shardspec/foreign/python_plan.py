@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.words import counted, natural
 from shardspec.foreign.exported import (
     ACTIVATIONS,
     AXIS_TYPES,
@@ -20,8 +21,7 @@ from shardspec.foreign.exported import (
     python_module,
 )
 from shardspec.foreign.regex import spec_literal
-from shardspec.ir.grouping import counted, natural
-from shardspec.ir.hardware import Hardware
+from shardspec.ir.spec import Hardware
 from shardspec.topology.machine import machine_of
 from shardspec.topology.placement import place
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics.words import counted, is_run, natural, numbers_apart, run_width, template
 from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, python_module
 from shardspec.foreign.flax import axes_literal
 from shardspec.foreign.imported import (
@@ -52,11 +53,8 @@ from shardspec.foreign.paths import (
     whole_path_regex,
     worked_out,
 )
-from shardspec.ir.grouping import counted, is_run, natural, numbers_apart, run_width, template
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Param, Params
-from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
 from shardspec.language.patterns.glob import range_regex
 
 TOOL = "the list"

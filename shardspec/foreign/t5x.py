@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
+from shardspec.diagnostics.words import template
 from shardspec.foreign.exported import (
     ACTIVATIONS,
     OVERRIDES,
@@ -64,11 +65,8 @@ from shardspec.foreign.t5x_mesh import (
     with_moe_batch,
 )
 from shardspec.foreign.values import Node
-from shardspec.ir.grouping import template
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import LogicalAxes, Param, Params
 from shardspec.ir.plan import ParamSharding
-from shardspec.ir.spec import AxisRule, Pattern, Target
+from shardspec.ir.spec import AxisRule, LogicalAxes, Mesh, Param, Params, Pattern, Target
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.glob import glob_regex
 from shardspec.language.presets import T5X_PRESETS, preset_rules

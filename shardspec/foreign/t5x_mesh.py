@@ -31,7 +31,7 @@ from shardspec.foreign.imported import (
     parted,
 )
 from shardspec.foreign.values import Node
-from shardspec.ir.hardware import Hardware, shape_text
+from shardspec.ir.spec import Hardware, shape_text
 from shardspec.language.reading import Comments, Data
 from shardspec.topology.machine import slice_extents
 from shardspec.topology.submesh import TilingFault, t5x_default_submesh, tiling_on

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span
-from shardspec.diagnostics.codes import BAD_FOREIGN_FILE, NOT_CARRIED_OVER
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes
 from shardspec.language.reading import Data, Route, SourceMap
 from shardspec.language.yaml_text.composer import Composer
 from shardspec.language.yaml_text.reader import read_yaml_value
@@ -204,7 +203,7 @@ def read_data(
     faults = [*found.faults, *(_repeated(key, first) for _, key, first in kept)]
     if faults or found.source_map is None:
         return tuple(
-            Diagnostic(BAD_FOREIGN_FILE, fault.message, fault.labels, fault.notes, fault.help)
+            Diagnostic(codes.BAD_FOREIGN_FILE, fault.message, fault.labels, fault.notes, fault.help)
             for fault in faults
         )
     if notes is not None:
@@ -217,7 +216,7 @@ def _repeated(key: Excerpt, first: Excerpt) -> Diagnostic:
     labels = (Label(key.span, "this one counts"), Label(first.span, "first here", primary=False))
     message = f"the key `{key.text}` stands twice"
     notes = ("most readers of YAML and JSON let the last one count; others refuse the file",)
-    return Diagnostic(NOT_CARRIED_OVER, message, labels, notes, _KEEP_ONE)
+    return Diagnostic(codes.NOT_CARRIED_OVER, message, labels, notes, _KEEP_ONE)
 
 
 def _node(data: Data, route: Route, source_map: SourceMap, tagged: dict[Route, str]) -> Node:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import LogicalAxes, Param, Shape
-from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import LogicalAxes, Mesh, MeshAxis, Param, PartitionSpec, Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,21 +13,22 @@ from enum import StrEnum
 from functools import cached_property
 
 from shardspec.diagnostics import Span
-from shardspec.ir.grouping import grouped
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Param, Shape, array_bytes
-from shardspec.ir.partition import PartitionSpec
+from shardspec.diagnostics.words import binary_bytes, grouped
 from shardspec.ir.spec import (
     Activation,
     AxisRule,
+    Mesh,
     Override,
+    Param,
+    PartitionSpec,
     PathRule,
     ScanRule,
+    Shape,
     Spec,
     Target,
+    array_bytes,
     target_text,
 )
-from shardspec.ir.units import binary_bytes
 
 
 class Kind(StrEnum):

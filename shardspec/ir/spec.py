@@ -1,16 +1,418 @@
-"""A lowered spec: what a document means, after presets, priorities and placement."""
+"""A lowered spec: what a document means, after presets, priorities and placement; and its nouns.
+
+Arrays and how each is split, the machine, the mesh on it, rules and targets, and the spec of them.
+
+A path is the keys of an array from the root of its tree, `/`-joined, live or saved. The collection
+`params` of a Linen variables dict adds no component, as in T5X, so one spec serves Linen, NNX and
+plain trees. Other collections keep their name: `batch_stats/bn/mean`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shardspec.diagnostics import Severity, SourceFile, Span
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import LogicalAxes, Params
+
+if TYPE_CHECKING:
+    import jax
+
+
+#: The one component that is dropped, at the root only.
+PARAMS = "params"
+
+
+def tree_path(components: Sequence[str]) -> str:
+    """Return the path of the array under these keys.
+
+    >>> tree_path(["params", "mlp", "kernel"]), tree_path(["batch_stats", "mean"])
+    ('mlp/kernel', 'batch_stats/mean')
+    """
+    return rooted("/".join(components))
+
+
+def rooted(path: str) -> str:
+    """Return a path from the root of a tree without the collection that adds no component.
+
+    >>> rooted("params/mlp/wi"), rooted("params")
+    ('mlp/wi', 'params')
+    """
+    return path.removeprefix(f"{PARAMS}/")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """Mesh axes of each dimension, major to minor.
+
+    `.to_jax()` is JAX's own. Equal to that where both mean the same: there, Nones at the end do not
+    count, and `"x"` is `("x",)`. Hashes differ: as keys of a dict take one kind.
+
+    Invariants:
+      once: no mesh axis stands in two places.
+    """
+
+    dims: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """Return every mesh axis in use, in order of dimension."""
+        return tuple(axis for dim in self.dims for axis in dim)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Say whether no dimension is split by any mesh axis."""
+        return not any(self.dims)
+
+    def to_jax(self) -> jax.sharding.PartitionSpec:
+        """Return it as JAX's `PartitionSpec`, of full rank; loads jax."""
+        from jax.sharding import PartitionSpec as JaxSpec
+
+        make: Any = JaxSpec
+        entries = (dim[0] if len(dim) == 1 else dim or None for dim in self.dims)
+        found: JaxSpec = make(*entries)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether `other` splits an array likewise, be it ours or JAX's."""
+        if isinstance(other, PartitionSpec):
+            return self.dims == other.dims
+        entries = _jax_entries(other)
+        if entries is None:
+            return NotImplemented
+        return _shortened(self.dims) == _shortened(entries)
+
+    def __hash__(self) -> int:
+        """Return the hash of the dimensions."""
+        return hash(self.dims)
+
+    def __str__(self) -> str:
+        """Return it as JAX prints it: `P('data', None, ('x', 'y'))`."""
+        return f"P({', '.join(_entry(dim) for dim in self.dims)})"
+
+
+def _jax_entries(spec: Any) -> tuple[Any, ...] | None:
+    """Return the entries of a `PartitionSpec` of JAX as tuples; None for anything else.
+
+    Where jax is not loaded, nothing is one.
+    """
+    kind = getattr(getattr(sys.modules.get("jax"), "sharding", None), "PartitionSpec", None)
+    if kind is None or not isinstance(spec, kind):
+        return None
+    if getattr(spec, "unreduced", None) or getattr(spec, "reduced", None):
+        return (spec,)  # partial sums, which no plan has
+    return tuple((each,) if isinstance(each, str) else each or () for each in spec)
+
+
+def _shortened(dims: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return dimensions without those at the end that nothing splits."""
+    rank = max((at for at, dim in enumerate(dims, 1) if dim != ()), default=0)
+    return dims[:rank]
+
+
+def _entry(dim: tuple[str, ...]) -> str:
+    if not dim:
+        return "None"
+    return repr(dim[0]) if len(dim) == 1 else f"({', '.join(map(repr, dim))})"
+
+
+Shape = tuple[int, ...]
+LogicalAxes = tuple[str | None, ...]
+
+#: What a machine counts in 64 bits with a sign, as XLA does: elements, devices, sizes.
+MOST_ELEMENTS = 2**63 - 1
+
+#: Bits of one element by the short name of its dtype. Source: the names' own widths.
+DTYPE_BITS: dict[str, int] = {
+    "bool": 8,
+    **{f"{kind}{bits}": bits for kind in "su" for bits in (2, 4, 8, 16, 32, 64)},
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f64": 64,
+    "c64": 64,
+    "c128": 128,
+    **dict.fromkeys(("f8_e3m4", "f8_e4m3", "f8_e4m3fn", "f8_e4m3fnuz", "f8_e4m3b11fnuz"), 8),
+    **dict.fromkeys(("f8_e5m2", "f8_e5m2fnuz", "f8_e8m0fnu"), 8),
+    "f4_e2m1fn": 4,
+    "key<fry>": 64,
+    "key<rbg>": 128,
+    "key<urbg>": 128,  # jax.random.key, by implementation
+}
+
+#: Long names (numpy, ml_dtypes, safetensors) to the short ones.
+DTYPE_ALIASES: dict[str, str] = {
+    "bfloat16": "bf16",
+    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"s{bits}" for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"i{bits}": f"s{bits}" for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"complex{bits}": f"c{bits}" for bits in (64, 128)},
+    **{name.replace("f8_", "float8_"): name for name in DTYPE_BITS if name.startswith("f8_")},
+    **{name.replace("f8_", "f8"): name for name in DTYPE_BITS if name.startswith("f8_")},
+    "float4_e2m1fn": "f4_e2m1fn",
+    "pred": "bool",
+}
+
+
+def dtype_name(name: str) -> str | None:
+    """Return the short name of a dtype (`bfloat16` and `BF16` are `bf16`), None if unknown."""
+    lowered = name.lower()
+    lowered = DTYPE_ALIASES.get(lowered, lowered)
+    return lowered if lowered in DTYPE_BITS else None
+
+
+def array_bytes(shape: Shape, dtype: str) -> int:
+    """Return the bytes of an array, the last byte filled up."""
+    return -(-math.prod(shape) * DTYPE_BITS.get(dtype, 32) // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One array of a model.
+
+    Attributes:
+      path: `/`-joined, made by `jax_backend.paths` for live trees.
+      dtype: a key of `DTYPE_BITS`, or a name that is not known here (then 4 bytes).
+      logical_axes: the names the array itself carries, one per dimension, None for a
+        dimension without a name; None where it carries none at all.
+      span: the manifest entry it came from.
+    """
+
+    path: str
+    shape: Shape
+    dtype: str = "f32"
+    logical_axes: LogicalAxes | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def rank(self) -> int:
+        """Return the number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def element_count(self) -> int:
+        """Return the number of elements of the whole array."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of the whole array."""
+        return array_bytes(self.shape, self.dtype)
+
+    def __str__(self) -> str:
+        """Return `bf16[4096, 512]`."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+Params = tuple[Param, ...]
+
+
+class Arrays(NamedTuple):
+    """The arrays that a file lists or holds.
+
+    Attributes:
+      partitions: path and PartitionSpec of the arrays whose layout the file states (T5X, Orbax).
+      sources: the texts among the files that were read; spans of `params` lie in them.
+    """
+
+    params: Params = ()
+    partitions: tuple[tuple[str, PartitionSpec], ...] = ()
+    sources: tuple[SourceFile, ...] = ()
+
+
+Platform = Literal["tpu", "gpu", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One catalogue entry: what a kind of chip is and has. `specs/hardware/` holds the sources.
+
+    Attributes:
+      name: what a spec says: `v5e`, `h100`, `cpu`.
+      title: what a person says: `TPU v5e`.
+      device_kinds: the strings that JAX reports as `device_kind` for it.
+      devices_per_chip: JAX devices a chip shows (2 on TPU v2, v3 and v7x).
+      cores_per_chip: TensorCores of a TPU chip; with megacore (v4, v5p) two are one device.
+      torus_rank: dimensions of the chip torus; 0 where there is none.
+      host_shape: chips per host along each torus dimension; for GPUs, chips per node.
+      hbm_bytes: memory of one chip; None where the host's own memory is used.
+      bf16_flops_per_s: peak, dense, one chip.
+      hbm_bytes_per_s: memory bandwidth of one chip.
+      link_bytes_per_s: one link, one way (TPU: ICI; GPU: all NVLink of a chip).
+      links: links of one chip.
+      network_bytes_per_s: DCN or network bandwidth of one host, one way.
+      int8_ops_per_s: peak, dense, one chip.
+      fp8_flops_per_s: peak, dense, one chip.
+      pair_bytes_per_s: the link between the devices of one chip, where it is stated.
+      wrap_size: a torus dimension of this size wraps around by itself (v2, v3, v5e, v6e).
+      wrap_multiple: all torus dimensions wrap once each is a multiple of this (v4, v5p, v7x).
+    """
+
+    name: str
+    title: str
+    platform: Platform
+    device_kinds: tuple[str, ...]
+    devices_per_chip: int
+    torus_rank: int
+    host_shape: tuple[int, ...]
+    hbm_bytes: int | None = None
+    bf16_flops_per_s: float | None = None
+    hbm_bytes_per_s: float | None = None
+    link_bytes_per_s: float | None = None
+    links: int | None = None
+    network_bytes_per_s: float | None = None
+    int8_ops_per_s: float | None = None
+    fp8_flops_per_s: float | None = None
+    pair_bytes_per_s: float | None = None
+    cores_per_chip: int = 1
+    wrap_size: int | None = None
+    wrap_multiple: int | None = None
+
+    def wraps(self, topology: tuple[int, ...]) -> tuple[bool, ...]:
+        """Return, for each torus dimension of a slice, whether its ends are joined."""
+        if self.wrap_multiple is not None:
+            cubes = all(size % self.wrap_multiple == 0 for size in topology)
+            return (cubes,) * len(topology)
+        return tuple(size == self.wrap_size for size in topology)
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The machine of one target.
+
+    Attributes:
+      slice_count: TPU slices, or GPU nodes; 1 for CPU.
+      topology: chips along each torus dimension of one slice; `(chips per node,)` for GPUs
+        and `(devices,)` for CPU.
+      accelerator_type: the marketing name the spec used (`v4-512`), if it did.
+      host_shape: chips per host along each dimension of `topology`; the chip's own unless the
+        slice is smaller than a host or has larger ones.
+
+    Invariants:
+      counts: device_count = slice_count x product(topology) x devices_per_chip.
+    """
+
+    chip: Chip
+    slice_count: int
+    topology: tuple[int, ...]
+    accelerator_type: str | None = None
+    host_shape: tuple[int, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def chip_count(self) -> int:
+        """Return the chips of all slices."""
+        return self.slice_count * math.prod(self.topology)
+
+    @property
+    def device_count(self) -> int:
+        """Return the JAX devices of all slices."""
+        return self.chip_count * self.chip.devices_per_chip
+
+    @property
+    def devices_per_slice(self) -> int:
+        """Return the JAX devices of one slice or node."""
+        return self.device_count // self.slice_count
+
+    def __str__(self) -> str:
+        """Return it as a spec writes it: `2 * tpu v5p 4x4x8`, `4 * h100`, `8 cpu`."""
+        chip = self.chip
+        if chip.platform == "tpu":
+            return f"{_times(self.slice_count)}tpu {chip.name} {shape_text(self.topology)}"
+        if chip.platform == "cpu":
+            return f"{self.device_count} {chip.name}"
+        usual = self.topology == chip.host_shape
+        return f"{_times(self.slice_count)}{'' if usual else f'{self.topology[0]} '}{chip.name}"
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Return `4x8x8`."""
+    return "x".join(map(str, shape))
+
+
+def _times(count: int) -> str:
+    return "" if count == 1 else f"{count} * "
+
+
+Network = Literal["ici", "dcn"]
+AxisType = Literal["auto", "explicit", "manual"]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshAxis:
+    """One named axis of a mesh.
+
+    Attributes:
+      size: how many ways it splits; 1 shards nothing.
+      network: `ici` inside a slice (GPUs: NVLink), `dcn` between slices (GPUs: the network).
+      submesh: the (x, y, z, core) tile this axis runs over, where the spec asked for one.
+      auto: whether the spec left the choice of the tile to the compiler (`auto N`).
+      axis_type: who shards along it: the compiler (`auto`), the types of the code (`explicit`),
+        or code that sees its own shard (`manual`). JAX's `AxisType`.
+      span: where the spec states the size.
+    """
+
+    name: str
+    size: int
+    network: Network = "ici"
+    submesh: tuple[int, ...] | None = None
+    auto: bool = False
+    axis_type: AxisType = "auto"
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Mesh axes, major to minor.
+
+    Invariants:
+      distinct: no two axes have the same name.
+    """
+
+    axes: tuple[MeshAxis, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert len(set(self.names)) == len(self.axes), f"a mesh axis stands twice in {self.names}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the axis names in mesh order."""
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each axis by name, in mesh order."""
+        return {axis.name: axis.size for axis in self.axes}
+
+    @property
+    def device_count(self) -> int:
+        """Return the product of the sizes."""
+        return math.prod(axis.size for axis in self.axes)
+
+    def ways(self, names: Iterable[str]) -> int:
+        """Return into how many shards these axes split; one that is not here splits nothing."""
+        sizes = self.sizes
+        return math.prod(sizes.get(name, 1) for name in names)
+
+    def __str__(self) -> str:
+        """Return `data=16 model=16`."""
+        return " ".join(f"{axis.name}={axis.size}" for axis in self.axes)
+
+
+def divisors(number: int, limit: int = 1 << 16) -> tuple[int, ...]:
+    """Return the sizes that go into `number`, ascending, those up to `limit`.
+
+    >>> divisors(12)
+    (1, 2, 3, 4, 6, 12)
+    """
+    low = [d for d in range(1, min(math.isqrt(number), limit) + 1) if number % d == 0]
+    high = [number // d for d in reversed(low) if d * d != number]
+    return tuple(d for d in (*low, *high) if d <= limit)
+
 
 Dialect = Literal["glob", "regex"]
 

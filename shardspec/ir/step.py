@@ -17,11 +17,8 @@ from enum import StrEnum
 from typing import Literal
 
 from shardspec.diagnostics import Span
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import Shape, array_bytes
-from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import Attempt
-from shardspec.ir.spec import AxisRule
+from shardspec.ir.spec import AxisRule, Mesh, PartitionSpec, Shape, array_bytes
 
 #: Where a step was read from: `step:` of a spec, a traced function, or a compiled program.
 Source = Literal["spec", "code", "compiler"]

@@ -11,8 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import WRONG_TYPE
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.jax_backend.trees import leaves_of, shape_of
@@ -192,7 +191,7 @@ def refuse_no_tree(tree: Any) -> list[Any]:
         first = str(error).partition("\n")[0].rstrip(".")
         help = "give all keys of one dict the same type"
         message = f"JAX cannot take the tree apart: {first}"
-        diagnostic = Diagnostic(WRONG_TYPE, message, help=help if "key" in first else None)
+        diagnostic = Diagnostic(codes.WRONG_TYPE, message, help=help if "key" in first else None)
         raise ShardspecError((diagnostic,)) from None
 
 
@@ -291,7 +290,7 @@ def _unmovable(value: Any, name: str, verb: str) -> Diagnostic | None:
         help = "`jax.sharding.reshard(array, partition_spec)` in `jax.set_mesh` sums them up"
     else:
         return None
-    return Diagnostic(WRONG_TYPE, message, help=help)
+    return Diagnostic(codes.WRONG_TYPE, message, help=help)
 
 
 def unreduced_axes(sharding: Any) -> tuple[str, ...]:
@@ -314,6 +313,6 @@ def refuse_unusable(array: Any, name: str, error: Exception, verb: str) -> None:
     found = _unmovable(array, shown, verb)
     if found is None and not isinstance(array, jax.Array):
         first = str(error).partition("\n")[0].rstrip(".")
-        found = Diagnostic(WRONG_TYPE, f"JAX cannot take {shown}, {kind_of(array)}: {first}")
+        found = Diagnostic(codes.WRONG_TYPE, f"JAX cannot take {shown}, {kind_of(array)}: {first}")
     if found is not None:
         raise ShardspecError((found,)) from None

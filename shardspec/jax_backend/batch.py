@@ -20,10 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import SIZE_MISMATCH, WRONG_TYPE
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.param import LogicalAxes, Param
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics.words import listed
+from shardspec.ir.spec import LogicalAxes, Param
 from shardspec.jax_backend.arguments import (
     UNUSABLE,
     count_given,
@@ -499,7 +498,7 @@ class Batch:
             first = str(error).partition("\n")[0].partition(", got ")[0].rstrip(".;:")
             message = f"the batch is not a tree like its names: {first}"
             help = f"the names are {_shown(self.names)}, and this is {_shown(tree)}"
-            raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),)) from None
+            raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=help),)) from None
         return nodes
 
     def _place(
@@ -587,7 +586,7 @@ def _refuse_unlike(parts: Sequence[_Part], places: Sequence[_Place | None]) -> N
                 f" {of_first.rows}"
             )
             help = "give all arrays of a batch the same number of rows"
-            raise ShardspecError((Diagnostic(SIZE_MISMATCH, message, help=help),))
+            raise ShardspecError((Diagnostic(codes.SIZE_MISMATCH, message, help=help),))
 
 
 def _ways(sharding: jax.sharding.NamedSharding, dim: int) -> int:
@@ -618,4 +617,4 @@ def _wrong_share(
         out.append("`resolver.put` takes the whole array from every process")
     elif expected and whole * size % (expected * ways) == 0:
         out.append(f"`global_batch={whole * size // expected}` if each process has {size}")
-    return Diagnostic(SIZE_MISMATCH, message, help="; or ".join(out))
+    return Diagnostic(codes.SIZE_MISMATCH, message, help="; or ".join(out))

@@ -21,20 +21,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import (
-    CUT_UNIT,
-    INDIVISIBLE,
-    RANK_MISMATCH,
-    REPEATED_AXIS,
-    UNKNOWN_ACTIVATION,
-    UNKNOWN_LOGICAL_AXIS,
-)
-from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.ir.grouping import counted
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import LogicalAxes, Param
+from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics.words import counted, did_you_mean, listed
 from shardspec.ir.plan import Dims, Origin, ParamSharding, ShardingPlan
+from shardspec.ir.spec import LogicalAxes, Mesh, Param
 from shardspec.jax_backend.arguments import (
     UNUSABLE,
     kind_of,
@@ -374,9 +364,9 @@ class ActivationResolver:
     ) -> None:
         """Raise where a name stands twice, or mesh axes do not divide a size."""
         spec = arrays.spec
-        suspects = {REPEATED_AXIS, CUT_UNIT, INDIVISIBLE}
+        suspects = {codes.REPEATED_AXIS, codes.CUT_UNIT, codes.INDIVISIBLE}
         if spec.policy.indivisible == "keep":
-            suspects.remove(INDIVISIBLE)
+            suspects.remove(codes.INDIVISIBLE)
         sizes = tuple(dim.size or 0 for dim in dims)
         sharding = ParamSharding(Param(_path(axes, label), sizes, label.dtype), dims, Origin.ARRAY)
         plan = ShardingPlan(spec, arrays.target, (sharding,))
@@ -438,13 +428,13 @@ def _text(axes: LogicalAxes) -> str:
 def _unknown_activation(name: str, known: Sequence[str]) -> Diagnostic:
     offer = f"the spec names {listed(known)}" if known else "the spec has no `activations`"
     help = did_you_mean(name, known) or f"{offer}; add `{name}: batch length embed`, say"
-    return Diagnostic(UNKNOWN_ACTIVATION, f"no activation is called `{name}`", help=help)
+    return Diagnostic(codes.UNKNOWN_ACTIVATION, f"no activation is called `{name}`", help=help)
 
 
 def _unknown_axis(name: str, axes: LogicalAxes, known: frozenset[str], label: _Label) -> Diagnostic:
     whose = f" of {label}" if label.name else ""
     return Diagnostic(
-        UNKNOWN_LOGICAL_AXIS,
+        codes.UNKNOWN_LOGICAL_AXIS,
         f"unknown logical axis `{name}` in `{_text(axes)}`{whose}",
         help=did_you_mean(name, known) or f"known here: {listed(sorted(known), limit=16)}",
     )
@@ -452,7 +442,7 @@ def _unknown_axis(name: str, axes: LogicalAxes, known: frozenset[str], label: _L
 
 def _wrong_rank(axes: LogicalAxes, shape: Shape, label: _Label) -> Diagnostic:
     return Diagnostic(
-        RANK_MISMATCH,
+        codes.RANK_MISMATCH,
         f"`{_text(axes)}` names {counted(len(axes), 'dimension')},"
         f" {label} {list(shape)} has {len(shape)}",
         help="give one name per dimension, `_` for one without a name",

@@ -15,11 +15,9 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, ShardspecError, Span, point
-from shardspec.diagnostics.codes import BAD_MANIFEST, UNKNOWN_PRESET
-from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.ir.param import Params
-from shardspec.ir.spec import StatePolicy
+from shardspec.diagnostics import Diagnostic, ShardspecError, Span, codes, point
+from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.ir.spec import Params, StatePolicy
 from shardspec.language.files import read_source
 
 _WRAP = "it is called without arguments: wrap what needs some, `def arrays(): return init(key)`"
@@ -47,7 +45,7 @@ def call_entry_point(
         return (), (params,)
     if not params:
         help = "return a tree of arrays or `ShapeDtypeStruct`s"
-        return (), (Diagnostic(BAD_MANIFEST, f"`{name}` gives no arrays", help=help),)
+        return (), (Diagnostic(codes.BAD_MANIFEST, f"`{name}` gives no arrays", help=help),)
     return params, ()
 
 
@@ -73,13 +71,13 @@ def _find(name: str) -> Any:
             raise
         message = f"there is no module `{missing}`"
         help = "it is looked for in this folder, then where Python looks"
-        return Diagnostic(UNKNOWN_PRESET, f"`{name}`: {message}", help=help)
+        return Diagnostic(codes.UNKNOWN_PRESET, f"`{name}`: {message}", help=help)
     here = module_name
     for attribute in route.split("."):
         if not hasattr(found, attribute):
             public = [each for each in dir(found) if not each.startswith("_")]
             message = f"`{here}` has no `{attribute}`"
-            return Diagnostic(UNKNOWN_PRESET, message, help=_names(attribute, public))
+            return Diagnostic(codes.UNKNOWN_PRESET, message, help=_names(attribute, public))
         found, here = getattr(found, attribute), f"{here}.{attribute}"
     return found
 
@@ -115,7 +113,7 @@ def _raised(name: str, error: BaseException) -> Diagnostic:
     else:
         span = _line(frames[-1].filename, frames[-1].lineno or 1) if frames else None
     help = _WRAP if isinstance(error, TypeError) and "argument" in first else None
-    return point(BAD_MANIFEST, message, span, "raised here" if span else "", help=help)
+    return point(codes.BAD_MANIFEST, message, span, "raised here" if span else "", help=help)
 
 
 def _is_users(frame: traceback.FrameSummary) -> bool:

@@ -30,15 +30,12 @@ from typing import TYPE_CHECKING, Any
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import diff_layouts
 from shardspec.analysis.layouts import inputs, target_layout, text_digest
-from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
-from shardspec.diagnostics.codes import BAD_CHECKPOINT, PROCESSES_DIFFER, WRONG_TYPE
+from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile, codes
 from shardspec.diagnostics.render import render_all
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics.words import listed
 from shardspec.ir.layout import Layout
-from shardspec.ir.param import Param, array_bytes
-from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Spec, Target
+from shardspec.ir.spec import Param, PartitionSpec, Spec, Target, array_bytes
 from shardspec.jax_backend.arguments import (
     UNUSABLE,
     kind_of,
@@ -122,7 +119,7 @@ def in_memory(sharding: Any, kind: str | None) -> Any:
     known = sorted(memory.kind for memory in device.addressable_memories())
     if kind not in known:
         message = f"{device.platform} devices have no memory `{kind}`"
-        diagnostic = Diagnostic(WRONG_TYPE, message, help=f"they have {listed(known)}")
+        diagnostic = Diagnostic(codes.WRONG_TYPE, message, help=f"they have {listed(known)}")
         raise ShardspecError((diagnostic,))
     return sharding.with_memory_kind(kind)
 
@@ -199,7 +196,7 @@ def _refuse_without_place(value: Any, planned: ParamSharding) -> None:
         help = "`resolver.findings(tree)` checks the plan; `verify_placement` wants live arrays"
     else:
         return
-    raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+    raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=help),))
 
 
 def _cause(value: Any, found: Any, wanted: Any) -> Cause:
@@ -393,7 +390,7 @@ def _no_checkpoint(path: str) -> Diagnostic:
     if items:
         help = "name the item: " + " or ".join(f"`{os.path.join(path, each)}`" for each in items)
     message = f"`{path}` holds no arrays that Orbax saved"
-    return Diagnostic(BAD_CHECKPOINT, message, help=help)
+    return Diagnostic(codes.BAD_CHECKPOINT, message, help=help)
 
 
 Facts = tuple[tuple[str, str], ...]
@@ -496,7 +493,7 @@ def _difference(facts: Facts, speakers: Sequence[jax.Device], within_s: float) -
 
 def _alone(process: int, message: str) -> Diagnostic:
     return Diagnostic(
-        PROCESSES_DIFFER,
+        codes.PROCESSES_DIFFER,
         message,
         help="make the same `Resolver` on every process of the mesh;"
         f" `agree_within_s=None` lets process {process} go on without them",

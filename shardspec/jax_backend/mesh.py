@@ -15,12 +15,9 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import MESH_PRODUCT, UNKNOWN_TARGET
-from shardspec.ir.grouping import counted
-from shardspec.ir.hardware import Hardware, shape_text
-from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.spec import Target
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics.words import counted
+from shardspec.ir.spec import Hardware, MeshAxis, Target, shape_text
 from shardspec.language.catalogue import chips_of_kind
 from shardspec.topology.machine import Coordinate, machine_of
 from shardspec.topology.placement import Order, place
@@ -252,7 +249,7 @@ def match_target(targets: Sequence[Target], devices: Sequence[jax.Device]) -> Ta
     message = f"no target fits the devices here: {describe_devices(devices)}"
     fits_cpu = (target for target in targets if _may_be_cpu(target.hardware))
     help = _more_cpus(next(fits_cpu, None), devices) or "add a target for this machine"
-    raise ShardspecError((Diagnostic(UNKNOWN_TARGET, message, notes=wanted, help=help),))
+    raise ShardspecError((Diagnostic(codes.UNKNOWN_TARGET, message, notes=wanted, help=help),))
 
 
 def _fits(hardware: Hardware, devices: Sequence[jax.Device]) -> bool:
@@ -295,11 +292,11 @@ def _wrong_count(target: Target, devices: Sequence[jax.Device]) -> Diagnostic:
     help = more or "pass the devices of the whole machine, or another target"
     if hardware is not None and count == 2 * hardware.device_count and hardware.chip.name == "v4":
         help = "each core is a device here: start with megacore, or say `tpu v4-nomegacore`"
-    return Diagnostic(MESH_PRODUCT, message, help=help)
+    return Diagnostic(codes.MESH_PRODUCT, message, help=help)
 
 
 def _wrong_machine(target: Target, devices: Sequence[jax.Device]) -> Diagnostic:
     message = (
         f"target `{target.name}` is for {_wish(target)}, but here are {describe_devices(devices)}"
     )
-    return Diagnostic(UNKNOWN_TARGET, message, help="name another target, or add one")
+    return Diagnostic(codes.UNKNOWN_TARGET, message, help="name another target, or add one")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.tree_path import PARAMS
+from shardspec.ir.spec import PARAMS
 from shardspec.jax_backend.tree_plan import raise_faults
 from shardspec.jax_backend.trees import (
     UNREADABLE,

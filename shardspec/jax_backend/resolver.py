@@ -13,8 +13,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic, ShardspecError, point
-from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS, UNKNOWN_TARGET, UNREADABLE
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.diagnostics.renamed import renamed
 from shardspec.ir.plan import ShardingPlan
@@ -126,7 +125,7 @@ class Resolver:
             self.target: Target = _chosen(lowered, target, devices)
             self.mesh: Any = mesh_for(self.target, devices, lowered.policy.order)
             found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])
-            raise_errors(d for d in found if d.code == UNKNOWN_MESH_AXIS)
+            raise_errors(d for d in found if d.code == codes.UNKNOWN_MESH_AXIS)
         if agree_within_s is not None:
             agree(lowered, self.target, self.mesh, agree_within_s)
         self._arrays = array_resolver(lowered, self.target)
@@ -526,7 +525,7 @@ def _lowered(spec: str | os.PathLike[str] | Spec | Loaded, asked: LevelTable) ->
     if isinstance(spec, str) and "\n" in spec:
         message = "a `Resolver` takes the path of a spec, and this is its text"
         help = "`shardspec.Resolver(shardspec.loads(text))`"
-        raise ShardspecError((Diagnostic(UNREADABLE, message, help=help),))
+        raise ShardspecError((Diagnostic(codes.UNREADABLE, message, help=help),))
     if isinstance(spec, str | os.PathLike):
         loaded, faults = pipeline.load_path(os.fspath(spec), asked=asked)
         if loaded is None:
@@ -563,7 +562,7 @@ def _chosen(spec: Spec, name: str, devices: Devices) -> Target:
         names = ", ".join(target.name for target in spec.targets)
         message = "without devices, a resolver needs the name of its target"
         help = f"`target=`, one of {names}"
-        found = point(UNKNOWN_TARGET, message, spec.targets[0].span, help=help)
+        found = point(codes.UNKNOWN_TARGET, message, spec.targets[0].span, help=help)
     elif name == "auto" and spec.targets and not isinstance(devices, str):
         found = match_target(spec.targets, jax.devices() if devices is None else devices)
     else:

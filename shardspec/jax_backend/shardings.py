@@ -30,10 +30,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardspec.diagnostics import ShardspecError
-from shardspec.ir.param import Param
 from shardspec.ir.plan import DimSharding
-from shardspec.ir.spec import Pattern
-from shardspec.ir.tree_path import rooted
+from shardspec.ir.spec import Param, Pattern, rooted
 from shardspec.jax_backend.tree_plan import raise_faults
 from shardspec.jax_backend.trees import (
     UNREADABLE,

@@ -19,12 +19,10 @@ from typing import Any
 
 from shardspec import pipeline
 from shardspec.analysis.coverage import allowed_paths, is_large
-from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics import codes as c
-from shardspec.diagnostics.codes import REPLICATED_LARGE, UNNAMED_ARRAY
-from shardspec.ir.grouping import counted
+from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.units import binary_bytes
 from shardspec.jax_backend.owners import (
     Loose,
     Owners,
@@ -90,14 +88,14 @@ def findings(plan: ShardingPlan, params: Sequence[ParamSharding]) -> Iterator[Di
     if large:
         message = f"{_arrays(large)} of no parameter, and whole on every device"
         note = f"{binary_bytes(sum(map(_bytes, large)))} on each"
-        yield Diagnostic(REPLICATED_LARGE, message, notes=(note,), help=_HELP)
+        yield Diagnostic(codes.REPLICATED_LARGE, message, notes=(note,), help=_HELP)
 
 
 def _of_others(lost: Sequence[StateSharding], params: Sequence[ParamSharding]) -> Diagnostic:
     owner = next(owner for owner in params if owner.param.rank).param
     size = binary_bytes(sum(map(_bytes, lost)))
     return Diagnostic(
-        UNNAMED_ARRAY,
+        codes.UNNAMED_ARRAY,
         f"nothing in the state belongs to a parameter: {_arrays(lost)} whole on every device",
         notes=(
             f"{size} on each",

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shardspec.ir.param import Shape, array_bytes
-from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import PartitionSpec, Shape, array_bytes
 from shardspec.ir.step import Phase, StepArray
 from shardspec.jax_backend.step_places import Located, joined, located
 

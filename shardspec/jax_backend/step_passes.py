@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from shardspec.diagnostics import ShardspecError
-from shardspec.diagnostics.codes import NO_PROPAGATION
+from shardspec.diagnostics import ShardspecError, codes
 from shardspec.diagnostics.diagnostic import Diagnostic
 from shardspec.jax_backend.step_places import Located, joined, located
 
@@ -76,7 +75,7 @@ def _no_pass(name: str) -> Diagnostic:
 
     bare = name.removeprefix("func.func(").removesuffix(")")
     return Diagnostic(
-        NO_PROPAGATION,
+        codes.NO_PROPAGATION,
         f"jaxlib {version('jaxlib')} has no pass `{bare}`, with which a traced step is read",
         help="install jax 0.10.2, with which it is tested; what needs no step works with this one:"
         " `shardspec check`, `explain` and memory of the state",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from shardspec.ir.param import array_bytes
+from shardspec.ir.spec import array_bytes
 from shardspec.ir.step import CollectiveKind
 from shardspec.jax_backend.step_graph import Node, Value
 from shardspec.jax_backend.step_sends import VIEWS, Send

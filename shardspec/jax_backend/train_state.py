@@ -19,14 +19,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import UNNAMED_ARRAY, WRONG_TYPE
-from shardspec.diagnostics.suggest import did_you_mean
-from shardspec.ir.grouping import counted
-from shardspec.ir.param import Param, Params
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics.words import counted, did_you_mean
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import StatePolicy
-from shardspec.ir.tree_path import PARAMS, rooted
+from shardspec.ir.spec import PARAMS, Param, Params, StatePolicy, rooted
 from shardspec.jax_backend.arguments import refuse_no_arrays
 from shardspec.jax_backend.state import StatePlacer
 from shardspec.jax_backend.trees import (
@@ -124,7 +120,7 @@ def refuse_lone_state(states: Sequence[_Part], policy: StatePolicy | None) -> No
         " state=state)`; or one tree"
         " of both, called `params` and `opt_state`"
     )
-    raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+    raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=help),))
 
 
 def is_state_of(tree: Any, other: Any) -> bool:
@@ -144,7 +140,7 @@ def arrays_alone(tree: Any, policy: StatePolicy | None) -> Params:
         where = "/".join(found.held.place)
         message = f"optimizer state beside the parameters `{where}`: `{policy.optimizer}` splits it"
         help = f"give `{where}` alone; `shardspec.Resolver(spec).plan(tree)` plans both"
-        raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+        raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=help),))
     return params_of(tree)
 
 
@@ -161,7 +157,7 @@ def params_alone(params: Any) -> Any:
     if found.states:
         message = "`params` is optimizer state, and not the parameters that it was made for"
         help = "the state comes first: `resolver.state_shardings(state, params)`"
-        raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+        raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=help),))
     return params if found.held is None else found.held.params
 
 
@@ -422,7 +418,7 @@ def _answer(array: Param, known: Mapping[str, ParamSharding]) -> ParamSharding:
     if found.param.shape != array.shape:
         message = f"`{array.path}` is {array}, and its counterpart in `like` is {found.param}"
         help = "`like` is the boxed form of the same tree, or the plan of it"
-        raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+        raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=help),))
     return replace(found, param=replace(found.param, path=array.path, dtype=array.dtype))
 
 
@@ -430,7 +426,7 @@ def _no_counterpart(array: Param, known: Mapping[str, ParamSharding]) -> Diagnos
     hint = did_you_mean(array.path, list(known))
     help = "`like` is the boxed form of the same tree, or the plan of it"
     return Diagnostic(
-        UNNAMED_ARRAY,
+        codes.UNNAMED_ARRAY,
         f"`{array.path}` {array} has no counterpart in `like`, which has"
         f" {counted(len(known), 'array')}",
         help=f"{hint}; {help}" if hint else help,

@@ -26,18 +26,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.diagnostics.codes import WRONG_TYPE
-from shardspec.ir.param import (
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.ir.spec import (
     DTYPE_BITS,
     MOST_ELEMENTS,
+    PARAMS,
     LogicalAxes,
     Param,
     Params,
     Shape,
     dtype_name,
+    rooted,
 )
-from shardspec.ir.tree_path import PARAMS, rooted
 from shardspec.language.layer_to_spec import too_large
 
 #: Metadata keys in which NNX keeps names; the last two are its own older spellings.
@@ -449,7 +449,7 @@ def _refuse_spec(path: str, value: Any) -> None:
     if isinstance(value, jax.sharding.PartitionSpec):
         message = f"`{path}` is a PartitionSpec, which has no shape"
         help = "pass the arrays or `ShapeDtypeStruct`s that carry the names, boxes and all"
-        raise ShardspecError((Diagnostic(WRONG_TYPE, message, help=help),))
+        raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=help),))
 
 
 def _is_name(entry: Any) -> bool:
@@ -458,7 +458,7 @@ def _is_name(entry: Any) -> bool:
 
 def _several_names(path: str, entry: Any) -> Diagnostic:
     return Diagnostic(
-        WRONG_TYPE,
+        codes.WRONG_TYPE,
         f"`{path}` names a dimension {entry!r}; a dimension has one logical axis",
         help="give it one name, and place that on several mesh axes by a rule: `name -> (a, b)`",
     )

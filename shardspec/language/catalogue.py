@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from shardspec.diagnostics import Diagnostic, Excerpt, point
-from shardspec.diagnostics.codes import UNKNOWN_HARDWARE
+from shardspec.diagnostics import Diagnostic, Excerpt, codes, point
 from shardspec.diagnostics.source import excerpt_of
-from shardspec.diagnostics.suggest import listed, nearest
-from shardspec.ir.hardware import Chip, Hardware, shape_text
+from shardspec.diagnostics.suggest import nearest
+from shardspec.diagnostics.words import listed
+from shardspec.ir.spec import Chip, Hardware, shape_text
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import HardwareExpr, SyntaxFault
 
@@ -434,4 +434,4 @@ def _fault(
     start, end = expr.chip.start, expr.chip.end
     if shape:
         start, end = min(end + 1, len(excerpt.text)), len(excerpt.text)
-    return point(UNKNOWN_HARDWARE, message, excerpt.at(start, end), help=help)
+    return point(codes.UNKNOWN_HARDWARE, message, excerpt.at(start, end), help=help)

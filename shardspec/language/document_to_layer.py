@@ -11,29 +11,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span, point
-from shardspec.diagnostics.codes import (
-    BAD_PATTERN,
-    SYNTAX,
-    UNKNOWN_HARDWARE,
-    UNKNOWN_LINT,
-    WRONG_TYPE,
-)
-from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.param import LogicalAxes, dtype_name
+from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span, codes, point
+from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import (
     Activation,
     AxisRule,
     CoverageGate,
+    Hardware,
     LintLevel,
+    LogicalAxes,
+    MeshAxis,
     Override,
     PathRule,
     Pattern,
     Replicate,
     ScanRule,
     Target,
+    dtype_name,
 )
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
@@ -160,10 +154,12 @@ class _Walk:
             places = (self.key((*route, second)).span, self.key((*route, first)).span)
             labels = tuple(Label(span, "", span is places[0]) for span in places)
             message = f"an {noun} has one {what}, and this has both `{first}` and `{second}`"
-            return Diagnostic(WRONG_TYPE, message, labels, help="take one of the two out")
+            return Diagnostic(codes.WRONG_TYPE, message, labels, help="take one of the two out")
         if not any(given):
             help = f"add `{first}` or `{second}`: {forms}"
-            return point(WRONG_TYPE, f"this {noun} has no {what}", self.head(route), help=help)
+            return point(
+                codes.WRONG_TYPE, f"this {noun} has no {what}", self.head(route), help=help
+            )
         return None
 
     def head(self, route: Route) -> Span:
@@ -185,7 +181,7 @@ class _Walk:
 
         compiled = compile_regex(excerpt.text) if is_regex else compile_glob(excerpt.text)
         if isinstance(compiled, SyntaxFault):
-            self.report(compiled.diagnostic(excerpt, BAD_PATTERN))
+            self.report(compiled.diagnostic(excerpt, codes.BAD_PATTERN))
             return None
         return Pattern(excerpt.text, "regex" if is_regex else "glob", excerpt.span)
 
@@ -197,7 +193,7 @@ class _Walk:
             return True
         self.report(
             point(
-                WRONG_TYPE,
+                codes.WRONG_TYPE,
                 f"`{key.text}` is no name for an axis",
                 key.span,
                 help="names are letters, digits and `_`, with `-` and `.` inside; `none` is taken",
@@ -269,12 +265,14 @@ class _Walk:
             yield self._target("default", (), self.document.hardware, self.document.mesh)
         elif self.document.mesh is None and "mesh" in self.document.model_fields_set:
             span = self.source_map.key(("mesh",)).span
-            self.report(point(WRONG_TYPE, "`mesh` is empty", span, help="as in `mesh: {data: 8}`"))
+            self.report(
+                point(codes.WRONG_TYPE, "`mesh` is empty", span, help="as in `mesh: {data: 8}`")
+            )
         elif self.document.mesh is None and self.document.hardware is not None:
             span = self.source_map.key(("hardware",)).span
             help = "add `mesh: {data: rest}`; that of one of the targets is `targets.NAME.hardware`"
             message = "`hardware` stands without a `mesh`"
-            self.report(point(WRONG_TYPE, message, span, help=help))
+            self.report(point(codes.WRONG_TYPE, message, span, help=help))
         for name, (route, entry) in entries.items():
             yield self._target(name, route, entry.hardware, entry.mesh)
         if self.document.mesh is not None and entries:
@@ -297,7 +295,7 @@ class _Walk:
         labels = [Label(span, "which of them would count?")]
         if not is_dsl(span.source):
             labels.append(Label(self.source_map.key(("targets",)).span, "", primary=False))
-        return Diagnostic(WRONG_TYPE, message, tuple(labels), help=help)
+        return Diagnostic(codes.WRONG_TYPE, message, tuple(labels), help=help)
 
     def _target(
         self, name: str, route: Route, hardware: str | None, sizes: dict[str, str]
@@ -353,7 +351,7 @@ class _Walk:
             route: Route = ("activations", name)
             if not name.strip():
                 message = "an activation needs a name"
-                self.report(point(WRONG_TYPE, message, self.key(route).span))
+                self.report(point(codes.WRONG_TYPE, message, self.key(route).span))
                 continue
             axes = self._axes(self.excerpt(route, text))
             if axes is not None:
@@ -401,20 +399,20 @@ class _Walk:
         """Yield the severities that the document sets, for findings that exist."""
         if not self.document.lints:
             return
-        from shardspec.diagnostics.codes import ALL
+        from shardspec.diagnostics import codes
         from shardspec.diagnostics.levels import WORDS, known
         from shardspec.diagnostics.suggest import respelt
 
         for name, level in self.document.lints.items():
             span = self.source_map.key(("lints", name)).span
             if not known(name):
-                near = None if name.startswith("SHD") else did_you_mean(name, _names(ALL))
+                near = None if name.startswith("SHD") else did_you_mean(name, _names(codes.ALL))
                 if known(name.upper()):
                     near = f"did you mean `{name.upper()}`?"
                 help = near or "`shardspec explain --list` shows them all"
-                fix = respelt([span], name, _names(ALL))
+                fix = respelt([span], name, _names(codes.ALL))
                 message = f"no finding is called `{name}`"
-                self.report(point(UNKNOWN_LINT, message, span, help=help, fix=fix))
+                self.report(point(codes.UNKNOWN_LINT, message, span, help=help, fix=fix))
             else:
                 yield LintLevel(name, WORDS[level], span)
 
@@ -487,7 +485,7 @@ def _replicate(walk: _Walk, entries: Sequence[ReplicateEntry]) -> Iterator[Repli
         if not entry.because.strip():
             span = walk.source_map.value((*route, "because")).span
             help = "say why these arrays are whole on every device: `because: tiny`"
-            walk.report(point(WRONG_TYPE, "`because` says nothing", span, help=help))
+            walk.report(point(codes.WRONG_TYPE, "`because` says nothing", span, help=help))
         pattern = walk.entry_pattern(route, entry)
         if pattern is not None:
             yield Replicate(pattern, entry.because, walk.source_map.value(route).span)
@@ -499,7 +497,7 @@ def _report_empty(walk: _Walk, section: str, entry: object) -> None:
         span = walk.source_map.key((section,)).span
         form = {"state": "{optimizer: zero1}", "coverage": "{max_replicated_bytes: 2%}"}[section]
         help = f"as in `{section}: {form}`; or take it out"
-        walk.report(point(WRONG_TYPE, f"`{section}` is empty", span, help=help))
+        walk.report(point(codes.WRONG_TYPE, f"`{section}` is empty", span, help=help))
 
 
 def _hardware(excerpt: Excerpt) -> Hardware | Diagnostic:
@@ -510,7 +508,7 @@ def _hardware(excerpt: Excerpt) -> Hardware | Diagnostic:
     if isinstance(found, Hardware) and found.device_count > _MOST_DEVICES:
         message = f"`{excerpt.text}` is {found.device_count:,} devices"
         help = f"no machine has more than {_MOST_DEVICES:,}"
-        return point(UNKNOWN_HARDWARE, message, excerpt.span, help=help)
+        return point(codes.UNKNOWN_HARDWARE, message, excerpt.span, help=help)
     return found
 
 
@@ -528,8 +526,8 @@ def _stated_axis(name: str, size: MeshSize, text: Excerpt) -> StatedAxis:
     return StatedAxis(axis, text.text, size.kind == "rest")
 
 
-def _names(codes: Iterable[Code]) -> set[str]:
-    return {name for code in codes for name in (code.id, code.name)}
+def _names(found: Iterable[Code]) -> set[str]:
+    return {name for code in found for name in (code.id, code.name)}
 
 
 def _mesh_axes(target: AxisTarget) -> tuple[str, ...]:
@@ -558,7 +556,7 @@ def _unquoted(
         edges = (Span(whole.source, at, at) for at in (whole.start, whole.end))
         fix = Fix("quote it", tuple(Edit(edge, '"') for edge in edges), is_sure=True)
     return Diagnostic(
-        SYNTAX,
+        codes.SYNTAX,
         f"the comma ends the item, which is then `{excerpt.text}`",
         (Label(whole, "two items for YAML"),),
         help=f'between brackets, quote what holds a comma: `"{whole.text}"`',

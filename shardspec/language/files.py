@@ -30,8 +30,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, point
-from shardspec.diagnostics.codes import GIT_IN_A_FILE, UNREADABLE
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
 
 #: What the top folder of a project holds.
 _MARKS = (".git", ".hg", "pyproject.toml")
@@ -113,7 +112,7 @@ def veiled(faults: Iterable[Diagnostic], shown_by: str) -> Iterator[Diagnostic]:
       shown_by: the command that shows them whole.
     """
     for fault in faults:
-        if fault.code is UNREADABLE and not fault.labels:
+        if fault.code is codes.UNREADABLE and not fault.labels:
             yield fault
             continue
         label = fault.primary
@@ -276,7 +275,8 @@ def _missing_help(path: Path) -> str | None:
     """Return the nearest name beside a file that is not there, or where else to look."""
     from shlex import quote
 
-    from shardspec.diagnostics.suggest import did_you_mean, nearest
+    from shardspec.diagnostics.suggest import nearest
+    from shardspec.diagnostics.words import did_you_mean
 
     folder = path.parent
     try:
@@ -310,7 +310,9 @@ def _not_utf8(body: bytes, name: str, offset: int, skipped: int) -> Diagnostic:
     text = body[:line_start].decode("utf-8") + before + rest
     start = len(text) - len(rest)
     label = Label(Span(SourceFile(name, text), start, start + 1), "cannot be decoded")
-    return Diagnostic(UNREADABLE, message, (label,), help=f"save it as UTF-8: {_recode(name)}")
+    return Diagnostic(
+        codes.UNREADABLE, message, (label,), help=f"save it as UTF-8: {_recode(name)}"
+    )
 
 
 def _null_byte(text: str, name: str) -> Diagnostic:
@@ -318,7 +320,7 @@ def _null_byte(text: str, name: str) -> Diagnostic:
     span = Span(SourceFile(name, text), start, start + 1)
     message = f"`{name}` holds a NUL character on line {span.line}"
     way_out = f"is it a binary file, or UTF-16 without a byte order mark? {_NOT_TEXT}"
-    return Diagnostic(UNREADABLE, message, (Label(span, "NUL"),), help=way_out)
+    return Diagnostic(codes.UNREADABLE, message, (Label(span, "NUL"),), help=way_out)
 
 
 def _recode(name: str, encoding: str = "LATIN1") -> str:
@@ -326,7 +328,7 @@ def _recode(name: str, encoding: str = "LATIN1") -> str:
 
 
 def _refuse(message: str, way_out: str | None = None) -> Diagnostic:
-    return Diagnostic(UNREADABLE, message, help=way_out)
+    return Diagnostic(codes.UNREADABLE, message, help=way_out)
 
 
 PREFIX = "git:"
@@ -380,7 +382,7 @@ def git_in_a_file(entry: Excerpt) -> Diagnostic:
     """Return the finding for a revision that a file asks for."""
     message = f"`{entry.text}`: a file cannot ask for a revision, which runs git"
     help = "keep a copy beside the spec and name that: `./base.yaml`"
-    return point(GIT_IN_A_FILE, message, entry.span, help=help)
+    return point(codes.GIT_IN_A_FILE, message, entry.span, help=help)
 
 
 def read_revision(name: str, most_bytes: int) -> bytes | Diagnostic:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, SourceFile, point
-from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE
+from shardspec.diagnostics import Diagnostic, SourceFile, codes, point
 from shardspec.language.document_to_layer import layer_of
 from shardspec.language.loader import File, read
 from shardspec.language.reading import Data, is_dsl
@@ -33,13 +32,17 @@ def formatted(
     valid = validate(reading)
     diagnostics += valid.diagnostics
     if not diagnostics:
-        told = {SYNTAX} if all(map(_has_pattern, _entries(reading.data))) else {SYNTAX, WRONG_TYPE}
+        told = (
+            {codes.SYNTAX}
+            if all(map(_has_pattern, _entries(reading.data)))
+            else {codes.SYNTAX, codes.WRONG_TYPE}
+        )
         diagnostics += tuple(d for d in layer_of(valid, reading.source_map)[1] if d.code in told)
     if diagnostics:
         return None, diagnostics
     data = canonical(reading.data)
     if not isinstance(data, dict):
-        return None, (point(SYNTAX, "there is nothing to format", source.whole),)
+        return None, (point(codes.SYNTAX, "there is nothing to format", source.whole),)
     to_dsl = from_dsl if spelling is None else spelling == "dsl"
     text = (print_dsl if to_dsl else print_yaml)(data, reading.comments)
     if to_dsl and (foreign := find_foreign_characters(SourceFile(source.name, text), "the DSL")):

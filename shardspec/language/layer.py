@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
-from shardspec.diagnostics.codes import BAD_PLACE
-from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.ir.param import Params
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
+from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import (
     Activation,
     AxisRule,
     CoverageGate,
     LintLevel,
     Override,
+    Params,
     PathRule,
     Replicate,
     ScanRule,
@@ -152,7 +151,7 @@ def _rules(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> list[A
         if drop.text not in known:
             diagnostics.append(
                 point(
-                    BAD_PLACE,
+                    codes.BAD_PLACE,
                     f"`drop` names `{drop.text}`, which has no inherited rule",
                     drop.span,
                     help=did_you_mean(drop.text, known) or _known_help(known),
@@ -215,7 +214,7 @@ def _position(rules: list[AxisRule], place: Place) -> int | None:
 def _unknown_place(place: Place, rules: list[AxisRule]) -> Diagnostic:
     known = {rule.logical_axis for rule in rules}
     return point(
-        BAD_PLACE,
+        codes.BAD_PLACE,
         f"`at: {place.kind} {place.axis}`: no rule for `{place.axis}` stands here",
         place.span,
         help=did_you_mean(place.axis or "", known) or _known_help(known),

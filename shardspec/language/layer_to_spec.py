@@ -11,13 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, point
-from shardspec.diagnostics.codes import BEYOND_COUNT, DUPLICATE_ARRAY, SYNTAX, UNKNOWN_SIZE
-from shardspec.diagnostics.suggest import did_you_mean, listed
-from shardspec.ir.grouping import described
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import MOST_ELEMENTS, Param, Params, dtype_name
-from shardspec.ir.spec import Activation, LogicalAxis, Policy, Spec, StatePolicy, Target
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
+from shardspec.diagnostics.words import described, did_you_mean, listed
+from shardspec.ir.spec import (
+    MOST_ELEMENTS,
+    Activation,
+    LogicalAxis,
+    Mesh,
+    Param,
+    Params,
+    Policy,
+    Spec,
+    StatePolicy,
+    Target,
+    dtype_name,
+)
 from shardspec.language.grammar.syntax import ArrayDim, Name, SizeExpr, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer
 
@@ -45,7 +53,9 @@ def too_large(group: Sequence[Param]) -> Diagnostic:
 
 
 def _beyond(message: str, span: Span | None, label: str) -> Diagnostic:
-    return point(BEYOND_COUNT, message, span, label, help="no machine counts them: a size is wrong")
+    return point(
+        codes.BEYOND_COUNT, message, span, label, help="no machine counts them: a size is wrong"
+    )
 
 
 def too_wide(
@@ -117,7 +127,7 @@ def _twice(first: Param, second: Param, of: str) -> Diagnostic:
         labels.append(Label(first.span, "stands for it first", primary=False))
     message = f"two arrays{of} have the path `{second.path}`: {first} and {second}"
     help = "take one of the two out; the first counts"
-    return Diagnostic(DUPLICATE_ARRAY, message, tuple(labels), help=help)
+    return Diagnostic(codes.DUPLICATE_ARRAY, message, tuple(labels), help=help)
 
 
 #: What a size that no array can have counts as: a dimension of JAX has fewer elements.
@@ -226,7 +236,7 @@ def _add_size(
         diagnostics.extend(_unknown_factor(decl, by_name, names))
     elif size >= BEYOND and all(sizes[name] != BEYOND for name in _named_in(decl)):
         message = f"the size of `{decl.name}` is beyond any array: 2^63 or more"
-        diagnostics.append(point(UNKNOWN_SIZE, message, decl.span, help="take a factor out"))
+        diagnostics.append(point(codes.UNKNOWN_SIZE, message, decl.span, help="take a factor out"))
 
 
 def _circle(decl: AxisDecl, path: list[str]) -> Diagnostic:
@@ -237,7 +247,7 @@ def _circle(decl: AxisDecl, path: list[str]) -> Diagnostic:
         names = [*names[:half], f"... {len(names) - 2 * half} more ...", *names[-half:]]
     message = f"the size of `{decl.name}` depends on itself: {' -> '.join(names)}"
     help = f"give one of them a number: `{decl.name}: 64`"
-    return point(UNKNOWN_SIZE, message, decl.span, help=help)
+    return point(codes.UNKNOWN_SIZE, message, decl.span, help=help)
 
 
 def _product(size: SizeExpr, lookup: Callable[[str], int | None]) -> int | None:
@@ -260,7 +270,7 @@ def _unknown_factor(
     )
     if unknown is not None:
         yield point(
-            UNKNOWN_SIZE,
+            codes.UNKNOWN_SIZE,
             f"the size of `{decl.name}` needs that of `{unknown}`, which no entry of `axes` states",
             decl.span,
             help=did_you_mean(unknown, names, without=(unknown, decl.name))
@@ -289,7 +299,7 @@ def _arrays(
         elif len(params) + len(paths) > MOST_ARRAYS:
             message = f"this entry makes it {len(params) + len(paths):,} arrays"
             help = f"`arrays` may list {MOST_ARRAYS:,}; a model of more belongs in a manifest"
-            diagnostics.append(point(SYNTAX, message, decl.path.span, help=help))
+            diagnostics.append(point(codes.SYNTAX, message, decl.path.span, help=help))
         elif template is not None:
             shape, dtype, names = template.shape, template.dtype, template.logical_axes
             params += [Param(path, shape, dtype, names, template.span) for path in paths]
@@ -316,7 +326,9 @@ def _param(
             return None
         if size >= BEYOND and not any(_is_beyond(name.text, sizes) for name in _names_in(dim)):
             message = "a dimension is too large: 2^63 or more"
-            diagnostics.append(point(UNKNOWN_SIZE, message, decl.written.at(dim.start, dim.end)))
+            diagnostics.append(
+                point(codes.UNKNOWN_SIZE, message, decl.written.at(dim.start, dim.end))
+            )
         shape.append(size)
     names = tuple(dim.name.text if dim.name else None for dim in dims)
     own = names if any(names) else None
@@ -325,10 +337,10 @@ def _param(
 
 def unknown_dtype(name: str, span: Any) -> Diagnostic:
     """Return the finding for a dtype that is not known."""
-    from shardspec.ir.param import DTYPE_ALIASES, DTYPE_BITS
+    from shardspec.ir.spec import DTYPE_ALIASES, DTYPE_BITS
 
     help = did_you_mean(name, [*DTYPE_BITS, *DTYPE_ALIASES]) or "as in bf16, f32, s8, bool"
-    return point(SYNTAX, f"unknown dtype `{name}`", span, help=help)
+    return point(codes.SYNTAX, f"unknown dtype `{name}`", span, help=help)
 
 
 def _dim_size(dim: ArrayDim, sizes: Mapping[str, int | None]) -> int | None:
@@ -358,7 +370,7 @@ def _unknown_size(
     if unknown.text in sizes:
         help = f"mend `{unknown.text}` in `axes`, or write `{unknown.text}=SIZE` here"
         return point(
-            UNKNOWN_SIZE,
+            codes.UNKNOWN_SIZE,
             message,
             place,
             "its entry of `axes` gives none",
@@ -367,7 +379,7 @@ def _unknown_size(
         )
     help = did_you_mean(unknown.text, sized) or _size_help(unknown.text, dim)
     return point(
-        UNKNOWN_SIZE,
+        codes.UNKNOWN_SIZE,
         message,
         place,
         "no entry of `axes` states it",

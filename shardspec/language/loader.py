@@ -15,19 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shardspec import assets
-from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span, point, sort_key
-from shardspec.diagnostics.codes import (
-    DUPLICATE_KEY,
-    OWN_FILE,
-    PRESET_CYCLE,
-    SYNTAX,
-    TOO_DEEP,
-    UNKNOWN_PRESET,
-    YAML_TRAP,
+from shardspec.diagnostics import (
+    Diagnostic,
+    Excerpt,
+    Fix,
+    Label,
+    SourceFile,
+    Span,
+    codes,
+    point,
+    sort_key,
 )
-from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
-from shardspec.ir.param import Arrays, Params
-from shardspec.ir.spec import Spec
+from shardspec.diagnostics.suggest import nearest
+from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.ir.spec import Arrays, Params, Spec
 from shardspec.language.document_to_layer import layer_of
 from shardspec.language.files import (
     Boundary,
@@ -104,13 +105,13 @@ def _own_file(source: SourceFile) -> Diagnostic | None:
         return _list_of_arrays(source)
     else:
         return None
-    return point(OWN_FILE, f"`{source.name}` is {what}, and no spec", source.whole, help=help)
+    return point(codes.OWN_FILE, f"`{source.name}` is {what}, and no spec", source.whole, help=help)
 
 
 def _list_of_arrays(source: SourceFile) -> Diagnostic:
     help = f"a spec names it: `manifest: ./{source.name.rpartition('/')[2]}`"
     return point(
-        OWN_FILE, f"`{source.name}` is a list of arrays, and no spec", source.whole, help=help
+        codes.OWN_FILE, f"`{source.name}` is a list of arrays, and no spec", source.whole, help=help
     )
 
 
@@ -124,7 +125,7 @@ def _other_spelling(source: SourceFile, is_dsl: bool) -> Diagnostic | None:
         message = f"`{source.name}` is in the DSL, and not YAML"
     else:
         return None
-    return point(SYNTAX, message, source.whole, help=f"call it `{name}`")
+    return point(codes.SYNTAX, message, source.whole, help=f"call it `{name}`")
 
 
 def _first_line(text: str) -> str:
@@ -280,11 +281,11 @@ def read(
 
 def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return diagnostics in reading order; a word that YAML misreads has no further faults."""
-    trapped = {d.primary.span for d in diagnostics if d.primary and d.code is YAML_TRAP}
+    trapped = {d.primary.span for d in diagnostics if d.primary and d.code is codes.YAML_TRAP}
     kept = (
         d
         for d in diagnostics
-        if d.code is YAML_TRAP or d.primary is None or d.primary.span not in trapped
+        if d.code is codes.YAML_TRAP or d.primary is None or d.primary.span not in trapped
     )
     return tuple(dict.fromkeys(sorted(map(placed, kept), key=sort_key)))
 
@@ -375,7 +376,9 @@ def _allowed(
     most = f"{_MOST_CHARACTERS >> 20} MiB of text" if is_long else f"{_MOST_FILES:,} files"
     message = f"the spec reads more than {most}, with all that it extends"
     span = source_map.key((section,)).span
-    loading.diagnostics.append(point(TOO_DEEP, message, span, help="put them into fewer files"))
+    loading.diagnostics.append(
+        point(codes.TOO_DEEP, message, span, help="put them into fewer files")
+    )
     return []
 
 
@@ -385,7 +388,7 @@ def _checks(name: str) -> str:
 
 def _with_fix(fault: Diagnostic) -> Diagnostic:
     """Return the fault of a second key with the edit that takes it out."""
-    if fault.code is not DUPLICATE_KEY or fault.primary is None:
+    if fault.code is not codes.DUPLICATE_KEY or fault.primary is None:
         return fault
     from shardspec.language.removal import without_key
 
@@ -422,7 +425,7 @@ def _cycle(parent: File, span: Span, child: File) -> Diagnostic:
             Label(child.source.included_from, "this file is pulled in here", primary=False)
         )
     message = f"`{child.source.name}` extends itself through `{parent.source.name}`"
-    return Diagnostic(PRESET_CYCLE, message, tuple(labels), help="take one of the two out")
+    return Diagnostic(codes.PRESET_CYCLE, message, tuple(labels), help="take one of the two out")
 
 
 def _too_deep(parent: File, span: Span) -> Diagnostic:
@@ -431,7 +434,7 @@ def _too_deep(parent: File, span: Span) -> Diagnostic:
         f"{_DEEPEST + 1} is the most"
     )
     help = "name it further up: a spec may extend several, `extends: [./a.yaml, ./b.yaml]`"
-    return point(TOO_DEEP, message, span, "named here", help=help)
+    return point(codes.TOO_DEEP, message, span, "named here", help=help)
 
 
 def _manifests(
@@ -492,7 +495,7 @@ def _find(
         if isinstance(source, Diagnostic):
             is_shown = not source.labels or loading.boundary.holds(path)
             why = source.message if is_shown else f"`{path}` is not UTF-8"
-            return point(UNKNOWN_PRESET, why, excerpt.span, "named here", help=source.help)
+            return point(codes.UNKNOWN_PRESET, why, excerpt.span, "named here", help=source.help)
         source = replace(source, name=path, included_from=excerpt.span)
         is_dsl, folder = path.endswith(".shard"), os.path.dirname(path)
         return File(source, folder, real_path(path), is_dsl, is_revision(path))
@@ -524,9 +527,9 @@ def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) ->
     file = _file_meant(name, folder)
     if file is not None:
         help = f"did you mean the file `./{file}`?"
-        return point(UNKNOWN_PRESET, message, excerpt.span, help=help)
+        return point(codes.UNKNOWN_PRESET, message, excerpt.span, help=help)
     return point(
-        UNKNOWN_PRESET,
+        codes.UNKNOWN_PRESET,
         message,
         excerpt.span,
         help=(did_you_mean(name, known) or f"there are {listed(known, limit=24)}")

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
-from shardspec.diagnostics.codes import ALL, SYNTAX, UNKNOWN_LINT, WRONG_TYPE
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.diagnostics.levels import NOTHING_ASKED, WORDS, LevelTable, known
-from shardspec.diagnostics.suggest import did_you_mean
+from shardspec.diagnostics.words import did_you_mean
 from shardspec.language.files import leads_out, veiled
 
 _HEADER = re.compile(r"^[ \t]*\[[ \t]*tool\.shardspec(?:\.lints)?[ \t]*\]", re.MULTILINE)
@@ -68,7 +67,9 @@ def read_project(source: SourceFile) -> tuple[LevelTable | None, tuple[Diagnosti
     lints = own.get("lints", {})
     if not isinstance(lints, dict):
         message = "`[tool.shardspec] lints` should be a table"
-        return LevelTable(), (point(WRONG_TYPE, message, _place(source, "lints"), help=_AS_IN),)
+        return LevelTable(), (
+            point(codes.WRONG_TYPE, message, _place(source, "lints"), help=_AS_IN),
+        )
     return _table(lints), tuple(_faults(lints, source))
 
 
@@ -105,15 +106,15 @@ def _faults(lints: dict[str, Any], source: SourceFile) -> Iterator[Diagnostic]:
 def _wrong(key: str, wanted: str, value: object, source: SourceFile) -> Diagnostic:
     shown = f"`{value}`" if isinstance(value, str | int | float) else f"a {type(value).__name__}"
     message = f"`{key}` should be {wanted}, and is {shown.replace('True', 'true')}"
-    return point(WRONG_TYPE, message, _place(source, key), help=_AS_IN)
+    return point(codes.WRONG_TYPE, message, _place(source, key), help=_AS_IN)
 
 
 def _unknown(name: str, source: SourceFile) -> Diagnostic:
-    names = (*_OPTIONS, *(code.name for code in ALL))
+    names = (*_OPTIONS, *(code.name for code in codes.ALL))
     near = None if name.startswith("SHD") else did_you_mean(name, names)
     help = near or "an id, a name or the start of an id; `shardspec explain --list` shows them all"
     message = f"no finding is called `{name}`"
-    return point(UNKNOWN_LINT, message, _place(source, name), help=help)
+    return point(codes.UNKNOWN_LINT, message, _place(source, name), help=help)
 
 
 def _place(source: SourceFile, word: str) -> Span:
@@ -144,4 +145,4 @@ def _not_toml(source: SourceFile, why: str) -> Diagnostic:
         at = min(at, max(len(source.text) - 1, 0))
         span = Span(source, at, min(at + 1, len(source.text)))
     help = "shardspec reads `[tool.shardspec]` of the pyproject.toml above a spec"
-    return point(SYNTAX, message, span, help=help)
+    return point(codes.SYNTAX, message, span, help=help)

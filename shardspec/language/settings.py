@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, point
-from shardspec.diagnostics.codes import UNKNOWN_KEY
-from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
+from shardspec.diagnostics.suggest import nearest
+from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Spec
 from shardspec.language.layer import Layer
 from shardspec.language.reading import DIGITS, Data, Reading, Route, SourceMap, number_or_text
@@ -57,7 +57,9 @@ def apply_settings(
             known = fault is None and _put(data, steps, number_or_text(text))
             if not known:
                 message = f"`{name}` leads to nothing in this spec"
-                diagnostics.append(fault or point(UNKNOWN_KEY, message, key.span, help=_ROUTES))
+                diagnostics.append(
+                    fault or point(codes.UNKNOWN_KEY, message, key.span, help=_ROUTES)
+                )
                 continue
             _point_at_setting(known, key, value, keys, values)
     source_map = SourceMap(reading.source, keys, values)
@@ -71,7 +73,7 @@ def _no_text(source: SourceFile) -> Diagnostic | None:
     except UnicodeEncodeError as fault:
         span = Span(source, fault.start, fault.end)
         message = "`--set` is not UTF-8"
-        return point(UNKNOWN_KEY, message, span, "cannot be decoded", help=_ROUTES)
+        return point(codes.UNKNOWN_KEY, message, span, "cannot be decoded", help=_ROUTES)
     return None
 
 
@@ -134,13 +136,15 @@ def _unheard_axis(rest: str, span: Span, known: set[str]) -> Iterator[Diagnostic
         return
     help = did_you_mean(rest, known) or f"axes: {listed(sorted(known), limit=16)}"
     message = f"no rule, pattern or array names the axis `{rest}`"
-    yield point(UNKNOWN_KEY, message, span, help=help if known else "nothing names an axis yet")
+    yield point(
+        codes.UNKNOWN_KEY, message, span, help=help if known else "nothing names an axis yet"
+    )
 
 
 def _inherited_mesh(name: str, targets: list[str], span: Span) -> Diagnostic:
     message = f"`{name}`: the document has no mesh of its own; it inherits {listed(targets)}"
     help = "a setting changes what the document itself says: copy the target into it"
-    return point(UNKNOWN_KEY, message, span, help=help)
+    return point(codes.UNKNOWN_KEY, message, span, help=help)
 
 
 def _shortened(name: str, text: str, data: Any, span: Span) -> Diagnostic | None:
@@ -165,7 +169,7 @@ def _shortened(name: str, text: str, data: Any, span: Span) -> Diagnostic | None
             for near in nearest(name, spelt)
         ]
     help = f"did you mean {' or '.join(meant)}?" if meant else _ROUTES
-    return point(UNKNOWN_KEY, f"`{name}` is no section of a spec", span, help=help)
+    return point(codes.UNKNOWN_KEY, f"`{name}` is no section of a spec", span, help=help)
 
 
 def _routes(name: str, data: Any) -> list[tuple[str, ...]]:
@@ -219,7 +223,7 @@ def _unknown_step(steps: tuple[str, ...], data: Any, span: Span) -> Diagnostic |
         if steps[0] == "mesh":
             return None
         message = f"the document has no `{steps[0]}` of its own to change"
-        return point(UNKNOWN_KEY, message, span, help="a setting changes what stands there")
+        return point(codes.UNKNOWN_KEY, message, span, help="a setting changes what stands there")
     missing = _missing(steps, data)
     if missing is None:
         return None
@@ -229,7 +233,7 @@ def _unknown_step(steps: tuple[str, ...], data: Any, span: Span) -> Diagnostic |
     within = ".".join(map(str, route)) if not span.text.startswith("mesh.") else "mesh"
     help = did_you_mean(name, known) or did_you_mean(name.split(".")[0], known)
     there = f"known here: {listed(known, limit=16)}" if known else f"`{within}` is empty"
-    return point(UNKNOWN_KEY, f"`{within}` has no `{name}`", span, help=help or there)
+    return point(codes.UNKNOWN_KEY, f"`{within}` has no `{name}`", span, help=help or there)
 
 
 def _mesh_axes(targets: Mapping[str, Any]) -> Iterator[str]:

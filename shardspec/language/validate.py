@@ -10,9 +10,8 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Fix, Span, point
-from shardspec.diagnostics.codes import UNKNOWN_KEY, VERSION, WRONG_TYPE
-from shardspec.diagnostics.suggest import did_you_mean, listed
+from shardspec.diagnostics import Diagnostic, Fix, Span, codes, point
+from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.language.grammar.parse_faults import partition_meant, rule_meant
 from shardspec.language.reading import Reading, Route
 from shardspec.versions import LANGUAGE
@@ -105,7 +104,7 @@ def _item_of_rules(loc: Sequence[str | int], reading: Reading) -> Any:
 def _wrong_version(version: int, reading: Reading) -> Diagnostic:
     known = f"version {LANGUAGE}"
     return point(
-        VERSION,
+        codes.VERSION,
         f"language version {version} is not known to this shardspec, which reads {known}",
         reading.source_map.value(("shardspec",)).span,
         "asked for here",
@@ -186,14 +185,14 @@ def _diagnostic(fault: ErrorDetails, reading: Reading) -> Diagnostic:
     if fault["type"] == "missing":
         missing = fault["loc"][-1]
         return point(
-            WRONG_TYPE,
+            codes.WRONG_TYPE,
             f"`{'.'.join(map(str, route))}` lacks `{missing}`",
             reading.source_map.key(route).span,
             f"`{missing}` belongs in here",
             help=_field_help(fault["loc"]),
         )
     return point(
-        WRONG_TYPE,
+        codes.WRONG_TYPE,
         f"`{name}`: {_complaint(fault)}",
         reading.source_map.value(route).span,
         help=_meant(route, fault["input"]) or _field_help(fault["loc"]),
@@ -258,7 +257,7 @@ def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
     if key.endswith((")", "]")):
         help = 'between `{` and `}`, quote what holds a comma: `"(none, model)"`'
     return point(
-        UNKNOWN_KEY,
+        codes.UNKNOWN_KEY,
         f"unknown key `{key}`",
         place,
         "means nothing here",

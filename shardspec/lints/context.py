@@ -9,9 +9,8 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from shardspec.analysis.coverage import held_bytes
 from shardspec.diagnostics import Span
-from shardspec.ir.param import Param
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import LogicalAxis, Spec
+from shardspec.ir.spec import LogicalAxis, Param, Spec
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")

@@ -20,11 +20,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Code, Diagnostic
+from shardspec.diagnostics.codes import ALL
 
 if TYPE_CHECKING:
     from shardspec.lints.context import Context
 
-#: The modules with a `CODE` and a `check(context)`, in the order they run.
+#: The modules with a `check(context)`, in the order they run; each is called after its code.
 CHECKS: tuple[str, ...] = (
     "unknown_mesh_axis",
     "unknown_logical_axis",
@@ -93,8 +94,9 @@ def run(context: Context) -> Iterator[Diagnostic]:
 
 
 def codes() -> tuple[Code, ...]:
-    """Return the codes that have a check."""
-    return tuple(module.CODE for module in checks())
+    """Return the codes that have a check, in the order of the checks."""
+    by_name = {code.name.replace("-", "_"): code for code in ALL}
+    return tuple(by_name[name] for name in CHECKS)
 
 
 def page(code: Code) -> str:

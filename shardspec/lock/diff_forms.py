@@ -12,10 +12,9 @@ from typing import Any
 
 from shardspec.analysis.layout_diff import ArrayMove, DimMove, Mark, Reason, TargetDiff
 from shardspec.analysis.restore import restore
-from shardspec.ir.grouping import collapsed, counted, natural, template
+from shardspec.diagnostics.words import binary_bytes, collapsed, counted, natural, percent, template
 from shardspec.ir.layout import ActivationLayout, ArrayLayout, TargetLayout
 from shardspec.ir.spec import override_text, target_text
-from shardspec.ir.units import binary_bytes, percent
 from shardspec.versions import DIFF_JSON
 
 #: What a mark means, said once under a diff that uses it.

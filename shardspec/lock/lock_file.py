@@ -19,10 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 from shardspec.analysis.layouts import inputs
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
-from shardspec.diagnostics.codes import BAD_LOCK, STALE_LOCK
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import MOST_PATHS, collapsed, expanded, natural, template
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
+from shardspec.diagnostics.words import MOST_PATHS, collapsed, expanded, listed, natural, template
 from shardspec.ir.layout import (
     ActivationLayout,
     ArrayLayout,
@@ -31,11 +29,8 @@ from shardspec.ir.layout import (
     Layout,
     TargetLayout,
 )
-from shardspec.ir.mesh import AxisType, MeshAxis
-from shardspec.ir.param import MOST_ELEMENTS
-from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import MOST_ELEMENTS, AxisType, MeshAxis, PartitionSpec, Spec
 from shardspec.language.files import read_argument, veiled
 from shardspec.versions import LANGUAGE, LOCK
 
@@ -206,23 +201,23 @@ def _read_lock(source: SourceFile) -> Layout | Diagnostic:
     head = _HEAD.fullmatch(lines[0].text) if lines else None
     if head is None:
         span = lines[0].span if lines else source.whole
-        return point(BAD_LOCK, f"{source.name} is no lock", span, help=_HELP)
+        return point(codes.BAD_LOCK, f"{source.name} is no lock", span, help=_HELP)
     for what, known in (("format", LOCK), ("language", LANGUAGE)):
         if int(head[what]) != known:
             whose = "the lock" if what == "format" else "the language"
             message = f"this is version {head[what]} of {whose}; this shardspec knows {known}"
             help = f"{_HELP}, or take the shardspec that wrote it"
-            return point(BAD_LOCK, message, lines[0].span, help=help)
+            return point(codes.BAD_LOCK, message, lines[0].span, help=help)
     reader = _Reader(int(head["language"]))
     for line in lines[1:]:
         try:
             reader.read(line.text)
         except _LineError as fault:
-            return point(BAD_LOCK, _fault_message(line.text, fault), line.span, help=_HELP)
+            return point(codes.BAD_LOCK, _fault_message(line.text, fault), line.span, help=_HELP)
     missing = reader.missing()
     if missing:
         message = f"every lock has a line {missing}, and this one has none"
-        return point(BAD_LOCK, message, lines[-1].span, help=_HELP)
+        return point(codes.BAD_LOCK, message, lines[-1].span, help=_HELP)
     return reader.layout()
 
 
@@ -502,4 +497,4 @@ def _staleness(spec: Spec, layout: Layout, path: str) -> Diagnostic | None:
         return None
     message = f"`{path}` is stale: {'; '.join(said)}"
     help = "`shardspec lock --check` shows what moved, `shardspec lock` writes it anew"
-    return point(STALE_LOCK, message, spec.source.whole, help=help)
+    return point(codes.STALE_LOCK, message, spec.source.whole, help=help)

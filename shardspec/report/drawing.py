@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from html import escape
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.ir.grouping import counted
-from shardspec.ir.mesh import Mesh
+from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import ActivationSharding, DimSharding, Sharding, ShardingPlan
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.spec import Mesh
 from shardspec.report.table import rows
 from shardspec.topology.machine import Machine
 from shardspec.topology.placement import Placement, place
@@ -494,7 +493,7 @@ def drawing_of(name: str, plan: ShardingPlan) -> Drawing:
     activations = {each.activation.name: each for each in plan.activations}
     found = arrays.get(name) or activations.get(name)
     if found is None:
-        from shardspec.diagnostics.suggest import did_you_mean
+        from shardspec.diagnostics.words import did_you_mean
 
         near = did_you_mean(name, [*arrays, *activations])
         hint = near or f"there are {counted(len(arrays), 'array')}"

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shardspec.diagnostics import Span
-from shardspec.diagnostics.suggest import did_you_mean
-from shardspec.ir.grouping import counted
-from shardspec.ir.mesh import Mesh
+from shardspec.diagnostics.words import binary_bytes, counted, did_you_mean
 from shardspec.ir.plan import (
     ActivationSharding,
     Attempt,
@@ -25,8 +23,7 @@ from shardspec.ir.plan import (
     ShardingPlan,
     divides,
 )
-from shardspec.ir.spec import AxisRule, target_text
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.spec import AxisRule, Mesh, target_text
 from shardspec.report.table import columns
 from shardspec.resolve.resolver import array_resolver
 

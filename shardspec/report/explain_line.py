@@ -8,8 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.diagnostics.suggest import did_you_mean, listed, named
-from shardspec.ir.grouping import counted, described
+from shardspec.diagnostics.words import (
+    binary_bytes,
+    counted,
+    described,
+    did_you_mean,
+    listed,
+    named,
+    percent,
+)
 from shardspec.ir.plan import (
     ActivationSharding,
     Attempt,
@@ -21,7 +28,6 @@ from shardspec.ir.plan import (
     ShardingPlan,
 )
 from shardspec.ir.spec import AxisRule, Override, PathRule, Replicate, ScanRule, Spec, target_text
-from shardspec.ir.units import binary_bytes, percent
 from shardspec.report.explain import explain_activation, outcome_text
 from shardspec.report.table import Row, rows, spec_text
 from shardspec.resolve.match import PathMatcher

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 
 from shardspec.diagnostics.source import printable_json
-from shardspec.ir.grouping import collapsed, template
-from shardspec.ir.param import Param, Params
+from shardspec.diagnostics.words import collapsed, template
+from shardspec.ir.spec import Param, Params
 from shardspec.versions import MANIFEST
 
 #: What a path must not hold: braces are ranges in a manifest.

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardspec.diagnostics.source import printable
-from shardspec.ir.hardware import shape_text
-from shardspec.ir.spec import Target
-from shardspec.ir.units import three_figures
+from shardspec.diagnostics.words import three_figures
+from shardspec.ir.spec import Target, shape_text
 from shardspec.report.table import columns, target_title, typed
 from shardspec.topology.explanation import (
     AxisExplanation,

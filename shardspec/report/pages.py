@@ -32,7 +32,8 @@ def near_findings(word: str) -> str | None:
     >>> near_findings("unmatched"), near_findings("layers/0/wi")
     ('a finding is called `unmatched-pattern`', None)
     """
-    from shardspec.diagnostics.suggest import listed, nearest
+    from shardspec.diagnostics.suggest import nearest
+    from shardspec.diagnostics.words import listed
 
     name = re.sub(r"[_\s]+", "-", word.lower())
     if not re.fullmatch(r"[a-z]{3}[a-z-]*", name):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.renamed import renamed
-from shardspec.ir.grouping import counted
+from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Plan(ShardingPlan):
         try:
             return ShardingPlan.__getitem__(self, path)
         except KeyError:
-            from shardspec.diagnostics.suggest import did_you_mean
+            from shardspec.diagnostics.words import did_you_mean
 
             hint = did_you_mean(path, list(self)) or f"the plan has {counted(len(self), 'array')}"
             raise KeyError(f"no array `{path}`; {hint}") from None

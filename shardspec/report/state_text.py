@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import target_text
-from shardspec.ir.units import binary_bytes
 from shardspec.report.explain import explain
 from shardspec.report.table import table
 from shardspec.resolve.state import Relation, StateSharding

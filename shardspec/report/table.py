@@ -6,13 +6,18 @@ from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.analysis.coverage import coverage
-from shardspec.ir.grouping import as_one, counted, grouped, natural, template
-from shardspec.ir.hardware import Hardware, shape_text
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.partition import PartitionSpec
+from shardspec.diagnostics.words import (
+    as_one,
+    binary_bytes,
+    counted,
+    element_count,
+    grouped,
+    natural,
+    percent,
+    template,
+)
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Target, target_text
-from shardspec.ir.units import binary_bytes, element_count, percent
+from shardspec.ir.spec import Hardware, Mesh, PartitionSpec, Target, shape_text, target_text
 
 _HEADINGS = ("array", "shape", "spec", "shard", "per device", "rules")
 

@@ -16,10 +16,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardspec.ir.mesh import Mesh
-from shardspec.ir.param import LogicalAxes
 from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, Outcome, divides
-from shardspec.ir.spec import AxisRule, Override, Policy
+from shardspec.ir.spec import AxisRule, LogicalAxes, Mesh, Override, Policy
 
 
 @dataclass(frozen=True, slots=True)

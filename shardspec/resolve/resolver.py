@@ -12,9 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shardspec.ir.param import LogicalAxes, Param
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Activation, Override, PathRule, ScanRule, Spec, Target
+from shardspec.ir.spec import (
+    Activation,
+    LogicalAxes,
+    Override,
+    Param,
+    PathRule,
+    ScanRule,
+    Spec,
+    Target,
+)
 from shardspec.resolve.assign import RuleTable, assign_axes, assign_stated, rule_table
 from shardspec.resolve.match import PathMatcher, path_matcher
 

@@ -13,10 +13,9 @@ import itertools
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from shardspec.ir.grouping import counted
-from shardspec.ir.param import Param, Shape
+from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Override, PathRule
+from shardspec.ir.spec import Override, Param, PathRule, Shape
 from shardspec.resolve.zero import Split
 
 #: For each dimension of a state array the dimension of the parameter it is, None for a new one.

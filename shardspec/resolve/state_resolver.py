@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from shardspec.ir.param import Param
 from shardspec.ir.plan import Dims, ParamSharding
-from shardspec.ir.spec import Override, PathRule
+from shardspec.ir.spec import Override, Param, PathRule
 from shardspec.resolve.match import PathMatcher
 from shardspec.resolve.resolver import ArrayResolver
 from shardspec.resolve.state import Relation, StateSharding, as_state, derive, unowned

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shardspec.ir.mesh import Mesh
 from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, Outcome, divides
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import Mesh, Spec
 
 #: The logical axis whose mesh axes see different data.
 BATCH = "batch"

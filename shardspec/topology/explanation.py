@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target
 from shardspec.topology.assignment import AxisScore, is_ring, score_axis
 from shardspec.topology.machine import Coordinate, Digit, Machine, PhysicalAxis, joined_digits
 from shardspec.topology.placement import AxisPlacement, Placement, place

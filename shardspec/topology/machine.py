@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from shardspec.ir.hardware import Hardware
+from shardspec.ir.spec import Hardware
 
 Coordinate = tuple[int, ...]
 Link = Literal["dcn", "ici", "chip", "nvlink", "memory"]

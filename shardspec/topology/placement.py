@@ -18,11 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import SUBMESH_TILING, UNSOLVED_SIZE
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import Mesh, MeshAxis, divisors
-from shardspec.ir.spec import Target
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target, divisors
 from shardspec.topology.assignment import Request, assign_digits
 from shardspec.topology.machine import Coordinate, Digit, Machine, digit_offsets, machine_of
 from shardspec.topology.sizes import StatedAxis, wrong_product
@@ -94,7 +91,7 @@ def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
     hardware = target.hardware
     if hardware is None:
         message = f"target `{target.name}` has a mesh and no hardware to lay it on"
-        return point(UNSOLVED_SIZE, message, target.span, help="add `hardware: tpu v4 4x8x8`")
+        return point(codes.UNSOLVED_SIZE, message, target.span, help="add `hardware: tpu v4 4x8x8`")
     axes = target.mesh.axes
     if target.mesh.device_count != hardware.device_count:
         stated = tuple(StatedAxis(axis, str(axis.size)) for axis in axes)
@@ -104,10 +101,12 @@ def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
     tiled = [axis for axis in axes if axis.submesh is not None or axis.auto]
     if len(tiled) > 1:
         message = "more than one mesh axis asks for a tile of the torus"
-        return point(SUBMESH_TILING, message, tiled[1].span, help="give the other one a number")
+        return point(
+            codes.SUBMESH_TILING, message, tiled[1].span, help="give the other one a number"
+        )
     if tiled and tiled[0].network == "dcn":
         message = f"`{tiled[0].name}` is a tile, which lies inside one slice, and says `@ dcn`"
-        return point(SUBMESH_TILING, message, tiled[0].span, help="leave out `@ dcn`")
+        return point(codes.SUBMESH_TILING, message, tiled[0].span, help="leave out `@ dcn`")
     tile = _tile_of(tiled[0], hardware) if tiled else None
     if isinstance(tile, Diagnostic):
         return tile
@@ -134,7 +133,7 @@ def _tile_of(axis: MeshAxis, hardware: Hardware) -> Tile | Diagnostic | None:
         return found
     message = f"no tile of {axis.size} devices fits {slice_text(hardware)}"
     sizes = ", ".join(map(str, divisors(hardware.devices_per_slice)[:16]))
-    return point(SUBMESH_TILING, message, axis.span, help=f"sizes with a tile: {sizes}")
+    return point(codes.SUBMESH_TILING, message, axis.span, help=f"sizes with a tile: {sizes}")
 
 
 def _place_tiled(
@@ -155,7 +154,7 @@ def _place_tiled(
     assigned = assign_digits(requests, machine)
     if assigned is None:
         message = f"the mesh does not fit {slice_text(hardware)} beside this submesh"
-        return point(SUBMESH_TILING, message, owner.span, help="let one axis be `rest`")
+        return point(codes.SUBMESH_TILING, message, owner.span, help="let one axis be `rest`")
     return _placement(hardware, machine, mesh, assigned, order, None)
 
 

@@ -11,11 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Label, Span, point
-from shardspec.diagnostics.codes import MESH_PRODUCT, TWO_REST, UNSOLVED_SIZE
-from shardspec.ir.grouping import counted
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import Mesh, MeshAxis, divisors
+from shardspec.diagnostics import Diagnostic, Label, Span, codes, point
+from shardspec.diagnostics.words import counted
+from shardspec.ir.spec import Hardware, Mesh, MeshAxis, divisors
 
 
 class StatedAxis(NamedTuple):
@@ -77,7 +75,7 @@ def _two_rest(rests: Sequence[StatedAxis]) -> Diagnostic:
         (first.span, "takes the rest", False),
     )
     return Diagnostic(
-        TWO_REST,
+        codes.TWO_REST,
         f"both `{first.name}` and `{second.name}` take the rest",
         tuple(Label(span, text, primary=primary) for span, text, primary in labels if span),
         help="give one of them a number",
@@ -87,7 +85,7 @@ def _two_rest(rests: Sequence[StatedAxis]) -> Diagnostic:
 def _needs_hardware(each: StatedAxis, target: str) -> Diagnostic:
     what = "what is left over" if each.is_rest else "how a tile lies in the torus"
     return point(
-        UNSOLVED_SIZE,
+        codes.UNSOLVED_SIZE,
         f"`{each.axis.name}: {each.text}` needs hardware; target `{target}` states none",
         each.axis.span,
         f"{what} depends on the machine",
@@ -126,7 +124,7 @@ def wrong_product(
     if span and hardware.span is not None:
         labels.append(Label(hardware.span, counted(total, "device"), primary=False))
     return Diagnostic(
-        MESH_PRODUCT,
+        codes.MESH_PRODUCT,
         f"mesh of target `{target}`: {sum_text} {relation} {counted(total, 'device')}",
         tuple(labels),
         notes=() if has_rest or product > total else (f"{total - product} would stand idle",),
@@ -181,7 +179,7 @@ def _network_faults(mesh: Mesh, hardware: Hardware) -> Iterator[Diagnostic]:
     unit = "node" if is_gpu else "slice"
     are = "is" if count == 1 else "are"
     yield point(
-        MESH_PRODUCT,
+        codes.MESH_PRODUCT,
         f"`@ dcn` axes: {_sum_text(crossing)}, but there {are} {counted(count, unit)}",
         crossing[0].span,
         f"this axis crosses {unit}s",

@@ -18,10 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import SUBMESH_TILING
-from shardspec.ir.hardware import Hardware, shape_text
-from shardspec.ir.mesh import MeshAxis, divisors
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.ir.spec import Hardware, MeshAxis, divisors, shape_text
 from shardspec.topology.assignment import AxisScore, factorings, score_axis
 from shardspec.topology.machine import Digit, machine_of, slice_extents, slice_host
 
@@ -178,17 +176,17 @@ def tile_fault(axis: MeshAxis, hardware: Hardware) -> Diagnostic | None:
     tile, chip = axis.submesh or (), hardware.chip
     if chip.torus_rank == 0:
         message = f"`submesh` is a tile of a TPU torus, and {chip.title} has none"
-        return point(SUBMESH_TILING, message, axis.span, help=f"write `{axis.size}`")
+        return point(codes.SUBMESH_TILING, message, axis.span, help=f"write `{axis.size}`")
     if len(tile) != len(_AXIS_NAMES):
         text = f"submesh {shape_text(tile)}"
         message = f"a submesh is (x, y, z, core), and `{text}` has {len(tile)} numbers"
-        return point(SUBMESH_TILING, message, axis.span, help="as in `submesh 4x2x2x1`")
+        return point(codes.SUBMESH_TILING, message, axis.span, help="as in `submesh 4x2x2x1`")
     fault = tiling_on(hardware, tile)
     if isinstance(fault, Tiling):
         return None
     if fault.reason == "core":
         message = f"{fault.message} ({slice_text(hardware)})"
-        return point(SUBMESH_TILING, message, axis.span, help=fault.help)
+        return point(codes.SUBMESH_TILING, message, axis.span, help=fault.help)
     extents = slice_extents(hardware)
     notes: tuple[str, ...] = ()
     if tile[3] > extents[3] == 1:
@@ -196,7 +194,9 @@ def tile_fault(axis: MeshAxis, hardware: Hardware) -> Diagnostic | None:
         counts = f"`core` counts the JAX devices of one chip; {chip.title} shows one{joined}"
         notes = (f"{counts}, so core must be 1",)
     label = f"one slice is {shape_text(extents)} (x, y, z, core)"
-    return point(SUBMESH_TILING, fault.message, axis.span, label, notes=notes, help=fault.help)
+    return point(
+        codes.SUBMESH_TILING, fault.message, axis.span, label, notes=notes, help=fault.help
+    )
 
 
 def slice_text(hardware: Hardware) -> str:

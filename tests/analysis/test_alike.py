@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.ir.param import Param
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import Param, Spec
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 

@@ -13,9 +13,7 @@ from shardspec.analysis.layout_diff import Mark, Reason, TargetDiff, diff_layout
 from shardspec.analysis.layouts import layout_of
 from shardspec.analysis.restore import restore
 from shardspec.ir.layout import ArrayLayout, AxisLayout, TargetLayout
-from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.param import array_bytes
-from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import MeshAxis, PartitionSpec, array_bytes
 
 SPEC = """
 shardspec: 1

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.analysis.memory import Held, Memory, memory
-from shardspec.ir.param import Param
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Spec, StatePolicy
+from shardspec.ir.spec import Param, Spec, StatePolicy
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 from tests.analysis.test_alike import arrays

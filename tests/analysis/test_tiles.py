@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.analysis.memory import tiled_bytes
-from shardspec.ir.param import array_bytes
+from shardspec.ir.spec import array_bytes
 
 shapes = st.lists(st.sampled_from((0, 1, 3, 7, 8, 12, 64, 100, 128, 200, 4096)), max_size=4)
 

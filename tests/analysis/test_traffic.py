@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from shardspec.analysis.traffic import BY, By, array_of, asker, group
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import Attempt, Kind, Outcome
-from shardspec.ir.spec import AxisRule
+from shardspec.ir.spec import AxisRule, PartitionSpec
 from shardspec.ir.step import (
     Carried,
     Cause,

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from shardspec.arrays import listing, read_manifest
-from shardspec.diagnostics import SourceFile
-from shardspec.diagnostics.codes import BAD_MANIFEST
+from shardspec.diagnostics import SourceFile, codes
 
 
 @pytest.mark.parametrize("entry", ["w_{{0..9}}/part_{n}", "part_{n}"])
@@ -18,7 +17,7 @@ def test_entries_beyond_the_limit_are_not_read(entry: str, monkeypatch: pytest.M
     params, found = read_manifest(SourceFile("arrays.json", text))
     assert 20 <= len(params) <= 25
     (fault,) = found
-    assert fault.code is BAD_MANIFEST
+    assert fault.code is codes.BAD_MANIFEST
     assert "makes it" in fault.message
 
 

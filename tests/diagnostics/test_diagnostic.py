@@ -4,13 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.diagnostics import Diagnostic, Label, Severity, SourceFile, Span, point, sort_key
-from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE, SYNTAX
-from shardspec.diagnostics.suggest import did_you_mean, listed, nearest
+from shardspec.diagnostics import (
+    Diagnostic,
+    Label,
+    Severity,
+    SourceFile,
+    Span,
+    codes,
+    point,
+    sort_key,
+)
+from shardspec.diagnostics.suggest import nearest
+from shardspec.diagnostics.words import did_you_mean, listed
 
 
 def test_a_level_beats_the_code() -> None:
-    diagnostic = Diagnostic(AXIS_WITHOUT_RULE, "m")
+    diagnostic = Diagnostic(codes.AXIS_WITHOUT_RULE, "m")
     assert not diagnostic.is_error
     assert diagnostic.with_level(Severity.ERROR).is_error
     assert diagnostic.with_level(Severity.ALLOW).severity is Severity.ALLOW
@@ -22,25 +31,25 @@ def test_one_primary(primary: list[bool]) -> None:
     span = SourceFile("s", "x").whole
     labels = tuple(Label(span, "", each) for each in primary)
     if sum(primary) == bool(primary):
-        assert Diagnostic(SYNTAX, "m", labels).labels == labels
+        assert Diagnostic(codes.SYNTAX, "m", labels).labels == labels
     else:
         with pytest.raises(AssertionError, match="primary labels"):
-            Diagnostic(SYNTAX, "m", labels)
+            Diagnostic(codes.SYNTAX, "m", labels)
 
 
 def test_point_without_a_place_has_no_label() -> None:
-    assert point(SYNTAX, "m", None).labels == ()
-    assert point(SYNTAX, "m", SourceFile("s", "x").whole, help="h").primary is not None
+    assert point(codes.SYNTAX, "m", None).labels == ()
+    assert point(codes.SYNTAX, "m", SourceFile("s", "x").whole, help="h").primary is not None
 
 
 def test_reading_order() -> None:
     a, b = SourceFile("a", "xy"), SourceFile("b", "xy")
     order = [
-        Diagnostic(SYNTAX, "no place"),
-        point(SYNTAX, "m", Span(a, 0, 1)),
-        point(AXIS_WITHOUT_RULE, "m", Span(a, 0, 1)),
-        point(SYNTAX, "m", Span(a, 1, 2)),
-        point(SYNTAX, "m", Span(b, 0, 1)),
+        Diagnostic(codes.SYNTAX, "no place"),
+        point(codes.SYNTAX, "m", Span(a, 0, 1)),
+        point(codes.AXIS_WITHOUT_RULE, "m", Span(a, 0, 1)),
+        point(codes.SYNTAX, "m", Span(a, 1, 2)),
+        point(codes.SYNTAX, "m", Span(b, 0, 1)),
     ]
     shuffled = [order[i] for i in (3, 0, 4, 2, 1)]
     assert sorted(shuffled, key=sort_key) == order

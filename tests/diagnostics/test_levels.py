@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.diagnostics import Code, Diagnostic, Severity
-from shardspec.diagnostics.codes import ALL, INDIVISIBLE, REPLICATED_LARGE, SYNTAX
+from shardspec.diagnostics import Code, Diagnostic, Severity, codes
 from shardspec.diagnostics.levels import UNDENIABLE, Levels, LevelTable, known
 
 ALLOW, WARNING, ERROR = Severity.ALLOW, Severity.WARNING, Severity.ERROR
@@ -46,7 +45,7 @@ def settings(**levels: Severity) -> LevelTable:
     ],
 )
 def test_tables(tables: tuple[LevelTable, ...], expected: Severity) -> None:
-    assert level(INDIVISIBLE, *tables) is expected
+    assert level(codes.INDIVISIBLE, *tables) is expected
 
 
 @pytest.mark.parametrize(
@@ -84,26 +83,29 @@ stacks = st.lists(tables, max_size=3).map(tuple)
 
 @given(stacks)
 def test_undeniable(tables: tuple[LevelTable, ...]) -> None:
-    for code in ALL:
+    for code in codes.ALL:
         if code.id in UNDENIABLE:
             assert level(code, *tables) is code.severity
 
 
 @given(stacks, st.sampled_from(Severity))
 def test_exact(tables: tuple[LevelTable, ...], severity: Severity) -> None:
-    for name in (INDIVISIBLE.id, INDIVISIBLE.name):
+    for name in (codes.INDIVISIBLE.id, codes.INDIVISIBLE.name):
         last = LevelTable(((name, severity), ("SHD3", ALLOW)), select=("SHD4",), ignore=("SHD3",))
-        assert level(INDIVISIBLE, *tables, last) is severity
+        assert level(codes.INDIVISIBLE, *tables, last) is severity
 
 
 @given(stacks)
 def test_hearing_twice_is_hearing_once(tables: tuple[LevelTable, ...]) -> None:
-    found = [Diagnostic(code, "fact") for code in (SYNTAX, INDIVISIBLE, REPLICATED_LARGE)]
-    settled = LevelTable(tuple((code.id, level(code, *tables)) for code in ALL))
+    found = [
+        Diagnostic(code, "fact")
+        for code in (codes.SYNTAX, codes.INDIVISIBLE, codes.REPLICATED_LARGE)
+    ]
+    settled = LevelTable(tuple((code.id, level(code, *tables)) for code in codes.ALL))
     once = tuple(Levels(tables).heard(found))
     assert tuple(Levels((settled,)).heard(once)) == once
 
 
 def test_known() -> None:
-    assert all(known(code.id) and known(code.name) and known(code.id[:4]) for code in ALL)
+    assert all(known(code.id) and known(code.name) and known(code.id[:4]) for code in codes.ALL)
     assert not any(map(known, ("", "SH", "shd3", "indivis", "SHD3011", "SHD7")))

@@ -14,9 +14,8 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardspec.compat.flax import UNASSIGNED, _logical_to_mesh_axes, logical_to_mesh_axes
-from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.plan import divides
-from shardspec.ir.spec import AxisRule, Policy
+from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Policy
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.shardings import partition_entries
 from shardspec.resolve.assign import assign_axes, rule_table

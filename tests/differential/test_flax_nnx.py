@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from shardspec.diagnostics import SourceFile
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param
-from shardspec.ir.partition import PartitionSpec
-from shardspec.ir.spec import AxisRule, Spec, Target
+from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Param, PartitionSpec, Spec, Target
 from shardspec.lints.checks.nnx_differs import check, read_as_nnx
 from shardspec.lints.context import Context
 from shardspec.resolve.resolver import resolve

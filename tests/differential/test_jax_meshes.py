@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from shardspec.ir.mesh import divisors
+from shardspec.ir.spec import divisors
 from shardspec.topology.assignment import AxisScore, score_axis
 from shardspec.topology.machine import digits_of
 from shardspec.topology.placement import Placement, place

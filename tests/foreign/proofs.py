@@ -8,7 +8,7 @@ from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign.imported import Options, spec_text
 from shardspec.foreign.proof import Difference, differences
-from shardspec.ir.param import Params
+from shardspec.ir.spec import Params
 from shardspec.language.formatting import formatted
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from shardspec import pipeline
 from shardspec.foreign.imported import Answer, NoAnswer, placed
 from shardspec.foreign.proof import differences, findings
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param
-from shardspec.ir.partition import PartitionSpec
 from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Mesh, MeshAxis, Param, PartitionSpec
 
 MESH = Mesh((MeshAxis("data", 4), MeshAxis("model", 2)))
 SPEC = """

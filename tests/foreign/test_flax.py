@@ -13,7 +13,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import flax, nnx
 from shardspec.foreign.imported import Imported, NoAnswer, Options, spec_text
 from shardspec.foreign.proof import differences
-from shardspec.ir.param import Param, Params
+from shardspec.ir.spec import Param, Params
 from shardspec.language.formatting import formatted
 
 NAMES = ("batch", "embed", "mlp", "heads", "vocab", "data")

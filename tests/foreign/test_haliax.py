@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import haliax
 from shardspec.foreign.imported import NoAnswer, Options
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param
+from shardspec.ir.spec import Mesh, MeshAxis, Param
 from tests.foreign.proofs import proof, spec_of
 
 MESH = (("data", "2"), ("model", "4"))

@@ -15,8 +15,7 @@ from shardspec.diagnostics import SourceFile
 from shardspec.foreign import hf
 from shardspec.foreign.hf_plans import generic, partition
 from shardspec.foreign.imported import NoAnswer, NotRead, Options
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param
+from shardspec.ir.spec import Mesh, MeshAxis, Param
 from tests.foreign.proofs import spec_of
 
 MESH = (("data", "2"), ("tp", "4"))

@@ -13,7 +13,7 @@ from shardspec.diagnostics import SourceFile
 from shardspec.diagnostics.render import render
 from shardspec.foreign.imported import Options, spec_text
 from shardspec.foreign.registry import FORMATS, Format, module_of
-from shardspec.ir.param import Param
+from shardspec.ir.spec import Param
 from shardspec.language.formatting import formatted
 
 DATA = Path(__file__).parents[1] / "data" / "maxtext"

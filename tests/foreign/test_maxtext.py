@@ -15,9 +15,7 @@ from shardspec.foreign import flax, maxtext
 from shardspec.foreign.imported import Imported, NoAnswer, Options, spec_text
 from shardspec.foreign.maxtext_config import MaxTextConfig, read_configs
 from shardspec.foreign.proof import differences
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param, Params
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import Mesh, MeshAxis, Param, Params, Spec
 
 DATA = Path(__file__).parents[1] / "data" / "maxtext"
 MESH = "mesh_axes: [data, fsdp, tensor]\nici_fsdp_parallelism: 4\nici_tensor_parallelism: 2\n"

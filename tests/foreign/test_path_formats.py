@@ -16,9 +16,8 @@ from shardspec.foreign import hf, registry
 from shardspec.foreign.exported import Request
 from shardspec.foreign.imported import Options, spec_text
 from shardspec.foreign.registry import EXPORTS, export_named, module_of
-from shardspec.ir.param import Param
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Policy, Spec, Target
+from shardspec.ir.spec import Param, Policy, Spec, Target
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardspec.diagnostics.words import template
 from shardspec.foreign.regex import escaped, path_regex
-from shardspec.ir.grouping import template
 from tests.strategies import odd_paths
 
 numbered = st.builds(

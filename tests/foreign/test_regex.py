@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import regex
 from shardspec.foreign.imported import Imported, NoAnswer, NotRead, Options
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param
-from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import Mesh, MeshAxis, Param, PartitionSpec
 from tests.foreign.proofs import proof, spec_of
 
 MESH = (("data", "2"), ("tensor", "4"))

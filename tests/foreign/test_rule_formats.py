@@ -16,10 +16,8 @@ from shardspec.foreign.exported import Request
 from shardspec.foreign.imported import Options, spec_text
 from shardspec.foreign.proof import reduced
 from shardspec.foreign.registry import export_named, module_of
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param, Params
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Override, Pattern, Policy, Spec, Target
+from shardspec.ir.spec import Mesh, MeshAxis, Override, Param, Params, Pattern, Policy, Spec, Target
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 

@@ -16,8 +16,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import t5x
 from shardspec.foreign.imported import Imported, NoAnswer, Options, machine_named, spec_text
 from shardspec.foreign.proof import differences
-from shardspec.ir.param import Param, Params
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import Param, Params, Spec
 
 DATA = Path(__file__).parents[1] / "data"
 VECTORS = json.loads((DATA / "t5x_meshes.json").read_text())["vectors"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.ir.mesh import Mesh, MeshAxis, divisors
+from shardspec.ir.spec import Mesh, MeshAxis, divisors
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=4))

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import Mesh, MeshAxis, PartitionSpec
 from shardspec.ir.step import (
     Carried,
     Collective,

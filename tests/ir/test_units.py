@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from shardspec import pipeline
-from shardspec.ir.param import Param
-from shardspec.ir.units import binary_bytes, element_count, percent, three_figures
+from shardspec.diagnostics.words import binary_bytes, element_count, percent, three_figures
+from shardspec.ir.spec import Param
 from shardspec.report.table import table
 
 

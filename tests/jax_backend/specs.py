@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardspec.diagnostics import Severity, SourceFile
-from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.spec import (
     Activation,
     AxisRule,
     LintLevel,
     LogicalAxis,
+    Mesh,
+    MeshAxis,
     Override,
     PathRule,
     Pattern,

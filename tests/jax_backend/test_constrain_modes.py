@@ -21,8 +21,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardspec.diagnostics import ShardspecError
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import Mesh, MeshAxis, Target
 from shardspec.jax_backend.constrain import constrained
 from shardspec.jax_backend.resolver import Resolver
 from tests.jax_backend.specs import make_spec

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shardspec import Resolver, loads
-from shardspec.lints.checks import explicit_fsdp
+from shardspec.diagnostics.codes import EXPLICIT_FSDP
 from tests.lints.findings_of import findings_of
 from tests.test_docs import example
 
@@ -158,16 +158,16 @@ def step(resolver: Resolver, gather: str | None = None) -> None:
 
 
 def test_the_bad_example_does_not_run_and_the_good_one_does() -> None:
-    bad = example(explicit_fsdp.CODE, "Bad")
+    bad = example(EXPLICIT_FSDP, "Bad")
     with pytest.raises(Exception, match="illegally sharded result") as error:
         step(Resolver(loads(bad)))
     assert type(error.value).__name__ == "ShardingTypeError"
-    good = Resolver(loads(example(explicit_fsdp.CODE, "Good")))
+    good = Resolver(loads(example(EXPLICIT_FSDP, "Good")))
     step(good, "wo_where_used")
 
 
 def test_the_bad_example_runs_without_explicit() -> None:
-    automatic = example(explicit_fsdp.CODE, "Bad").replace(" explicit", "")
+    automatic = example(EXPLICIT_FSDP, "Bad").replace(" explicit", "")
     assert findings_of(automatic, only="explicit-fsdp") == ()
     step(Resolver(loads(automatic)))
 

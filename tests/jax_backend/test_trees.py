@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardspec
 from shardspec.diagnostics import ShardspecError
-from shardspec.ir.param import Param
+from shardspec.ir.spec import Param
 from shardspec.jax_backend.trees import params_of
 
 X = jax.ShapeDtypeStruct((4, 8), jnp.bfloat16)

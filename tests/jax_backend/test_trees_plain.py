@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shardspec.diagnostics import ShardspecError
-from shardspec.ir.param import array_bytes
+from shardspec.ir.spec import array_bytes
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.trees import params_of
 from tests.jax_backend.specs import make_spec

@@ -6,7 +6,7 @@ import pytest
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.source import excerpt_of
-from shardspec.ir.hardware import Hardware
+from shardspec.ir.spec import Hardware
 from shardspec.language.catalogue import chips_of_kind, find_hardware
 from shardspec.language.grammar.expressions import parse_hardware
 from shardspec.language.grammar.syntax import HardwareExpr

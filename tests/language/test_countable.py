@@ -7,7 +7,7 @@ import pytest
 from shardspec import pipeline
 from shardspec.arrays import read_arrays, read_manifest
 from shardspec.diagnostics import SourceFile
-from shardspec.ir.param import MOST_ELEMENTS, Param
+from shardspec.ir.spec import MOST_ELEMENTS, Param
 from shardspec.language.layer_to_spec import countable
 
 HUGE = ", ".join(["999999999999999"] * 25)

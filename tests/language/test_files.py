@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.diagnostics.codes import UNREADABLE
+from shardspec.diagnostics import Diagnostic, SourceFile, codes
 from shardspec.diagnostics.render import render
 from shardspec.language import files
 from shardspec.language.files import decode, read_argument, read_source
@@ -22,7 +21,7 @@ from shardspec.language.files import decode, read_argument, read_source
 
 def refused(found: SourceFile | Diagnostic) -> Diagnostic:
     assert isinstance(found, Diagnostic)
-    assert found.code is UNREADABLE
+    assert found.code is codes.UNREADABLE
     return found
 
 

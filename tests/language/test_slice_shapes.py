@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.ir.hardware import shape_text
+from shardspec.ir.spec import shape_text
 from shardspec.language.catalogue import SliceShapes, catalogue_entry, parse_shape
 
 _CUBES = SliceShapes(((2, 2, 1), (2, 4, 4)), rank=3, cube=4, most_chips=1024)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
-from shardspec.diagnostics.codes import DEAD_RULE, SYNTAX, UNREADABLE
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.language.suppressions import marked, suppressed
 
 
 def at(text: str, line: int, name: str = "s.yaml") -> Diagnostic:
     """Return a finding on a line of a text."""
     start = sum(len(each) + 1 for each in text.split("\n")[: line - 1])
-    return point(DEAD_RULE, "fact", Span(SourceFile(name, text), start, start + 1))
+    return point(codes.DEAD_RULE, "fact", Span(SourceFile(name, text), start, start + 1))
 
 
 def lines(text: str, name: str = "s.yaml") -> list[int]:
@@ -75,12 +74,12 @@ def test_whole_files(name: str, text: str) -> None:
 def test_only_what_it_names_and_where_the_label_is() -> None:
     text = "rules:\n  - a -> x  # shardspec: ignore[SHD302]\n"
     assert lines(text) == []
-    assert suppressed([point(DEAD_RULE, "fact", None)])[0]
+    assert suppressed([point(codes.DEAD_RULE, "fact", None)])[0]
     elsewhere = Span(SourceFile("other.yaml", "a: 1\nb: 1\n"), 5, 6)
-    assert suppressed([point(DEAD_RULE, "fact", elsewhere)])[0]
+    assert suppressed([point(codes.DEAD_RULE, "fact", elsewhere)])[0]
 
 
-@pytest.mark.parametrize("code", [UNREADABLE, SYNTAX])
+@pytest.mark.parametrize("code", [codes.UNREADABLE, codes.SYNTAX])
 def test_faults_of_reading_stay(code: object) -> None:
     text = f"# shardspec: ignore-file[{code.id}]\na: 1\n"  # type: ignore[attr-defined]
     found = point(code, "fact", Span(SourceFile("s.yaml", text), 0, 1))  # type: ignore[arg-type]

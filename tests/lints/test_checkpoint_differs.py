@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.ir.param import Param
+from shardspec.ir.spec import Param
 from shardspec.lints.checks.checkpoint_differs import finding
 
 NAMES = "abcdefghijk"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.ir.param import Param
-from shardspec.ir.spec import AxisRule, LogicalAxis, Spec, Target
+from shardspec.ir.spec import AxisRule, LogicalAxis, Param, Spec, Target
 from shardspec.lints.checks.dead_rule import check
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import dead_rules

@@ -7,7 +7,7 @@ import pytest
 from shardspec import pipeline
 from shardspec.analysis.memory import memory
 from shardspec.diagnostics import Diagnostic
-from shardspec.ir.units import binary_bytes
+from shardspec.diagnostics.words import binary_bytes
 from tests.lints.findings_of import findings_of
 
 TEXT = """\

@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import ALL
+from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.edits import apply
 from shardspec.ir.spec import LintLevel
 from tests.test_cases import CASES, files_of
@@ -37,7 +36,7 @@ _ABOVE = re.compile(r"put `(?P<rule>[^`]+)` above `(?P<other>[^`]+)`")
 
 
 def _specs() -> Iterator[Any]:
-    for code in ALL:
+    for code in codes.ALL:
         if code.name not in NOT_A_SPEC and "Bad:" in _page(code):
             yield pytest.param(example(code, "Bad"), id=f"bad-{code.name}")
     for path in CASES:
@@ -59,7 +58,7 @@ def _found(text: str) -> tuple[Diagnostic, ...]:
         return faults
     from dataclasses import replace
 
-    asked = tuple(LintLevel(c.id, c.severity) for c in ALL if c.is_pedantic)
+    asked = tuple(LintLevel(c.id, c.severity) for c in codes.ALL if c.is_pedantic)
     spec = replace(spec, lint_levels=(*asked, *spec.lint_levels))
     return pipeline.checked(spec, faults, pipeline.compile_plans(spec), is_whole=False)
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.ir.param import Param
 from shardspec.ir.plan import Outcome
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import Param, Spec
 from shardspec.lints.checks import fallback_never_reached, rule_without_array
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import idle_rules

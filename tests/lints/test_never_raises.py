@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.param import Param
 from shardspec.ir.spec import (
     Activation,
     AxisRule,
     CoverageGate,
+    Hardware,
     LogicalAxis,
+    Param,
     Pattern,
     Replicate,
     Target,
 )
 from shardspec.language.catalogue import catalogue_entry
 from shardspec.lints.context import Context
-from shardspec.lints.registry import checks
+from shardspec.lints.registry import checks, codes
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 from tests.analysis.test_memory import states
@@ -95,7 +95,7 @@ def on_chips(target: Target) -> Target:
     return replace(target, hardware=hardware)
 
 
-OURS = [module for module in checks() if module.CODE.id in CODES]
+OURS = [module for code, module in zip(codes(), checks(), strict=True) if code.id in CODES]
 
 
 def test_all_are_registered() -> None:

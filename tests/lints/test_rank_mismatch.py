@@ -5,7 +5,7 @@ import re
 import pytest
 
 import shardspec
-from shardspec.ir.param import Param
+from shardspec.ir.spec import Param
 
 SPEC = """\
 shardspec: 1

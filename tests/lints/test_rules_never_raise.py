@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shardspec.ir.spec import Override, PathRule, Pattern, Spec
 from shardspec.lints.context import Context
-from shardspec.lints.registry import checks
+from shardspec.lints.registry import checks, codes
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 from tests.lints.test_never_raises import SOURCE, SPAN, contexts
@@ -18,7 +18,7 @@ CODES = (
     *("SHD110", "SHD111", "SHD112", "SHD113"),
     *("SHD217", "SHD218", "SHD219", "SHD220", "SHD221", "SHD222", "SHD223"),
 )
-OURS = [module for module in checks() if module.CODE.id in CODES]
+OURS = [module for code, module in zip(codes(), checks(), strict=True) if code.id in CODES]
 
 patterns = st.builds(
     Pattern,

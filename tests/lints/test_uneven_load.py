@@ -5,8 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 
-from shardspec.ir.param import Param, array_bytes
-from shardspec.ir.spec import Policy, Spec
+from shardspec.ir.spec import Param, Policy, Spec, array_bytes
 from shardspec.lints.checks.uneven_load import last_bytes
 from shardspec.resolve.resolver import resolve
 from tests import strategies

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.analysis.layouts import arrays_digest, layout_of, text_digest
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.ir.grouping import collapsed, expanded, natural
+from shardspec.diagnostics.words import collapsed, expanded, natural
 from shardspec.ir.layout import (
     ActivationLayout,
     ArrayLayout,
@@ -20,8 +20,7 @@ from shardspec.ir.layout import (
     Layout,
     TargetLayout,
 )
-from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.partition import PartitionSpec
+from shardspec.ir.spec import MeshAxis, PartitionSpec
 from shardspec.lock.lock_file import lock_text, read_lock
 
 SPEC = """

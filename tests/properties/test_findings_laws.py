@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, Severity, sort_key
 from shardspec.diagnostics.render import render, render_concise
-from shardspec.ir.param import Param
-from shardspec.ir.spec import Activation, Override, PathRule, Pattern, ScanRule, Spec
+from shardspec.ir.spec import Activation, Override, Param, PathRule, Pattern, ScanRule, Spec
 from shardspec.lints.context import Context
 from shardspec.lints.registry import checks, run
 from shardspec.report.findings_forms import findings_text

@@ -8,10 +8,19 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param
 from shardspec.ir.plan import Kind, Outcome
-from shardspec.ir.spec import Activation, AxisRule, Override, Pattern, Policy, Spec, Target
+from shardspec.ir.spec import (
+    Activation,
+    AxisRule,
+    Mesh,
+    MeshAxis,
+    Override,
+    Param,
+    Pattern,
+    Policy,
+    Spec,
+    Target,
+)
 from shardspec.resolve.assign import assign_axes, rule_table
 from shardspec.resolve.resolver import resolve
 from shardspec.resolve.state import derive

@@ -598,12 +598,11 @@ def test_spans_are_found() -> None:
 
 
 def test_a_false_label_would_be_noticed() -> None:
-    from shardspec.diagnostics import Label
-    from shardspec.diagnostics.codes import SYNTAX
+    from shardspec.diagnostics import Label, codes
 
     source = SourceFile("x", "abc")
-    outside = Diagnostic(SYNTAX, "m", (Label(Span(source, 2, 9)),))
+    outside = Diagnostic(codes.SYNTAX, "m", (Label(Span(source, 2, 9)),))
     with pytest.raises(AssertionError):
         check_labels(outside)
     with pytest.raises(AssertionError):
-        check_labels(Diagnostic(SYNTAX, "m", (Label(Span(source, 0, 1), primary=False),)))
+        check_labels(Diagnostic(codes.SYNTAX, "m", (Label(Span(source, 0, 1), primary=False),)))

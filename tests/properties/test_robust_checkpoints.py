@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from shardspec.arrays import read_arrays
 from shardspec.arrays.reading import Outcome
 from shardspec.diagnostics.render import render, render_concise
-from shardspec.ir.param import DTYPE_BITS
+from shardspec.ir.spec import DTYPE_BITS
 from tests.arrays import samples
 
 Data = dict[str, bytes]

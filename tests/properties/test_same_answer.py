@@ -16,10 +16,8 @@ from flax import nnx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.diagnostics import Severity, SourceFile
-from shardspec.diagnostics.codes import ALL
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.spec import AxisRule, LintLevel, PathRule, Pattern, Spec, Target
+from shardspec.diagnostics import Severity, SourceFile, codes
+from shardspec.ir.spec import AxisRule, LintLevel, Mesh, MeshAxis, PathRule, Pattern, Spec, Target
 from shardspec.jax_backend.resolver import Resolver
 
 AXES = ("embed", "mlp", "heads", "vocab", "kv")
@@ -59,7 +57,7 @@ def tree(model: Model, leaf: Any) -> dict[str, Any]:
 def spec_of(axis_rules: list[AxisRule]) -> Spec:
     """Return a spec that lets every array pass; what is placed is the question here."""
     mesh = Mesh(tuple(MeshAxis(name, size) for name, size in MESH.items()))
-    levels = tuple(LintLevel(code.name, Severity.ALLOW) for code in ALL)
+    levels = tuple(LintLevel(code.name, Severity.ALLOW) for code in codes.ALL)
     return Spec(
         SourceFile("spec.yaml", ""),
         axis_rules=tuple(axis_rules),

@@ -12,10 +12,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as DeviceMesh
 
 from shardspec.diagnostics import SourceFile
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import AxisRule, Override, Pattern, Spec, Target
+from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Override, Param, Pattern, Spec, Target
 from shardspec.report.drawing import HOST, SAME, SLICE, Grid, Side, grid
 from shardspec.resolve.resolver import resolve
 from tests.topology.machines import hardware

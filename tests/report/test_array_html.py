@@ -7,9 +7,8 @@ import xml.etree.ElementTree as ET
 
 import shardspec
 from shardspec import pipeline
-from shardspec.ir.param import Param
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Spec, Target
+from shardspec.ir.spec import Param, Spec, Target
 from shardspec.report.drawing import drawing, plan_html
 from tests.report.test_array_text import SPEC, plan
 

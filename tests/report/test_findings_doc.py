@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardspec.diagnostics.codes import ALL
+from shardspec.diagnostics import codes
 from shardspec.report.findings_doc import findings_doc
 from shardspec.report.pages import code_lines, find_code, finding_page
 
@@ -23,24 +23,24 @@ def test_file_is_fresh(request: pytest.FixtureRequest) -> None:
 
 def test_every_finding_has_its_section_and_its_line() -> None:
     text = findings_doc()
-    assert re.findall(r"^### (SHD\d{3}) ", text, re.MULTILINE) == [code.id for code in ALL]
+    assert re.findall(r"^### (SHD\d{3}) ", text, re.MULTILINE) == [code.id for code in codes.ALL]
     anchors = {
         re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
         for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     }
     links = re.findall(r"\]\(#([\w-]+)\)", text)
-    assert len(links) == len(ALL)
+    assert len(links) == len(codes.ALL)
     assert set(links) <= anchors
 
 
 def test_examples_stand_fenced_as_they_are() -> None:
     text = findings_doc()
-    assert text.count("```yaml") == 2 * len(ALL)
-    assert text.count("```") == 4 * len(ALL)
+    assert text.count("```yaml") == 2 * len(codes.ALL)
+    assert text.count("```") == 4 * len(codes.ALL)
     assert "**Bad**\n\n```yaml\nshardspec: 1\nmesh:" in text
 
 
-@pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)
+@pytest.mark.parametrize("code", codes.ALL, ids=lambda code: code.name)
 def test_a_finding_is_found_as_people_write_it(code: object) -> None:
     words = (code.id, code.id.lower(), code.id[3:], f"[{code.id}]", f"SHD-{code.id[3:]}")  # type: ignore[attr-defined]
     name = code.name  # type: ignore[attr-defined]
@@ -57,8 +57,8 @@ def test_other_words_are_none(text: str) -> None:
 
 def test_pedantic_ones_are_marked() -> None:
     lines = list(code_lines())
-    assert len(lines) == len(ALL)
-    for code, line in zip(ALL, lines, strict=True):
+    assert len(lines) == len(codes.ALL)
+    for code, line in zip(codes.ALL, lines, strict=True):
         assert (" pedantic " in line) == code.is_pedantic
         assert finding_page(code).startswith(f"{code.id}  {code.name}  (")
         assert ("--pedantic" in finding_page(code).splitlines()[0]) == code.is_pedantic

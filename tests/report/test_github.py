@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
-from shardspec.diagnostics.codes import DEAD_RULE, SIZE_ONE_AXIS
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.report.findings_forms import commands
 
 
@@ -18,7 +17,7 @@ def command(diagnostic: Diagnostic) -> str:
 def test_all_of_it() -> None:
     source = SourceFile("a,b:c/100%.yaml", "rules:\n- x\n- y\n")
     found = point(
-        DEAD_RULE, "50% of `a, b`: gone", Span(source, 9, 13), notes=("n\r\nm",), help="h: i"
+        codes.DEAD_RULE, "50% of `a, b`: gone", Span(source, 9, 13), notes=("n\r\nm",), help="h: i"
     )
     assert command(found) == (
         "::error file=a%2Cb%3Ac/100%25.yaml,line=2,col=3,endLine=3,endColumn=3,title=SHD214"
@@ -27,7 +26,7 @@ def test_all_of_it() -> None:
 
 
 def test_without_a_place() -> None:
-    assert command(point(SIZE_ONE_AXIS, "fact", None)) == "::warning title=SHD107::fact"
+    assert command(point(codes.SIZE_ONE_AXIS, "fact", None)) == "::warning title=SHD107::fact"
 
 
 def test_a_preset_stands_where_it_is_pulled_in() -> None:

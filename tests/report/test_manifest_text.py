@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shardspec.arrays import read_manifest
 from shardspec.cli.main import cli
 from shardspec.diagnostics import SourceFile
-from shardspec.ir.param import Param
+from shardspec.ir.spec import Param
 from shardspec.report.manifest_text import manifest_json, manifest_yaml
 from tests.arrays import samples
 from tests.arrays.samples import write

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from shardspec.ir.mesh import MeshAxis
+from shardspec.ir.spec import MeshAxis
 from shardspec.report.mesh import mesh_json
 from shardspec.topology.placement import Placement, place
 from tests.topology.machines import hardware, sized, target

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import re
 
-from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import MeshAxis, Target
 from shardspec.report.mesh import compare_lines, drawing, mesh_lines
 from shardspec.topology.placement import Placement, place
 from tests.topology.machines import hardware, sized, target

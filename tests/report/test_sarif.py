@@ -12,8 +12,7 @@ import pytest
 from jsonschema import Draft4Validator, FormatChecker
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import ALL
+from shardspec.diagnostics import Diagnostic, codes
 from shardspec.report.findings_forms import sarif, sarif_text, uri
 from tests.test_docs import NOT_ONE_TEXT, example
 
@@ -34,7 +33,7 @@ def found_in(text: str, name: str = "spec.yaml") -> tuple[Diagnostic, ...]:
     return pipeline.checked(spec, diagnostics, pipeline.compile_plans(spec))
 
 
-@pytest.mark.parametrize("code", [c for c in ALL if c.name not in NOT_ONE_TEXT], ids=str)
+@pytest.mark.parametrize("code", [c for c in codes.ALL if c.name not in NOT_ONE_TEXT], ids=str)
 def test_every_finding_is_valid(code: object, validator: Draft4Validator) -> None:
     found = found_in(example(code, "Bad"))  # type: ignore[arg-type]
     log = json.loads(sarif_text(found))

@@ -7,10 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.param import Param
 from shardspec.ir.plan import Kind, ParamSharding, divides
-from shardspec.ir.spec import AxisRule, Override, PathRule, Pattern, Spec, StatePolicy, Target
+from shardspec.ir.spec import (
+    AxisRule,
+    Mesh,
+    MeshAxis,
+    Override,
+    Param,
+    PathRule,
+    Pattern,
+    Spec,
+    StatePolicy,
+    Target,
+)
 from shardspec.report.plan import Plan
 from shardspec.report.state_text import reason
 from shardspec.resolve.resolver import array_resolver, resolve

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
-from shardspec.ir.mesh import Mesh, MeshAxis
 from shardspec.ir.plan import DimSharding
-from shardspec.ir.spec import AxisRule, Spec, StatePolicy, Target
+from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Spec, StatePolicy, Target
 from shardspec.resolve.assign import assign_axes, rule_table
 from shardspec.resolve.zero import extra_axes, split_further, state_axes
 from tests import strategies as our

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
 
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.mesh import Mesh, MeshAxis, divisors
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target, divisors
 from shardspec.language.catalogue import catalogue_entry
 from shardspec.topology.machine import Digit, digit_offsets
 

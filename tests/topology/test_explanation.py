@@ -10,8 +10,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import MeshAxis, Target
 from shardspec.topology.explanation import (
     Run,
     Seat,

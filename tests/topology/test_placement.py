@@ -11,8 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import MeshAxis, Target
 from shardspec.topology.assignment import score_axis
 from shardspec.topology.placement import Placement, place, ring_walk, snake
 from tests.topology.machines import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardspec.ir.mesh import divisors
+from shardspec.ir.spec import divisors
 from shardspec.topology.machine import digit_offsets, slice_extents, slice_host
 from shardspec.topology.submesh import (
     Tiling,

@@ -11,8 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, point
-from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX, TOO_DEEP
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
 from shardspec.language.dsl_text.faults import (
     entry_of,
     known_word,
@@ -67,13 +66,13 @@ def read_dsl(source: SourceFile) -> tuple[Reading | None, tuple[Diagnostic, ...]
     if len(source.text) > MOST_CHARACTERS:
         message = f"a spec of {len(source.text):,} characters; {MOST_CHARACTERS:,} is the most"
         help = "arrays stand in a manifest, however many: `manifest ./arrays.json`"
-        return None, (point(TOO_DEEP, message, source.whole, help=help),)
+        return None, (point(codes.TOO_DEEP, message, source.whole, help=help),)
     foreign = find_foreign_characters(source, "a spec")
     if foreign:
         return None, tuple(foreign)
     layout = lay_out(source.text)
     if not layout.statements:
-        return None, (point(SYNTAX, "the document is empty", source.whole, help=_MINIMAL),)
+        return None, (point(codes.SYNTAX, "the document is empty", source.whole, help=_MINIMAL),)
     build = _Build(source, layout.text)
     for statement in layout.statements:
         build.statement(statement)
@@ -105,7 +104,7 @@ class _Build:
     def report(self, fault: SyntaxFault, at: int = 0) -> None:
         """Note a syntax fault; its offsets count from `at`."""
         span = Span(self.source, at + fault.start, at + fault.end)
-        self.diagnostics.append(point(SYNTAX, fault.message, span, help=fault.help))
+        self.diagnostics.append(point(codes.SYNTAX, fault.message, span, help=fault.help))
 
     def say(self, route: Route, stated: dict[str, Data], name: str, excerpt: Excerpt) -> None:
         """Put one field of an entry in its place."""
@@ -164,7 +163,7 @@ class _Build:
         message = f"`{key.text}` stands twice"
         labels = (Label(key.span, "again here"), Label(first.span, "first here", primary=False))
         help = "keep one of the two"
-        self.diagnostics.append(Diagnostic(DUPLICATE_KEY, message, labels, help=help))
+        self.diagnostics.append(Diagnostic(codes.DUPLICATE_KEY, message, labels, help=help))
         return True
 
     def keyword(self, statement: Statement) -> Excerpt:

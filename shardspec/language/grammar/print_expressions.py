@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from shardspec.ir.hardware import shape_text
+from shardspec.ir.spec import shape_text
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import Data

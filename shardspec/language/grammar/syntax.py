@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from shardspec.diagnostics import Code, Diagnostic, Excerpt, point
-from shardspec.diagnostics.codes import SYNTAX
-from shardspec.ir.mesh import AxisType, Network
+from shardspec.diagnostics import Code, Diagnostic, Excerpt, codes, point
+from shardspec.ir.spec import AxisType, Network
 
 
 class SyntaxFault(NamedTuple):
@@ -29,7 +28,7 @@ class SyntaxFault(NamedTuple):
     end: int
     help: str | None = None
 
-    def diagnostic(self, excerpt: Excerpt, code: Code = SYNTAX) -> Diagnostic:
+    def diagnostic(self, excerpt: Excerpt, code: Code = codes.SYNTAX) -> Diagnostic:
         """Return the finding, with the offsets counted in `excerpt`."""
         return point(code, self.message, excerpt.at(self.start, self.end), help=self.help)
 

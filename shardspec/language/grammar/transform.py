@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
-from shardspec.ir.mesh import Network
+from shardspec.ir.spec import Network
 from shardspec.language.grammar import syntax
 
 if TYPE_CHECKING:

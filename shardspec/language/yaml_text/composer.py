@@ -6,9 +6,18 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, SourceFile, Span
-from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX, TOO_DEEP, WRONG_TYPE, YAML_TRAP
-from shardspec.diagnostics.suggest import did_you_mean
+from shardspec.diagnostics import (
+    Code,
+    Diagnostic,
+    Edit,
+    Excerpt,
+    Fix,
+    Label,
+    SourceFile,
+    Span,
+    codes,
+)
+from shardspec.diagnostics.words import did_you_mean
 from shardspec.language.reading import Data, Route
 from shardspec.language.yaml_text.scalars import SPECIAL_STARTS, ScalarFault, read_plain
 
@@ -167,7 +176,7 @@ class Composer:
         column = "" if frame.is_mapping else f": `-` belongs in column {self._column(start)}"
         self.faults.append(
             Diagnostic(
-                SYNTAX,
+                codes.SYNTAX,
                 "this line is indented deeper than the list, so YAML joins it to the text above",
                 (Label(line, ""), Label(above, "goes on below", primary=False)),
                 help=f"line it up with the other items{column}",
@@ -206,7 +215,7 @@ class Composer:
         labels = (Label(excerpt.span, "again here"), Label(first.span, "first here", primary=False))
         way_out = "keep one of the two: YAML readers would silently use the last"
         self.faults.append(
-            Diagnostic(DUPLICATE_KEY, f"the key `{text}` stands twice", labels, help=way_out)
+            Diagnostic(codes.DUPLICATE_KEY, f"the key `{text}` stands twice", labels, help=way_out)
         )
 
     def _is_bad_key(self, excerpt: Excerpt) -> bool:
@@ -214,13 +223,18 @@ class Composer:
         text = excerpt.text
         if text == "<<":
             way_out = "write the keys out; whole specs are joined by `extends: [...]`"
-            self._fault(SYNTAX, "merge keys (`<<`) are not supported", excerpt.span, "", way_out)
+            self._fault(
+                codes.SYNTAX, "merge keys (`<<`) are not supported", excerpt.span, "", way_out
+            )
             return True
         if not text:
-            self._fault(SYNTAX, "a key is missing before `:`", excerpt.span, "",
+            self._fault(codes.SYNTAX, "a key is missing before `:`", excerpt.span, "",
                         "write `name: value`; quote a name that holds `:`")  # fmt: skip
             return True
-        if isinstance(fault := read_plain(text), ScalarFault) and fault.code is not WRONG_TYPE:
+        if (
+            isinstance(fault := read_plain(text), ScalarFault)
+            and fault.code is not codes.WRONG_TYPE
+        ):
             self._fault(fault.code, fault.message, excerpt.span, fault.label, fault.help)
         return False
 
@@ -234,7 +248,9 @@ class Composer:
         if len(self._stack) >= DEEPEST:
             message = f"lists and mappings are nested more than {DEEPEST} levels deep"
             span = Span(self.source, start, min(start + 1, len(self.text)))
-            self._fault(TOO_DEEP, message, span, f"level {DEEPEST + 1}", "a spec needs five or six")
+            self._fault(
+                codes.TOO_DEEP, message, span, f"level {DEEPEST + 1}", "a spec needs five or six"
+            )
             return False
         self._last_end = start + is_flow
         frame = self._child(is_mapping, is_flow, start)
@@ -275,7 +291,7 @@ class Composer:
         message = f"a {kind} cannot be a key"
         quoted = self.text[span.start : span.end].split("\n")[0]
         way_out = f"a key that starts with `{quoted[:1]}` needs quotes around all of it"
-        self._fault(WRONG_TYPE, message, span, f"this is a {kind}", way_out)
+        self._fault(codes.WRONG_TYPE, message, span, f"this is a {kind}", way_out)
         parent.key, parent.is_detached = "", True
 
     def _put(self, data: Data, excerpt: Excerpt, size: int = 1, height: int = 0) -> None:
@@ -323,15 +339,19 @@ class Composer:
         self._aliased += anchored.size
         if anchored.is_open:
             message = f"the alias `*{name}` stands inside its own anchor `&{name}`"
-            self._fault(TOO_DEEP, message, span, "a circle without end", "write the value out")
+            self._fault(
+                codes.TOO_DEEP, message, span, "a circle without end", "write the value out"
+            )
         elif self._aliased > MOST_ALIASED:
             message = f"aliases stand for more than {MOST_ALIASED:,} values"
             self._fault(
-                TOO_DEEP, message, span, "one too many", "write the values out, or use globs"
+                codes.TOO_DEEP, message, span, "one too many", "write the values out, or use globs"
             )
         elif len(self._stack) + anchored.height > DEEPEST:
             message = f"lists and mappings are nested more than {DEEPEST} levels deep"
-            self._fault(TOO_DEEP, message, span, f"{anchored.height} more levels", "nest less")
+            self._fault(
+                codes.TOO_DEEP, message, span, f"{anchored.height} more levels", "nest less"
+            )
         else:
             return False
         return True
@@ -356,7 +376,7 @@ class Composer:
         if self._documents == 1:
             return True
         span = Span(self.source, event.start_mark.index, event.end_mark.index)
-        self._fault(SYNTAX, "a second document starts here", span, "",
+        self._fault(codes.SYNTAX, "a second document starts here", span, "",
                     "one file holds one spec: put the second in a file of its own")  # fmt: skip
         return False
 
@@ -368,17 +388,17 @@ class Composer:
         span = Span(self.source, *found.span()) if found else Span(self.source, start, end)
         message = f"the tag `{span.text}` is not supported"
         way_out = "leave it out; a value that starts with `!` needs quotes"
-        self._fault(SYNTAX, message, span, "only `!!str` may stand here", way_out)
+        self._fault(codes.SYNTAX, message, span, "only `!!str` may stand here", way_out)
 
     def _fault_unknown_anchor(self, name: str, span: Span) -> None:
         way_out = did_you_mean(name, self._anchors)
         way_out = way_out or f'a pattern that starts with `*` needs quotes: "*{name}"'
         message = f"the alias `*{name}` has no anchor `&{name}` above it"
-        self._fault(SYNTAX, message, span, "no such anchor", way_out)
+        self._fault(codes.SYNTAX, message, span, "no such anchor", way_out)
 
     def _fault(self, code: Code, message: str, span: Span, label: str, way_out: str) -> None:
         fix = None
-        if code is YAML_TRAP:
+        if code is codes.YAML_TRAP:
             plain = span.text.replace("_", "")
             if plain != span.text and plain.isdecimal() and plain[0] != "0":
                 fix = Fix(f"write {plain}", (Edit(span, plain),))

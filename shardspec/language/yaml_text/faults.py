@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
-from shardspec.diagnostics.codes import SYNTAX
+from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span, codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Trouble:
         self, message: str, span: Span, label: str, way_out: str | None, *others: Label
     ) -> Diagnostic:
         """Return the finding with its culprit at `span`."""
-        return Diagnostic(SYNTAX, message, (Label(span, label), *others), help=way_out)
+        return Diagnostic(codes.SYNTAX, message, (Label(span, label), *others), help=way_out)
 
 
 def advise_quotes(trouble: Trouble, start: int, end: int) -> str:

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
-from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.language.reading import Data, Reading, SourceMap, section_at
 from shardspec.language.yaml_text.composer import Composer
 
@@ -95,7 +94,7 @@ def _compose(composer: Composer) -> bool:
     except (UnicodeEncodeError, yaml.reader.ReaderError):
         from shardspec.language.yaml_text.scalars import find_foreign_characters
 
-        unread = point(SYNTAX, "the text cannot be read as YAML", composer.source.whole)
+        unread = point(codes.SYNTAX, "the text cannot be read as YAML", composer.source.whole)
         composer.faults.extend(find_foreign_characters(composer.source) or [unread])
         return False
     except yaml.MarkedYAMLError as error:
@@ -130,7 +129,9 @@ def _finish(composer: Composer, with_comments: bool, minimal: str) -> Reading | 
         return Reading(root, source_map, attach_comments(source_map))
     excerpt = composer.values.get(())
     if root is None and (excerpt is None or excerpt.text in ("", "null", "~")):
-        composer.faults.append(point(SYNTAX, "the document is empty", source.whole, help=minimal))
+        composer.faults.append(
+            point(codes.SYNTAX, "the document is empty", source.whole, help=minimal)
+        )
     elif excerpt is not None:
         kind = "list" if isinstance(root, list) else "single value"
         message = f"the document is a {kind}, not a mapping of keys to values"
@@ -140,7 +141,7 @@ def _finish(composer: Composer, with_comments: bool, minimal: str) -> Reading | 
         way_out = (
             f"a key ends with `:`: write `{first.rstrip()}:`" if rest.startswith(" ") else minimal
         )
-        composer.faults.append(point(WRONG_TYPE, message, span, help=way_out))
+        composer.faults.append(point(codes.WRONG_TYPE, message, span, help=way_out))
     return None
 
 

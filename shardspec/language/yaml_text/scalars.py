@@ -16,8 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from shardspec.diagnostics import Code, Diagnostic, SourceFile, Span, point
-from shardspec.diagnostics.codes import SYNTAX, WRONG_TYPE, YAML_TRAP
+from shardspec.diagnostics import Code, Diagnostic, SourceFile, Span, codes, point
 from shardspec.language.reading import Data
 
 LONGEST_NUMBER = 400
@@ -111,7 +110,7 @@ def _trap(text: str, kind: str) -> ScalarFault:
     article = "an" if kind[0] in "aeiou" else "a"
     named = kind if kind in ("null", "not a number", "infinity") else f"{article} {kind}"
     message = f"YAML 1.1 reads `{text}` as {named}{_worth(text, kind)}"
-    return ScalarFault(YAML_TRAP, message, "not plain text", way_out)
+    return ScalarFault(codes.YAML_TRAP, message, "not plain text", way_out)
 
 
 def _worth(text: str, kind: str) -> str:
@@ -139,7 +138,9 @@ def _worth(text: str, kind: str) -> str:
 def _too_big(text: str) -> ScalarFault:
     shown = text if len(text) <= 24 else f"{text[:20]}..."
     message = f"the number `{shown}` is too large to read"
-    return ScalarFault(WRONG_TYPE, message, f"{len(text):,} characters", "quote it if it is a name")
+    return ScalarFault(
+        codes.WRONG_TYPE, message, f"{len(text):,} characters", "quote it if it is a name"
+    )
 
 
 MOST_FOREIGN = 10
@@ -151,7 +152,7 @@ def find_foreign_characters(source: SourceFile, language: str = "YAML") -> list[
     """Return a finding for each of the first characters that may not stand in a text."""
     return [
         point(
-            SYNTAX,
+            codes.SYNTAX,
             f"the character U+{ord(match[0]):04X} may not stand in {language}",
             Span(source, *match.span()),
             "not allowed",

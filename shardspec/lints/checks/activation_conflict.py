@@ -41,13 +41,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shardspec.analysis.coverage import allowed_paths, held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, labels_at
-from shardspec.diagnostics.codes import ACTIVATION_CONFLICT as CODE
-from shardspec.diagnostics.suggest import named
-from shardspec.ir.grouping import described
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import binary_bytes, described, named
 from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ShardingPlan
 from shardspec.ir.spec import target_text
-from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import only
 from shardspec.lints.evidence.more_splits import would_divide
@@ -125,7 +122,7 @@ def _finding(conflict: _Conflict) -> Diagnostic:
     of_activation = next(dim for dim in conflict.activation.dims if mesh_axis in dim.mesh_axes)
     taken, other = of_activation.taken, conflict.dim.taken
     return Diagnostic(
-        CODE,
+        codes.ACTIVATION_CONFLICT,
         f"`{axis}` is on `{target_text(of_activation.mesh_axes)}` in activation `{activation.name}`"
         f" and {where} in parameters, on {named('target', conflict.lost)}",
         labels_at(

@@ -34,13 +34,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import AMBIGUOUS_STATE as CODE
-from shardspec.ir.grouping import as_one, counted, template
-from shardspec.ir.partition import PartitionSpec
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import as_one, binary_bytes, counted, template
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import override_text
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.spec import PartitionSpec, override_text
 from shardspec.resolve.state import Reading, Relation, StateSharding, of_state, read_dims
 
 
@@ -61,7 +58,7 @@ def _finding(group: list[StateSharding], owner: ParamSharding) -> Diagnostic:
     ways = " or ".join(_dropped(reading, owner) for reading in first.readings)
     size = sum(found.param.bytes for found in group)
     return point(
-        CODE,
+        codes.AMBIGUOUS_STATE,
         f"`{shown}` {first.param} may be `{owner.param.path}` {owner.param} {ways}",
         owner.named_at,
         "the parameter is named here" if owner.matched else "the parameter",

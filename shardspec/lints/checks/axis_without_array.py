@@ -29,9 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import AXIS_WITHOUT_ARRAY as CODE
-from shardspec.diagnostics.suggest import did_you_mean
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import did_you_mean
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.entries import lone_axes, respelling
 
@@ -44,7 +43,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
             out = f"take the rule out; or, if code has it, add `{lone.name}: SIZE` to `axes`"
             near = did_you_mean(lone.name, known)
             yield point(
-                CODE,
+                codes.AXIS_WITHOUT_ARRAY,
                 f"nothing has the logical axis `{lone.name}` of this rule",
                 lone.places[0],
                 "no array, activation or `axes` entry has it",

@@ -27,9 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import AXIS_WITHOUT_RULE as CODE
-from shardspec.diagnostics.suggest import named
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import named
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
 
@@ -46,7 +45,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         activations = context.activations_with(axis.name)
         if paths or activations:
             finding = point(
-                CODE,
+                codes.AXIS_WITHOUT_RULE,
                 f"no rule names `{axis.name}`, so it is replicated",
                 axis.span,
                 "declared here",

@@ -29,14 +29,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span, point
-from shardspec.diagnostics.codes import ALL, UNKNOWN_LINT
-from shardspec.diagnostics.codes import BAD_SUPPRESSION as CODE
+from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span, codes, point
 from shardspec.diagnostics.levels import known
-from shardspec.diagnostics.suggest import did_you_mean, respelt
+from shardspec.diagnostics.suggest import respelt
+from shardspec.diagnostics.words import did_you_mean
 from shardspec.language.suppressions import marked
-
-__all__ = ["CODE", "bad", "is_finding"]
 
 _FORM = "`# shardspec: ignore[SHD302] why`"
 _ATTEMPT = re.compile(r"#[ \t]*shardspec[ \t]*:[ \t]*([\w-]+)[ \t]*[:=(\[]?[ \t]*")
@@ -46,7 +43,7 @@ _NEXT = re.compile(r"[ \t]*(?:,[ \t]*|(?=SHD))([\w-]+)")
 
 def is_finding(name: str) -> bool:
     """Say whether `name` is the id or name of a finding."""
-    return any(name in (code.id, code.name) for code in ALL)
+    return any(name in (code.id, code.name) for code in codes.ALL)
 
 
 def bad(source: SourceFile) -> Iterator[Diagnostic]:
@@ -62,7 +59,7 @@ def bad(source: SourceFile) -> Iterator[Diagnostic]:
 
 def _misplaced(span: Span) -> Diagnostic:
     return point(
-        CODE,
+        codes.BAD_SUPPRESSION,
         "`ignore-file` has to stand alone on a line above the first entry",
         span,
         "silences nothing here",
@@ -79,7 +76,7 @@ def _malformed(span: Span) -> Diagnostic:
         edit = Edit(Span(span.source, span.start, names[1]), form)
         fix = Fix(f"write `{form}`", (edit,), is_sure=True)
     return point(
-        CODE,
+        codes.BAD_SUPPRESSION,
         "this comment is no suppression: the findings stand in square brackets",
         span,
         "silences nothing",
@@ -108,11 +105,11 @@ def _named(span: Span) -> tuple[tuple[str, ...], int] | None:
 
 
 def _unknown(name: str, span: Span) -> Diagnostic:
-    names = [each for code in ALL for each in (code.id, code.name)]
+    names = [each for code in codes.ALL for each in (code.id, code.name)]
     whole = f"`{name}` is the start of several: name each in full" if known(name) else None
     near = None if name.startswith("SHD") else did_you_mean(name, names)
     return point(
-        UNKNOWN_LINT,
+        codes.UNKNOWN_LINT,
         f"no finding is called `{name}`",
         span,
         help=whole or near or "`shardspec explain --list` shows them all",

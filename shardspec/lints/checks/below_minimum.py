@@ -29,8 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, labels_at
-from shardspec.diagnostics.codes import BELOW_MINIMUM as CODE
+from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.ir.plan import DimSharding
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import AxisCase, Judged, axis_cases, set_text
@@ -58,7 +57,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _finding(context: Context, case: AxisCase, minimum: int) -> Diagnostic:
     shard = case.size // case.ways
     return Diagnostic(
-        CODE,
+        codes.BELOW_MINIMUM,
         f"`{case.axis}` = {case.size} over {case.mesh_text} is {shard}, below its minimum of"
         f" {minimum}, on {case.targets_text}",
         labels_at(

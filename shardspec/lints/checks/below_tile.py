@@ -35,12 +35,10 @@ from typing import NamedTuple
 
 from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.analysis.memory import LANES, SUBLANES, tiled_bytes
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import BELOW_TILE as CODE
-from shardspec.ir.grouping import described
-from shardspec.ir.param import Shape, array_bytes
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import binary_bytes, described, three_figures
 from shardspec.ir.plan import Alike, ShardingPlan
-from shardspec.ir.units import binary_bytes, three_figures
+from shardspec.ir.spec import Shape, array_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import axis_sizes
 
@@ -93,7 +91,7 @@ def _finding(plan: ShardingPlan, found: _Padded) -> Diagnostic:
     sharding = arrays.first
     times = three_figures(found.tiled / arrays.shard_bytes)
     return point(
-        CODE,
+        codes.BELOW_TILE,
         f"`{sharding.param.path}`: a shard {dtype}[{', '.join(map(str, shard))}] takes"
         f" {binary_bytes(found.tiled)} on target `{plan.target.name}`, {times} times its bytes",
         sharding.named_at,

@@ -29,9 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import BROKEN_UNIT as CODE
-from shardspec.ir.mesh import divisors
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.ir.spec import divisors
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import near_multiples
 
@@ -43,7 +42,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
             units = sorted(divisors(axis.size), key=lambda unit: abs(unit - axis.unit))
             sizes = near_multiples(axis.size, axis.unit)
             yield point(
-                CODE,
+                codes.BROKEN_UNIT,
                 f"`{axis.name}` = {axis.size} is {axis.size / axis.unit:.4g} units of {axis.unit}",
                 axis.span,
                 "declared here",

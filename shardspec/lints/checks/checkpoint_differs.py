@@ -30,12 +30,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import CHECKPOINT_DIFFERS as CODE
-from shardspec.ir.grouping import collapsed, counted, natural, template
-from shardspec.ir.param import Param
-
-__all__ = ["CODE", "finding"]
+from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics.words import collapsed, counted, natural, template
+from shardspec.ir.spec import Param
 
 #: Notes of one kind before the rest is counted.
 _MOST = 8
@@ -78,7 +75,7 @@ def finding(name: str, saved: Iterable[Param], wanted: Iterable[Param]) -> Diagn
     )
     what = ", ".join(f"{counted(len(group), 'array')} {how}" for group, how in counts if group)
     return Diagnostic(
-        CODE,
+        codes.CHECKPOINT_DIFFERS,
         f"the checkpoint `{name}` does not hold the tree: {what}",
         notes=tuple(_notes(found)),
         help=_help(found, held, asked),

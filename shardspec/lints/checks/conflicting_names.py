@@ -38,9 +38,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, labels_at
-from shardspec.diagnostics.codes import CONFLICTING_NAMES as CODE
-from shardspec.ir.grouping import collapsed, counted, described, template
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import collapsed, counted, described, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
@@ -113,7 +112,7 @@ def _finding(first: Entry, other: Entry, paths: Sequence[str]) -> Diagnostic:
     count = counted(len(paths), "array")
     verb = "matches" if len(paths) == 1 else "match"
     return Diagnostic(
-        CODE,
+        codes.CONFLICTING_NAMES,
         f"{count} {verb} `{first.pattern}` and `{other.pattern}`, which name"
         f" {'it' if len(paths) == 1 else 'them'} differently; the first stands, and neither is"
         " narrower",

@@ -31,10 +31,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shardspec.diagnostics import Diagnostic, labels_at
-from shardspec.diagnostics.codes import CROSSES_SLICES as CODE
-from shardspec.ir.hardware import Hardware
-from shardspec.ir.spec import Target
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.ir.spec import Hardware, Target
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.axes import placed
 
@@ -59,7 +57,7 @@ def _finding(fact: DcnFact, target: Target, hardware: Hardware) -> Diagnostic:
     unit = "slices" if hardware.chip.platform == "tpu" else "nodes"
     axis = fact.axis
     return Diagnostic(
-        CODE,
+        codes.CROSSES_SLICES,
         f"`{axis.name}` = {axis.size} crosses {unit} on target `{target.name}`, and does not say"
         " `@ dcn`",
         labels_at(

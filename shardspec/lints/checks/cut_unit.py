@@ -34,8 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import CUT_UNIT as CODE
+from shardspec.diagnostics import Diagnostic, codes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import AxisCase, finding, uneven
 
@@ -44,7 +43,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for each axis whose units a rule would cut."""
     for found in uneven(context):
         if found.cuts_unit:
-            yield finding(context, CODE, found, _message(found.case))
+            yield finding(context, codes.CUT_UNIT, found, _message(found.case))
 
 
 def _message(case: AxisCase) -> str:

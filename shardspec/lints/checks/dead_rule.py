@@ -28,9 +28,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, Fix, labels_at
-from shardspec.diagnostics.codes import DEAD_RULE as CODE
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics import Diagnostic, Fix, codes, labels_at
+from shardspec.diagnostics.words import listed
 from shardspec.ir.spec import AxisRule, Target, target_text
 from shardspec.language.removal import is_only_alternative, without_alternative, without_item
 from shardspec.lints.context import Context
@@ -61,7 +60,7 @@ def _finding(
     axes = ", ".join(dict.fromkeys(each.logical_axis for each in dead))
     others = ((each.span, _label(rule, each)) for each in shadows)
     return Diagnostic(
-        CODE,
+        codes.DEAD_RULE,
         f"`{axes} -> {target}` can never fire{_where(targets)}: {_why(rule, shadows)}",
         labels_at((rule.span, "never fires"), *others),
         notes=tuple(_notes(rule, shadows)),

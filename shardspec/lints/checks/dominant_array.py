@@ -34,11 +34,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import allowed_paths, is_large
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import DOMINANT_ARRAY as CODE
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import binary_bytes, listed, percent
 from shardspec.ir.plan import Alike, ShardingPlan
-from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.more_splits import one_axis_more
 
@@ -94,7 +92,7 @@ def _finding(targets: Sequence[_Heavy]) -> Diagnostic:
     axis, dim, then = min(free, key=lambda option: option[2])
     name = arrays.dims[dim].logical_axis or f"dim {dim}"
     return point(
-        CODE,
+        codes.DOMINANT_ARRAY,
         f"`{sharding.param.path}` {sharding.param} is {percent(arrays.bytes, total)} of the model,"
         f" and {percent(arrays.shard_bytes, held)} of what a device of target"
         f" `{plan.target.name}` holds",

@@ -41,12 +41,9 @@ from dataclasses import replace
 
 from shardspec.analysis.coverage import PARTS
 from shardspec.analysis.memory import Held, Memory, memory
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import EXCEEDS_MEMORY as CODE
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import counted
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import binary_bytes, counted, listed
 from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
-from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest
 from shardspec.resolve.zero import state_axes
@@ -81,7 +78,7 @@ def _finding(plan: ShardingPlan, held: Memory) -> Diagnostic:
         what = what.replace(" and ", ", ", 1)
     has = f"a device of {hardware.chip.title} has {binary_bytes(held.hbm_bytes)}"
     return point(
-        CODE,
+        codes.EXCEEDS_MEMORY,
         f"{what} take {binary_bytes(held.bytes)} per device of target `{plan.target.name}`; {has}",
         hardware.span or plan.target.span,
         f"{binary_bytes(held.hbm_bytes)} per device",

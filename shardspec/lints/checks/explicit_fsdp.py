@@ -57,15 +57,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Label, Span
-from shardspec.diagnostics.codes import EXPLICIT_FSDP as CODE
-from shardspec.diagnostics.suggest import listed, named
-from shardspec.ir.grouping import counted
-from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.param import array_bytes
+from shardspec.diagnostics import Diagnostic, Label, Span, codes
+from shardspec.diagnostics.words import binary_bytes, counted, listed, named
 from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ShardingPlan
-from shardspec.ir.spec import Activation, AxisRule
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.spec import Activation, AxisRule, MeshAxis, array_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest, only
 from shardspec.lints.evidence.axes import batch_rules, is_batch, is_stacked, stacked_axes
@@ -253,7 +248,7 @@ def _plain(dim: DimSharding) -> str | None:
 def _finding(clash: _Clash) -> Diagnostic:
     other, count = clash.other, len(clash.bytes)
     return Diagnostic(
-        CODE,
+        codes.EXPLICIT_FSDP,
         f"explicit {listed(clash.axes)} would split `{other.rule.logical_axis}` and"
         f" `{clash.rule.logical_axis}` of one result on {named('target', clash.targets)}: JAX"
         f" refuses to use {counted(count, 'array')} (ShardingTypeError)",

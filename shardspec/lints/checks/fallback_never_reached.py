@@ -27,9 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import FALLBACK_NEVER_REACHED as CODE
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics.words import listed
 from shardspec.ir.plan import Outcome
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
@@ -48,7 +47,7 @@ def _finding(use: RuleUse, targets: int) -> Diagnostic:
     verb = "fires" if len(before) == 1 else "fire"
     loss = ", and a size that does not divide is an error" if use.rule.is_none else ""
     return Diagnostic(
-        CODE,
+        codes.FALLBACK_NEVER_REACHED,
         f"`{use}` is never tried{on_targets(targets)}: {listed(before, limit=3)} before it always"
         f" {verb}",
         use.labels("never tried"),

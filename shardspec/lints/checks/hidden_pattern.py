@@ -37,13 +37,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, Span, labels_at
-from shardspec.diagnostics.codes import HIDDEN_PATTERN as CODE
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import counted, described
-from shardspec.ir.param import LogicalAxes
+from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
+from shardspec.diagnostics.words import counted, described, listed
 from shardspec.ir.plan import Origin, ParamSharding
-from shardspec.ir.spec import PathRule
+from shardspec.ir.spec import LogicalAxes, PathRule
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.entries import Entry, Section, sections
 from shardspec.resolve.match import path_matcher
@@ -98,7 +95,7 @@ def _finding(entries: Sequence[Entry], at: int, hidden: _Hidden, wins: Counter[i
     taken = "it" if count == 1 else f"all {count}"
     verb = "takes" if len(takers) == 1 else "take"
     return Diagnostic(
-        CODE,
+        codes.HIDDEN_PATTERN,
         f"{entry.section} pattern `{entry.pattern}` matches {counted(count, 'array')},"
         f" and {before} before it {verb} {taken}",
         labels_at(*_places(entries, at, hidden)),
@@ -188,7 +185,7 @@ def _names_finding(
     said = _names_text(first.logical_axes or ())
     both = (f"`{first.path}` says `{said}`, and this `{asked}`",) if first.span is None else ()
     return Diagnostic(
-        CODE,
+        codes.HIDDEN_PATTERN,
         f"params pattern `{rule.pattern}` has no effect: {_who(len(named), len(others))}",
         labels_at((rule.pattern.span, f"would say `{asked}`"), (first.span, f"says `{said}`")),
         notes=(*both, described(each.param.path for each in others)),

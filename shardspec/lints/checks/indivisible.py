@@ -31,8 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import INDIVISIBLE as CODE
+from shardspec.diagnostics import Diagnostic, codes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import AxisCase, finding, uneven
 
@@ -41,7 +40,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for each axis, size and rule that do not go together."""
     for found in uneven(context):
         if not found.cuts_unit:
-            yield finding(context, CODE, found, _message(found.case))
+            yield finding(context, codes.INDIVISIBLE, found, _message(found.case))
 
 
 def _message(case: AxisCase) -> str:

@@ -20,9 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from shardspec.analysis.layout_diff import ArrayMove, Mark, TargetDiff
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import LOCK_DIFFERS as CODE
-from shardspec.ir.grouping import counted
+from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics.words import counted
 from shardspec.ir.layout import ArrayLayout, TargetLayout
 from shardspec.lints.evidence.arrays import cut, rows
 
@@ -39,7 +38,7 @@ def findings(diff: TargetDiff, lock: str) -> Iterator[Diagnostic]:
     """
     if diff.before is None:
         message = f"`{lock}` does not have the target `{diff.name}`"
-        yield Diagnostic(CODE, message, help="`shardspec lock` writes the lock anew")
+        yield Diagnostic(codes.LOCK_DIFFERS, message, help="`shardspec lock` writes the lock anew")
         return
     if diff.after is not None and diff.machine_changed:
         yield _machine(diff.before, diff.after, lock)
@@ -48,11 +47,14 @@ def findings(diff: TargetDiff, lock: str) -> Iterator[Diagnostic]:
     moved = [move for move in diff.moves if move.mark not in (Mark.NEW, Mark.GONE, Mark.SAME)]
     if moved:
         what = f"{_who(moved)} planned otherwise than in `{lock}`"
-        yield Diagnostic(CODE, what, notes=tuple(_notes(moved, _change)), help=_HELP)
+        yield Diagnostic(codes.LOCK_DIFFERS, what, notes=tuple(_notes(moved, _change)), help=_HELP)
     new = [move for move in diff.moves if move.mark is Mark.NEW]
     if new:
         yield Diagnostic(
-            CODE, f"{_who(new)} not in `{lock}`", notes=tuple(_notes(new, _now)), help=_HELP
+            codes.LOCK_DIFFERS,
+            f"{_who(new)} not in `{lock}`",
+            notes=tuple(_notes(new, _now)),
+            help=_HELP,
         )
 
 
@@ -63,7 +65,7 @@ def _machine(before: TargetLayout, after: TargetLayout, lock: str) -> Diagnostic
         note = "the same mesh; its devices stand in another order"
     message = f"target `{after.name}` is another machine than in `{lock}`"
     help = "`shardspec mesh` shows the order of devices; `shardspec lock` writes the lock anew"
-    return Diagnostic(CODE, message, notes=(note,), help=help)
+    return Diagnostic(codes.LOCK_DIFFERS, message, notes=(note,), help=help)
 
 
 def _machine_text(target: TargetLayout) -> str:

@@ -36,12 +36,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, labels_at
-from shardspec.diagnostics.codes import LOST_CONTEST as CODE
-from shardspec.ir.grouping import described
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import binary_bytes, described
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import AxisRule, target_text
-from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
 from shardspec.lints.evidence.more_splits import is_of_preset, would_divide
@@ -144,7 +142,7 @@ def _finding(context: Context, loss: _Loss, paths: tuple[str, ...]) -> Diagnosti
             f" `{winner} -> {idle}`; or {meant}"
         )
     finding = Diagnostic(
-        CODE,
+        codes.LOST_CONTEST,
         f"`{axis}` is whole in `{loss.arrays.paths[0]}`: `{winner}` has `{taken}`, and {then}",
         labels_at(
             *context.own_first(

@@ -42,12 +42,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Span, point
-from shardspec.diagnostics.codes import NAMELESS_DIMENSION as CODE
-from shardspec.ir.grouping import described, template
+from shardspec.diagnostics import Diagnostic, Span, codes, point
+from shardspec.diagnostics.words import binary_bytes, described, template
 from shardspec.ir.plan import Alike, Origin, ParamSharding, ShardingPlan, alike
 from shardspec.ir.spec import Spec
-from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import shared_folder
 from shardspec.lints.evidence.entries import first_word
@@ -154,7 +152,7 @@ def _saved(resolver: ArrayResolver, arrays: Alike, dim: int, name: str) -> int:
 
 def _finding(place: _Place, gain: _Gain) -> Diagnostic:
     return point(
-        CODE,
+        codes.NAMELESS_DIMENSION,
         f"dim {place.dim} of `{gain.paths[0]}` has no name, and is as long as `{gain.axis}`"
         f" = {place.size}",
         None if place.span is None else first_word(place.span, "_"),

@@ -29,9 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import NEEDLESS_REPLICATE as CODE
-from shardspec.ir.grouping import described
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import described
 from shardspec.ir.spec import Replicate
 from shardspec.lints.context import Context
 from shardspec.resolve.match import path_matcher
@@ -62,7 +61,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _finding(entry: Replicate, paths: list[str], targets: int) -> Diagnostic:
     where = " on every target" if targets > 1 else ""
     return point(
-        CODE,
+        codes.NEEDLESS_REPLICATE,
         f"`{entry.pattern}` may be whole, and every array it matches is split{where}",
         entry.pattern.span or entry.span,
         "allows nothing",

@@ -36,14 +36,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, labels_at
-from shardspec.diagnostics.codes import NNX_DIFFERS as CODE
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import described
-from shardspec.ir.param import LogicalAxes
-from shardspec.ir.partition import PartitionSpec
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import described, listed
 from shardspec.ir.plan import DimSharding, ShardingPlan
-from shardspec.ir.spec import AxisRule, Target, target_text
+from shardspec.ir.spec import AxisRule, LogicalAxes, PartitionSpec, Target, target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import linen_table, rules_of_nnx
 from shardspec.resolve.assign import assign_axes
@@ -139,7 +135,7 @@ def _finding(case: _Difference) -> Diagnostic:
     if case.nnx.repeated:
         shards = f"JAX refuses NNX's: it has {listed(case.nnx.repeated)} twice"
     return Diagnostic(
-        CODE,
+        codes.NNX_DIFFERS,
         f"Flax NNX reads `{rule.logical_axis}` as `{target_text(rule.mesh_axes)}`:"
         f" `{next(iter(case.paths))}` is {nnx} there, and {linen} in Linen",
         labels_at((rule.span, "NNX follows this"), (taken, "Linen follows this")),

@@ -26,12 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import NOTHING_CHECKED as CODE
-from shardspec.ir.param import Params
-from shardspec.ir.spec import Spec, Target
-
-__all__ = ["CODE", "findings"]
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.ir.spec import Params, Spec, Target
 
 
 def findings(spec: Spec, params: Params, targets: Sequence[Target]) -> Iterator[Diagnostic]:
@@ -39,7 +35,7 @@ def findings(spec: Spec, params: Params, targets: Sequence[Target]) -> Iterator[
     if not targets or params or spec.activations:
         return
     yield point(
-        CODE,
+        codes.NOTHING_CHECKED,
         "nothing was checked but the text: there are no arrays",
         targets[0].span,
         "nothing lies on it",

@@ -34,13 +34,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.analysis.coverage import held_bytes
-from shardspec.diagnostics import Diagnostic, Span, labels_at
-from shardspec.diagnostics.codes import PINNED_LARGE as CODE
-from shardspec.diagnostics.suggest import listed, named
-from shardspec.ir.grouping import as_one, natural
+from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
+from shardspec.diagnostics.words import as_one, binary_bytes, listed, named, natural, percent
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Override
-from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest, only, with_cost
 from shardspec.lints.evidence.more_splits import Layers, is_of_preset, whole_layers
@@ -93,7 +90,7 @@ def _finding(
     is_all = len(arrays) == len(plan.arrays)
     pattern = "**" if is_all else as_one(sharding.param.path for sharding in most)
     return Diagnostic(
-        CODE,
+        codes.PINNED_LARGE,
         f"{binary_bytes(size)} of arrays, {share} of what a device holds, are pinned whole by"
         f" `none` on {named('target', names)}",
         labels_at(*((span, "pinned here") for span in _places(context, groups)[:_SHOWN])),

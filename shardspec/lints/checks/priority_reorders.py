@@ -30,9 +30,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, labels_at
-from shardspec.diagnostics.codes import PRIORITY_REORDERS as CODE
-from shardspec.ir.grouping import counted
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, codes, labels_at
+from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import AxisRule, Spec
 from shardspec.lints.context import Context
@@ -117,7 +116,7 @@ def _reorders(
     own = context.is_own(rule.span)
     order = "priority" if other is not None and other.priority else "the file"
     return Diagnostic(
-        CODE,
+        codes.PRIORITY_REORDERS,
         f"`@ {rule.priority}` of `{rules_text(rules)}` decides against the order of the file: on"
         f" target `{plan.target.name}` `{first}` is {answer.spec_now}, not {answer.spec_then}",
         labels_at(
@@ -139,7 +138,7 @@ def _idle(rules: Sequence[AxisRule], context: Context) -> Diagnostic:
     arrays = counted(len(plan.arrays), "array")
     activations = counted(len(plan.activations), "activation")
     return Diagnostic(
-        CODE,
+        codes.PRIORITY_REORDERS,
         f"`@ {rule.priority}` of `{rules_text(rules)}` changes nothing",
         () if rule.span is None else (Label(rule.span, f"priority {rule.priority}"),),
         notes=(f"{arrays} and {activations} have the same answer without it, on every target",),

@@ -30,10 +30,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import PROCESSES_DIFFER as CODE
-
-__all__ = ["CODE", "FAILED", "View", "finding"]
+from shardspec.diagnostics import Diagnostic, codes
 
 #: The fact that stands alone where a process has no plan: why.
 FAILED = "failed"
@@ -71,7 +68,7 @@ def finding(views: Sequence[View]) -> Diagnostic:
     groups = _grouped((view.digest, view.process) for view in views)
     by_digest = ", ".join(f"`{digest}` on {_processes(at)}" for digest, at in groups.items())
     return Diagnostic(
-        CODE,
+        codes.PROCESSES_DIFFER,
         f"the processes of this run plan by different specs: {by_digest}",
         notes=tuple(_differences(views)),
         help="start every process with the same files and the same version of shardspec",
@@ -82,7 +79,7 @@ def _failure(failed: Sequence[View]) -> Diagnostic:
     reasons = _grouped((view.failure or "", view.process) for view in failed)
     has = "has" if len(failed) == 1 else "have"
     return Diagnostic(
-        CODE,
+        codes.PROCESSES_DIFFER,
         f"{_processes([view.process for view in failed])} {has} no plan, so nobody can go on",
         notes=tuple(f"{_processes(at)}: {reason}" for reason, at in reasons.items()),
         help="give every process the spec that this one has",

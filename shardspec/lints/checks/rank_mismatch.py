@@ -32,9 +32,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, Label, Span, labels_at
-from shardspec.diagnostics.codes import RANK_MISMATCH as CODE
-from shardspec.ir.grouping import counted, template
+from shardspec.diagnostics import Diagnostic, Label, Span, codes, labels_at
+from shardspec.diagnostics.words import counted, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import shared_folder, with_cost
@@ -78,7 +77,7 @@ def _not_scanned(groups: Sequence[list[ParamSharding]]) -> Diagnostic:
     folder = "/".join((*shared_folder(parents), "**"))
     first = members[0]
     return Diagnostic(
-        CODE,
+        codes.RANK_MISMATCH,
         f"{len(groups)} entries of `params` have one name less than their arrays have dimensions,"
         f" and the first dimension of all is {first.param.shape[0]}",
         labels_at(
@@ -104,7 +103,7 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
     if sharding.scan is not None and len(names) == param.rank:
         return _no_position(group)
     return Diagnostic(
-        CODE,
+        codes.RANK_MISMATCH,
         f"{source}: {given} for {counted(param.rank, 'dimension')} of `{param.path}` {param}",
         labels_at((place, given), (param.span, counted(param.rank, "dimension"))),
         help=_own_help(sharding)
@@ -121,7 +120,7 @@ def _no_position(group: list[ParamSharding]) -> Diagnostic:
     asked = " ".join(f"{axis}@{position}" for axis, position in scan.axes) if scan else ""
     labels = () if scan is None or scan.span is None else (Label(scan.span),)
     return Diagnostic(
-        CODE,
+        codes.RANK_MISMATCH,
         f"`{asked}`: `{param.path}` {param} has no such position",
         labels,
         help=f"positions run from 0 to {param.rank - 1}, or from -{param.rank} to -1",

@@ -31,8 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from shardspec.diagnostics import Diagnostic, Label
-from shardspec.diagnostics.codes import REGEX_BUDGET as CODE
+from shardspec.diagnostics import Diagnostic, Label, codes
 from shardspec.ir.spec import Pattern
 from shardspec.language.patterns.backtracking import ran_out, unanswered
 from shardspec.lints.context import Context
@@ -63,4 +62,4 @@ def spent_elsewhere(patterns: Iterable[Pattern]) -> Iterator[Diagnostic]:
 def _finding(text: str, path: str, labels: tuple[Label, ...]) -> Diagnostic:
     message = f"regex `{text}` ran out of its time on `{path}`, and is left out"
     help = "write it without what may match in two ways, or as a glob: `*`, `**`, `{a,b}`"
-    return Diagnostic(CODE, message, labels, help=help)
+    return Diagnostic(codes.REGEX_BUDGET, message, labels, help=help)

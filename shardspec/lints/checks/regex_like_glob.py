@@ -36,9 +36,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import REGEX_LIKE_GLOB as CODE
-from shardspec.ir.grouping import counted, described
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import counted, described
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.entries import Entry, Section, sections
 from shardspec.lints.evidence.spellings import Spelling, fix_for, readings
@@ -104,7 +103,7 @@ def _finding(
     how = f": {spelling.how}" if spelling.how else ""
     verb = "matches" if len(missed) == 1 else "match"
     return point(
-        CODE,
+        codes.REGEX_LIKE_GLOB,
         f"{entry.section} {kind} `{pattern.text}` reads like a {other}: it matches"
         f" {counted(len(matched), 'array')}, and misses {len(missed)} that {verb} otherwise",
         pattern.span,

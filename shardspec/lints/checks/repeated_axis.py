@@ -26,11 +26,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Span, point
-from shardspec.diagnostics.codes import REPEATED_AXIS as CODE
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import described, grouped
-from shardspec.ir.param import LogicalAxes
+from shardspec.diagnostics import Diagnostic, Span, codes, point
+from shardspec.diagnostics.words import described, grouped, listed
+from shardspec.ir.spec import LogicalAxes
 from shardspec.lints.context import Context
 
 
@@ -51,7 +49,7 @@ def _finding(
     names: LogicalAxes, what: str, place: Span | None, notes: tuple[str, ...]
 ) -> Diagnostic:
     return point(
-        CODE,
+        codes.REPEATED_AXIS,
         f"{listed(repeated(names))} names more than one dimension of {what}",
         place,
         notes=notes,

@@ -33,12 +33,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, labels_at
-from shardspec.diagnostics.codes import REPLICATED_HERE as CODE
-from shardspec.ir.grouping import described
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import binary_bytes, described, percent
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import target_text
-from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.more_splits import would_divide
 
@@ -92,7 +90,7 @@ def _finding(plan: ShardingPlan, arrays: Alike, why: _Why, other: _Split) -> Dia
     total = sum(group.total_bytes for group in plan.alike)
     refused, ended = why.refused, why.ended
     return Diagnostic(
-        CODE,
+        codes.REPLICATED_HERE,
         f"`{arrays.paths[0]}` {arrays.first.param} is whole on target `{plan.target.name}`, and"
         f" split {other.arrays.first.shard_count} times on `{other.target}`",
         labels_at(

@@ -32,13 +32,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import REPLICATED_LARGE as CODE
-from shardspec.diagnostics.suggest import named
-from shardspec.ir.grouping import as_one, counted, natural
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import as_one, binary_bytes, counted, named, natural, percent
 from shardspec.ir.plan import Attempt, DimSharding, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import target_text
-from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import only
 from shardspec.lints.evidence.more_splits import Layers, whole_layers
@@ -68,7 +65,7 @@ def _finding(paths: tuple[str, ...], layers: Layers, plans: Sequence[ShardingPla
     where = "this target" if len(names) == 1 else "these targets"
     axes = dict.fromkeys(axis for plan in plans for axis in plan.mesh.names)
     return point(
-        CODE,
+        codes.REPLICATED_LARGE,
         f"`{as_one(paths)}` {first.param} is whole on every device of {named('target', names)}",
         first.named_at,
         "named here" if first.matched else "this array",

@@ -35,12 +35,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardspec.analysis.coverage import Coverage, coverage, limit_bytes
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import REPLICATED_OVER_BUDGET as CODE
-from shardspec.diagnostics.suggest import named
-from shardspec.ir.grouping import counted
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import binary_bytes, counted, named, percent
 from shardspec.ir.spec import CoverageGate
-from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest, only
 
@@ -64,7 +61,7 @@ def _finding(gate: CoverageGate, covered: Coverage, targets: list[str]) -> Diagn
     total, whole = covered.total_bytes, covered.counted_bytes
     limit = limit_bytes(gate, total)
     return point(
-        CODE,
+        codes.REPLICATED_OVER_BUDGET,
         f"{binary_bytes(whole)} of arrays, {percent(whole, total)} of the model, are whole on every"
         f" device of {named('target', targets)}",
         gate.span,

@@ -38,9 +38,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shardspec.analysis.coverage import is_large
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import RULE_WITHOUT_ARRAY as CODE
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics.words import listed
 from shardspec.ir.plan import Outcome
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
@@ -67,7 +66,7 @@ def _is_for_large(use: RuleUse, context: Context) -> bool:
 
 def _finding(use: RuleUse, context: Context) -> Diagnostic:
     finding = Diagnostic(
-        CODE,
+        codes.RULE_WITHOUT_ARRAY,
         f"`{use}` fires for nothing{on_targets(len(context.plans))}: {_why(use)}",
         use.labels("never fires"),
         notes=(use.note(),),

@@ -41,10 +41,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import SHARDING_DIFFERS as CODE
-from shardspec.ir.grouping import counted
-from shardspec.ir.units import binary_bytes
+from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.lints.evidence.arrays import cut, rows
 
 _PUT = "`resolver.put(tree)` moves them; "
@@ -112,7 +110,10 @@ def _finding(cause: Cause, group: Sequence[Differing], mesh: str) -> Diagnostic:
     found = rows((each.path, replace(each, path="")) for each in group)
     lines = (f"{name} {_text(first, count)}" for name, count, first in found)
     return Diagnostic(
-        CODE, _message(cause, group, mesh), notes=(*cut(lines), *wasted), help=_HELP[cause]
+        codes.SHARDING_DIFFERS,
+        _message(cause, group, mesh),
+        notes=(*cut(lines), *wasted),
+        help=_HELP[cause],
     )
 
 

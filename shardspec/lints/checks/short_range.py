@@ -34,9 +34,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Label, Span
-from shardspec.diagnostics.codes import SHORT_RANGE as CODE
-from shardspec.ir.grouping import counted
+from shardspec.diagnostics import Diagnostic, Label, Span, codes
+from shardspec.diagnostics.words import counted
 from shardspec.lints.context import Context
 
 _NUMBER = re.compile(r"(?<![0-9])(?<!\.\.)\{?([0-9]{1,9})")
@@ -108,7 +107,7 @@ def _odd_ones(stem: str, entries: Sequence[_Entry]) -> Iterator[Diagnostic]:
     for entry in entries:
         if entry.last != usual:
             yield Diagnostic(
-                CODE,
+                codes.SHORT_RANGE,
                 f"`{stem}{entry.place.text}` ends at {entry.last}, and {often} other"
                 f" {'entry' if often == 1 else 'entries'} of `{stem}` at {usual}",
                 (

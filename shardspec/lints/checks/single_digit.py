@@ -35,9 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Span, point
-from shardspec.diagnostics.codes import SINGLE_DIGIT as CODE
-from shardspec.ir.grouping import counted, described, template
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Span, codes, point
+from shardspec.diagnostics.words import counted, described, template
 from shardspec.ir.spec import Pattern
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.regex import compile_regex
@@ -124,7 +123,7 @@ def _finding(
     end = next(end for end in ends if right[end : end + 1] == "+")
     start = text.rfind("[" if text[end - 1] == "]" else "\\", 0, end)
     return point(
-        CODE,
+        codes.SINGLE_DIGIT,
         f"{entry.section} pattern `{entry.pattern}` matches {counted(len(matched), 'array')},"
         f" and misses {len(missed)} whose number has more digits",
         _part(entry.pattern, start, end),

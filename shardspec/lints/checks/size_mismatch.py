@@ -33,9 +33,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardspec.diagnostics import Diagnostic, Span, labels_at
-from shardspec.diagnostics.codes import SIZE_MISMATCH as CODE
-from shardspec.ir.grouping import described
+from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
+from shardspec.diagnostics.words import described
 from shardspec.ir.plan import DimSharding, ParamSharding
 from shardspec.ir.spec import LogicalAxis
 from shardspec.lints.context import Context
@@ -92,7 +91,7 @@ def _is_wrong(dim: DimSharding, sizes: Mapping[str, int]) -> bool:
 
 def _wrong_size(axis: LogicalAxis, size: int, group: Sequence[ParamSharding]) -> Diagnostic:
     return Diagnostic(
-        CODE,
+        codes.SIZE_MISMATCH,
         f"`{axis.name}` is {axis.size} under `axes`, and {size} in every array that has it",
         labels_at(
             (axis.span, f"`{axis.name}` is {axis.size}"),
@@ -121,7 +120,7 @@ def _finding(
     if all(fitting) and len(set(fitting)) == len(fitting):
         help = f"by size, the names are `{' '.join(str(name) for name in fitting)}`"
     return Diagnostic(
-        CODE,
+        codes.SIZE_MISMATCH,
         f"`{sharding.param.path}` {sharding.param}: {'; '.join(facts)}",
         labels_at(*places),
         notes=(described([member.param.path for member in group]),),

@@ -26,12 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, labels_at
-from shardspec.diagnostics.codes import SIZE_ONE_AXIS as CODE
-from shardspec.diagnostics.suggest import named
-from shardspec.ir.grouping import described
-from shardspec.ir.mesh import MeshAxis
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import described, named
 from shardspec.ir.plan import Attempt, Kind, ShardingPlan
+from shardspec.ir.spec import MeshAxis
 from shardspec.lints.context import Context
 
 
@@ -69,7 +67,7 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
         else "take it out of this mesh, and the next alternative is tried"
     )
     yield Diagnostic(
-        CODE,
+        codes.SIZE_ONE_AXIS,
         f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
         labels_at((axis.span, "shards nothing"), (first.span, what)),
         notes=tuple(_notes(paths, tuple(activations))),

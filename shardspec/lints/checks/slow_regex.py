@@ -30,8 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import SLOW_REGEX as CODE
+from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.ir.spec import Pattern
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.backtracking import fallback_reason, ran_out
@@ -55,7 +54,7 @@ def slow(patterns: Iterable[Pattern]) -> Iterator[Diagnostic]:
         reason = compiled.reason or fallback_reason(pattern.text)
         if reason:
             yield point(
-                CODE,
+                codes.SLOW_REGEX,
                 f"regex `{pattern.text}` may backtrack without end: {reason}",
                 pattern.span,
                 "runs under Python's `re`",

@@ -31,11 +31,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import SLOW_RING as CODE
-from shardspec.ir.hardware import shape_text
-from shardspec.ir.spec import Target
-from shardspec.ir.units import three_figures
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import three_figures
+from shardspec.ir.spec import Target, shape_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.axes import placed
 
@@ -61,7 +59,7 @@ def _finding(fact: RingFact, target: Target) -> Diagnostic:
     tile = shape_text(fact.axis.submesh or ())
     better = f"submesh {shape_text(fact.tile)}"
     return point(
-        CODE,
+        codes.SLOW_RING,
         f"`{fact.axis.name}` on target `{target.name}` has {_links(fact.now)} at work as"
         f" submesh {tile}, and {_links(fact.then)} as {better}",
         fact.axis.span,

@@ -40,13 +40,10 @@ from typing import NamedTuple
 
 from shardspec.analysis.coverage import is_large
 from shardspec.analysis.memory import Held, memory
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import STATE_NOT_SPLIT as CODE
-from shardspec.ir.grouping import described
-from shardspec.ir.param import Param, array_bytes
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import binary_bytes, described
 from shardspec.ir.plan import DimSharding, ShardingPlan
-from shardspec.ir.spec import Spec, StatePolicy, Target
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.spec import Param, Spec, StatePolicy, Target, array_bytes
 from shardspec.lints.context import Context
 from shardspec.resolve.state import Relation, of_state
 from shardspec.resolve.zero import BATCH, Split, split_further, state_axes
@@ -125,7 +122,7 @@ def _finding(found: Unsplit, target: Target, policy: StatePolicy, ways: int) -> 
     sizes = target.mesh.sizes
     axes = " x ".join(f"{axis}={sizes[axis]}" for axis in found.split.mesh_axes)
     return point(
-        CODE,
+        codes.STATE_NOT_SPLIT,
         f"`{policy.optimizer}` cannot split the state of `{found.paths[0]}` {found.first} on target"
         f" `{target.name}`: {axes} divides no dimension",
         policy.span,
@@ -150,7 +147,7 @@ def _without_axes(spec: Spec, policy: StatePolicy) -> Diagnostic:
     why = "no target has a mesh axis of its rules" if has_rule else "no rule places it"
     axis = spec.targets[0].mesh.names[0] if spec.targets and spec.targets[0].mesh.axes else "data"
     return point(
-        CODE,
+        codes.STATE_NOT_SPLIT,
         f"`{policy.optimizer}` splits nothing: it goes by the mesh axes of `{BATCH}`, and {why}",
         policy.span,
         "asked for here",

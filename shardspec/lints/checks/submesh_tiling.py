@@ -28,10 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.codes import SUBMESH_TILING as CODE
 from shardspec.lints.context import Context
-
-__all__ = ["CODE", "check"]
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

@@ -32,11 +32,9 @@ import math
 import re
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, labels_at
-from shardspec.diagnostics.codes import TARGET_NAME as CODE
-from shardspec.ir.grouping import counted
-from shardspec.ir.hardware import Hardware, shape_text
-from shardspec.ir.spec import Target
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import counted
+from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.language.catalogue import catalogue_entry, hardware_names
 from shardspec.lints.context import Context
 
@@ -92,7 +90,7 @@ def _is_size(size: str, hardware: Hardware) -> bool:
 
 def _finding(target: Target, hardware: Hardware, said: str) -> Diagnostic:
     return Diagnostic(
-        CODE,
+        codes.TARGET_NAME,
         f"target `{target.name}` has other hardware than its name says:"
         f" {hardware.chip.title}, {_counts(hardware)}",
         labels_at((hardware.span, _counts(hardware)), (target.span, f"says {said}")),

@@ -40,13 +40,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Span, labels_at
-from shardspec.diagnostics.codes import TENSOR_OVER_DCN as CODE
-from shardspec.diagnostics.suggest import listed
-from shardspec.ir.grouping import described
-from shardspec.ir.mesh import MeshAxis
+from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
+from shardspec.diagnostics.words import described, listed
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import MeshAxis, Target
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.axes import (
     Crossing,
@@ -96,7 +93,7 @@ def _finding(
     spans = list(dict.fromkeys(span for _, span in split))[:_SHOWN]
     notes = [described(path for path, _ in split), crossing.speed]
     return Diagnostic(
-        CODE,
+        codes.TENSOR_OVER_DCN,
         f"`{axis.name}` = {axis.size} splits arrays and crosses {unit} on target"
         f" `{target.name}`: each layer waits for DCN",
         labels_at((axis.span, f"crosses {unit}"), *((s, "splits arrays over it") for s in spans)),

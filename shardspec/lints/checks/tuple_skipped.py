@@ -37,10 +37,8 @@ import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Span, labels_at
-from shardspec.diagnostics.codes import TUPLE_SKIPPED as CODE
-from shardspec.diagnostics.suggest import listed, named
-from shardspec.ir.grouping import described
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Span, codes, labels_at
+from shardspec.diagnostics.words import binary_bytes, described, listed, named
 from shardspec.ir.plan import (
     ActivationSharding,
     Attempt,
@@ -50,7 +48,6 @@ from shardspec.ir.plan import (
     divides,
 )
 from shardspec.ir.spec import AxisRule, Spec, target_text
-from shardspec.ir.units import binary_bytes
 from shardspec.lints.checks.whole_batch import lost_batch
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected
@@ -173,7 +170,7 @@ def _finding(case: _Skipped, context: Context) -> Diagnostic:
     rule, part = case.rule, target_text(case.free)
     busy = [axis for axis in rule.mesh_axes if axis in case.taker.mesh_axes]
     return Diagnostic(
-        CODE,
+        codes.TUPLE_SKIPPED,
         f"`{rule}` is skipped whole on {named('target', case.saved)}: {listed(busy)} is taken, and"
         f" `{part}` alone would divide",
         labels_at((rule.span, "skipped whole"), (case.taker.span, "fires first")),

@@ -31,12 +31,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Label
-from shardspec.diagnostics.codes import UNEVEN_LOAD as CODE
-from shardspec.ir.grouping import counted
-from shardspec.ir.param import array_bytes
+from shardspec.diagnostics import Diagnostic, Label, codes
+from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import Alike, DimSharding, ShardingPlan
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.spec import array_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import near_multiples
 
@@ -76,7 +74,7 @@ def _finding(plan: ShardingPlan, groups: tuple[Alike, ...], most: int, least: in
     labels = () if span is None else (Label(span, "splits unevenly"),)
     name = dim.logical_axis or "the dimension"
     return Diagnostic(
-        CODE,
+        codes.UNEVEN_LOAD,
         f"the first device of target `{plan.target.name}` holds {binary_bytes(most)}, the last"
         f" {binary_bytes(least)}",
         labels,

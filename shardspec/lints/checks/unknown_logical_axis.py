@@ -31,9 +31,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, Fix, Label, Span
-from shardspec.diagnostics.codes import UNKNOWN_LOGICAL_AXIS as CODE
-from shardspec.diagnostics.suggest import index_of, listed, nearest, respelt
+from shardspec.diagnostics import Diagnostic, Fix, Label, Span, codes
+from shardspec.diagnostics.suggest import index_of, nearest, respelt
+from shardspec.diagnostics.words import listed
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
 from shardspec.lints.evidence.entries import LoneAxis, first_word, last_word, lone_axes, respelling
@@ -197,4 +197,6 @@ def _finding(
 ) -> Diagnostic:
     labels = () if span is None else (Label(span, label),)
     message = f"unknown logical axis `{axis}`"
-    return Diagnostic(CODE, message, labels, notes, help, fix=fix, subject=axis)
+    return Diagnostic(
+        codes.UNKNOWN_LOGICAL_AXIS, message, labels, notes, help, fix=fix, subject=axis
+    )

@@ -29,9 +29,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, labels_at
-from shardspec.diagnostics.codes import UNKNOWN_MESH_AXIS as CODE
-from shardspec.diagnostics.suggest import did_you_mean, listed, named, respelt
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, labels_at
+from shardspec.diagnostics.suggest import respelt
+from shardspec.diagnostics.words import did_you_mean, listed, named
 from shardspec.ir.plan import DimSharding, Outcome
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
@@ -103,7 +103,7 @@ def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
     known = spec.mesh_axis_names
     more = (f"it stands in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else ()
     return Diagnostic(
-        CODE,
+        codes.UNKNOWN_MESH_AXIS,
         f"unknown mesh axis `{axis}`",
         labels_at(
             *zip(places, said, strict=False),

@@ -30,10 +30,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import UNMATCHED_PATTERN as CODE
+from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.suggest import nearest
-from shardspec.ir.grouping import counted, grouped, template
+from shardspec.diagnostics.words import counted, grouped, template
 from shardspec.ir.spec import Pattern, Spec
 from shardspec.language.patterns.backtracking import ran_out
 from shardspec.lints.context import Context
@@ -66,7 +65,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
             fix = None
             help = f"take it out: `{offer.spelling.pattern}` is an entry already"
         finding = point(
-            CODE,
+            codes.UNMATCHED_PATTERN,
             f"{entry.section} pattern `{entry.pattern}` matches none of"
             f" {counted(len(paths), 'array')}",
             entry.pattern.span,

@@ -37,12 +37,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import allowed_paths, held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Span, labels_at, point
-from shardspec.diagnostics.codes import UNNAMED_ARRAY as CODE
-from shardspec.ir.grouping import as_one, counted, template
+from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, point
+from shardspec.diagnostics.words import as_one, binary_bytes, counted, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import Pattern
-from shardspec.ir.units import binary_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest, with_cost
 from shardspec.resolve.match import path_matcher
@@ -120,7 +118,7 @@ def _of_one(context: Context, group: _Group) -> Diagnostic:
     param = group.arrays[0].param
     names = " ".join("AXIS" for _ in param.shape)
     finding = point(
-        CODE,
+        codes.UNNAMED_ARRAY,
         f"nothing names the dimensions of `{group.shown}` {param}",
         param.span,
         "no override and no entry of `params` matches it",
@@ -138,7 +136,7 @@ def _of_many(context: Context, groups: Sequence[_Group]) -> Diagnostic:
     glob = _glob_of(paths, context.paths)
     pattern = f'`{{path: "{glob}", because: small}}`' if glob else "what is meant to be whole"
     finding = Diagnostic(
-        CODE,
+        codes.UNNAMED_ARRAY,
         f"nothing names the dimensions of {counted(len(paths), 'array')} that are small,"
         f" {binary_bytes(sum(group.bytes for group in groups))} in all",
         labels_at(*((span, "no entry matches it") for span in shown)),

@@ -35,13 +35,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.analysis.coverage import allowed_paths, is_large
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import UNRELATED_STATE as CODE
-from shardspec.ir.grouping import as_one, counted, grouped, template
-from shardspec.ir.mesh import Mesh
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, template
 from shardspec.ir.plan import Dims, ShardingPlan
-from shardspec.ir.spec import override_text
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.spec import Mesh, override_text
 from shardspec.lints.evidence.arrays import largest
 from shardspec.resolve.state import Relation, StateSharding, of_state
 from shardspec.resolve.zero import extra_axes
@@ -66,7 +63,7 @@ def _finding(found: Sequence[StateSharding], mesh: Mesh) -> Diagnostic:
     shown = as_one(each.path for each in most)
     size = _bytes(found)
     return point(
-        CODE,
+        codes.UNRELATED_STATE,
         f"`{shown}` {first.param} has no dimension of `{owner.param.path}` {owner.param},"
         " and is whole on every device",
         owner.named_at,

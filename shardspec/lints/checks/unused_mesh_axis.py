@@ -34,14 +34,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from shardspec.diagnostics import Diagnostic, point
-from shardspec.diagnostics.codes import UNUSED_MESH_AXIS as CODE
-from shardspec.diagnostics.suggest import did_you_mean
-from shardspec.ir.grouping import described
-from shardspec.ir.mesh import Mesh, MeshAxis
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import binary_bytes, described, did_you_mean
 from shardspec.ir.plan import Alike, ShardingPlan, divides
-from shardspec.ir.spec import Spec, target_text
-from shardspec.ir.units import binary_bytes
+from shardspec.ir.spec import Mesh, MeshAxis, Spec, target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.axes import batch_rules, crossing_axes, is_stacked, stacked_axes
 from shardspec.lints.evidence.more_splits import would_divide
@@ -94,7 +90,7 @@ def _finding(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> Dia
         )
     said = f"groups of {axis.size} devices do the same"
     return point(
-        CODE,
+        codes.UNUSED_MESH_AXIS,
         f"nothing is split over mesh axis `{axis.name}` = {axis.size} of target `{target.name}`",
         axis.span or target.span,
         said if axis.span is not None else f"`{axis.name}` = {axis.size} in its mesh",

@@ -26,13 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from shardspec.diagnostics import Diagnostic, Edit, Excerpt, Fix, Label, SourceFile, Span
-from shardspec.diagnostics.codes import UNUSED_SUPPRESSION as CODE
-from shardspec.diagnostics.suggest import listed
+from shardspec.diagnostics import Diagnostic, Edit, Excerpt, Fix, Label, SourceFile, Span, codes
+from shardspec.diagnostics.words import listed
 from shardspec.language.suppressions import Suppression, marked
 from shardspec.lints.checks.bad_suppression import is_finding
-
-__all__ = ["CODE", "unused"]
 
 
 def unused(source: SourceFile, used: Collection[Span]) -> Iterator[Diagnostic]:
@@ -60,7 +57,7 @@ def _finding(suppression: Suppression, idle: list[Excerpt]) -> Diagnostic:
     else:
         fix = Fix(f"remove {names}", (_without_names(suppression, idle),), is_sure=True)
     return Diagnostic(
-        CODE,
+        codes.UNUSED_SUPPRESSION,
         f"there is no {names} {where} to ignore",
         labels,
         help="take it out (`--fix`), or put it on the line that the finding points at",

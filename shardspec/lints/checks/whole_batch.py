@@ -35,9 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, labels_at
-from shardspec.diagnostics.codes import WHOLE_BATCH as CODE
-from shardspec.diagnostics.suggest import named
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import named
 from shardspec.ir.plan import ActivationSharding, DimSharding, Outcome
 from shardspec.ir.spec import AxisRule
 from shardspec.lints.context import Context
@@ -94,7 +93,7 @@ def _finding(context: Context, loss: _Loss) -> Diagnostic:
     first = next(iter(affected.activations))
     spans = {each.name: each.span for each in context.spec.activations}
     return Diagnostic(
-        CODE,
+        codes.WHOLE_BATCH,
         f"`{_BATCH}` is whole in {named('activation', affected.activations)} on"
         f" {named('target', affected.targets)}: `{winner}` comes first",
         labels_at(

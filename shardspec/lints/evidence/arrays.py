@@ -13,10 +13,19 @@ from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.suggest import named
-from shardspec.ir.grouping import as_one, collapsed, counted, described, grouped, natural, template
+from shardspec.diagnostics.words import (
+    as_one,
+    binary_bytes,
+    collapsed,
+    counted,
+    described,
+    grouped,
+    named,
+    natural,
+    percent,
+    template,
+)
 from shardspec.ir.plan import ActivationSharding, Alike, ShardingPlan, alike
-from shardspec.ir.units import binary_bytes, percent
 from shardspec.lints.context import Context
 from shardspec.resolve.zero import extra_axes
 

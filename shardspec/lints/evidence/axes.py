@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.ir.mesh import MeshAxis
-from shardspec.ir.spec import AxisRule, Spec, Target
-from shardspec.ir.units import three_figures
+from shardspec.diagnostics.words import three_figures
+from shardspec.ir.spec import AxisRule, MeshAxis, Spec, Target
 
 if TYPE_CHECKING:
     from shardspec.topology.explanation import AxisExplanation

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Fix, Span
 from shardspec.diagnostics.suggest import index_of, is_slip, respelt
-from shardspec.ir.param import LogicalAxes
-from shardspec.ir.spec import Pattern
+from shardspec.ir.spec import LogicalAxes, Pattern
 from shardspec.lints.context import Context
 from shardspec.resolve.match import PathMatcher, path_matcher
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from shardspec.analysis.coverage import coverage, held_bytes, is_large
-from shardspec.ir.grouping import grouped, template
+from shardspec.diagnostics.words import grouped, template
 from shardspec.ir.plan import Alike, Attempt, DimSharding, ParamSharding, ShardingPlan, divides
 from shardspec.resolve.zero import split_further
 

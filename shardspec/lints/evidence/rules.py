@@ -13,11 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Fix, Label, Span, labels_at
-from shardspec.ir.grouping import counted
-from shardspec.ir.mesh import Mesh, MeshAxis
-from shardspec.ir.partition import PartitionSpec
+from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ActivationSharding, Alike, Dims, DimSharding, Outcome, ShardingPlan
-from shardspec.ir.spec import AxisRule, Spec, target_text
+from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, PartitionSpec, Spec, target_text
 from shardspec.language.removal import without_alternative
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, Subject, subjects

@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardspec.diagnostics import Code, Diagnostic, Edit, Fix, Span, labels_at
-from shardspec.diagnostics.suggest import listed, named
-from shardspec.ir.grouping import described
-from shardspec.ir.mesh import Mesh, divisors
+from shardspec.diagnostics.words import binary_bytes, described, listed, named, percent
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
-from shardspec.ir.spec import target_text
-from shardspec.ir.units import binary_bytes, percent
+from shardspec.ir.spec import Mesh, divisors, target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, Subject, subjects
 

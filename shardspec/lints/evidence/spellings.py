@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.diagnostics import Edit, Fix, Span
-from shardspec.ir.grouping import described
+from shardspec.diagnostics.words import described
 from shardspec.ir.spec import Pattern
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.regex import compile_regex

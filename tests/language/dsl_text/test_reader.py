@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.lark import from_lark
 
-from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX
+from shardspec.diagnostics import Diagnostic, SourceFile, codes
 from shardspec.language.dsl_text.layout import lay_out
 from shardspec.language.dsl_text.reader import read_dsl
 from shardspec.language.grammar import parser
@@ -280,14 +279,14 @@ def test_a_fault_points_and_helps(text: str, under: str, says: str) -> None:
     if "becuse" in text:
         assert data_of(text) == {"overrides": [{"path": "a", "axes": "b becuse"}]}
         return
-    found = [fault for fault in faults(text) if fault[0] == SYNTAX.id]
-    assert [(code, span) for code, span, _ in found if says in _] == [(SYNTAX.id, under)]
+    found = [fault for fault in faults(text) if fault[0] == codes.SYNTAX.id]
+    assert [(code, span) for code, span, _ in found if says in _] == [(codes.SYNTAX.id, under)]
 
 
 def test_three_broken_places_give_three_faults_and_the_rest_is_read() -> None:
     text = "ruls { a -> b }\naxis x = 1\nrules {\n  a => b\n  c -> d\n}\nlint a\nlint b warn"
     reading, diagnostics = read(text)
-    assert [d.code for d in diagnostics] == [SYNTAX] * 3
+    assert [d.code for d in diagnostics] == [codes.SYNTAX] * 3
     assert reading.data == {"axes": {"x": 1}, "rules": ["a -> b", "c -> d"], "lints": {"b": "warn"}}
 
 
@@ -313,7 +312,7 @@ def test_an_open_block_ends_where_the_next_statement_begins() -> None:
 )
 def test_what_stands_twice_is_shown_twice_and_the_first_counts(text: str, key: str) -> None:
     _, diagnostics = read(text)
-    assert [d.code for d in diagnostics] == [DUPLICATE_KEY]
+    assert [d.code for d in diagnostics] == [codes.DUPLICATE_KEY]
     again, first = diagnostics[0].labels
     assert again.span.text == key
     assert again.primary
@@ -325,7 +324,7 @@ def test_what_stands_twice_is_shown_twice_and_the_first_counts(text: str, key: s
 def test_an_empty_file_is_a_fault(text: str) -> None:
     reading, diagnostics = read_dsl(SourceFile("spec.shard", text))
     assert reading is None
-    assert [d.code for d in diagnostics] == [SYNTAX]
+    assert [d.code for d in diagnostics] == [codes.SYNTAX]
 
 
 def check_robust(text: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.diagnostics import SourceFile
-from shardspec.diagnostics.codes import SYNTAX
+from shardspec.diagnostics import SourceFile, codes
 from shardspec.language.yaml_text.reader import read_yaml
 
 # text, the characters under the caret, a piece of the message, a piece of the help
@@ -58,7 +57,7 @@ def test_slip(text: str, caret: str, message: str, way_out: str) -> None:
     reading, faults = read_yaml(SourceFile("spec.yaml", text))
     assert reading is None or not reading.is_whole
     (fault,) = faults
-    assert fault.code is SYNTAX
+    assert fault.code is codes.SYNTAX
     assert message in fault.message
     assert fault.primary is not None
     assert fault.primary.span.text == caret

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.diagnostics.codes import DUPLICATE_KEY, SYNTAX, TOO_DEEP, WRONG_TYPE, YAML_TRAP
+from shardspec.diagnostics import Diagnostic, SourceFile, codes
 from shardspec.diagnostics.render import render_all
 from shardspec.language.reading import Data, Reading, Route
 from shardspec.language.yaml_text.reader import read_yaml
@@ -141,7 +140,7 @@ def test_anchors_and_tags_are_no_part_of_the_value() -> None:
 
 def test_an_alias_points_at_its_use() -> None:
     reading, faults = read("a: &x {p: [1, two]}\nb: *x\nc: [*x]\n&k key: 1\n*k : 2\n")
-    assert [fault.code for fault in faults] == [DUPLICATE_KEY]
+    assert [fault.code for fault in faults] == [codes.DUPLICATE_KEY]
     assert reading is not None
     assert reading.data == {
         "a": {"p": [1, "two"]},
@@ -159,21 +158,21 @@ def test_duplicate_keys_show_both_and_keep_the_first() -> None:
     reading, faults = read("a: 1\nb: {c: x, c: {d: no}}\na: [2]\na: 3\n")
     assert reading is not None
     assert reading.data == {"a": 1, "b": {"c": "x"}}
-    duplicates = [fault for fault in faults if fault.code is DUPLICATE_KEY]
+    duplicates = [fault for fault in faults if fault.code is codes.DUPLICATE_KEY]
     assert [[label.span.line for label in fault.labels] for fault in duplicates] == [
         [2, 2],
         [3, 1],
         [4, 1],
     ]
     assert all(not fault.labels[1].primary for fault in duplicates)
-    assert [fault.code for fault in faults].count(YAML_TRAP) == 1
+    assert [fault.code for fault in faults].count(codes.YAML_TRAP) == 1
     assert reading.source_map.value(("a",)).span.text == "1"
     assert ("b", "c", "d") not in reading.source_map.values
 
 
 def test_an_alias_as_a_repeated_value() -> None:
     reading, faults = read("a: &x [1]\na: *x\nb: {a: 1, a: *x}\n")
-    assert [fault.code for fault in faults] == [DUPLICATE_KEY, DUPLICATE_KEY]
+    assert [fault.code for fault in faults] == [codes.DUPLICATE_KEY, codes.DUPLICATE_KEY]
     assert reading is not None
     assert reading.data == {"a": [1], "b": {"a": 1}}
 
@@ -181,7 +180,7 @@ def test_an_alias_as_a_repeated_value() -> None:
 def test_yaml_traps_as_keys_and_values() -> None:
     reading, faults = read('no: 1\n"on": 2\na: off\nb: "off"\nc: [010, y, n]\n')
     assert [fault.primary.span.text for fault in faults if fault.primary] == ["no", "off", "010"]
-    assert {fault.code for fault in faults} == {YAML_TRAP}
+    assert {fault.code for fault in faults} == {codes.YAML_TRAP}
     assert reading is not None
     assert reading.data == {"no": 1, "on": 2, "a": "off", "b": "off", "c": ["010", "y", "n"]}
 
@@ -193,16 +192,16 @@ def test_keys_are_strings() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "caret"),
     [
-        ("? [a]\n: 1\n", WRONG_TYPE, "[a]"),
-        ("{{a: 1}: 2}", WRONG_TYPE, "{a: 1}"),
-        ("a: &x [1]\n*x : 2\n", WRONG_TYPE, "*x"),
-        ("{? : 1}\n", SYNTAX, ""),
-        ("<<: {a: 1}\n", SYNTAX, "<<"),
-        ("a: !!python/object:os.system x\n", SYNTAX, "!!python/object:os.system"),
-        ("a: !!int 3\n", SYNTAX, "!!int"),
-        ("a: !!map {}\n", SYNTAX, "!!map"),
-        ("a: *nothing\n", SYNTAX, "*nothing"),
-        ("a: " + "9" * 5000, WRONG_TYPE, "9" * 5000),
+        ("? [a]\n: 1\n", codes.WRONG_TYPE, "[a]"),
+        ("{{a: 1}: 2}", codes.WRONG_TYPE, "{a: 1}"),
+        ("a: &x [1]\n*x : 2\n", codes.WRONG_TYPE, "*x"),
+        ("{? : 1}\n", codes.SYNTAX, ""),
+        ("<<: {a: 1}\n", codes.SYNTAX, "<<"),
+        ("a: !!python/object:os.system x\n", codes.SYNTAX, "!!python/object:os.system"),
+        ("a: !!int 3\n", codes.SYNTAX, "!!int"),
+        ("a: !!map {}\n", codes.SYNTAX, "!!map"),
+        ("a: *nothing\n", codes.SYNTAX, "*nothing"),
+        ("a: " + "9" * 5000, codes.WRONG_TYPE, "9" * 5000),
     ],
 )
 def test_faults_that_let_reading_go_on(text: str, code: object, caret: str) -> None:
@@ -217,17 +216,17 @@ def test_faults_that_let_reading_go_on(text: str, code: object, caret: str) -> N
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        ("", SYNTAX, "empty"),
-        ("# only this\n", SYNTAX, "empty"),
-        ("---\n", SYNTAX, "empty"),
-        ("- a\n", WRONG_TYPE, "is a list"),
-        ("foo", WRONG_TYPE, "single value"),
-        ("a: 1\n---\nb: 2\n", SYNTAX, "second document"),
-        ("[" * 100_000, TOO_DEEP, "64 levels"),
-        ("{a: " * 100_000, TOO_DEEP, "64 levels"),
-        ("- " * 100_000, TOO_DEEP, "64 levels"),
-        ("a: &a [*a]", TOO_DEEP, "inside its own anchor"),
-        ("a: &a {b: {c: *a}}", TOO_DEEP, "inside its own anchor"),
+        ("", codes.SYNTAX, "empty"),
+        ("# only this\n", codes.SYNTAX, "empty"),
+        ("---\n", codes.SYNTAX, "empty"),
+        ("- a\n", codes.WRONG_TYPE, "is a list"),
+        ("foo", codes.WRONG_TYPE, "single value"),
+        ("a: 1\n---\nb: 2\n", codes.SYNTAX, "second document"),
+        ("[" * 100_000, codes.TOO_DEEP, "64 levels"),
+        ("{a: " * 100_000, codes.TOO_DEEP, "64 levels"),
+        ("- " * 100_000, codes.TOO_DEEP, "64 levels"),
+        ("a: &a [*a]", codes.TOO_DEEP, "inside its own anchor"),
+        ("a: &a {b: {c: *a}}", codes.TOO_DEEP, "inside its own anchor"),
     ],
 )
 def test_faults_that_end_the_reading(text: str, code: object, message: str) -> None:
@@ -240,7 +239,7 @@ def test_faults_that_end_the_reading(text: str, code: object, message: str) -> N
 
 def test_depth_64_is_fine() -> None:
     assert read("a: " + "[" * 63 + "]" * 63)[1] == ()
-    assert [fault.code for fault in read("a: " + "[" * 64 + "]" * 64)[1]] == [TOO_DEEP]
+    assert [fault.code for fault in read("a: " + "[" * 64 + "]" * 64)[1]] == [codes.TOO_DEEP]
 
 
 def test_aliases_do_not_explode() -> None:
@@ -250,14 +249,14 @@ def test_aliases_do_not_explode() -> None:
     reading, faults = read("\n".join(rows))
     assert time.perf_counter() - started < 30
     assert reading is None
-    assert [fault.code for fault in faults] == [TOO_DEEP]
+    assert [fault.code for fault in faults] == [codes.TOO_DEEP]
 
 
 def test_aliases_do_not_go_deep() -> None:
     rows = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 100))]
     reading, faults = read("\n".join(rows))
     assert reading is None
-    assert [fault.code for fault in faults] == [TOO_DEEP]
+    assert [fault.code for fault in faults] == [codes.TOO_DEEP]
 
 
 yamlish = st.lists(

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardspec.diagnostics.codes import WRONG_TYPE, YAML_TRAP
+from shardspec.diagnostics import codes
 from shardspec.language.yaml_text.scalars import ScalarFault, read_plain
 
 # fmt: off
@@ -24,7 +24,7 @@ awkward = st.text("0123456789+-._:eExXobBTtZ ~=<nofysrulaNOY", min_size=1, max_s
 def test_traps(word: str) -> None:
     fault = read_plain(word)
     assert isinstance(fault, ScalarFault)
-    assert fault.code is YAML_TRAP
+    assert fault.code is codes.YAML_TRAP
     assert f"`{word}`" in fault.message
     assert f'"{word}"' in fault.help
 
@@ -47,7 +47,7 @@ def test_values(word: str, value: object) -> None:
 def test_numbers_too_large(word: str) -> None:
     fault = read_plain(word)
     assert isinstance(fault, ScalarFault)
-    assert fault.code is WRONG_TYPE
+    assert fault.code is codes.WRONG_TYPE
 
 
 def test_worth_of_traps() -> None:
