@@ -68,7 +68,7 @@ def test_listed_is_cut() -> None:
 
 
 def test_lines_of_help_stay_lines() -> None:
-    found = point(SYNTAX, "a\nb", None, notes=("c\x1b",), help="d\ne")
+    found = point(codes.SYNTAX, "a\nb", None, notes=("c\x1b",), help="d\ne")
     assert str(found).splitlines() == [
         r"error[SHD002]: a\nb",
         r"  = note: c\x1b",
