@@ -24,8 +24,9 @@ FUNCTION_CEILING = 40
 #: Functions or modules over their ceiling, each with the reason: `path` or `path:function`.
 OVERSIZED: dict[str, str] = {}
 
-#: Imports in code lines: just above what it is now, and never raised. The aim is 0.09.
-IMPORT_CEILING = 0.103
+#: Imports in code lines, at most; never raised. Who needs more names of a module than one line
+#: holds imports the module: `imported.rule_line`.
+IMPORT_CEILING = 0.09
 
 #: Folders of tests that have no folder of the package, each with the reason.
 TESTS_OF_THE_WHOLE = {

@@ -15,18 +15,9 @@ import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
+from shardspec.arrays import reading
 from shardspec.arrays.kinds import DamageError, FrugalFile
-from shardspec.arrays.reading import (
-    LARGEST_SIZE,
-    MOST_ARRAYS,
-    MOST_DIMS,
-    Leaf,
-    Outcome,
-    in_bytes,
-    no_dtype,
-    params_of_leaves,
-    refused,
-)
+from shardspec.arrays.reading import LARGEST_SIZE, MOST_DIMS
 from shardspec.ir.spec import Arrays, Shape, array_bytes, dtype_name
 
 _CHUNKED = "__msgpack_chunked_array__"
@@ -50,20 +41,20 @@ class _Array(NamedTuple):
 _Node: TypeAlias = "dict[str, _Node] | _Array | int | None"
 
 
-def read(path: str, name: str) -> Outcome:
+def read(path: str, name: str) -> reading.Outcome:
     """Return the arrays of a Flax msgpack file."""
     with FrugalFile(path) as file:
         tokens = Tokens(file)
         tree = _node(tokens, 0)
         if tokens.left:
-            raise DamageError(f"has {in_bytes(tokens.left)} after the end of its tree")
+            raise DamageError(f"has {reading.in_bytes(tokens.left)} after the end of its tree")
     leaves = []
     for keys, array in _leaves(tree, ()):
         dtype = dtype_name(array.dtype)
         if dtype is None:
-            return refused(no_dtype("/".join(keys), array.dtype, name))
-        leaves.append(Leaf(keys, array.shape, dtype))
-    return Arrays(params_of_leaves(leaves)), ()
+            return reading.refused(reading.no_dtype("/".join(keys), array.dtype, name))
+        leaves.append(reading.Leaf(keys, array.shape, dtype))
+    return Arrays(reading.params_of_leaves(leaves)), ()
 
 
 def _node(tokens: Tokens, depth: int) -> _Node:
@@ -85,7 +76,7 @@ def _node(tokens: Tokens, depth: int) -> _Node:
 
 
 def _few(count: int) -> int:
-    if count > MOST_ARRAYS:
+    if count > reading.MOST_ARRAYS:
         raise DamageError(f"has a node of {count:,} children")
     return count
 

@@ -12,21 +12,9 @@ import ast
 import zlib
 from typing import IO, Any, NamedTuple
 
+from shardspec.arrays import reading
 from shardspec.arrays.kinds import FrugalFile
-from shardspec.arrays.reading import (
-    MOST_ARRAYS,
-    Outcome,
-    damaged,
-    foreign,
-    in_bytes,
-    is_object,
-    is_text_code,
-    no_dtype,
-    numpy_dtype,
-    refused,
-    sizes_of,
-    unsafe,
-)
+from shardspec.arrays.reading import MOST_ARRAYS, damaged, in_bytes, refused, unsafe
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Arrays, Param, Shape
 
@@ -47,7 +35,7 @@ class _Header(NamedTuple):
     length: int
 
 
-def read(path: str, name: str) -> Outcome:
+def read(path: str, name: str) -> reading.Outcome:
     """Return the arrays of an `.npz`; those of strings are left out."""
     import zipfile
 
@@ -83,7 +71,7 @@ def _other_archive(names: list[str], name: str) -> Diagnostic | None:
         )
     strange = next((each for each in names if not each.endswith(_SUFFIX)), None)
     if strange is not None:
-        return foreign(
+        return reading.foreign(
             f"`{name}` is a zip with `{strange}` in it; an `.npz` holds `.npy` files alone",
             "name a file that holds arrays",
         )
@@ -101,16 +89,16 @@ def _array(archive: Any, member: Any, name: str) -> Param | Diagnostic | None:
         header = _header(stream)
     if isinstance(header, str):
         return damaged(f"`{path}` in `{name}` {header}")
-    if is_object(header.descr):
+    if reading.is_object(header.descr):
         return unsafe(
             f"`{path}` in `{name}` is an array of Python objects, which numpy pickles",
             "save arrays of numbers, or list the arrays in a manifest",
         )
-    if is_text_code(header.descr):
+    if reading.is_text_code(header.descr):
         return None
-    dtype = numpy_dtype(header.descr)
+    dtype = reading.numpy_dtype(header.descr)
     if dtype is None:
-        return no_dtype(path, header.descr, name)
+        return reading.no_dtype(path, header.descr, name)
     param = Param(path, header.shape, dtype)
     room = member.file_size - header.length
     if room != param.bytes:
@@ -149,7 +137,7 @@ def _stated(raw: bytes) -> tuple[str, Shape] | str:
         return "has a header that is no Python dict"
     if not isinstance(data, dict) or set(data) != _KEYS:
         return "has a header without dtype, order and shape alone"
-    shape = sizes_of(list(data["shape"])) if isinstance(data["shape"], tuple) else None
+    shape = reading.sizes_of(list(data["shape"])) if isinstance(data["shape"], tuple) else None
     if shape is None:
         return "has a shape that is no tuple of sizes"
     if not isinstance(data["descr"], str):

@@ -14,21 +14,9 @@ import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from shardspec.arrays import reading
 from shardspec.arrays.kinds import FrugalFile
-from shardspec.arrays.reading import (
-    MOST_ARRAYS,
-    Leaf,
-    Outcome,
-    damaged,
-    foreign,
-    no_dtype,
-    numpy_dtype,
-    params_of_leaves,
-    parse_json,
-    paths_of,
-    refused,
-    sizes_of,
-)
+from shardspec.arrays.reading import Outcome, damaged, foreign, parse_json, refused
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Arrays, PartitionSpec, Shape
 
@@ -83,12 +71,12 @@ def _arrays(leaves: list[_Saved], stored: dict[str, bytes], folder: str, name: s
         if isinstance(found, Diagnostic):
             faults.append(found)
         else:
-            arrays.append(Leaf(leaf.keys, *found))
+            arrays.append(reading.Leaf(leaf.keys, *found))
             kept.append(leaf)
     if faults:
         return refused(*faults)
     partitions = _partitions(folder, kept, [len(leaf.shape) for leaf in arrays])
-    return Arrays(params_of_leaves(arrays), partitions), ()
+    return Arrays(reading.params_of_leaves(arrays), partitions), ()
 
 
 def _tree(folder: str, name: str) -> list[_Saved] | Diagnostic | None:
@@ -160,7 +148,7 @@ def _zarr_folders(folder: str) -> list[str]:
             inside = (os.path.join(entry.path, metadata) for metadata in METADATA)
             if entry.is_dir() and any(map(os.path.isfile, inside)):
                 found.append(entry.name)
-            if len(found) > MOST_ARRAYS:
+            if len(found) > reading.MOST_ARRAYS:
                 break
     return sorted(found)
 
@@ -180,7 +168,7 @@ def _partitions(
     if not isinstance(data, dict):
         return ()
     found = []
-    paths = paths_of([leaf.keys for leaf in leaves])
+    paths = reading.paths_of([leaf.keys for leaf in leaves])
     for leaf, array, rank in zip(leaves, paths, ranks, strict=True):
         key = base64.b64encode(leaf.stored.encode("utf-8", "replace")).decode("ascii")
         partition = _partition(data.get(key), rank)
@@ -285,11 +273,11 @@ def parse_zarr(raw: bytes, array: str, name: str) -> Zarr | Diagnostic:
     data = parse_json(raw, f"the metadata of `{array}` in `{name}`")
     if isinstance(data, Diagnostic):
         return data
-    shape = sizes_of(data.get("shape")) if isinstance(data, dict) else None
+    shape = reading.sizes_of(data.get("shape")) if isinstance(data, dict) else None
     if shape is None:
         return damaged(f"the metadata of `{array}` in `{name}` has no shape of sizes")
     code = data.get("dtype", data.get("data_type"))
     if not isinstance(code, str):
         return damaged(f"the metadata of `{array}` in `{name}` has no dtype")
-    dtype = numpy_dtype(code)
-    return no_dtype(array, code, name) if dtype is None else (shape, dtype)
+    dtype = reading.numpy_dtype(code)
+    return reading.no_dtype(array, code, name) if dtype is None else (shape, dtype)

@@ -12,33 +12,15 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from shardspec.arrays.kinds import (
-    KINDS,
-    LISTING,
-    MODEL_INFO,
-    MSGPACK,
-    NPZ,
-    PICKLES,
-    SAFETENSORS,
-    DamageError,
-    Kind,
-    kind_at,
-    read_as,
-)
+from shardspec.arrays import kinds
+from shardspec.arrays.kinds import LISTING, MODEL_INFO, Kind
 from shardspec.arrays.listing import read_manifest
 from shardspec.arrays.reading import Outcome, damaged, foreign, refused, unsafe
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import listed, natural
 from shardspec.ir.spec import Arrays
-from shardspec.language.files import (
-    Boundary,
-    boundary_of,
-    marked,
-    read_argument,
-    read_source,
-    real_path,
-    veiled,
-)
+from shardspec.language import files
+from shardspec.language.files import Boundary, veiled
 from shardspec.language.layer_to_spec import countable, distinct
 
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
@@ -73,7 +55,7 @@ def read_arrays(
     if is_entry_point(path):
         return refused(entry_point_refused(path))
     try:
-        arrays, faults = _read(path, included_from, boundary or boundary_of(path))
+        arrays, faults = _read(path, included_from, boundary or files.boundary_of(path))
     except (OSError, ValueError) as fault:
         return refused(_unreadable(path, fault))
     params, twice = distinct(arrays.params, f" of `{path}`")
@@ -92,23 +74,23 @@ def _read(path: str, included_from: Span | None, boundary: Boundary) -> Outcome:
         return _folder(place, name)
     kind: Kind | Diagnostic = LISTING
     if place != "-" and os.path.isfile(place):
-        kind = kind_at(place, name)
+        kind = kinds.kind_at(place, name)
     if isinstance(kind, Diagnostic):
         return refused(kind)
     if not kind.is_text:
-        return read_as(kind, place, name)
+        return kinds.read_as(kind, place, name)
     is_asked = included_from is None and place == path
-    source = read_argument(place) if is_asked else read_source(Path(place), name=name)
+    source = files.read_argument(place) if is_asked else files.read_source(Path(place), name=name)
     if isinstance(source, Diagnostic):
         arrays, faults = refused(source)
     else:
         source = replace(source, name=name, included_from=included_from)
-        source = source if is_asked else marked(source, boundary, place)
+        source = source if is_asked else files.marked(source, boundary, place)
         arrays, faults = _from_text(kind, source, place)
     is_shown = (is_asked and place == "-") or boundary.holds(place)
     if not faults or is_shown:
         return arrays, faults
-    return refused(*veiled(faults, f"shardspec manifest {real_path(place)}"))
+    return refused(*veiled(faults, f"shardspec manifest {files.real_path(place)}"))
 
 
 def _folder(folder: str, name: str) -> Outcome:
@@ -116,7 +98,7 @@ def _folder(folder: str, name: str) -> Outcome:
 
     try:
         return orbax.read(folder, name)
-    except DamageError as damage:
+    except kinds.DamageError as damage:
         return refused(damaged(f"`{name}`: {damage}"))
 
 
@@ -175,7 +157,12 @@ def arrays_in(folder: str, name: str, depth: int = 0) -> tuple[str, str] | Diagn
         names = sorted(os.listdir(folder), key=natural)
     except OSError as fault:
         return _unreadable(name, fault, "check its permissions")
-    for suffixes in ((".index.json",), SAFETENSORS.suffixes, MSGPACK.suffixes, NPZ.suffixes):
+    for suffixes in (
+        (".index.json",),
+        kinds.SAFETENSORS.suffixes,
+        kinds.MSGPACK.suffixes,
+        kinds.NPZ.suffixes,
+    ):
         found = [each for each in names if each.endswith(suffixes)]
         if found:
             return _only(found, folder, name)
@@ -227,7 +214,7 @@ def _items(names: list[str], folder: str) -> list[str]:
     ]
 
 
-_SUFFIXES = (*(suffix for kind in KINDS for suffix in kind.suffixes), *PICKLES, "/")
+_SUFFIXES = (*(suffix for kind in kinds.KINDS for suffix in kind.suffixes), *kinds.PICKLES, "/")
 _PREFIXES = ("./", "../", "/")
 
 

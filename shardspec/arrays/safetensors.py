@@ -19,16 +19,9 @@ import os.path
 import re
 from typing import Any, NamedTuple
 
+from shardspec.arrays import reading
 from shardspec.arrays.kinds import LARGEST_HEADER, FrugalFile, read_checkpoint
-from shardspec.arrays.reading import (
-    Outcome,
-    damaged,
-    in_bytes,
-    no_dtype,
-    parse_json,
-    refused,
-    sizes_of,
-)
+from shardspec.arrays.reading import Outcome, damaged, in_bytes, parse_json, refused
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.spec import Arrays, Param, Shape, array_bytes, dtype_name
@@ -87,7 +80,7 @@ def _entry(key: str, value: Any, name: str) -> _Entry | Diagnostic:
     """Return one array of a header; its bytes are as many as shape and dtype need."""
     if not isinstance(value, dict) or set(value) != _KEYS:
         return damaged(f"`{key}` in `{name}` does not state a dtype, a shape and its offsets alone")
-    shape, offsets = sizes_of(value["shape"]), value["data_offsets"]
+    shape, offsets = reading.sizes_of(value["shape"]), value["data_offsets"]
     if shape is None:
         return damaged(f"`{key}` in `{name}`: `shape` is no list of sizes")
     if not isinstance(offsets, list) or [type(offset) for offset in offsets] != [int, int]:
@@ -96,7 +89,7 @@ def _entry(key: str, value: Any, name: str) -> _Entry | Diagnostic:
         return damaged(f"`{key}` in `{name}`: `dtype` is no name")
     dtype = dtype_name(_DTYPES.get(value["dtype"], value["dtype"]))
     if dtype is None:
-        return no_dtype(key, value["dtype"], name)
+        return reading.no_dtype(key, value["dtype"], name)
     start, end = offsets
     needed = array_bytes(shape, dtype)
     if end - start != needed:

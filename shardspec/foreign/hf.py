@@ -25,38 +25,12 @@ from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile, codes
 from shardspec.diagnostics.words import natural, template
+from shardspec.foreign import hf_plans, imported
 from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses
 from shardspec.foreign.hf_models import chosen_plans
-from shardspec.foreign.hf_plans import (
-    FIRST,
-    PACKED,
-    PlanEntry,
-    TpPlan,
-    TpPlans,
-    generic,
-    is_known,
-    joined,
-    key_regex,
-    located,
-    partition,
-    with_embedding,
-)
-from shardspec.foreign.imported import (
-    Answer,
-    Dims,
-    Imported,
-    NoAnswer,
-    NotRead,
-    Options,
-    Outcome,
-    bad,
-    came_from,
-    is_name,
-    lost,
-    place,
-    placed,
-)
-from shardspec.foreign.paths import PathSections, document, patterns_of
+from shardspec.foreign.hf_plans import PACKED, PlanEntry, TpPlans, generic, key_regex, partition
+from shardspec.foreign.imported import Answer, NoAnswer, Options, came_from, lost, place
+from shardspec.foreign.path_entries import PathSections, document, patterns_of
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
 
@@ -70,7 +44,7 @@ _HEAD = re.compile(r"(?:.+\.)?lm_head(?:\.\w+)?")
 class TpReading:
     """The plans of a model, and the mesh axis they split over."""
 
-    plans: tuple[TpPlan, ...]
+    plans: tuple[hf_plans.TpPlan, ...]
     axis: str
 
     @property
@@ -79,14 +53,14 @@ class TpReading:
         return tuple(entry for plan in self.plans for entry in plan.entries)
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
     """Return the spec that says what the plans of a model do."""
     plans, faults = chosen_plans(sources, options)
     if any(fault.is_error for fault in faults):
         return None, faults
-    plans = tuple(with_embedding(plan) for plan in plans)
+    plans = tuple(hf_plans.with_embedding(plan) for plan in plans)
     if options.params is not None:
-        plans, wrong = located(plans, [param.path for param in options.params])
+        plans, wrong = hf_plans.located(plans, [param.path for param in options.params])
         if wrong:
             return None, wrong
     reading = TpReading(plans, _axis(options))
@@ -97,7 +71,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
         _for_arrays(reading, options.params, sections)
     faults = (*faults, *_not_carried(reading, options.params), *sections.faults)
     data, comments = document("A tensor-parallel plan of Hugging Face transformers", sections)
-    return Imported(data, comments, reading, TOOL), faults
+    return imported.Imported(data, comments, reading, TOOL), faults
 
 
 def _axis(options: Options) -> str:
@@ -113,7 +87,7 @@ def _axis(options: Options) -> str:
 def answer(reading: TpReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
     """Return how transformers splits each parameter."""
     paths = tuple(param.path for param in params)
-    plans = TpPlans(located(reading.plans, paths)[0], paths)
+    plans = TpPlans(hf_plans.located(reading.plans, paths)[0], paths)
     return tuple(_answer(plans, reading.axis, param, mesh) for param in params)
 
 
@@ -122,7 +96,7 @@ def _answer(plans: TpPlans, axis: str, param: Param, mesh: Mesh) -> Answer:
     if found is None:
         return plans.not_read(param.path) or PartitionSpec(((),) * param.rank)
     _, entry, leaf = found
-    return placed(partition(entry.style, leaf, param.rank, axis), param, mesh)
+    return imported.placed(partition(entry.style, leaf, param.rank, axis), param, mesh)
 
 
 # What the spec says.
@@ -131,7 +105,7 @@ def _answer(plans: TpPlans, axis: str, param: Param, mesh: Mesh) -> Answer:
 def _as_written(reading: TpReading, sections: PathSections) -> None:
     """Add what plans do to linear layers and embeddings, whose ranks are known."""
     keyed = [
-        (joined(plan.root or "", entry.key), entry, plan.root is None)
+        (hf_plans.joined(plan.root or "", entry.key), entry, plan.root is None)
         for plan in reading.plans
         for entry in plan.entries
     ]
@@ -149,7 +123,7 @@ def _usual_leaves(key: str, entry: PlanEntry, keys: Collection[str]) -> tuple[tu
     """Return the parameters that an entry is about, with their ranks, where no arrays tell."""
     if key.rpartition(".")[0] in keys:
         return (("", 3),)
-    if entry.style in FIRST or entry.style == "embedding_colwise":
+    if entry.style in hf_plans.FIRST or entry.style == "embedding_colwise":
         return (("weight", 2),)
     return (("weight", 2), ("bias", 1))
 
@@ -183,7 +157,7 @@ def _group(
 ) -> None:
     """Add what an entry says of the parameters of one name; unusual ranks by path."""
     assert entry.span is not None
-    split: dict[Dims, list[Param]] = {}
+    split: dict[imported.Dims, list[Param]] = {}
     whole: list[Param] = []
     for param in params:
         own_leaf = generic(param.path).rpartition(".")[2]
@@ -211,7 +185,9 @@ def _because(entry: PlanEntry) -> str:
     where = f"{entry.style} in {place(entry.span)}"
     if entry.style in PACKED:
         return f"{where}: no PartitionSpec gives each device a part of both packed halves"
-    return where if is_known(entry.style) else f"{where}, which is no style of transformers"
+    return (
+        where if hf_plans.is_known(entry.style) else f"{where}, which is no style of transformers"
+    )
 
 
 def _unmatched(
@@ -250,8 +226,8 @@ def _has_number(key: str) -> bool:
 def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
     """Return a finding for each entry that a spec cannot say, or that never matches."""
     faults = []
-    if not is_name(reading.axis):
-        faults.append(bad(f"`{reading.axis}` is no name of a mesh axis", None))
+    if not imported.is_name(reading.axis):
+        faults.append(imported.bad(f"`{reading.axis}` is no name of a mesh axis", None))
     paths = tuple(param.path for param in params or ())
     plans = TpPlans(reading.plans, paths)
     dead = {(entry, entry.span) for _, entry in plans.unmatched} if paths else set()
@@ -267,7 +243,7 @@ def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
             message = f"`{entry.key}` is a module without parameters of its own: nothing is split"
             help = f"{entry.style} is for one `Linear`; name the modules inside it"
             faults.append(lost(message, entry.span, help=help))
-        elif not is_known(entry.style):
+        elif not hf_plans.is_known(entry.style):
             message = f"`{entry.style}` is no style of transformers"
             faults.append(lost(message, entry.span, help=f"`{entry.key}` is whole here"))
         if _has_number(entry.key):
@@ -432,13 +408,13 @@ def _proof(
     source = SourceFile("<exported>.json", text)
     names = ["base_model_tp_plan=" + (_PREFIX if _is_based(request) else ".")]
     names += ["_tp_plan=."] if '"_tp_plan"' in text else []
-    imported, faults = read([source], Options(mesh=((axis, "2"),), names=tuple(names)))
-    assert imported is not None, f"what was written reads back: {faults}"
+    back, faults = read([source], Options(mesh=((axis, "2"),), names=tuple(names)))
+    assert back is not None, f"what was written reads back: {faults}"
     params = tuple(each.param for each in shardings)
-    answers = answer(imported.reading, params, request.plan.mesh)
+    answers = answer(back.reading, params, request.plan.mesh)
     for sharding, theirs in zip(shardings, answers, strict=True):
         ours = PartitionSpec(_dims(sharding, axis))
-        if isinstance(theirs, NotRead):
+        if isinstance(theirs, imported.NotRead):
             theirs = PartitionSpec(((),) * sharding.param.rank)  # no entry in all that is written
         if theirs != ours:
             said = f"refuses: {theirs.reason}" if isinstance(theirs, NoAnswer) else str(theirs)

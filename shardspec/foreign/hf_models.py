@@ -19,19 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.foreign.hf_plans import (
-    EMBEDDING,
-    FORM,
-    Kind,
-    PlanEntry,
-    TpPlan,
-    TpPlans,
-    generic,
-    is_known,
-    joined,
-    located,
-    plan_entries,
-)
+from shardspec.foreign import hf_plans
+from shardspec.foreign.hf_plans import EMBEDDING, FORM, PlanEntry, TpPlan, TpPlans, generic, joined
 from shardspec.foreign.imported import Options, ambiguous, bad, lost
 from shardspec.foreign.named_values import NamedValues, is_python, read_named_values
 from shardspec.foreign.python_text import dotted_name, parse_python, read_scopes
@@ -360,7 +349,7 @@ class _Composing:
         node = self.classes.value(name, attribute)
         if node is None or node.kind == "nothing":
             return {}
-        entries, faults = plan_entries(node)
+        entries, faults = hf_plans.plan_entries(node)
         self.faults += faults
         return {entry.key: entry for entry in entries}
 
@@ -415,7 +404,11 @@ class _Composing:
         return {}
 
 
-_KINDS: dict[str, Kind] = {"base_model_tp_plan": "base", "_tp_plan": "class", "tp_plan": "whole"}
+_KINDS: dict[str, hf_plans.Kind] = {
+    "base_model_tp_plan": "base",
+    "_tp_plan": "class",
+    "tp_plan": "whole",
+}
 
 Faults = tuple[Diagnostic, ...]
 File = tuple[SourceFile, NamedValues]
@@ -503,7 +496,7 @@ def _candidates(source: SourceFile, values: NamedValues) -> Iterator[_Candidate]
 
 
 def _readable(found: _Candidate) -> tuple[TpPlan, Faults]:
-    entries, faults = plan_entries(found.node)
+    entries, faults = hf_plans.plan_entries(found.node)
     kind = _KINDS.get(found.name.rpartition(".")[2], "base")
     is_whole = any(entry.key.startswith(("model.", "lm_head")) for entry in entries)
     return TpPlan(entries, "whole" if not found.name and is_whole else kind, found.name), faults
@@ -577,7 +570,7 @@ def _belong_together(
 
 
 def _fits_anywhere(plan: TpPlan, params: Params) -> bool:
-    placed_plan, _ = located([plan], [param.path for param in params])
+    placed_plan, _ = hf_plans.located([plan], [param.path for param in params])
     plans = TpPlans(placed_plan, tuple(param.path for param in params))
     return len(plans.unmatched) < len(plan.entries)
 
@@ -598,5 +591,5 @@ def _is_plan(node: Node) -> bool:
         and bool(node.items)
         and all(key.kind == "text" for key in node.keys)
         and all(item.kind == "text" for item in node.items)
-        and any(is_known(item.text) for item in node.items)
+        and any(hf_plans.is_known(item.text) for item in node.items)
     )

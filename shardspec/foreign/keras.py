@@ -18,31 +18,11 @@ from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.words import described
+from shardspec.foreign import imported, path_entries
 from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, python_module
 from shardspec.foreign.flax import axes_literal
-from shardspec.foreign.imported import (
-    Answer,
-    Imported,
-    NoAnswer,
-    Options,
-    Outcome,
-    bad,
-    lost,
-    placed,
-)
-from shardspec.foreign.paths import (
-    Found,
-    Match,
-    PathEntry,
-    Taken,
-    Winners,
-    document,
-    find_entries,
-    left_out,
-    path_sections,
-    read_entries,
-    worked_out,
-)
+from shardspec.foreign.imported import Answer, bad, lost
+from shardspec.foreign.path_entries import PathEntry, Taken, left_out
 from shardspec.foreign.regex import Group, all_taken, check_call, groups, line_end, matching, raw
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
 from shardspec.language.patterns.regex import regex_literal
@@ -56,18 +36,18 @@ class KerasReading:
     """The entries of a LayoutMap."""
 
     entries: tuple[PathEntry, ...]
-    match: Match
+    match: path_entries.Match
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+def read(sources: Sequence[SourceFile], options: imported.Options) -> imported.Outcome:
     """Return the spec that says what a LayoutMap does."""
     wrong = check_call(sources, "/")
     if wrong is not None:
         return None, (wrong,)
-    found = find_entries(sources[0], options.name, "LayoutMap")
-    if not isinstance(found, Found):
+    found = path_entries.find_entries(sources[0], options.name, "LayoutMap")
+    if not isinstance(found, path_entries.Found):
         return None, found
-    entries, faults = read_entries(found.node)
+    entries, faults = path_entries.read_entries(found.node)
     faults += tuple(_refused(entries))
     if faults:
         return None, faults
@@ -80,11 +60,11 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
         *_exact(reading, several, options.params),
         *map(_without_scalars, all_taken(entries, match, "/", options.params, several.only)),
     ]
-    sections = path_sections(kept, is_ordered=False)
+    sections = path_entries.path_sections(kept, is_ordered=False)
     faults = (*left_out(entries), *sections.faults, *_contested(several, options.params or ()))
     how = "match whole paths" if match == "fullmatch" else "are searched for in paths"
-    data, comments = document(f"Keras's LayoutMap, whose regexes {how}", sections)
-    return Imported(data, comments, reading, TOOL), faults
+    data, comments = path_entries.document(f"Keras's LayoutMap, whose regexes {how}", sections)
+    return imported.Imported(data, comments, reading, TOOL), faults
 
 
 def _refused(entries: Sequence[PathEntry]) -> list[Diagnostic]:
@@ -107,7 +87,7 @@ class _Owners:
 
     def __init__(self, reading: KerasReading) -> None:
         self.entries = reading.entries
-        self.winners = Winners(reading.entries, reading.match)
+        self.winners = path_entries.Winners(reading.entries, reading.match)
         self._keys = {entry.pattern: index for index, entry in enumerate(reading.entries)}
 
     def of(self, path: str) -> tuple[int, ...]:
@@ -174,10 +154,10 @@ def _answer(reading: KerasReading, owners: _Owners, param: Param, mesh: Mesh) ->
     entries = [reading.entries[index] for index in found]
     if len(entries) > 1:
         keys = ", ".join(f"`{entry.pattern}`" for entry in entries)
-        return NoAnswer(f"{keys} match (ValueError)")
+        return imported.NoAnswer(f"{keys} match (ValueError)")
     if entries[0].dims is None:
-        return worked_out(entries[0])
-    return placed(entries[0].dims, param, mesh)
+        return path_entries.worked_out(entries[0])
+    return imported.placed(entries[0].dims, param, mesh)
 
 
 def write(request: Request) -> Written:

@@ -17,46 +17,10 @@ from dataclasses import dataclass, replace
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes
 from shardspec.diagnostics.words import counted
-from shardspec.foreign.exported import (
-    ACTIVATIONS,
-    AXIS_TYPES,
-    Request,
-    Written,
-    losses,
-    origin,
-    unproved,
-)
-from shardspec.foreign.imported import (
-    Answer,
-    ForeignRule,
-    Imported,
-    MeshPart,
-    NoAnswer,
-    Options,
-    Outcome,
-    RuleLine,
-    bad,
-    came_from,
-    is_name,
-    linen_axes,
-    lost,
-    one_line,
-    parted,
-    place,
-    placed,
-    rule_line,
-    rule_text,
-    rules_document,
-    writable,
-)
-from shardspec.foreign.maxtext_config import (
-    MaxTextConfig,
-    MaxTextMesh,
-    Replaced,
-    Rules,
-    maxtext_mesh,
-    read_configs,
-)
+from shardspec.foreign import exported, imported, maxtext_config
+from shardspec.foreign.exported import Request
+from shardspec.foreign.imported import ForeignRule, Imported, Options, bad, linen_axes, lost, place
+from shardspec.foreign.maxtext_config import MaxTextConfig, MaxTextMesh, Rules
 from shardspec.foreign.maxtext_witness import maxtext_rules
 from shardspec.foreign.proof import proof, rules_for
 from shardspec.ir.spec import Activation, Mesh, Params
@@ -79,9 +43,9 @@ class MaxTextReading:
     folders: tuple[str, ...] = ()
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
     """Return the spec that says what MaxText does under these files, the last one on top."""
-    config = read_configs(sources, options.include)
+    config = maxtext_config.read_configs(sources, options.include)
     if any(fault.is_error for fault in config.faults):
         return None, tuple(config.faults)
     if not config.rules:
@@ -94,7 +58,9 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     if axes is None and "mesh_axes" in config.values:
         span = config.values["mesh_axes"].span
         return None, (*config.faults, bad("`mesh_axes` is no list of names", span))
-    mesh = maxtext_mesh(config, axes or tuple(axis for axis, _ in options.mesh), options)
+    mesh = maxtext_config.maxtext_mesh(
+        config, axes or tuple(axis for axis, _ in options.mesh), options
+    )
     faults = [*config.faults, *mesh.faults, *_beyond(config, mesh)]
     if any(fault.is_error for fault in faults):
         return None, tuple(faults)
@@ -105,17 +71,19 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     return replace(document, reading=MaxTextReading(files, options.include)), tuple(faults)
 
 
-def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[imported.Answer, ...]:
     """Return what MaxText gives each array; one without names is whole."""
     try:
         pairs = maxtext_rules(reading.files, reading.folders)
     except Exception as fault:  # whatever PyYAML and a damaged list may come to
         text = next(iter(str(fault).splitlines()), "")
         reason = f"the files cannot be read as MaxText reads them ({type(fault).__name__}: {text})"
-        return (NoAnswer(reason),) * len(params)
+        return (imported.NoAnswer(reason),) * len(params)
     rules = tuple(ForeignRule(name, axes) for name, axes in pairs)
     found = (linen_axes(param.logical_axes or (), rules) for param in params)
-    return tuple(placed(dims, param, mesh) for dims, param in zip(found, params, strict=True))
+    return tuple(
+        imported.placed(dims, param, mesh) for dims, param in zip(found, params, strict=True)
+    )
 
 
 def _document(
@@ -130,35 +98,37 @@ def _document(
     how = "each name in its first place" if in_place else "replaced names at the end, as there"
     doc = f"Rules of MaxText: {how}" if config.replaced else "Rules of MaxText"
     rules = config.in_place if in_place else config.rules
-    kept, wrong = parted(writable(rules, TOOL))
+    kept, wrong = imported.parted(imported.writable(rules, TOOL))
     faults += wrong
     dead = _dead_without(kept, axes)
     if axes is not None:
         faults += _unknown_axes(kept, axes, config, dead)
     lines = [_line(rule, axes) for rule in kept if rule not in dead]
     names = config.names(_INPUT) or ()
-    has_input = bool(names) and all(is_name(name) for name in names)
+    has_input = bool(names) and all(imported.is_name(name) for name in names)
     if has_input:
         ruled = {rule.name for rule in kept}
         whole = (ForeignRule(name, ()) for name in dict.fromkeys(names) if name not in ruled)
         why = "the input has it, and no rule: MaxText leaves it whole"
-        lines += [rule_line(rule, why) for rule in whole]
+        lines += [imported.rule_line(rule, why) for rule in whole]
     keeps = "as MaxText does; JAX refuses what does not divide"
-    data, comments = rules_document(lines, keeps, MeshPart({"doc": doc, **mesh.data}))
+    data, comments = imported.rules_document(
+        lines, keeps, imported.MeshPart({"doc": doc, **mesh.data})
+    )
     if has_input:
         data["activations"] = {"input_data": " ".join(names)}
-        comments["activations", "input_data"] = came_from(config.values[_INPUT].span)
+        comments["activations", "input_data"] = imported.came_from(config.values[_INPUT].span)
     data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
     return Imported(data, comments, None, TOOL)
 
 
-def _line(rule: ForeignRule, axes: tuple[str, ...] | None) -> RuleLine:
+def _line(rule: ForeignRule, axes: tuple[str, ...] | None) -> imported.RuleLine:
     """Return a rule without mesh axes that are not there."""
     known = _known(rule, axes)
     gone = [axis for axis in rule.mesh_axes if axis not in known]
     more = f"without {', '.join(gone)}, no mesh axis" if gone else ""
-    return rule_line(replace(rule, mesh_axes=known), more)
+    return imported.rule_line(replace(rule, mesh_axes=known), more)
 
 
 def _known(rule: ForeignRule, axes: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -221,7 +191,7 @@ def _moves(config: MaxTextConfig, options: Options, *, in_place: bool) -> Iterat
         assert first.span is not None
         assert old.span is not None
         message = (
-            f"`{each.name}` moves behind `{rule_text(str(rival.name), rival.mesh_axes)}`, "
+            f"`{each.name}` moves behind `{imported.rule_text(str(rival.name), rival.mesh_axes)}`, "
             "which comes first now where both stand in an array"
         )
         labels = (
@@ -237,10 +207,10 @@ def _moves(config: MaxTextConfig, options: Options, *, in_place: bool) -> Iterat
             if not in_place
             else "--merge maxtext imports what MaxText does"
         )
-        yield Diagnostic(codes.MOVED_BY_MERGE, one_line(message), labels, notes, help)
+        yield Diagnostic(codes.MOVED_BY_MERGE, imported.one_line(message), labels, notes, help)
 
 
-def _rival(replaced: Replaced) -> ForeignRule | None:
+def _rival(replaced: maxtext_config.Replaced) -> ForeignRule | None:
     """Return the first rule behind the old place that wants a mesh axis of the new rules."""
     wanted = {axis for rule in replaced.new for axis in rule.mesh_axes}
     for rule in replaced.before[replaced.position + 1 :]:
@@ -316,7 +286,7 @@ def _data_sharding(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnos
     first = stated.items[0] if stated.items else stated
     axes = [item.text for item in (first.items if first.is_list else stated.items)]
     dims = linen_axes(names, config.rules)
-    by_rules = () if isinstance(dims, NoAnswer) else dims[0]
+    by_rules = () if isinstance(dims, imported.NoAnswer) else dims[0]
     here, there = ([a for a in each if mesh.sizes.get(a, 1) != 1] for each in (by_rules, axes))
     if here != there:
         message = (
@@ -338,7 +308,7 @@ _KNOWN = frozenset(
 )
 
 
-def write(request: Request) -> Written:
+def write(request: Request) -> exported.Written:
     """Return the configuration that stands for the plan's target."""
     request = replace(request, is_resolved=True)
     mesh = request.plan.mesh
@@ -350,10 +320,13 @@ def write(request: Request) -> Written:
     lines += ["override_logical_axis_rules: true", "logical_axis_rules: ["]
     for rule in rules:
         axes = _flow(rule.mesh_axes)
-        lines.append(f'  ["{rule.logical_axis}", {axes}],{origin(rule.span)}')
+        lines.append(f'  ["{rule.logical_axis}", {axes}],{exported.origin(rule.span)}')
     text = "\n".join((*lines, "]")) + "\n"
     found = [*_unknown(request), *_mixed_types(mesh), *_activations(request)]
-    found += [*losses(request, _TOOL, ACTIVATIONS, AXIS_TYPES), *unproved(request, _TOOL)]
+    found += [
+        *exported.losses(request, _TOOL, exported.ACTIVATIONS, exported.AXIS_TYPES),
+        *exported.unproved(request, _TOOL),
+    ]
     return text, (*found, *proof(request, text, "maxtext", Options()))
 
 

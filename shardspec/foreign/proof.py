@@ -15,15 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes
-from shardspec.diagnostics.words import (
-    binary_bytes,
-    collapsed,
-    counted,
-    described,
-    natural,
-    template,
-)
+from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes, words
+from shardspec.diagnostics.words import counted, described
 from shardspec.foreign.exported import Request
 from shardspec.foreign.imported import Answer, NoAnswer, NotRead, Options, one_line
 from shardspec.foreign.registry import format_named, module_of
@@ -59,14 +52,14 @@ def differences(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[Differen
         if answer != sharding.partition_spec and not isinstance(answer, NotRead):
             param = sharding.param
             names = (param.logical_axes, sharding.logical_axes, param.shape)
-            key = (template(param.path), names, sharding.partition_spec, answer)
+            key = (words.template(param.path), names, sharding.partition_spec, answer)
             alike.setdefault(key, []).append((sharding, answer))
     return tuple(_difference(group) for group in alike.values())
 
 
 def _difference(group: list[tuple[ParamSharding, Answer]]) -> Difference:
     sharding, answer = group[0]
-    paths = sorted((each.param.path for each, _ in group), key=natural)
+    paths = sorted((each.param.path for each, _ in group), key=words.natural)
     return Difference(
         tuple(paths), sharding.partition_spec, answer, tuple(_reasons(sharding, answer))
     )
@@ -129,7 +122,7 @@ def _refused(group: Sequence[Difference], tool: str) -> Diagnostic:
 
 def _finding(difference: Difference, tool: str) -> Diagnostic:
     paths = difference.paths
-    one = collapsed(paths)
+    one = words.collapsed(paths)
     which = f"`{one}`" if one is not None else f"`{paths[0]}` and others"
     count = f" x{len(paths)}" if len(paths) > 1 else ""
     if isinstance(difference.theirs, NoAnswer):
@@ -176,7 +169,7 @@ def not_compared_findings(groups: Sequence[NotCompared], tool: str) -> tuple[Dia
         Diagnostic(
             codes.NOT_COMPARED,
             f"{counted(len(each.paths), 'array')} not compared with {tool}: {each.reason.reason}",
-            notes=(f"{described(each.paths)}; {binary_bytes(each.size)}",),
+            notes=(f"{described(each.paths)}; {words.binary_bytes(each.size)}",),
             help=each.reason.help,
         )
         for each in groups

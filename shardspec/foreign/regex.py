@@ -25,34 +25,11 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.words import counted, is_run, natural, numbers_apart, run_width, template
+from shardspec.foreign import imported, path_entries
 from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, python_module
 from shardspec.foreign.flax import axes_literal
-from shardspec.foreign.imported import (
-    Answer,
-    Imported,
-    NoAnswer,
-    Options,
-    Outcome,
-    ambiguous,
-    bad,
-    placed,
-)
-from shardspec.foreign.paths import (
-    Found,
-    Match,
-    PathEntry,
-    Taken,
-    Winners,
-    document,
-    find_entries,
-    left_out,
-    needs_choice,
-    path_sections,
-    read_entries,
-    slashed,
-    whole_path_regex,
-    worked_out,
-)
+from shardspec.foreign.imported import Answer, Options, bad
+from shardspec.foreign.path_entries import Match, PathEntry, Taken, Winners
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
 from shardspec.language.patterns.glob import range_regex
@@ -80,17 +57,19 @@ class RegexReading:
         return path.replace("/", self.separator)
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
     """Return the spec that says what a list of regexes does."""
     separator = options.separator or "/"
     wrong = check_call(sources, separator)
     if wrong is not None:
         return None, (wrong,)
     what = "list of regexes and PartitionSpecs"
-    found = find_entries(sources[0], options.name, what, [axis for axis, _ in options.mesh])
-    if not isinstance(found, Found):
+    found = path_entries.find_entries(
+        sources[0], options.name, what, [axis for axis, _ in options.mesh]
+    )
+    if not isinstance(found, path_entries.Found):
         return None, found
-    entries, faults = read_entries(found.node)
+    entries, faults = path_entries.read_entries(found.node)
     if faults:
         return None, faults
     if found.tool and options.match is None:
@@ -101,11 +80,16 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     is_strict = bool(options.strict if options.strict is not None else found.is_strict)
     reading = RegexReading(entries, match, separator, is_strict)
     winner = Winners(entries, match).first
-    sections = path_sections(all_taken(entries, match, separator, options.params, winner))
+    sections = path_entries.path_sections(
+        all_taken(entries, match, separator, options.params, winner)
+    )
     how = "any part of a path" if match == "search" else "the whole path"
     doc = f"A list of regexes, which match {how}; the first decides"
-    data, comments = document(doc, sections, is_strict=is_strict)
-    return Imported(data, comments, reading, TOOL), (*left_out(entries), *sections.faults)
+    data, comments = path_entries.document(doc, sections, is_strict=is_strict)
+    return imported.Imported(data, comments, reading, TOOL), (
+        *path_entries.left_out(entries),
+        *sections.faults,
+    )
 
 
 def check_call(sources: Sequence[SourceFile], separator: str) -> Diagnostic | None:
@@ -131,11 +115,11 @@ def matching(
     paths = None
     if options.params is not None:
         paths = [param.path.replace("/", separator) for param in options.params]
-    doubtful = needs_choice(entries, paths)
+    doubtful = path_entries.needs_choice(entries, paths)
     if doubtful is None:
         return "fullmatch"
     message = f"`{doubtful.pattern}` matches other {what} under `search` than under `fullmatch`"
-    return ambiguous(message, doubtful.span, choose)
+    return imported.ambiguous(message, doubtful.span, choose)
 
 
 def all_taken(
@@ -161,7 +145,9 @@ def all_taken(
 
 def _taken(entry: PathEntry, match: Match, separator: str, params: Sequence[Param] | None) -> Taken:
     """Return an entry with its regex for our paths, and the arrays it takes."""
-    pattern = whole_path_regex(slashed(entry.pattern or "", separator), match)
+    pattern = path_entries.whole_path_regex(
+        path_entries.slashed(entry.pattern or "", separator), match
+    )
     if params is None:
         return Taken(entry, pattern)
     others = tuple(param for param in params if match != "search" or not is_scalar(param))
@@ -186,11 +172,11 @@ def _answer(reading: RegexReading, winners: Winners, param: Param, mesh: Mesh) -
         return whole
     index = winners.first(reading.there(param.path))
     if index is None:
-        return NoAnswer("no regex matches (ValueError)") if reading.is_strict else whole
+        return imported.NoAnswer("no regex matches (ValueError)") if reading.is_strict else whole
     entry = reading.entries[index]
     if entry.dims is None:
-        return worked_out(entry)
-    return placed(entry.dims, param, mesh)
+        return path_entries.worked_out(entry)
+    return imported.placed(entry.dims, param, mesh)
 
 
 _SPECIAL = re.compile(r"[^A-Za-z0-9_/ :;,'<>=@!%&~`\-]")

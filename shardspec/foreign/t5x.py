@@ -19,39 +19,11 @@ from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
 from shardspec.diagnostics.words import template
-from shardspec.foreign.exported import (
-    ACTIVATIONS,
-    OVERRIDES,
-    PARAMS,
-    Request,
-    Written,
-    losses,
-    origin,
-    unproved,
-)
+from shardspec.foreign import exported, imported
+from shardspec.foreign.exported import Request, origin
 from shardspec.foreign.flax import rule_lines
 from shardspec.foreign.gin import GinBinding, GinConfig, other_scopes, read_config
-from shardspec.foreign.imported import (
-    MANY_MODELS,
-    Answer,
-    ForeignRule,
-    Imported,
-    MeshPart,
-    NoAnswer,
-    Options,
-    Outcome,
-    bad,
-    came_from,
-    is_name,
-    linen_axes,
-    lost,
-    parted,
-    placed,
-    read_rules,
-    rule_line,
-    rules_document,
-    writable,
-)
+from shardspec.foreign.imported import Answer, ForeignRule, NoAnswer, Options, bad, came_from, lost
 from shardspec.foreign.proof import proof, rules_for
 from shardspec.foreign.regex import path_regex
 from shardspec.foreign.t5x_mesh import (
@@ -135,7 +107,7 @@ class _Rules:
         return with_moe_batch((*_preset_rules(self.preset), *MOE_RULES))
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
+def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
     """Return the spec that says what T5X's partitioner does under these gin files."""
     config = read_config(sources, options.include)
     faults = list(config.faults)
@@ -171,7 +143,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> Outcome:
     data, comments = _document(rules, has_slices, mesh, faults)
     data |= _override_entries(overrides, comments, faults)
     reading = T5xReading(tuple(_flat(rules, has_slices)), overrides)
-    return Imported(data, comments, reading, TOOL), tuple(faults)
+    return imported.Imported(data, comments, reading, TOOL), tuple(faults)
 
 
 def answer(reading: T5xReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
@@ -191,7 +163,7 @@ def _answer(reading: T5xReading, matcher: PathMatcher, param: Param, mesh: Mesh)
         names = given
     if names is None:
         return NO_NAMES
-    return placed(linen_axes(names, reading.rules), param, mesh)
+    return imported.placed(imported.linen_axes(names, reading.rules), param, mesh)
 
 
 def _is_configured(config: GinConfig) -> bool:
@@ -265,7 +237,7 @@ def _rules(
         message = f"`logical_axis_rules` is `{value.text}`, which has no value without running it"
         help = f"`@partitioning.{_STANDARD}()`, or the list itself"
         return [bad(message, value.span, help=help)]
-    rules, faults = read_rules(value, "`logical_axis_rules`")
+    rules, faults = imported.read_rules(value, "`logical_axis_rules`")
     return list(faults) if faults else _Rules(None, rules)
 
 
@@ -287,7 +259,7 @@ def _standard(
     more = config.of(_STANDARD, "additional_rules", scope, word)
     extra: tuple[ForeignRule, ...] = ()
     if more is not None and more.value.kind != "nothing":
-        extra, faults = read_rules(more.value, "`additional_rules`")
+        extra, faults = imported.read_rules(more.value, "`additional_rules`")
         if faults:
             return list(faults)
     extra = with_moe_batch(extra) if is_moe else extra
@@ -304,7 +276,7 @@ def _overrides(config: GinConfig) -> tuple[AxesOverride, ...] | list[Diagnostic]
         return ()
     if not value.is_list:
         return [bad(f"`{_OVERRIDE}` is {value.described()}, not a list of pairs", value.span)]
-    read, faults = parted(map(_override, value.items))
+    read, faults = imported.parted(map(_override, value.items))
     return list(faults) or read
 
 
@@ -347,7 +319,7 @@ def _preset_rules(preset: str | None) -> tuple[ForeignRule, ...]:
 
 
 def _document(
-    rules: _Rules, has_slices: bool, mesh: MeshPart, faults: list[Diagnostic]
+    rules: _Rules, has_slices: bool, mesh: imported.MeshPart, faults: list[Diagnostic]
 ) -> tuple[dict[str, Data], dict[Route, Comments]]:
     """Return a preset and the rules after it, or all rules where they would change the preset.
 
@@ -363,8 +335,10 @@ def _document(
     lines += [(rule, "") for rule in kept]
     if has_slices and is_extended:
         lines.insert(0, (ForeignRule("batch", _MANY_SLICES), "T5X over several slices"))
-    written = (rule_line(_sliced(rule, has_slices), why) for rule, why in lines)
-    data, comments = rules_document(written, "as T5X does; JAX refuses what does not divide", mesh)
+    written = (imported.rule_line(_sliced(rule, has_slices), why) for rule, why in lines)
+    data, comments = imported.rules_document(
+        written, "as T5X does; JAX refuses what does not divide", mesh
+    )
     if not data["rules"]:
         del data["rules"]
     if is_extended:
@@ -373,12 +347,12 @@ def _document(
         if rules.asked_at is not None:
             comments["extends",] = came_from(rules.asked_at)
     else:
-        comments["lints",] = Comments(trailing=MANY_MODELS)
+        comments["lints",] = Comments(trailing=imported.MANY_MODELS)
     return data, comments
 
 
 def _kept(rules: Iterable[ForeignRule], faults: list[Diagnostic]) -> Iterator[ForeignRule]:
-    for found in writable(rules, TOOL):
+    for found in imported.writable(rules, TOOL):
         if isinstance(found, Diagnostic):
             faults.append(found)
             continue
@@ -394,7 +368,9 @@ def _override_entries(
     """Return `overrides:` with an entry for each pair that the language can say."""
     entries: list[Data] = []
     for index, each in enumerate(overrides):
-        strange = next((n for n in each.names or () if n is not None and not is_name(n)), None)
+        strange = next(
+            (n for n in each.names or () if n is not None and not imported.is_name(n)), None
+        )
         if each.names is None and index + 1 < len(overrides):
             faults.append(_kept_as_it_is(each))
         elif strange is not None:
@@ -422,7 +398,7 @@ _SLICED = ("replica", "data", "model")
 _BOUND_BY = "# T5X has no argument for these: call utils.override_params_axes_names in the model."
 
 
-def write(request: Request) -> Written:
+def write(request: Request) -> exported.Written:
     """Return the gin bindings that stand for the plan's target."""
     request = replace(request, is_resolved=True)
     mesh, faults = _mesh(request.plan.target)
@@ -438,8 +414,11 @@ def write(request: Request) -> Written:
         *_override_lines(request),
     ]
     text = "\n".join(lines) + "\n"
-    found = [*faults, *losses(request, _TOOL, PARAMS, OVERRIDES, ACTIVATIONS)]
-    found += [*_stated(request), *_scanned(request), *unproved(request, _TOOL)]
+    found = [
+        *faults,
+        *exported.losses(request, _TOOL, exported.PARAMS, exported.OVERRIDES, exported.ACTIVATIONS),
+    ]
+    found += [*_stated(request), *_scanned(request), *exported.unproved(request, _TOOL)]
     options = Options(mesh=tuple((axis.name, str(axis.size)) for axis in request.plan.mesh.axes))
     return text, (*found, *proof(request, text, "t5x-gin", options, by_path=True))
 

@@ -19,17 +19,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic
+from shardspec.foreign import imported
 from shardspec.foreign.gin import GinBinding, GinConfig
-from shardspec.foreign.imported import (
-    ForeignRule,
-    MeshPart,
-    Options,
-    bad,
-    came_from,
-    lost,
-    machine_asked,
-    parted,
-)
+from shardspec.foreign.imported import ForeignRule, MeshPart, Options, bad, came_from, lost
 from shardspec.foreign.values import Node
 from shardspec.ir.spec import Hardware, shape_text
 from shardspec.language.reading import Comments, Data
@@ -86,7 +78,7 @@ def _sizes(binding: GinBinding) -> Tile | Diagnostic:
 
 def _several_slices(ici: GinBinding, dcn: GinBinding) -> MeshPart:
     """Return the mesh (replica, data, model): inside a slice times across slices."""
-    sizes, faults = parted(map(_sizes, (ici, dcn)))
+    sizes, faults = imported.parted(map(_sizes, (ici, dcn)))
     if faults:
         return MeshPart(faults=faults[:1])
     inside, across = sizes
@@ -100,7 +92,7 @@ def _several_slices(ici: GinBinding, dcn: GinBinding) -> MeshPart:
 
 
 def _of_submesh(tile: Tile, binding: GinBinding, options: Options) -> MeshPart:
-    machine = machine_asked(options)
+    machine = imported.machine_asked(options)
     if machine is None:
         return MeshPart(faults=(_needs_machine(binding),))
     is_torus = machine.chip.torus_rank > 0
@@ -112,7 +104,7 @@ def _of_submesh(tile: Tile, binding: GinBinding, options: Options) -> MeshPart:
 
 
 def _of_partitions(count: int, binding: GinBinding, options: Options) -> MeshPart:
-    machine = machine_asked(options)
+    machine = imported.machine_asked(options)
     if machine is None:
         return MeshPart(faults=(_needs_machine(binding),))
     if machine.chip.platform == "cpu":
@@ -194,7 +186,7 @@ def moe_mesh(arguments: Mapping[str, GinBinding], options: Options) -> MeshPart:
     """
     base = t5x_mesh(arguments, options)
     mesh = base.data.get("mesh")
-    machine = machine_asked(options)
+    machine = imported.machine_asked(options)
     if not isinstance(mesh, dict) or machine is None:
         return base
     binding = arguments.get(EXPERTS)

@@ -29,19 +29,9 @@ from shardspec.diagnostics import (
 from shardspec.diagnostics.suggest import nearest
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Arrays, Params, Spec
+from shardspec.language import files
 from shardspec.language.document_to_layer import layer_of
-from shardspec.language.files import (
-    Boundary,
-    beside,
-    boundary_of,
-    git_in_a_file,
-    is_revision,
-    marked,
-    read_argument,
-    read_source,
-    real_path,
-    veiled,
-)
+from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
 from shardspec.language.layer import Layer, merge
 from shardspec.language.layer_to_spec import spec_of
 from shardspec.language.reading import Data, Reading, Route, SourceMap, looks_like_dsl, placed
@@ -219,7 +209,7 @@ def load_path(
     """
     text = texts.get(real_path(path)) if texts else None
     edited = None if text is None else marked(SourceFile(path, text), boundary_of(path), path)
-    source = edited or read_argument(path)
+    source = edited or files.read_argument(path)
     if isinstance(source, Diagnostic):
         return None, (source,)
     folder = os.path.dirname(path) if path != "-" else ""
@@ -329,7 +319,7 @@ def _lowered(
         layer, lost = layer_of(valid, reading.source_map)
         faults += (*valid.diagnostics, *lost)
     if faults and file.source.is_outside:
-        loading.diagnostics += veiled(faults, _checks(file.source.name))
+        loading.diagnostics += files.veiled(faults, _checks(file.source.name))
         loading.is_whole = False
         return None, layer, None
     emptied = _emptied(layer, faults)
@@ -488,7 +478,7 @@ def _find(
 ) -> File | Diagnostic:
     """Return the file that `extends:` or `manifest:` names: a relative path, or a bundled name."""
     if is_revision(name) and not child.is_at_revision:
-        return git_in_a_file(excerpt)
+        return files.git_in_a_file(excerpt)
     if _names_file(name) or is_revision(name):
         path = _path(name, child)
         source = _read(path, loading)
@@ -511,9 +501,9 @@ def _find(
 def _read(path: str, loading: _Loading) -> SourceFile | Diagnostic:
     """Return the text of a file that another one names, with the edits not yet written."""
     if is_revision(path):
-        return read_argument(path)
+        return files.read_argument(path)
     text = loading.texts.get(real_path(path)) if loading.texts else None
-    source = read_source(Path(path), name=path) if text is None else SourceFile(path, text)
+    source = files.read_source(Path(path), name=path) if text is None else SourceFile(path, text)
     return source if isinstance(source, Diagnostic) else marked(source, loading.boundary, path)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from shardspec.foreign.paths import fault, naive, slashed, whole_path_regex
+from shardspec.foreign.path_entries import fault, naive, slashed, whole_path_regex
 
 PIECES = (
     *("a", "b", "/", ".", ".*", ".*?", "a+", "(a|b)", "(?:a|b/)", "|", "^", "$", r"\.", r"\$"),

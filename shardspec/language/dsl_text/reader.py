@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
+from shardspec.language import reading
 from shardspec.language.dsl_text.faults import (
     entry_of,
     known_word,
@@ -29,15 +30,7 @@ from shardspec.language.dsl_text.layout import (
     unquoted,
 )
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.reading import (
-    SECTION_OF,
-    Comments,
-    Data,
-    Reading,
-    Route,
-    SourceMap,
-    number_or_text,
-)
+from shardspec.language.reading import SECTION_OF, Data, Reading, Route, number_or_text
 from shardspec.language.yaml_text.comments import Gathered, comment_text
 from shardspec.language.yaml_text.scalars import find_foreign_characters
 
@@ -76,7 +69,7 @@ def read_dsl(source: SourceFile) -> tuple[Reading | None, tuple[Diagnostic, ...]
     build = _Build(source, layout.text)
     for statement in layout.statements:
         build.statement(statement)
-    source_map = SourceMap(source, build.keys, build.values)
+    source_map = reading.SourceMap(source, build.keys, build.values)
     comments = attach_comments(source.text, layout.comments, build.entries, build.blocks)
     return Reading(build.data, source_map, comments), tuple(build.diagnostics)
 
@@ -459,7 +452,7 @@ def attach_comments(
     comments: Sequence[Comment],
     entries: Sequence[tuple[Route, int, int]],
     blocks: Sequence[tuple[Route, int, int]] = (),
-) -> Mapping[Route, Comments]:
+) -> Mapping[Route, reading.Comments]:
     """Return the comments by route of the entry: those on lines of their own go to the next one.
 
     Below the last entry of a block, they go to its end.

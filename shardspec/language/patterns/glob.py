@@ -14,17 +14,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 
+from shardspec.language.grammar import syntax
 from shardspec.language.grammar.expressions import parse_glob
-from shardspec.language.grammar.syntax import (
-    AnyChar,
-    Braces,
-    DoubleStar,
-    GlobText,
-    IntRange,
-    Part,
-    Star,
-    SyntaxFault,
-)
+from shardspec.language.grammar.syntax import Braces, DoubleStar, GlobText, Part, Star, SyntaxFault
 from shardspec.language.patterns.regex import KEPT, MAX_LENGTH, Regex, compile_regex, has_re2
 
 Parts = tuple[Part, ...]
@@ -47,7 +39,7 @@ def expand(text: str) -> tuple[str, ...] | SyntaxFault:
     if isinstance(parts, SyntaxFault):
         return parts
     for part in _all_parts(parts):
-        if isinstance(part, Star | DoubleStar | AnyChar):
+        if isinstance(part, Star | DoubleStar | syntax.AnyChar):
             wildcard = text[part.start : part.end]
             message = f"an array needs a path, not a pattern: `{wildcard}` matches many"
             help = "spell the paths out, with `{a,b}` and `{0..23}` where they repeat"
@@ -193,9 +185,9 @@ def _source(atom: Part | str, before: bool, after: bool) -> str | DoubleStar:
             return re.escape(atom)
         case Star():
             return "[^/]*"
-        case AnyChar():
+        case syntax.AnyChar():
             return "[^/]"
-        case IntRange(first=first, last=last, width=width):
+        case syntax.IntRange(first=first, last=last, width=width):
             return range_regex(first, last, width)
         case Braces(alternatives=alternatives):
             sources = [_regex(each, opens=before, closes=after) for each in alternatives]
@@ -226,7 +218,7 @@ def _part_volume(part: Part) -> tuple[int, int]:
     match part:
         case GlobText(text=text):
             return 1, len(text)
-        case IntRange(last=last):
+        case syntax.IntRange(last=last):
             return part.count, part.count * len(str(last))
         case Braces(alternatives=alternatives):
             volumes = [_volume(alternative) for alternative in alternatives]
@@ -246,7 +238,7 @@ def _texts(part: Part) -> Iterator[str]:
     match part:
         case GlobText(text=text):
             yield text
-        case IntRange():
+        case syntax.IntRange():
             yield from part.texts
         case Braces(alternatives=alternatives):
             for alternative in alternatives:
