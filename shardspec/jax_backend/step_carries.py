@@ -119,11 +119,9 @@ class Carries:
 
     def _given_back(self, value: Value) -> str:
         """Return the parameter that a value is given back as, or as whose gradient."""
-        main = self.blame.graph.main
-        if value.body is not main or not any(each is value for each in main.yields):
+        if value.body is not self.blame.graph.main or not value.yielded:
             return ""
-        at = next(number for number, each in enumerate(main.yields) if each is value)
-        given = self.blame.given_back(at)
+        given = self.blame.given_back(value.yielded[0])
         return given.path if given is not None and given.role == "parameter" else ""
 
     def _updated(self, user: Node, value: Value) -> str:
@@ -176,11 +174,7 @@ def _yielded(value: Value) -> list[Value]:
     owner = value.body.owner
     if owner is None:
         return []
-    return [
-        owner.results[at]
-        for at, each in enumerate(value.body.yields)
-        if each is value and at < len(owner.results)
-    ]
+    return [owner.results[at] for at in value.yielded if at < len(owner.results)]
 
 
 def _constrained(send: Send) -> str:

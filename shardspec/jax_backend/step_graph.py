@@ -53,6 +53,7 @@ class Value:
       origins: for each mesh axis, what Shardy says that it came from.
       argument: the place among the arguments of the function.
       given: of the argument of a body, the value outside that it starts as.
+      yielded: the places at which its own body gives it back.
     """
 
     dtype: str
@@ -63,6 +64,7 @@ class Value:
     made_by: Node | None = None
     argument: int | None = None
     given: Value | None = None
+    yielded: list[int] = field(default_factory=list)
     users: list[Node] = field(default_factory=list)
 
     @property
@@ -234,6 +236,9 @@ class _Reader:
             op = each.operation
             if op.name in _RETURNS:
                 body.yields = [self.values[value] for value in op.operands]
+                for at, value in enumerate(body.yields):
+                    if value.body is body:
+                        value.yielded.append(at)
                 continue
             self.node(op, body, outer)
 

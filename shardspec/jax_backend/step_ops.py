@@ -250,11 +250,11 @@ def _first_tick(node: Node) -> int:
 
 def _shares(node: Node, value: Value) -> bool:
     """Say whether a value is what a loop gives back: the loop's result has the memory."""
-    return any(each is value for each in node.body.yields) and node.body.is_loop
+    return bool(value.yielded) and node.body.is_loop
 
 
 def _is_result(graph: Graph, value: Value) -> bool:
-    return value.body is graph.main and any(each is value for each in graph.main.yields)
+    return value.body is graph.main and bool(value.yielded)
 
 
 def _last_read(value: Value, seen: set[int]) -> int:
@@ -267,7 +267,7 @@ def _last_read(value: Value, seen: set[int]) -> int:
         last = max(last, user.at)
         if user.name in VIEWS:
             last = max(last, *(_last_read(result, seen) for result in user.results))
-    if value.body.is_loop and any(each is value for each in value.body.yields):
+    if value.body.is_loop and value.yielded:
         owner = value.body.owner
         last = max(last, owner.at if owner is not None else 0)
     return last

@@ -83,6 +83,7 @@ def shown(file: str) -> str:
     return file[len(here) :] if file.startswith(here) else file
 
 
+@lru_cache(maxsize=65536)
 def scope(name: str) -> str:
     """Return the parts of an operation's name that the user gave, or that tell an einsum."""
     parts = [_WRAPPED.sub(r"\1", part) for part in split_name(name)[:-1]]

@@ -178,7 +178,7 @@ def _forced(send: Send, blame: Blame) -> Cause | None:
     for reader in result.users:
         if reader.name == "sdy.manual_computation":
             return Cause(axis, CauseKind.CONSTRAINT, place=reader.where.place)
-    if any(each is result for each in blame.graph.main.yields):
+    if result.body is blame.graph.main and result.yielded:
         return Cause(axis, CauseKind.RESULT)
     return None
 
