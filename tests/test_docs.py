@@ -48,6 +48,7 @@ NOT_ONE_TEXT = {
     "checkpoint-differs": "takes a checkpoint",
     "lock-differs": "takes a lock beside the spec",
     "no-propagation": "takes another jaxlib",
+    "bad-program": "is about the text of a compiler",
 }
 
 #: Findings whose examples are lines of other files; the tests of their formats have them.
@@ -64,6 +65,7 @@ NOT_A_SPEC = {
     "not-compared",
     "lock-differs",
     "no-propagation",
+    "bad-program",
 }
 
 #: Findings that no verb and no short script shows.
@@ -71,6 +73,7 @@ NO_CASE = {
     "processes-differ": "only `Resolver` runs in several processes",
     "checkpoint-differs": "only `Resolver.restore` reads a checkpoint into a tree",
     "no-propagation": "only a traced step is propagated through",
+    "bad-program": "only `step_of_program` reads what a compiler made",
 }
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)

@@ -205,6 +205,7 @@ CHECKPOINT_DIFFERS = error(
     "SHD903", "checkpoint-differs", "a checkpoint does not hold the arrays to be restored"
 )
 LOCK_DIFFERS = error("SHD904", "lock-differs", "the plan of a live tree is not what the lock says")
+BAD_PROGRAM = error("SHD905", "bad-program", "a text is no program of a compiler for this mesh")
 
 #: Every code, in order of number.
 ALL: tuple[Code, ...] = tuple(

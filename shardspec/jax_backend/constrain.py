@@ -35,10 +35,10 @@ from shardspec.jax_backend.arguments import (
 )
 from shardspec.jax_backend.mesh import is_abstract, need_devices
 from shardspec.jax_backend.shardings import TreePlacer
-from shardspec.jax_backend.step_places import CONSTRAINED
 from shardspec.jax_backend.tree_plan import raise_errors
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, refuse_uncountable
 from shardspec.lints.context import Context
+from shardspec.programs.op_names import CONSTRAINED
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from shardspec.ir.plan import Attempt, DimSharding, Kind
 from shardspec.ir.step import Cause, CauseKind, Place
 from shardspec.jax_backend.step_graph import Graph, Node, Split, Value, axis_of
 from shardspec.jax_backend.step_ops import contracted_axes
-from shardspec.jax_backend.step_places import constraint_names, located
+from shardspec.jax_backend.step_places import located
 from shardspec.jax_backend.step_sends import VIEWS, Send
 from shardspec.jax_backend.step_trace import Given, Layouts, Result
+from shardspec.programs.op_names import constraint_names
 
 _INPUT = re.compile(r"^input: (\d+)$")
 _OUTPUT = re.compile(r"^output: (\d+)$")

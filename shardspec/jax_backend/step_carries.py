@@ -9,9 +9,9 @@ from shardspec.ir.step import Carried, CollectiveKind
 from shardspec.jax_backend.step_blame import Blame, root_of
 from shardspec.jax_backend.step_graph import Node, Value
 from shardspec.jax_backend.step_ops import einsum_of, stated_einsum
-from shardspec.jax_backend.step_places import constraint_names
 from shardspec.jax_backend.step_sends import VIEWS, Send
 from shardspec.jax_backend.step_trace import Given
+from shardspec.programs.op_names import constraint_names
 
 #: How many operations a value is followed through.
 _FAR = 200

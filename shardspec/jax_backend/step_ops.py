@@ -15,9 +15,9 @@ from typing import Any
 
 from shardspec.ir.step import OpKind, StepOp, StepTensor
 from shardspec.jax_backend.step_graph import Graph, Node, Value
-from shardspec.jax_backend.step_places import phase_of
 from shardspec.jax_backend.step_sends import VIEWS
 from shardspec.jax_backend.step_trace import Given
+from shardspec.programs.op_names import phase_of
 
 _KINDS: dict[str, OpKind] = {
     "stablehlo.dot_general": "einsum",

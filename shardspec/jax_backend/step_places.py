@@ -7,32 +7,15 @@ user, so the place is the first frame outside of those that JAX code is written 
 
 from __future__ import annotations
 
-import os
 import re
-import sysconfig
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from shardspec.ir.step import Phase, Place
+from shardspec.ir.step import Place
+from shardspec.programs.op_names import place_of, scope
 
-#: Packages that user code calls and that never are the user's code.
-_LIBRARIES = frozenset(
-    (
-        *("jax", "jaxlib", "flax", "optax", "equinox", "haiku", "orbax", "chex", "shardspec"),
-        *("numpy", "einops", "jaxtyping", "beartype", "penzai", "qwix", "distrax"),
-    )
-)
-_PACKAGES = re.compile(r"(?:site|dist)-packages[/\\]([^/\\]+)")
 _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 _NAME = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"(?!:\d)')
-#: Parts of a name that JAX adds, and that tell a reader nothing.
-_MACHINERY = re.compile(
-    r"^(?:jit\(.*\)|jvp\(\)|transpose\(jvp\(\)\)|while|body|cond|closed_call|checkpoint|remat\d*"
-    r"|rematted_computation|branch_\d+_fun|custom_[jv][jv]p(?:_call)?|shard_map|scan|pjit)$"
-)
-#: What `Resolver.constrain` calls the scope of a constraint, before the names that it was given.
-CONSTRAINED = "shardspec:"
-_WRAPPED = re.compile(r"^(?:transpose\()?(?:jvp|vmap)\((.*?)\)+$")
 
 
 class Located(NamedTuple):
@@ -57,56 +40,7 @@ def _read(text: str) -> Located:
     found = _NAME.match(text)
     name = found.group(1).rstrip(":") if found else ""
     frames = [(file, int(line)) for file, line, _ in _FRAME.findall(text)]
-    return Located(name, _place(tuple(frames), name))
-
-
-def _place(frames: tuple[tuple[str, int], ...], name: str) -> Place:
-    file, line = next((frame for frame in frames if not is_library(frame[0])), ("", 0))
-    return Place(shown(file), line, scope(name)) if file else Place(scope=scope(name))
-
-
-@lru_cache(maxsize=4096)
-def is_library(file: str) -> bool:
-    """Say whether a file belongs to Python or to a package that models are written with."""
-    found = _PACKAGES.search(file)
-    if found:
-        return found.group(1).partition(".")[0] in _LIBRARIES
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    folders = (sysconfig.get_path("stdlib"), here)
-    return file.startswith("<") or any(file.startswith(folder + os.sep) for folder in folders)
-
-
-@lru_cache(maxsize=4096)
-def shown(file: str) -> str:
-    """Return the path as a user would write it: from the working folder, where it is below it."""
-    here = os.getcwd() + os.sep
-    return file[len(here) :] if file.startswith(here) else file
-
-
-@lru_cache(maxsize=65536)
-def scope(name: str) -> str:
-    """Return the parts of an operation's name that the user gave, or that tell an einsum."""
-    parts = [_WRAPPED.sub(r"\1", part) for part in split_name(name)[:-1]]
-    kept = (part for part in parts if part and not _MACHINERY.match(part))
-    return "/".join(part for part in kept if not part.startswith(CONSTRAINED))
-
-
-def constraint_names(name: str) -> str:
-    """Return the names that `Resolver.constrain` was given for an operation, or none."""
-    parts = [_WRAPPED.sub(r"\1", part) for part in split_name(name)]
-    found = [part for part in parts if part.startswith(CONSTRAINED)]
-    return found[-1].removeprefix(CONSTRAINED) if found else ""
-
-
-def split_name(name: str) -> list[str]:
-    """Return the parts of an operation's name: `/` inside brackets does not divide."""
-    parts, depth, start = [], 0, 0
-    for at, letter in enumerate(name):
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "/" and depth <= 0:
-            parts.append(name[start:at])
-            start = at + 1
-    return [*parts, name[start:]]
+    return Located(name, place_of(frames, name))
 
 
 def joined(outer: Located, inner: Located) -> Located:
@@ -116,12 +50,3 @@ def joined(outer: Located, inner: Located) -> Located:
     name = inner.name if own else f"{outer.name}/{inner.name}"
     place = inner.place if inner.place.is_known else outer.place
     return Located(name, Place(place.file, place.line, scope(name)))
-
-
-def phase_of(name: str) -> Phase | None:
-    """Return the phase that JAX's own words in a name tell, None where they tell none."""
-    if "rematted_computation" in name:
-        return "remat"
-    if "transpose(" in name:
-        return "backward"
-    return "forward" if "jvp(" in name else None

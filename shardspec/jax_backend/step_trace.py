@@ -17,9 +17,9 @@ from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, Param
 from shardspec.ir.spec import AxisRule, Spec, Target
 from shardspec.ir.step import Place, Role
 from shardspec.jax_backend.step_graph import Split
-from shardspec.jax_backend.step_places import is_library, shown
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import leaves_of, path_of, shape_of
+from shardspec.programs.op_names import is_library, shown
 
 if TYPE_CHECKING:
     from shardspec.jax_backend.resolver import Resolver

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import os
 
-import pytest
-
 from shardspec.ir.step import Place
-from shardspec.jax_backend.step_places import (
-    Located,
-    constraint_names,
-    is_library,
-    joined,
-    located,
-    phase_of,
-    scope,
-    split_name,
-)
+from shardspec.jax_backend.step_places import Located, joined, located
 
 HERE = os.path.abspath("tests/models/steps.py")
 FLAX = os.path.join("lib", "python3.11", "site-packages", "flax", "linen", "linear.py")
@@ -37,21 +26,6 @@ def test_a_location_without_frames_has_no_place() -> None:
     assert not located("loc(unknown)").place.is_known
 
 
-@pytest.mark.parametrize(
-    ("file", "answer"),
-    [
-        (FLAX, True),
-        (os.path.join("lib", "site-packages", "maxtext", "layers.py"), False),
-        (os.__file__, True),
-        ("<string>", True),
-        (HERE, False),
-        (os.path.abspath("shardspec/jax_backend/constrain.py"), True),
-    ],
-)
-def test_libraries(file: str, answer: bool) -> None:
-    assert is_library(file) is answer
-
-
 def test_a_callee_keeps_the_place_of_its_caller_where_it_has_none() -> None:
     outer = Located("jit(step)/jvp()/while/body/closed_call", Place("model.py", 7))
     inner = joined(outer, Located("checkpoint/mul", Place()))
@@ -59,39 +33,3 @@ def test_a_callee_keeps_the_place_of_its_caller_where_it_has_none() -> None:
     assert (inner.place.file, inner.place.line) == ("model.py", 7)
     own = joined(outer, Located("jit(step)/add", Place("other.py", 3)))
     assert (own.name, own.place.file) == ("jit(step)/add", "other.py")
-
-
-def test_names_are_split_outside_of_brackets() -> None:
-    assert split_name("jit(f)/jvp(a/b)/c") == ["jit(f)", "jvp(a/b)", "c"]
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("jit(step)/jvp()/while/body/closed_call/mlp/bte,ef->btf/dot_general", "mlp/bte,ef->btf"),
-        ("jit(step)/transpose(jvp(bte,ef->btf))/dot_general", "bte,ef->btf"),
-        ("jit(step)/shardspec:residual/sharding_constraint", ""),
-        ("add", ""),
-    ],
-)
-def test_scopes_are_what_the_user_named(name: str, said: str) -> None:
-    assert scope(name) == said
-
-
-def test_the_names_of_a_constraint() -> None:
-    name = "jit(step)/jvp(shardspec:batch length embed)/sharding_constraint"
-    assert constraint_names(name) == "batch length embed"
-    assert constraint_names("jit(step)/mul") == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "phase"),
-    [
-        ("jit(step)/jvp()/mul", "forward"),
-        ("jit(step)/transpose(jvp())/mul", "backward"),
-        ("jit(step)/transpose(jvp())/checkpoint/rematted_computation/mul", "remat"),
-        ("jit(step)/mul", None),
-    ],
-)
-def test_phases(name: str, phase: str | None) -> None:
-    assert phase_of(name) == phase

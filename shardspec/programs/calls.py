@@ -1,0 +1,203 @@
+"""Which computation calls which, and how often each runs in a step.
+
+A compiled program is a tree of computations: fusions and the bodies of loops stand for themselves
+and are called from one place each. XLA prints how often a loop goes round for GPUs and CPUs; for
+TPUs it has to be read from what the loop counts, from where, and up to where.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
+
+from shardspec.programs.hlo import Computation, Instruction, Program, number
+
+#: Operations whose computations run; those of the others say how to combine two numbers.
+_CALLS = frozenset(("fusion", "call", "while", "conditional", "async-start", "custom-call"))
+_SAME = frozenset(("bitcast", "copy", "convert", "reshape", "copy-start", "copy-done"))
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+#: How many operations a number is followed through.
+_FAR = 50
+#: More runs than these are not told apart.
+_MOST_RUNS = 10**18
+
+
+class Ref(NamedTuple):
+    """An instruction, by the name of its computation and its own."""
+
+    computation: str
+    name: str
+
+
+class Site(NamedTuple):
+    """Where a computation is called from, and by what."""
+
+    ref: Ref
+    caller: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The computations of a program as they call each other.
+
+    Attributes:
+      sites: the instruction that calls each, the first where there are more.
+      times: how often each runs in a step; of those that run, callers first.
+      endless: loops that do not say how often they go round: counted as one.
+    """
+
+    program: Program
+    sites: dict[str, Site]
+    times: dict[str, int]
+    endless: tuple[Ref, ...]
+
+    def instruction(self, ref: Ref) -> Instruction | None:
+        """Return an instruction; None where there is none of that name."""
+        found = self.program.computations.get(ref.computation)
+        return None if found is None else found.instructions.get(ref.name)
+
+    def within(self, name: str) -> frozenset[str]:
+        """Return a computation and all that it calls."""
+        found, waiting = set[str](), [name]
+        while waiting:
+            name = waiting.pop()
+            if name not in found and name in self.program.computations:
+                found.add(name)
+                body = self.program.computations[name]
+                for each in body.instructions.values():
+                    waiting += called_by(each)
+        return frozenset(found)
+
+
+def called_by(each: Instruction) -> tuple[str, ...]:
+    """Return the computations that an instruction runs."""
+    return each.called if each.operation in _CALLS else ()
+
+
+def calls_of(program: Program) -> Calls | None:
+    """Return how the computations call each other; None where they do so in a circle."""
+    sites: dict[str, list[Site]] = {}
+    for computation in program.computations.values():
+        for each in computation.instructions.values():
+            for name in called_by(each):
+                if name in program.computations:
+                    sites.setdefault(name, []).append(Site(Ref(computation.name, each.name), each))
+    callers = {name: {site.ref.computation for site in found} for name, found in sites.items()}
+    try:
+        order = tuple(TopologicalSorter(callers).static_order())
+    except CycleError:
+        return None
+    first = {name: found[0] for name, found in sites.items()}
+    return _counted(program, first, sites, order)
+
+
+def _counted(
+    program: Program, first: dict[str, Site], sites: dict[str, list[Site]], order: tuple[str, ...]
+) -> Calls:
+    times = {program.entry.name: 1} if program.entry is not None else {}
+    endless: list[Ref] = []
+    for name in order:
+        runs = 0
+        for site in sites.get(name, ()):
+            rounds: int | None = 1
+            if site.caller.operation == "while":
+                rounds = rounds_of(program, site)
+            if rounds is None:
+                endless.append(site.ref)
+            runs += times.get(site.ref.computation, 0) * (1 if rounds is None else rounds)
+        if runs and name not in times:
+            times[name] = min(_MOST_RUNS, runs)
+    running = tuple(dict.fromkeys(ref for ref in endless if ref.computation in times))
+    return Calls(program, first, times, running)
+
+
+def rounds_of(program: Program, site: Site) -> int | None:
+    """Return how often a loop goes round, None where the program does not say."""
+    known = _TRIPS.search(site.caller.attributes)
+    if known:
+        return number(known.group(1))
+    condition = program.computations.get(site.caller.attribute("condition"))
+    body = program.computations.get(site.caller.attribute("body"))
+    test = None if condition is None else condition.root
+    if condition is None or body is None or test is None:
+        return None
+    if test.operation == "fusion":
+        condition = _opened(program, condition, test)
+        test = condition.root or test
+    if test.operation != "compare" or "direction=LT" not in test.bare or len(test.operands) != 2:
+        return None
+    counter, limit = (through(condition, name) for name in test.operands)
+    at = _element(counter)
+    outside = program.computations[site.ref.computation]
+    last = _number(limit)
+    if last is None:
+        last = _started(outside, site.caller, _element(limit))
+    start = _started(outside, site.caller, at)
+    step = _step(program, body, at)
+    if last is None or not step:
+        return None
+    return max(0, math.ceil((last - (start or 0)) / step))
+
+
+def _opened(program: Program, outer: Computation, fusion: Instruction) -> Computation:
+    """Return what a fusion does, with what it is given in place of its parameters."""
+    inner = program.computations.get(fusion.called[0], outer) if fusion.called else outer
+    given = {
+        parameter.name: outer.instructions[fusion.operands[at]]
+        for at, parameter in inner.parameters.items()
+        if at < len(fusion.operands) and fusion.operands[at] in outer.instructions
+    }
+    others = {name: each for name, each in outer.instructions.items() if not each.is_root}
+    return Computation(inner.name, {**others, **inner.instructions, **given})
+
+
+def through(computation: Computation, name: str) -> Instruction | None:
+    """Return what a name stands for, through copies and other forms."""
+    found = computation.instructions.get(name)
+    for _ in range(_FAR):
+        if found is None or found.operation not in _SAME or not found.operands:
+            return found
+        found = computation.instructions.get(found.operands[0])
+    return found
+
+
+def _element(each: Instruction | None) -> int | None:
+    """Return which element of its tuple an instruction takes."""
+    if each is None or each.operation != "get-tuple-element":
+        return None
+    return number(each.attribute("index"))
+
+
+def _number(each: Instruction | None) -> int | None:
+    if each is None or each.operation != "constant":
+        return None
+    text = each.stated.strip()
+    sign = -1 if text.startswith("-") else 1
+    return sign * number(text.lstrip("-")) if text.lstrip("-").isdecimal() else None
+
+
+def _started(outside: Computation, loop: Instruction, at: int | None) -> int | None:
+    """Return the number that an element of a loop's tuple starts as."""
+    given = through(outside, loop.operands[0]) if loop.operands else None
+    if at is None or given is None or given.operation != "tuple" or at >= len(given.operands):
+        return None
+    return _number(through(outside, given.operands[at]))
+
+
+def _step(program: Program, body: Computation, at: int | None) -> int | None:
+    """Return by how much each round moves the counter."""
+    root = body.root
+    if at is None or root is None or root.operation != "tuple" or at >= len(root.operands):
+        return None
+    found = through(body, root.operands[at])
+    inside = body
+    if found is not None and found.operation == "fusion" and found.called:
+        inside = _opened(program, body, found)
+        found = inside.root
+    if found is None or found.operation != "add":
+        return None
+    numbers = (_number(through(inside, name)) for name in found.operands)
+    return next((each for each in numbers if each), None)

@@ -1,0 +1,190 @@
+"""Which devices a collective joins, in each of the ways that XLA prints it, and over which axes.
+
+    replica_groups={{0,1},{2,3}}                            one by one
+    replica_groups=[2,2]<=[2,2]T(1,0)                       rows of a turned block of numbers
+    replica_groups=mesh['a'=2,'b'=2] {'b'}                  axes of a mesh of its own
+    replica_groups=mesh['a'=8] {'a':(2)4}                   a part of one
+    replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'a'}
+    source_target_pairs={{0,1},{1,0}}                       who sends to whom
+
+A device is a number: its place in the mesh that the program was compiled for, major to minor. The
+mesh axes of a collective are those whose coordinate differs within one of its groups.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from shardspec.ir.spec import Mesh
+from shardspec.programs.hlo import Instruction, number
+
+_STATED = re.compile(
+    r"(?:replica_groups|source_target_pairs)=.*?(?=, (?!device_ids)\w+=|$)", re.DOTALL
+)
+_PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
+_LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
+_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(
+    r"replica_groups=@?\w*mesh\[([^\]]*)\](?:, device_ids=\(([^()]*(?:\([^()]*\))?[^()]*)\))? "
+    r"\{([^}]*)\}"
+)
+_SIZED = re.compile(r"'([^']*)'=(\d+)")
+_USED = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
+_TURNED = re.compile(r"\[([\d,]+)\](?:<=\[[\d,]+\])?(?:T\(([\d,]+)\))?")
+_ROW = re.compile(r"\{([\d,]+)\}")
+
+Groups = list[tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Who takes part in a collective.
+
+    Attributes:
+      groups: of devices, each group for itself; of a permute, pairs.
+      ways: how many devices are in one.
+    """
+
+    groups: Groups
+    ways: int
+
+    def axes(self, mesh: Mesh) -> tuple[str, ...]:
+        """Return the mesh axes whose coordinate differs within a group."""
+        found = []
+        below = mesh.device_count
+        for name, size in mesh.sizes.items():
+            below //= size
+            if any(_differs(group, below, size) for group in self.groups):
+                found.append(name)
+        return tuple(found)
+
+
+def _differs(group: tuple[int, ...], below: int, size: int) -> bool:
+    return len({device // below % size for device in group}) > 1
+
+
+def members_of(instruction: Instruction, device_count: int) -> Members | None:
+    """Return who takes part; everyone where nothing is said.
+
+    None where it is said in a way that cannot be read, or of devices that are not there.
+    """
+    found = _STATED.search(instruction.bare)
+    return _members(found.group() if found else "", device_count)
+
+
+@lru_cache(maxsize=1024)
+def _members(text: str, device_count: int) -> Members | None:
+    pairs = _PAIRS.search(text)
+    if pairs:
+        found = [_numbers(row) for row in _ROW.findall(pairs.group(1))]
+        return _known(found, device_count, 2)
+    groups = _groups(text, device_count)
+    if groups is None:
+        return None
+    return _known(groups, device_count, max(map(len, groups), default=0))
+
+
+def _known(groups: Groups, device_count: int, ways: int) -> Members | None:
+    if any(device >= device_count for group in groups for device in group):
+        return None
+    return Members(groups, ways)
+
+
+def _groups(text: str, device_count: int) -> Groups | None:
+    iota, mesh = _IOTA.search(text), _MESH.search(text)
+    if iota:
+        shape, dims, order = (_numbers(part or "") for part in iota.groups())
+        devices = turned(range(device_count), dims, order)
+        ways = shape[-1] if shape else 0
+        return _rows(devices, ways) if math.prod(shape) == device_count else None
+    if mesh:
+        return _mesh_groups(mesh, device_count)
+    listed = _LISTED.search(text)
+    rows = [_numbers(row) for row in _ROW.findall(listed.group(1))] if listed else []
+    if not rows and "replica_groups=" in text and not listed:
+        return None
+    return rows or [tuple(range(device_count))]
+
+
+def _mesh_groups(found: re.Match[str], device_count: int) -> Groups | None:
+    """Return the groups along some axes of a mesh that the collective states itself."""
+    sizes, ids, used = found.groups()
+    axes = {name: number(size) for name, size in _SIZED.findall(sizes)}
+    devices = _device_ids(ids, device_count)
+    inner: dict[str, list[tuple[int, int]]] = {}
+    for name, before, size in _USED.findall(used):
+        part = (number(before), number(size)) if size else (1, axes.get(name, 0))
+        inner.setdefault(name, []).append(part)
+    if devices is None or not inner.keys() <= axes.keys():
+        return None
+    dims: list[int] = []
+    within: list[int] = []
+    for name, size in axes.items():
+        for ways, is_used in _parts(size, sorted(inner.get(name, []))):
+            within += [len(dims)] if is_used else []
+            dims.append(ways)
+    if math.prod(dims) != device_count:
+        return None
+    outer = [at for at in range(len(dims)) if at not in within]
+    return _rows(turned(devices, dims, outer + within), math.prod(dims[at] for at in within))
+
+
+def _parts(size: int, used: list[tuple[int, int]]) -> list[tuple[int, bool]]:
+    """Return an axis as parts, major to minor, each with whether it is used.
+
+    >>> _parts(8, [(2, 2)])
+    [(2, False), (2, True), (2, False)]
+    """
+    found, before = [], 1
+    for start, part in used:
+        if start > before:
+            found.append((start // before, False))
+        found.append((part, True))
+        before = max(1, start * part)
+    if before < size:
+        found.append((size // before, False))
+    return found
+
+
+def _device_ids(text: str | None, device_count: int) -> Sequence[int] | None:
+    """Return the devices of a mesh in its order: as they are counted, listed, or turned."""
+    if text is None:
+        return range(device_count)
+    found = _TURNED.match(text)
+    if found:
+        return turned(range(device_count), _numbers(found.group(1)), _numbers(found.group(2) or ""))
+    listed = _numbers(re.sub(r"[^\d,]", "", text))
+    return listed if len(listed) == device_count else None
+
+
+def turned(
+    devices: Sequence[int], dims: Sequence[int], order: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Return devices laid in a block of sizes, read with its dimensions in another order.
+
+    >>> turned(range(6), (2, 3), (1, 0))
+    (0, 3, 1, 4, 2, 5)
+    """
+    if math.prod(dims) != len(devices) or not all(dims):
+        return None
+    order = tuple(order) or tuple(range(len(dims)))
+    if sorted(order) != list(range(len(dims))):
+        return None
+    strides = [math.prod(dims[at + 1 :]) for at in range(len(dims))]
+    ranges = [range(0, dims[at] * strides[at], strides[at]) for at in order if dims[at] > 1]
+    return tuple(devices[sum(place)] for place in itertools.product(*ranges))
+
+
+def _rows(devices: Sequence[int] | None, ways: int) -> Groups | None:
+    if devices is None or ways < 1 or len(devices) % ways:
+        return None
+    return [tuple(devices[at : at + ways]) for at in range(0, len(devices), ways)]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(number(each) for each in text.split(",") if each)

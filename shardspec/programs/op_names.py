@@ -1,0 +1,110 @@
+"""What JAX calls the operations of a program, and where in the user's code they stand.
+
+A name says what was being done, `jit(step)/jvp()/layers/dot_general`, in a lowered program as in a
+compiled one; beside it are the frames of Python that asked for it, innermost first. A frame of a
+library is of no use to a user, so the place is the first frame outside of those that JAX code is
+written with.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+from collections.abc import Iterable
+from functools import lru_cache
+
+from shardspec.ir.step import Phase, Place
+
+#: Packages that user code calls and that never are the user's code.
+_LIBRARIES = frozenset(
+    (
+        *("jax", "jaxlib", "flax", "optax", "equinox", "haiku", "orbax", "chex", "shardspec"),
+        *("numpy", "einops", "jaxtyping", "beartype", "penzai", "qwix", "distrax"),
+    )
+)
+_PACKAGES = re.compile(r"(?:site|dist)-packages[/\\]([^/\\]+)")
+#: Parts of a name that JAX adds, and that tell a reader nothing.
+_MACHINERY = re.compile(
+    r"^(?:jit\(.*\)|jvp\(\)|transpose\(jvp\(\)\)|while|body|cond|closed_call|checkpoint|remat\d*"
+    r"|rematted_computation|branch_\d+_fun|custom_[jv][jv]p(?:_call)?|shard_map|scan|pjit)$"
+)
+#: What `Resolver.constrain` calls the scope of a constraint, before the names that it was given.
+CONSTRAINED = "shardspec:"
+_WRAPPED = re.compile(r"^(?:transpose|jvp|vmap)\((.*)\)$")
+
+
+def place_of(frames: Iterable[tuple[str, int]], name: str) -> Place:
+    """Return the user's line; unknown where no frame is the user's.
+
+    Args:
+      frames: file and line, innermost first.
+    """
+    file, line = next((frame for frame in frames if not is_library(frame[0])), ("", 0))
+    return Place(shown(file), line, scope(name)) if file else Place(scope=scope(name))
+
+
+@lru_cache(maxsize=4096)
+def is_library(file: str) -> bool:
+    """Say whether a file belongs to Python or to a package that models are written with."""
+    found = _PACKAGES.search(file)
+    if found:
+        return found.group(1).partition(".")[0] in _LIBRARIES
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    folders = (sysconfig.get_path("stdlib"), here)
+    return file.startswith("<") or any(file.startswith(folder + os.sep) for folder in folders)
+
+
+@lru_cache(maxsize=4096)
+def shown(file: str) -> str:
+    """Return the path as a user would write it: from the working folder, where it is below it."""
+    here = os.getcwd() + os.sep
+    return file[len(here) :] if file.startswith(here) else file
+
+
+@lru_cache(maxsize=65536)
+def scope(name: str) -> str:
+    """Return the parts of an operation's name that the user gave, or that tell an einsum."""
+    parts = [_unwrapped(part) for part in split_name(name)[:-1]]
+    kept = (part for part in parts if part and not _MACHINERY.match(part))
+    return "/".join(part for part in kept if not part.startswith(CONSTRAINED))
+
+
+def constraint_names(name: str) -> str:
+    """Return the names that `Resolver.constrain` was given for an operation, or none."""
+    parts = [_unwrapped(part) for part in split_name(name)]
+    found = [part for part in parts if part.startswith(CONSTRAINED)]
+    return found[-1].removeprefix(CONSTRAINED) if found else ""
+
+
+def _unwrapped(part: str) -> str:
+    """Return a part of a name without the transformations around it.
+
+    >>> _unwrapped("transpose(jvp(bte,ev->btv))")
+    'bte,ev->btv'
+    """
+    found = _WRAPPED.match(part)
+    while found:
+        part = found.group(1)
+        found = _WRAPPED.match(part)
+    return part
+
+
+def split_name(name: str) -> list[str]:
+    """Return the parts of an operation's name: `/` inside brackets does not divide."""
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(name):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "/" and depth <= 0:
+            parts.append(name[start:at])
+            start = at + 1
+    return [*parts, name[start:]]
+
+
+def phase_of(name: str) -> Phase | None:
+    """Return the phase that JAX's own words in a name tell, None where they tell none."""
+    if "rematted_computation" in name:
+        return "remat"
+    if "transpose(" in name:
+        return "backward"
+    return "forward" if "jvp(" in name else None

@@ -1,0 +1,138 @@
+"""What a compiled program computes: FLOPs and einsums of products, as each compiler prints them.
+
+XLA prints products as `dot` for GPUs and CPUs. For TPUs they are convolutions, in which a dimension
+of a batch is one of space that the window does not mix; only taps on elements that are there count.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardspec.ir.spec import Shape
+from shardspec.ir.step import OpKind
+from shardspec.programs.hlo import Instruction, number
+
+_KINDS: dict[str, OpKind] = {
+    "dot": "einsum",
+    "convolution": "convolution",
+    "ragged-dot": "kernel",
+    "gather": "gather",
+    "scatter": "scatter",
+    "sort": "sort",
+    "topk": "sort",
+    "fft": "kernel",
+    "cholesky": "kernel",
+    "triangular-solve": "kernel",
+}
+#: How the targets of custom calls begin that are kernels; the others are marks, or move memory.
+_KERNELS = ("tpu_custom_call", "__cu", "__onednn", "__triton", "triton", "mosaic", "__gpu$")
+_TARGET = re.compile(r'custom_call_target="([^"]*)"')
+_WINDOW = re.compile(r"\bwindow=\{([^}]*)\}")
+_LABELS = re.compile(r"\bdim_labels=([\w?]+)_([\w?]+)->([\w?]+)")
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#: More taps than these are counted as if all were on elements that are there.
+_MOST_TAPS = 1 << 16
+
+
+def kind_of(each: Instruction) -> OpKind | None:
+    """Return what an instruction computes, None for one that a compiler fuses away."""
+    if each.operation == "custom-call":
+        target = _TARGET.search(each.attributes)
+        return "kernel" if target and target.group(1).startswith(_KERNELS) else None
+    return _KINDS.get(each.operation)
+
+
+def flops_of(each: Instruction, operands: Sequence[Shape], result: Shape) -> int:
+    """Return the FLOPs each time a product runs; 0 of what is none."""
+    if len(operands) < 2:
+        return 0
+    if each.operation == "dot":
+        contracted = each.numbers("lhs_contracting_dims")
+        sizes = (operands[0][at] for at in contracted if at < len(operands[0]))
+        return 2 * math.prod(result) * math.prod(sizes)
+    return _convolution_flops(each, operands, result) if each.operation == "convolution" else 0
+
+
+def einsum_of(each: Instruction, ranks: Sequence[int]) -> str:
+    """Return a product as an einsum, spelt anew; empty of what is none."""
+    if each.operation != "dot" or len(ranks) < 2 or max(ranks) > len(_LETTERS) // 2:
+        return ""
+    lhs, rhs = each.numbers("lhs_contracting_dims"), each.numbers("rhs_contracting_dims")
+    lhs_batch, rhs_batch = each.numbers("lhs_batch_dims"), each.numbers("rhs_batch_dims")
+    pairs = list(zip((*lhs, *lhs_batch), (*rhs, *rhs_batch), strict=False))
+    if any(a >= ranks[0] or b >= ranks[1] for a, b in pairs):
+        return ""
+    left = _LETTERS[: ranks[0]]
+    shared = {b: left[a] for a, b in pairs}
+    fresh = iter(_LETTERS[ranks[0] :])
+    right = "".join(shared.get(at) or next(fresh) for at in range(ranks[1]))
+    used = {left[a] for a, _ in pairs}
+    kept = [left[at] for at in lhs_batch if at < ranks[0]]
+    return f"{left},{right}->{''.join(kept)}" + "".join(c for c in left + right if c not in used)
+
+
+class _Dim(NamedTuple):
+    """One dimension of a window, as XLA prints it."""
+
+    size: int
+    stride: int
+    low: int
+    lhs_dilate: int
+    rhs_dilate: int
+
+
+def _convolution_flops(each: Instruction, operands: Sequence[Shape], result: Shape) -> int:
+    labels = _LABELS.search(each.bare)
+    if labels is None:
+        return 0
+    inputs, kernel, output = (
+        dict(zip(text, shape, strict=False))
+        for text, shape in zip(labels.groups(), (*operands[:2], result), strict=True)
+    )
+    batches = max(1, number(each.attribute("batch_group_count")))
+    taps = math.prod(
+        _taps(dim, inputs.get(str(at), 1), output.get(str(at), 1))
+        for at, dim in enumerate(_window(each))
+    )
+    features: int = kernel.get("i", 1) * output.get("f", 1) * output.get("b", 1)
+    return 2 * taps * features // batches
+
+
+def _window(each: Instruction) -> Iterator[_Dim]:
+    found = _WINDOW.search(each.bare)
+    fields = (
+        dict(part.split("=", 1) for part in found.group(1).split() if "=" in part) if found else {}
+    )
+    sizes = fields.get("size", "").split("x")
+    for at in range(len(sizes)):
+        yield _Dim(
+            _part(fields, "size", at, 1),
+            _part(fields, "stride", at, 1),
+            _part(fields, "pad", at, 0),
+            _part(fields, "lhs_dilate", at, 1),
+            _part(fields, "rhs_dilate", at, 1),
+        )
+
+
+def _part(fields: dict[str, str], name: str, at: int, otherwise: int) -> int:
+    parts = fields.get(name, "").split("x")
+    text = parts[at].partition("_")[0] if at < len(parts) else ""
+    if not text.lstrip("-").isdecimal():
+        return otherwise
+    return -number(text[1:]) if text.startswith("-") else number(text)
+
+
+def _taps(dim: _Dim, size: int, count: int) -> int:
+    """Return how often a tap of the window falls on an element, over all places of it."""
+    if dim.size * count > _MOST_TAPS or dim.lhs_dilate < 1:
+        return min(dim.size, size) * count
+    places = (
+        place * dim.stride - dim.low + tap * dim.rhs_dilate
+        for place, tap in itertools.product(range(count), range(dim.size))
+    )
+    last = (size - 1) * dim.lhs_dilate
+    return sum(0 <= at <= last and at % dim.lhs_dilate == 0 for at in places)

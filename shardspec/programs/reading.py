@@ -1,0 +1,374 @@
+"""A compiled program as the noun of `ir/step.py`: what it sends, computes and is given.
+
+Sizes are those of one device, which is all that a compiled program knows: an array's shape is that
+of its shard, and `split` says nothing. Which mesh axes split an operation is not known either; it
+counts as split by all, so that no work is called idle that is not.
+
+One row is one array. XLA combines collectives, and spreads one over several fusions so that others
+compute meanwhile; it is told here as if it had done neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, takewhile
+
+from shardspec.diagnostics import Diagnostic, codes
+from shardspec.ir import step as ir
+from shardspec.ir.spec import Mesh, PartitionSpec
+from shardspec.ir.step import Collective, CollectiveKind, Place, Step
+from shardspec.programs.calls import Calls, Ref, called_by, calls_of
+from shardspec.programs.groups import Members, members_of
+from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, program_of
+from shardspec.programs.op_names import phase_of, place_of
+from shardspec.programs.origins import Origin, Origins
+from shardspec.programs.products import einsum_of, flops_of, kind_of
+
+_KINDS = {str(kind): kind for kind in CollectiveKind}
+_SUMS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
+#: How libtpu marks the parts of a collective that goes on while others compute; -1 is its start.
+_CONTINUES = '"async_collective_fusion_config":{"flag_end":"'
+_STARTS = f'{_CONTINUES}-1"'
+#: What libtpu calls a fusion of an all-reduce with the slice that each device keeps of it.
+_FUSED_SCATTER = "all-reduce-scatter"
+#: What parts the keys in JAX's name of a parameter.
+_KEYS = re.compile(r"\['|'\]|\[|\]|\.")
+#: How far a line is looked for among what makes a value; its square among what reads it.
+_NEAR = 12
+
+
+def step_of_program(
+    text: str, mesh: Mesh, arguments: Sequence[ir.StepArgument | None] = ()
+) -> Step | Diagnostic:
+    """Return what a compiled program sends and computes in one run.
+
+    Args:
+      text: HLO as XLA prints it once all its passes have run.
+      mesh: that the program was compiled for; its devices are counted in this order.
+      arguments: of the step, in the order of the program's parameters; without them paths are
+        the names that JAX gave to the parameters, and roles are not known.
+
+    Invariants:
+      total: any text gives a step or a diagnostic.
+    """
+    program = program_of(text)
+    calls = calls_of(program)
+    if program.entry is None:
+        return _bad("the text names no `ENTRY` computation", _OF_XLA)
+    if calls is None:
+        return _bad("computations of the program call each other in a circle", _OF_XLA)
+    if program.partitions != mesh.device_count:
+        return _bad(
+            f"the program is for {program.partitions} devices, the mesh has {mesh.device_count}",
+            f"read it with the mesh it was compiled for, not with {mesh}",
+        )
+    return _Reader(program, calls, mesh, tuple(arguments)).step()
+
+
+_OF_XLA = "give the text of `compiled.as_text()`, or a dump `*after_optimizations.txt` of XLA"
+
+
+def _bad(message: str, way_out: str) -> Diagnostic:
+    return Diagnostic(codes.BAD_PROGRAM, message, help=way_out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """One array of a collective, which may send more than one."""
+
+    kind: CollectiveKind
+    members: Members
+    ref: Ref
+    each: Instruction
+    at: int
+    array: HloArray
+
+    @property
+    def operand(self) -> Ref:
+        """Return what makes the array."""
+        return Ref(self.ref.computation, self.each.operands[self.at])
+
+    @property
+    def is_combined(self) -> bool:
+        """Say whether other arrays are sent along."""
+        return len(self.each.operands) > 1 and self.kind is not CollectiveKind.ALL_TO_ALL
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Walks the computations once, in the order they run."""
+
+    program: Program
+    calls: Calls
+    mesh: Mesh
+    given: tuple[ir.StepArgument | None, ...]
+    collectives: list[tuple[str, Collective]] = field(default_factory=list)
+    ops: list[tuple[str, ir.StepOp]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    clock: int = 0
+    was_backward: bool = False
+    arguments: tuple[ir.StepArgument, ...] = ()
+    origins: Origins = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.origins = Origins(self.calls)
+
+    def step(self) -> Step:
+        """Return the step."""
+        entry = self.program.entry
+        assert entry is not None
+        self.arguments = tuple(self._arguments(entry))
+        for ref in self.calls.endless:
+            place = self._place(ref)
+            self.notes.append(
+                f"the loop at {place} does not say how often it goes round: counted once"
+            )
+        for ref, each in self._walk(entry):
+            self.clock += 1
+            self._read(ref, each)
+        unused = self._cheaper_branches()
+        return Step(
+            "compiler",
+            self.mesh,
+            tuple(op for name, op in self.ops if name not in unused),
+            tuple(sent for name, sent in self.collectives if name not in unused),
+            arguments=self.arguments,
+            end=self.clock,
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+    def _walk(self, entry: Computation) -> Iterator[tuple[Ref, Instruction]]:
+        """Yield every instruction that runs once, what one calls before it."""
+        seen = {entry.name}
+        stack = [(entry, list(reversed(entry.instructions.values())))]
+        while stack:
+            body, left = stack[-1]
+            if not left:
+                stack.pop()
+                continue
+            runs = (name for name in called_by(left[-1]) if name in self.calls.times)
+            names = [name for name in dict.fromkeys(runs) if name not in seen]
+            inner = [self.program.computations.get(name) for name in names]
+            seen.update(names)
+            for each in reversed(inner):
+                if each is not None:
+                    stack.append((each, list(reversed(each.instructions.values()))))
+            if stack[-1][0] is body:
+                yield Ref(body.name, left[-1].name), left.pop()
+
+    def _read(self, ref: Ref, each: Instruction) -> None:
+        operation = each.operation.removesuffix("-start")
+        self.was_backward = self.was_backward or phase_of(each.op_name) == "backward"
+        if operation in _KINDS:
+            if _CONTINUES not in each.attributes or _STARTS in each.attributes:
+                rows = self._rows(ref, each, _KINDS[operation])
+                self.collectives += ((ref.computation, row) for row in rows)
+        elif kind_of(each) is not None:
+            self.ops.append((ref.computation, self._op(ref, each)))
+
+    # collectives
+
+    def _rows(self, ref: Ref, each: Instruction, kind: CollectiveKind) -> Iterator[Collective]:
+        """Yield a row for each array that a collective sends."""
+        members = members_of(each, self.mesh.device_count)
+        if members is None:
+            self.notes.append(f"the devices of a collective at {self._place(ref)} cannot be read")
+            return
+        if kind is CollectiveKind.ALL_REDUCE and _FUSED_SCATTER in ref.computation:
+            kind = CollectiveKind.REDUCE_SCATTER
+        arrays = [self._array(ref, name) for name in each.operands]
+        if kind is CollectiveKind.ALL_TO_ALL and len(arrays) > 1 and arrays[0] is not None:
+            arrays = [HloArray(arrays[0].dtype, (len(arrays), *arrays[0].shape))]
+        for at, array in enumerate(arrays):
+            if array is not None and members.axes(self.mesh):
+                yield self._row(_Sent(kind, members, ref, each, at, array))
+
+    def _row(self, sent: _Sent) -> Collective:
+        is_gather = sent.kind is CollectiveKind.ALL_GATHER
+        payload = sent.array.bytes * (sent.members.ways if is_gather else 1)
+        origin = self.origins.origin(sent.operand)
+        carries = self._carried(sent, origin)
+        return Collective(
+            sent.kind,
+            sent.members.axes(self.mesh),
+            payload,
+            ir.ring_bytes(sent.kind, payload, sent.members.ways),
+            self.calls.times[sent.ref.computation],
+            _step_array(sent.array, "" if carries.kind == "gradient" else carries.name),
+            self._place(sent.operand if sent.is_combined and not is_gather else sent.ref),
+            self._phase(sent.ref),
+            carries,
+            is_invariant=origin.is_invariant,
+            at=self.clock,
+        )
+
+    def _carried(self, sent: _Sent, origin: Origin) -> ir.Carried:
+        if origin.parameter is not None and origin.parameter < len(self.arguments):
+            argument = self.arguments[origin.parameter]
+            return ir.Carried(_CARRIED.get(argument.role, "unknown"), argument.path)
+        gradient = self._gradient(sent) if sent.kind in _SUMS else ""
+        if gradient:
+            return ir.Carried("gradient", gradient)
+        einsum = _einsum_in(self._place(sent.ref))
+        return ir.Carried("einsum", einsum) if einsum else ir.Carried()
+
+    def _gradient(self, sent: _Sent) -> str:
+        """Return the argument into whose new value alone a sum flows, with the state it has."""
+        results = self.origins.results((sent.ref, (sent.at,) if sent.is_combined else ()))
+        numbers = [self.program.aliases.get(number) for number in results]
+        if not numbers or any(n is None or n >= len(self.arguments) for n in numbers):
+            return ""
+        found = [self.arguments[n] for n in numbers if n is not None]
+        if len({each.array.shape for each in found}) > 1:
+            return ""
+        return _common_end([each.path for each in found])
+
+    # ops
+
+    def _op(self, ref: Ref, each: Instruction) -> ir.StepOp:
+        kind, phase = kind_of(each), self._phase(ref)
+        assert kind is not None
+        arrays = [array for name in each.operands if (array := self._array(ref, name)) is not None]
+        result = each.arrays[0] if each.arrays else HloArray("f32", ())
+        shapes = [array.shape for array in arrays]
+        place = self._place(ref)
+        is_product = kind in ("einsum", "convolution") and phase != "backward"
+        einsum = _einsum_in(place) if is_product else ""
+        return ir.StepOp(
+            "einsum" if einsum else kind,
+            einsum or einsum_of(each, [len(shape) for shape in shapes]),
+            tuple(_step_array(array) for array in arrays),
+            _step_array(result),
+            flops_of(each, shapes, result.shape),
+            self.calls.times[ref.computation],
+            place,
+            phase,
+            self.mesh.names,
+            self.clock,
+        )
+
+    # what is known of an instruction
+
+    def _array(self, ref: Ref, name: str) -> HloArray | None:
+        found = self.calls.instruction(Ref(ref.computation, name))
+        return found.arrays[0] if found is not None and found.arrays else None
+
+    def _place(self, ref: Ref) -> Place:
+        """Return the user's line: of an instruction, of what it is in, or of its neighbours."""
+        for each in chain(self._outward(ref), self._makers(ref), self._readers(ref)):
+            place = place_of(self.program.frames_of(each), each.op_name)
+            if place.is_known:
+                return place
+        return Place()
+
+    def _outward(self, ref: Ref) -> Iterator[Instruction]:
+        """Yield an instruction, then the fusion that it stands in."""
+        found = self.calls.instruction(ref)
+        for _ in range(_NEAR):
+            if found is None:
+                return
+            yield found
+            site = self.calls.sites.get(ref.computation)
+            if site is None or site.caller.operation == "while":
+                return
+            ref, found = site.ref, site.caller
+
+    def _makers(self, ref: Ref) -> Iterator[Instruction]:
+        """Yield what makes the first operand, and so on back."""
+        for _ in range(_NEAR):
+            found = self.calls.instruction(ref)
+            if found is None or not found.operands:
+                return
+            origin = self.origins.origin(Ref(ref.computation, found.operands[0])).ref
+            if origin == ref:
+                return
+            ref = origin
+            yield from self._outward(ref)
+
+    def _readers(self, ref: Ref) -> Iterator[Instruction]:
+        for at, _ in self.origins.readers(ref, _NEAR * _NEAR):
+            yield from self._outward(at)
+
+    def _phase(self, ref: Ref) -> ir.Phase:
+        """Return what JAX's names tell of an instruction, of what reads it, or of its loop."""
+        near = chain(self._outward(ref), self._readers(ref))
+        told = next((phase for each in near if (phase := phase_of(each.op_name))), None)
+        site = self.calls.sites.get(ref.computation)
+        while told is None and site is not None:
+            told = phase_of(site.caller.op_name)
+            site = self.calls.sites.get(site.ref.computation)
+        return told or ("update" if self.was_backward else "forward")
+
+    def _arguments(self, entry: Computation) -> Iterator[ir.StepArgument]:
+        parameters = sorted(entry.parameters.items())
+        donated = set(self.program.aliases.values())
+        is_given = len(self.given) == len(parameters)
+        for at, (which, each) in enumerate(parameters):
+            given = self.given[at] if is_given else None
+            array = each.arrays[0] if each.arrays else HloArray("f32", ())
+            path = _path(each.op_name) or each.name if given is None else given.path
+            role: ir.Role = "other" if given is None else given.role
+            yield ir.StepArgument(path, role, _step_array(array, path), which in donated, True)
+
+    # branches
+
+    def _cheaper_branches(self) -> frozenset[str]:
+        """Return the computations that do not count: of each condition the dearest branch does."""
+        unused: set[str] = set()
+        sites = {site.ref: site.caller for site in self.calls.sites.values()}
+        for ref, caller in sites.items():
+            if caller.operation != "conditional" or ref.computation not in self.calls.times:
+                continue
+            branches = [self.calls.within(name) for name in caller.called]
+            costs = [self._cost(branch) for branch in branches]
+            dearest = costs.index(max(costs))
+            if max(costs) != min(costs):
+                place = self._place(ref)
+                self.notes.append(f"the condition at {place} counts with its dearer branch")
+            for at, branch in enumerate(branches):
+                unused |= branch - branches[dearest] if at != dearest else set()
+        return frozenset(unused)
+
+    def _cost(self, names: frozenset[str]) -> tuple[int, float]:
+        wire = sum(sent.wire_bytes for name, sent in self.collectives if name in names)
+        return wire, sum(op.flops * op.count for name, op in self.ops if name in names)
+
+
+_CARRIED: dict[ir.Role, ir.CarriedKind] = {
+    "parameter": "weight",
+    "optimizer": "state",
+    "batch": "activation",
+    "cache": "activation",
+}
+
+
+def _step_array(array: HloArray, name: str = "") -> ir.StepArray:
+    whole = PartitionSpec(((),) * len(array.shape))
+    return ir.StepArray(array.dtype, array.shape, whole, array.shape, name)
+
+
+def _einsum_in(place: Place) -> str:
+    """Return the einsum in whose name an operation runs, empty where there is none."""
+    return next((part for part in reversed(place.scope.split("/")) if "->" in part), "")
+
+
+def _path(op_name: str) -> str:
+    """Return JAX's name of a parameter as a path.
+
+    >>> _path("state['params']['layers'][0].kernel")
+    'state/params/layers/0/kernel'
+    """
+    return "/".join(part for part in _KEYS.split(op_name) if part)
+
+
+def _common_end(paths: Sequence[str]) -> str:
+    """Return the keys that all paths end with.
+
+    >>> _common_end(["state/params/mlp/wi", "state/mu/mlp/wi"])
+    'mlp/wi'
+    """
+    columns = zip(*(reversed(path.split("/")) for path in paths), strict=False)
+    same = takewhile(lambda column: len(set(column)) == 1, columns)
+    return "/".join(reversed([column[0] for column in same]))

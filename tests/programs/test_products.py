@@ -1,0 +1,84 @@
+"""FLOPs and einsums of products, as they are printed for GPUs and for TPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardspec.programs.hlo import Instruction
+from shardspec.programs.products import einsum_of, flops_of, kind_of
+
+Shape = tuple[int, ...]
+
+
+def product(operation: str, attributes: str) -> Instruction:
+    return Instruction("x", "f32[]", operation, ("a", "b"), "%a, %b", f", {attributes}")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "left", "right", "result", "einsum"),
+    [
+        ("lhs_contracting_dims={1}, rhs_contracting_dims={0}", (8, 4), (4, 6), (8, 6), "ab,bc->ac"),
+        (
+            "lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, "
+            "rhs_contracting_dims={1}",
+            *((3, 8, 4), (3, 4, 6), (3, 8, 6), "abc,acd->abd"),
+        ),
+        ("lhs_contracting_dims={}, rhs_contracting_dims={}", (2,), (3,), (2, 3), "a,b->ab"),
+    ],
+)
+def test_dots(attributes: str, left: Shape, right: Shape, result: Shape, einsum: str) -> None:
+    dot = product("dot", attributes)
+    sizes = dict(
+        zip(einsum.replace("->", ",").replace(",", ""), (*left, *right, *result), strict=True)
+    )
+    flops = 2
+    for size in sizes.values():
+        flops *= size
+    assert flops_of(dot, [left, right], result) == flops
+    assert einsum_of(dot, [len(left), len(right)]) == einsum
+
+
+@pytest.mark.parametrize(
+    ("attributes", "left", "right", "result", "flops"),
+    [
+        # a plain product: x[0=128, b=2, f=1024] w[i=1024, o=512]
+        (
+            "window={size=1}, dim_labels=0bf_io0->0bf",
+            *((128, 2, 1024), (1024, 512, 1), (128, 2, 512), 2 * 256 * 1024 * 512),
+        ),
+        # a batch of 4 products [8, 16] x [16, 32]: a dimension of space that the window steps over
+        (
+            "window={size=4 stride=3 lhs_dilate=4}, dim_labels=0bf_0io->0bf",
+            *((4, 8, 16), (4, 16, 32), (4, 8, 32), 2 * 4 * 8 * 16 * 32),
+        ),
+        # a contraction over a dimension of space: the window is all of it
+        (
+            "window={size=4x2}, dim_labels=0b1f_1io0->0bf1",
+            *((4, 8, 2, 16), (2, 16, 32, 4), (1, 8, 32, 1), 2 * 8 * 4 * 2 * 16 * 32),
+        ),
+        # an outer product over space: of a padded window each place has one tap
+        (
+            "window={size=8 pad=7_7 rhs_reversal=1}, dim_labels=b0f_0io->b0f",
+            *((2, 1, 16), (8, 16, 32), (2, 8, 32), 2 * 2 * 8 * 16 * 32),
+        ),
+    ],
+)
+def test_convolutions(
+    attributes: str, left: Shape, right: Shape, result: Shape, flops: int
+) -> None:
+    assert flops_of(product("convolution", attributes), [left, right], result) == flops
+
+
+@pytest.mark.parametrize(
+    ("operation", "attributes", "kind"),
+    [
+        ("dot", "", "einsum"),
+        ("scatter", "", "scatter"),
+        ("add", "", None),
+        ("custom-call", 'custom_call_target="tpu_custom_call"', "kernel"),
+        ("custom-call", 'custom_call_target="__cublas$gemm"', "kernel"),
+        ("custom-call", 'custom_call_target="AllocateBuffer"', None),
+    ],
+)
+def test_kinds(operation: str, attributes: str, kind: str | None) -> None:
+    assert kind_of(product(operation, attributes)) == kind

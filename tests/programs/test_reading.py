@@ -1,0 +1,232 @@
+"""Compiled programs as steps: real ones of every compiler, and any text at all.
+
+`tests/data/programs` holds final programs of the steps of `tests/models/small_steps.py`, written
+by `python -m benchmarks.final_programs --samples`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.ir.spec import Mesh, MeshAxis
+from shardspec.ir.step import Collective, Step, StepArgument, StepArray
+from shardspec.programs.origins import COLLECTIVES
+from shardspec.programs.reading import step_of_program
+
+DATA = Path(__file__).parents[1] / "data"
+FINAL: Any = json.loads((DATA / "final_programs.json").read_text(encoding="utf-8"))["small"]
+SAMPLES = sorted(path.stem for path in (DATA / "programs").glob("*.txt"))
+MESH = Mesh((MeshAxis("fsdp", 8), MeshAxis("tensor", 2)))
+#: One product of the small steps: all tokens, [embed=1024 mlp=4096], on one of 16 devices.
+PRODUCT = 2 * 64 * 128 * 1024 * 4096 // 16
+FLOPS = {"microbatches": 5, "clipped_adam": 5, "shard_mapped": 2, "branch": 2}
+
+
+def text_of(name: str) -> str:
+    return (DATA / "programs" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def read(text: str, mesh: Mesh = MESH) -> Step:
+    step = step_of_program(text, mesh)
+    assert isinstance(step, Step), step
+    return step
+
+
+@cache
+def step_of(name: str) -> Step:
+    return read(text_of(name))
+
+
+def sent(step: Step) -> dict[str, int]:
+    return {"+".join(axes): count for axes, count in step.wire_bytes.items()}
+
+
+def rows(step: Step, kind: str) -> list[Collective]:
+    return [each for each in step.collectives if each.kind == kind]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_collective_of_a_real_program_has_the_users_line(name: str) -> None:
+    step = step_of(name)
+    assert step.collectives
+    assert all(each.place.file == "tests/models/small_steps.py" for each in step.collectives)
+    assert all(each.wire_bytes > 0 and each.mesh_axes for each in step.collectives)
+    assert all(op.place.is_known for op in step.ops)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_flops_are_those_of_the_model_whatever_compiled_it(name: str) -> None:
+    products = FLOPS.get(name.partition("-")[0])
+    flops = step_of(name).flops
+    assert flops == (144 if products is None else products) * (
+        2**30 if products is None else PRODUCT
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name.endswith("-v5e")])
+def test_bytes_are_those_of_the_figures(name: str) -> None:
+    assert sent(step_of(name)) == FINAL[name.removesuffix("-v5e")]
+
+
+@pytest.mark.parametrize("chip", ["v4", "v5e", "v5p", "v6e"])
+def test_loops_count_without_a_word_of_their_rounds(chip: str) -> None:
+    step = step_of(f"microbatches-{chip}")
+    assert "known_trip_count" not in text_of(f"microbatches-{chip}")
+    gathers = rows(step, "all-gather")
+    assert [(each.count, each.is_invariant) for each in gathers] == [(4, True), (4, True)]
+    assert [each.carries.name for each in gathers] == ["params/mlp/wi", "params/mlp/wo"]
+    scatter = rows(step, "reduce-scatter")[0]
+    assert (str(scatter.carries), scatter.phase) == ("gradient of params/mlp/wi", "backward")
+
+
+def test_an_asynchronous_collective_is_one_row() -> None:
+    text = text_of("microbatches-v5e")
+    assert sum(" all-gather(" in line for line in text.splitlines()) > 2
+    assert len(rows(step_of("microbatches-v5e"), "all-gather")) == 2
+
+
+def test_a_collective_on_sparse_cores_is_one_row() -> None:
+    assert " async-update(" in text_of("microbatches-tpu7x")
+    found = rows(step_of("microbatches-tpu7x"), "reduce-scatter")
+    names = {str(each.carries) for each in found}
+    assert names == {"gradient of params/mlp/wi", "gradient of params/mlp/wo"}
+
+
+def test_combined_arrays_have_a_row_each() -> None:
+    text = text_of("clipped_adam-h100")
+    assert sum(" reduce-scatter-start(" in line for line in text.splitlines()) == 1
+    found = rows(step_of("clipped_adam-h100"), "reduce-scatter")
+    assert [str(each.carries) for each in found] == ["gradient of mlp/wi", "gradient of mlp/wo"]
+    assert found[0].place != found[1].place
+    assert sum(each.wire_bytes for each in found) == 2 * 7 * 1024 * 2048 * 2 // 8
+
+
+def test_a_windowed_product_is_turns_of_a_ring() -> None:
+    turns = rows(step_of("kept_activations-v5e"), "collective-permute")
+    assert {each.count for each in turns} == {6, 12}
+    assert sum(each.wire_bytes for each in turns) == 9 * 6 * 2 * 524288 * 1
+
+
+def test_what_a_user_wrote_keeps_its_axes() -> None:
+    for name in ("shard_mapped-v5e", "shard_mapped-h100"):
+        kinds = {(str(each.kind), each.mesh_axes) for each in step_of(name).collectives}
+        assert ("collective-permute", ("fsdp",)) in kinds
+        assert ("all-reduce", ("tensor",)) in kinds
+
+
+def test_of_a_condition_the_dearer_branch_counts() -> None:
+    step = step_of("branch-cpu")
+    assert [note for note in step.notes if "dearer branch" in note]
+    assert len(step.ops) == 2
+
+
+def test_arguments_name_what_is_carried() -> None:
+    array = StepArray("f32", (128, 2048), None, (128, 2048))  # type: ignore[arg-type]
+    given = (
+        StepArgument("mlp/wi", "parameter", array),
+        StepArgument("mlp/wo", "parameter", array),
+        StepArgument("x", "batch", array),
+    )
+    step = step_of_program(text_of("microbatches-v5e"), MESH, given)
+    assert isinstance(step, Step)
+    carried = {str(each.carries) for each in step.collectives}
+    assert {"weight mlp/wi", "weight mlp/wo", "activation x", "gradient of mlp/wi"} <= carried
+    assert [each.is_donated for each in step.arguments] == [True, True, False]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_ticks_are_within_the_clock(name: str) -> None:
+    step = step_of(name)
+    ticks = [each.at for each in (*step.ops, *step.collectives)]
+    assert all(0 < at <= step.end for at in ticks)
+
+
+# any text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "names no `ENTRY` computation"),
+        ("HloModule jit_step, num_partitions=16\n", "names no `ENTRY` computation"),
+        ("HloModule m, num_partitions=8\nENTRY %m () -> f32[] {\n}\n", "for 8 devices, the mesh"),
+        (
+            "HloModule m, num_partitions=16\nENTRY %m () -> f32[] {\n"
+            "  ROOT %r = f32[] call(), to_apply=%m\n}\n",
+            "in a circle",
+        ),
+    ],
+)
+def test_what_is_no_program(text: str, said: str) -> None:
+    found = step_of_program(text, MESH)
+    assert isinstance(found, Diagnostic)
+    assert said in found.message
+    assert found.help
+
+
+def test_an_empty_program_sends_nothing() -> None:
+    assert read("HloModule m, num_partitions=16\nENTRY %m () -> f32[] {\n}\n").collectives == ()
+
+
+def test_devices_that_cannot_be_read_are_said() -> None:
+    text = text_of("shard_mapped-v5e").replace("replica_groups=", "replica_groups=new ")
+    assert any("cannot be read" in note for note in read(text).notes)
+
+
+LINES = [line for name in SAMPLES for line in text_of(name).splitlines()]
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=60), st.booleans())
+def test_any_lines_give_a_step_or_a_diagnostic(lines: list[str], is_headed: bool) -> None:
+    head = ["HloModule m, num_partitions=16", "ENTRY %main () -> f32[] {"] if is_headed else []
+    assert isinstance(step_of_program("\n".join([*head, *lines]), MESH), Step | Diagnostic)
+
+
+@given(st.text(alphabet='%=(){}[],.:-"\\ \nabERNTYO019' + "٣", max_size=300))
+def test_any_text_gives_a_step_or_a_diagnostic(text: str) -> None:
+    found = step_of_program(
+        f"HloModule m, num_partitions=16\nENTRY %m () -> f32[] {{\n{text}", MESH
+    )
+    assert isinstance(found, Step | Diagnostic)
+
+
+@given(st.sampled_from(SAMPLES), st.integers(0, 2**32))
+def test_a_damaged_program_gives_a_step_or_a_diagnostic(name: str, seed: int) -> None:
+    draw = random.Random(seed)
+    lines = text_of(name).splitlines()
+    for _ in range(draw.randrange(1, 40)):
+        at = draw.randrange(len(lines))
+        line = lines[at]
+        cut = draw.randrange(len(line) + 1)
+        changes = (line[:cut], line[cut:], "", line.replace("1", "9" * draw.choice((1, 30, 5000))))
+        lines[at] = draw.choice((*changes, draw.choice(lines), line.replace("(", "")))
+    assert isinstance(step_of_program("\n".join(lines), MESH), Step | Diagnostic)
+
+
+def test_deep_and_wide_programs_are_read() -> None:
+    deep = "".join(
+        f"%c{at} (p: f32[4]) -> f32[4] {{\n  %p = f32[4] parameter(0)\n"
+        f"  ROOT %r = f32[4] fusion(%p), calls=%c{at + 1}\n}}\n"
+        for at in range(2000)
+    )
+    entry = "ENTRY %m (p: f32[4]) -> f32[4] {\n  %p = f32[4] parameter(0)\n"
+    calls = "".join(f"  %f{at} = f32[4] fusion(%p), calls=%c0\n" for at in range(2000))
+    last = "%c2000 (p: f32[4]) -> f32[4] {\n  %p = f32[4] parameter(0)\n  ROOT %a = f32[4]"
+    last += " all-reduce(%p), replica_groups=[1,16]<=[16]\n}\n"
+    step = read(f"HloModule m, num_partitions=16\n{deep}{last}{entry}{calls}}}\n")
+    assert [each.count for each in step.collectives] == [2000]
+
+
+def test_kinds_are_those_that_are_followed() -> None:
+    from shardspec.ir.step import CollectiveKind
+
+    assert set(COLLECTIVES) == set(CollectiveKind)
