@@ -26,14 +26,13 @@ from typing import Any
 
 from shardspec import assets, pipeline
 from shardspec.analysis.layout_diff import diff_layouts
-from shardspec.analysis.layouts import layout_of
-from shardspec.arrays.kinds import FrugalFile
+from shardspec.analysis.layouts import Layout, layout_of
+from shardspec.arrays.reading import FrugalFile
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import maxtext as maxtext_rules
 from shardspec.foreign.exported import Request
 from shardspec.foreign.imported import Options, spec_text
-from shardspec.foreign.registry import EXPORTS, writer
-from shardspec.ir.layout import Layout
+from shardspec.foreign.registry import EXPORTS, module_of
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Param
 from shardspec.lock.diff_forms import diff_lines
@@ -190,7 +189,7 @@ def export(repeats: int) -> Iterator[Row]:
     """Yield the time to write the plan of 10,000 arrays in each format, proof included."""
     request = Request(large_plan("mlp -> model, embed -> data"))
     for entry in EXPORTS:
-        write = writer(entry).write
+        write = module_of(entry).write
         text, _ = write(request)
         if text is not None:
             seconds = median_seconds(lambda write=write: write(request), repeats)  # type: ignore[misc]

@@ -14,8 +14,7 @@ from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec, Target
 from shardspec.language import loader
-from shardspec.language.project import project_levels
-from shardspec.language.suppressions import suppressed
+from shardspec.language.silencing import project_levels, suppressed
 from shardspec.resolve.resolver import resolve
 
 __all__ = [

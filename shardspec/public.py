@@ -10,11 +10,11 @@ from typing import Any
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.levels import level_table
-from shardspec.diagnostics.renamed import renamed
 from shardspec.diagnostics.words import counted
 from shardspec.ir import spec as ir_spec
 from shardspec.ir.spec import Param, Params
 from shardspec.report.plan import Plan
+from shardspec.versions import renamed
 
 
 def load(path: str | os.PathLike[str], *, levels: Mapping[str, str] | None = None) -> Spec:

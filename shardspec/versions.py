@@ -4,10 +4,13 @@ The language has `shardspec: 1` at the head of a spec, a lock `lock 1`, a manife
 `shardspec-arrays: 1`; JSON says `"schema": "shardspec.check/1"`. A version rises where a reader of
 the one before would read something wrong; what is only added leaves it. docs/versions.md says how
 long each is read.
+
+Words of the version before keep working for this one, and say the new word (`renamed`).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 #: Of the package; pyproject.toml says the same.
@@ -31,3 +34,9 @@ def version_lines() -> Iterator[str]:
         name, _, version = schema.partition("/")
         verb = name.removeprefix("shardspec.")
         yield f"{name:<20} {version:<5} `shardspec {verb} --format json`"
+
+
+def renamed(old: str, new: str) -> None:
+    """Warn whoever called the caller that what they use has another name now."""
+    message = f"`{old}` is called `{new}` now; the old word goes with 0.3"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)

@@ -272,7 +272,7 @@ def test_findings_about_state(name: str, field: str, shape: tuple[int, ...]) -> 
     from shardspec.ir.spec import Param
     from shardspec.jax_backend.state import state_findings
     from shardspec.resolve.resolver import array_resolver
-    from shardspec.resolve.state_resolver import state_resolver
+    from shardspec.resolve.state import state_resolver
 
     for heading, codes in (("Bad", [name]), ("Good", [])):
         spec = loaded(example(_code(name), heading))

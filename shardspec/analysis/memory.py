@@ -29,7 +29,7 @@ from enum import StrEnum
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import Alike, Dims, ShardingPlan
 from shardspec.ir.spec import DTYPE_BITS, Shape, StatePolicy, Target
-from shardspec.resolve.zero import extra_axes, state_axes
+from shardspec.resolve.state import extra_axes, state_axes
 
 
 class Held(StrEnum):

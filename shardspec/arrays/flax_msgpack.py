@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
 from shardspec.arrays import reading
-from shardspec.arrays.kinds import DamageError, FrugalFile
-from shardspec.arrays.reading import LARGEST_SIZE, MOST_DIMS
+from shardspec.arrays.reading import LARGEST_SIZE, MOST_DIMS, DamageError, FrugalFile
 from shardspec.ir.spec import Arrays, Shape, array_bytes, dtype_name
 
 _CHUNKED = "__msgpack_chunked_array__"

@@ -18,7 +18,7 @@ from shardspec.diagnostics.words import counted, did_you_mean, listed
 from shardspec.ir.spec import Param, Params, dtype_name
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import ArrayType, SyntaxFault
-from shardspec.language.layer_to_spec import unknown_dtype
+from shardspec.language.layer import unknown_dtype
 from shardspec.language.reading import Route, SourceMap, is_dsl
 
 _HEADER = "shardspec-arrays"

@@ -13,8 +13,7 @@ import zlib
 from typing import IO, Any, NamedTuple
 
 from shardspec.arrays import reading
-from shardspec.arrays.kinds import FrugalFile
-from shardspec.arrays.reading import MOST_ARRAYS, damaged, in_bytes, refused, unsafe
+from shardspec.arrays.reading import MOST_ARRAYS, FrugalFile, damaged, in_bytes, refused, unsafe
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Arrays, Param, Shape
 

@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from shardspec.arrays import reading
-from shardspec.arrays.kinds import FrugalFile
-from shardspec.arrays.reading import Outcome, damaged, foreign, parse_json, refused
+from shardspec.arrays.reading import FrugalFile, Outcome, damaged, foreign, parse_json, refused
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Arrays, PartitionSpec, Shape
 

@@ -12,16 +12,15 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from shardspec.arrays import kinds
-from shardspec.arrays.kinds import LISTING, MODEL_INFO, Kind
+from shardspec.arrays import reading
 from shardspec.arrays.listing import read_manifest
-from shardspec.arrays.reading import Outcome, damaged, foreign, refused, unsafe
+from shardspec.arrays.reading import LISTING, Kind, Outcome, foreign, refused, unsafe
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import listed, natural
 from shardspec.ir.spec import Arrays
 from shardspec.language import files
 from shardspec.language.files import Boundary, veiled
-from shardspec.language.layer_to_spec import countable, distinct
+from shardspec.language.layer import countable, distinct
 
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 
@@ -74,11 +73,11 @@ def _read(path: str, included_from: Span | None, boundary: Boundary) -> Outcome:
         return _folder(place, name)
     kind: Kind | Diagnostic = LISTING
     if place != "-" and os.path.isfile(place):
-        kind = kinds.kind_at(place, name)
+        kind = reading.kind_at(place, name)
     if isinstance(kind, Diagnostic):
         return refused(kind)
     if not kind.is_text:
-        return kinds.read_as(kind, place, name)
+        return reading.read_as(kind, place, name)
     is_asked = included_from is None and place == path
     source = files.read_argument(place) if is_asked else files.read_source(Path(place), name=name)
     if isinstance(source, Diagnostic):
@@ -98,8 +97,8 @@ def _folder(folder: str, name: str) -> Outcome:
 
     try:
         return orbax.read(folder, name)
-    except kinds.DamageError as damage:
-        return refused(damaged(f"`{name}`: {damage}"))
+    except reading.DamageError as damage:
+        return refused(reading.damaged(f"`{name}`: {damage}"))
 
 
 def _from_text(kind: Kind, source: SourceFile, path: str) -> Outcome:
@@ -159,9 +158,9 @@ def arrays_in(folder: str, name: str, depth: int = 0) -> tuple[str, str] | Diagn
         return _unreadable(name, fault, "check its permissions")
     for suffixes in (
         (".index.json",),
-        kinds.SAFETENSORS.suffixes,
-        kinds.MSGPACK.suffixes,
-        kinds.NPZ.suffixes,
+        reading.SAFETENSORS.suffixes,
+        reading.MSGPACK.suffixes,
+        reading.NPZ.suffixes,
     ):
         found = [each for each in names if each.endswith(suffixes)]
         if found:
@@ -173,8 +172,8 @@ def arrays_in(folder: str, name: str, depth: int = 0) -> tuple[str, str] | Diagn
             return _several(below, name)
         inner = chosen or below[0]
         return arrays_in(os.path.join(folder, inner), os.path.join(name, inner), depth + 1)
-    if MODEL_INFO.suffixes[0] in names:
-        return _only([MODEL_INFO.suffixes[0]], folder, name)
+    if reading.MODEL_INFO.suffixes[0] in names:
+        return _only([reading.MODEL_INFO.suffixes[0]], folder, name)
     return foreign(f"the folder `{name}` holds no arrays that can be read", _SOUGHT)
 
 
@@ -214,7 +213,7 @@ def _items(names: list[str], folder: str) -> list[str]:
     ]
 
 
-_SUFFIXES = (*(suffix for kind in kinds.KINDS for suffix in kind.suffixes), *kinds.PICKLES, "/")
+_SUFFIXES = (*(suffix for kind in reading.KINDS for suffix in kind.suffixes), *reading.PICKLES, "/")
 _PREFIXES = ("./", "../", "/")
 
 

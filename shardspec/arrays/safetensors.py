@@ -20,8 +20,16 @@ import re
 from typing import Any, NamedTuple
 
 from shardspec.arrays import reading
-from shardspec.arrays.kinds import LARGEST_HEADER, FrugalFile, read_checkpoint
-from shardspec.arrays.reading import Outcome, damaged, in_bytes, parse_json, refused
+from shardspec.arrays.reading import (
+    LARGEST_HEADER,
+    FrugalFile,
+    Outcome,
+    damaged,
+    in_bytes,
+    parse_json,
+    read_checkpoint,
+    refused,
+)
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.spec import Arrays, Param, Shape, array_bytes, dtype_name

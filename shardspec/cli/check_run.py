@@ -18,7 +18,7 @@ from shardspec import pipeline
 from shardspec.cli.request import Request
 from shardspec.cli.streams import FAILED, fail, write_file
 from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span
-from shardspec.diagnostics.edits import Edited, apply
+from shardspec.diagnostics.diagnostic import Edited, apply
 from shardspec.ir.spec import Spec
 
 #: Fixes may make room for others, but not for ever.

@@ -91,7 +91,7 @@ def _print_targets(spec: Spec, diagnostics: Sequence[Diagnostic], request: Reque
 
 def _print_presets() -> None:
     from shardspec import assets
-    from shardspec.language.presets import preset_doc
+    from shardspec.language.loader import preset_doc
 
     names = assets.spec_names("presets")
     width = max((len(name) for name in names), default=0)

@@ -12,14 +12,13 @@ import click
 
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
-from shardspec.analysis.layouts import layout_of
+from shardspec.analysis.layouts import Layout, layout_of
 from shardspec.cli import options
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, matching, unknown_path
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted, percent
-from shardspec.ir.layout import Layout
 
 _GIT = "git:"
 _MEMORY = re.compile(r"memory\+(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>%|[KMGT]iB|B)")

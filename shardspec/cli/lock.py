@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from shardspec.analysis.layouts import Layout
 from shardspec.cli import options
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted
-from shardspec.ir.layout import Layout
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
 

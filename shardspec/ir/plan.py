@@ -431,7 +431,7 @@ class ShardingPlan:
     @property
     def params(self) -> tuple[ParamSharding, ...]:
         """Return the arrays, by the word of the version before."""
-        from shardspec.diagnostics.renamed import renamed
+        from shardspec.versions import renamed
 
         renamed("plan.params", "plan.arrays")
         return self.arrays

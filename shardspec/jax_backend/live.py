@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import diff_layouts
-from shardspec.analysis.layouts import inputs, target_layout, text_digest
+from shardspec.analysis.layouts import Layout, inputs, target_layout, text_digest
 from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile, codes
 from shardspec.diagnostics.render import render_all
 from shardspec.diagnostics.words import listed
-from shardspec.ir.layout import Layout
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Param, PartitionSpec, Spec, Target, array_bytes
 from shardspec.jax_backend.arguments import (

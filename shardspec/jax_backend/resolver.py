@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.levels import LevelTable, level_table
-from shardspec.diagnostics.renamed import renamed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.arguments import (
@@ -61,6 +60,7 @@ from shardspec.report.drawing import Drawing, drawing, drawing_of
 from shardspec.report.plan import Plan
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver
+from shardspec.versions import renamed
 
 if TYPE_CHECKING:
     import jax

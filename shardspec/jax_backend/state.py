@@ -51,8 +51,14 @@ from shardspec.jax_backend.trees import (
 from shardspec.lints.checks import ambiguous_state, state_not_split, unrelated_state
 from shardspec.report.plan import Plan
 from shardspec.resolve.resolver import ArrayResolver
-from shardspec.resolve.state import Relation, StateSharding, of_state, parameter
-from shardspec.resolve.state_resolver import StateResolver, state_resolver
+from shardspec.resolve.state import (
+    Relation,
+    StateResolver,
+    StateSharding,
+    of_state,
+    parameter,
+    state_resolver,
+)
 
 #: What a tree may hold beside state that belongs to a parameter.
 _OF_NOTHING = {Relation.UNOWNED, Relation.SCALAR, Relation.PARAMETER}

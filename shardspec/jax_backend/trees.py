@@ -38,7 +38,7 @@ from shardspec.ir.spec import (
     dtype_name,
     rooted,
 )
-from shardspec.language.layer_to_spec import too_large
+from shardspec.language.layer import too_large
 
 #: Metadata keys in which NNX keeps names; the last two are its own older spellings.
 _NNX_NAMES = ("out_sharding", "sharding_names", "sharding")

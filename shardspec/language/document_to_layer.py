@@ -460,7 +460,7 @@ def _dtype(walk: _Walk, name: str) -> str:
     """Return the short name of a dtype; that of the default for one that is not known."""
     known = dtype_name(name)
     if known is None:
-        from shardspec.language.layer_to_spec import unknown_dtype
+        from shardspec.language.layer import unknown_dtype
 
         walk.report(unknown_dtype(name, walk.source_map.value(("state", "dtype")).span))
     return known or "f32"

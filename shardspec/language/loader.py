@@ -3,6 +3,9 @@
 Files that are no spec, or not in the spelling that their name says, are told before they are read:
 read as what they are not, they would have a fault in every line. Readers of arrays stand above this
 floor, so whoever loads hands in what reads a `manifest:`.
+
+Of the bundled presets it knows what each is for, its rules, and which of them T5X's standard rules
+are.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import os.path
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,12 +32,11 @@ from shardspec.diagnostics import (
 )
 from shardspec.diagnostics.suggest import nearest
 from shardspec.diagnostics.words import did_you_mean, listed
-from shardspec.ir.spec import Arrays, Params, Spec
+from shardspec.ir.spec import Arrays, AxisRule, Params, Spec
 from shardspec.language import files
 from shardspec.language.document_to_layer import layer_of
 from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
-from shardspec.language.layer import Layer, merge
-from shardspec.language.layer_to_spec import spec_of
+from shardspec.language.layer import Layer, merge, spec_of
 from shardspec.language.reading import Data, Reading, Route, SourceMap, looks_like_dsl, placed
 from shardspec.language.settings import apply_settings, check_settings, is_refusal
 from shardspec.language.validate import validate
@@ -538,3 +541,34 @@ def _file_meant(name: str, folder: str) -> str | None:
     has_suffix = bool(os.path.splitext(name)[1])
     near = nearest(name, beside) if has_suffix else []
     return next(stems, None) or next(iter(near), None)
+
+
+#: (activation, parameter) partitioning dims of T5X's `standard_logical_axis_rules` -> its preset.
+T5X_PRESETS = {
+    (1, 1): "t5x/1d",
+    (2, 1): "t5x/activations-2d",
+    (1, 2): "t5x/parameters-2d",
+    (2, 2): "t5x/2d",
+}
+
+
+@cache
+def preset_rules(name: str) -> tuple[AxisRule, ...]:
+    """Return the rules of a preset, first to last."""
+    spec, _ = load_text(f"extends: {name}\n")
+    assert spec is not None, "presets load"
+    return spec.axis_rules
+
+
+def preset_doc(name: str) -> str:
+    """Return the one line that a preset says about itself; "" where it says none."""
+    from shardspec.language.yaml_text.reader import read_yaml
+
+    path = assets.spec_path("presets", name)
+    if path is None:
+        return ""
+    source = SourceFile(f"preset:{name}", path.read_text(encoding="utf-8"))
+    reading, _ = read_yaml(source, with_comments=False)
+    data = reading.data if reading else None
+    doc = data.get("doc") if isinstance(data, dict) else None
+    return doc if isinstance(doc, str) else ""

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardspec.analysis.layout_diff import ArrayMove, DimMove, Mark, Reason, TargetDiff
-from shardspec.analysis.restore import restore
+from shardspec.analysis.layout_diff import ArrayMove, DimMove, Mark, Reason, TargetDiff, restore
+from shardspec.analysis.layouts import ActivationLayout, ArrayLayout, TargetLayout
 from shardspec.diagnostics.words import binary_bytes, collapsed, counted, natural, percent, template
-from shardspec.ir.layout import ActivationLayout, ArrayLayout, TargetLayout
 from shardspec.ir.spec import override_text, target_text
 from shardspec.versions import DIFF_JSON
 

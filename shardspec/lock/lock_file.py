@@ -18,17 +18,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
-from shardspec.analysis.layouts import inputs
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
-from shardspec.diagnostics.words import MOST_PATHS, collapsed, expanded, listed, natural, template
-from shardspec.ir.layout import (
+from shardspec.analysis.layouts import (
     ActivationLayout,
     ArrayLayout,
     AxisLayout,
     Input,
     Layout,
     TargetLayout,
+    inputs,
 )
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
+from shardspec.diagnostics.words import MOST_PATHS, collapsed, expanded, listed, natural, template
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import MOST_ELEMENTS, AxisType, MeshAxis, PartitionSpec, Spec
 from shardspec.language.files import read_argument, veiled

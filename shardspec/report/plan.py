@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.renamed import renamed
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.versions import renamed
 
 if TYPE_CHECKING:
     from shardspec.analysis.memory import Memory

@@ -5,18 +5,122 @@ Optimizers keep arrays of the parameter's shape (moments), and arrays that lost 
 dimension of the parameter, and is laid out as that one. A *reading* says which; where two
 readings would give different answers, the name of the field settles it if the optimizer
 documents its rule, and nothing else does.
+
+A pattern that names arrays of the model usually matches the state of those arrays too:
+`**/kernel` is the tail of `0/mu/decoder/kernel`. Such an entry says what the parameter is,
+and the state follows from that. An entry speaks of state if it matches the path of the state
+array and not that of its parameter.
+
+ZeRO splits optimizer state further than its parameter, over mesh axes that only see data. Devices
+that differ in their share of the batch alone hold the same parameters, and would all keep the same
+moments. Each of them can keep a part instead. The extra mesh axes come last on the dimension they
+split, the most minor ones, so a device's part of the state lies inside its own shard of the
+parameter, and nothing but that shard has to move.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from shardspec.diagnostics.words import counted
-from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Override, Param, PathRule, Shape
-from shardspec.resolve.zero import Split
+from shardspec.ir.plan import (
+    Attempt,
+    Dims,
+    DimSharding,
+    Kind,
+    Outcome,
+    ParamSharding,
+    ShardingPlan,
+    divides,
+)
+from shardspec.ir.spec import Mesh, Override, Param, PathRule, Shape, Spec
+from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.resolver import ArrayResolver
+
+#: The logical axis whose mesh axes see different data.
+BATCH = "batch"
+
+
+class Split(NamedTuple):
+    """One array split further, or not.
+
+    Attributes:
+      mesh_axes: those that the array had left to use; `()` where it is split by all already.
+      dim: the dimension that took them, None where none did.
+    """
+
+    dims: Dims
+    mesh_axes: tuple[str, ...] = ()
+    dim: int | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Say whether mesh axes were left and no dimension is divided by them."""
+        return bool(self.mesh_axes) and self.dim is None
+
+
+def extra_axes(dims: Dims, mesh: Mesh, over: Sequence[str]) -> Dims:
+    """Return `dims` with the mesh axes `over` on the first dimension they divide.
+
+    Mesh axes that the array uses already, that split nothing or that the mesh lacks are left
+    out; the others go together or not at all. Where no dimension is divided by them, in whole
+    units and on top of what splits it, `dims` come back as they were.
+
+    Invariants:
+      once, divides: as for parameters.
+      inside: every shard lies in the shard of `dims` on the same device.
+      idempotent: a second time changes nothing.
+    """
+    return split_further(dims, mesh, over).dims
+
+
+def split_further(dims: Dims, mesh: Mesh, over: Sequence[str]) -> Split:
+    """Return what `extra_axes` makes of `dims`, and why."""
+    sizes = mesh.sizes
+    used = {axis for dim in dims for axis in dim.mesh_axes}
+    free = tuple(
+        axis for axis in dict.fromkeys(over) if sizes.get(axis, 1) > 1 and axis not in used
+    )
+    if not free:
+        return Split(dims)
+    extra = math.prod(sizes[axis] for axis in free)
+    for index, dim in enumerate(dims):
+        if dim.size is None or divides(dim.ways * extra, dim.size, dim.unit):
+            wider = _split(dim, free, extra)
+            return Split(Dims((*dims[:index], wider, *dims[index + 1 :])), free, index)
+    return Split(dims, free)
+
+
+def _split(dim: DimSharding, extra: tuple[str, ...], ways: int) -> DimSharding:
+    """Return `dim` with more mesh axes on it, behind those that were added before."""
+    tried, before = dim.attempts, dim.added
+    if before is not None:
+        tried, extra, ways = tried[:-1], before.mesh_axes + extra, before.ways * ways
+    added = Attempt(Kind.ZERO, 0, extra, extra, Outcome.ADDED, ways)
+    return replace(dim, attempts=(*tried, added))
+
+
+def state_axes(spec: Spec, mesh: Mesh) -> tuple[str, ...]:
+    """Return the mesh axes over which the spec's `state:` splits further on this mesh.
+
+    `()` where state is laid out as its parameter, or where the mesh has none of the axes. Without
+    `over:` they are those of the first rule of `batch` that has any of this mesh.
+    """
+    policy = spec.state
+    if policy is None or policy.optimizer == "same":
+        return ()
+    of_batch = (rule.mesh_axes for rule in spec.axis_rules if rule.logical_axis == BATCH)
+    for wanted in (policy.over,) if policy.over else of_batch:
+        present = tuple(axis for axis in wanted if axis in mesh.sizes)
+        if present:
+            return present
+    return ()
+
 
 #: For each dimension of a state array the dimension of the parameter it is, None for a new one.
 Reading = tuple[int | None, ...]
@@ -121,7 +225,7 @@ class StateSharding(ParamSharding):
     @property
     def sharding(self) -> StateSharding:
         """Return the array itself, by the word of the version before."""
-        from shardspec.diagnostics.renamed import renamed
+        from shardspec.versions import renamed
 
         renamed("state_plan[path].sharding", "state_plan[path]")
         return self
@@ -308,3 +412,122 @@ def factored_dims(whole: Shape) -> tuple[int, int]:
     """
     *_, second, largest = sorted(range(len(whole)), key=lambda dim: whole[dim])
     return second, largest
+
+
+Entry = Override | PathRule
+
+#: What ZeRO may split further: the others are small, or laid out by hand.
+_SPLIT = {Relation.SAME, Relation.REDUCED, Relation.STACKED}
+
+
+@dataclass(frozen=True, slots=True)
+class StateResolver:
+    """A spec on one target, asked for arrays of state.
+
+    Attributes:
+      of_params: the entries that name parameters, which thus do not speak of arrays that belong
+        to none.
+      over: the mesh axes that ZeRO splits state over.
+    """
+
+    arrays: ArrayResolver
+    of_params: frozenset[Entry]
+    over: tuple[str, ...]
+    _known: dict[object, StateSharding] = field(default_factory=dict, compare=False, repr=False)
+
+    def resolve(
+        self,
+        state: Param,
+        owner: ParamSharding | None,
+        name: str = "",
+        rest: tuple[str, ...] = (),
+    ) -> StateSharding:
+        """Return the answer for one array of state.
+
+        Args:
+          owner: None where it belongs to no parameter.
+          name: what the optimizer calls it.
+          rest: components of its path below the parameter's.
+        """
+        own = self._own(state, owner) if state.rank else None
+        if own is not None:
+            return as_state(own, Relation.OWN, owner, name)
+        if owner is None:
+            return unowned(state)
+        key = (owner.dims, owner.param.shape, state.shape, name, rest)
+        known = self._known.get(key)
+        if known is None:
+            self._known[key] = known = self._split(derive(owner, state, name, rest))
+        return StateSharding(
+            state,
+            known.dims,
+            owner.origin,
+            relation=known.relation,
+            owner=owner,
+            field=name,
+            reading=known.reading,
+            readings=known.readings,
+            split=known.split,
+        )
+
+    def gradient(self, owner: ParamSharding) -> Dims:
+        """Return how the gradient of a parameter lies: split further under `zero2`."""
+        policy = self.arrays.spec.state
+        if policy is None or policy.optimizer != "zero2":
+            return owner.dims
+        return extra_axes(owner.dims, self.arrays.target.mesh, self.over)
+
+    def _split(self, found: StateSharding) -> StateSharding:
+        if not self.over or found.relation not in _SPLIT:
+            return found
+        split = split_further(found.dims, self.arrays.target.mesh, self.over)
+        return replace(found, dims=split.dims, split=split)
+
+    def _own(self, state: Param, owner: ParamSharding | None) -> ParamSharding | None:
+        """Return what the spec or the array itself says of it, None where it follows its owner."""
+        names, spec = self.arrays.names, self.arrays.spec
+        override = self._entry(names.overrides, spec.overrides, state.path, owner)
+        if override is not None:
+            return self.arrays.resolve(state, override)
+        if _has_own_names(state, owner):
+            return self.arrays.resolve(state)
+        entry = self._entry(names.path_rules, spec.path_rules, state.path, owner)
+        if entry is None:
+            return None
+        return self.arrays.resolve(replace(state, logical_axes=None), entry)
+
+    def _entry(
+        self,
+        matcher: PathMatcher,
+        entries: tuple[Entry, ...],
+        path: str,
+        owner: ParamSharding | None,
+    ) -> Entry | None:
+        """Return the first entry that speaks of the state array at `path`."""
+        if not entries:
+            return None
+        matching = matcher.all_matches(path)
+        taken = set(matcher.all_matches(owner.param.path)) if owner and matching else set()
+        free = (entries[index] for index in matching if index not in taken)
+        return next((entry for entry in free if entry not in self.of_params), None)
+
+
+def state_resolver(arrays: ArrayResolver, params: Iterable[ParamSharding]) -> StateResolver:
+    """Return a spec made ready for the state of these parameters."""
+    of_params = frozenset(each.matched for each in params if each.matched is not None)
+    return StateResolver(arrays, of_params, state_axes(arrays.spec, arrays.target.mesh))
+
+
+def _has_own_names(state: Param, owner: ParamSharding | None) -> bool:
+    """Say whether an array carries names that are meant for it.
+
+    Boxes of Flax stay around the state of what they held. Their names say something new only
+    where they are not the parameter's, and are as many as the dimensions.
+    """
+    names = state.logical_axes
+    if names is None:
+        return False
+    if owner is None:
+        return True
+    of_owner = owner.param.logical_axes
+    return of_owner is not None and names != of_owner and len(names) == state.rank

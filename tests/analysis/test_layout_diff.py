@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.analysis.layout_diff import Mark, Reason, TargetDiff, diff_layouts, reasons_of
-from shardspec.analysis.layouts import layout_of
-from shardspec.analysis.restore import restore
-from shardspec.ir.layout import ArrayLayout, AxisLayout, TargetLayout
+from shardspec.analysis.layout_diff import (
+    Mark,
+    Reason,
+    TargetDiff,
+    diff_layouts,
+    reasons_of,
+    restore,
+)
+from shardspec.analysis.layouts import ArrayLayout, AxisLayout, TargetLayout, layout_of
 from shardspec.ir.spec import MeshAxis, PartitionSpec, array_bytes
 
 SPEC = """

@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from shardspec.arrays import read_arrays
-from shardspec.arrays.kinds import FrugalFile
+from shardspec.arrays.reading import FrugalFile
 from shardspec.jax_backend.trees import params_of
 from tests.arrays import samples
 from tests.arrays.samples import write

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardspec.arrays import read_arrays
-from shardspec.arrays.kinds import LARGEST_HEADER, FrugalFile
+from shardspec.arrays.reading import LARGEST_HEADER, FrugalFile
 from tests.arrays import samples
 from tests.arrays.samples import entry, header, write
 

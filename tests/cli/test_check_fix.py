@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardspec.cli.check_run import Checked, Fixing, check_file, fixes_within
 from shardspec.cli.main import cli
 from shardspec.cli.request import Request
-from shardspec.diagnostics.edits import apply
+from shardspec.diagnostics.diagnostic import apply
 from tests.test_cases import CASES, files_of
 
 BAD = """\

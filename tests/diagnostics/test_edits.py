@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Edit, Fix, SourceFile, Span
-from shardspec.diagnostics.edits import apply
+from shardspec.diagnostics.diagnostic import apply
 
 TEXT = "ab\r\ncd\nef\n"
 SOURCE = SourceFile("s.yaml", TEXT)

@@ -8,7 +8,7 @@ from shardspec import pipeline
 from shardspec.arrays import read_arrays, read_manifest
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.spec import MOST_ELEMENTS, Param
-from shardspec.language.layer_to_spec import countable
+from shardspec.language.layer import countable
 
 HUGE = ", ".join(["999999999999999"] * 25)
 

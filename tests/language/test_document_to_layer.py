@@ -131,7 +131,7 @@ def test_axes_have_unit_and_least_shard() -> None:
     ],
 )
 def test_a_tuple_in_a_flow_list_is_one_finding_with_quotes(text: str, whole: str) -> None:
-    from shardspec.diagnostics.edits import apply
+    from shardspec.diagnostics.diagnostic import apply
 
     spec, diagnostics = pipeline.load_text(f"mesh: {{data: 2, fsdp: 4, x: 2}}\n{text}\n", "s.yaml")
     assert spec is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
-from shardspec.language.suppressions import marked, suppressed
+from shardspec.language.silencing import marked, suppressed
 
 
 def at(text: str, line: int, name: str = "s.yaml") -> Diagnostic:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.edits import apply
+from shardspec.diagnostics.diagnostic import apply
 
 SPEC = {
     "s.yaml": "mesh: {x: 2}\nrules:\n  - a -> x | x  # %s\narrays: {k: 'f32[a=8]'}",

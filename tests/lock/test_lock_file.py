@@ -9,17 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.analysis.layouts import arrays_digest, layout_of, text_digest
-from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.diagnostics.words import collapsed, expanded, natural
-from shardspec.ir.layout import (
+from shardspec.analysis.layouts import (
     ActivationLayout,
     ArrayLayout,
     AxisLayout,
     Input,
     Layout,
     TargetLayout,
+    arrays_digest,
+    layout_of,
+    text_digest,
 )
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics.words import collapsed, expanded, natural
 from shardspec.ir.spec import MeshAxis, PartitionSpec
 from shardspec.lock.lock_file import lock_text, read_lock
 

@@ -23,8 +23,7 @@ from shardspec.ir.spec import (
 )
 from shardspec.resolve.assign import assign_axes, rule_table
 from shardspec.resolve.resolver import resolve
-from shardspec.resolve.state import derive
-from shardspec.resolve.zero import extra_axes
+from shardspec.resolve.state import derive, extra_axes
 from tests.strategies import ABSENT, LOGICAL, MESH, meshes, params, rule_lists, specs
 
 arrays = st.lists(params(), min_size=1, max_size=4).map(

@@ -23,8 +23,15 @@ from shardspec.ir.spec import (
 from shardspec.report.plan import Plan
 from shardspec.report.state_text import reason
 from shardspec.resolve.resolver import array_resolver, resolve
-from shardspec.resolve.state import Relation, derive, distinct, readings_of, unowned
-from shardspec.resolve.state_resolver import StateResolver, state_resolver
+from shardspec.resolve.state import (
+    Relation,
+    StateResolver,
+    derive,
+    distinct,
+    readings_of,
+    state_resolver,
+    unowned,
+)
 from tests import strategies as our
 
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4)))

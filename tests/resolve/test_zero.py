@@ -10,7 +10,7 @@ from shardspec.diagnostics import SourceFile
 from shardspec.ir.plan import DimSharding
 from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Spec, StatePolicy, Target
 from shardspec.resolve.assign import assign_axes, rule_table
-from shardspec.resolve.zero import extra_axes, split_further, state_axes
+from shardspec.resolve.state import extra_axes, split_further, state_axes
 from tests import strategies as our
 
 MESH = Mesh((MeshAxis("replica", 2), MeshAxis("data", 4), MeshAxis("model", 8)))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardspec.jax_backend.extras import required
-from shardspec.language.presets import T5X_PRESETS, preset_rules
+from shardspec.language.loader import T5X_PRESETS, preset_rules
 
 LogicalAxisRules = list[tuple[str, str | tuple[str, ...] | None]]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from shardspec.language.grammar import refusals, syntax, transform
+from shardspec.language.grammar import refusals, syntax
 from shardspec.language.grammar.parser import parser
 from shardspec.language.grammar.refusals import NOTHING
 from shardspec.language.grammar.syntax import SyntaxFault
@@ -169,46 +169,44 @@ def _reader(
 
 
 #: `mlp, heads -> model | (replica, data) | none @ 5`.
-parse_axis_rule = _reader(
-    "axis_rule", "axis_rule", transform.axis_rule, refusals.in_rule, plain_rule
-)
+parse_axis_rule = _reader("axis_rule", "axis_rule", syntax.axis_rule, refusals.in_rule, plain_rule)
 
 #: `((replica, data), none)`.
-parse_partition = _reader("axis_rule", "partition", transform.partition, refusals.in_partition)
+parse_partition = _reader("axis_rule", "partition", syntax.partition, refusals.in_partition)
 
 #: `data`, `(replica, data)`.
-parse_mesh_axes = _reader("axis_rule", "mesh_axes", transform.mesh_axes, refusals.in_mesh_axes)
+parse_mesh_axes = _reader("axis_rule", "mesh_axes", syntax.mesh_axes, refusals.in_mesh_axes)
 
 #: `before mlp`.
-parse_place = _reader("names", "place", transform.place)
+parse_place = _reader("names", "place", syntax.place)
 
 #: `batch length embed`.
-parse_names = _reader("names", "names", transform.names, refusals.in_names, plain_names)
+parse_names = _reader("names", "names", syntax.names, refusals.in_names, plain_names)
 
 #: `layers@0`.
-parse_scan = _reader("names", "scan", transform.scan, refusals.in_scan)
+parse_scan = _reader("names", "scan", syntax.scan, refusals.in_scan)
 
 #: `heads * kv`.
-parse_size = _reader("array_type", "size", transform.size, plain=plain_size)
+parse_size = _reader("array_type", "size", syntax.size, plain=plain_size)
 
 #: `bf16[embed mlp]`.
 parse_array_type = _reader(
-    "array_type", "array_type", transform.array_type, refusals.in_array_type, plain_array_type
+    "array_type", "array_type", syntax.array_type, refusals.in_array_type, plain_array_type
 )
 
 #: `submesh 4x2x2x1`.
 parse_mesh_size = _reader(
-    "mesh_axis", "mesh_size", transform.mesh_size, refusals.in_mesh_size, plain_mesh_size
+    "mesh_axis", "mesh_size", syntax.mesh_size, refusals.in_mesh_size, plain_mesh_size
 )
 
 #: `2 * tpu v5p 4x4x8`.
-parse_hardware = _reader("hardware", "hardware", transform.hardware)
+parse_hardware = _reader("hardware", "hardware", syntax.hardware)
 
 #: `**/mlp/wi_{0,1}/kernel`.
 parse_glob = _reader(
     "path_pattern",
     "path_pattern",
-    transform.path_pattern,
+    syntax.path_pattern,
     refusals.in_glob,
     lambda text: plain_glob(text) or refusals.before_glob(text),
 )

@@ -46,8 +46,7 @@ from shardspec.diagnostics.words import binary_bytes, described, named
 from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ShardingPlan
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.arrays import only
-from shardspec.lints.evidence.more_splits import would_divide
+from shardspec.lints.evidence.arrays import only, would_divide
 
 #: For logical axis and mesh axis, the first activation that is split so.
 Splits = Mapping[tuple[str, str], ActivationSharding]

@@ -33,7 +33,7 @@ from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span, codes
 from shardspec.diagnostics.levels import known
 from shardspec.diagnostics.suggest import respelt
 from shardspec.diagnostics.words import did_you_mean
-from shardspec.language.suppressions import marked
+from shardspec.language.silencing import marked
 
 _FORM = "`# shardspec: ignore[SHD302] why`"
 _ATTEMPT = re.compile(r"#[ \t]*shardspec[ \t]*:[ \t]*([\w-]+)[ \t]*[:=(\[]?[ \t]*")

@@ -38,7 +38,7 @@ from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, listed, percent
 from shardspec.ir.plan import Alike, ShardingPlan
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.more_splits import one_axis_more
+from shardspec.lints.evidence.arrays import one_axis_more
 
 
 class _Heavy(NamedTuple):

@@ -46,7 +46,7 @@ from shardspec.diagnostics.words import binary_bytes, counted, listed
 from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest
-from shardspec.resolve.zero import state_axes
+from shardspec.resolve.state import state_axes
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

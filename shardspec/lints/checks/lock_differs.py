@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from shardspec.analysis.layout_diff import ArrayMove, Mark, TargetDiff
+from shardspec.analysis.layouts import ArrayLayout, TargetLayout
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import counted
-from shardspec.ir.layout import ArrayLayout, TargetLayout
 from shardspec.lints.evidence.arrays import cut, rows
 
 _HELP = "`shardspec lock --check` compares with the arrays that the spec lists; `shardspec lock` \

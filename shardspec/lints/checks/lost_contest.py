@@ -41,8 +41,7 @@ from shardspec.diagnostics.words import binary_bytes, described
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import AxisRule, target_text
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.arrays import with_cost
-from shardspec.lints.evidence.more_splits import is_of_preset, would_divide
+from shardspec.lints.evidence.arrays import is_of_preset, with_cost, would_divide
 from shardspec.lints.evidence.rules import rules_of_nnx
 
 _Sides = tuple[int, AxisRule | None]

@@ -39,8 +39,14 @@ from shardspec.diagnostics.words import as_one, binary_bytes, listed, named, nat
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Override
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.arrays import largest, only, with_cost
-from shardspec.lints.evidence.more_splits import Layers, is_of_preset, whole_layers
+from shardspec.lints.evidence.arrays import (
+    Layers,
+    is_of_preset,
+    largest,
+    only,
+    whole_layers,
+    with_cost,
+)
 
 #: Places that are shown.
 _SHOWN = 4

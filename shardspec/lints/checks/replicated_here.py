@@ -38,7 +38,7 @@ from shardspec.diagnostics.words import binary_bytes, described, percent
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.more_splits import would_divide
+from shardspec.lints.evidence.arrays import would_divide
 
 
 class _Split(NamedTuple):

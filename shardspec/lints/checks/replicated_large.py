@@ -37,8 +37,7 @@ from shardspec.diagnostics.words import as_one, binary_bytes, counted, named, na
 from shardspec.ir.plan import Attempt, DimSharding, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.arrays import only
-from shardspec.lints.evidence.more_splits import Layers, whole_layers
+from shardspec.lints.evidence.arrays import Layers, only, whole_layers
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

@@ -45,8 +45,7 @@ from shardspec.diagnostics.words import binary_bytes, described
 from shardspec.ir.plan import DimSharding, ShardingPlan
 from shardspec.ir.spec import Param, Spec, StatePolicy, Target, array_bytes
 from shardspec.lints.context import Context
-from shardspec.resolve.state import Relation, of_state
-from shardspec.resolve.zero import BATCH, Split, split_further, state_axes
+from shardspec.resolve.state import BATCH, Relation, Split, of_state, split_further, state_axes
 
 
 class Unsplit(NamedTuple):

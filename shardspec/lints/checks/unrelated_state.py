@@ -40,8 +40,7 @@ from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, 
 from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import Mesh, override_text
 from shardspec.lints.evidence.arrays import largest
-from shardspec.resolve.state import Relation, StateSharding, of_state
-from shardspec.resolve.zero import extra_axes
+from shardspec.resolve.state import Relation, StateSharding, extra_axes, of_state
 
 
 def findings(plan: ShardingPlan) -> Iterator[Diagnostic]:

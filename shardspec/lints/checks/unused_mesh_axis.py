@@ -39,8 +39,8 @@ from shardspec.diagnostics.words import binary_bytes, described, did_you_mean
 from shardspec.ir.plan import Alike, ShardingPlan, divides
 from shardspec.ir.spec import Mesh, MeshAxis, Spec, target_text
 from shardspec.lints.context import Context
+from shardspec.lints.evidence.arrays import would_divide
 from shardspec.lints.evidence.axes import batch_rules, crossing_axes, is_stacked, stacked_axes
-from shardspec.lints.evidence.more_splits import would_divide
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterator
 
 from shardspec.diagnostics import Diagnostic, Edit, Excerpt, Fix, Label, SourceFile, Span, codes
 from shardspec.diagnostics.words import listed
-from shardspec.language.suppressions import Suppression, marked
+from shardspec.language.silencing import Suppression, marked
 from shardspec.lints.checks.bad_suppression import is_finding
 
 

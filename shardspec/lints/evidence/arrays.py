@@ -1,17 +1,19 @@
-"""The arrays that a finding is about: which they are, in few words, and what they cost.
+"""The arrays that a finding is about: which they are, what they cost, what could be split more.
 
 Their cost is what a device holds of them, on the target where that is most, with what one more
 mesh axis would make of it. A device of a mesh of one has to hold everything, so nothing is said
-of that.
+of that. SHD112, SHD225, SHD226, SHD401, SHD404, SHD410 and SHD501 ask what could be split more, and
+share one measure: what a device holds in vain is large beside what it holds in all (`is_large`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
+from shardspec.analysis.coverage import coverage, held_bytes, is_large
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import (
     as_one,
@@ -25,9 +27,18 @@ from shardspec.diagnostics.words import (
     percent,
     template,
 )
-from shardspec.ir.plan import ActivationSharding, Alike, ShardingPlan, alike
+from shardspec.ir.plan import (
+    ActivationSharding,
+    Alike,
+    Attempt,
+    DimSharding,
+    ParamSharding,
+    ShardingPlan,
+    alike,
+    divides,
+)
 from shardspec.lints.context import Context
-from shardspec.resolve.zero import extra_axes
+from shardspec.resolve.state import extra_axes, split_further
 
 _SHOWN = 5
 
@@ -217,3 +228,41 @@ def shared_folder(paths: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """
     columns = zip(*paths, strict=False)
     return tuple(column[0] for column in takewhile(lambda each: len(set(each)) == 1, columns))
+
+
+Layers = tuple[ParamSharding, ...]
+
+
+def whole_layers(
+    plan: ShardingPlan, is_wanted: Callable[[ParamSharding], bool]
+) -> Iterator[Layers]:
+    """Yield the large arrays that every device holds whole, layers together.
+
+    What `replicate:` allows is left out.
+    """
+    held = held_bytes(plan)
+    wanted = filter(is_wanted, coverage(plan).counted)
+    groups = grouped(wanted, lambda s: (template(s.param.path), s.dims, s.param.dtype))
+    for group in groups.values():
+        if is_large(sum(sharding.param.bytes for sharding in group), held):
+            yield tuple(group)
+
+
+def would_divide(ways: int, dim: DimSharding) -> bool:
+    """Say whether one more mesh axis would split a dimension, on top of what splits it."""
+    size = dim.size or 0
+    return ways > 1 and size > 0 and divides(dim.ways * ways, size, dim.unit)
+
+
+def one_axis_more(plan: ShardingPlan, arrays: Alike) -> Iterator[tuple[str, int, int]]:
+    """Yield each mesh axis that would split arrays further: axis, dimension, bytes of a shard."""
+    for axis in plan.mesh.names:
+        split = split_further(arrays.dims, plan.mesh, (axis,))
+        if split.dim is not None:
+            yield axis, split.dim, arrays.laid_out(split.dims).shard_bytes
+
+
+def is_of_preset(attempt: Attempt) -> bool:
+    """Say whether a preset has the rule, which is a strategy with a name."""
+    span = attempt.span
+    return span is not None and span.source.name.startswith("preset:")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.language.grammar import expressions, refusals, transform
+from shardspec.language.grammar import expressions, refusals, syntax
 
 words = st.sampled_from(
     (
@@ -48,33 +48,33 @@ FORMS: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {
     "array_type": (
         expressions.plain_array_type,
         lambda text: expressions._parse(
-            "array_type", "array_type", text, transform.array_type, refusals.in_array_type
+            "array_type", "array_type", text, syntax.array_type, refusals.in_array_type
         ),
     ),
     "rule": (
         expressions.plain_rule,
         lambda text: expressions._parse(
-            "axis_rule", "axis_rule", text, transform.axis_rule, refusals.in_rule
+            "axis_rule", "axis_rule", text, syntax.axis_rule, refusals.in_rule
         ),
     ),
     "glob": (
         expressions.plain_glob,
         lambda text: expressions._parse(
-            "path_pattern", "path_pattern", text, transform.path_pattern, refusals.in_glob
+            "path_pattern", "path_pattern", text, syntax.path_pattern, refusals.in_glob
         ),
     ),
     "names": (
         expressions.plain_names,
-        lambda text: expressions._parse("names", "names", text, transform.names, refusals.in_names),
+        lambda text: expressions._parse("names", "names", text, syntax.names, refusals.in_names),
     ),
     "size": (
         expressions.plain_size,
-        lambda text: expressions._parse("array_type", "size", text, transform.size),
+        lambda text: expressions._parse("array_type", "size", text, syntax.size),
     ),
     "mesh_size": (
         expressions.plain_mesh_size,
         lambda text: expressions._parse(
-            "mesh_axis", "mesh_size", text, transform.mesh_size, refusals.in_mesh_size
+            "mesh_axis", "mesh_size", text, syntax.mesh_size, refusals.in_mesh_size
         ),
     ),
 }
