@@ -79,7 +79,7 @@ def cost_of(plan: ShardingPlan, step: Step | None = None, *, tokens: int | None 
     """
     if tokens is None and step is not None:
         tokens = tokens_of(step)
-    time = None if step is None else step_time(plan.target, step)
+    time = None if step is None else step_time(plan, step)
     return Cost(plan, step, step_memory(plan, step), time, tokens)
 
 

@@ -49,7 +49,7 @@ class StepMemory:
       gradients: those alive at the peak; without a step, all of them by `state:`.
       activations: what the forward pass made and the backward pass will read, at the peak.
       temporaries: everything else that is alive at the peak.
-      hbm_bytes: what a device has; None where that is not known, or is the host's memory.
+      hbm_bytes: what a device has for a program; None where that is not known, or is the host's.
       peak: what is alive at the peak, the largest first.
       peak_at: the tick of the peak.
 
@@ -107,6 +107,14 @@ def held_bytes(shape: Shape, dtype: str, target: Target) -> Amount:
     return Amount(bare, "floor") if tiled is None else Amount(tiled)
 
 
+def usable_bytes(target: Target) -> int | None:
+    """Return what the compiler hands out of a device's memory; all of it if that is not known."""
+    chip = target.hardware.chip if target.hardware is not None else None
+    if chip is None or chip.usable_hbm_bytes is None:
+        return device_hbm_bytes(target)
+    return chip.usable_hbm_bytes // chip.devices_per_chip
+
+
 def _sum(amounts: Iterable[Amount]) -> Amount:
     found = list(amounts)
     worst = max((_BASES.index(each.basis) for each in found), default=0)
@@ -128,7 +136,7 @@ def _by_plan(plan: ShardingPlan) -> StepMemory:
         found.get(Held.PARAMETERS, Amount(0)),
         found.get(Held.GRADIENTS),
         found.get(Held.MOMENTS),
-        hbm_bytes=held.hbm_bytes,
+        hbm_bytes=usable_bytes(plan.target),
     )
 
 
@@ -153,7 +161,7 @@ def _by_step(target: Target, step: Step) -> StepMemory:
         batch=_sum(roles.get("batch", ())),
         caches=_sum(roles.get("cache", ())),
         other=_sum(roles.get("other", ())),
-        hbm_bytes=device_hbm_bytes(target),
+        hbm_bytes=usable_bytes(target),
         peak=tuple(each for each, _ in sorted(alive, key=lambda pair: -pair[1])),
         peak_at=at,
         **made,

@@ -167,6 +167,8 @@ def _chip(data: Mapping[str, Any], figures: Mapping[str, Any]) -> Chip:
         cores_per_chip=figures.get("cores_per_chip", 1),
         hbm_bytes=figures.get("hbm_bytes"),
         links=figures.get("links"),
+        matmul_efficiency=figures.get("matmul_efficiency"),
+        usable_hbm_bytes=figures.get("usable_hbm_bytes"),
         wrap_size=wraps.get("axis_equals"),
         wrap_multiple=wraps.get("all_multiples_of"),
         **speeds,

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import shardspec
+from shardspec import pipeline
 from shardspec.analysis.memory import memory
 from shardspec.analysis.step_memory import Amount, StepMemory, held_bytes, peak_tick, step_memory
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import StatePolicy
+from shardspec.ir.step import Step
 from shardspec.jax_backend.step_reading import step_of
 from tests.analysis.test_memory import plan_of
 from tests.models import small_steps
@@ -24,17 +25,19 @@ lives = st.lists(
 
 
 @cache
+def traced(name: str) -> tuple[ShardingPlan, Step]:
+    """Return one of the steps that tests trace, and a plan on its target."""
+    text = CASES[name].spec if name in CASES else small_steps.SPEC
+    resolver = small_steps.resolver(spec=text)
+    build = CASES[name].step if name in CASES else small_steps.PROGRAMS[name]
+    function, args = build(resolver)
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    return ShardingPlan(spec, resolver.target, ()), step_of(resolver, function, *args)
+
+
 def held(name: str) -> StepMemory:
-    """Return what a device holds in one of the steps that tests trace."""
-    if name in CASES:
-        spec = shardspec.loads(CASES[name].spec)
-        resolver = shardspec.Resolver(spec, "pod", devices="abstract", agree_within_s=None)
-        function, args = CASES[name].step(resolver)
-    else:
-        resolver = small_steps.resolver()
-        function, args = small_steps.PROGRAMS[name](resolver)
-    plan = ShardingPlan(resolver.spec, resolver.target, ())
-    return step_memory(plan, step_of(resolver, function, *args))
+    return step_memory(*traced(name))
 
 
 def alive(found: list[tuple[int, int, int]], tick: int) -> int:

@@ -1,0 +1,198 @@
+"""How long a collective takes over the links between the devices of its mesh axes.
+
+Devices of a group are joined by links of several kinds: the inside of a chip, the torus (ICI) or
+NVLink, and DCN. A collective goes over one kind after the other, so that the slowest carries least:
+a gather fetches over DCN first, while the parts are small, and fills up inside a slice. Each such
+stretch is a leg.
+
+On the torus a leg goes around a ring, through the devices in the order in which the mesh axis
+counts them, both ways at once. A step to a device that is not a neighbour crosses several links,
+which steps of other rings want at the same time: the walk routes every step of every group, and
+the link that most of them share sets the pace. Where a group is several whole wrapped
+dimensions, a ring runs along each of them at once. This is what tells apart two tiles of one size:
+how often the walk has to go back, and what is left for the rings of the other mesh axes. There is
+no constant in it but the speed of a link.
+
+Source: "How to Scale Your Model" (jax-ml.github.io/scaling-book), parts 3 and 12: costs of
+collectives on a ring, all-to-all, latency, NVLink domains. The walk is judged by the 17 measured
+throughputs of T5 11B on a v4-512 in "JAX at scale on TPUs, outside of Google", which differ in
+submesh and batch: with the FLOPs and bytes of such a step, 130 of 136 pairs are in their order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shardspec.ir.step import CollectiveKind
+from shardspec.topology.assignment import is_ring
+from shardspec.topology.explanation import network_per_device
+from shardspec.topology.machine import Coordinate, Digit, Link, PhysicalAxis, joined_digits
+from shardspec.topology.placement import AxisPlacement, Placement
+
+#: What one hop takes, however little is sent.
+#: Source: "How to Scale Your Model", part 3: about 1 us a hop on ICI.
+HOP_SECONDS = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """The links of one kind under a group of devices.
+
+    Attributes:
+      ways: how many parts of the group they join.
+      bytes_per_s: of one device, one way, in a ring; what other groups take of a link counted.
+      pairs_bytes_per_s: the same where every device sends to every other.
+      shift_bytes_per_s: the same where every device sends to the next one only.
+      diameter: hops to the device farthest away.
+    """
+
+    link: Link
+    ways: int
+    bytes_per_s: float
+    pairs_bytes_per_s: float
+    shift_bytes_per_s: float
+    diameter: int = 0
+
+
+def legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | None:
+    """Return the legs of a collective over mesh axes, the fastest links first.
+
+    None where the catalogue has no speed of a link that it goes over.
+    """
+    placed = [placement.axis(name) for name in mesh_axes]
+    digits = [digit for each in placed for digit in each.digits if digit.size > 1]
+    found: list[Leg] = []
+    for link in ("chip", "nvlink", "ici", "dcn"):
+        own = [digit for digit in digits if placement.machine[digit.axis].link == link]
+        if own:
+            leg = _torus(placement, placed, own) if link == "ici" else _switch(placement, own, link)
+            if leg is None:
+                return None
+            found.append(leg)
+    is_timed = all(placement.machine[digit.axis].link != "memory" for digit in digits)
+    return tuple(found) if is_timed else None
+
+
+def walk_seconds(kind: CollectiveKind, payload_bytes: float, stretch: Sequence[Leg]) -> float:
+    """Return how long one run of a collective takes over its legs.
+
+    A ring of n parts passes on (n - 1) / n of what a leg carries, an all-reduce does so twice; the
+    next, slower leg carries one part of n. Of what every device sends to every other, the part
+    that leaves its own part of the group goes over the slower leg. What is small takes as long as
+    its way: a hop has a least time.
+
+    Args:
+      payload_bytes: of the array on one device where it is largest, as `ring_bytes` has it.
+
+    Invariants:
+      monotone: more bytes never take less time.
+    """
+    if kind is CollectiveKind.COLLECTIVE_PERMUTE:
+        return max((payload_bytes / leg.shift_bytes_per_s for leg in stretch), default=0.0)
+    turns = 2 if kind is CollectiveKind.ALL_REDUCE else 1
+    seconds, inside = 0.0, 1
+    for leg in stretch:
+        share = (leg.ways - 1) / leg.ways
+        if kind is CollectiveKind.ALL_TO_ALL:
+            sent = payload_bytes * share / leg.pairs_bytes_per_s
+        else:
+            sent = turns * payload_bytes / inside * share / leg.bytes_per_s
+        seconds += max(sent, turns * leg.diameter * HOP_SECONDS)
+        inside *= leg.ways
+    return seconds
+
+
+def _switch(placement: Placement, digits: Sequence[Digit], link: Link) -> Leg | None:
+    """Return a leg over links that join any two devices alike."""
+    chip = placement.hardware.chip
+    speed = {
+        "chip": chip.pair_bytes_per_s or math.inf,
+        "nvlink": chip.link_bytes_per_s,
+        "dcn": network_per_device(placement.hardware),
+    }[link]
+    ways = math.prod(digit.size for digit in digits)
+    return None if speed is None else Leg(link, ways, speed, speed, speed)
+
+
+def _torus(
+    placement: Placement, placed: Sequence[AxisPlacement], digits: Sequence[Digit]
+) -> Leg | None:
+    """Return the leg over the torus; the devices of one chip share its links."""
+    machine, chip = placement.machine, placement.hardware.chip
+    if chip.link_bytes_per_s is None:
+        return None
+    link = chip.link_bytes_per_s / chip.devices_per_chip
+    runs = [(digit, machine[digit.axis]) for digit in joined_digits(digits)]
+    ways = math.prod(digit.size for digit in digits)
+    forward, both = _most_shared(placement, placed)
+    is_torus = all(is_ring(digit, axis) and digit.stride == 1 for digit, axis in runs)
+    distance = sum(_mean_distance(digit, axis) for digit, axis in runs)
+    lanes = sum(2 if is_ring(digit, axis) else 1 for digit, axis in runs)
+    return Leg(
+        "ici",
+        ways,
+        link * (2 * len(runs) if is_torus else 2 / both),
+        link * lanes * (ways - 1) / ways / distance,
+        link / forward,
+        sum(_reach(digit, axis) for digit, axis in runs),
+    )
+
+
+def _most_shared(placement: Placement, placed: Sequence[AxisPlacement]) -> tuple[int, int]:
+    """Return how many steps share the busiest link: of rings that go one way, and both ways."""
+    torus = [at for at, axis in enumerate(placement.machine) if axis.link == "ici"]
+    axes = [placement.machine[at] for at in torus]
+    ring = _places(placed, torus)
+    corners = _places([each for each in placement.axes if each not in placed], torus)
+    there: Counter[_Wire] = Counter()
+    back: Counter[_Wire] = Counter()
+    for one, other in zip(ring, (*ring[1:], ring[0]), strict=True):
+        for corner in corners:
+            start = tuple(map(int.__add__, one, corner))
+            end = tuple(map(int.__add__, other, corner))
+            there.update(_route(start, end, axes))
+            back.update(_route(end, start, axes))
+    return max(there.values()), max((there + back).values())
+
+
+#: A link in one direction: where it starts, the dimension it goes along, and up or down.
+_Wire = tuple[Coordinate, int, int]
+
+
+def _places(placed: Sequence[AxisPlacement], torus: Sequence[int]) -> tuple[Coordinate, ...]:
+    """Return the places on the torus that mesh axes reach together, in their order."""
+    offsets = itertools.product(*(each.route for each in placed))
+    reached = (tuple(sum(offset[at] for offset in each) for at in torus) for each in offsets)
+    return tuple(dict.fromkeys(reached))
+
+
+def _route(start: Coordinate, end: Coordinate, axes: Sequence[PhysicalAxis]) -> Iterator[_Wire]:
+    """Yield the links on the way: one dimension after the other, each the shorter way around.
+
+    Up where both ways are as long.
+    """
+    at = list(start)
+    for dim, axis in enumerate(axes):
+        distance = abs(end[dim] - at[dim])
+        goes_around = axis.wraps and 2 * distance > axis.extent
+        is_up = (end[dim] > at[dim]) != goes_around
+        if axis.wraps and 2 * distance == axis.extent:
+            is_up = True
+        for _ in range(axis.hops(at[dim], end[dim])):
+            yield tuple(at), dim, 1 if is_up else -1
+            at[dim] = (at[dim] + (1 if is_up else -1)) % axis.extent
+
+
+def _mean_distance(digit: Digit, axis: PhysicalAxis) -> float:
+    """Return the mean hops between any two devices along a digit, itself included."""
+    places = [value * digit.stride for value in range(digit.size)]
+    pairs = itertools.product(places, places)
+    return sum(axis.hops(one, other) for one, other in pairs) / digit.size**2
+
+
+def _reach(digit: Digit, axis: PhysicalAxis) -> int:
+    return max(axis.hops(0, value * digit.stride) for value in range(digit.size))

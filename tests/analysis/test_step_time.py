@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.analysis.cost import Cost, cost_of, tokens_of
+from shardspec.analysis.step_time import (
+    EXPOSED_SHARE,
+    StepTime,
+    efficiency,
+    op_bytes,
+    op_seconds,
+    peak,
+    step_time,
+    update_bytes,
+)
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import PartitionSpec
+from shardspec.ir.step import (
+    Carried,
+    CarriedKind,
+    Collective,
+    CollectiveKind,
+    Phase,
+    Place,
+    Step,
+    StepArgument,
+    StepArray,
+    StepOp,
+    ring_bytes,
+)
+from shardspec.language.catalogue import catalogue_entry
+from tests.analysis.test_memory import plan_of
+from tests.analysis.test_step_memory import traced
+
+V5E = catalogue_entry("tpu_v5e").chip
+H100 = catalogue_entry("h100").chip
+V7X = catalogue_entry("tpu_v7x").chip
+
+
+def array(*shape: int, dtype: str = "bf16") -> StepArray:
+    return StepArray(dtype, shape, PartitionSpec(((),) * len(shape)), shape)
+
+
+def product(m: int, k: int, n: int, phase: Phase = "forward", count: float = 1) -> StepOp:
+    operands = array(m, k), array(k, n)
+    return StepOp("einsum", "", operands, array(m, n), 2 * m * k * n, count, Place(), phase)
+
+
+def gathered(size: int, carries: CarriedKind = "weight", axis: str = "data") -> Collective:
+    kind = CollectiveKind.ALL_GATHER
+    sent = ring_bytes(kind, size, 4)
+    what = Carried(carries)
+    return Collective(kind, (axis,), size, sent, 1, array(1), Place(), "forward", what)
+
+
+def timed(plan: ShardingPlan, step: Step) -> StepTime:
+    found = step_time(plan, step)
+    assert found is not None
+    return found
+
+
+@cache
+def cost(name: str) -> Cost:
+    return cost_of(*traced(name))
+
+
+BIG = product(4096, 4096, 4096)
+
+
+def test_an_operation_takes_as_long_as_its_flops_or_its_bytes() -> None:
+    flops, hbm = op_seconds(BIG, V5E)
+    assert flops == pytest.approx(2 * 4096**3 / (197e12 * 0.78))
+    assert hbm == pytest.approx(3 * 4096 * 4096 * 2 / 819e9)
+    one_token = op_seconds(product(1, 4096, 4096), V5E)
+    assert one_token[1] > one_token[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "per_s"),
+    [("bf16", 989e12), ("f32", 989e12 / 2), ("s8", 1979e12), ("f8_e4m3", 1979e12)],
+)
+def test_peak_of_a_dtype(dtype: str, per_s: float) -> None:
+    assert peak(dtype, H100) == per_s
+
+
+def test_peak_of_a_device_and_of_f32_on_a_tpu() -> None:
+    assert peak("bf16", V7X) == 2307e12 / 2
+    assert peak("f32", V5E) == peak("bf16", V5E) == 197e12
+    assert peak("f8_e4m3", V5E) == 197e12
+
+
+def test_a_kernel_has_a_share_of_its_own() -> None:
+    assert efficiency(BIG, V5E) == V5E.matmul_efficiency
+    assert efficiency(replace(BIG, kind="kernel"), V5E) != V5E.matmul_efficiency
+
+
+def test_a_lookup_reads_the_rows_that_it_takes() -> None:
+    table, rows = array(128256, 4096), array(16, 4096)
+    found = StepOp("gather", "", (table, array(16)), rows, 0, 1, Place(), "forward")
+    assert op_bytes(found) == 2 * rows.bytes
+
+
+def test_what_shows_of_the_collectives() -> None:
+    plan = plan_of()
+    ops = (replace(BIG, count=1000),)
+    ahead = timed(plan, Step("code", plan.mesh, ops, (gathered(1 << 20),)))
+    (axis,) = ahead.axes
+    assert axis.exposed_seconds == pytest.approx(EXPOSED_SHARE * axis.seconds)
+    waited = timed(plan, Step("code", plan.mesh, ops, (gathered(1 << 20, "einsum"),)))
+    (axis,) = waited.axes
+    assert axis.exposed_seconds == axis.seconds
+    alone = timed(plan, Step("code", plan.mesh, (), (gathered(1 << 20),)))
+    (axis,) = alone.axes
+    assert axis.exposed_seconds == axis.seconds == alone.step_seconds
+    assert alone.bound == "data"
+
+
+def test_axes_that_go_together_have_a_row_of_their_own() -> None:
+    plan = plan_of()
+    both = replace(gathered(1 << 20), mesh_axes=("data", "model"))
+    found = timed(plan, Step("code", plan.mesh, (), (gathered(1 << 20), both)))
+    assert [axis.mesh_axis for axis in found.axes] == ["data", "data+model"]
+
+
+def test_the_bound() -> None:
+    plan = plan_of()
+    assert timed(plan, Step("code", plan.mesh, (BIG,))).bound == "compute"
+    assert timed(plan, Step("code", plan.mesh, (product(1, 4096, 4096),))).bound == "memory"
+    assert timed(plan, Step("code", plan.mesh)).bound == "compute"
+
+
+def test_work_that_is_done_again_is_time_and_no_merit() -> None:
+    plan = plan_of()
+    once = timed(plan, Step("code", plan.mesh, (BIG,)))
+    again = timed(plan, Step("code", plan.mesh, (BIG, replace(BIG, phase="remat"))))
+    assert once.mfu == pytest.approx(0.78)
+    assert again.mfu == pytest.approx(0.78 / 2)
+    assert again.step_seconds == pytest.approx(2 * once.step_seconds)
+
+
+def test_the_update_goes_to_memory_and_back() -> None:
+    parameter = StepArgument("w", "parameter", array(1024, dtype="f32"), is_donated=True)
+    moment = StepArgument("m", "optimizer", array(1024, dtype="f32"))
+    plan = plan_of()
+    assert update_bytes(Step("code", plan.mesh, arguments=(parameter, moment))) == 5 * 4096
+    assert update_bytes(Step("code", plan.mesh, arguments=(parameter,))) == 3 * 4096
+    kept = replace(parameter, is_donated=False)
+    assert update_bytes(Step("code", plan.mesh, arguments=(kept,))) == 0
+
+
+def test_machines_without_speeds_have_no_time() -> None:
+    plan = plan_of(hardware="16 cpu")
+    assert step_time(plan, Step("code", plan.mesh, (BIG,))) is None
+    found = cost_of(plan, Step("code", plan.mesh, (BIG,)))
+    assert found.time is None
+    assert found.mfu is None
+    assert found.tokens_per_s is None
+    assert found.flops == 16 * BIG.flops
+
+
+def test_without_a_step_there_is_memory_alone() -> None:
+    found = cost_of(plan_of())
+    assert (found.time, found.flops, found.tokens) == (None, None, None)
+    assert found.memory.parameters.bytes > 0
+
+
+def test_kernels_that_do_not_say_what_they_compute_are_told() -> None:
+    plan = plan_of()
+    silent = replace(BIG, kind="kernel", flops=0, place=Place("model.py", 7))
+    assert timed(plan, Step("code", plan.mesh, (silent,))).notes == (
+        "the kernel at model.py:7 does not state its FLOPs: it counts by its bytes",
+    )
+
+
+def test_dcn_is_told() -> None:
+    plan = plan_of(hardware="4 * tpu v5e 2x2")
+    found = timed(plan, Step("code", plan.mesh, (BIG,), (gathered(1 << 20),)))
+    assert any("`data` goes over DCN" in note for note in found.notes)
+
+
+collectives = st.lists(
+    st.builds(
+        gathered,
+        st.integers(0, 1 << 34),
+        st.sampled_from(("weight", "gradient", "activation", "einsum", "unknown")),
+        st.sampled_from(("data", "model")),
+    ),
+    max_size=6,
+)
+operations = st.lists(
+    st.builds(product, *[st.sampled_from((1, 128, 4096))] * 3, count=st.integers(1, 99)), max_size=3
+)
+
+
+@given(operations, collectives)
+def test_sum_and_exposed(ops: list[StepOp], sent: list[Collective]) -> None:
+    plan = plan_of()
+    found = timed(plan, Step("code", plan.mesh, tuple(ops), tuple(sent)))
+    assert 0 <= found.hbm_seconds <= found.compute_seconds
+    assert all(0 <= axis.exposed_seconds <= axis.seconds for axis in found.axes)
+    exposed = sum(axis.exposed_seconds for axis in found.axes)
+    assert found.step_seconds == pytest.approx(found.compute_seconds + exposed)
+    assert 0 <= found.mfu <= 1
+    assert found.bound in {"compute", "memory", *(axis.mesh_axis for axis in found.axes)}
+
+
+@given(operations, collectives, st.integers(0, 5), st.integers(0, 1 << 34))
+def test_more_is_never_faster(
+    ops: list[StepOp], sent: list[Collective], at: int, more: int
+) -> None:
+    plan = plan_of()
+    before = timed(plan, Step("code", plan.mesh, tuple(ops), tuple(sent)))
+    grown = [
+        replace(each, payload_bytes=each.payload_bytes + more) if index == at else each
+        for index, each in enumerate(sent)
+    ]
+    after = timed(plan, Step("code", plan.mesh, (*ops, BIG), tuple(grown)))
+    assert after.step_seconds >= before.step_seconds * (1 - 1e-12)
+
+
+def test_a_training_step_of_a_size_people_run() -> None:
+    """70B in f32 on 512 v5p: 8 FLOPs a parameter and token, of which 6 are the model's own."""
+    found = cost("llama-70b-v5p-512")
+    assert found.tokens == 512 * 4096
+    assert found.time is not None
+    assert found.flops is not None
+    assert found.flops == pytest.approx(8 * 70.6e9 * 512 * 4096, rel=0.1)
+    assert found.time.bound == "compute"
+    assert 0.4 < found.time.mfu < 0.7
+    assert found.mfu == found.time.mfu
+    assert found.tokens_per_s == pytest.approx(found.tokens / found.time.step_seconds)
+    assert {axis.mesh_axis for axis in found.time.axes} == {"fsdp", "tensor"}
+
+
+def test_a_decode_step_waits_for_memory() -> None:
+    found = cost("decode-8b-v5e")
+    assert found.time is not None
+    assert found.time.bound == "memory"
+    assert found.tokens == 64
+    held = found.memory.parameters.bytes + (found.memory.caches or found.memory.parameters).bytes
+    assert found.time.step_seconds > 0.9 * held / 819e9
+
+
+def test_tokens_are_the_batch_of_whole_numbers() -> None:
+    plan = plan_of()
+
+    def batch(*shape: int, dtype: str = "s32") -> StepArgument:
+        return StepArgument("x", "batch", array(*shape, dtype=dtype))
+
+    def of(*arguments: StepArgument) -> int | None:
+        return tokens_of(Step("code", plan.mesh, arguments=arguments))
+
+    assert of(batch(8, 128)) == of(batch(8, 128), batch(8, 128), batch(8)) == 1024
+    assert of(batch(8, 128), batch(8, 64)) is None
+    assert of(batch(8, 128, dtype="f32")) is None
+    assert of() is None
+    step = Step("code", plan.mesh, (BIG,), arguments=(batch(8, 128),))
+    assert cost_of(plan, step, tokens=7).tokens == 7
+    assert math.isclose(cost_of(plan, step).tokens_per_s or 0, 1024 / op_seconds(BIG, V5E)[0])
