@@ -12,12 +12,13 @@ from shardspec.cli.streams import (
     FAILED,
     FINDINGS,
     FINE,
-    columns,
     echo,
     echo_bytes,
     echo_data,
     fail,
+    show,
     wants_color,
+    width_of,
 )
 from shardspec.diagnostics import Diagnostic, Severity, codes
 from shardspec.diagnostics.render import render, render_concise
@@ -133,10 +134,9 @@ def _print_findings(
     if request.is_quiet:
         return
     for note in notes:
-        echo(note, err=err or is_data)
+        show([note], err=err or is_data)
     if request.form not in ("json", "sarif"):
-        for line in _closing(found, files, checked, has_fixed=bool(notes)):
-            echo(line, err=err or is_data)
+        show(_closing(found, files, checked, has_fixed=bool(notes)), err=err or is_data)
 
 
 def _scope(files: Sequence[str], checked: Sequence[Checked]) -> dict[str, int]:
@@ -167,7 +167,7 @@ def _texts(found: Sequence[Diagnostic], form: str, scope: Mapping[str, int]) -> 
 
 def _print_full(found: Sequence[Diagnostic], color: str, *, err: bool) -> None:
     stream = 2 if err else 1
-    paint, width = wants_color(color, stream), columns(stream)
+    paint, width = wants_color(color, stream), width_of(stream)
     for diagnostic in found[:MOST_IN_FULL]:
         echo(render(diagnostic, color=paint, width=width) + "\n", err=err, is_painted=True)
     if len(found) > MOST_IN_FULL:

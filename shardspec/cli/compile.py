@@ -8,7 +8,7 @@ from dataclasses import replace
 from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.request import NO_ARRAYS, Request, has_errors, plans_and_findings, select
-from shardspec.cli.streams import FINDINGS, echo, write_file
+from shardspec.cli.streams import FINDINGS, echo, show, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
@@ -68,8 +68,7 @@ def _print_plan(plan: ShardingPlan, request: Request) -> None:
     elif request.output != "-":
         from shardspec.report.table import table
 
-        for line in table(plan):
-            echo(line)
+        show(table(plan))
 
 
 def _json(plan: ShardingPlan) -> str:
@@ -82,18 +81,16 @@ def _print_targets(spec: Spec, diagnostics: Sequence[Diagnostic], request: Reque
     """Print the targets with their meshes; exit with 1 where one of them has none."""
     from shardspec.report.table import target_title
 
-    for target in spec.targets:
-        if target.is_sound:
-            echo(f"{target_title(target)}   mesh {target.mesh}")
+    sound = (target for target in spec.targets if target.is_sound)
+    show(f"{target_title(target)}   mesh {target.mesh}" for target in sound)
     for target in spec.targets:
         request.require_sound(target, diagnostics)
 
 
 def _print_presets() -> None:
     from shardspec import assets
+    from shardspec.diagnostics.lines import columns
     from shardspec.language.loader import preset_doc
 
     names = assets.spec_names("presets")
-    width = max((len(name) for name in names), default=0)
-    for name in names:
-        echo(f"{name:<{width}}   {preset_doc(name)}".rstrip())
+    show(columns(((name, preset_doc(name)) for name in names), indent=0, is_prose=True))

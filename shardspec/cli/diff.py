@@ -16,7 +16,7 @@ from shardspec.analysis.layouts import Layout, layout_of
 from shardspec.cli import options
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, matching, unknown_path
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted, percent
 
@@ -186,8 +186,7 @@ def _print(
             lines = [f"{before.name} -> {after.name}", "", *lines]
         else:
             lines = [f"{after.name} places every array as {before.name}."]
-    for line in lines:
-        echo(line)
+    show(lines)
 
 
 # --fail-on: how much may move

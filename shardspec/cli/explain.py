@@ -11,7 +11,7 @@ from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select
-from shardspec.cli.streams import FINDINGS, Failure, echo, fail
+from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, width_of
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ActivationSharding, ShardingPlan
 
@@ -85,8 +85,11 @@ def command(
         lines = _why_not(why_not, plan)
     else:
         lines = _answer(subject or "", plan, match, porcelain=porcelain, draw=draw)
-    for line in lines:
-        echo(line)
+    if porcelain:
+        for line in lines:
+            echo(line)
+    else:
+        show(lines)
     _compare_lock(plan, subject, request)
     count = len(plan.spec.targets)
     if count > 1 and request.target is None and not porcelain:
@@ -133,13 +136,14 @@ def _drawing(subject: str, plan: ShardingPlan) -> Iterator[str]:
         axis = max(plan.mesh.axes, key=lambda axis: axis.size).name
         help = f"make the mesh smaller for the drawing, as in `--set mesh.{axis}=8`"
         fail(f"{devices:,} devices are not drawn: at most {MOST_DRAWN:,}", help)
+    yield ""
     named = _activation(subject, plan)
     if named is not None and not has_path(plan, subject):
-        yield f"\n{drawing([named], plan)}"
+        yield from drawing([named], plan).lines(width_of())
         return
     found = select(subject, plan)
     shown = rows(ShardingPlan(plan.spec, plan.target, tuple(found)))
-    yield f"\n{drawing([row.first for row in shown], plan)}"
+    yield from drawing([row.first for row in shown], plan).lines(width_of())
 
 
 def _compare_lock(plan: ShardingPlan, subject: str | None, request: Request) -> None:
@@ -185,7 +189,7 @@ def _explain_words(subject: str) -> bool:
 
     code = find_code(subject)
     if code is not None:
-        echo(finding_page(code))
+        show(finding_page(code).split("\n"), is_page=True)
         return True
     if re.fullmatch(r"(?i)SHD\d*", subject):
         _print_family(subject.upper())
@@ -195,7 +199,7 @@ def _explain_words(subject: str) -> bool:
 
         lines = field_page(subject)
         if lines:
-            echo("\n".join(lines))
+            show(lines)
             return True
     return False
 
@@ -213,8 +217,7 @@ def _stands_in_spec(word: str, spec_name: str | None) -> bool:
 def _print_codes() -> None:
     from shardspec.report.pages import code_lines
 
-    for line in code_lines():
-        echo(line)
+    show(code_lines())
 
 
 def _print_family(start: str) -> None:
@@ -229,8 +232,7 @@ def _print_family(start: str) -> None:
 
         near = nearest(start, [code.id for code in codes.ALL], count=3)
         fail(f"no finding has the code {start}", f"near it: {listed(near)}; all: explain --list")
-    for line in code_lines(found):
-        echo(line)
+    show(code_lines(found))
 
 
 def _found(subject: str | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shardspec.analysis.layouts import Layout
 from shardspec.cli import options
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, write_file
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ShardingPlan
@@ -118,7 +118,6 @@ def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     from shardspec.lock.diff_forms import diff_lines
 
     moved = list(diff_lines(diff_layouts(locked, layout, why_after=reasons_of(plans))))
-    for line in moved or ["no array moved; the files it was made from, or its text, did change"]:
-        echo(line)
+    show(moved or ["no array moved; the files it was made from, or its text, did change"])
     request.error(f"{path} is stale", "`shardspec lock` writes it anew")
     return FINDINGS

@@ -44,14 +44,13 @@ def command(request: Request, *, order: Order | None, compare: bool) -> None:
         from shardspec.report.mesh import compare_lines
 
         plain = _placed(replace(request, settings={}), order)
-        request.write("\n".join(compare_lines(plain, (chosen, placement))) + "\n")
+        request.show(compare_lines(plain, (chosen, placement)))
     elif request.form == "text":
         from shardspec.report.mesh import mesh_lines
 
         is_file = request.output not in (None, "-")
         paint = wants_color("never" if is_file and request.color == "auto" else request.color)
-        lines = mesh_lines(chosen, placement, color=paint)
-        request.write("\n".join(lines) + "\n", is_painted=True)
+        request.show(mesh_lines(chosen, placement, color=paint), is_painted=True)
     else:
         request.write(_data(chosen, placement, request.form))
 

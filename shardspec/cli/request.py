@@ -18,12 +18,13 @@ from shardspec.cli.streams import (
     FINDINGS,
     FINE,
     Failure,
-    columns,
     echo,
     fail,
     has_reader,
+    show,
     show_failure,
     wants_color,
+    width_of,
     write_file,
 )
 from shardspec.diagnostics import Diagnostic
@@ -156,7 +157,7 @@ class Request:
             return
         from shardspec.diagnostics.render import render
 
-        paint, width = wants_color(self.color, stream=2), columns(2)
+        paint, width = wants_color(self.color, stream=2), width_of(2)
         for diagnostic in found[:MOST_IN_FULL]:
             text = render(diagnostic, color=paint, width=width)
             echo(f"{text}\n", err=True, is_painted=True)
@@ -166,15 +167,22 @@ class Request:
     def remark(self, text: str) -> None:
         """Say something on stderr that is no finding and no error, unless the reader has left."""
         if not self.is_quiet and has_reader():
-            echo(text, err=True)
+            show(text.split("\n"), err=True)
 
     def error(self, message: str, help: str) -> None:
         """Say what is wrong, and the way out, where the verb itself ends otherwise."""
         show_failure(Failure(message, help))
 
-    def write(self, text: str, *, is_painted: bool = False) -> None:
+    def write(self, text: str) -> None:
         """Write what the verb makes where it is asked for, else to stdout."""
-        write_file(self.output or "-", text, is_painted=is_painted)
+        write_file(self.output or "-", text)
+
+    def show(self, lines: Iterable[str], *, is_painted: bool = False) -> None:
+        """Write the lines of a report where it is asked for, else show them on stdout."""
+        if self.output in (None, "-"):
+            show(lines, is_painted=is_painted)
+        else:
+            write_file(self.output, "\n".join(lines) + "\n")
 
 
 def request_of(values: dict[str, Any]) -> tuple[Request, dict[str, Any]]:

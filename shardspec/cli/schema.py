@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardspec.cli import options
 from shardspec.cli.request import Request
-from shardspec.cli.streams import echo
+from shardspec.cli.streams import show
 
 
 @options.verb(
@@ -22,8 +22,7 @@ def command(request: Request, *, versions: bool) -> None:
     if versions:
         from shardspec.versions import version_lines
 
-        for line in version_lines():
-            echo(line)
+        show(version_lines())
         return
     from shardspec.language.document import schema_text
 

@@ -12,6 +12,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -52,9 +53,8 @@ def show_failure(failure: click.ClickException) -> None:
     from shardspec.diagnostics.render import render_plain
 
     context: click.Context | None = getattr(failure, "ctx", None)
-    color = context.params.get("color", "auto") if context else "auto"
-    message, help = _said(failure, context)
-    text = render_plain("error", message, help, color=wants_color(color, stream=2))
+    paint = wants_color(context.params.get("color", "auto") if context else "auto", stream=2)
+    text = render_plain("error", *_said(failure, context), color=paint, width=width_of(2))
     echo(text, err=True, is_painted=True)
 
 
@@ -83,7 +83,7 @@ def wants_color(when: str, stream: int = 1) -> bool:
     return (sys.stdout if stream == 1 else sys.stderr).isatty()
 
 
-def columns(stream: int = 1) -> int | None:
+def width_of(stream: int = 1) -> int | None:
     """Return how wide the terminal behind stdout (1) or stderr (2) is; None where there is none."""
     with suppress(OSError, ValueError):
         return os.get_terminal_size((sys.stdout if stream == 1 else sys.stderr).fileno()).columns
@@ -151,6 +151,24 @@ def echo(text: str, *, err: bool = False, is_painted: bool = False) -> None:
         _send_nowhere(2)
 
 
+def show(
+    lines: Iterable[str], *, err: bool = False, is_painted: bool = False, is_page: bool = False
+) -> None:
+    """Print the lines of a report: on a terminal within its width, else as they are.
+
+    Args:
+      is_painted: as in `echo`.
+      is_page: whether lines are sentences and may be joined, to be broken elsewhere.
+    """
+    from shardspec.diagnostics.lines import fitted, joined
+
+    width = width_of(2 if err else 1)
+    if not is_painted:
+        lines = (line if line.isprintable() else _harmless(line) for line in lines)
+    for line in fitted(joined(lines) if is_page and width else lines, width):
+        echo(line, err=err, is_painted=is_painted)
+
+
 def echo_data(text: str) -> None:
     """Print a text that is the product: byte for byte, but on a terminal as what can be shown."""
     if sys.stdout.isatty():
@@ -176,20 +194,14 @@ def _send_nowhere(number: int) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
-def write_file(path: str, text: str, *, is_painted: bool = False) -> None:
+def write_file(path: str, text: str) -> None:
     """Write a file whole or not at all: to a temporary name beside it, then rename.
 
     `-` is stdout. A link is followed within its folder: one that leads out may be a stranger's, who
     says where to write. A device or a pipe is written to, not replaced.
-
-    Args:
-      is_painted: whether escape sequences in it are ours, as in `echo`.
     """
     if path == "-":
-        if is_painted:
-            echo(text.removesuffix("\n"), is_painted=True)
-        else:
-            echo_data(text)
+        echo_data(text)
         return
     import tempfile
 

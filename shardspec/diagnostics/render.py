@@ -6,24 +6,21 @@ finding in a preset points into the preset, and says who pulled it in.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from shardspec.diagnostics.diagnostic import Diagnostic, Label, Severity
+from shardspec.diagnostics.lines import NARROW, wrapped
 from shardspec.diagnostics.source import SourceFile, Span, printable
 
 #: Where a message goes on below its first line.
 _BELOW = 4
 
-#: Of narrower terminals each line would hold a word or two.
-_NARROW = 40
-
-#: A word with what is before it; what stands in backticks is one word.
-_UNBROKEN = re.compile(r"\s*(?:`[^`]*`|\S)+(?: %)?")
-
 #: Longer lines are cut around the label, so that a minified file does not flood the terminal.
 _WIDTH = 160
+
+#: Room for the words below a label that stands far right.
+_LEAST_LABEL = 30
 
 _COLORS = {
     "error": "\x1b[1;31m",
@@ -75,23 +72,23 @@ def render_concise(diagnostic: Diagnostic) -> str:
     return printable(f"{place}{diagnostic.severity}[{diagnostic.code.id}]: {diagnostic.message}")
 
 
-def render_plain(kind: str, message: str, help: str, *, color: bool = False) -> str:
+def render_plain(
+    kind: str, message: str, help: str, *, color: bool = False, width: int | None = None
+) -> str:
     """Return what no finding is for, such as a wrong flag, in the form of one without a place.
 
     >>> print(render_plain("error", "no verb is called `chekc`", "did you mean `check`?"))
     error: no verb is called `chekc`
       = help: did you mean `check`?
     """
-    head = f"{_paint(kind, kind, color)}: {_paint(printable(message), 'bold', color)}"
-    return "\n".join((head, *_remark("help", help, 1, color)))
+    head = _headline(kind, kind, message, color, width)
+    return "\n".join((*head, *_remark("help", help, 1, color, width)))
 
 
 def _lines(diagnostic: Diagnostic, color: bool, width: int | None) -> Iterator[str]:
     severity = diagnostic.severity
     name = f"{severity}[{diagnostic.code.id}]"
-    said = _wrapped(printable(diagnostic.message), width, len(name) + 2, _BELOW)
-    yield f"{_paint(name, severity, color)}: {_paint(said[0], 'bold', color)}"
-    yield from (f"{' ' * _BELOW}{_paint(line, 'bold', color)}" for line in said[1:])
+    yield from _headline(name, severity, diagnostic.message, color, width)
     margin = _margin(diagnostic.labels)
     bar = _paint("|", "frame", color)
     remarks = [("note", note) for note in diagnostic.notes]
@@ -104,7 +101,7 @@ def _lines(diagnostic: Diagnostic, color: bool, width: int | None) -> Iterator[s
         yield f"{' ' * margin}{_paint(arrow, 'frame', color)} {printable(str(first.span))}"
         if not source.is_outside:
             yield f"{' ' * margin} {bar}"
-            yield from _snippet(source, labels, margin, severity, color)
+            yield from _snippet(source, labels, margin, severity, color, width)
         pulled_in = [("note", line) for line in _inclusion(source, diagnostic.labels)]
         if pulled_in or remarks or labels is not groups[-1][1]:
             yield f"{' ' * margin} {bar}"
@@ -112,6 +109,12 @@ def _lines(diagnostic: Diagnostic, color: bool, width: int | None) -> Iterator[s
             yield from _remark(kind, text, margin, color, width)
     for kind, text in remarks:
         yield from _remark(kind, text, margin, color, width)
+
+
+def _headline(name: str, style: str, message: str, color: bool, width: int | None) -> Iterator[str]:
+    first, *rest = wrapped(printable(message), width, len(name) + 2, _BELOW)
+    yield f"{_paint(name, style, color)}: {_paint(first, 'bold', color)}"
+    yield from (f"{' ' * _BELOW}{_paint(line, 'bold', color)}" for line in rest)
 
 
 def _margin(labels: Sequence[Label]) -> int:
@@ -132,36 +135,50 @@ def _by_source(labels: Sequence[Label]) -> list[tuple[SourceFile, list[Label]]]:
 
 
 def _snippet(
-    source: SourceFile, labels: Sequence[Label], margin: int, severity: Severity, color: bool
+    source: SourceFile,
+    labels: Sequence[Label],
+    margin: int,
+    severity: Severity,
+    color: bool,
+    width: int | None,
 ) -> Iterator[str]:
     """Yield the labelled lines of one file, each followed by its carets."""
-    previous = 0
+    previous, left = 0, margin + 3
+    room = _WIDTH if width is None or width < NARROW else min(_WIDTH, width - left)
     for label in sorted(labels, key=lambda label: (label.span.start, label.span.end)):
         line = label.span.line
         if previous and line > previous + 1:
             yield "..."
         text = source.line_text(line)
-        shown, shift = _window(text, label.span.column - 1)
+        shown, shift = _window(text, label.span.column - 1, room)
         if line != previous:
             number = _paint(f"{line:>{margin - 1}} |", "frame", color)
             yield f" {number} {shown}".rstrip()
         indent = _blank(text[shift : label.span.column - 1])
-        mark = ("^" if label.primary else "-") * _caret_width(label.span, text)
-        said = _paint(
-            f"{mark} {printable(label.text)}".rstrip(),
-            severity if label.primary else "frame",
-            color,
+        mark = ("^" if label.primary else "-") * min(
+            _caret_width(label.span, text), max(room - len(indent), 1)
         )
-        yield f"{' ' * (margin + 1)}{_paint('|', 'frame', color)} {indent}{said}"
+        style, bar = severity if label.primary else "frame", _paint("|", "frame", color)
+        below = " " * min(len(indent), max(room - _LEAST_LABEL, 0))
+        start = left + len(indent) + len(mark) + 1
+        lines = wrapped(printable(label.text), width, start, left + len(below))
+        if width is not None and start + len(lines[0]) >= width >= NARROW:
+            lines = [
+                "",
+                *wrapped(printable(label.text), width, left + len(below), left + len(below)),
+            ]
+        lines[0] = f"{indent}{_paint(f'{mark} {lines[0]}'.rstrip(), style, color)}"
+        lines[1:] = [f"{below}{_paint(more, style, color)}" for more in lines[1:]]
+        yield from (f"{' ' * (margin + 1)}{bar} {line}" for line in lines)
         previous = line
 
 
-def _window(text: str, column: int) -> tuple[str, int]:
+def _window(text: str, column: int, room: int) -> tuple[str, int]:
     """Return the part of a long line around `column`, and where it starts."""
-    if len(text) <= _WIDTH:
+    if len(text) <= room:
         return _plain(text), 0
-    shift = max(0, min(column - _WIDTH // 2, len(text) - _WIDTH))
-    return _plain(text[shift : shift + _WIDTH]), shift
+    shift = max(0, min(column - room // 2, len(text) - room))
+    return _plain(text[shift : shift + room]), shift
 
 
 def _plain(text: str) -> str:
@@ -202,29 +219,9 @@ def _remark(
 ) -> Iterator[str]:
     indent = margin + 3 + len(kind) + 2
     lines = map(printable, text.split("\n"))
-    first, *rest = chain.from_iterable(_wrapped(line, width, indent, indent) for line in lines)
+    first, *rest = chain.from_iterable(wrapped(line, width, indent, indent) for line in lines)
     yield f"{' ' * margin} = {_paint(kind, kind if kind == 'help' else 'bold', color)}: {first}"
     yield from (f"{' ' * indent}{line}" for line in rest)
-
-
-def _wrapped(text: str, width: int | None, start: int, below: int) -> list[str]:
-    """Return a sentence in lines that end before `width`.
-
-    Args:
-      start: the column of the first line.
-      below: that of the others.
-    """
-    if width is None or start + len(text) < width or width < _NARROW:
-        return [text]
-    lines: list[str] = []
-    for found in _UNBROKEN.finditer(text):
-        word = found[0]
-        room = width - 1 - (below if len(lines) > 1 else start)
-        if lines and len(lines[-1]) + len(word) <= room:
-            lines[-1] += word
-        else:
-            lines.append(word.lstrip() if lines else word)
-    return lines or [text]
 
 
 def _paint(text: str, style: str, color: bool) -> str:

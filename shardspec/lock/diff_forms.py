@@ -12,6 +12,7 @@ from typing import Any
 
 from shardspec.analysis.layout_diff import ArrayMove, DimMove, Mark, Reason, TargetDiff, restore
 from shardspec.analysis.layouts import ActivationLayout, ArrayLayout, TargetLayout
+from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, collapsed, counted, natural, percent, template
 from shardspec.ir.spec import override_text, target_text
 from shardspec.versions import DIFF_JSON
@@ -137,9 +138,7 @@ def _row_lines(rows: Sequence[MoveRow]) -> Iterator[str]:
         (f"{row.name}{f' x{row.count}' if row.count > 1 else ''}", _sides(row), _sizes(row))
         for row in rows
     ]
-    widths = [max(len(cell[column]) for cell in cells) for column in range(2)]
-    for name, sides, sizes in cells:
-        yield f"      {name:<{widths[0]}}  {sides:<{widths[1]}}  {sizes}"
+    yield from columns(cells, indent=6, paths=0)
 
 
 def _sides(row: MoveRow) -> str:

@@ -226,7 +226,7 @@ def _title(sharding: Sharding) -> str:
 
 ROWS_DRAWN = 32
 COLUMNS_DRAWN = 16
-_WIDTH = 110
+_WIDTH = 112
 TABLES_DRAWN = 4
 _MOST_LISTED = 4
 
@@ -234,8 +234,8 @@ _BETWEEN = {SAME: "  ", HOST: " | ", SLICE: " || "}
 _RULES = {HOST: "-", SLICE: "="}
 
 
-def grid_lines(found: Grid) -> Iterator[str]:
-    """Yield the lines of one array."""
+def grid_lines(found: Grid, width: int | None = None) -> Iterator[str]:
+    """Yield the lines of one array, with as many columns as the width has room for."""
     yield found.title
     yield from (f"  {line}" for line in key_lines(found))
     shown = found.tables[:TABLES_DRAWN]
@@ -243,7 +243,8 @@ def grid_lines(found: Grid) -> Iterator[str]:
         yield ""
         if found.outer:
             yield f"  {outer_text(found, table)}"
-        yield from (f"  {line}".rstrip() for line in _table_lines(found, table))
+        lines = _table_lines(found, table, (width or _WIDTH) - 2)
+        yield from (f"  {line}".rstrip() for line in lines)
     if len(found.tables) > len(shown):
         yield f"  ({counted(len(found.tables) - len(shown), 'more table')})"
 
@@ -296,14 +297,14 @@ def outer_text(found: Grid, table: Table) -> str:
     )
 
 
-def _table_lines(found: Grid, table: Table) -> Iterator[str]:
+def _table_lines(found: Grid, table: Table, width: int) -> Iterator[str]:
     """Yield the table: two lines of headings, a line for each row, borders between."""
     cells = [row[:COLUMNS_DRAWN] for row in table.cells[:ROWS_DRAWN]]
     lines = _cell_texts(found, cells)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     gaps = ["  " if width else "" for width in widths[:2]]
     gaps += [_BETWEEN[level] for level in found.gaps(cells)]
-    fitting = _fitting(widths, gaps)
+    fitting = _fitting(widths, gaps, width)
     cells = [row[:fitting] for row in cells]
     shown = [_joined(line[: fitting + 2], widths, gaps) for line in lines]
     yield from (line for line in shown[:2] if line.strip())
@@ -329,11 +330,11 @@ def _cell_texts(found: Grid, cells: Sequence[Sequence[Devices]]) -> list[tuple[s
     ]
 
 
-def _fitting(widths: Sequence[int], gaps: Sequence[str]) -> int:
+def _fitting(widths: Sequence[int], gaps: Sequence[str], width: int) -> int:
     """Return how many columns a line has room for, one at least."""
     before = (0, *map(len, gaps))
     ends = itertools.accumulate(map(int.__add__, widths, before))
-    return max(sum(end <= _WIDTH for end in ends) - 2, 1)
+    return max(sum(end <= width for end in ends) - 2, 1)
 
 
 def _joined(line: Sequence[str], widths: Sequence[int], gaps: Sequence[str]) -> str:
@@ -467,7 +468,14 @@ class Drawing:
     grids: tuple[Grid, ...]
 
     def __str__(self) -> str:
-        return "\n\n".join("\n".join(grid_lines(each)) for each in self.grids)
+        return "\n".join(self.lines())
+
+    def lines(self, width: int | None = None) -> Iterator[str]:
+        """Yield the lines of the text, with room for `width` columns; an empty one between two."""
+        for number, each in enumerate(self.grids):
+            if number:
+                yield ""
+            yield from grid_lines(each, width)
 
     def __repr__(self) -> str:
         return str(self)

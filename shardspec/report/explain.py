@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shardspec.diagnostics import Span
+from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, did_you_mean
 from shardspec.ir.plan import (
     ActivationSharding,
@@ -24,7 +25,6 @@ from shardspec.ir.plan import (
     divides,
 )
 from shardspec.ir.spec import AxisRule, Mesh, target_text
-from shardspec.report.table import columns
 from shardspec.resolve.resolver import array_resolver
 
 

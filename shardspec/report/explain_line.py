@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from shardspec.diagnostics import SourceFile, Span
+from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import (
     binary_bytes,
     counted,
@@ -362,10 +363,10 @@ def _activations(mesh_axis: str, plan: ShardingPlan) -> Iterator[str]:
 def _listed_activations(
     group: Sequence[ActivationSharding], mesh_axis: str | None
 ) -> Iterator[str]:
-    width = max((len(each.activation.name) for each in group), default=0)
-    for each in group:
-        said = _dims_of(each.dims, mesh_axis) or spec_text(each.partition_spec)
-        yield f"  {each.activation.name:<{width}}  {said}"
+    yield from columns(
+        (each.activation.name, _dims_of(each.dims, mesh_axis) or spec_text(each.partition_spec))
+        for each in group
+    )
 
 
 def _dims_of(dims: Sequence[DimSharding], mesh_axis: str | None) -> str:
@@ -397,8 +398,12 @@ def _bytes(row: Row) -> int:
 
 
 def _row_lines(group: list[Row], mesh_axis: str | None) -> Iterator[str]:
-    group = sorted(group, key=_bytes, reverse=True)
-    width = max((len(row.name) for row in group), default=0)
-    for row in group:
-        said = _dims_of(row.first.dims, mesh_axis) or spec_text(row.first.partition_spec)
-        yield f"  {row.name:<{width}}  {binary_bytes(_bytes(row)):>9}  {said}"
+    cells = (
+        (
+            row.name,
+            f"{binary_bytes(_bytes(row)):>9}",
+            _dims_of(row.first.dims, mesh_axis) or spec_text(row.first.partition_spec),
+        )
+        for row in sorted(group, key=_bytes, reverse=True)
+    )
+    yield from columns(cells, paths=0)

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import three_figures
 from shardspec.ir.spec import Target, shape_text
-from shardspec.report.table import columns, target_title, typed
+from shardspec.report.table import target_title, typed
 from shardspec.topology.explanation import (
     AxisExplanation,
     Seat,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
+from shardspec.diagnostics.lines import columns
 
 _NUMBER = re.compile(r"\[?(?:shd[-_ ]?)?([0-9]{3})\]?", re.IGNORECASE)
 
@@ -63,10 +64,11 @@ def level_text(code: Code) -> str:
 
 def code_lines(codes: Iterable[Code] = ALL) -> Iterator[str]:
     """Yield a line for each finding: code, name, how loud it is, and what it says."""
-    width = max(len(code.name) for code in ALL)
-    for code in codes:
-        level = "pedantic" if code.is_pedantic else code.severity
-        yield f"{code.id}  {code.name:<{width}}  {level:<8}  {code.summary}"
+    cells = (
+        (code.id, code.name, "pedantic" if code.is_pedantic else code.severity, code.summary)
+        for code in codes
+    )
+    yield from columns(cells, indent=0, is_prose=True)
 
 
 def field_page(name: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import target_text
@@ -28,9 +29,7 @@ def plan_lines(plan: ShardingPlan) -> Iterator[str]:
 def _state_lines(state: Sequence[StateSharding], plan: ShardingPlan) -> Iterator[str]:
     """Yield a line for each array: path, type, answer, reason; then the bytes of them all."""
     rows = [(s.path, str(s.param), str(s.partition_spec), reason(s, plan)) for s in state]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        yield "  ".join((*map(str.ljust, row[:3], widths), row[3])).rstrip()
+    yield from columns(rows, indent=0, paths=0)
     yield f"{binary_bytes(sum(each.per_device_bytes for each in state))} of state per device"
 
 

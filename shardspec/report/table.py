@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.analysis.coverage import coverage
+from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import (
     as_one,
     binary_bytes,
@@ -59,21 +60,6 @@ def _row_name(paths: Sequence[str]) -> str:
     return paths[0] if len(paths) == 1 else f"{as_one(paths, ' ..')} x{len(paths)}"
 
 
-def columns(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> Iterator[str]:
-    """Yield lines of cells, each column as wide as its widest cell.
-
-    Args:
-      right: the columns whose cells stand at their right end.
-    """
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = (
-            cell.rjust(width) if at in right else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        yield f"  {'  '.join(cells)}".rstrip()
-
-
 def table(plan: ShardingPlan) -> Iterator[str]:
     """Yield the lines of the table: heading, rows, total, and what to notice."""
     yield from heading(plan)
@@ -82,7 +68,7 @@ def table(plan: ShardingPlan) -> Iterator[str]:
     lines = [_HEADINGS, *(_cells(row, plan) for row in shown)]
     total = sum(row.per_device_bytes for row in shown)
     lines.append(("total", "", "", "", f"= {binary_bytes(total)}", ""))
-    yield from columns(lines, right=(4,))
+    yield from columns(lines, right=(4,), paths=0)
     yield f"  {summary(plan)}"
     if plan.activations:
         yield ""

@@ -116,7 +116,7 @@ def _piped(arguments: list[str], folder: Path, **more: str) -> Shown:
     return Shown(done.returncode, done.stdout, done.stderr)
 
 
-def _on_terminal(arguments: list[str], folder: Path, columns: int = 80, **more: str) -> Shown:
+def _on_terminal(arguments: list[str], folder: Path, columns: int = 200, **more: str) -> Shown:
     ends = [pty.openpty() for _ in range(2)]
     for parent, _ in ends:
         fcntl.ioctl(parent, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -174,6 +174,72 @@ def test_a_terminal_gets_the_words_of_a_pipe(arguments: list[str], tmp_path: Pat
         assert not _has_controls(_COLOR.sub("", text)), "more than colours"
         assert "\\x1b" not in text, "an escape sequence as text"
     assert not _has_controls(piped.out + piped.err)
+
+
+#: What is longer than a narrow terminal at each place where text may be.
+WIDE = """\
+shardspec: 1
+axes: {embed: 1024, mlp: 4096}
+targets:
+  v4-512: {hardware: tpu v4 4x8x8, mesh: {data: rest, model: submesh 4x2x2x1}}
+  v5p-256: {hardware: tpu v5p 4x4x8, mesh: {data: rest, model: 8}}
+rules:
+  - mlp -> model
+  - embed -> data
+params:
+  "**/kernel": embed mlp
+arrays:
+  "decoder/layers_{0..23}/encoder_decoder_attention/{key,query,value}/kernel": bf16[1024, 4096]
+  "decoder/layers_{0..23}/self_attention/{key,query,value}/kernel": bf16[1024, 4096]
+activations:
+  the_hidden_state_of_the_feed_forward_part: _ embed mlp
+"""
+WIDE_VERBS = {
+    "compile": ["compile", "wide.yaml"],
+    "targets": ["compile", "wide.yaml", "--list-targets"],
+    "presets": ["compile", "--list-presets"],
+    "explain": ["explain", "decoder/layers_3/self_attention/**", "--spec", "wide.yaml"],
+    "explain axis": ["explain", "axis:model", "--spec", "wide.yaml"],
+    "explain draw": [
+        "explain",
+        "--draw",
+        "decoder/layers_3/self_attention/**",
+        "--spec",
+        "wide.yaml",
+    ],
+    "explain finding": ["explain", "SHD312"],
+    "explain field": ["explain", "rules"],
+    "explain list": ["explain", "--list"],
+    "check": ["check", "faulty.yaml"],
+    "diff": ["diff", "spec.yaml", "wide.yaml"],
+    "mesh": ["mesh", "wide.yaml"],
+    "mesh compare": ["mesh", "wide.yaml", "--set", "mesh.model=4", "--compare"],
+    "versions": ["schema", "--versions"],
+    "no array": ["explain", "decoder/layers_3/slef_attention/key/kernel", "--spec", "wide.yaml"],
+}
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+@pytest.mark.parametrize("verb", WIDE_VERBS)
+def test_a_narrow_terminal_gets_all_but_the_middle_of_paths(
+    verb: str, columns: int, tmp_path: Path
+) -> None:
+    folder = _folder(tmp_path / "a")
+    (folder / "wide.yaml").write_text(WIDE, encoding="utf-8")
+    (folder / "faulty.yaml").write_text(WIDE.replace("[1024, 4096]", "[embed sizeless]"))
+    arguments = WIDE_VERBS[verb]
+    piped, shown = _piped(arguments, folder), _on_terminal(arguments, folder, columns)
+    lines = [_COLOR.sub("", line) for line in f"{shown.out}\n{shown.err}".split("\n")]
+    assert [line for line in lines if len(line) > columns] == []
+    assert max(len(line) for line in f"{piped.out}\n{piped.err}".split("\n")) > 60
+    assert shown.code == piped.code
+    if verb in ("check", "explain draw"):  # which cut lines of the spec, and drawings
+        return
+    for seen, whole in zip(_words(shown)[1:], _words(piped)[1:], strict=True):
+        assert len(seen) == len(whole)
+        for word, full in zip(seen, whole, strict=True):
+            head, cut, tail = word.partition("...")
+            assert word == full or (cut and full.startswith(head) and full.endswith(tail))
 
 
 @pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])

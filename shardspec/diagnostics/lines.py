@@ -1,0 +1,220 @@
+"""Lines of text: columns, and how both lie within the width of a terminal.
+
+A pipe and a file get every line whole. A terminal gets lines that end at its edge: a table that is
+too wide has the middle of its paths left out, or where that is not enough each of its rows on
+several lines; sentences go on below. Numbers, and what stands in backticks, are never cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+#: Of narrower terminals each line would hold a word or two.
+NARROW = 40
+
+_LEAST_PATH = 24
+_FURTHER = 4
+
+#: A word with what is before it; what stands in backticks is one word.
+_UNBROKEN = r"\s*(?:`[^`]*`|\S)+(?: %)?"
+_CELL = r"(^ *|  +)(\S+(?: \S+)*)"
+_COLOR = r"\x1b\[[0-9;]*m"
+
+
+def wrapped(text: str, width: int | None, start: int, below: int) -> list[str]:
+    """Return a sentence in lines that end before `width`, None for no end.
+
+    Args:
+      start: the column of the first line.
+      below: that of the others.
+    """
+    if width is None or start + len(text) < width or width < NARROW:
+        return [text]
+    lines: list[str] = []
+    for found in re.finditer(_UNBROKEN, text):
+        word = found[0]
+        room = width - 1 - (below if len(lines) > 1 else start)
+        if lines and len(lines[-1]) + len(word) <= room:
+            lines[-1] += word
+        else:
+            lines.append(word.lstrip() if lines else word)
+    return lines or [text]
+
+
+class Table(NamedTuple):
+    """Rows of cells, each column as wide as its widest cell.
+
+    Attributes:
+      right: the columns whose cells stand at their right end.
+      paths: the column whose cells may lose their middle.
+      is_prose: whether the last column is sentences, which go on below their beginning.
+    """
+
+    rows: tuple[tuple[str, ...], ...]
+    right: Container[int]
+    indent: int
+    paths: int | None
+    is_prose: bool
+
+    def lines(self, width: int | None = None) -> list[list[str]]:
+        """Return the lines of each row; one each where the width, None for no end, allows it."""
+        rows, widths = self.rows, _widths(self.rows)
+        start = self._size((*widths[:-1], 0))
+        if width is not None and self.is_prose and start <= width * 2 // 3:
+            return [list(self._prose(row, widths, start, width)) for row in rows]
+        if width is not None and self.paths is not None:
+            rows = self._fitting(self.paths, width - self._size(widths) + widths[self.paths], width)
+            widths = _widths(rows)
+        parts = tuple(self._parts(widths, width))
+        return [
+            [
+                self._line(row, widths, part, self.indent + _FURTHER * (part.start > 0))
+                for part in parts
+                if not part.start or any(row[part.start : part.stop])
+            ]
+            for row in rows
+        ]
+
+    def _prose(
+        self, row: Sequence[str], widths: Sequence[int], start: int, width: int
+    ) -> Iterator[str]:
+        """Yield a row whose last cell goes on below itself."""
+        first, *rest = wrapped(row[-1], width + 1, start, start)
+        yield self._line((*row[:-1], first), (*widths[:-1], 0), range(len(row)), self.indent)
+        yield from (f"{' ' * start}{line}" for line in rest)
+
+    def _size(self, widths: Sequence[int]) -> int:
+        return self.indent + sum(widths) + 2 * (len(widths) - 1)
+
+    def _fitting(self, at: int, room: int, width: int) -> tuple[tuple[str, ...], ...]:
+        """Return the rows with shorter paths: beside the rest while they differ, else alone."""
+        beside = self._with_paths(at, room)
+        if room >= _LEAST_PATH and len({row[at] for row in beside}) == len(
+            {row[at] for row in self.rows}
+        ):
+            return beside
+        return self._with_paths(at, width - self.indent)
+
+    def _with_paths(self, at: int, room: int) -> tuple[tuple[str, ...], ...]:
+        return tuple((*row[:at], shortened(row[at], room), *row[at + 1 :]) for row in self.rows)
+
+    def _parts(self, widths: Sequence[int], width: int | None) -> Iterator[range]:
+        """Yield the columns of each line of a row."""
+        first, end = 0, self.indent - 2
+        for at, size in enumerate(widths):
+            if width is not None and at > first and end + 2 + size > width:
+                yield range(first, at)
+                first, end = at, self.indent + _FURTHER - 2
+            end += 2 + size
+        yield range(first, len(widths))
+
+    def _line(self, row: Sequence[str], widths: Sequence[int], part: range, indent: int) -> str:
+        cells = (
+            row[at].rjust(widths[at]) if at in self.right else row[at].ljust(widths[at])
+            for at in part
+        )
+        return f"{' ' * indent}{'  '.join(cells)}".rstrip()
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+class TableLine(str):
+    """A line of a table, whole, that knows its row: a terminal may show it otherwise."""
+
+    __slots__ = ("row", "table")
+
+    table: Table
+    row: int
+
+
+def columns(
+    rows: Iterable[Sequence[str]],
+    right: Container[int] = (),
+    *,
+    indent: int = 2,
+    paths: int | None = None,
+    is_prose: bool = False,
+) -> Iterator[TableLine]:
+    """Yield rows of cells as lines, each column as wide as its widest cell; see `Table`."""
+    table = Table(tuple(map(tuple, rows)), right, indent, paths, is_prose)
+    for number, (line,) in enumerate(table.lines()):
+        found = TableLine(line)
+        found.table, found.row = table, number
+        yield found
+
+
+def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    """Yield lines as a terminal of this width shows them; None for no end."""
+    if width is None or width < NARROW:
+        yield from lines
+        return
+    table, laid_out = None, [[""]]
+    for line in lines:
+        parts = [line]
+        if isinstance(line, TableLine):
+            if line.table is not table:
+                table, laid_out = line.table, line.table.lines(width)
+            parts = laid_out[line.row]
+        for part in parts:
+            yield from folded(part, width)
+
+
+def folded(line: str, width: int) -> Iterator[str]:
+    """Yield one line in lines of a width: cells go below whole, the words of a long one as well.
+
+    >>> list(folded("names   embed heads kv mlp vocab   " + "from " * 9, 40))
+    ['names   embed heads kv mlp vocab', '    from from from from from from from', '    from from']
+    """
+    if _size(line) <= width:
+        yield line
+        return
+    done, below = "", " " * (len(line) - len(line.lstrip()) + _FURTHER)
+    for gap, text in re.findall(_CELL, line):
+        if _size(done + gap + text) <= width:
+            done += gap + text
+            continue
+        if done and (_size(below + text) <= width or _size(done + gap) > width // 2):
+            yield done
+            done, gap = "", below
+        start = _size(done + gap)
+        first, *rest = wrapped(text, width + 1, start, start if done else len(below))
+        done += gap + first
+        for part in rest:
+            yield done
+            done = (" " * start if start > len(below) else below) + part
+    yield done
+
+
+def joined(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a page with those of each paragraph as one; code stands further right."""
+    text = re.sub(r"(?<!\n)\n(?=\S)", " ", "\n".join(lines))
+    yield from text.split("\n")
+
+
+def _size(text: str) -> int:
+    return len(re.sub(_COLOR, "", text)) if "\x1b" in text else len(text)
+
+
+def shortened(path: str, room: int) -> str:
+    """Return a path with as much of its middle left out as must be; its last two parts stay.
+
+    >>> shortened("decoder/layers_{0..23}/self_attention/key/kernel x24", 45)
+    'decoder/layers_{0..23}/.../key/kernel x24'
+    """
+    if len(path) <= room:
+        return path
+    parts = path.split("/")
+    ways = [
+        "/".join((*parts[:start], "...", *parts[end:]))
+        for end in range(2, max(len(parts) - 1, 3))
+        for start in range(1, end)
+    ]
+    fitting = [way for way in ways if len(way) <= room]
+    if fitting:
+        return max(fitting, key=len)
+    head = max(room - 3, 2) // 2
+    return f"{path[:head]}...{path[len(path) - max(room - 3 - head, 1) :]}"
