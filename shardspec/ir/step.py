@@ -216,6 +216,26 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
+class Reshard:
+    """An array made to lie otherwise, by one collective or by several in a row.
+
+    Attributes:
+      at: the tick of the first of them; it tells one reshard from another.
+      before: the mesh axes of each dimension, as the array lay.
+      after: those that it has then.
+      readers: the ticks of the operations that read it then, its other forms looked through; of
+        one that makes it lie otherwise again, the `at` of that.
+      split_again: mesh axes that it is split by once more before anything else reads it.
+    """
+
+    at: int
+    before: PartitionSpec
+    after: PartitionSpec
+    readers: tuple[int, ...] = ()
+    split_again: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Collective:
     """Something that devices send each other.
 
@@ -231,6 +251,9 @@ class Collective:
       is_invariant: whether it stands in a loop, and sends the same in every round of it.
       is_written: whether the user wrote it.
       at: when it starts, by the clock of the step.
+      reshard: what it is a part of, where it makes an array lie otherwise and computes nothing;
+        None where that takes parts of mesh axes.
+      rounds: of the innermost loop that it stands in.
 
     Invariants:
       ring: wire_bytes_per_run is never more than twice payload_bytes.
@@ -250,6 +273,8 @@ class Collective:
     is_invariant: bool = False
     is_written: bool = False
     at: int = 0
+    reshard: Reshard | None = None
+    rounds: float = 1
 
     @property
     def wire_bytes(self) -> int:

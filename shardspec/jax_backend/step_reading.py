@@ -27,6 +27,7 @@ from shardspec.jax_backend.step_graph import (
 from shardspec.jax_backend.step_ops import flops_of, ops_of, set_phases, tensors_of
 from shardspec.jax_backend.step_passes import NAMED_AFTER, prepared, propagated
 from shardspec.jax_backend.step_rewrites import corrected
+from shardspec.jax_backend.step_reshards import reshard_of
 from shardspec.jax_backend.step_sends import VIEWS, Send, sends_of
 from shardspec.jax_backend.step_trace import Given, Layouts, Traced, platform_of, traced
 
@@ -122,6 +123,8 @@ def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
         _is_invariant(send),
         send.is_written,
         send.node.at,
+        reshard_of(send, blame.graph),
+        _rounds(send),
     )
 
 
@@ -185,10 +188,21 @@ def _forced(send: Send, blame: Blame) -> Cause | None:
 
 def _is_invariant(send: Send) -> bool:
     """Say whether a collective stands in a loop, and sends the same in every round."""
+    loop = _loop_around(send)
+    return loop is not None and _is_fixed(send.source, loop)
+
+
+def _rounds(send: Send) -> float:
+    loop = _loop_around(send)
+    return 1 if loop is None else loop.rounds
+
+
+def _loop_around(send: Send) -> Body | None:
+    """Return the innermost loop that a collective stands in."""
     body: Body | None = send.node.body
     while body is not None and not body.is_loop:
         body = body.outer
-    return body is not None and _is_fixed(send.source, body)
+    return body
 
 
 def _is_fixed(value: Value, loop: Body) -> bool:

@@ -165,7 +165,7 @@ def sliced_sums_scattered(sends: list[Send]) -> list[Send]:
 def _scattered(send: Send) -> list[Send]:
     if send.kind is not CollectiveKind.ALL_REDUCE or send.is_written:
         return [send]
-    sliced = _sliced_over(send.result)
+    sliced = sliced_over(send.result)
     scatter = tuple(axis for axis in send.axes if axis.name in sliced)
     if not scatter:
         return [send]
@@ -176,7 +176,7 @@ def _scattered(send: Send) -> list[Send]:
     return [first, send.over(CollectiveKind.ALL_REDUCE, rest, send.payload_bytes // first.ways)]
 
 
-def _sliced_over(value: Value) -> frozenset[str]:
+def sliced_over(value: Value) -> frozenset[str]:
     """Return the mesh axes over which everything that reads a value slices it first."""
     if not value.users:
         return frozenset()
@@ -185,7 +185,7 @@ def _sliced_over(value: Value) -> frozenset[str]:
 
 def _sliced_by(user: Node) -> frozenset[str]:
     if user.name in _PASSES:
-        return _sliced_over(user.result)
+        return sliced_over(user.result)
     if user.name != "sdy.all_slice":
         return frozenset()
     before = {axis.name for axes in user.operands[0].split for axis in axes}

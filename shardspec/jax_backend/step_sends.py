@@ -15,7 +15,7 @@ from typing import Any
 from shardspec.ir.step import CollectiveKind, ring_bytes
 from shardspec.jax_backend.step_graph import Axis, Graph, Node, Value
 
-_INSERTED = {
+INSERTED = {
     "sdy.all_gather": CollectiveKind.ALL_GATHER,
     "sdy.all_reduce": CollectiveKind.ALL_REDUCE,
     "sdy.reduce_scatter": CollectiveKind.REDUCE_SCATTER,
@@ -94,8 +94,8 @@ def sends_of(graph: Graph) -> list[Send]:
 
 
 def _send(node: Node, graph: Graph) -> Send | None:
-    if node.name in _INSERTED and node.operands:
-        return _inserted(node, _INSERTED[node.name], graph)
+    if node.name in INSERTED and node.operands:
+        return _inserted(node, INSERTED[node.name], graph)
     if node.name in _WRITTEN and node.operands and node.body.all_manual:
         return _written(node, _WRITTEN[node.name], graph)
     return None

@@ -1,0 +1,84 @@
+"""Arrays that are made to lie otherwise: how before, how after, and who reads them then.
+
+Shardy carries out one reshard as several collectives in a row, at one place of the program. XLA has
+ways of its own from the first to the last, and what counts for whoever reads is the last. A slice
+sends nothing, and is a part of a reshard all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.ir.step import Reshard
+from shardspec.jax_backend.step_graph import Axis, Graph, Node, Value
+from shardspec.jax_backend.step_rewrites import sliced_over
+from shardspec.jax_backend.step_sends import INSERTED, VIEWS, Send
+
+_SLICE = "sdy.all_slice"
+_MOVES = frozenset(
+    (
+        *(_SLICE, "sdy.all_gather", "sdy.all_to_all"),
+        *("sdy.collective_permute", "sdy.reshard"),
+    )
+)
+_FORMS = VIEWS - {_SLICE}
+
+
+def reshard_of(send: Send, graph: Graph) -> Reshard | None:
+    """Return the reshard that a collective is a part of; None where it is a part of none.
+
+    None as well where parts of mesh axes split the array, and where XLA sends something else.
+    """
+    node = send.node
+    if send.is_written or node.name not in _MOVES or send.kind is not INSERTED[node.name]:
+        return None
+    first, after = _first(node), _last(node).result
+    before = first.operands[0]
+    ends = [after, *(_last_of(value) for value in send.merged)]
+    if any(axis.size != graph.sizes[axis.name] for axis in _axes(before, *ends)):
+        return None
+    readers = dict.fromkeys(at for value in ends for at in _readers(value, graph))
+    again = frozenset.intersection(*map(sliced_over, ends))
+    kept = tuple(name for name in graph.sizes if name in again)
+    return Reshard(first.at, before.array().split, after.array().split, tuple(readers), kept)
+
+
+def _first(node: Node) -> Node:
+    made_by = node.operands[0].made_by
+    while made_by is not None and _goes_on(made_by, node):
+        node, made_by = made_by, made_by.operands[0].made_by
+    return node
+
+
+def _last(node: Node) -> Node:
+    while len(node.result.users) == 1 and _goes_on(node, node.result.users[0]):
+        node = node.result.users[0]
+    return node
+
+
+def _last_of(value: Value) -> Value:
+    return value if value.made_by is None else _last(value.made_by).result
+
+
+def _goes_on(node: Node, after: Node) -> bool:
+    """Say whether two operations are parts of one reshard."""
+    are_moves = node.name in _MOVES and after.name in _MOVES
+    return are_moves and node.where == after.where and node.result.users == [after]
+
+
+def _axes(*values: Value) -> Iterator[Axis]:
+    return (axis for value in values for axes in value.split for axis in axes)
+
+
+def _readers(value: Value, graph: Graph) -> Iterator[int]:
+    """Yield the ticks of what reads a value; the last of the program for a result."""
+    if any(each is value for each in value.body.yields):
+        owner = value.body.owner
+        yield graph.end if owner is None else owner.at
+    for user in value.users:
+        if user.name not in _FORMS:
+            yield user.at
+        elif user.name == "stablehlo.optimization_barrier":
+            yield from _readers(user.results[user.operands.index(value)], graph)
+        else:
+            yield from _readers(user.result, graph)
