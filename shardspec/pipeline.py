@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
@@ -16,6 +16,9 @@ from shardspec.ir.spec import Params, Spec, Target
 from shardspec.language import loader
 from shardspec.language.silencing import project_levels, suppressed
 from shardspec.resolve.resolver import resolve
+
+if TYPE_CHECKING:
+    from shardspec.analysis.cost import Cost
 
 __all__ = [
     "about",
@@ -34,6 +37,7 @@ __all__ = [
     "read_arrays",
     "read_manifest",
     "shown",
+    "step_findings",
     "tree_findings",
     "unheard",
     "unsound",
@@ -115,9 +119,25 @@ def compile_plans(
     return tuple(resolve(spec, target, arrays) for target in chosen)
 
 
-def findings(spec: Spec, plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...]:
-    """Return everything that the checks have to say, in reading order, as loud as is asked."""
-    return leveled(spec, _found(spec, plans))
+def findings(
+    spec: Spec, plans: Sequence[ShardingPlan], costs: Sequence[Cost] = ()
+) -> tuple[Diagnostic, ...]:
+    """Return everything that the checks have to say, in reading order, as loud as is asked.
+
+    Args:
+      costs: of a step, on the targets that it was traced for.
+    """
+    return leveled(spec, _found(spec, plans, costs))
+
+
+def step_findings(costs: Sequence[Cost]) -> tuple[Diagnostic, ...]:
+    """Return what the checks that read a step have to say, and no others."""
+    from shardspec.lints.context import Context
+    from shardspec.lints.registry import run_on_steps
+
+    plans = tuple(cost.plan for cost in costs)
+    spec = plans[0].spec if plans else None
+    return leveled(spec, run_on_steps(Context(spec, plans, tuple(costs)))) if spec else ()
 
 
 def tree_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
@@ -167,16 +187,18 @@ def checked(
     faults: Iterable[Diagnostic],
     plans: Sequence[ShardingPlan],
     *,
+    costs: Sequence[Cost] = (),
     is_whole: bool = True,
 ) -> tuple[Diagnostic, ...]:
     """Return the faults of a spec with all findings, those about its own suppressions too.
 
     Args:
       faults: what loading the spec found.
+      costs: of a step, on the targets that it was traced for.
       is_whole: whether `plans` are all that the spec is about, as it stands; only then can it be
         said that a suppression silences nothing.
     """
-    return shown(spec, everything(spec, faults, plans, is_whole=is_whole))
+    return shown(spec, everything(spec, faults, plans, costs=costs, is_whole=is_whole))
 
 
 class Told(NamedTuple):
@@ -199,6 +221,7 @@ def check(
     params: Params,
     target: str | None = None,
     *,
+    costs: Sequence[Cost] = (),
     is_whole: bool = True,
 ) -> Told:
     """Return all that `shardspec check` says of a spec.
@@ -206,6 +229,7 @@ def check(
     Args:
       faults: what loading it found.
       target: the name of the only one to look at; None for all.
+      costs: of a step, on the targets that it was traced for.
       is_whole: as for `everything`.
     """
     from shardspec.lints.checks import nothing_checked
@@ -218,7 +242,7 @@ def check(
         targets = (chosen,)
     plans = compile_plans(spec, params, targets)
     faults = (*about(faults, target), *nothing_checked.findings(spec, params, targets))
-    found = everything(spec, faults, plans, is_whole=is_whole)
+    found = everything(spec, faults, plans, costs=costs, is_whole=is_whole)
     return Told(shown(spec, found), len(targets), len(unheard(spec, found)))
 
 
@@ -232,6 +256,7 @@ def everything(
     faults: Iterable[Diagnostic],
     plans: Sequence[ShardingPlan],
     *,
+    costs: Sequence[Cost] = (),
     is_whole: bool = True,
 ) -> tuple[Diagnostic, ...]:
     """Return what `checked` does before it is decided how loud it is; no comment silences it."""
@@ -239,7 +264,7 @@ def everything(
     from shardspec.lints.checks.unused_suppression import unused
 
     faults = tuple(faults)
-    kept, used = suppressed((*faults, *_found(spec, plans)))
+    kept, used = suppressed((*faults, *_found(spec, plans, costs)))
     found = [*kept, *bad(spec.source)]
     if is_whole and not any(fault.code.id in UNDENIABLE for fault in faults):
         found += unused(spec.source, used)
@@ -255,11 +280,13 @@ def unheard(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, 
     return tuple(each for each in errors if replace(each, level=None) not in heard)
 
 
-def _found(spec: Spec, plans: Sequence[ShardingPlan]) -> Iterator[Diagnostic]:
+def _found(
+    spec: Spec, plans: Sequence[ShardingPlan], costs: Sequence[Cost] = ()
+) -> Iterator[Diagnostic]:
     from shardspec.lints.context import Context
     from shardspec.lints.registry import run
 
-    return run(Context(spec, tuple(plans)))
+    return run(Context(spec, tuple(plans), tuple(costs)))
 
 
 def _as_loud_as(levels: Levels, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

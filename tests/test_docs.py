@@ -16,7 +16,7 @@ from shardspec import assets, pipeline
 from shardspec.diagnostics import Code, Diagnostic, SourceFile
 from shardspec.diagnostics.codes import ALL
 from shardspec.ir.spec import LintLevel, Spec
-from shardspec.lints.registry import CHECKS, page
+from shardspec.lints.registry import CHECKS, STEP_CHECKS, page, step_codes
 
 ROOT = Path(__file__).parent.parent
 LINTS = ROOT / "shardspec" / "lints"
@@ -49,6 +49,7 @@ NOT_ONE_TEXT = {
     "lock-differs": "takes a lock beside the spec",
     "no-propagation": "takes another jaxlib",
     "bad-program": "is about the text of a compiler",
+    **{code.name: "takes a step" for code in step_codes()},
 }
 
 #: Findings whose examples are lines of other files; the tests of their formats have them.
@@ -74,6 +75,7 @@ NO_CASE = {
     "checkpoint-differs": "only `Resolver.restore` reads a checkpoint into a tree",
     "no-propagation": "only a traced step is propagated through",
     "bad-program": "only `step_of_program` reads what a compiler made",
+    **{code.name: "only a traced step has it" for code in step_codes()},
 }
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)
@@ -145,7 +147,8 @@ def test_every_page_with_a_check_runs() -> None:
         for path in (LINTS / "checks").glob("*.py")
         if hasattr(import_module(f"shardspec.lints.checks.{path.stem}"), "check")
     }
-    assert with_check == set(CHECKS)
+    assert with_check == {*CHECKS, *STEP_CHECKS}
+    assert not set(CHECKS) & set(STEP_CHECKS)
 
 
 def test_codes_have_cases() -> None:
@@ -293,6 +296,19 @@ def test_sharding_differs() -> None:
     assert [d.code.name for d in bad.verify_placement(params)] == ["sharding-differs"]
     good = Resolver(loaded(example(_code("sharding-differs"), "Good")))
     assert good.verify_placement(good.put(params)) == ()
+
+
+@pytest.mark.parametrize("code", step_codes(), ids=lambda code: code.name)
+def test_examples_with_a_step(code: Code) -> None:
+    from tests.lints.step_examples import findings
+
+    (found,) = findings(example(code, "Bad"))
+    assert (found.code, found.severity) == (code, code.severity)
+    assert sum(label.primary for label in found.labels) == 1
+    assert found.help
+    assert "\n" not in found.message
+    assert not found.message.endswith(".")
+    assert findings(example(code, "Good")) == ()
 
 
 def _code(name: str) -> Code:

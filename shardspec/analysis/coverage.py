@@ -13,7 +13,7 @@ that `replicate:` allows do not count: 1 TiB of experts that are meant to be who
 projection of 2 GiB that is not. Below 1 % no one would look for it, and below 16 MiB it decides
 nothing on any device there is: norms and biases of a model of 70 billion parameters take 1 to 10
 MiB, and its smallest projection 1 GiB in all layers. Arrays that differ in a layer number only
-count together.
+count together. Of a step it is the same of all that a device sends, and 1 % of its FLOPs.
 """
 
 from __future__ import annotations
@@ -112,6 +112,15 @@ def is_large(size: int, held: int) -> bool:
     (True, False, False)
     """
     return size >= LEAST_BYTES and PARTS * size >= held
+
+
+def is_large_part(part: float, whole: float) -> bool:
+    """Say whether a part is large of what has no least size: of FLOPs.
+
+    >>> is_large_part(1, 100), is_large_part(1, 101), is_large_part(0, 0)
+    (True, False, False)
+    """
+    return part > 0 and PARTS * part >= whole
 
 
 def held_bytes(plan: ShardingPlan) -> int:

@@ -173,6 +173,30 @@ ACTIVATION_CONFLICT = warning(
 NO_PROPAGATION = error(
     "SHD502", "no-propagation", "the installed jaxlib cannot propagate through a traced step"
 )
+RESHARDED_TWICE = warning(
+    "SHD503", "resharded-twice", "an array is made to lie otherwise twice before it is read once"
+)
+FORCED_GATHER = warning(
+    "SHD504", "forced-gather", "a constraint or a result asks for an all-gather no operation needs"
+)
+NEEDLESS_GATHER = warning(
+    "SHD505", "needless-gather", "a split weight is gathered for work that its axis does not share"
+)
+REPEATED_OVER_DCN = warning(
+    "SHD506", "repeated-over-dcn", "an activation crosses DCN again and again in a step"
+)
+REPEATED_WORK = warning(
+    "SHD507", "repeated-work", "devices of a mesh axis all do the same large products"
+)
+FULL_REMATERIALIZATION = warning(
+    "SHD508", "full-rematerialization", "XLA gathers an array whole to make it lie otherwise"
+)
+INVARIANT_GATHER = warning(
+    "SHD509", "invariant-gather", "a loop gathers the same array in every round"
+)
+STEP_EXCEEDS_MEMORY = error(
+    "SHD510", "step-exceeds-memory", "a step holds more than a device has, at the least"
+)
 
 NOT_CARRIED_OVER = warning(
     "SHD601", "not-carried-over", "another tool's file says what a spec cannot say, or back"

@@ -225,6 +225,7 @@ class Reshard:
       after: those that it has then.
       readers: the ticks of the operations that read it then, its other forms looked through; of
         one that makes it lie otherwise again, the `at` of that.
+      is_result: whether the function gives it back.
       split_again: mesh axes that it is split by once more before anything else reads it.
     """
 
@@ -232,6 +233,7 @@ class Reshard:
     before: PartitionSpec
     after: PartitionSpec
     readers: tuple[int, ...] = ()
+    is_result: bool = False
     split_again: tuple[str, ...] = ()
 
 

@@ -26,8 +26,8 @@ from shardspec.jax_backend.step_graph import (
 )
 from shardspec.jax_backend.step_ops import flops_of, ops_of, set_phases, tensors_of
 from shardspec.jax_backend.step_passes import NAMED_AFTER, prepared, propagated
-from shardspec.jax_backend.step_rewrites import corrected
 from shardspec.jax_backend.step_reshards import reshard_of
+from shardspec.jax_backend.step_rewrites import corrected
 from shardspec.jax_backend.step_sends import VIEWS, Send, sends_of
 from shardspec.jax_backend.step_trace import Given, Layouts, Traced, platform_of, traced
 

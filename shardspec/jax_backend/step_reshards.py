@@ -22,25 +22,35 @@ _MOVES = frozenset(
     )
 )
 _FORMS = VIEWS - {_SLICE}
+#: Stands for the function's giving a value back, among the ticks of what reads it.
+_RESULT = -1
 
 
 def reshard_of(send: Send, graph: Graph) -> Reshard | None:
     """Return the reshard that a collective is a part of; None where it is a part of none.
 
-    None as well where parts of mesh axes split the array, and where XLA sends something else.
+    None as well where parts of mesh axes split the array, where XLA sends something else, and
+    under `shard_map`, where an array is one of each group of devices.
     """
     node = send.node
-    if send.is_written or node.name not in _MOVES or send.kind is not INSERTED[node.name]:
+    if send.node.body.all_manual or node.name not in _MOVES or send.kind is not INSERTED[node.name]:
         return None
     first, after = _first(node), _last(node).result
     before = first.operands[0]
     ends = [after, *(_last_of(value) for value in send.merged)]
     if any(axis.size != graph.sizes[axis.name] for axis in _axes(before, *ends)):
         return None
-    readers = dict.fromkeys(at for value in ends for at in _readers(value, graph))
+    readers = dict.fromkeys(at for value in ends for at in _readers(value))
     again = frozenset.intersection(*map(sliced_over, ends))
     kept = tuple(name for name in graph.sizes if name in again)
-    return Reshard(first.at, before.array().split, after.array().split, tuple(readers), kept)
+    return Reshard(
+        first.at,
+        before.array().split,
+        after.array().split,
+        tuple(at for at in readers if at != _RESULT),
+        _RESULT in readers,
+        kept,
+    )
 
 
 def _first(node: Node) -> Node:
@@ -70,15 +80,15 @@ def _axes(*values: Value) -> Iterator[Axis]:
     return (axis for value in values for axes in value.split for axis in axes)
 
 
-def _readers(value: Value, graph: Graph) -> Iterator[int]:
-    """Yield the ticks of what reads a value; the last of the program for a result."""
+def _readers(value: Value) -> Iterator[int]:
+    """Yield the ticks of what reads a value; that of a loop where the next round does."""
     if any(each is value for each in value.body.yields):
         owner = value.body.owner
-        yield graph.end if owner is None else owner.at
+        yield _RESULT if owner is None else owner.at
     for user in value.users:
         if user.name not in _FORMS:
             yield user.at
         elif user.name == "stablehlo.optimization_barrier":
-            yield from _readers(user.results[user.operands.index(value)], graph)
+            yield from _readers(user.results[user.operands.index(value)])
         else:
-            yield from _readers(user.result, graph)
+            yield from _readers(user.result)

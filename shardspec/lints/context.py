@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from shardspec.analysis.coverage import held_bytes
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxis, Param, Spec
+
+if TYPE_CHECKING:
+    from shardspec.analysis.cost import Cost
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -22,10 +25,12 @@ class Context:
 
     Attributes:
       all_plans: one per target, all over the same arrays; empty where the spec has no target.
+      costs: those of a step on targets that it was traced for; without a step, none.
     """
 
     spec: Spec
     all_plans: tuple[ShardingPlan, ...] = field(repr=False)
+    costs: tuple[Cost, ...] = field(default=(), repr=False)
 
     @cached_property
     def plans(self) -> tuple[ShardingPlan, ...]:

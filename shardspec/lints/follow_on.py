@@ -58,6 +58,7 @@ _OF_ONE_TARGET = frozenset({"SHD102", "SHD104"})
 
 #: Findings, and those that say the same of the same place and more.
 _SAID_AT_PLACE: dict[str, frozenset[str]] = {
+    "SHD111": frozenset({"SHD506"}),
     "SHD203": frozenset({"SHD202"}),
     "SHD217": frozenset({"SHD220", "SHD226", "SHD229"}),
 }

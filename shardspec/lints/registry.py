@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -77,6 +77,18 @@ CHECKS: tuple[str, ...] = (
     "regex_budget",
 )
 
+#: Those that read a step as well, and find nothing without one; in the order they run.
+STEP_CHECKS: tuple[str, ...] = (
+    "resharded_twice",
+    "forced_gather",
+    "needless_gather",
+    "repeated_over_dcn",
+    "repeated_work",
+    "full_rematerialization",
+    "invariant_gather",
+    "step_exceeds_memory",
+)
+
 _FOLDER = Path(__file__).parent
 _EXAMPLE = re.compile(r"^## (Bad|Good)\n\n```\w+\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
@@ -87,16 +99,38 @@ def checks() -> tuple[ModuleType, ...]:
     return tuple(import_module(f"shardspec.lints.checks.{name}") for name in CHECKS)
 
 
+@cache
+def step_checks() -> tuple[ModuleType, ...]:
+    """Return the modules of `STEP_CHECKS`, loaded."""
+    return tuple(import_module(f"shardspec.lints.checks.{name}") for name in STEP_CHECKS)
+
+
 def run(context: Context) -> Iterator[Diagnostic]:
     """Yield what every check finds."""
     for module in checks():
+        yield from module.check(context)
+    yield from run_on_steps(context)
+
+
+def run_on_steps(context: Context) -> Iterator[Diagnostic]:
+    """Yield what the checks that read a step find."""
+    for module in step_checks() if context.costs else ():
         yield from module.check(context)
 
 
 def codes() -> tuple[Code, ...]:
     """Return the codes that have a check, in the order of the checks."""
+    return _codes(CHECKS)
+
+
+def step_codes() -> tuple[Code, ...]:
+    """Return the codes that have a check which reads a step."""
+    return _codes(STEP_CHECKS)
+
+
+def _codes(checks: Iterable[str]) -> tuple[Code, ...]:
     by_name = {code.name.replace("-", "_"): code for code in ALL}
-    return tuple(by_name[name] for name in CHECKS)
+    return tuple(by_name[name] for name in checks)
 
 
 def page(code: Code) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
-from shardspec.lints.registry import codes, page
+from shardspec.lints.registry import codes, page, step_codes
 from shardspec.report.pages import level_text
 
 _FAMILIES = {
@@ -35,7 +35,11 @@ Errors make the exit code 1. Pedantic findings are said under `--pedantic`, or w
 their own asks for them.
 
 **Large**, wherever a finding says so, is one measure: 1 % of what a device holds of all parameters
-(of the state, where a finding is about optimizer state), and 16 MiB at least. By it go {large}.
+(of the state, where a finding is about optimizer state; of all it sends in a step, where one is
+about that), and 16 MiB at least; and 1 % of the FLOPs of a step. By it go {large}.
+
+SHD503 and those that follow it need a step: a function of yours, traced without devices. In their
+examples it stands in the comments: `params` are the arrays of the spec, `x` is the activation.
 """
 
 
@@ -65,7 +69,8 @@ def _lines() -> Iterator[str]:
 
 def codes_by_size() -> tuple[Code, ...]:
     """Return the codes of checks whose pages speak of what is large, in order of number."""
-    return tuple(c for c in sorted(codes(), key=ALL.index) if re.search(r"\blarge\b", page(c)))
+    found = sorted((*codes(), *step_codes()), key=ALL.index)
+    return tuple(code for code in found if re.search(r"\blarge\b", page(code)))
 
 
 def _anchor(code: Code) -> str:

@@ -99,6 +99,7 @@ def _finding(
         labels_at((axis.span, f"crosses {unit}"), *((s, "splits arrays over it") for s in spans)),
         tuple(note for note in notes if note),
         _way_out(axis, target, unit, [name for name in target.mesh.names if name in batch]),
+        target=target.name,
     )
 
 

@@ -1,0 +1,132 @@
+"""A constraint, or the sharding of a result, asks for an all-gather that no operation needs.
+
+The array lies split, a line of the code says that it shall be whole along a mesh axis, and what
+reads it then is split over that axis in nothing: every device of the axis computes the same. Or it
+is given back so: each device receives all of a result of which it had made its part. Constraints
+that gather what an operation reads whole in any case are no finding: with sequence parallelism an
+activation is gathered before a product that the mesh axis splits in another dimension. Told where
+what is sent is large in a step.
+
+Bad:
+    # def step(params, x):
+    #     return resolver.constrain(x @ params["head"], "batch _")
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 4, tensor: 4}
+    axes: {batch: 8192, features: 4096}
+    rules:
+      - batch -> data
+      - vocab -> tensor
+      - features -> none
+    params:
+      head: features vocab
+    arrays:
+      head: bf16[4096, 32768]
+    activations:
+      x: batch features
+
+Good:
+    # def step(params, x):
+    #     return resolver.constrain(x @ params["head"], "batch vocab")
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 4, tensor: 4}
+    axes: {batch: 8192, features: 4096}
+    rules:
+      - batch -> data
+      - vocab -> tensor
+      - features -> none
+    params:
+      head: features vocab
+    arrays:
+      head: bf16[4096, 32768]
+    activations:
+      x: batch features
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardspec.analysis.cost import Cost
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import grouped
+from shardspec.ir.step import Cause, CauseKind, Collective, CollectiveKind, Step
+from shardspec.lints.context import Context
+from shardspec.lints.evidence.steps import (
+    is_large_traffic,
+    of_product,
+    per_step,
+    saved_bytes,
+    sent_lines,
+    told_gathers,
+)
+
+_Gather = tuple[Collective, Cause, int]
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each line, or result, that asks for gathers over a mesh axis."""
+    for cost in context.costs:
+        gathers = grouped(_gathers(cost), lambda each: (_asks(each[0]), each[1].mesh_axis))
+        for found in gathers.values():
+            if cost.step and is_large_traffic(sum(saved for _, _, saved in found), cost.step):
+                yield _finding(cost, cost.step, found)
+
+
+def _gathers(cost: Cost) -> Iterator[_Gather]:
+    """Yield what a constraint asks for in vain, and what is gathered to be given back."""
+    for idle in told_gathers(cost):
+        if not idle.is_weight:
+            yield idle.collective, idle.cause, idle.saved
+    for each in cost.step.collectives if cost.step else ():
+        if each.kind is CollectiveKind.ALL_GATHER and _is_given_back(each):
+            for cause in each.because:
+                yield each, cause, saved_bytes(each, cause.mesh_axis, cost.plan.mesh)
+
+
+def _is_given_back(each: Collective) -> bool:
+    """Say whether a constraint, or a result's sharding, gathers what is only given back."""
+    reshard = each.reshard
+    is_read = reshard is None or reshard.readers or not reshard.is_result
+    return each.forced_by is not None and not is_read
+
+
+def _asks(each: Collective) -> tuple[CauseKind, str]:
+    assert each.forced_by is not None
+    return each.forced_by.kind, str(each.forced_by.place)
+
+
+def _finding(cost: Cost, step: Step, found: Sequence[_Gather]) -> Diagnostic:
+    first, cause, _ = found[0]
+    kind, place = _asks(first)
+    axis = cause.mesh_axis
+    is_result = kind is CauseKind.RESULT
+    who = "a result" if is_result else f"the constraint at {place}"
+    where = "`out_shardings`" if is_result else "the constraint"
+    made = first.array.name or str(first.carries)
+    return Diagnostic(
+        codes.FORCED_GATHER,
+        f"{who} gathers {made} {first.array} over `{axis}`, and nothing there needs it whole:"
+        f" {per_step(sum(saved for _, _, saved in found))}",
+        labels_at((cause.span, f"`{axis}` comes from here")),
+        (
+            *sent_lines(each for each, _, _ in found),
+            *of_product(step, first),
+            _read_by(first, step),
+        ),
+        f"keep `{axis}` in {where}: dim {_dim(first, axis)} lies on it already",
+        target=cost.target.name,
+    )
+
+
+def _read_by(each: Collective, step: Step) -> str:
+    readers = each.reshard.readers if each.reshard else ()
+    ops = [op for op in step.ops if op.at in readers]
+    if not ops:
+        return "it is given back so: each device had made its own part"
+    return f"read by {ops[0].einsum or ops[0].kind}, {ops[0].place}, all of it on every device"
+
+
+def _dim(each: Collective, axis: str) -> int:
+    return next((at for at, axes in enumerate(each.array.split.dims) if axis in axes), 0)

@@ -1,0 +1,125 @@
+"""XLA gathers an array whole to make it lie otherwise.
+
+From one sharding to another XLA knows a few moves, and looks for a chain of them. Where it finds
+none, every device gathers all of the array and takes its part: the whole array has to fit, and
+ways - 1 of it are sent where a part of that would do. XLA's log says so when it compiles, as
+"involuntary full rematerialization", with the sharding of devices and without a line of code. Told
+where a constraint, or an operation that goes element by element, asks for such a transition, and
+what is sent is large in a step. A stop between the two makes two transitions that XLA has moves
+for. Source: openxla/xla#15207, of which this is the first example.
+
+Bad:
+    # def step(params, x):
+    #     return resolver.constrain(x + params["w"], activation="turned")
+    shardspec: 1
+    mesh: {x: 4, y: 2}
+    axes: {heads: 64, length: 4096, embed: 4096}
+    rules:
+      - heads -> y
+      - rows -> (x, y)
+      - embed -> x
+      - length -> none
+    params:
+      w: heads length embed
+    arrays:
+      w: bf16[64, 4096, 4096]
+    activations:
+      x: heads length embed
+      turned: _ rows _
+
+Good:
+    # def step(params, x):
+    #     stop = resolver.constrain(x + params["w"], activation="stop")
+    #     return resolver.constrain(stop, activation="turned")
+    shardspec: 1
+    mesh: {x: 4, y: 2}
+    axes: {heads: 64, length: 4096, embed: 4096}
+    rules:
+      - heads -> y
+      - rows -> (x, y)
+      - columns -> x
+      - embed -> x
+      - length -> none
+    params:
+      w: heads length embed
+    arrays:
+      w: bf16[64, 4096, 4096]
+    activations:
+      x: heads length embed
+      stop: heads columns _
+      turned: _ rows _
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.reshards import goes_straight, stop_between
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import binary_bytes, grouped
+from shardspec.ir.spec import array_bytes
+from shardspec.ir.step import Collective, CollectiveKind, Reshard, Step, ring_bytes
+from shardspec.lints.context import Context
+from shardspec.lints.evidence.steps import is_large_traffic, per_step, reshards, spans_of
+
+
+class _Gathered(NamedTuple):
+    """An array that XLA gathers whole.
+
+    Attributes:
+      whole: its bytes.
+      sent: what one device sends for it in a step.
+    """
+
+    reshard: Reshard
+    parts: tuple[Collective, ...]
+    whole: int
+    sent: int
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each line of code that asks for a transition XLA has no moves for."""
+    for cost in context.costs:
+        if cost.step is not None:
+            places = grouped(_gathered(cost.step), lambda each: str(each.parts[0].place))
+            for found in places.values():
+                if is_large_traffic(sum(each.sent for each in found), cost.step):
+                    yield _finding(cost, cost.step, found)
+
+
+def _gathered(step: Step) -> Iterator[_Gathered]:
+    ops = {op.at for op in step.ops}
+    for reshard, parts in reshards(step):
+        is_forced = any(each.forced_by is not None for each in parts)
+        if not is_forced and ops.intersection(reshard.readers):
+            continue  # a product has more ways to take its operands
+        if not goes_straight(reshard.before, reshard.after, step.mesh):
+            array = parts[0].array
+            whole = array_bytes(array.shape, array.dtype)
+            ways = step.mesh.ways(axis for axes in reshard.before.dims for axis in axes)
+            sent = ring_bytes(CollectiveKind.ALL_GATHER, whole, ways)
+            yield _Gathered(reshard, parts, whole, round(sent * parts[0].count))
+
+
+def _finding(cost: Cost, step: Step, found: Sequence[_Gathered]) -> Diagnostic:
+    reshard, parts, whole, _ = max(found, key=lambda each: each.sent)
+    first = parts[0]
+    counted = sum(move.wire_bytes for each in found for move in each.parts)
+    stop = stop_between(reshard.before, reshard.after, step.mesh, first.array.bytes)
+    return Diagnostic(
+        codes.FULL_REMATERIALIZATION,
+        f"XLA has no moves from {reshard.before} to {reshard.after}, which {first.place} asks for:"
+        f" every device gathers all of {first.array}, {per_step(sum(e.sent for e in found))}",
+        labels_at(*spans_of(parts)),
+        (
+            f"{binary_bytes(whole)} on every device while it lasts; XLA logs it as involuntary full"
+            " rematerialization",
+            f"{binary_bytes(counted)} would do, and is what the other figures of the step count",
+        ),
+        f"constrain it to {stop} before: XLA has moves from there"
+        if stop is not None
+        else "keep one of the mesh axes where it lies",
+        target=cost.target.name,
+    )

@@ -1,0 +1,108 @@
+"""A loop gathers the same array in every round.
+
+What is gathered is made outside of the loop, and no round changes it: one gather before the loop
+would do, and the others are for nothing. On TPUs the compiler leaves it in the loop. Loops over
+layers are not meant, whose rounds gather another layer's weights each, but loops over microbatches,
+tokens that are generated, or steps of a solver. Told where what the loop sends again is large in a
+step, and a device has room to keep the gathered arrays.
+
+Bad:
+    # def step(params, x):
+    #     w = params["w"]
+    #     return jax.lax.map(lambda x: resolver.constrain(x @ w, "batch _"), x)
+    shardspec: 1
+    hardware: tpu v5e 2x4
+    mesh: {fsdp: 8}
+    axes: {microbatch: 16, batch: 8192, features: 4096}
+    rules:
+      - batch -> fsdp
+      - embed -> fsdp
+      - microbatch, features -> none
+    params:
+      w: embed features
+    arrays:
+      w: bf16[4096, 4096]
+    activations:
+      x: microbatch batch features
+
+Good:
+    # def step(params, x):
+    #     w = resolver.constrain(params["w"], "_ features")
+    #     return jax.lax.map(lambda x: resolver.constrain(x @ w, "batch _"), x)
+    shardspec: 1
+    hardware: tpu v5e 2x4
+    mesh: {fsdp: 8}
+    axes: {microbatch: 16, batch: 8192, features: 4096}
+    rules:
+      - batch -> fsdp
+      - embed -> fsdp
+      - microbatch, features -> none
+    params:
+      w: embed features
+    arrays:
+      w: bf16[4096, 4096]
+    activations:
+      x: microbatch batch features
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardspec.analysis.cost import Cost
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import binary_bytes, counted, grouped
+from shardspec.ir.step import Collective, CollectiveKind
+from shardspec.lints.context import Context
+from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_lines, times
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each rule whose arrays a loop gathers again and again."""
+    for cost in context.costs:
+        hardware = cost.target.hardware
+        if cost.step is None or hardware is None or hardware.chip.platform != "tpu":
+            continue
+        again = [each for each in cost.step.collectives if _is_again(each)]
+        if not _has_room(cost, again):
+            continue
+        for found in grouped(again, _key).values():
+            if is_large_traffic(_saved(found), cost.step):
+                yield _finding(cost, found)
+
+
+def _is_again(each: Collective) -> bool:
+    is_gather = each.kind is CollectiveKind.ALL_GATHER and not each.is_written
+    return is_gather and each.is_invariant and each.rounds > 1
+
+
+def _has_room(cost: Cost, found: Sequence[Collective]) -> bool:
+    """Say whether a device can keep all that is gathered beside what it holds."""
+    more = sum(each.payload_bytes for each in found)
+    hbm = cost.memory.hbm_bytes
+    return hbm is not None and cost.memory.total.bytes + more <= hbm
+
+
+def _key(each: Collective) -> tuple[object, ...]:
+    return each.mesh_axes, each.rounds, tuple(str(cause.span) for cause in each.because)
+
+
+def _saved(found: Sequence[Collective]) -> int:
+    return round(sum(each.wire_bytes * (1 - 1 / each.rounds) for each in found))
+
+
+def _finding(cost: Cost, found: Sequence[Collective]) -> Diagnostic:
+    first = found[0]
+    who = str(first.carries) if len(found) == 1 else counted(len(found), "array")
+    more = sum(each.payload_bytes for each in found)
+    spans = [(cause.span, f"`{cause.mesh_axis}` comes from here") for cause in first.because]
+    return Diagnostic(
+        codes.INVARIANT_GATHER,
+        f"a loop of {times(first.rounds)} rounds gathers {who} in every round, and it is the same"
+        f" each time: {per_step(_saved(found))} in vain",
+        labels_at(*spans),
+        sent_lines(found),
+        'gather before the loop: `resolver.constrain(array, "_ _")` in front of it, with `_` for'
+        f" each dimension; a device then keeps {binary_bytes(more)} more through the loop",
+        target=cost.target.name,
+    )

@@ -1,0 +1,116 @@
+"""A split weight is gathered for work that its mesh axis does not share.
+
+A rule splits the weight over a mesh axis, and the products that read it are split over that axis in
+nothing: not in the weight, which a constraint or a kernel wants whole, and not in what it is
+multiplied with. So the axis saves memory, costs what the gathers send, and every device of it
+computes the same numbers. A gather of FSDP is another thing, and is not told of: there the axis
+splits the batch as well, and each device works on its own examples. Told where what is sent in vain
+is large in a step.
+
+Bad:
+    # def step(params, x):
+    #     w = resolver.constrain(params["w"], "features _")
+    #     return x @ w
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 4, tensor: 4}
+    axes: {batch: 16384, features: 4096}
+    rules:
+      - batch -> data
+      - mlp -> tensor
+      - features -> none
+    params:
+      w: features mlp
+    arrays:
+      w: bf16[4096, 16384]
+    activations:
+      x: batch features
+
+Good:
+    # def step(params, x):
+    #     return x @ params["w"]
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 4, tensor: 4}
+    axes: {batch: 16384, features: 4096}
+    rules:
+      - batch -> data
+      - mlp -> tensor
+      - features -> none
+    params:
+      w: features mlp
+    arrays:
+      w: bf16[4096, 16384]
+    activations:
+      x: batch features
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardspec.analysis.cost import Cost
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent
+from shardspec.ir.plan import alike
+from shardspec.ir.step import Step
+from shardspec.lints.context import Context
+from shardspec.lints.evidence.steps import (
+    IdleGather,
+    is_large_traffic,
+    per_step,
+    sent_lines,
+    told_gathers,
+    wasted_flops,
+)
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each rule whose weights are gathered for nothing."""
+    for cost in context.costs:
+        weights = [each for each in told_gathers(cost) if each.is_weight]
+        by_rule = grouped(weights, lambda each: (each.cause.mesh_axis, str(each.cause.span)))
+        for found in by_rule.values():
+            if cost.step and is_large_traffic(sum(each.saved for each in found), cost.step):
+                yield _finding(cost, cost.step, found)
+
+
+def _finding(cost: Cost, step: Step, found: Sequence[IdleGather]) -> Diagnostic:
+    cause = found[0].cause
+    axis, name = cause.mesh_axis, cause.logical_axis
+    paths = tuple(dict.fromkeys(each.collective.carries.name for each in found))
+    who = f"`{paths[0]}` is" if len(paths) == 1 else f"{counted(len(paths), 'weight')} are"
+    ways = step.mesh.sizes[axis]
+    wasted = wasted_flops((op for each in found for op in each.ops), ways)
+    what = f"`{name}`" if name else "them"
+    return Diagnostic(
+        codes.NEEDLESS_GATHER,
+        f"{who} gathered over `{axis}` for products that `{axis}` = {ways} splits in nothing:"
+        f" {per_step(sum(each.saved for each in found))}",
+        labels_at((cause.span, f"splits {what} over `{axis}`")),
+        (
+            *sent_lines(each.collective for each in found),
+            f"each device of `{axis}` computes all of these products, where {ways} could share"
+            f" them: {percent(wasted, step.flops)} of the step's FLOPs",
+        ),
+        _help(found[0], binary_bytes(_more(cost, paths, ways))),
+        target=cost.target.name,
+        arrays=paths,
+    )
+
+
+def _help(idle: IdleGather, more: str) -> str:
+    """Return how the axis comes to share the work; or what it takes to do without it."""
+    axis, forced = idle.cause.mesh_axis, idle.collective.forced_by
+    if forced is not None and forced.place.is_known:
+        return f"keep `{axis}` in the constraint at {forced.place}, or take the constraint out"
+    return (
+        f"split what they are multiplied with over `{axis}`, too; or take `{axis}` out of the rule:"
+        f" nothing is gathered then, and a device holds {more} more"
+    )
+
+
+def _more(cost: Cost, paths: Sequence[str], ways: int) -> int:
+    """Return what a device would hold more if a mesh axis did not split these arrays."""
+    groups = alike(cost.plan[path] for path in paths)
+    return sum(group.device_bytes for group in groups) * (ways - 1)

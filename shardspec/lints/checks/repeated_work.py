@@ -1,0 +1,123 @@
+"""The devices of a mesh axis all do the same large products.
+
+A product that a mesh axis of N devices splits in no operand, nor in what it sums over, is computed
+N times, and N - 1 of them are for nothing. It is so where no rule gives a dimension of it to the
+axis, where what is constrained is whole, or where the axis does not divide (four KV heads over
+eight devices). Told of what is large of the FLOPs of a step; what SHD504 and SHD505 tell of,
+they tell.
+
+Bad:
+    # def step(params, x):
+    #     hidden = resolver.constrain(x @ params["wi"], "batch mlp")
+    #     return x @ params["gate"], hidden @ params["wo"]
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 4, tensor: 4}
+    axes: {batch: 16384, features: 4096}
+    rules:
+      - batch -> data
+      - mlp -> tensor
+      - features, features_out -> none
+    params:
+      gate: features features_out
+      wi: features mlp
+      wo: mlp features
+    arrays:
+      gate: bf16[4096, 1024]
+      wi: bf16[4096, 16384]
+      wo: bf16[16384, 4096]
+    activations:
+      x: batch features
+
+Good:
+    # def step(params, x):
+    #     hidden = resolver.constrain(x @ params["wi"], "batch mlp")
+    #     return x @ params["gate"], hidden @ params["wo"]
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 4, tensor: 4}
+    axes: {batch: 16384, features: 4096}
+    rules:
+      - batch -> data
+      - mlp -> tensor
+      - features_out -> tensor
+      - features -> none
+    params:
+      gate: features features_out
+      wi: features mlp
+      wo: mlp features
+    arrays:
+      gate: bf16[4096, 1024]
+      wi: bf16[4096, 16384]
+      wo: bf16[16384, 4096]
+    activations:
+      x: batch features
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.coverage import is_large_part
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import counted, grouped, listed, percent
+from shardspec.ir.step import Step, StepOp
+from shardspec.lints.context import Context
+from shardspec.lints.evidence.steps import op_lines, told_gathers, wasted_flops
+
+_PRODUCTS = ("einsum", "convolution")
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each set of mesh axes whose devices repeat each other's work."""
+    for cost in context.costs:
+        mesh, step = cost.plan.mesh, cost.step
+        repeated = grouped(_idle(cost), lambda each: each[0])
+        for axes, found in repeated.items():
+            ops = [op for _, op in found]
+            if step and is_large_part(wasted_flops(ops, mesh.ways(axes)), step.flops):
+                yield _finding(cost, step, axes, ops)
+
+
+def _idle(cost: Cost) -> Iterator[tuple[tuple[str, ...], StepOp]]:
+    """Yield the products that mesh axes split in nothing, told of nowhere else, with those axes."""
+    told = {(op.at, each.cause.mesh_axis) for each in told_gathers(cost) for op in each.ops}
+    sizes = cost.plan.mesh.sizes
+    for op in cost.step.ops if cost.step else ():
+        axes = tuple(name for name in sizes if sizes[name] > 1 and name not in op.mesh_axes)
+        if op.kind in _PRODUCTS and axes and not any((op.at, axis) in told for axis in axes):
+            yield axes, op
+
+
+def _finding(cost: Cost, step: Step, axes: Sequence[str], ops: Sequence[StepOp]) -> Diagnostic:
+    ways = step.mesh.ways(axes)
+    wasted = wasted_flops(ops, ways)
+    spans = [(axis.span, "splits nothing of them") for axis in step.mesh.axes if axis.name in axes]
+    return Diagnostic(
+        codes.REPEATED_WORK,
+        f"{counted(len({op.at for op in ops}), 'product')} of the step"
+        f" {'is' if len(ops) == 1 else 'are'} computed {ways} times over, on every device of"
+        f" {listed(axes)}: {percent(wasted, step.flops)} of the step's FLOPs are in vain",
+        labels_at(*spans),
+        op_lines(ops, step.flops),
+        _help(axes, ops, ways),
+        target=cost.target.name,
+    )
+
+
+def _help(axes: Sequence[str], ops: Sequence[StepOp], ways: int) -> str:
+    """Return which dimension of the heaviest product the axes would divide."""
+    heaviest = max(ops, key=lambda op: op.flops * op.count)
+    over = listed(axes)
+    fitting = [
+        f"dim {dim} = {size}"
+        for dim, (size, taken) in enumerate(
+            zip(heaviest.result.shape, heaviest.result.split.dims, strict=True)
+        )
+        if not taken and size % ways == 0 and size > ways
+    ]
+    what = f"what {heaviest.einsum or heaviest.kind} at {heaviest.place} makes"
+    if not fitting:
+        return f"split an operand of it over {over}: {what} has no dimension left that divides"
+    return f"constrain {what} over {over}: {' or '.join(fitting)} would divide"

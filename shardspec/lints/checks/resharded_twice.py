@@ -1,0 +1,145 @@
+"""An array is made to lie otherwise twice before it is read once.
+
+A constraint, or the sharding that an operation wants, moves the array; nothing reads it as it lies
+then; and the next one moves it on, or splits it again. XLA does both: it does not see that the
+first was for nothing. Told where going straight would send less, and how much is large in a step;
+not where XLA has no way straight from the first to the last (SHD508), for which a stop between is
+the mend.
+
+Bad:
+    # def step(params, x):
+    #     hidden = resolver.constrain(x @ params["wi"], "batch _")
+    #     return resolver.constrain(hidden @ params["wo"], activation="x")
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 4, tensor: 4}
+    axes: {batch: 16384, features: 4096}
+    rules:
+      - batch -> data
+      - mlp -> tensor
+      - features -> none
+    params:
+      wi: features mlp
+      wo: mlp features
+    arrays:
+      wi: bf16[4096, 16384]
+      wo: bf16[16384, 4096]
+    activations:
+      x: batch features
+
+Good:
+    # def step(params, x):
+    #     hidden = resolver.constrain(x @ params["wi"], "batch mlp")
+    #     return resolver.constrain(hidden @ params["wo"], activation="x")
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 4, tensor: 4}
+    axes: {batch: 16384, features: 4096}
+    rules:
+      - batch -> data
+      - mlp -> tensor
+      - features -> none
+    params:
+      wi: features mlp
+      wo: mlp features
+    arrays:
+      wi: bf16[4096, 16384]
+      wo: bf16[16384, 4096]
+    activations:
+      x: batch features
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.reshards import goes_straight, straight_bytes
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import grouped
+from shardspec.ir.spec import PartitionSpec
+from shardspec.ir.step import Collective, Reshard, Step
+from shardspec.lints.context import Context
+from shardspec.lints.evidence.steps import (
+    is_large_traffic,
+    of_product,
+    per_step,
+    reshards,
+    sent_lines,
+    spans_of,
+)
+
+
+class _Detour(NamedTuple):
+    """Two reshards in a row, the first of which nothing reads.
+
+    Attributes:
+      onward: the collectives of the second; none where it only slices.
+      saved: what a device would send less on the way straight.
+    """
+
+    reshard: Reshard
+    first: tuple[Collective, ...]
+    onward: tuple[Collective, ...]
+    saved: int
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each line of code at which an array is moved in vain."""
+    for cost in context.costs:
+        if cost.step is not None:
+            places = grouped(_detours(cost.step), lambda each: str(each.first[0].place))
+            for found in places.values():
+                if is_large_traffic(sum(each.saved for each in found), cost.step):
+                    yield _finding(cost, cost.step, found)
+
+
+def _detours(step: Step) -> Iterator[_Detour]:
+    found = dict(reshards(step))
+    by_tick = {reshard.at: (reshard, parts) for reshard, parts in found.items()}
+    for reshard, parts in found.items():
+        is_read_once = len(reshard.readers) == 1 and not reshard.is_result
+        onward = by_tick.get(reshard.readers[0]) if is_read_once else None
+        if onward is not None:
+            last = onward[0].after
+        elif not reshard.readers and not reshard.is_result:
+            last = reshard.before
+        elif {axis for each in parts for axis in each.mesh_axes} & set(reshard.split_again):
+            last = _split_again(reshard)
+        else:
+            continue
+        moves = (*parts, *(onward[1] if onward else ()))
+        held = parts[0].array.bytes
+        straight = straight_bytes(held, reshard.before, last, step.mesh) * parts[0].count
+        saved = sum(each.wire_bytes for each in moves) - round(straight)
+        if saved > 0 and goes_straight(reshard.before, last, step.mesh):
+            yield _Detour(reshard, parts, onward[1] if onward else (), saved)
+
+
+def _split_again(reshard: Reshard) -> PartitionSpec:
+    """Return how an array lay before, as far as it is split so again."""
+    kept = set(reshard.split_again)
+    sides = zip(reshard.before.dims, reshard.after.dims, strict=True)
+    return PartitionSpec(
+        tuple(tuple(axis for axis in old if axis in kept or axis in new) for old, new in sides)
+    )
+
+
+def _finding(cost: Cost, step: Step, found: Sequence[_Detour]) -> Diagnostic:
+    reshard, parts, onward, _ = found[0]
+    first = parts[0]
+    then = f"made to lie otherwise again at {onward[0].place}" if onward else "split again"
+    saved = sum(each.saved for each in found)
+    return Diagnostic(
+        codes.RESHARDED_TWICE,
+        f"{first.array} is moved from {reshard.before} to {reshard.after} at {first.place}, and"
+        f" {then} before anything reads it: {per_step(saved)} in vain",
+        labels_at(*spans_of(parts)),
+        (
+            *sent_lines(move for each in found for move in (*each.first, *each.onward)),
+            *of_product(step, first),
+        ),
+        f"constrain it at {first.place} as it is read, or not at all",
+        target=cost.target.name,
+    )

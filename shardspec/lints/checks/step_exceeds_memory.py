@@ -1,0 +1,109 @@
+"""A step holds more than a device has, at the least.
+
+Arguments of the step to the byte, tiles of a TPU filled up, and of what it makes what must be alive
+at once: what an operation has made and a later one reads. A compiler needs more than that, so what
+is too much here does not fit; what is not too much here may still not. Where parameters and state
+alone are too much, SHD402 says so.
+
+Bad:
+    # def loss(params, x):
+    #     def layer(x, w):
+    #         return resolver.constrain(jnp.tanh(x @ w), activation="x"), None
+    #     return jnp.sum(jax.lax.scan(layer, x, params["w"])[0])
+    # step = jax.grad(loss)
+    shardspec: 1
+    hardware: tpu v5e 2x4
+    mesh: {fsdp: 8}
+    axes: {batch: 262144, features: 4096}
+    rules:
+      - batch -> fsdp
+      - embed -> fsdp
+      - features, layers -> none
+    params:
+      w: layers embed features
+    arrays:
+      w: bf16[64, 4096, 4096]
+    activations:
+      x: batch features
+
+Good:
+    # def loss(params, x):
+    #     def layer(x, w):
+    #         return resolver.constrain(jnp.tanh(x @ w), activation="x"), None
+    #     return jnp.sum(jax.lax.scan(layer, x, params["w"])[0])
+    # step = jax.grad(loss)
+    shardspec: 1
+    hardware: tpu v5e 2x4
+    mesh: {fsdp: 8}
+    axes: {batch: 65536, features: 4096}
+    rules:
+      - batch -> fsdp
+      - embed -> fsdp
+      - features, layers -> none
+    params:
+      w: layers embed features
+    arrays:
+      w: bf16[64, 4096, 4096]
+    activations:
+      x: batch features
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.memory import memory
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import binary_bytes
+from shardspec.lints.context import Context
+
+_SHOWN = 5
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each target whose devices have too little memory for the step."""
+    for cost in context.costs:
+        if cost.step and cost.memory.fits is False and memory(cost.plan).fits:
+            yield _finding(cost)
+
+
+def _finding(cost: Cost) -> Diagnostic:
+    held, hardware = cost.memory, cost.target.hardware
+    assert hardware is not None, "only hardware has a limit"
+    assert held.hbm_bytes is not None
+    parts = [
+        f"{binary_bytes(part.bytes)} {part.mark} {name}"
+        for name, part in held.parts.items()
+        if part.bytes
+    ]
+    return point(
+        codes.STEP_EXCEEDS_MEMORY,
+        f"the step holds {binary_bytes(held.total.bytes)} per device of target"
+        f" `{cost.target.name}` at the least; a device of {hardware.chip.title} has"
+        f" {binary_bytes(held.hbm_bytes)}",
+        hardware.span or cost.target.span,
+        f"{binary_bytes(held.hbm_bytes)} per device",
+        notes=(", ".join(parts), *_largest(cost)),
+        help=_help(cost),
+        target=cost.target.name,
+    )
+
+
+def _largest(cost: Cost) -> Iterator[str]:
+    for tensor in cost.memory.peak[:_SHOWN]:
+        name = f"{tensor.array.name} " if tensor.array.name else ""
+        yield f"{binary_bytes(tensor.bytes)}  {name}{tensor.array}, {tensor.place}"
+
+
+def _help(cost: Cost) -> str:
+    """Return what would make room, by what the step makes."""
+    held = cost.memory
+    made = sum(part.bytes for part in (held.activations, held.temporaries) if part)
+    room = (held.hbm_bytes or 0) - held.total.bytes + made
+    kept = held.activations.bytes if held.activations else 0
+    if room <= 0:
+        return "split what the step is given over more mesh axes, or take more devices"
+    less = f"at most {room / made:.0%} of the batch fits by this count: more microbatches, or more"
+    less += " mesh axes in the rules of activations"
+    return f"{less}; or keep less for the backward pass (`jax.checkpoint`)" if kept else less

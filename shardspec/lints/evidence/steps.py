@@ -1,0 +1,179 @@
+"""What a step sends or computes in vain, and how it is told of.
+
+A collective is judged by what reads it. A gather whose only readers are operations that its mesh
+axis splits in nothing has served no one: the devices of the axis all do the same work on what they
+have gathered, each of them all of it. A gather of FSDP is no such thing: there the mesh axis that
+splits the weight splits the examples, too, and each device works on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.coverage import is_large
+from shardspec.analysis.traffic import group
+from shardspec.diagnostics import Span
+from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent, three_figures
+from shardspec.ir.spec import Mesh
+from shardspec.ir.step import (
+    Cause,
+    Collective,
+    CollectiveKind,
+    Reshard,
+    Step,
+    StepOp,
+    ring_bytes,
+)
+
+_SHOWN = 5
+
+
+class IdleGather(NamedTuple):
+    """A gather over a mesh axis that splits nothing of what reads it.
+
+    Attributes:
+      cause: why the mesh axis splits what is gathered.
+      ops: what reads it.
+      saved: the bytes that a device would not send without this mesh axis in it.
+    """
+
+    collective: Collective
+    cause: Cause
+    ops: tuple[StepOp, ...]
+    saved: int
+
+    @property
+    def is_weight(self) -> bool:
+        """Say whether a weight is gathered that the spec splits."""
+        return self.collective.carries.kind == "weight" and self.cause.attempt is not None
+
+
+def idle_gathers(cost: Cost) -> Iterator[IdleGather]:
+    """Yield every gather of a step whose readers all do the same work on what is gathered."""
+    step = cost.step
+    if step is None:
+        return
+    ops = {op.at: op for op in step.ops}
+    for each in step.collectives:
+        if each.kind is not CollectiveKind.ALL_GATHER or each.reshard is None:
+            continue
+        if each.reshard.is_result:
+            continue
+        readers = tuple(ops[at] for at in each.reshard.readers if at in ops)
+        if not readers or len(readers) < len(each.reshard.readers):
+            continue
+        for cause in each.because:
+            axis = cause.mesh_axis
+            if not any(axis in op.mesh_axes for op in readers):
+                yield IdleGather(each, cause, readers, saved_bytes(each, axis, step.mesh))
+
+
+def told_gathers(cost: Cost) -> tuple[IdleGather, ...]:
+    """Return those that SHD504 and SHD505 tell of."""
+    return tuple(
+        each
+        for each in idle_gathers(cost)
+        if each.is_weight or each.collective.forced_by is not None
+    )
+
+
+def saved_bytes(each: Collective, axis: str, mesh: Mesh) -> int:
+    """Return what a device would send less in a step if a gather did without a mesh axis."""
+    ways = mesh.sizes[axis]
+    rest = mesh.ways(name for name in each.mesh_axes if name != axis)
+    left = ring_bytes(each.kind, each.payload_bytes // ways, rest)
+    return max(0, round((each.wire_bytes_per_run - left) * each.count))
+
+
+def wasted_flops(ops: Iterable[StepOp], ways: int) -> float:
+    """Return the FLOPs of a device in a step that other devices do as well."""
+    once = {op.at: op for op in ops}
+    return sum(op.flops * op.count for op in once.values()) * (ways - 1) / ways
+
+
+def is_large_traffic(size: int, step: Step) -> bool:
+    """Say whether so many bytes are large of what a device sends in a step."""
+    return is_large(size, sum(step.wire_bytes.values()))
+
+
+def reshards(step: Step) -> Iterator[tuple[Reshard, tuple[Collective, ...]]]:
+    """Yield every reshard of a step with the collectives that it consists of."""
+    moves = (each for each in step.collectives if each.reshard is not None)
+    for parts in grouped(moves, lambda each: each.reshard).values():
+        if parts[0].reshard is not None:
+            yield parts[0].reshard, tuple(parts)
+
+
+def made_by(step: Step, reshard: Reshard) -> StepOp | None:
+    """Return the product that makes what is moved, where one does."""
+    before = (op for op in step.ops if op.at < reshard.at and op.kind == "einsum")
+    last = max(before, key=lambda op: op.at, default=None)
+    return last if last is not None and last.result.split == reshard.before else None
+
+
+def of_product(step: Step, each: Collective) -> tuple[str, ...]:
+    """Return what XLA may do instead of gathering what a product makes."""
+    made = made_by(step, each.reshard) if each.reshard else None
+    if made is None:
+        return ()
+    return (
+        f"or XLA gathers what {made.einsum} at {made.place} reads instead, and every device"
+        " computes all of it",
+    )
+
+
+def spans_of(collectives: Iterable[Collective]) -> tuple[tuple[Span | None, str], ...]:
+    """Return where the spec says of their mesh axes that they lie so."""
+    causes = (cause for each in collectives for cause in each.because)
+    return tuple((cause.span, f"`{cause.mesh_axis}` comes from here") for cause in causes)
+
+
+def sent_lines(collectives: Iterable[Collective]) -> tuple[str, ...]:
+    """Return a line for each of what is sent most, and one for the rest.
+
+    As "1.75 GiB  x32  weight layers/wi, model.py:71".
+    """
+    rows = group(collectives)
+    lines = [
+        f"{binary_bytes(row.wire_bytes)}  x{times(row.count)}  {row.carries[0]}, {row.places[0]}"
+        for row in rows[:_SHOWN]
+    ]
+    rest = rows[_SHOWN:]
+    if rest:
+        size = binary_bytes(sum(row.wire_bytes for row in rest))
+        lines.append(f"{size}  in {counted(len(rest), 'other row')}")
+    return tuple(lines)
+
+
+def op_lines(ops: Iterable[StepOp], whole: float) -> tuple[str, ...]:
+    """Return a line for each line of code that computes most: "4 %  x32  bte,ef->btf, model.py:71".
+
+    Args:
+      whole: the FLOPs of the step.
+    """
+    sums: dict[str, tuple[float, float]] = {}
+    for op in ops:
+        key = f"{op.einsum or op.kind}, {op.place}"
+        flops, count = sums.get(key, (0.0, 0.0))
+        sums[key] = (flops + op.flops * op.count, count + op.count)
+    order = sorted(sums.items(), key=lambda item: -item[1][0])
+    lines = [
+        f"{percent(flops, whole)}  x{times(count)}  {key}" for key, (flops, count) in order[:_SHOWN]
+    ]
+    rest = order[_SHOWN:]
+    if rest:
+        share = percent(sum(flops for _, (flops, _) in rest), whole)
+        lines.append(f"{share}  in {counted(len(rest), 'other line')}")
+    return tuple(lines)
+
+
+def times(count: float) -> str:
+    """Return how often: `32`, or `2.5` for an average."""
+    return f"{count:.0f}" if count == int(count) else three_figures(count)
+
+
+def per_step(size: float) -> str:
+    """Return `1.75 GiB per device and step`."""
+    return f"{binary_bytes(size)} per device and step"
