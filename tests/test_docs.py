@@ -50,6 +50,8 @@ NOT_ONE_TEXT = {
     "no-propagation": "takes another jaxlib",
     "bad-program": "is about the text of a compiler",
     **{code.name: "takes a step" for code in step_codes()},
+    "bad-step": "is about code",
+    "bad-cost": "stands in a saved cost",
 }
 
 #: Findings whose examples are lines of other files; the tests of their formats have them.
@@ -67,6 +69,8 @@ NOT_A_SPEC = {
     "lock-differs",
     "no-propagation",
     "bad-program",
+    "bad-step",
+    "bad-cost",
 }
 
 #: Findings that no verb and no short script shows.
@@ -76,6 +80,7 @@ NO_CASE = {
     "no-propagation": "only a traced step is propagated through",
     "bad-program": "only `step_of_program` reads what a compiler made",
     **{code.name: "only a traced step has it" for code in step_codes()},
+    "bad-cost": "only `explain` and `check` read saved costs",
 }
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)
