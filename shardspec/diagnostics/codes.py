@@ -57,9 +57,6 @@ OWN_FILE = error(
     "SHD021", "own-file", "a plan, a lock or a list of arrays stands where a spec should"
 )
 
-BAD_STEP = error("SHD022", "bad-step", "the function that `--step` names makes no step")
-BAD_COST = error("SHD023", "bad-cost", "a saved cost cannot be read")
-
 UNKNOWN_HARDWARE = error("SHD101", "unknown-hardware", "the catalogue has no such hardware")
 MESH_PRODUCT = error("SHD102", "mesh-product", "mesh sizes do not multiply to the device count")
 TWO_REST = error("SHD103", "two-rest", "more than one mesh axis takes the rest")
@@ -233,6 +230,7 @@ CHECKPOINT_DIFFERS = error(
 )
 LOCK_DIFFERS = error("SHD904", "lock-differs", "the plan of a live tree is not what the lock says")
 BAD_PROGRAM = error("SHD905", "bad-program", "a text is no program of a compiler for this mesh")
+NOT_COMPILED = error("SHD906", "not-compiled", "the real compiler gave no program for the target")
 
 #: Every code, in order of number.
 ALL: tuple[Code, ...] = tuple(

@@ -252,6 +252,7 @@ class Chip:
       usable_hbm_bytes: of the memory of one chip, what the compiler hands out, where that is known.
       wrap_size: a torus dimension of this size wraps around by itself (v2, v3, v5e, v6e).
       wrap_multiple: all torus dimensions wrap once each is a multiple of this (v4, v5p, v7x).
+      compiler: what XLA is told of a GPU that is not there, by the names that it has for it.
     """
 
     name: str
@@ -275,6 +276,7 @@ class Chip:
     cores_per_chip: int = 1
     wrap_size: int | None = None
     wrap_multiple: int | None = None
+    compiler: tuple[tuple[str, str], ...] = ()
 
     def wraps(self, topology: tuple[int, ...]) -> tuple[bool, ...]:
         """Return, for each torus dimension of a slice, whether its ends are joined."""

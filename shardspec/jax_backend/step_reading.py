@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardspec.ir.step import (
     Cause,
@@ -29,12 +29,15 @@ from shardspec.jax_backend.step_passes import NAMED_AFTER, prepared, propagated
 from shardspec.jax_backend.step_reshards import reshard_of
 from shardspec.jax_backend.step_rewrites import corrected
 from shardspec.jax_backend.step_sends import VIEWS, Send, sends_of
-from shardspec.jax_backend.step_trace import Given, Layouts, Resolving, Traced, platform_of, traced
+from shardspec.jax_backend.step_trace import Given, Layouts, Traced, platform_of, traced
+
+if TYPE_CHECKING:
+    from shardspec.jax_backend.resolver import Resolver
 
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
 
 
-def step_of(resolver: Resolving, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Step:
+def step_of(resolver: Resolver, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Step:
     """Return what one call of a function computes, sends and holds on the resolver's target.
 
     It runs the function's Python, once, on shapes; no device is needed and nothing is compiled.
@@ -47,7 +50,15 @@ def step_of(resolver: Resolving, function: Callable[..., Any], *args: Any, **kwa
     Raises:
       ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
     """
-    found = traced(resolver, function, args, kwargs)
+    return step_of_traced(resolver, traced(resolver, function, args, kwargs))
+
+
+def step_of_traced(resolver: Resolver, found: Traced) -> Step:
+    """Return the step that a lowered function is; its module is not what it was afterwards.
+
+    Raises:
+      ShardspecError: this jaxlib lacks a pass.
+    """
     sizes = resolver.target.mesh.sizes
     constraints: dict[str, Constraint] = {}
     prepared(found.module)
@@ -59,7 +70,7 @@ def step_of(resolver: Resolving, function: Callable[..., Any], *args: Any, **kwa
 
 
 def _read(
-    resolver: Resolving, found: Traced, graph: Graph, constraints: dict[str, Constraint]
+    resolver: Resolver, found: Traced, graph: Graph, constraints: dict[str, Constraint]
 ) -> Step:
     set_phases(graph)
     notes = [_unknown_rounds(loop) for loop in count_rounds(graph)]

@@ -171,6 +171,7 @@ def _chip(data: Mapping[str, Any], figures: Mapping[str, Any]) -> Chip:
         usable_hbm_bytes=figures.get("usable_hbm_bytes"),
         wrap_size=wraps.get("axis_equals"),
         wrap_multiple=wraps.get("all_multiples_of"),
+        compiler=tuple((key, str(value)) for key, value in data.get("compiler", {}).items()),
         **speeds,
     )
 

@@ -1,0 +1,118 @@
+"""Compile one lowered module for a machine that is not here; run as a process of its own.
+
+    python -P -m shardspec.jax_backend.compile_child FOLDER
+
+The folder holds `job.json` and `module.mlirbc`, which is all that is read: no code of the user's
+runs here. What comes of it is written beside them: `stage.txt`, a line for each that begins; the
+dumps of the compiler in `dump`; `final.txt` and `memory.json` where the compile came to its end,
+`error.json` where it did not. Whoever started this process may end it as soon as the dumps hold
+what it wants, and where he is gone it ends itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+#: Fields of XLA's memory statistics that are kept.
+MEMORY = ("argument", "output", "alias", "temp")
+
+
+def main(folder: Path) -> int:
+    """Compile what the folder holds; return the exit status."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    try:
+        executable = _compiled(folder, json.loads((folder / "job.json").read_text("utf-8")))
+        _tell(folder, "reading")
+        stats = executable.get_compiled_memory_stats()
+        sizes = {each: getattr(stats, f"{each}_size_in_bytes") for each in MEMORY}
+        if not _dumped(folder):
+            text = executable.hlo_modules()[0].to_string()
+            _write(folder / "final.txt", text)
+        _write(folder / "memory.json", json.dumps(sizes))
+    except Exception as error:
+        _write(
+            folder / "error.json", json.dumps({"type": type(error).__name__, "text": str(error)})
+        )
+        return 1
+    return 0
+
+
+def _compiled(folder: Path, job: dict[str, Any]) -> Any:
+    from jax.interpreters import mlir
+    from jaxlib import xla_client
+    from jaxlib.mlir import ir
+
+    _tell(folder, "describing the machine")
+    devices = _devices(job)
+    options = xla_client.CompileOptions()
+    options.num_replicas, options.num_partitions = 1, len(devices)
+    options.executable_build_options.use_spmd_partitioning = True
+    options.executable_build_options.use_shardy_partitioner = True
+    options.device_assignment = xla_client.DeviceAssignment.create(_ids(devices))
+    overrides = [("xla_dump_to", str(folder / "dump")), ("xla_dump_hlo_as_text", True)]
+    options.env_option_overrides = overrides if job["dumps"] else []
+    with mlir.make_ir_context():
+        module = ir.Module.parse((folder / "module.mlirbc").read_bytes())
+    _tell(folder, "compiling")
+    return devices[0].client.compile(
+        module,
+        executable_devices=xla_client.DeviceList(tuple(devices)),
+        compile_options=options,
+    )
+
+
+def _ids(devices: list[Any]) -> Any:
+    import numpy as np
+
+    return np.array([[device.id for device in devices]])
+
+
+def _devices(job: dict[str, Any]) -> list[Any]:
+    """Return the devices of the described machine, in the order of the mesh."""
+    from jax.experimental import topologies
+
+    import shardspec
+    from shardspec.jax_backend.mesh import describe_devices, devices_by_coordinate
+
+    name, platform, described = job["topology"], job["platform"], job["described"]
+    found = topologies.get_topology_desc(name, platform=platform, **described).devices
+    spec = shardspec.loads(f"shardspec: 1\nhardware: {job['hardware']}\nmesh: {{all: rest}}\n")
+    hardware = spec.ir.targets[0].hardware
+    assert hardware is not None
+    places = devices_by_coordinate(found, hardware)
+    if places is None:
+        raise ValueError(f"{name} gives {describe_devices(found)}, not {hardware}")
+    return [places[tuple(each)] for each in job["order"]]
+
+
+def _dumped(folder: Path) -> bool:
+    return any((folder / "dump").glob("*after_optimizations.txt"))
+
+
+def _tell(folder: Path, stage: str) -> None:
+    with (folder / "stage.txt").open("a", encoding="utf-8") as file:
+        file.write(f"{stage}\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that is never seen half written."""
+    temporary = path.with_suffix(".part")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it has ended."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1])))

@@ -1,0 +1,341 @@
+"""The real compiler's program for a machine that is not here, in seconds.
+
+The step is lowered here, once; a child process gets the module and compiles it for the described
+machine: libtpu knows every TPU slice, and XLA:GPU every GPU that is described to it. libtpu spends
+nine tenths of its time on code, which nobody wants to run here, so the child is ended as soon as
+the final program and the memory report lie whole in its folder. The user's code runs in this
+process alone, and the module that is compiled is the one that the prediction was read from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.ir.spec import Hardware, Target, shape_text
+from shardspec.programs.memory import CompiledMemory, memory_of_assignment, memory_of_stats
+from shardspec.topology.placement import Order, place
+
+#: Called with the stage that a compile is in.
+Tell = Callable[[str], None]
+
+#: What libtpu calls a chip, where it is not as the catalogue does.
+_LIBTPU_NAMES = {"v7x": "tpu7x", "v4-nomegacore": "v4"}
+#: libtpu shows two devices a chip of v4 unless it is told.
+_MEGACORE = frozenset(("v4",))
+#: What libtpu wants to know of the host, which has no TPU.
+_TPU_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5e-8",
+    "TPU_WORKER_ID": "0",
+}
+_POLL_S = 0.2
+#: For how long nothing may be written to a dump that is taken as whole.
+_QUIET_S = 1.0
+#: How long a child that was told to end may take.
+_GRACE_S = 5.0
+_PROGRAM = "*after_optimizations.txt"
+_ASSIGNMENT = "*after_optimizations-buffer-assignment.txt"
+#: Written after the others, so that they are whole once it is.
+_REPORT = "*after_optimizations-memory-usage-report.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a compiler made of a step.
+
+    Attributes:
+      text: the final program, in HLO.
+      memory: None where the compiler did not get as far.
+      compiler: its name and version.
+      is_whole: whether the compile was let to its end.
+      refusal: why the compiler gave up although the program is there: it does not fit.
+    """
+
+    text: str
+    memory: CompiledMemory | None
+    compiler: str
+    seconds: float
+    is_whole: bool
+    refusal: str = ""
+
+
+def compiled(
+    module: bytes,
+    target: Target,
+    *,
+    order: Order = "t5x",
+    timeout_s: float = 600.0,
+    is_whole: bool = False,
+    tell: Tell = lambda stage: None,
+) -> Compiled:
+    """Return what the compiler of a target's chips makes of a lowered module.
+
+    Args:
+      module: the bytecode of StableHLO, lowered for the platform of the target.
+      order: that of the resolver, by which devices stand on the mesh.
+      is_whole: let the compiler generate code, too.
+      tell: hears of each stage.
+
+    Raises:
+      ShardspecError: there is no compiler for it here, it refuses the program or the machine, or
+        it was not done in time.
+    """
+    hardware = _hardware(target)
+    compiler = _compiler(hardware)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="shardspec-compile-") as name:
+        folder = Path(name)
+        _write_job(folder, module, target, hardware, order)
+        with _child(folder) as child:
+            found = _watched(child, folder, started + timeout_s, is_whole, tell)
+        if not found:
+            raise ShardspecError((_no_answer(folder, child, hardware, timeout_s),))
+        return _answer(folder, compiler, time.monotonic() - started, is_whole)
+
+
+def _hardware(target: Target) -> Hardware:
+    hardware = target.hardware
+    if hardware is None or hardware.chip.platform == "cpu":
+        machine = "names no hardware" if hardware is None else f"is {hardware}"
+        raise ShardspecError(
+            (
+                Diagnostic(
+                    codes.NOT_COMPILED,
+                    f"target `{target.name}` {machine}: there is no machine to describe to a"
+                    " compiler",
+                    help="name a target with TPUs or GPUs, or compile for the devices that are"
+                    " here: `--backend here`",
+                ),
+            )
+        )
+    return hardware
+
+
+def _compiler(hardware: Hardware) -> str:
+    """Return the name and version of the compiler for a chip."""
+    platform = hardware.chip.platform
+    package, extra = _PACKAGES[platform]
+    where = [*_folders(), *sys.path]
+    found = next(iter(distributions(name=package, path=where)), None)
+    if found is not None:
+        return f"{package} {found.version}"
+    help = f"pip install 'shardspec[{extra}]'; no {platform.upper()} is needed"
+    if platform == "gpu":
+        help += (
+            ". Where a plugin without a GPU is in the way of JAX, install it into a folder of its"
+            f" own, `pip install --no-deps --target FOLDER {package} jax-cuda12-pjrt` in the"
+            f" version of jax, and set {GPU_COMPILER}=FOLDER"
+        )
+    message = f"the compiler for {hardware.chip.title} is not installed: `{package}`"
+    raise ShardspecError((Diagnostic(codes.NOT_COMPILED, message, help=help),))
+
+
+_PACKAGES = {"tpu": ("libtpu", "tpu-aot"), "gpu": ("jax-cuda12-plugin", "gpu-aot")}
+#: Names a folder that only the child has on its path.
+GPU_COMPILER = "SHARDSPEC_GPU_COMPILER"
+
+
+def _folders() -> list[str]:
+    """Return the folder of the GPU compiler, where one is named."""
+    folder = os.environ.get(GPU_COMPILER)
+    return [os.path.abspath(folder)] if folder else []
+
+
+# the job
+
+
+def _write_job(
+    folder: Path, module: bytes, target: Target, hardware: Hardware, order: Order
+) -> None:
+    placement = place(target, order)
+    if isinstance(placement, Diagnostic):
+        raise ShardspecError((placement,))
+    job = {
+        **described(hardware),
+        "hardware": str(hardware),
+        "order": [list(each) for each in placement.coordinates()],
+    }
+    (folder / "dump").mkdir()
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    (folder / "module.mlirbc").write_bytes(module)
+
+
+def described(hardware: Hardware) -> dict[str, Any]:
+    """Return a machine in the compiler's words: its topology's name, and what goes with it."""
+    chip = hardware.chip
+    shape = shape_text(hardware.topology)
+    if chip.platform == "gpu":
+        name = f"1x{hardware.slice_count}x{hardware.topology[0]}"
+        told = {"topology": name, "target_config": _target_config(dict(chip.compiler))}
+        return {"platform": "cuda", "topology": name, "described": told, "dumps": False}
+    options: dict[str, Any] = {}
+    if hardware.slice_count > 1:
+        options["num_slices"] = hardware.slice_count
+    if chip.name in _MEGACORE:
+        options["chip_config_name"] = "megacore"
+    name = f"{_LIBTPU_NAMES.get(chip.name, chip.name)}:{shape}"
+    return {"platform": "tpu", "topology": name, "described": options, "dumps": True}
+
+
+def _target_config(properties: dict[str, str]) -> str:
+    """Return a GPU as XLA's text format of a target."""
+    major, _, minor = properties["cuda_compute_capability"].partition(".")
+    told = {key: value for key, value in properties.items() if key in _TOLD_AS_THEY_ARE}
+    device = " ".join(f"{key}: {value}" for key, value in {**_ANY_GPU, **told}.items())
+    capability = f"cuda_compute_capability {{ major: {major} minor: {minor} }}"
+    description = json.dumps(properties["device_description_str"])
+    return (
+        f'gpu_device_info {{ {device} {capability} }} platform_name: "CUDA"'
+        f" {_DNN} device_description_str: {description}"
+    )
+
+
+_TOLD_AS_THEY_ARE = frozenset(
+    (
+        *("core_count", "fpus_per_core", "clock_rate_ghz", "l2_cache_size", "memory_bandwidth"),
+        *("device_memory_size", "shared_memory_per_core", "shared_memory_per_block_optin"),
+    )
+)
+#: What all GPUs of the catalogue have alike.
+#: Source: CUDA programming guide, technical specifications by compute capability, 8.0 to 10.0.
+_ANY_GPU = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 49152,
+    "threads_per_core_limit": 2048,
+    "block_dim_limit_x": 2147483647,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+}
+_DNN = "dnn_version_info { major: 9 minor: 1 patch: 0 }"
+
+
+# the child
+
+
+@contextlib.contextmanager
+def _child(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the compile in a process of its own, which has ended when this is left."""
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
+    environment = {**os.environ, **_TPU_ENVIRONMENT, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    command = [sys.executable, "-P", "-m", "shardspec.jax_backend.compile_child", str(folder)]
+    with (folder / "log.txt").open("wb") as log:
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield child
+    finally:
+        child.terminate()
+        try:
+            child.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _watched(
+    child: subprocess.Popen[bytes], folder: Path, until: float, is_whole: bool, tell: Tell
+) -> bool:
+    """Wait until the folder holds an answer; say whether it does."""
+    told = 0
+    while time.monotonic() < until:
+        ended = child.poll() is not None
+        stages = _text(folder / "stage.txt").split("\n")[:-1]
+        for stage in stages[told:]:
+            tell(stage)
+        told = len(stages)
+        if ended or (not is_whole and _dumps_are_whole(folder)):
+            return bool(_final(folder))
+        time.sleep(_POLL_S)
+    return False
+
+
+def _dumps_are_whole(folder: Path) -> bool:
+    reports = list((folder / "dump").glob(_REPORT))
+    programs = list((folder / "dump").glob(_PROGRAM))
+    if not reports or not programs:
+        return False
+    quiet = time.time() - max(path.stat().st_mtime for path in (*programs, *reports)) > _QUIET_S
+    return quiet and _text(_largest(programs)).rstrip().endswith("}")
+
+
+def _largest(paths: list[Path]) -> Path:
+    """Return the dump of the step: beside it may be those of small programs of the compiler's."""
+    return max(paths, key=lambda path: path.stat().st_size)
+
+
+# the answer
+
+
+def _final(folder: Path) -> str:
+    programs = [*(folder / "dump").glob(_PROGRAM), *folder.glob("final.txt")]
+    return _text(_largest(programs)) if programs else ""
+
+
+def _answer(folder: Path, compiler: str, seconds: float, is_whole: bool) -> Compiled:
+    assignments = list((folder / "dump").glob(_ASSIGNMENT))
+    memory = memory_of_assignment(_text(_largest(assignments))) if assignments else None
+    stats = json.loads(_text(folder / "memory.json") or "null")
+    if memory is None and stats is not None:
+        memory = memory_of_stats(stats)
+    error = _error(folder)
+    refusal = error["text"] if error else ""
+    return Compiled(_final(folder), memory, compiler, seconds, is_whole, refusal)
+
+
+def _no_answer(
+    folder: Path, child: subprocess.Popen[bytes], hardware: Hardware, timeout_s: float
+) -> Diagnostic:
+    """Return why there is no program: the compiler's own words, its end, or the time."""
+    error = _error(folder)
+    if error is not None:
+        first = error["text"].strip().partition("\n")[0][:_LONGEST]
+        message = f"the compiler refuses the step for {hardware}: {first}"
+        return Diagnostic(codes.NOT_COMPILED, message)
+    if child.returncode is not None and child.returncode > 0:
+        last = _text(folder / "log.txt").strip().rpartition("\n")[2][:_LONGEST]
+        message = f"the compiler ended with {child.returncode} and without a program: {last}"
+        return Diagnostic(codes.NOT_COMPILED, message)
+    message = f"no program for {hardware} after {timeout_s:g} s"
+    return Diagnostic(codes.NOT_COMPILED, message, help="give it more time: `--timeout`")
+
+
+#: Characters of a compiler's message that are passed on.
+_LONGEST = 400
+
+
+def _error(folder: Path) -> dict[str, str] | None:
+    text = _text(folder / "error.json")
+    found: dict[str, str] | None = json.loads(text) if text else None
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

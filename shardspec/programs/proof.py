@@ -1,0 +1,193 @@
+"""A prediction beside what the compiler made of the same step: by mesh axes, and in memory.
+
+A plan's promise is broken where the program does not fit, where its traffic is another than was
+predicted, or where it goes over mesh axes that nobody predicted. What was predicted is bytes by
+mesh axes, never kinds or counts: compilers combine collectives, split them, and turn some into
+others that send as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from shardspec.analysis.cost import Cost
+from shardspec.diagnostics.words import percent
+from shardspec.ir.plan import ParamSharding
+from shardspec.ir.step import Carried, Cause, CauseKind, Collective, Place, Step, wire_bytes
+from shardspec.programs.hlo import program_of
+from shardspec.programs.memory import CompiledMemory
+from shardspec.programs.op_names import place_of
+
+#: The share of all bytes that may go over mesh axes without a prediction.
+UNPREDICTED_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class AxisProof:
+    """What one device sends over some mesh axes in a step, by both."""
+
+    mesh_axes: tuple[str, ...]
+    predicted: int
+    compiled: int
+
+    @property
+    def difference(self) -> int:
+        """Return by how many bytes they differ."""
+        return abs(self.predicted - self.compiled)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A prediction, and the compiler's program.
+
+    Attributes:
+      step: the compiled one, each collective with the causes that the prediction knows.
+      compiler: its name and version.
+      seconds: that the compile took.
+      refusal: the compiler's words where it gave up: the program does not fit.
+      tolerance: the share of all compiled bytes by which the prediction may differ.
+      places: the user's lines of the largest values that the program holds, by their names.
+
+    Invariants:
+      each: the rows hold every byte of both programs once.
+    """
+
+    cost: Cost
+    step: Step = field(repr=False)
+    memory: CompiledMemory | None
+    compiler: str
+    seconds: float
+    refusal: str = ""
+    tolerance: float = 0.1
+    places: Mapping[str, Place] = field(default_factory=dict, repr=False)
+
+    @property
+    def rows(self) -> tuple[AxisProof, ...]:
+        """Return both by mesh axes, the most bytes first."""
+        predicted = wire_bytes(self.cost.step.collectives if self.cost.step else ())
+        compiled = wire_bytes(self.step.collectives)
+        names = dict.fromkeys((*predicted, *compiled))
+        rows = (AxisProof(each, predicted.get(each, 0), compiled.get(each, 0)) for each in names)
+        return tuple(sorted(rows, key=lambda row: -max(row.compiled, row.predicted)))
+
+    @property
+    def compiled_bytes(self) -> int:
+        """Return what one device sends in a step, by the compiler."""
+        return sum(row.compiled for row in self.rows)
+
+    @property
+    def difference(self) -> float:
+        """Return the sum of the differences, over all compiled bytes."""
+        differs = sum(row.difference for row in self.rows)
+        return differs / self.compiled_bytes if self.compiled_bytes else float(differs > 0)
+
+    @property
+    def unpredicted(self) -> tuple[Collective, ...]:
+        """Return what the compiler sends over mesh axes that were not predicted, most first."""
+        new = {row.mesh_axes for row in self.rows if not row.predicted}
+        found = (each for each in self.step.collectives if each.mesh_axes in new)
+        return tuple(sorted(found, key=lambda each: -each.wire_bytes))
+
+    @property
+    def fits(self) -> bool | None:
+        """Say whether a device has room, None where its memory is not known."""
+        room = self.cost.memory.hbm_bytes
+        if self.refusal:
+            return False
+        return None if room is None or self.memory is None else self.memory.bytes <= room
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Return why the promise of the plan is broken; none where it is kept."""
+        return tuple(self._faults())
+
+    def _faults(self) -> Iterator[str]:
+        if self.fits is False:
+            yield "it does not fit"
+        if self.difference > self.tolerance:
+            shares = percent(self.difference, 1), percent(self.tolerance, 1)
+            yield f"{shares[0]} of the bytes differ, and {shares[1]} may"
+        for row in self.rows:
+            share = row.compiled / self.compiled_bytes if self.compiled_bytes else 0.0
+            if not row.predicted and share > UNPREDICTED_SHARE:
+                axes = " and ".join(row.mesh_axes)
+                yield f"{percent(share, 1)} of the bytes go over {axes}, which was not predicted"
+
+
+def with_causes(compiled: Step, cost: Cost) -> Step:
+    """Return a compiled step whose collectives have what the prediction knows of them.
+
+    A cause is that of a predicted collective over the same mesh axis at the same line, that which
+    carries the same array first; else that of one in the same file that sends as much; else the
+    plan's own, where a weight or a gradient is carried.
+    """
+    known = _Known(cost)
+    return replace(compiled, collectives=tuple(map(known.explained, compiled.collectives)))
+
+
+def places_in(text: str, names: Collection[str]) -> dict[str, Place]:
+    """Return the user's lines of some instructions of a program, by name, where they are known."""
+    program = program_of(text)
+    found = {
+        each.name: place_of(program.frames_of(each), each.op_name)
+        for computation in program.computations.values()
+        for each in computation.instructions.values()
+        if each.name in names
+    }
+    return {name: place for name, place in found.items() if place.is_known}
+
+
+class _Known:
+    """What a prediction knows, by place and by array."""
+
+    def __init__(self, cost: Cost) -> None:
+        self.arrays = {each.param.path: each for each in cost.plan.arrays}
+        self.at: dict[tuple[str, str, int], list[Collective]] = {}
+        self.of_size: dict[tuple[str, str, int], list[Collective]] = {}
+        for each in cost.step.collectives if cost.step else ():
+            for axis in each.mesh_axes:
+                file = each.place.file
+                self.at.setdefault((axis, file, each.place.line), []).append(each)
+                self.of_size.setdefault((axis, file, each.wire_bytes), []).append(each)
+
+    def explained(self, sent: Collective) -> Collective:
+        """Return a collective with a cause for each of its mesh axes."""
+        causes = tuple(self._cause(sent, axis) for axis in sent.mesh_axes)
+        carries = sent.carries if sent.carries.name else self._carried(sent)
+        return replace(sent, because=causes, carries=carries)
+
+    def _carried(self, sent: Collective) -> Carried:
+        found = self._like(sent, sent.mesh_axes[0])
+        return found.carries if found is not None else sent.carries
+
+    def _cause(self, sent: Collective, axis: str) -> Cause:
+        like = self._like(sent, axis)
+        if like is not None:
+            return next(each for each in like.because if each.mesh_axis == axis)
+        array = self.arrays.get(sent.carries.name)
+        if array is not None and sent.carries.kind in ("weight", "gradient"):
+            found = _of_array(array, axis)
+            if found is not None:
+                return found
+        return Cause(axis, CauseKind.UNKNOWN)
+
+    def _like(self, sent: Collective, axis: str) -> Collective | None:
+        """Return the predicted collective at the same line that is most like another."""
+        file, line = sent.place.file, sent.place.line
+        found = self.at.get((axis, file, line)) or self.of_size.get((axis, file, sent.wire_bytes))
+        return max(found, key=lambda each: _likeness(each, sent)) if found else None
+
+
+def _likeness(one: Collective, other: Collective) -> tuple[bool, bool, bool]:
+    same = bool(one.carries.name) and one.carries == other.carries
+    return same, one.kind is other.kind, one.phase == other.phase
+
+
+def _of_array(array: ParamSharding, axis: str) -> Cause | None:
+    for number, dim in enumerate(array.dims):
+        taken = [each for each in dim.attempts if axis in each.mesh_axes]
+        if axis in dim.mesh_axes and taken:
+            kind, name = CauseKind.ARGUMENT, dim.logical_axis
+            return Cause(axis, kind, array.param.path, number, logical_axis=name, attempt=taken[-1])
+    return None

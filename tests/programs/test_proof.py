@@ -1,0 +1,149 @@
+"""A prediction beside a program: what is held against what, and when a promise is broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardspec import loads, pipeline
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.ir.spec import PartitionSpec
+from shardspec.ir.step import (
+    Carried,
+    Cause,
+    CauseKind,
+    Collective,
+    CollectiveKind,
+    Place,
+    Step,
+    StepArray,
+)
+from shardspec.programs.memory import CompiledMemory, HeldValue
+from shardspec.programs.proof import Proof, with_causes
+from shardspec.programs.proof_forms import proof_json, proof_lines, proof_markdown, verdict
+
+SPEC = """\
+shardspec: 1
+hardware: tpu v5e 4x4
+mesh: {fsdp: 8, tensor: 2}
+rules: [embed -> fsdp, mlp -> tensor]
+arrays: {mlp/wi: "f32[embed=1024 mlp=4096]"}
+"""
+GIB = 1 << 30
+(PLAN,) = pipeline.compile_plans(loads(SPEC).ir, None)
+UNKNOWN = Carried()
+ARRAY = StepArray("f32", (8,), PartitionSpec(((),)), (8,))
+
+
+def sent(
+    axes: tuple[str, ...], size: int, line: int = 1, carries: Carried = UNKNOWN, count: float = 1
+) -> Collective:
+    return Collective(
+        CollectiveKind.ALL_GATHER,
+        axes,
+        size,
+        size,
+        count,
+        ARRAY,
+        Place("model.py", line),
+        "forward",
+        carries,
+        tuple(Cause(axis, CauseKind.ARGUMENT, f"w{line}", 0) for axis in axes),
+    )
+
+
+def step(*collectives: Collective, source: str = "code") -> Step:
+    return Step(source, PLAN.mesh, collectives=collectives)  # type: ignore[arg-type]
+
+
+def proof(predicted: Step, compiled: Step, held: int = GIB, tolerance: float = 0.1) -> Proof:
+    cost: Cost = cost_of(PLAN, predicted)
+    memory = CompiledMemory({0: held}, 0, 0, largest=(HeldValue("fusion.1", "f32[8]", 32),))
+    return Proof(cost, with_causes(compiled, cost), memory, "libtpu 1", 2.0, "", tolerance)
+
+
+def test_each_byte_of_both_is_in_one_row() -> None:
+    predicted = step(sent(("fsdp",), 100), sent(("tensor",), 50, count=3))
+    compiled = step(sent(("fsdp",), 90), sent(("fsdp", "tensor"), 7))
+    rows = proof(predicted, compiled).rows
+    assert sum(row.predicted for row in rows) == 250
+    assert sum(row.compiled for row in rows) == 97
+    assert len({row.mesh_axes for row in rows}) == len(rows) == 3
+
+
+def test_a_promise_that_is_kept() -> None:
+    found = proof(step(sent(("fsdp",), 1000)), step(sent(("fsdp",), 1001)))
+    assert found.faults == ()
+    assert verdict(found) == "proved: it fits, and 0.1 % of the bytes differ"
+
+
+@pytest.mark.parametrize(
+    ("compiled", "held", "fault"),
+    [
+        (step(sent(("fsdp",), 1000)), 17 * GIB, "it does not fit"),
+        (step(sent(("fsdp",), 1500)), GIB, "33 % of the bytes differ, and 10 % may"),
+        (
+            step(sent(("fsdp",), 1000), sent(("tensor",), 20)),
+            GIB,
+            "2.0 % of the bytes go over tensor, which was not predicted",
+        ),
+    ],
+)
+def test_a_promise_that_is_broken_says_why(compiled: Step, held: int, fault: str) -> None:
+    found = proof(step(sent(("fsdp",), 1000)), compiled, held)
+    assert found.faults == (fault,)
+    assert verdict(found) == f"not proved: {fault}"
+
+
+def test_little_over_unpredicted_axes_is_told_and_breaks_nothing() -> None:
+    compiled = step(sent(("fsdp",), 1000), sent(("tensor",), 5, line=9))
+    found = proof(step(sent(("fsdp",), 1000)), compiled)
+    assert found.faults == ()
+    assert [each.place.line for each in found.unpredicted] == [9]
+    assert any(
+        line.startswith("not predicted: all-gather over tensor, model.py:9")
+        for line in proof_lines(found)
+    )
+
+
+def test_a_refusal_of_the_compiler_is_no_room() -> None:
+    found = replace(proof(step(), step()), refusal="RESOURCE_EXHAUSTED: 20G of 16G")
+    assert found.fits is False
+    assert "libtpu 1: RESOURCE_EXHAUSTED: 20G of 16G" in list(proof_lines(found))
+
+
+def test_causes_come_from_the_prediction_at_the_same_line() -> None:
+    weight = Carried("weight", "mlp/wi")
+    predicted = step(sent(("fsdp",), 10, 4), sent(("fsdp",), 10, 7, weight))
+    (at_line, of_size, of_plan) = with_causes(
+        step(
+            replace(sent(("fsdp",), 10, 7, weight), because=()),
+            replace(sent(("fsdp",), 10, 99), because=()),
+            replace(sent(("tensor",), 3, 1, weight), because=()),
+        ),
+        cost_of(PLAN, predicted),
+    ).collectives
+    assert at_line.because[0].array == "w7"
+    assert of_size.because[0].array in ("w4", "w7")
+    assert (of_plan.because[0].array, of_plan.because[0].dim) == ("mlp/wi", 1)
+    assert str(of_plan.because[0].rule) == "mlp -> tensor"
+
+
+def test_what_nobody_knows_is_said_to_be_unknown() -> None:
+    compiled = with_causes(step(sent(("tensor",), 3)), cost_of(PLAN, step()))
+    assert compiled.collectives[0].because[0].kind is CauseKind.UNKNOWN
+
+
+def test_the_forms_say_the_same() -> None:
+    import json
+
+    found = proof(step(sent(("fsdp",), GIB)), step(sent(("fsdp",), GIB)))
+    lines = list(proof_lines(found))
+    assert lines[0].split() == ["default", "predicted", "compiled"]
+    assert lines[1].split() == ["fsdp", "~", "1.00", "GiB", "x", "1.00", "GiB", "+0.0", "%"]
+    assert "| default | fsdp | ~ 1.00 GiB | x 1.00 GiB | +0.0 % |" in proof_markdown([found])
+    (data,) = json.loads(proof_json([found]))["targets"]
+    assert data["axes"] == [{"mesh_axes": ["fsdp"], "predicted_bytes": GIB, "compiled_bytes": GIB}]
+    assert data["proved"] is True
+    assert data["memory"]["compiled_bytes"] == GIB
