@@ -118,14 +118,19 @@ def _devices(topology: str) -> tuple[str, Any]:
 def final_text(name: str, topology: str) -> str:
     """Return the final program of a compiler."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.final_programs", "--child"]
-        command += [name, topology, folder]
-        child = subprocess.Popen(command, env={**os.environ, **AOT}, stderr=subprocess.DEVNULL)
-        try:
-            return _awaited(child, Path(folder))
-        finally:
-            child.terminate()
-            child.wait()
+        return compiled(name, topology, folder)
+
+
+def compiled(name: str, topology: str, folder: str) -> str:
+    """Return the final program of a compiler; `folder` then holds its dump."""
+    command = [sys.executable, "-m", "benchmarks.final_programs", "--child"]
+    command += [name, topology, folder]
+    child = subprocess.Popen(command, env={**os.environ, **AOT}, stderr=subprocess.DEVNULL)
+    try:
+        return _awaited(child, Path(folder))
+    finally:
+        child.terminate()
+        child.wait()
 
 
 def _awaited(child: subprocess.Popen[bytes], folder: Path) -> str:

@@ -199,6 +199,7 @@ class _Kinds:
         """Note how parameters lie, and when the backward pass begins."""
         parameters = [each.array for each in step.arguments if each.role == "parameter"]
         self._weights = {(each.dtype, each.shape) for each in parameters}
+        self._shapes = {each.shape for each in parameters}
         backward = [op.at for op in step.ops if op.phase in ("backward", "remat")]
         self._backward = min(backward, default=step.end + 1)
 
@@ -206,5 +207,6 @@ class _Kinds:
         array = tensor.array
         if tensor.phase in ("backward", "update") and (array.dtype, array.shape) in self._weights:
             return "gradients"
-        is_kept = tensor.phase == "forward" and tensor.dies >= self._backward
+        is_copy = array.shape in self._shapes
+        is_kept = tensor.phase == "forward" and tensor.dies >= self._backward and not is_copy
         return "activations" if is_kept else "temporaries"

@@ -75,17 +75,19 @@ def _read(
     set_phases(graph)
     notes = [_unknown_rounds(loop) for loop in count_rounds(graph)]
     target = resolver.target
-    sends = corrected(sends_of(graph), platform_of(target), target.mesh.device_count)
+    platform = platform_of(target)
+    sends = corrected(sends_of(graph), platform, target.mesh.device_count)
     unused = set(_cheaper_branches(graph, sends, notes))
     blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
     carries = Carries(blame)
     names = dict(_names(graph, found.arguments))
+    tensors = tensors_of(graph, found.arguments, platform)
     return Step(
         "code",
         target.mesh,
         tuple(op for op in ops_of(graph, names) if op.at not in unused),
         tuple(_collective(send, blame, carries) for send in sends if send.node.at not in unused),
-        tuple(each for each in tensors_of(graph, found.arguments) if each.born not in unused),
+        tuple(each for each in tensors if each.born not in unused),
         tuple(_arguments(graph, found.arguments)),
         graph.end,
         found.place,
