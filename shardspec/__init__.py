@@ -12,13 +12,29 @@ from shardspec.versions import PACKAGE
 
 if TYPE_CHECKING:
     from shardspec.analysis.memory import Figure, Held, Memory
+    from shardspec.analysis.step_memory import Amount, StepMemory
+    from shardspec.analysis.step_time import AxisTime, StepTime
+    from shardspec.analysis.traffic import Asker, TrafficRow
     from shardspec.diagnostics import Diagnostic, Label, Severity, ShardspecError, Span
     from shardspec.ir.plan import ActivationSharding, Alike, Attempt, DimSharding, ParamSharding
     from shardspec.ir.spec import Mesh, Param, PartitionSpec, Target
+    from shardspec.ir.step import (
+        Carried,
+        Cause,
+        Collective,
+        CollectiveKind,
+        Place,
+        Step,
+        StepArgument,
+        StepArray,
+        StepOp,
+        StepTensor,
+    )
     from shardspec.jax_backend.batch import Batch, DataLayout
     from shardspec.jax_backend.live import LockWarning
     from shardspec.jax_backend.resolver import Resolver
     from shardspec.public import Spec, load, loads
+    from shardspec.report.cost import Cost
     from shardspec.report.drawing import Drawing
     from shardspec.report.plan import Plan
     from shardspec.resolve.state import StateSharding
@@ -26,8 +42,16 @@ if TYPE_CHECKING:
 __all__ = [
     "ActivationSharding",
     "Alike",
+    "Amount",
+    "Asker",
     "Attempt",
+    "AxisTime",
     "Batch",
+    "Carried",
+    "Cause",
+    "Collective",
+    "CollectiveKind",
+    "Cost",
     "DataLayout",
     "Diagnostic",
     "DimSharding",
@@ -41,6 +65,7 @@ __all__ = [
     "Param",
     "ParamSharding",
     "PartitionSpec",
+    "Place",
     "Plan",
     "Resolver",
     "Severity",
@@ -48,7 +73,15 @@ __all__ = [
     "Span",
     "Spec",
     "StateSharding",
+    "Step",
+    "StepArgument",
+    "StepArray",
+    "StepMemory",
+    "StepOp",
+    "StepTensor",
+    "StepTime",
     "Target",
+    "TrafficRow",
     "load",
     "loads",
 ]
@@ -58,8 +91,16 @@ __version__ = PACKAGE
 _HOMES = {
     "ActivationSharding": "shardspec.ir.plan",
     "Alike": "shardspec.ir.plan",
+    "Amount": "shardspec.analysis.step_memory",
+    "Asker": "shardspec.analysis.traffic",
     "Attempt": "shardspec.ir.plan",
+    "AxisTime": "shardspec.analysis.step_time",
     "Batch": "shardspec.jax_backend.batch",
+    "Carried": "shardspec.ir.step",
+    "Cause": "shardspec.ir.step",
+    "Collective": "shardspec.ir.step",
+    "CollectiveKind": "shardspec.ir.step",
+    "Cost": "shardspec.report.cost",
     "DataLayout": "shardspec.jax_backend.batch",
     "Diagnostic": "shardspec.diagnostics",
     "DimSharding": "shardspec.ir.plan",
@@ -73,6 +114,7 @@ _HOMES = {
     "Param": "shardspec.ir.spec",
     "ParamSharding": "shardspec.ir.plan",
     "PartitionSpec": "shardspec.ir.spec",
+    "Place": "shardspec.ir.step",
     "Plan": "shardspec.report.plan",
     "Resolver": "shardspec.jax_backend.resolver",
     "Severity": "shardspec.diagnostics",
@@ -80,7 +122,15 @@ _HOMES = {
     "Span": "shardspec.diagnostics",
     "Spec": "shardspec.public",
     "StateSharding": "shardspec.resolve.state",
+    "Step": "shardspec.ir.step",
+    "StepArgument": "shardspec.ir.step",
+    "StepArray": "shardspec.ir.step",
+    "StepMemory": "shardspec.analysis.step_memory",
+    "StepOp": "shardspec.ir.step",
+    "StepTensor": "shardspec.ir.step",
+    "StepTime": "shardspec.analysis.step_time",
     "Target": "shardspec.ir.spec",
+    "TrafficRow": "shardspec.analysis.traffic",
     "load": "shardspec.public",
     "loads": "shardspec.public",
 }

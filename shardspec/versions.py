@@ -20,6 +20,7 @@ LOCK = 1
 MANIFEST = 1
 CHECK_JSON = "shardspec.check/1"
 COMPILE_JSON = "shardspec.compile/1"
+COST_JSON = "shardspec.cost/1"
 DIFF_JSON = "shardspec.diff/1"
 MESH_JSON = "shardspec.mesh/1"
 VERIFY_JSON = "shardspec.verify/1"
@@ -31,7 +32,7 @@ def version_lines() -> Iterator[str]:
     yield f"{'language':<20} {LANGUAGE:<5} `shardspec: {LANGUAGE}` in a spec"
     yield f"{'lock':<20} {LOCK:<5} `lock {LOCK}` in spec.lock"
     yield f"{'manifest':<20} {MANIFEST:<5} `shardspec-arrays: {MANIFEST}` in a manifest"
-    for schema in (CHECK_JSON, COMPILE_JSON, DIFF_JSON, MESH_JSON, VERIFY_JSON):
+    for schema in (CHECK_JSON, COMPILE_JSON, COST_JSON, DIFF_JSON, MESH_JSON, VERIFY_JSON):
         name, _, version = schema.partition("/")
         verb = name.removeprefix("shardspec.")
         yield f"{name:<20} {version:<5} `shardspec {verb} --format json`"

@@ -48,6 +48,7 @@ BANNED = {"utils", "util", "helpers", "helper", "common", "base", "manager", "ha
 LIGHT_RUNS = {
     "help": ["--help"],
     "compile": ["compile", "{spec}"],
+    "cost": ["cost", "{spec}"],
     "explain": ["explain", "a/wi/kernel", "--spec", "{spec}"],
     "explain a finding": ["explain", "SHD301"],
     "check": ["check", "{spec}"],

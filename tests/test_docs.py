@@ -51,6 +51,8 @@ NOT_ONE_TEXT = {
     "bad-program": "is about the text of a compiler",
     "not-compiled": "is about the compiler of a machine",
     **{code.name: "takes a step" for code in step_codes()},
+    "bad-step": "is about code",
+    "bad-cost": "stands in a saved cost",
 }
 
 #: Findings whose examples are lines of other files; the tests of their formats have them.
@@ -68,6 +70,8 @@ NOT_A_SPEC = {
     "lock-differs",
     "no-propagation",
     "bad-program",
+    "bad-step",
+    "bad-cost",
     "not-compiled",
 }
 
@@ -79,6 +83,7 @@ NO_CASE = {
     "bad-program": "only `step_of_program` reads what a compiler made",
     "not-compiled": "only `verify` asks a compiler",
     **{code.name: "only a traced step has it" for code in step_codes()},
+    "bad-cost": "only `explain` and `check` read saved costs",
 }
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)

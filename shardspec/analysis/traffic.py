@@ -7,7 +7,7 @@ alone are one, as in the table of `compile`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -33,8 +33,8 @@ class Asker:
     place: str = ""
 
     def __str__(self) -> str:
-        """Return `heads -> tensor  spec.yaml:14`."""
-        return f"{self.text}  {self.place}" if self.place else self.text
+        """Return `heads -> tensor spec.yaml:14`."""
+        return f"{self.text} {self.place}" if self.place else self.text
 
 
 #: What asked, where it is no line of the spec.
@@ -147,6 +147,20 @@ def array_of(collective: Collective) -> str:
     if carried.kind in ("weight", "gradient", "state") and carried.name:
         return carried.name
     return str(carried)
+
+
+def names_in(collective: Collective) -> set[str]:
+    """Return the arrays that a collective carries, or that asked for it."""
+    return {collective.carries.name, *(cause.array for cause in collective.because)} - {""}
+
+
+def of_arrays(
+    collectives: Iterable[Collective], arrays: Collection[str] | None
+) -> tuple[Collective, ...]:
+    """Return those that have to do with some arrays; all of them, where None are named."""
+    return tuple(
+        each for each in collectives if arrays is None or not names_in(each).isdisjoint(arrays)
+    )
 
 
 def group(collectives: Iterable[Collective], by: By = "op") -> tuple[TrafficRow, ...]:

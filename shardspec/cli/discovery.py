@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardspec.cli.streams import fail
 from shardspec.diagnostics import Diagnostic
@@ -36,9 +36,9 @@ def find_spec(named: str | None) -> str:
         return _the_one_in(named) if os.path.isdir(named) else named
     here = Path.cwd()
     folders = (here, *here.parents)
-    configured = next((path for folder in folders if (path := _configured(folder))), None)
+    configured = project_path("spec")
     if configured is not None:
-        return _as_path(os.path.relpath(configured))
+        return _as_path(configured)
     for folder in folders:
         found = [_as_path(os.path.relpath(path)) for path in _candidates(folder)]
         if len(found) == 1:
@@ -68,11 +68,54 @@ def _as_path(found: str) -> str:
     return os.path.join(os.curdir, found) if looks_otherwise else found
 
 
-def _configured(folder: Path) -> Path | None:
-    """Return what `[tool.shardspec] spec` in this folder's pyproject.toml names."""
-    file = folder / "pyproject.toml"
-    if not file.is_file():
+class Setting(NamedTuple):
+    """What `[tool.shardspec]` of a pyproject.toml says under one key.
+
+    Attributes:
+      folder: of the pyproject.toml.
+      shown: how that file is named from here.
+    """
+
+    value: str
+    folder: Path
+    shown: str
+
+
+def project_setting(key: str, as_in: str) -> Setting | None:
+    """Return what the nearest pyproject.toml that has the key says; None where none has it.
+
+    Args:
+      as_in: what it could be, for where it is no text.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        file = folder / "pyproject.toml"
+        value = _table(file).get(key) if file.is_file() else None
+        if value is None:
+            continue
+        shown = os.path.relpath(file)
+        if not isinstance(value, str) or "\0" in value:
+            what = "path" if "." in as_in else "name"
+            fail(f"`[tool.shardspec] {key}` in {shown} is no {what}", f'as in `{key} = "{as_in}"`')
+        return Setting(value, folder, shown)
+    return None
+
+
+def project_path(key: str) -> str | None:
+    """Return the file that the project names under a key, from here; it lies in its folder."""
+    found = project_setting(key, "spec.yaml" if key == "spec" else f"{key}.json")
+    if found is None:
         return None
+    path = found.folder / found.value
+    below = os.path.relpath(os.path.realpath(path), os.path.realpath(found.folder))
+    if below.split(os.sep)[0] == os.pardir:
+        option = f"name the {key} with --{key} FILE"
+        fail(f"`[tool.shardspec] {key}` in {found.shown} leads out of its folder", option)
+    return os.path.relpath(path)
+
+
+def _table(file: Path) -> dict[str, Any]:
+    """Return `[tool.shardspec]` of a pyproject.toml."""
     import tomllib
 
     from shardspec.language.files import read_source
@@ -87,15 +130,7 @@ def _configured(folder: Path) -> Path | None:
         why = "it is nested too deep" if isinstance(error, RecursionError) else error
         fail(f"cannot read {shown}: {why}", f"mend it, or {_NAME_IT}")
     table = tool.get("shardspec") if isinstance(tool, dict) else None
-    spec = table.get("spec") if isinstance(table, dict) else None
-    if spec is None:
-        return None
-    if not isinstance(spec, str) or "\0" in spec:
-        fail(f"`[tool.shardspec] spec` in {shown} is no path", 'as in `spec = "spec.yaml"`')
-    below = os.path.relpath(os.path.realpath(folder / spec), os.path.realpath(folder))
-    if below.split(os.sep)[0] == os.pardir:
-        fail(f"`[tool.shardspec] spec` in {shown} leads out of its folder", _NAME_IT)
-    return folder / spec
+    return table if isinstance(table, dict) else {}
 
 
 def _candidates(folder: Path) -> list[Path]:

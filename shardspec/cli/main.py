@@ -14,6 +14,7 @@ from shardspec.cli.options import HELP, version_option, write_exits
 #: Verb -> what it is for, in the order of `--help`. The module has the verb's name.
 VERBS = {
     "compile": "Resolve every array on one target and print the table.",
+    "cost": "Show what a device holds, and what a step sends and takes.",
     "explain": "Say why: an array, a line of the spec, a mesh axis, a finding, a field.",
     "check": "Report everything that is wrong, on all targets.",
     "fmt": "Format specs, or turn YAML into the DSL and back.",

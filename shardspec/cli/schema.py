@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.streams import show
@@ -10,10 +12,17 @@ from shardspec.cli.streams import show
 @options.verb(
     "schema",
     options.OUTPUT,
+    options.option(
+        "--of",
+        type=click.Choice(["spec", "cost"]),
+        default="spec",
+        show_default=True,
+        help="What the schema is of: a spec, or what `cost --format json` prints.",
+    ),
     options.flag("--versions", "Show the versions of language, lock and JSON instead."),
 )
-def command(request: Request, *, versions: bool) -> None:
-    """Print the JSON Schema (draft-07) of the YAML format.
+def command(request: Request, *, of: str, versions: bool) -> None:
+    """Print the JSON Schema (draft-07) of the YAML format, or of a cost.
 
     In an editor with yaml-language-server, put this at the top of a spec:
 
@@ -23,6 +32,11 @@ def command(request: Request, *, versions: bool) -> None:
         from shardspec.versions import version_lines
 
         show(version_lines())
+        return
+    if of == "cost":
+        from shardspec.report import cost_json
+
+        request.write(cost_json.schema_text())
         return
     from shardspec.language.document import schema_text
 

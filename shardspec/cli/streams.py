@@ -12,8 +12,10 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import click
@@ -21,6 +23,8 @@ import click
 from shardspec.diagnostics.source import printable
 
 FINE, FINDINGS, FAILED = 0, 1, 2
+#: How often what is being done is said anew on a terminal.
+_TICK_SECONDS = 0.2
 
 
 class Failure(click.ClickException):
@@ -88,6 +92,39 @@ def width_of(stream: int = 1) -> int | None:
     with suppress(OSError, ValueError):
         return os.get_terminal_size((sys.stdout if stream == 1 else sys.stderr).fileno()).columns
     return None
+
+
+@contextmanager
+def progress(*, is_quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Yield what says on a terminal what is being done, and for how long; elsewhere it is silent.
+
+    The line stands while the job runs, and is gone after it.
+    """
+    if is_quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda doing: None
+        return
+    doing, ended, started = ["starting"], threading.Event(), time.monotonic()
+
+    def tick() -> None:
+        while not ended.wait(_TICK_SECONDS):
+            _tell(f"{doing[0]} ... {time.monotonic() - started:.0f} s")
+
+    watcher = threading.Thread(target=tick, daemon=True)
+    watcher.start()
+    try:
+        yield lambda text: doing.__setitem__(0, text)
+    finally:
+        ended.set()
+        watcher.join()
+        _tell("")
+
+
+def _tell(text: str) -> None:
+    """Write over the last line of the terminal."""
+    width = width_of(2) or 80
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"\r\x1b[K{printable(text)[: width - 1]}")
+        sys.stderr.flush()
 
 
 class _Output(io.FileIO):

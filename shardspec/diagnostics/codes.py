@@ -57,6 +57,9 @@ OWN_FILE = error(
     "SHD021", "own-file", "a plan, a lock or a list of arrays stands where a spec should"
 )
 
+BAD_STEP = error("SHD022", "bad-step", "the function that `--step` names makes no step")
+BAD_COST = error("SHD023", "bad-cost", "a saved cost cannot be read")
+
 UNKNOWN_HARDWARE = error("SHD101", "unknown-hardware", "the catalogue has no such hardware")
 MESH_PRODUCT = error("SHD102", "mesh-product", "mesh sizes do not multiply to the device count")
 TWO_REST = error("SHD103", "two-rest", "more than one mesh axis takes the rest")

@@ -1,8 +1,9 @@
-"""`package.module:function` -> the arrays that the function makes, without making them.
+"""`package.module:function`: a name on the command line that runs a user's code.
 
-The one way to arrays that runs a user's code, so it is taken only where the command line spells
-it out. The function is called without arguments under `jax.eval_shape`; what is no function is
-taken as the tree itself. What it prints goes to stderr, since stdout is for the answer.
+The one way to do so, and it is taken only where the command line spells it out: a file cannot. What
+stands for arrays is called without arguments under `jax.eval_shape`; what is no function is taken
+as the tree itself. What stands for a step is called with the resolver, and gives the function to
+trace and what to call that with. What the code prints goes to stderr: stdout is for the answer.
 """
 
 from __future__ import annotations
@@ -12,15 +13,24 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from shardspec.diagnostics import Diagnostic, ShardspecError, Span, codes, point
+from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Params, StatePolicy
+from shardspec.ir.step import Step
 from shardspec.language.files import read_source
 
+if TYPE_CHECKING:
+    from shardspec.jax_backend.resolver import Resolver
+
+Made = TypeVar("Made")
+
 _WRAP = "it is called without arguments: wrap what needs some, `def arrays(): return init(key)`"
+_FORM = "as in `def step(resolver): return train_step, (state, batch)`"
+#: How many lines of the user's code are shown of an exception: where it rose, and who called.
+_MOST_FRAMES = 3
 
 
 def call_entry_point(
@@ -33,25 +43,83 @@ def call_entry_point(
     Args:
       policy: of the spec that they are for: under ZeRO they are parameters alone.
     """
-    with _this_folder_first(), contextlib.redirect_stdout(sys.stderr):
-        try:
-            found = _find(name)
-            params = found if isinstance(found, Diagnostic) else _arrays(found, policy)
-        except ShardspecError as error:
-            return (), error.diagnostics
-        except (Exception, SystemExit) as error:
-            return (), (_raised(name, error),)
-    if isinstance(params, Diagnostic):
-        return (), (params,)
+    try:
+        params = _run(
+            name,
+            codes.BAD_MANIFEST,
+            os.getcwd(),
+            lambda: _arrays(_find(name, codes.UNKNOWN_PRESET), policy),
+        )
+    except ShardspecError as error:
+        return (), error.diagnostics
     if not params:
         help = "return a tree of arrays or `ShapeDtypeStruct`s"
         return (), (Diagnostic(codes.BAD_MANIFEST, f"`{name}` gives no arrays", help=help),)
     return params, ()
 
 
+def step_at(name: str, folder: str, resolver: Resolver, tell: Callable[[str], None]) -> Step:
+    """Return the step that `package.module:function` makes of a resolver, traced.
+
+    It gives `function, args` or `function, args, kwargs`.
+
+    Args:
+      folder: is searched for modules first.
+      tell: is called with what is done next, as it takes seconds.
+
+    Raises:
+      ShardspecError: there is no such function, its code fails, or what it gives is no step.
+    """
+
+    def traced() -> Step:
+        from shardspec.jax_backend.step_reading import step_of
+
+        tell(f"importing {name}")
+        make = _find(name, codes.BAD_STEP)
+        if not callable(make):
+            _refuse(f"`{name}` is a `{type(make).__name__}`, and no function")
+        tell(f"calling {name}")
+        function, args, kwargs = _call_of(name, make(resolver))
+        tell(f"tracing {name}")
+        return step_of(resolver, function, *args, **kwargs)
+
+    return _run(name, codes.BAD_STEP, folder, traced)
+
+
+def _call_of(
+    name: str, made: Any
+) -> tuple[Callable[..., Any], tuple[Any, ...] | list[Any], dict[str, Any]]:
+    """Return what to trace and what to call it with, out of what a step is made to give."""
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        _refuse(f"`{name}` gives a `{type(made).__name__}`, not a function and its arguments")
+    function, args, kwargs = made if len(made) == 3 else (*made, {})
+    if not callable(function):
+        _refuse(f"the first that `{name}` gives is a `{type(function).__name__}`, no function")
+    if type(args) not in (tuple, list):
+        what = f"the arguments that `{name}` gives are a `{type(args).__name__}`, not a tuple"
+        _refuse(what, "one argument is a tuple, too: `return loss, (params,)`")
+    if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
+        _refuse(f"the keywords that `{name}` gives are no dict by name")
+    return function, args, kwargs
+
+
+def _refuse(message: str, help: str = _FORM) -> NoReturn:
+    raise ShardspecError([Diagnostic(codes.BAD_STEP, message, help=help)])
+
+
+def _run(name: str, code: Code, folder: str, work: Callable[[], Made]) -> Made:
+    """Return what work that runs a user's code gives; what it raises becomes a finding."""
+    with _searched_first(folder), contextlib.redirect_stdout(sys.stderr):
+        try:
+            return work()
+        except ShardspecError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise ShardspecError([_raised(name, error, code)]) from error
+
+
 @contextlib.contextmanager
-def _this_folder_first() -> Iterator[None]:
-    folder = os.getcwd()
+def _searched_first(folder: str) -> Iterator[None]:
     sys.path.insert(0, folder)
     try:
         yield
@@ -60,8 +128,12 @@ def _this_folder_first() -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def _find(name: str) -> Any:
-    """Return what the name stands for, or a `Diagnostic` where there is no such thing."""
+def _find(name: str, code: Code) -> Any:
+    """Return what the name stands for.
+
+    Raises:
+      ShardspecError: there is no such thing.
+    """
     module_name, _, route = name.partition(":")
     try:
         found = importlib.import_module(module_name)
@@ -69,17 +141,23 @@ def _find(name: str) -> Any:
         missing = error.name or ""
         if module_name != missing and not module_name.startswith(f"{missing}."):
             raise
-        message = f"there is no module `{missing}`"
+        message = f"`{name}`: there is no module `{missing}`"
         help = "it is looked for in this folder, then where Python looks"
-        return Diagnostic(codes.UNKNOWN_PRESET, f"`{name}`: {message}", help=help)
+        if os.path.isfile(module_name):
+            help = f"name the module, not its file: `{_module_of(module_name)}:{route}`"
+        raise ShardspecError([Diagnostic(code, message, help=help)]) from None
     here = module_name
     for attribute in route.split("."):
         if not hasattr(found, attribute):
             public = [each for each in dir(found) if not each.startswith("_")]
             message = f"`{here}` has no `{attribute}`"
-            return Diagnostic(codes.UNKNOWN_PRESET, message, help=_names(attribute, public))
+            raise ShardspecError([Diagnostic(code, message, help=_names(attribute, public))])
         found, here = getattr(found, attribute), f"{here}.{attribute}"
     return found
+
+
+def _module_of(file: str) -> str:
+    return os.path.normpath(file).removesuffix(".py").replace(os.sep, ".")
 
 
 def _names(attribute: str, public: list[str]) -> str:
@@ -103,17 +181,26 @@ def _arrays(made: Any, policy: StatePolicy | None) -> Params:
     return kept[0]
 
 
-def _raised(name: str, error: BaseException) -> Diagnostic:
-    """Return the finding for an exception, at the innermost line of the user's own."""
+def _raised(name: str, error: BaseException, code: Code) -> Diagnostic:
+    """Return the finding for an exception: at the user's line where it rose, with its callers."""
     first = str(error).strip().partition("\n")[0].rstrip(".")
     message = f"`{name}` raised {type(error).__name__}" + (f": {first}" if first else "")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        span = _line(error.filename, error.lineno)
-    else:
-        span = _line(frames[-1].filename, frames[-1].lineno or 1) if frames else None
     help = _WRAP if isinstance(error, TypeError) and "argument" in first else None
-    return point(codes.BAD_MANIFEST, message, span, "raised here" if span else "", help=help)
+    if code is codes.BAD_STEP:
+        help = None
+    return Diagnostic(code, message, tuple(_labels(error)), help=help)
+
+
+def _labels(error: BaseException) -> Iterator[Label]:
+    """Yield the last lines of the user's code that an exception came through, innermost first."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
+    lines = [(frame.filename, frame.lineno or 1) for frame in reversed(frames)]
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        lines.insert(0, (error.filename, error.lineno))
+    spans = (_line(*line) for line in dict.fromkeys(lines))
+    known = [span for span in spans if span is not None][:_MOST_FRAMES]
+    for number, span in enumerate(known):
+        yield Label(span, "called here" if number else "raised here", primary=not number)
 
 
 def _is_users(frame: traceback.FrameSummary) -> bool:

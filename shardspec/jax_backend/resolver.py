@@ -8,7 +8,7 @@ gives back carries its mesh, so it works the same in eager code, under `jax.jit`
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -56,6 +56,7 @@ from shardspec.jax_backend.tree_plan import (
     raise_errors,
 )
 from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
+from shardspec.report.cost import Cost
 from shardspec.report.drawing import Drawing, drawing, drawing_of
 from shardspec.report.plan import Plan
 from shardspec.report.table import rows
@@ -504,6 +505,27 @@ class Resolver:
 
     def _lock_findings(self, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
         return () if self._lock is None else lock_findings(self._lock, plan)
+
+    def cost(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Cost:
+        """Return what one call of a function costs on the target: memory, time, and what is sent.
+
+        It runs the function's Python once, on shapes; nothing is compiled, and no device is needed.
+        `print` shows it as `shardspec cost` does, and `cost.by("rule")` is what each rule sends.
+
+        Args:
+          function: jitted or not: a train step, a loss, a serve step.
+          args: trees of arrays or of `ShapeDtypeStruct`s. Leaves without a sharding are placed by
+            the spec: parameters, optimizer state, and a batch along its first dimension.
+
+        Raises:
+          ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
+        """
+        from shardspec.analysis.cost import cost_of
+        from shardspec.jax_backend.step_reading import step_of
+
+        step = step_of(self, function, *args, **kwargs)
+        (plan,) = pipeline.compile_plans(self._arrays.spec, None, [self.target])
+        return Cost.of(cost_of(plan, step))
 
     def visualize(self, what: Any) -> Drawing:
         """Return who holds which part of an array: text in a terminal, tables in a notebook.

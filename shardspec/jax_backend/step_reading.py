@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardspec.ir.step import (
     Cause,
@@ -29,15 +29,12 @@ from shardspec.jax_backend.step_passes import NAMED_AFTER, prepared, propagated
 from shardspec.jax_backend.step_reshards import reshard_of
 from shardspec.jax_backend.step_rewrites import corrected
 from shardspec.jax_backend.step_sends import VIEWS, Send, sends_of
-from shardspec.jax_backend.step_trace import Given, Layouts, Traced, platform_of, traced
-
-if TYPE_CHECKING:
-    from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.step_trace import Given, Layouts, Resolving, Traced, platform_of, traced
 
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
 
 
-def step_of(resolver: Resolver, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Step:
+def step_of(resolver: Resolving, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Step:
     """Return what one call of a function computes, sends and holds on the resolver's target.
 
     It runs the function's Python, once, on shapes; no device is needed and nothing is compiled.
@@ -53,7 +50,7 @@ def step_of(resolver: Resolver, function: Callable[..., Any], *args: Any, **kwar
     return step_of_traced(resolver, traced(resolver, function, args, kwargs))
 
 
-def step_of_traced(resolver: Resolver, found: Traced) -> Step:
+def step_of_traced(resolver: Resolving, found: Traced) -> Step:
     """Return the step that a lowered function is; its module is not what it was afterwards.
 
     Raises:
@@ -70,7 +67,7 @@ def step_of_traced(resolver: Resolver, found: Traced) -> Step:
 
 
 def _read(
-    resolver: Resolver, found: Traced, graph: Graph, constraints: dict[str, Constraint]
+    resolver: Resolving, found: Traced, graph: Graph, constraints: dict[str, Constraint]
 ) -> Step:
     set_phases(graph)
     notes = [_unknown_rounds(loop) for loop in count_rounds(graph)]

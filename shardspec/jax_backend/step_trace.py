@@ -10,19 +10,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, Spec, Target
 from shardspec.ir.step import Place, Role
+from shardspec.jax_backend.constrain import ActivationResolver
+from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step_graph import Split
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import leaves_of, path_of, shape_of
 from shardspec.programs.op_names import is_library, shown
-
-if TYPE_CHECKING:
-    from shardspec.jax_backend.resolver import Resolver
+from shardspec.report.plan import Plan
+from shardspec.resolve.resolver import ArrayResolver
 
 #: What JAX lowers for, by the platform of the chips.
 _LOWERED_FOR = {"tpu": "tpu", "gpu": "cuda", "cpu": "cpu"}
@@ -32,6 +33,27 @@ _BATCH = "batch"
 _CACHES = frozenset(("cache", "kv_cache", "kv", "caches"))
 #: What the parameters are called in a tree that has optimizer state under other names beside them.
 _PARAMS = frozenset(("params", "model", "target", "p", "weights", "parameters"))
+
+
+class Resolving(Protocol):
+    """What a `Resolver` is asked for here; that itself offers `cost`, which comes here."""
+
+    target: Target
+    _arrays: ArrayResolver
+    _placer: TreePlacer
+    _activations: ActivationResolver
+
+    def shardings(self, tree: Any) -> Any:
+        """Return the shardings of parameters."""
+
+    def state_shardings(self, state: Any, params: Any) -> Any:
+        """Return the shardings of optimizer state."""
+
+    def plan(self, tree: Any) -> Plan:
+        """Return the plan of parameters."""
+
+    def state_plan(self, state: Any, params: Any) -> Plan:
+        """Return the plan of optimizer state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +105,7 @@ class Traced:
 class Layouts:
     """How the spec of a resolver lays out what has no path: batches and constrained activations."""
 
-    resolver: Resolver
+    resolver: Resolving
 
     @property
     def spec(self) -> Spec:
@@ -153,7 +175,7 @@ def platform_of(target: Target) -> str:
 
 
 def traced(
-    resolver: Resolver, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Traced:
     """Return the lowered function.
 
@@ -180,7 +202,7 @@ def traced(
 
 
 def placed(
-    resolver: Resolver, function: Callable[..., Any], args: Sequence[Any]
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any]
 ) -> tuple[Any, list[Any]]:
     """Return the function jitted, and its arguments as structs with their shardings."""
     jitted, arrays, _, _ = _arranged(resolver, function, args, {})
@@ -188,7 +210,7 @@ def placed(
 
 
 def _arranged(
-    resolver: Resolver, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Any, list[Any], dict[str, Any], list[Given]]:
     import jax
 
@@ -246,7 +268,7 @@ class _Plan:
     shardings: tuple[Any, ...] | None
 
 
-def _plans(resolver: Resolver, trees: Sequence[Any], names: Sequence[str]) -> list[_Plan]:
+def _plans(resolver: Resolving, trees: Sequence[Any], names: Sequence[str]) -> list[_Plan]:
     params = next((tree for tree in trees if _holds_params(resolver, tree)), None)
     plans = [_plan(resolver, tree, params, name) for tree, name in zip(trees, names, strict=True)]
     return [
@@ -271,12 +293,12 @@ def _with_name(given: Given, name: str) -> Given:
     return replace(given, path=f"{name}/{given.path}" if given.path else name)
 
 
-def _holds_params(resolver: Resolver, tree: Any) -> bool:
+def _holds_params(resolver: Resolving, tree: Any) -> bool:
     found = contents_of(tree)
     return not found.states and (found.held is not None or _is_named(resolver, tree))
 
 
-def _is_named(resolver: Resolver, tree: Any) -> bool:
+def _is_named(resolver: Resolving, tree: Any) -> bool:
     planned = resolver.plan(tree).arrays if _arrays(tree) else ()
     return any(each.origin is not Origin.NONE and each.param.rank for each in planned)
 
@@ -285,7 +307,7 @@ def _arrays(tree: Any) -> list[tuple[str, Any]]:
     return [(leaf.path, leaf.value) for leaf in leaves_of(tree) if shape_of(leaf.value) is not None]
 
 
-def _plan(resolver: Resolver, tree: Any, params: Any, name: str) -> _Plan:
+def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     arrays = _arrays(tree)
     found = contents_of(tree)
     is_whole = all(_sharding(value) is not None for _, value in arrays)
@@ -349,7 +371,7 @@ def _owners(arrays: list[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
     return owners
 
 
-def _batch(resolver: Resolver, arrays: list[tuple[str, Any]], is_whole: bool, name: str) -> _Plan:
+def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, name: str) -> _Plan:
     """Return a batch: its first dimension is the logical axis `batch`, where the spec has that."""
     layouts = Layouts(resolver)
     given = []

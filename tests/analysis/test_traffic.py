@@ -103,9 +103,9 @@ def test_forward_and_backward_are_one_row() -> None:
 def test_what_a_rule_costs() -> None:
     rows = group([sent(10, EMBED), sent(5, MLP), sent(1, EMBED, MLP), sent(7, EMBED)], "rule")
     assert [(row.name, row.wire_bytes) for row in rows] == [
-        ("embed -> fsdp  spec.yaml:2", 17),
-        ("mlp -> tensor  spec.yaml:3", 5),
-        ("embed -> fsdp  spec.yaml:2 + mlp -> tensor  spec.yaml:3", 1),
+        ("embed -> fsdp spec.yaml:2", 17),
+        ("mlp -> tensor spec.yaml:3", 5),
+        ("embed -> fsdp spec.yaml:2 + mlp -> tensor spec.yaml:3", 1),
     ]
 
 
@@ -116,7 +116,7 @@ def test_two_rules_are_one_pair_in_any_order() -> None:
 
 def test_a_rule_of_a_preset_is_named_there() -> None:
     (row,) = group([sent(10, by_rule("tensor", 1, PRESET))], "rule")
-    assert row.name == "mlp -> tensor  preset:t5x/2d:1"
+    assert row.name == "mlp -> tensor preset:t5x/2d:1"
 
 
 def test_what_flowed_in_counts_for_the_rule_it_started_from_and_is_told() -> None:
@@ -127,12 +127,12 @@ def test_what_flowed_in_counts_for_the_rule_it_started_from_and_is_told() -> Non
 @pytest.mark.parametrize(
     ("cause", "said"),
     [
-        (EMBED, "embed -> fsdp  spec.yaml:2"),
+        (EMBED, "embed -> fsdp spec.yaml:2"),
         (UNKNOWN, "unknown"),
-        (WRITTEN, "written so  train.py:3"),
+        (WRITTEN, "written so train.py:3"),
         (Cause("x", CauseKind.PROPAGATED, "batch/x", 0), "propagated, nobody asked: batch/x"),
         (Cause("x", CauseKind.RESULT), "sharding of a result"),
-        (Cause("x", CauseKind.CONSTRAINT, place=Place("m.py", 4)), "constraint  m.py:4"),
+        (Cause("x", CauseKind.CONSTRAINT, place=Place("m.py", 4)), "constraint m.py:4"),
         (
             Cause(
                 "x",

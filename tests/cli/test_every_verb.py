@@ -32,6 +32,7 @@ WITHOUT_FINDINGS = {"manifest", "schema"}
 #: A verb -> arguments that run it well on `spec.yaml`; `spec.yaml` stands for what it works on.
 RUNS = {
     "compile": ["spec.yaml"],
+    "cost": ["spec.yaml"],
     "explain": ["norm/scale", "--spec", "spec.yaml"],
     "check": ["spec.yaml"],
     "fmt": ["spec.yaml"],

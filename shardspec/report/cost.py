@@ -1,0 +1,276 @@
+"""What a step costs, for people: a few lines of memory and time, and a table of what is sent.
+
+Every figure stands behind its basis: `=` is exact, `~` is a floor or worked out by a model of the
+machine, `x` is a compiler's. Lines are whole; `diagnostics.lines` fits them to a width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from shardspec.analysis import cost as figures
+from shardspec.analysis.step_memory import Amount
+from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
+from shardspec.diagnostics.lines import columns, fitted
+from shardspec.diagnostics.words import (
+    binary_bytes,
+    counted,
+    element_count,
+    grouped,
+    percent,
+    three_figures,
+)
+from shardspec.ir.step import Collective, StepTensor
+from shardspec.report.table import target_title
+
+#: How wide it is where no terminal says.
+WIDTH = 100
+#: Rows of the table where nobody says how many.
+TOP = 10
+#: Tensors shown of those that are alive at the peak.
+_LARGEST = 3
+
+Cells = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Cost(figures.Cost):
+    """What a plan costs on its target, and what one step of it does; `print` shows what to notice.
+
+    Attributes:
+      step: None where only a plan is known: then only what the spec's state takes is.
+      time: None without a step, and for machines whose speeds the catalogue does not state.
+      tokens: what one step goes through, on all devices; None where that is not clear.
+    """
+
+    @classmethod
+    def of(cls, cost: figures.Cost) -> Cost:
+        """Return the same figures, to print."""
+        return cls(**{each.name: getattr(cost, each.name) for each in fields(cost)})
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """Return what is sent in a step, in the order of the program."""
+        return () if self.step is None else self.step.collectives
+
+    def by(self, by: By) -> tuple[TrafficRow, ...]:
+        """Return what is sent, in rows, the heaviest first.
+
+        Args:
+          by: `op`, `axis`, `line` of the code, `rule` of the spec, or `array`.
+        """
+        return group(self.collectives, by)
+
+    def __str__(self) -> str:
+        """Return what `shardspec cost` prints."""
+        return "\n".join(fitted(cost_lines(self), WIDTH))
+
+    def __repr__(self) -> str:
+        """Return `Cost(target pod, = 1.25 GiB, ~ 3.00 GiB sent per device and step)`."""
+        total = _amount(self.memory.total)
+        sent = sum(each.wire_bytes for each in self.collectives)
+        step = "no step" if self.step is None else f"~ {binary_bytes(sent)} sent by a device a step"
+        return f"Cost(target {self.target.name}, {total}, {step})"
+
+
+def cost_lines(
+    cost: figures.Cost,
+    by: By = "op",
+    *,
+    top: int = TOP,
+    arrays: Collection[str] | None = None,
+) -> Iterator[str]:
+    """Yield what a cost is, and what is sent.
+
+    Args:
+      by: what the table is of.
+      top: how many rows it has at most.
+      arrays: those whose traffic is asked for; None for all there is.
+    """
+    target = target_title(cost.target).removeprefix("target ")
+    heading = [cost.plan.spec.source.name, target, f"mesh {cost.plan.mesh}"]
+    if cost.step is not None and cost.step.place.is_known:
+        heading.append(f"step at {cost.step.place}")
+    yield "   ".join(heading)
+    yield ""
+    yield from _memory(cost.memory)
+    if cost.step is None:
+        return
+    yield from _time(cost)
+    yield ""
+    yield from _sends(cost.step.collectives, by, top, arrays)
+    for note in (*cost.step.notes, *(() if cost.time is None else cost.time.notes)):
+        yield f"note    {note}"
+
+
+# memory
+
+
+def _memory(memory: figures.StepMemory) -> Iterator[str]:
+    parts = (f"   {name} {_amount(part)}" for name, part in memory.parts.items() if part.bytes)
+    yield f"memory  {_amount(memory.total)}{_room(memory)}{''.join(parts)}"
+    alike = grouped(memory.peak, lambda each: (str(each.array), each.phase, each.place))
+    largest = sorted(alike.values(), key=lambda group: -sum(each.bytes for each in group))
+    rows = (_tensors(group) for group in largest[:_LARGEST])
+    yield from columns(rows, right=(1,), indent=8, paths=3)
+
+
+def _room(memory: figures.StepMemory) -> str:
+    """Return ` of 95.7 GiB per device, fits`; a floor promises nothing, and may."""
+    if memory.hbm_bytes is None:
+        return " per device"
+    room = f" of {binary_bytes(memory.hbm_bytes)} per device"
+    if not memory.fits:
+        return f"{room}, DOES NOT FIT"
+    return f"{room}, {'may fit' if memory.total.basis == 'floor' else 'fits'}"
+
+
+def _tensors(group: Sequence[StepTensor]) -> Cells:
+    """Return what tensors that are alike take, and the line that makes them."""
+    first = group[0]
+    named = f"{first.array.name} " if first.array.name else ""
+    times = f" x{len(group)}" if len(group) > 1 else ""
+    size = f"~ {binary_bytes(sum(each.bytes for each in group))}"
+    return f"{named}{first.array}{times}", size, first.phase, str(first.place)
+
+
+def _amount(amount: Amount) -> str:
+    return f"{amount.mark} {binary_bytes(amount.bytes)}"
+
+
+# time
+
+
+def _time(cost: figures.Cost) -> Iterator[str]:
+    rates = "   ".join(_rates(cost))
+    time = cost.time
+    if time is None:
+        yield f"time    not known: the catalogue has no speeds of this target   {rates}"
+        return
+    step = f"~ {seconds_text(time.step_seconds)} +- {percent(time.spread, 1)}"
+    compute = f"compute ~ {seconds_text(time.compute_seconds)}"
+    if time.hbm_seconds:
+        compute += f", {seconds_text(time.hbm_seconds)} of it memory"
+    axes = map(_axis, time.axes)
+    yield "   ".join((f"time    {step}, bound by {time.bound}", compute, *axes, rates))
+
+
+def _axis(each: figures.AxisTime) -> str:
+    exposed = seconds_text(each.exposed_seconds)
+    if each.exposed_seconds >= each.seconds:
+        exposed = "all"
+    said = f", {exposed} exposed" if each.exposed_seconds else ", hidden"
+    return f"{each.mesh_axis} ~ {seconds_text(each.seconds)}{said}"
+
+
+def _rates(cost: figures.Cost) -> list[str]:
+    """Return MFU and tokens where they are known, and always the FLOPs of the step."""
+    found = [] if cost.flops is None else [f"= {flops_text(cost.flops)}"]
+    if cost.mfu is not None:
+        found.append(f"MFU ~ {percent(cost.mfu, 1)}")
+    if cost.tokens_per_s is not None:
+        found.append(f"~ {element_count(round(cost.tokens_per_s))} tokens/s")
+    return found
+
+
+def flops_text(flops: int) -> str:
+    """Return FLOPs with three figures.
+
+    >>> flops_text(3160000000000), flops_text(12)
+    ('3.16 TFLOP', '12 FLOP')
+    """
+    for unit, scale in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if flops >= 0.9995 * scale:
+            return f"{three_figures(flops / scale)} {unit}FLOP"
+    return f"{flops} FLOP"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time with three figures.
+
+    >>> seconds_text(1.92), seconds_text(0.0041), seconds_text(0.0000002), seconds_text(0)
+    ('1.92 s', '4.10 ms', '0.20 us', '0 s')
+    """
+    if not seconds:
+        return "0 s"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= 0.9995 * scale:
+            return f"{three_figures(seconds / scale)} {unit}"
+    return f"{three_figures(seconds * 1e6)} us"
+
+
+# what is sent
+
+#: What a row is headed by, where that is no operation.
+_OF = {"axis": "mesh axis", "line": "line", "rule": "rule", "array": "array"}
+
+
+def _sends(
+    collectives: Sequence[Collective], by: By, top: int, arrays: Collection[str] | None
+) -> Iterator[str]:
+    chosen = of_arrays(collectives, arrays)
+    total = sum(each.wire_bytes for each in chosen)
+    of_all = sum(each.wire_bytes for each in collectives)
+    share = "" if arrays is None else f" of ~ {binary_bytes(of_all)}"
+    if not chosen:
+        yield f"sends   nothing{share}"
+        return
+    times = counted(round(sum(each.count for each in chosen)), "collective")
+    order = "" if by == "op" else f", by {_OF[by]}"
+    yield f"sends   ~ {binary_bytes(total)}{share} per device and step, in {times}{order}"
+    rows = group(chosen, by)
+    lines = (_cells(row, by, total) for row in rows[:top])
+    if by == "op":
+        yield from columns(lines, right=(2, 3), paths=4, is_prose=True)
+    else:
+        yield from columns(lines, right=(1, 2, 3), paths=0, is_prose=True)
+    rest = rows[top:]
+    if rest:
+        left = binary_bytes(sum(row.wire_bytes for row in rest))
+        yield f"  and {counted(len(rest), 'row')} more, ~ {left}: --top {len(rows)} shows all"
+
+
+def _cells(row: TrafficRow, by: By, total: int) -> Cells:
+    """Return the cells of a row; the last one is the reason."""
+    sent, times = binary_bytes(row.wire_bytes), f"x{row.count:.6g}"
+    if by == "op":
+        first = row.collectives[0]
+        axes = "+".join(first.mesh_axes)
+        return first.kind, axes, sent, times, row.carries[0], str(first.place), _because(row)
+    kinds = _few(row.kinds)
+    share = percent(row.wire_bytes, total)
+    if by == "rule":
+        return row.name, sent, share, times, kinds, _few(row.carries) + _propagated(row)
+    return row.name, sent, share, times, kinds, _because(row)
+
+
+def _few(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _because(row: TrafficRow) -> str:
+    said = _few([" + ".join(map(str, each)) for each in row.askers])
+    return said + _propagated(row) + _forced(row)
+
+
+def _propagated(row: TrafficRow) -> str:
+    if not row.propagated_bytes or not all(map(_is_named, row.askers)):
+        return ""
+    is_part = row.propagated_bytes != row.wire_bytes
+    part = f"{binary_bytes(row.propagated_bytes)} of it " if is_part else ""
+    return f", {part}propagated"
+
+
+def _is_named(askers: Sequence[Asker]) -> bool:
+    """Say whether somebody asked, so that it is worth a word if it came by way of operations."""
+    return all("nobody asked" not in each.text for each in askers)
+
+
+def _forced(row: TrafficRow) -> str:
+    forced = row.collectives[0].forced_by
+    if forced is None:
+        return ""
+    what = f"constraint {forced.place}" if forced.place.is_known else "sharding of a result"
+    return f", forced by the {what}"

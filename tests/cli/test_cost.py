@@ -1,0 +1,421 @@
+"""`shardspec cost`: with a step and without, in every form; what runs code, and what never does."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec.cli.main import cli
+
+SPEC = """\
+shardspec: 1
+targets:
+  pod: {hardware: tpu v5e 4x4, mesh: {fsdp: 8, tensor: 2}}
+  big: {hardware: tpu v5p 8x8x8, mesh: {fsdp: 128, tensor: 4}}
+rules:
+  - batch -> fsdp
+  - mlp -> tensor
+  - embed -> fsdp
+params:
+  "**/wi": embed mlp
+  "**/wo": mlp embed
+activations:
+  residual: batch _ _
+  hidden: batch _ mlp
+state: {optimizer: same, moments: 2}
+arrays:
+  layers_{0..1}/wi: f32[1024, 4096]
+  layers_{0..1}/wo: f32[4096, 1024]
+"""
+STEP = """\
+import sys
+
+import jax
+import jax.numpy as jnp
+
+print("imported")
+X = jax.ShapeDtypeStruct((128, 128, 1024), jnp.bfloat16)
+WI, WO = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1024, 4096), (4096, 1024)))
+PARAMS = {f"layers_{number}": {"wi": WI, "wo": WO} for number in range(2)}
+
+
+def layer(resolver, p, x):
+    hidden = resolver.constrain(x @ p["wi"].astype(x.dtype), activation="hidden")
+    return resolver.constrain(hidden @ p["wo"].astype(x.dtype), activation="residual")
+
+
+def step(resolver):
+    def loss(params, x):
+        for name in ("layers_0", "layers_1"):
+            x = x + layer(resolver, params[name], x)
+        return jnp.sum(x.astype(jnp.float32) ** 2)
+
+    return jax.jit(jax.grad(loss)), (PARAMS, X)
+
+
+def keywords(resolver):
+    function, (params, x) = step(resolver)
+    return (lambda params, *, x: function(params, x)), (params,), {"x": x}
+
+
+def loss_alone(resolver):
+    return (lambda params: jnp.sum(params["layers_0"]["wi"])), [PARAMS]
+
+
+def three(resolver):
+    return 1, 2, 3, 4
+
+
+def no_tuple(resolver):
+    return step(resolver)[0], PARAMS
+
+
+def no_dict(resolver):
+    return (*step(resolver), [1])
+
+
+def no_call(resolver):
+    return "loss", (PARAMS,)
+
+
+def needs_more(resolver, config):
+    return step(resolver)
+
+
+def says_hiden(resolver):
+    return (lambda x: resolver.constrain(x, activation="hiden")), (X,)
+
+
+def puts(resolver):
+    resolver.put(PARAMS)
+
+
+def exits(resolver):
+    sys.exit("enough")
+
+
+def inner(x):
+    return x @ x
+
+
+def outer(x):
+    return inner(x)
+
+
+def raises(resolver):
+    return jax.jit(outer), (X,)
+
+
+NUMBER = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHARDSPEC", raising=False)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "own_step.py").write_text(STEP)
+    before = list(sys.path)
+    yield tmp_path
+    assert sys.path == before
+    sys.modules.pop("own_step", None)
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, ["cost", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def traced(*arguments: str) -> Result:
+    return run("spec.yaml", "--target", "pod", "--step", "own_step:step", *arguments)
+
+
+def data(*arguments: str) -> dict[str, Any]:
+    result = traced("--format", "json", *arguments)
+    assert result.exit_code == 0
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+# without a step
+
+
+def test_without_a_step_it_is_state_memory_and_says_what_a_step_adds() -> None:
+    result = run("spec.yaml")
+    assert result.exit_code == 0
+    assert (
+        result.stdout
+        == """\
+spec.yaml   pod: TPU v5e 4x4, 16 chips   mesh fsdp=8 tensor=2
+
+memory  = 16.0 MiB of 15.8 GiB per device, fits   parameters = 4.00 MiB   gradients = 4.00 MiB
+    optimizer = 8.00 MiB
+"""
+    )
+    assert "target pod; --target shows another of 2" in result.stderr
+    assert "what a step adds: activations, temporaries, time, and what is sent" in result.stderr
+    assert "--step MODULE:FUNCTION" in result.stderr
+
+
+def test_arrays_alone_are_counted_alone() -> None:
+    assert "memory  = 4.00 MiB of 15.8 GiB" in run("spec.yaml", "--only", "layers_0/wi").stdout
+
+
+def test_the_json_of_no_step_has_nulls_where_only_a_step_could_tell() -> None:
+    found = json.loads(run("spec.yaml", "--format", "json").stdout)
+    assert (found["source"], found["time"], found["flops"], found["collectives"]) == (
+        *(None, None, None),
+        [],
+    )
+    assert found["memory"]["activations"] is None
+    assert found["memory"]["total"] == {"bytes": 16 << 20, "basis": "exact"}
+
+
+def test_errors_of_the_spec_are_findings(folder: Path) -> None:
+    (folder / "spec.yaml").write_text(SPEC.replace("mlp -> tensor", "mlp -> tenosr"))
+    result = traced()
+    assert result.exit_code == 1
+    assert "error[SHD201]: unknown mesh axis `tenosr`" in result.stderr
+    assert "no cost is worked out: spec.yaml has errors" in result.stderr
+    assert "importing" not in result.stderr
+    assert result.stdout == ""
+
+
+# with a step
+
+
+def test_a_step() -> None:
+    result = traced()
+    assert result.exit_code == 0
+    assert result.stdout.startswith(
+        "spec.yaml   pod: TPU v5e 4x4, 16 chips   mesh fsdp=8 tensor=2   step at own_step.py:18\n"
+    )
+    assert "all-gather  fsdp" in result.stdout
+    assert "weight layers_{0,1}/wi" in result.stdout
+    assert "embed -> fsdp spec.yaml:8" in result.stdout
+    assert "own_step.py:13" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    assert "site-packages" not in result.stdout
+
+
+def test_what_the_code_prints_is_no_answer() -> None:
+    result = traced()
+    assert "imported" not in result.stdout
+    said = [line for line in result.stderr.splitlines() if not line.startswith("target")]
+    assert said[0] == "own_step:step: importing it, which runs its code"
+    assert said[-1].startswith("own_step:step: traced in ")
+
+
+def test_quiet() -> None:
+    assert "own_step" not in traced("-q").stderr
+
+
+@pytest.mark.parametrize("name", ["keywords", "loss_alone"])
+def test_what_a_step_may_be(name: str) -> None:
+    result = run("spec.yaml", "--target", "pod", "--step", f"own_step:{name}")
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("own_step:three", "gives a `tuple`, not a function and its arguments"),
+        ("own_step:no_tuple", "the arguments that `own_step:no_tuple` gives are a `dict`"),
+        ("own_step:no_dict", "gives are no dict by name"),
+        ("own_step:no_call", "the first that `own_step:no_call` gives is a `str`, no function"),
+        ("own_step:needs_more", "raised TypeError"),
+        ("own_step:says_hiden", "error[SHD213]: no activation is called `hiden`"),
+        ("own_step:puts", "error[SHD"),
+        ("own_step:exits", "raised SystemExit: enough"),
+        ("own_step:NUMBER", "`own_step:NUMBER` is a `int`, and no function"),
+        ("own_step:stpe", "did you mean `step`?"),
+        ("own_stpe:step", "there is no module `own_stpe`"),
+        ("own_step.py:step", "name the module, not its file: `own_step:step`"),
+        ("spec.yaml", "--step `spec.yaml` is not MODULE:FUNCTION"),
+    ],
+)
+def test_what_is_no_step(name: str, said: str) -> None:
+    result = run("spec.yaml", "--target", "pod", "--step", name)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_an_exception_shows_the_users_own_lines() -> None:
+    result = run("spec.yaml", "--target", "pod", "--step", "own_step:raises")
+    shown = [line.split("|")[0].strip() for line in result.stderr.splitlines()]
+    lines = STEP.splitlines()
+    for line in ("    return x @ x", "    return inner(x)"):
+        assert str(lines.index(line) + 1) in shown
+    assert "raised here" in result.stderr
+    assert "called here" in result.stderr
+    assert "jax/" not in result.stderr
+
+
+# which step
+
+
+def test_the_step_of_the_project(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text('[tool.shardspec]\nstep = "own_step:step"\n')
+    (folder / "below").mkdir()
+    here = run("spec.yaml", "--target", "pod", "--step").stdout
+    assert "step at own_step.py:18" in here
+    os.chdir("below")
+    sys.modules.pop("own_step")
+    assert "sends   ~" in run("../spec.yaml", "--target", "pod", "--step").stdout
+
+
+def test_without_the_option_the_step_of_the_project_is_not_run(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text('[tool.shardspec]\nstep = "own_step:step"\n')
+    assert "importing" not in run("spec.yaml").stderr
+    assert "own_step" not in sys.modules
+
+
+def test_a_project_without_a_step(folder: Path) -> None:
+    result = run("spec.yaml", "--step")
+    assert result.exit_code == 2
+    assert "no pyproject.toml here or above has `[tool.shardspec] step`" in result.stderr
+    (folder / "pyproject.toml").write_text("[tool.shardspec]\nstep = 3\n")
+    result = run("spec.yaml", "--step")
+    assert "`[tool.shardspec] step` in pyproject.toml is no name" in result.stderr
+    (folder / "pyproject.toml").write_text('[tool.shardspec]\nstep = "train.py"\n')
+    result = run("spec.yaml", "--step")
+    assert result.exit_code == 2
+    assert "`[tool.shardspec] step` in pyproject.toml, `train.py`, is not MOD" in result.stderr
+
+
+# forms
+
+
+def test_json() -> None:
+    found = data()
+    assert found["schema"] == "shardspec.cost/1"
+    assert found["mesh"] == {"fsdp": 8, "tensor": 2}
+    gathers = [each for each in found["collectives"] if each["kind"] == "all-gather"]
+    assert sorted(each["carries"] for each in gathers) == [
+        f"weight layers_{number}/{name}" for number in (0, 1) for name in ("wi", "wo")
+    ]
+    assert gathers[-1]["wire_bytes"] == 1024 * 4096 * 2 // 2 * 7 // 8
+    cause = gathers[0]["because"][0]
+    assert cause["rule"] == {"file": "spec.yaml", "line": 8, "text": "embed -> fsdp"}
+    assert (cause["array"], cause["dim"]) == ("layers_0/wi", 0)
+
+
+def test_every_table_has_every_byte() -> None:
+    total = sum(each["wire_bytes"] for each in data()["collectives"])
+    for by in ("op", "axis", "line", "rule", "array"):
+        said = traced("--by", by).stdout.partition("sends   ~ ")[2].partition(" per device")[0]
+        assert abs(float(said.split()[0]) * 2**20 - total) < 0.01 * total, said
+
+
+def test_by_rule() -> None:
+    sends = traced("--by", "rule").stdout.partition("sends ")[2]
+    rows = [line.strip().partition("  ")[0] for line in sends.splitlines()[1:]]
+    assert rows == [
+        "batch -> fsdp spec.yaml:6",
+        "embed -> fsdp spec.yaml:8",
+        "mlp -> tensor spec.yaml:7",
+    ]
+
+
+def test_only() -> None:
+    found = data("--only", "layers_0/*")
+    assert found["collectives"]
+    assert all("layers_0" in json.dumps(each) for each in found["collectives"])
+    result = traced("--only", "layers_0/wx")
+    assert result.exit_code == 2
+    assert "error: no array has the path `layers_0/wx`" in result.stderr
+
+
+def test_saved(folder: Path) -> None:
+    result = traced("-o", "cost.json")
+    assert "sends   ~" in result.stdout
+    saved = json.loads((folder / "cost.json").read_text())
+    assert len(saved.pop("date")) == 10
+    assert saved == data()
+    assert json.loads(traced("-o", "-").stdout).pop("date")
+
+
+def test_nothing_is_saved_of_a_step_that_fails(folder: Path) -> None:
+    result = run("spec.yaml", "--target", "pod", "--step", "own_step:raises", "-o", "cost.json")
+    assert result.exit_code == 2
+    assert not (folder / "cost.json").exists()
+
+
+@pytest.mark.parametrize(("text", "number"), [("4M", 4_000_000), ("128", 128), ("1.5k", 1500)])
+def test_tokens(text: str, number: int) -> None:
+    assert data("--tokens", text)["tokens"] == number
+
+
+@pytest.mark.parametrize("text", ["", "many", "-4", "4MM", "0", "9" * 30])
+def test_no_tokens(text: str) -> None:
+    result = run("spec.yaml", "--tokens", text)
+    assert result.exit_code == 2
+    assert "= help: as in `--tokens" in result.stderr
+
+
+def test_top() -> None:
+    assert re.search(r"and \d rows more, ~ .*: --top \d shows all", traced("--top", "1").stdout)
+    assert run("spec.yaml", "--top", "0").exit_code == 2
+
+
+# a terminal
+
+
+def in_terminal(folder: Path, columns: int) -> tuple[str, str]:
+    """Return what stdout and stderr get where both are terminals."""
+    import fcntl
+    import struct
+    import termios
+
+    ends = [pty.openpty() for _ in range(2)]
+    for _, far in ends:
+        fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    command = [sys.executable, "-m", "shardspec", "cost", "spec.yaml", "--target", "pod"]
+    process = subprocess.Popen(
+        [*command, "--step", "own_step:step"],
+        cwd=folder,
+        stdout=ends[0][1],
+        stderr=ends[1][1],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm"},
+    )
+    for _, far in ends:
+        os.close(far)
+    process.wait(timeout=120)
+    return tuple(map(read_all, (near for near, _ in ends)))  # type: ignore[return-value]
+
+
+def read_all(terminal: int) -> str:
+    text = b""
+    while True:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        text += piece
+    os.close(terminal)
+    return text.decode()
+
+
+def test_on_a_terminal(folder: Path) -> None:
+    out, err = in_terminal(folder, 70)
+    assert max(map(len, out.splitlines())) <= 70
+    assert "all-gather  fsdp" in out
+    assert "\x1b[K" in err, "what is being done is said, and wiped away"
+    assert "tracing own_step:step ... " in err or "loading jax ... " in err
