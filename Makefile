@@ -43,7 +43,7 @@ docs: .venv/test
 	$(BIN)/python -m shardspec.report.findings_doc > docs/findings.md
 
 mutations: .venv/test
-	$(BIN)/python -m tests.mutations --examples 100 --write
+	$(BIN)/python -m tests.mutations --examples 25 --write
 
 bench: .venv/test
 	$(BIN)/python benchmarks/resolve.py

@@ -1,7 +1,7 @@
 """One hypothesis strategy per core type, drawing from awkward values.
 
 Sizes of 1, 3 and primes, rank 0, no rules at all, axes that no mesh has, tuples, `none`,
-units, priorities, names that stand twice.
+units, priorities, names that are given twice.
 """
 
 from __future__ import annotations

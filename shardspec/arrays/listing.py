@@ -154,7 +154,7 @@ def _repeated(pairs: list[tuple[str, Any]], source: SourceFile) -> Diagnostic:
     twice = first_repeated(pairs)
     at = source.text.rfind(f'"{twice}"')
     span = Span(source, at, at + len(twice) + 2) if at >= 0 else source.whole
-    return point(codes.DUPLICATE_KEY, f"`{twice}` stands twice", span)
+    return point(codes.DUPLICATE_KEY, f"`{twice}` is given twice", span)
 
 
 def _params(

@@ -91,7 +91,7 @@ class Diagnostic:
       section: the section of the document it is about, by its key: `rules`, `axes`.
       subject: what it is about, by name: a logical axis, a mesh axis; of a fault that takes a
         section away as a whole, the key of that section.
-      arrays: the paths of the arrays it is about, where other findings speak of arrays, too.
+      arrays: the paths of the arrays it is about, where other findings are about arrays, too.
       bytes: what a device holds of them, where that is most; None where no size matters.
 
     Invariants:

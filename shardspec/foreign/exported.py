@@ -2,7 +2,7 @@
 
 Every format is one module with `write(request) -> (text | None, diagnostics)`. A format of rules
 (Flax, T5X, MaxText) says how arrays that are not made yet are placed; a format of answers (regexes,
-a Python module) says where the arrays of one plan lie. What a format has no word for is left out
+a Python module) says where the arrays of one plan lie. What a format cannot say is left out
 and said. Where it would give an array another layout than the plan does, that is an error.
 
 `losses` is what a spec says that another tool's file has no place for. `by_name` is a plan as a
@@ -173,7 +173,7 @@ def _axis_types(request: Request, tool: str) -> Iterator[Diagnostic]:
 def _state(request: Request, tool: str) -> Iterator[Diagnostic]:
     state = request.spec.state
     if state is not None and state.optimizer != "same":
-        message = f"{tool} has no word for `optimizer: {state.optimizer}`: state lies as its array"
+        message = f"{tool} cannot say `optimizer: {state.optimizer}`: state lies as its array"
         yield lost(message, state.span, help="`Resolver.state_shardings` lays state out")
 
 

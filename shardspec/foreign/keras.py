@@ -68,12 +68,12 @@ def read(sources: Sequence[SourceFile], options: imported.Options) -> imported.O
 
 
 def _refused(entries: Sequence[PathEntry]) -> list[Diagnostic]:
-    """Return what Keras itself refuses: a key that stands twice, several mesh axes in one place."""
+    """Return what Keras refuses: a key that is given twice, several mesh axes in one place."""
     seen: dict[str, PathEntry] = {}
     faults = []
     for entry in entries:
         if entry.pattern in seen:
-            faults.append(bad(f"`{entry.pattern}` stands twice (ValueError)", entry.span))
+            faults.append(bad(f"`{entry.pattern}` is given twice (ValueError)", entry.span))
         if entry.pattern is not None:
             seen[entry.pattern] = entry
         if any(len(dim) > 1 for dim in entry.dims or ()):
@@ -161,7 +161,7 @@ def _answer(reading: KerasReading, owners: _Owners, param: Param, mesh: Mesh) ->
 
 
 def write(request: Request) -> Written:
-    """Return the layouts of the plan's arrays, without those that Keras has no word for."""
+    """Return the layouts of the plan's arrays, without those that Keras cannot say."""
     found = groups(request.plan)
     kept = [group for group in found if not _is_joined(group)]
     end = line_end(request.plan)

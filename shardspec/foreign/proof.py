@@ -4,7 +4,7 @@ The proof of an export is what our own reading of the text gives each array, bes
 text that was written is read back by the reader that `shardspec import` has for the format, and
 answered by the other tool's semantics. So a wrong export is found before it is written.
 
-Other tools have no word for a mesh axis that only another machine has, nor for a rule that is
+Other tools cannot say a mesh axis that only another machine has, nor a rule that is
 passed over where it does not divide. On one mesh and for known arrays both can often be said
 without: the absent axis is dropped from its tuple, and a rule that never fires is left out.
 """

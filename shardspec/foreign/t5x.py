@@ -554,7 +554,7 @@ def _stated(request: Request) -> Iterator[Diagnostic]:
 
 def _scanned(request: Request) -> Iterator[Diagnostic]:
     for scan in () if request.plan.arrays else request.spec.scans:
-        message = f"`scan:` adds stacked axes by path, and {_TOOL} has no word for that"
+        message = f"`scan:` adds stacked axes by path, and {_TOOL} cannot say that"
         help = "with arrays (--arrays) each has its whole names"
         yield lost(message, scan.span, help=help)
 

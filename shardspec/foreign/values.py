@@ -3,7 +3,7 @@
 In JSON and YAML the file is not ours, and most of what is in it does not concern us. So words that
 YAML 1.1 reads otherwise stay text, and whoever wants a boolean says which words are one; a value
 under a tag of the tool (`!include data.yaml`) is unreadable, and a fault only for who needs it;
-merge keys (`<<`) are joined as YAML's readers join them. Where a key stands twice, those readers
+merge keys (`<<`) are joined as YAML's readers join them. Where a key is given twice, those readers
 let the last one count: so do we, and say it, but for keys that matter, where it is a fault.
 """
 
@@ -193,7 +193,7 @@ def read_data(
     """Return the value that a JSON or YAML file holds, or why it holds none.
 
     Args:
-      notes: where warnings go, of keys that stand twice and do not matter.
+      notes: where warnings go, of keys that are given twice and do not matter.
       matters: says of a key's route whether one of two may be the wrong one.
     """
     composer = _ForeignComposer(source)
@@ -212,9 +212,9 @@ def read_data(
 
 
 def _repeated(key: Excerpt, first: Excerpt) -> Diagnostic:
-    """Return the warning that a key stands twice; as a fault, where it matters, it is recoded."""
+    """Return the warning that a key is given twice; as a fault, where it matters, it is recoded."""
     labels = (Label(key.span, "this one counts"), Label(first.span, "first here", primary=False))
-    message = f"the key `{key.text}` stands twice"
+    message = f"the key `{key.text}` is given twice"
     notes = ("most readers of YAML and JSON let the last one count; others refuse the file",)
     return Diagnostic(codes.NOT_CARRIED_OVER, message, labels, notes, _KEEP_ONE)
 

@@ -382,7 +382,7 @@ class Mesh:
     axes: tuple[MeshAxis, ...] = ()
 
     def __post_init__(self) -> None:
-        assert len(set(self.names)) == len(self.axes), f"a mesh axis stands twice in {self.names}"
+        assert len(set(self.names)) == len(self.axes), f"a mesh axis is given twice in {self.names}"
 
     @property
     def names(self) -> tuple[str, ...]:

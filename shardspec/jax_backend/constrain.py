@@ -362,7 +362,7 @@ class ActivationResolver:
     def _raise_uneven(
         self, axes: LogicalAxes, dims: Dims, arrays: ArrayResolver, label: _Label
     ) -> None:
-        """Raise where a name stands twice, or mesh axes do not divide a size."""
+        """Raise where a name is given twice, or mesh axes do not divide a size."""
         spec = arrays.spec
         suspects = {codes.REPEATED_AXIS, codes.CUT_UNIT, codes.INDIVISIBLE}
         if spec.policy.indivisible == "keep":

@@ -31,7 +31,7 @@ _ARRAYS = frozenset({"arrays", "manifest"})
 _MACHINES = frozenset({"targets", "mesh", "hardware"})
 _AXES = frozenset({"axes"})
 
-#: Findings that speak of what nothing does, and the sections that might have done it.
+#: Findings about what nothing does, and the sections that might have done it.
 _EXPLAINED_BY: dict[str, frozenset[str]] = {
     "SHD203": _RULES,
     "SHD205": _NAMES,

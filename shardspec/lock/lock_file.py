@@ -463,7 +463,7 @@ def find_lock(spec: Spec) -> LockFile | Diagnostic | None:
 
 
 def lock_remark(plan: ShardingPlan, path: str | None) -> str | None:
-    """Return whether the lock agrees about the array at `path`; None where it has no say."""
+    """Return whether the lock agrees about the array at `path`; None where it does not say."""
     found = find_lock(plan.spec)
     if found is None:
         return None

@@ -68,7 +68,7 @@ def _lines() -> Iterator[str]:
 
 
 def codes_by_size() -> tuple[Code, ...]:
-    """Return the codes of checks whose pages speak of what is large, in order of number."""
+    """Return the codes of checks whose pages are about what is large, in order of number."""
     found = sorted((*codes(), *step_codes()), key=ALL.index)
     return tuple(code for code in found if re.search(r"\blarge\b", page(code)))
 

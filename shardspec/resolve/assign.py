@@ -81,7 +81,7 @@ def assign_axes(shape: Sequence[int | None], logical_axes: LogicalAxes, table: R
     Args:
       shape: sizes; None for one that is not known, which every mesh axis divides.
       logical_axes: one name per dimension; None is replicated and asks no rule. A name that
-        stands twice is served in order of dimension.
+        is given twice is served in order of dimension.
 
     Invariants:
       once, divides, complete, unit, append, rename, factor: see tests/properties.

@@ -8,7 +8,7 @@ documents its rule, and nothing else does.
 
 A pattern that names arrays of the model usually matches the state of those arrays too:
 `**/kernel` is the tail of `0/mu/decoder/kernel`. Such an entry says what the parameter is,
-and the state follows from that. An entry speaks of state if it matches the path of the state
+and the state follows from that. An entry is about state if it matches the path of the state
 array and not that of its parameter.
 
 ZeRO splits optimizer state further than its parameter, over mesh axes that only see data. Devices
@@ -425,7 +425,7 @@ class StateResolver:
     """A spec on one target, asked for arrays of state.
 
     Attributes:
-      of_params: the entries that name parameters, which thus do not speak of arrays that belong
+      of_params: the entries that name parameters, which thus are not about arrays that belong
         to none.
       over: the mesh axes that ZeRO splits state over.
     """
@@ -503,7 +503,7 @@ class StateResolver:
         path: str,
         owner: ParamSharding | None,
     ) -> Entry | None:
-        """Return the first entry that speaks of the state array at `path`."""
+        """Return the first entry about the state array at `path`."""
         if not entries:
             return None
         matching = matcher.all_matches(path)

@@ -56,7 +56,7 @@ def test_what_is_lost_is_said_and_the_exit_code_is_1() -> None:
     )
     result = run("regex", "-o", "layouts.py")
     assert result.exit_code == 1
-    assert "warning[SHD601]: a list of regexes has no word for `optimizer: zero1`" in result.stderr
+    assert "warning[SHD601]: a list of regexes cannot say `optimizer: zero1`" in result.stderr
     assert Path("layouts.py").exists()
     accepted = run("regex", "-o", "layouts.py", "--lossy")
     assert accepted.exit_code == 0

@@ -57,7 +57,7 @@ def test_a_whole_file_under_a_tag() -> None:
 def test_of_keys_that_stand_twice_the_last_counts_and_is_said() -> None:
     node, (note,) = read("a: 1\nb: {c: 2, c: 3}\n")
     assert plain(node) == {"a": "1", "b": {"c": "3"}}
-    assert (note.code.id, note.message) == ("SHD601", "the key `c` stands twice")
+    assert (note.code.id, note.message) == ("SHD601", "the key `c` is given twice")
 
 
 def test_keys_that_matter_stand_once() -> None:

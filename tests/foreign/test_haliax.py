@@ -60,7 +60,7 @@ def test_answer_is_a_look_up_by_name(mapping: Any, params: Any) -> None:
         dims = tuple((each,) if isinstance(each, str) else tuple(each) for each in axes)
         used = [axis for dim in dims for axis in dim]
         if len(set(used)) < len(used):
-            assert isinstance(answer, NoAnswer), "JAX refuses a mesh axis that stands twice"
+            assert isinstance(answer, NoAnswer), "JAX refuses a mesh axis that is given twice"
         else:
             assert not isinstance(answer, NoAnswer)
             assert answer.dims == dims

@@ -108,7 +108,7 @@ def test_which_keras_is_asked() -> None:
 @pytest.mark.parametrize(
     ("text", "start"),
     [
-        ("m = LayoutMap(d)\nm['a'] = ('x',)\nm['a'] = ('y',)", "`a` stands twice"),
+        ("m = LayoutMap(d)\nm['a'] = ('x',)\nm['a'] = ('y',)", "`a` is given twice"),
         ("m = LayoutMap(d)\nm['a'] = (('x', 'y'), None)", "P(('x', 'y'), None): Keras takes"),
         ("m = LayoutMap(d)", "`layout.py` has no LayoutMap"),
     ],

@@ -490,14 +490,14 @@ def test_rules_for_evaluation_are_a_spec_of_their_own() -> None:
     assert imported.data["rules"] == ["embed -> (fsdp, tensor)"]
 
 
-# keys that stand twice, tags
+# keys that are given twice, tags
 
 
 def test_a_key_that_stands_twice_and_does_not_matter_is_said() -> None:
     text = "seed: 0\n" + MESH + rules("[embed, fsdp]") + "seed: 1\n"
     imported, (fault,) = read(file(text))
     assert imported is not None
-    assert (fault.code.id, fault.message) == ("SHD601", "the key `seed` stands twice")
+    assert (fault.code.id, fault.message) == ("SHD601", "the key `seed` is given twice")
     assert [label.span.place for label in fault.labels] == ["base.yml:6", "base.yml:1"]
 
 

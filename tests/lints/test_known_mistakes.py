@@ -104,7 +104,7 @@ ROWS = {
         "mlp -> (tensor, tensor)",
         "SHD002",
         "tensor",
-        ("mesh axis `tensor` stands twice",),
+        ("mesh axis `tensor` is given twice",),
         "once",
     ),
     "a rule of three elements": Row(

@@ -1,4 +1,4 @@
-"""SHD224: names that speak of hardware, and names that only look so."""
+"""SHD224: names that say hardware, and names that only look so."""
 
 from __future__ import annotations
 

@@ -34,17 +34,17 @@ class Count:
 
     @property
     def caught(self) -> list[Verdict]:
-        """Return the worse ones that a finding speaks of."""
+        """Return the worse ones that a finding reports."""
         return [verdict for verdict in self.worse if verdict.is_caught]
 
     @property
     def missed(self) -> list[Verdict]:
-        """Return the worse ones that no finding speaks of."""
+        """Return the worse ones that no finding reports."""
         return [verdict for verdict in self.worse if not verdict.is_caught]
 
     @property
     def pedantic(self) -> list[Verdict]:
-        """Return the missed ones that a pedantic finding speaks of."""
+        """Return the missed ones that a pedantic finding reports."""
         return [verdict for verdict in self.missed if verdict.pedantic]
 
     @property
@@ -105,5 +105,5 @@ def drawn(mutator: Mutator, examples: int) -> list[tuple[Subject, Mistake]]:
 
 
 def kinds(verdicts: Sequence[Verdict]) -> Counter[str]:
-    """Return how often each finding speaks."""
+    """Return how often each finding is reported."""
     return Counter(code for v in verdicts for code in {d.code.name for d in v.found})

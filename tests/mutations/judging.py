@@ -16,7 +16,7 @@ have none). The finding *names the right line* if one of its labels, primary or 
   in a file that such a line pulls in, which the finding then says;
 - the place that lost by it: the entry that names an array which is worse off, that array itself,
   or an activation which is worse off; or
-- where text was removed, a line that speaks of what was removed: a name of it stands there too.
+- where text was removed, a line about what was removed: a name of it stands there too.
 """
 
 from __future__ import annotations

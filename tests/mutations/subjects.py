@@ -53,7 +53,7 @@ class Subject:
 @cache
 def subjects() -> tuple[Subject, ...]:
     """Return every subject, in order of name."""
-    files = [*EXAMPLES.iterdir(), *OWN.iterdir()]
+    files = filter(Path.is_file, (*EXAMPLES.iterdir(), *OWN.iterdir()))
     texts = [(path.name, path.read_text("utf-8"), path.parent) for path in sorted(files)]
     texts += [(f"unfolded-{path.name}", unfolded(path), path.parent) for path in _yaml_examples()]
     return tuple(subject(name, text, folder) for name, text, folder in texts)

@@ -27,7 +27,7 @@ from tests.mutations.text import Mistake, apply
 from tests.strategies import params, specs
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted((ROOT / "specs" / "examples").iterdir())
+EXAMPLES = sorted(filter(Path.is_file, (ROOT / "specs" / "examples").iterdir()))
 
 
 def everything(spec: Spec, faults: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:

@@ -153,7 +153,7 @@ class _Build:
         first = self.keys.get(route)
         if first is None:
             return False
-        message = f"`{key.text}` stands twice"
+        message = f"`{key.text}` is given twice"
         labels = (Label(key.span, "again here"), Label(first.span, "first here", primary=False))
         help = "keep one of the two"
         self.diagnostics.append(Diagnostic(codes.DUPLICATE_KEY, message, labels, help=help))

@@ -50,13 +50,13 @@ def in_rule(rule: syntax.RuleExpr) -> SyntaxFault | None:
 
 
 def in_partition(partition: syntax.PartitionExpr) -> SyntaxFault | None:
-    """Return a fault where a mesh axis stands twice."""
+    """Return a fault where a mesh axis is given twice."""
     misspelt = next(_target_faults(partition.dims), None)
     return misspelt or _repeated(axis for dim in partition.dims for axis in dim.mesh_axes)
 
 
 def in_mesh_axes(target: syntax.AxisTarget) -> SyntaxFault | None:
-    """Return a fault where there is no mesh axis, or one stands twice."""
+    """Return a fault where there is no mesh axis, or one is given twice."""
     for axis in target.mesh_axes:
         if axis.text in NOTHING:
             message = f"`{axis.text}` is no mesh axis"
@@ -179,7 +179,7 @@ def _repeated(axes: Iterable[syntax.Name]) -> SyntaxFault | None:
     seen: Counter[str] = Counter()
     for axis in axes:
         if seen[axis.text]:
-            message = f"mesh axis `{axis.text}` stands twice"
+            message = f"mesh axis `{axis.text}` is given twice"
             help = "a mesh axis can split an array once"
             return SyntaxFault(message, axis.start, axis.end, help)
         seen[axis.text] += 1

@@ -214,9 +214,8 @@ class Composer:
         frame.is_detached = True
         labels = (Label(excerpt.span, "again here"), Label(first.span, "first here", primary=False))
         way_out = "keep one of the two: YAML readers would silently use the last"
-        self.faults.append(
-            Diagnostic(codes.DUPLICATE_KEY, f"the key `{text}` stands twice", labels, help=way_out)
-        )
+        message = f"the key `{text}` is given twice"
+        self.faults.append(Diagnostic(codes.DUPLICATE_KEY, message, labels, help=way_out))
 
     def _is_bad_key(self, excerpt: Excerpt) -> bool:
         """Return whether nothing can be filed under the plain key; note what is wrong with it."""

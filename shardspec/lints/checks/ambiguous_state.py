@@ -3,7 +3,7 @@
 State that lacks dimensions of its parameter is laid out as the parameter in those it has. Where
 two dimensions are equally long, its shape does not say which is missing. The names of fields say it
 for `optax.adafactor` and `optax.sm3`; for other optimizers the spec must, since a guess would
-move the array on every step. An entry of `overrides` or `params` speaks of state if it matches
+move the array on every step. An entry of `overrides` or `params` is about state if it matches
 the path of the state array and not that of its parameter.
 
 Bad:

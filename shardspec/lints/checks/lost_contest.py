@@ -82,7 +82,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def losses(plan: ShardingPlan) -> Iterator[_Loss]:
     """Yield each dimension that lost a mesh axis and could have another one, or should say so.
 
-    The rest of a tuple is no other one: SHD220 speaks of it.
+    The rest of a tuple is no other one: SHD220 reports it.
     """
     groups = plan.alike
     in_use = dict.fromkeys(axis for group in groups for axis in group.mesh_axes)

@@ -55,7 +55,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _said(name: str) -> tuple[str, str] | None:
-    """Return the chip and size that a name speaks of; None for none, and for several."""
+    """Return the chip and size that a name says; None for none, and for several."""
     found = [
         (match["chip"], match["size"] or "")
         for match in _PART.finditer(name.lower())

@@ -93,7 +93,8 @@ def another_name(subject: Subject) -> Iterator[Mistake]:
 def underscore(subject: Subject) -> Iterator[Mistake]:
     """`_` for a name in a `params` entry."""
     for _, _, value in entries(subject, "params"):
-        yield from (replaced(f"`_` for `{word.text}`", word, "_") for word in words(value))
+        named = (word for word in words(value) if word.text != "_")
+        yield from (replaced(f"`_` for `{word.text}`", word, "_") for word in named)
 
 
 MUTATORS = (
