@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options
-from shardspec.cli.discovery import project_setting
-from shardspec.cli.request import (
-    Request,
-    has_errors,
-    matching,
-    plans_and_findings,
-    select,
-    unknown_path,
-)
-from shardspec.cli.streams import FAILED, FINDINGS, echo, fail, progress, show, width_of, write_file
-from shardspec.diagnostics import ShardspecError
+from shardspec.cli.request import Request, matching, select, unknown_path
+from shardspec.cli.steps import STEP, Tell, plan_on_target, with_step
+from shardspec.cli.streams import echo, fail, show, width_of, write_file
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.step import Step
 
-#: What `--step` stands for without a value.
-_OF_PROJECT = "[tool.shardspec] step"
-_AS_IN = "as in `--step train:step`, where `def step(resolver): return train_step, (state, batch)`"
+if TYPE_CHECKING:
+    from shardspec.jax_backend.entry_point import Call
+    from shardspec.jax_backend.resolver import Resolver
+
 _TOKENS = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMBT]?)", re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
@@ -49,15 +41,7 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
     "cost",
     *options.ONE_SPEC,
     options.TARGET,
-    options.option(
-        "--step",
-        "step_name",
-        metavar="MODULE:FUNCTION",
-        is_flag=False,
-        flag_value=_OF_PROJECT,
-        help="Import this, which runs its code, and trace the step that it makes of a `Resolver`;"
-        " alone, the one that `[tool.shardspec] step` of pyproject.toml names.",
-    ),
+    STEP,
     options.ARRAYS,
     options.SET,
     options.ONLY,
@@ -98,9 +82,9 @@ def command(
     here. Without a step, it is the memory of parameters and of `state:`. -o saves it as JSON, for
     `explain --cost`.
     """
-    plan = _plan(request)
+    plan = plan_on_target(request, "no cost is worked out")
     if step_name is not None:
-        step = _step(*_named(step_name), plan, request)
+        step = _traced(step_name, plan, request)
     else:
         step = None
         if request.only is not None:
@@ -112,64 +96,15 @@ def command(
         request.remark(f"\n{told}: --step MODULE:FUNCTION")
 
 
-def _plan(request: Request) -> ShardingPlan:
-    """Return the plan on the target that is meant; exit where it has errors."""
-    spec, diagnostics = request.load()
-    chosen = request.choose_target(spec, diagnostics)
-    params = request.params(spec)
-    diagnostics = pipeline.about(diagnostics, chosen.name)
-    plans, found = plans_and_findings(spec, diagnostics, params, [chosen])
-    request.require_sound(chosen, found)
-    request.report(found)
-    if has_errors(found):
-        request.remark(f"no cost is worked out: {spec.source.name} has errors")
-        raise SystemExit(FINDINGS)
-    count = len(spec.targets)
-    if request.target is None and count > 1:
-        request.remark(f"target {chosen.name}; --target shows another of {count}")
-    return plans[0]
+def _traced(name: str, plan: ShardingPlan, request: Request) -> Step:
+    """Return the traced step."""
 
+    def traced(resolver: Resolver, call: Call, tell: Tell) -> Step:
+        from shardspec.jax_backend.step_reading import step_of
 
-# the step
+        return step_of(resolver, call.function, *call.args, **call.kwargs)
 
-
-def _named(name: str) -> tuple[str, str]:
-    """Return the name of what makes the step, and the folder where its module is looked for."""
-    from shardspec.arrays.reader import is_entry_point
-
-    folder = os.getcwd()
-    where = f"--step `{name}`"
-    if name == _OF_PROJECT:
-        found = project_setting("step", "train:step")
-        if found is None:
-            help = 'name one, `--step train:step`, or write `step = "train:step"` there'
-            fail("no pyproject.toml here or above has `[tool.shardspec] step`", help)
-        name, folder = found.value, str(found.folder)
-        where = f"`{_OF_PROJECT}` in {found.shown}, `{name}`,"
-    if not is_entry_point(name):
-        fail(f"{where} is not MODULE:FUNCTION", _AS_IN)
-    return name, folder
-
-
-def _step(name: str, folder: str, plan: ShardingPlan, request: Request) -> Step:
-    """Return the traced step; exit where its code, or the spec under it, has faults."""
-    request.remark(f"{name}: importing it, which runs its code")
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # no accelerator is needed, or taken from a run
-    started = time.monotonic()
-    try:
-        with progress(is_quiet=request.is_quiet) as tell:
-            tell("loading jax")
-            from shardspec.jax_backend.entry_point import step_at
-            from shardspec.jax_backend.resolver import Resolver
-
-            spec, target = plan.spec, plan.target.name
-            resolver = Resolver(spec, target, devices="abstract", agree_within_s=None)
-            step = step_at(name, folder, resolver, tell)
-    except ShardspecError as error:
-        request.report(error.diagnostics)
-        raise SystemExit(FAILED) from None
-    request.remark(f"{name}: traced in {time.monotonic() - started:.1f} s")
-    return step
+    return with_step(name, plan.spec, plan.target.name, request, traced)
 
 
 # what is printed

@@ -14,12 +14,11 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Params, StatePolicy
-from shardspec.ir.step import Step
 from shardspec.language.files import read_source
 
 if TYPE_CHECKING:
@@ -58,10 +57,25 @@ def call_entry_point(
     return params, ()
 
 
-def step_at(name: str, folder: str, resolver: Resolver, tell: Callable[[str], None]) -> Step:
-    """Return the step that `package.module:function` makes of a resolver, traced.
+class Call(NamedTuple):
+    """A step: what to trace, and what to call it with."""
 
-    It gives `function, args` or `function, args, kwargs`.
+    function: Callable[..., Any]
+    args: tuple[Any, ...] | list[Any]
+    kwargs: dict[str, Any]
+
+
+def with_call(
+    name: str,
+    folder: str,
+    resolver: Resolver,
+    tell: Callable[[str], None],
+    work: Callable[[Call], Made],
+) -> Made:
+    """Return what is worked out of the step that `package.module:function` makes of a resolver.
+
+    It gives `function, args` or `function, args, kwargs`. What its code raises becomes a finding,
+    also while `work` runs it.
 
     Args:
       folder: is searched for modules first.
@@ -71,24 +85,20 @@ def step_at(name: str, folder: str, resolver: Resolver, tell: Callable[[str], No
       ShardspecError: there is no such function, its code fails, or what it gives is no step.
     """
 
-    def traced() -> Step:
-        from shardspec.jax_backend.step_reading import step_of
-
+    def worked() -> Made:
         tell(f"importing {name}")
         make = _find(name, codes.BAD_STEP)
         if not callable(make):
             _refuse(f"`{name}` is a `{type(make).__name__}`, and no function")
         tell(f"calling {name}")
-        function, args, kwargs = _call_of(name, make(resolver))
+        call = _call_of(name, make(resolver))
         tell(f"tracing {name}")
-        return step_of(resolver, function, *args, **kwargs)
+        return work(call)
 
-    return _run(name, codes.BAD_STEP, folder, traced)
+    return _run(name, codes.BAD_STEP, folder, worked)
 
 
-def _call_of(
-    name: str, made: Any
-) -> tuple[Callable[..., Any], tuple[Any, ...] | list[Any], dict[str, Any]]:
+def _call_of(name: str, made: Any) -> Call:
     """Return what to trace and what to call it with, out of what a step is made to give."""
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         _refuse(f"`{name}` gives a `{type(made).__name__}`, not a function and its arguments")
@@ -100,7 +110,7 @@ def _call_of(
         _refuse(what, "one argument is a tuple, too: `return loss, (params,)`")
     if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
         _refuse(f"the keywords that `{name}` gives are no dict by name")
-    return function, args, kwargs
+    return Call(function, args, kwargs)
 
 
 def _refuse(message: str, help: str = _FORM) -> NoReturn:

@@ -1,0 +1,114 @@
+"""`--step`: the one way in for the code of a step, and what runs it for the verbs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from shardspec import pipeline
+from shardspec.cli import options
+from shardspec.cli.discovery import project_setting
+from shardspec.cli.request import Request, has_errors, plans_and_findings
+from shardspec.cli.streams import FAILED, FINDINGS, fail, progress
+from shardspec.diagnostics import ShardspecError
+
+if TYPE_CHECKING:
+    from shardspec.ir.plan import ShardingPlan
+    from shardspec.ir.spec import Spec
+    from shardspec.jax_backend.entry_point import Call
+    from shardspec.jax_backend.resolver import Resolver
+
+Made = TypeVar("Made")
+#: Called with what is being done.
+Tell = Callable[[str], None]
+
+#: What `--step` stands for without a value.
+_OF_PROJECT = "[tool.shardspec] step"
+_AS_IN = "as in `--step train:step`, where `def step(resolver): return train_step, (state, batch)`"
+
+STEP = options.option(
+    "--step",
+    "step_name",
+    metavar="MODULE:FUNCTION",
+    is_flag=False,
+    flag_value=_OF_PROJECT,
+    help="Import this, which runs its code, and trace the step that it makes of a `Resolver`;"
+    " alone, the one that `[tool.shardspec] step` of pyproject.toml names.",
+)
+
+
+def with_step(
+    name: str,
+    spec: Spec,
+    target: str,
+    request: Request,
+    work: Callable[[Resolver, Call, Tell], Made],
+    *,
+    done: str = "traced",
+) -> Made:
+    """Return what is worked out of a step; exit where its code, or the spec under it, has faults.
+
+    Args:
+      name: as `--step` gave it.
+      work: gets a resolver of the target, without devices, and what the step is called with.
+      done: what was done, for the remark of how long it took.
+    """
+    name, folder = _named(name)
+    request.remark(f"{name}: importing it, which runs its code")
+    started = time.monotonic()
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # no accelerator is needed, or taken from a run
+    try:
+        with progress(is_quiet=request.is_quiet) as tell:
+            tell("loading jax")
+            from shardspec.jax_backend.entry_point import with_call
+            from shardspec.jax_backend.resolver import Resolver
+
+            resolver = Resolver(spec, target, devices="abstract", agree_within_s=None)
+            made = with_call(name, folder, resolver, tell, lambda c: work(resolver, c, tell))
+    except ShardspecError as error:
+        request.report(error.diagnostics)
+        raise SystemExit(FAILED) from None
+    request.remark(f"{name}: {done} in {time.monotonic() - started:.1f} s")
+    return made
+
+
+def _named(name: str) -> tuple[str, str]:
+    """Return the name of what makes the step, and the folder where its module is looked for."""
+    from shardspec.arrays.reader import is_entry_point
+
+    folder = os.getcwd()
+    where = f"--step `{name}`"
+    if name == _OF_PROJECT:
+        found = project_setting("step", "train:step")
+        if found is None:
+            help = 'name one, `--step train:step`, or write `step = "train:step"` there'
+            fail("no pyproject.toml here or above has `[tool.shardspec] step`", help)
+        name, folder = found.value, str(found.folder)
+        where = f"`{_OF_PROJECT}` in {found.shown}, `{name}`,"
+    if not is_entry_point(name):
+        fail(f"{where} is not MODULE:FUNCTION", _AS_IN)
+    return name, folder
+
+
+def plan_on_target(request: Request, undone: str) -> ShardingPlan:
+    """Return the plan on the target that is meant; exit where it has errors.
+
+    Args:
+      undone: what is not done then, said behind the findings.
+    """
+    spec, diagnostics = request.load()
+    chosen = request.choose_target(spec, diagnostics)
+    params = request.params(spec)
+    diagnostics = pipeline.about(diagnostics, chosen.name)
+    plans, found = plans_and_findings(spec, diagnostics, params, [chosen])
+    request.require_sound(chosen, found)
+    request.report(found)
+    if has_errors(found):
+        request.remark(f"{undone}: {spec.source.name} has errors")
+        raise SystemExit(FINDINGS)
+    count = len(spec.targets)
+    if request.target is None and count > 1:
+        request.remark(f"target {chosen.name}; --target shows another of {count}")
+    return plans[0]
