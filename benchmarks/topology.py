@@ -22,8 +22,9 @@ from typing import Any
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target, shape_text
 from shardspec.language.catalogue import catalogue_entry
 from shardspec.topology.assignment import AxisScore, score_axis
-from shardspec.topology.machine import digits_of, machine_of
+from shardspec.topology.machine import machine_of
 from shardspec.topology.placement import Placement, place
+from tests.topology.machines import digits_of
 
 _FILES = ("tpu_v2", "tpu_v3", "tpu_v4", "tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu_v7x")
 _MOST_CHIPS = 256

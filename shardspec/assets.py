@@ -32,16 +32,6 @@ def table_path(name: str) -> Path:
     return data_folder() / "grammars" / "tables" / f"{name}.json"
 
 
-def grammar_text(name: str) -> str:
-    """Return the grammar called `name`."""
-    return grammar_path(name).read_text(encoding="utf-8")
-
-
-def grammar_names() -> tuple[str, ...]:
-    """Return the names of all grammars, sorted."""
-    return tuple(sorted(path.stem for path in grammar_path("*").parent.glob("*.lark")))
-
-
 def spec_path(kind: SpecKind, name: str, suffix: str = ".yaml") -> Path | None:
     """Return the file of the bundled spec called `name`, or None where there is none.
 

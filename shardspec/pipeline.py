@@ -163,8 +163,8 @@ def with_axes_of_code(plan: ShardingPlan) -> Spec:
 
     spec = plan.spec
     context = Context(spec, (plan,))
-    known = context.axes_in_use() | context.axes.keys()
-    lone = sorted(context.axes_in_rules() - known)
+    known = context.axes_in_use | context.axes.keys()
+    lone = sorted(context.axes_in_rules - known)
     more = tuple(axis for axis in lone if did_you_mean(axis, sorted(known)) is None)
     return replace(spec, axes_of_code=more) if more else spec
 

@@ -20,16 +20,7 @@ import re
 from typing import Any, NamedTuple
 
 from shardspec.arrays import reading
-from shardspec.arrays.reading import (
-    LARGEST_HEADER,
-    FrugalFile,
-    Outcome,
-    damaged,
-    in_bytes,
-    parse_json,
-    read_checkpoint,
-    refused,
-)
+from shardspec.arrays.reading import Outcome, damaged, in_bytes, parse_json, refused
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.spec import Arrays, Param, Shape, array_bytes, dtype_name
@@ -52,7 +43,7 @@ class _Entry(NamedTuple):
 
 def read(path: str, name: str) -> Outcome:
     """Return the arrays of a safetensors file."""
-    with FrugalFile(path) as file:
+    with reading.FrugalFile(path) as file:
         header = _header(file, name)
         size = file.size
     if isinstance(header, Diagnostic):
@@ -73,9 +64,9 @@ def read(path: str, name: str) -> Outcome:
     return Arrays(tuple(Param(entry.path, entry.shape, entry.dtype) for entry in entries)), ()
 
 
-def _header(file: FrugalFile, name: str) -> tuple[dict[str, Any], int] | Diagnostic:
+def _header(file: reading.FrugalFile, name: str) -> tuple[dict[str, Any], int] | Diagnostic:
     length = int.from_bytes(file.exactly(_LENGTH), "little")
-    if length > LARGEST_HEADER:
+    if length > reading.LARGEST_HEADER:
         message = f"`{name}` has a header of {in_bytes(length)}; safetensors allows 100 MB"
         return damaged(message, help="is it a safetensors file at all?")
     data = parse_json(file.exactly(length), f"the header of `{name}`")
@@ -201,7 +192,9 @@ def _shard(shard: str, names: list[str], index: _Index) -> list[Param] | tuple[D
     path = os.path.join(index.folder, shard)
     if not os.path.isfile(path):
         return (_missing(shard, names, index),)
-    arrays, faults = read_checkpoint(path, os.path.join(os.path.dirname(source.name), shard))
+    arrays, faults = reading.read_checkpoint(
+        path, os.path.join(os.path.dirname(source.name), shard)
+    )
     if faults:
         return tuple(
             point(fault.code, fault.message, span, "named here", help=fault.help)

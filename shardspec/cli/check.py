@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from shardspec.cli import options
+from shardspec.cli import options, streams
 from shardspec.cli.check_run import Checked, Fixing, check_file, diff_text, fixes_within, write
 from shardspec.cli.request import MOST_IN_FULL, Request, has_errors
-from shardspec.cli.streams import (
-    FAILED,
-    FINDINGS,
-    FINE,
-    echo,
-    echo_bytes,
-    echo_data,
-    fail,
-    show,
-    wants_color,
-    width_of,
-)
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, show
 from shardspec.diagnostics import Diagnostic, Severity, codes
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.diagnostics.words import counted
@@ -46,7 +35,7 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
 def command(request: Request, *, fix: bool, diff: bool, unsafe_fixes: bool) -> None:
     """Report everything that is wrong, on all targets; of a folder, in all specs in it."""
     if unsafe_fixes and not (fix or diff):
-        fail("--unsafe-fixes alone fixes nothing", "say --fix or --diff as well")
+        streams.fail("--unsafe-fixes alone fixes nothing", "say --fix or --diff as well")
     files = request.spec_files()
     if diff:
         raise SystemExit(_diff(files, request, is_unsafe=unsafe_fixes))
@@ -89,7 +78,7 @@ def _fix(
     fixing.run()
     write(fixing.changed)
     if "-" in files:
-        echo_bytes(fixing.stdin_text())
+        streams.echo_bytes(fixing.stdin_text())
     notes = [f"not done, since the text could not be read then: {t}" for t in fixing.refused]
     more = f" ({fixing.unsure} more with --unsafe-fixes)" if fixing.unsure else ""
     return fixing.checked, (*notes, f"Fixed {len(fixing.fixed)}{more}.")
@@ -99,7 +88,7 @@ def _diff(files: tuple[str, ...], request: Request, *, is_unsafe: bool) -> int:
     """Show what fixing would change; return the exit code."""
     fixing = Fixing(files, request, is_unsafe)
     fixing.run()
-    echo_data(diff_text(fixing.changed))
+    streams.echo_data(diff_text(fixing.changed))
     more = f" ({fixing.unsure} more with --unsafe-fixes)" if fixing.unsure else ""
     request.remark(f"Would fix {len(fixing.fixed)}{more}.")
     if _exit_code(_all(fixing.checked)) == FAILED:
@@ -167,7 +156,7 @@ def _texts(found: Sequence[Diagnostic], form: str, scope: Mapping[str, int]) -> 
 
 def _print_full(found: Sequence[Diagnostic], color: str, *, err: bool) -> None:
     stream = 2 if err else 1
-    paint, width = wants_color(color, stream), width_of(stream)
+    paint, width = streams.wants_color(color, stream), streams.width_of(stream)
     for diagnostic in found[:MOST_IN_FULL]:
         echo(render(diagnostic, color=paint, width=width) + "\n", err=err, is_painted=True)
     if len(found) > MOST_IN_FULL:

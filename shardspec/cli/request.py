@@ -12,21 +12,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
 from shardspec import pipeline
+from shardspec.cli import streams
 from shardspec.cli.discovery import expand, find_spec
-from shardspec.cli.streams import (
-    FAILED,
-    FINDINGS,
-    FINE,
-    Failure,
-    echo,
-    fail,
-    has_reader,
-    show,
-    show_failure,
-    wants_color,
-    width_of,
-    write_file,
-)
+from shardspec.cli.streams import FAILED, FINDINGS, Failure, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import counted
@@ -157,7 +145,7 @@ class Request:
             return
         from shardspec.diagnostics.render import render
 
-        paint, width = wants_color(self.color, stream=2), width_of(2)
+        paint, width = streams.wants_color(self.color, stream=2), streams.width_of(2)
         for diagnostic in found[:MOST_IN_FULL]:
             text = render(diagnostic, color=paint, width=width)
             echo(f"{text}\n", err=True, is_painted=True)
@@ -166,12 +154,12 @@ class Request:
 
     def remark(self, text: str) -> None:
         """Say something on stderr that is no finding and no error, unless the reader has left."""
-        if not self.is_quiet and has_reader():
+        if not self.is_quiet and streams.has_reader():
             show(text.split("\n"), err=True)
 
     def error(self, message: str, help: str) -> None:
         """Say what is wrong, and the way out, where the verb itself ends otherwise."""
-        show_failure(Failure(message, help))
+        streams.show_failure(Failure(message, help))
 
     def write(self, text: str) -> None:
         """Write what the verb makes where it is asked for, else to stdout."""
@@ -209,9 +197,9 @@ def _exit_code(job: Callable[[str], int], file: str) -> int:
     try:
         return job(file)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else FINE
+        return end.code if isinstance(end.code, int) else streams.FINE
     except Failure as failure:
-        show_failure(failure)
+        streams.show_failure(failure)
         return FAILED
 
 

@@ -436,10 +436,7 @@ def chosen_plans(
 
 
 def _named(
-    files: Sequence[File],
-    classes: HfClasses,
-    names: Sequence[str],
-    params: Params | None,
+    files: Sequence[File], classes: HfClasses, names: Sequence[str], params: Params | None
 ) -> tuple[tuple[TpPlan, ...], Faults]:
     """Return the plans of `--name NAME` or `--name NAME=MODULE`, one for each."""
     plans: list[TpPlan] = []

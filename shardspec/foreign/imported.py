@@ -230,9 +230,7 @@ class ForeignRule:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-def parted(
-    found: Iterable[Read | Diagnostic],
-) -> tuple[tuple[Read, ...], tuple[Diagnostic, ...]]:
+def parted(found: Iterable[Read | Diagnostic]) -> tuple[tuple[Read, ...], tuple[Diagnostic, ...]]:
     """Return what was read, and what could not be."""
     each_one = tuple(found)
     faults = tuple(each for each in each_one if isinstance(each, Diagnostic))

@@ -41,7 +41,7 @@ _CUSTOM_REPLACES = ("mesh_axes", "data_sharding")
 _RULES = "logical_axis_rules"
 _OVERRIDE = "override_logical_axis_rules"
 _READ = _CUSTOM_KEYS | {
-    *(_OVERRIDE, "base_config", "model_name", "custom_mesh_and_rule", "shard_mode", "custom_mesh"),
+    *(_OVERRIDE, "base_config", "model_name", "custom_mesh_and_rule", "shard_mode", "custom_mesh")
 }
 _TRUE = frozenset(("true", "yes", "on"))
 _DEEPEST = 16

@@ -475,10 +475,7 @@ class PathSections:
     @property
     def data(self) -> dict[str, Data]:
         """Return the sections that are not empty."""
-        sections: dict[str, list[Data]] = {
-            "overrides": self.overrides,
-            "replicate": self.replicate,
-        }
+        sections: dict[str, list[Data]] = {"overrides": self.overrides, "replicate": self.replicate}
         return {key: list(value) for key, value in sections.items() if value}
 
     @property

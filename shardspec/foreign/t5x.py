@@ -38,18 +38,9 @@ from shardspec.foreign.imported import Answer, ForeignRule, NoAnswer, Options, b
 from shardspec.foreign.proof import proof, rules_for
 from shardspec.foreign.regex import path_regex
 from shardspec.foreign.values import Node
+from shardspec.ir import spec as ir
 from shardspec.ir.plan import ParamSharding
-from shardspec.ir.spec import (
-    AxisRule,
-    Hardware,
-    LogicalAxes,
-    Mesh,
-    Param,
-    Params,
-    Pattern,
-    Target,
-    shape_text,
-)
+from shardspec.ir.spec import AxisRule, LogicalAxes, Mesh, Pattern, Target, shape_text
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.loader import T5X_PRESETS, preset_rules
 from shardspec.language.patterns.glob import glob_regex
@@ -159,14 +150,14 @@ def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
     return imported.Imported(data, comments, reading, TOOL), tuple(faults)
 
 
-def answer(reading: T5xReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+def answer(reading: T5xReading, params: ir.Params, mesh: Mesh) -> tuple[Answer, ...]:
     """Return what T5X gives each array."""
     texts = tuple(Pattern(each.pattern, "regex") for each in reading.overrides)
     matcher = path_matcher(texts)
     return tuple(_answer(reading, matcher, param, mesh) for param in params)
 
 
-def _answer(reading: T5xReading, matcher: PathMatcher, param: Param, mesh: Mesh) -> Answer:
+def _answer(reading: T5xReading, matcher: PathMatcher, param: ir.Param, mesh: Mesh) -> Answer:
     names = param.logical_axes
     found = matcher.first_match(param.path)
     given = None if found is None else reading.overrides[found].names
@@ -227,10 +218,7 @@ def _sets_both(arguments: Mapping[str, GinBinding]) -> bool:
 def _both_set(arguments: Mapping[str, GinBinding]) -> Diagnostic:
     count, tile = arguments["num_partitions"], arguments["model_parallel_submesh"]
     message = "`num_partitions` and `model_parallel_submesh` are both set: T5X takes one at most"
-    labels = (
-        Label(tile.span, "one of the two"),
-        Label(count.span, "and this", primary=False),
-    )
+    labels = (Label(tile.span, "one of the two"), Label(count.span, "and this", primary=False))
     return replace(bad(message, tile.span, help="set one of them to None"), labels=labels)
 
 
@@ -650,7 +638,7 @@ def _of_partitions(count: int, binding: GinBinding, options: Options) -> importe
 
 
 def _default_submesh(
-    count: int, machine: Hardware, binding: GinBinding, options: Options
+    count: int, machine: ir.Hardware, binding: GinBinding, options: Options
 ) -> imported.MeshPart:
     """Return the tile of T5X's table; shardspec's own where T5X would fail."""
     tile = t5x_default_submesh(machine.chip.device_kinds[0], slice_extents(machine), count)

@@ -14,21 +14,8 @@ from functools import cached_property
 
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, grouped
-from shardspec.ir.spec import (
-    Activation,
-    AxisRule,
-    Mesh,
-    Override,
-    Param,
-    PartitionSpec,
-    PathRule,
-    ScanRule,
-    Shape,
-    Spec,
-    Target,
-    array_bytes,
-    target_text,
-)
+from shardspec.ir import spec as ir
+from shardspec.ir.spec import AxisRule, Override, Param, PartitionSpec, PathRule, Shape, array_bytes
 
 
 class Kind(StrEnum):
@@ -89,9 +76,14 @@ class Attempt:
         """Say whether it asks for replication."""
         return not self.asked
 
+    @property
+    def is_of_preset(self) -> bool:
+        """Say whether a preset has the rule, which is a strategy with a name."""
+        return self.span is not None and self.span.source.name.startswith("preset:")
+
     def __str__(self) -> str:
         """Return the rule; the mesh axes, where no rule asks for them."""
-        return target_text(self.asked) if self.rule is None else str(self.rule)
+        return ir.target_text(self.asked) if self.rule is None else str(self.rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +146,11 @@ class DimSharding:
     @property
     def is_even(self) -> bool:
         """Say whether every shard is equally long and holds whole units."""
-        return self.size is None or divides(self.ways, self.size, self.unit)
+        return self.fits(self.ways)
+
+    def fits(self, ways: int) -> bool:
+        """Say whether it splits into so many equal shards of whole units, as far as is known."""
+        return self.size is None or divides(ways, self.size, self.unit)
 
     @property
     def shard_size(self) -> int | None:
@@ -217,7 +213,7 @@ class ParamSharding:
     dims: Dims
     origin: Origin = Origin.NONE
     matched: PathRule | Override | None = None
-    scan: ScanRule | None = None
+    scan: ir.ScanRule | None = None
     mismatch: tuple[str | None, ...] | None = None
 
     @property
@@ -289,7 +285,7 @@ class ParamSharding:
             return f"none: `{given}`{f' from {place}' if matched else ''} is {count}"
         if isinstance(matched, Override):
             if matched.partition is not None:
-                names = f"spec ({', '.join(map(target_text, matched.partition))})"
+                names = f"spec ({', '.join(map(ir.target_text, matched.partition))})"
             because = f"  because {matched.because}" if matched.because else ""
             return f'{names}     {place}  override "{matched.pattern}"{because}'
         if isinstance(matched, PathRule):
@@ -308,7 +304,7 @@ class ParamSharding:
 class ActivationSharding:
     """One named activation with its answer; sizes are known where `axes:` states them."""
 
-    activation: Activation
+    activation: ir.Activation
     dims: Dims
 
     @property
@@ -408,8 +404,8 @@ class ShardingPlan:
       order: arrays stand in the order they were given.
     """
 
-    spec: Spec
-    target: Target
+    spec: ir.Spec
+    target: ir.Target
     arrays: tuple[ParamSharding, ...]
     activations: tuple[ActivationSharding, ...] = ()
 
@@ -437,7 +433,7 @@ class ShardingPlan:
         return self.arrays
 
     @property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> ir.Mesh:
         """Return the mesh of the target."""
         return self.target.mesh
 

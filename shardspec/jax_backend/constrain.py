@@ -379,7 +379,7 @@ class ActivationResolver:
 
     def _known_axes(self) -> frozenset[str]:
         context = Context(self.arrays.spec, ())
-        return context.axes_in_rules() | context.axes_in_use() | context.axes.keys()
+        return context.axes_in_rules | context.axes_in_use | context.axes.keys()
 
     def _raise(self, diagnostic: Diagnostic) -> None:
         raise_errors(pipeline.leveled(self.arrays.spec, [diagnostic]))

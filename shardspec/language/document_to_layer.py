@@ -13,22 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span, codes, point
 from shardspec.diagnostics.words import did_you_mean, listed
-from shardspec.ir.spec import (
-    Activation,
-    AxisRule,
-    CoverageGate,
-    Hardware,
-    LintLevel,
-    LogicalAxes,
-    MeshAxis,
-    Override,
-    PathRule,
-    Pattern,
-    Replicate,
-    ScanRule,
-    Target,
-    dtype_name,
-)
+from shardspec.ir import spec as ir
+from shardspec.ir.spec import AxisRule, Hardware, Override, PathRule, Pattern, ScanRule, Target
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.print_expressions import parse_bound
@@ -345,7 +331,7 @@ class _Walk:
                 axes = tuple((name.text, position) for name, position in parsed.axes)
                 yield ScanRule(pattern, axes, self.source_map.entry(route))
 
-    def activations(self) -> Iterator[Activation]:
+    def activations(self) -> Iterator[ir.Activation]:
         """Yield the named activations."""
         for name, text in self.document.activations.items():
             route: Route = ("activations", name)
@@ -355,7 +341,7 @@ class _Walk:
                 continue
             axes = self._axes(self.excerpt(route, text))
             if axes is not None:
-                yield Activation(name, axes, self.source_map.entry(route))
+                yield ir.Activation(name, axes, self.source_map.entry(route))
 
     def entries(
         self, section: str, noun: str, entries: Sequence[Entry], *choices: Choice
@@ -395,7 +381,7 @@ class _Walk:
         partition = tuple(_mesh_axes(dim) for dim in parsed.dims)
         return Override(pattern, partition=partition, because=entry.because, span=stated.span)
 
-    def lint_levels(self) -> Iterator[LintLevel]:
+    def lint_levels(self) -> Iterator[ir.LintLevel]:
         """Yield the severities that the document sets, for findings that exist."""
         if not self.document.lints:
             return
@@ -414,7 +400,7 @@ class _Walk:
                 message = f"no finding is called `{name}`"
                 self.report(point(codes.UNKNOWN_LINT, message, span, help=help, fix=fix))
             else:
-                yield LintLevel(name, WORDS[level], span)
+                yield ir.LintLevel(name, WORDS[level], span)
 
     def arrays(self) -> Iterator[ArrayDecl]:
         """Yield the inline arrays, not yet expanded: their sizes need every layer's axes."""
@@ -425,7 +411,7 @@ class _Walk:
             if parsed is not None:
                 yield ArrayDecl(self.key(route), stated, parsed)
 
-    def _axes(self, excerpt: Excerpt) -> LogicalAxes | None:
+    def _axes(self, excerpt: Excerpt) -> ir.LogicalAxes | None:
         parsed = self.parse(expressions.parse_names, excerpt)
         if parsed is None:
             return None
@@ -458,7 +444,7 @@ def _state(walk: _Walk, entry: StateEntry | None) -> tuple[tuple[str, Any], ...]
 
 def _dtype(walk: _Walk, name: str) -> str:
     """Return the short name of a dtype; that of the default for one that is not known."""
-    known = dtype_name(name)
+    known = ir.dtype_name(name)
     if known is None:
         from shardspec.language.layer import unknown_dtype
 
@@ -466,7 +452,7 @@ def _dtype(walk: _Walk, name: str) -> str:
     return known or "f32"
 
 
-def _coverage(walk: _Walk, entry: CoverageEntry | None) -> CoverageGate | None:
+def _coverage(walk: _Walk, entry: CoverageEntry | None) -> ir.CoverageGate | None:
     """Return how much `coverage:` lets every device hold whole."""
     text = None if entry is None else entry.max_replicated_bytes
     if text is None:
@@ -476,10 +462,10 @@ def _coverage(walk: _Walk, entry: CoverageEntry | None) -> CoverageGate | None:
     bound = walk.parse(parse_bound, excerpt)
     if bound is None:
         return None
-    return CoverageGate(bound.max_share, bound.max_bytes, excerpt.span)
+    return ir.CoverageGate(bound.max_share, bound.max_bytes, excerpt.span)
 
 
-def _replicate(walk: _Walk, entries: Sequence[ReplicateEntry]) -> Iterator[Replicate]:
+def _replicate(walk: _Walk, entries: Sequence[ReplicateEntry]) -> Iterator[ir.Replicate]:
     """Yield the arrays that `replicate:` gives a reason for."""
     for route, entry in walk.entries("replicate", "entry of `replicate`", entries, PATTERN):
         if not entry.because.strip():
@@ -488,7 +474,7 @@ def _replicate(walk: _Walk, entries: Sequence[ReplicateEntry]) -> Iterator[Repli
             walk.report(point(codes.WRONG_TYPE, "`because` says nothing", span, help=help))
         pattern = walk.entry_pattern(route, entry)
         if pattern is not None:
-            yield Replicate(pattern, entry.because, walk.source_map.value(route).span)
+            yield ir.Replicate(pattern, entry.because, walk.source_map.value(route).span)
 
 
 def _report_empty(walk: _Walk, section: str, entry: object) -> None:
@@ -514,7 +500,7 @@ def _hardware(excerpt: Excerpt) -> Hardware | Diagnostic:
 
 def _stated_axis(name: str, size: MeshSize, text: Excerpt) -> StatedAxis:
     ways = {"rest": 1, "submesh": math.prod(size.tile)}
-    axis = MeshAxis(
+    axis = ir.MeshAxis(
         name,
         max(1, ways.get(size.kind, size.count)),
         size.network,

@@ -20,26 +20,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import described, did_you_mean, listed
-from shardspec.ir.spec import (
-    MOST_ELEMENTS,
-    Activation,
-    AxisRule,
-    CoverageGate,
-    LintLevel,
-    LogicalAxis,
-    Mesh,
-    Override,
-    Param,
-    Params,
-    PathRule,
-    Policy,
-    Replicate,
-    ScanRule,
-    Spec,
-    StatePolicy,
-    Target,
-    dtype_name,
-)
+from shardspec.ir import spec as ir
+from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
 from shardspec.language.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
 
 
@@ -99,15 +81,15 @@ class Layer(NamedTuple):
     rules: tuple[PlacedRule, ...] = ()
     drops: tuple[Excerpt, ...] = ()
     targets: tuple[Target, ...] = ()
-    path_rules: tuple[PathRule, ...] = ()
-    overrides: tuple[Override, ...] = ()
-    scans: tuple[ScanRule, ...] = ()
+    path_rules: tuple[ir.PathRule, ...] = ()
+    overrides: tuple[ir.Override, ...] = ()
+    scans: tuple[ir.ScanRule, ...] = ()
     activations: tuple[Activation, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
     state: tuple[tuple[str, Any], ...] = ()
-    coverage: CoverageGate | None = None
-    replicate: tuple[Replicate, ...] = ()
-    lint_levels: tuple[LintLevel, ...] = ()
+    coverage: ir.CoverageGate | None = None
+    replicate: tuple[ir.Replicate, ...] = ()
+    lint_levels: tuple[ir.LintLevel, ...] = ()
     arrays: tuple[ArrayDecl, ...] = ()
     params: Params = ()
     inherited_axes: tuple[str, ...] = ()
@@ -305,7 +287,7 @@ def countable_targets(
     for target in targets:
         if target.mesh.device_count > MOST_ELEMENTS:
             found.append(_mesh(target))
-            ones = Mesh(tuple(replace(axis, size=1) for axis in target.mesh.axes))
+            ones = ir.Mesh(tuple(replace(axis, size=1) for axis in target.mesh.axes))
             target = replace(target, mesh=ones, is_sound=False)
         checked.append(target)
     return tuple(checked), tuple(found)
@@ -379,8 +361,8 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
         overrides=layer.overrides,
         scans=layer.scans,
         activations=layer.activations,
-        policy=Policy(**policy),
-        state=StatePolicy(**dict(layer.state)) if layer.state else None,
+        policy=ir.Policy(**policy),
+        state=ir.StatePolicy(**dict(layer.state)) if layer.state else None,
         coverage=layer.coverage,
         replicate=layer.replicate,
         targets=targets,
@@ -393,11 +375,11 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
     return spec, tuple(diagnostics)
 
 
-def _axes(decls: tuple[AxisDecl, ...], diagnostics: list[Diagnostic]) -> tuple[LogicalAxis, ...]:
+def _axes(decls: tuple[AxisDecl, ...], diagnostics: list[Diagnostic]) -> tuple[ir.LogicalAxis, ...]:
     """Return the axes with sizes as numbers; products may name other axes in any order."""
     sizes = _sizes({decl.name: decl for decl in decls}, diagnostics)
     return tuple(
-        LogicalAxis(decl.name, sizes[decl.name], decl.unit, decl.doc, decl.span, decl.min_shard)
+        ir.LogicalAxis(decl.name, sizes[decl.name], decl.unit, decl.doc, decl.span, decl.min_shard)
         for decl in decls
     )
 
@@ -525,7 +507,7 @@ def _param(
     diagnostics: list[Diagnostic],
 ) -> Param | None:
     stated, dims = decl.type
-    dtype = dtype_name(stated.text)
+    dtype = ir.dtype_name(stated.text)
     if dtype is None:
         span = decl.written.at(stated.start, stated.end)
         diagnostics.append(unknown_dtype(stated.text, span))
@@ -549,9 +531,9 @@ def _param(
 
 def unknown_dtype(name: str, span: Any) -> Diagnostic:
     """Return the finding for a dtype that is not known."""
-    from shardspec.ir.spec import DTYPE_ALIASES, DTYPE_BITS
+    from shardspec.ir import spec as ir
 
-    help = did_you_mean(name, [*DTYPE_BITS, *DTYPE_ALIASES]) or "as in bf16, f32, s8, bool"
+    help = did_you_mean(name, [*ir.DTYPE_BITS, *ir.DTYPE_ALIASES]) or "as in bf16, f32, s8, bool"
     return point(codes.SYNTAX, f"unknown dtype `{name}`", span, help=help)
 
 

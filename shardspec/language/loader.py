@@ -19,17 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shardspec import assets
-from shardspec.diagnostics import (
-    Diagnostic,
-    Excerpt,
-    Fix,
-    Label,
-    SourceFile,
-    Span,
-    codes,
-    point,
-    sort_key,
-)
+from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span, codes, point
+from shardspec.diagnostics.diagnostic import sort_key
 from shardspec.diagnostics.suggest import nearest
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Arrays, AxisRule, Params, Spec

@@ -200,9 +200,7 @@ class Marked(NamedTuple):
     nearly: tuple[tuple[Span, bool], ...] = ()
 
 
-def suppressed(
-    diagnostics: Iterable[Diagnostic],
-) -> tuple[tuple[Diagnostic, ...], frozenset[Span]]:
+def suppressed(diagnostics: Iterable[Diagnostic]) -> tuple[tuple[Diagnostic, ...], frozenset[Span]]:
     """Return the findings that no comment silences, and where names stand that silenced others."""
     kept: list[Diagnostic] = []
     used: set[Span] = set()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
-from shardspec.analysis.coverage import held_bytes
+from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import LogicalAxis, Param, Spec
+from shardspec.ir.spec import LogicalAxes, LogicalAxis, Param, Spec
 
 if TYPE_CHECKING:
     from shardspec.analysis.cost import Cost
@@ -41,6 +41,10 @@ class Context:
     def held(self) -> dict[str, int]:
         """Return what a device of each target holds, as `held_bytes` counts; asked for often."""
         return {plan.target.name: held_bytes(plan) for plan in self.all_plans}
+
+    def is_large(self, size: int, target: str) -> bool:
+        """Say whether so many bytes are large beside all that a device of a target holds."""
+        return is_large(size, self.held[target])
 
     @cached_property
     def shared_plans(self) -> tuple[ShardingPlan, ...]:
@@ -91,25 +95,30 @@ class Context:
         """Say whether something stands in the spec itself, and not in what it extends."""
         return span is not None and span.source is self.spec.source
 
+    @cached_property
     def axes_in_rules(self) -> frozenset[str]:
         """Return every logical axis that has a rule."""
-        return self._ruled
+        return frozenset(rule.logical_axis for rule in self.spec.axis_rules)
 
+    @cached_property
     def axes_in_use(self) -> frozenset[str]:
         """Return every logical axis that an array, a pattern or an activation names."""
-        return self._used
+        return frozenset(name for names in self._given_names() for name in names if name)
 
+    @cached_property
     def axes_stated(self) -> frozenset[str]:
         """Return every logical axis that `axes` declares, here or in what the spec extends."""
-        return self._stated
+        return frozenset((*self.axes, *self.spec.inherited_axes, *self.spec.axes_of_code))
 
+    @cached_property
     def axes_heard_of(self) -> frozenset[str]:
         """Return the logical axes that something has, or that a rule may be for all the same."""
-        return self._heard_of
+        return self.axes_in_use | self.axes_stated
 
+    @cached_property
     def axes_placeable(self) -> frozenset[str]:
         """Return every logical axis that a rule or an `axes` entry of the spec knows."""
-        return self._placeable
+        return self.axes_in_rules | frozenset(self.axes)
 
     def paths_with(self, axis: str) -> list[str]:
         """Return the paths of the arrays with a dimension of a logical axis."""
@@ -117,11 +126,7 @@ class Context:
 
     @cached_property
     def _paths_by_axis(self) -> dict[str, list[str]]:
-        by_axis: dict[str, list[str]] = {}
-        for sharding in self.first:
-            for axis in dict.fromkeys(filter(None, sharding.logical_axes)):
-                by_axis.setdefault(axis, []).append(sharding.param.path)
-        return by_axis
+        return _by_axis((each.param.path, each.logical_axes) for each in self.first)
 
     def activations_with(self, axis: str) -> list[str]:
         """Return the names of the activations with a dimension of a logical axis."""
@@ -129,31 +134,7 @@ class Context:
 
     @cached_property
     def _activations_by_axis(self) -> dict[str, list[str]]:
-        by_axis: dict[str, list[str]] = {}
-        for activation in self.spec.activations:
-            for axis in dict.fromkeys(filter(None, activation.logical_axes)):
-                by_axis.setdefault(axis, []).append(activation.name)
-        return by_axis
-
-    @cached_property
-    def _ruled(self) -> frozenset[str]:
-        return frozenset(rule.logical_axis for rule in self.spec.axis_rules)
-
-    @cached_property
-    def _used(self) -> frozenset[str]:
-        return frozenset(name for names in self._given_names() for name in names if name)
-
-    @cached_property
-    def _stated(self) -> frozenset[str]:
-        return frozenset((*self.axes, *self.spec.inherited_axes, *self.spec.axes_of_code))
-
-    @cached_property
-    def _heard_of(self) -> frozenset[str]:
-        return self._used | self._stated
-
-    @cached_property
-    def _placeable(self) -> frozenset[str]:
-        return self._ruled | frozenset(self.axes)
+        return _by_axis((each.name, each.logical_axes) for each in self.spec.activations)
 
     def _given_names(self) -> Iterator[tuple[str | None, ...]]:
         spec = self.spec
@@ -163,3 +144,12 @@ class Context:
         yield from (activation.logical_axes for activation in spec.activations)
         yield from (param.logical_axes or () for param in spec.params)
         yield from dict.fromkeys(sharding.logical_axes for sharding in self.first)
+
+
+def _by_axis(named: Iterable[tuple[str, LogicalAxes]]) -> dict[str, list[str]]:
+    """Return the names of what has each logical axis, each once."""
+    by_axis: dict[str, list[str]] = {}
+    for name, axes in named:
+        for axis in dict.fromkeys(filter(None, axes)):
+            by_axis.setdefault(axis, []).append(name)
+    return by_axis

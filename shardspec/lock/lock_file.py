@@ -18,15 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
-from shardspec.analysis.layouts import (
-    ActivationLayout,
-    ArrayLayout,
-    AxisLayout,
-    Input,
-    Layout,
-    TargetLayout,
-    inputs,
-)
+from shardspec.analysis import layouts
+from shardspec.analysis.layouts import ArrayLayout, AxisLayout, Input, Layout, TargetLayout
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import MOST_PATHS, collapsed, expanded, listed, natural, template
 from shardspec.ir.plan import ShardingPlan
@@ -73,7 +66,7 @@ def _axis_line(placed: AxisLayout) -> str:
     return f"mesh {name_text(axis.name)} = {axis.size}{network}{kind}{runs}"
 
 
-def _activation_line(activation: ActivationLayout) -> str:
+def _activation_line(activation: layouts.ActivationLayout) -> str:
     dims = " ".join(map(_dim_text, activation.logical_axes, activation.sizes))
     answer = partition_text(activation.partition)
     return f"activation {name_text(activation.name)} : [{dims}] = {answer}"
@@ -231,7 +224,7 @@ class _Reader:
         self.targets: list[TargetLayout] = []
         self.axes: list[AxisLayout] = []
         self.arrays: list[ArrayLayout] = []
-        self.activations: list[ActivationLayout] = []
+        self.activations: list[layouts.ActivationLayout] = []
         self.known: set[tuple[str, str]] = set()
         self.known_here: set[tuple[str, str]] = set()
         self.path_count = 0
@@ -295,7 +288,7 @@ class _Reader:
         names, sizes = _dims(found["dims"])
         _check_size(math.prod(size for size in sizes if size))
         answer = self._partition(found["answer"], len(names))
-        self.activations.append(ActivationLayout(name, names, sizes, answer))
+        self.activations.append(layouts.ActivationLayout(name, names, sizes, answer))
 
     def _axis(self, found: re.Match[str]) -> None:
         name, size = _named(found["name"]), int(found["size"])
@@ -486,7 +479,7 @@ def lock_remark(plan: ShardingPlan, path: str | None) -> str | None:
 def _staleness(spec: Spec, layout: Layout, path: str) -> Diagnostic | None:
     """Return which inputs are others than when the lock was made."""
     then = {each.name: each.digest for each in layout.inputs}
-    now = {each.name: each.digest for each in inputs(spec)}
+    now = {each.name: each.digest for each in layouts.inputs(spec)}
     changed = [name for name, digest in now.items() if then.get(name, digest) != digest]
     said = [
         *([f"{listed(changed)} changed"] if changed else []),

@@ -22,7 +22,6 @@ from shardspec.ir.plan import (
     ParamSharding,
     Sharding,
     ShardingPlan,
-    divides,
 )
 from shardspec.ir.spec import AxisRule, Mesh, target_text
 from shardspec.resolve.resolver import array_resolver
@@ -327,7 +326,7 @@ def _in_use(sharding: Sharding, other: int, wanted: tuple[str, ...]) -> str:
 
 def _not_divisible(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan) -> Iterator[str]:
     ways = _ways(wanted, plan)
-    if dim.size is not None and not divides(ways, dim.size, dim.unit):
+    if not dim.fits(ways):
         unit = f" in units of {dim.unit}" if dim.unit > 1 else ""
         yield f"  {dim.size} is not divisible by {ways}{unit}"
 
@@ -344,7 +343,7 @@ def _advice(
 ) -> Iterator[str]:
     """Yield where the rule would have to stand, and what the array would then be."""
     dim = sharding.dims[index]
-    if dim.size is not None and not divides(_ways(wanted, plan), dim.size, dim.unit):
+    if not dim.fits(_ways(wanted, plan)):
         return
     rule = AxisRule(dim.logical_axis or "", wanted)
     blockers = _blockers(sharding, index, wanted)

@@ -7,17 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from shardspec.diagnostics import SourceFile, Span
+from shardspec.diagnostics import SourceFile, Span, words
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import (
-    binary_bytes,
-    counted,
-    described,
-    did_you_mean,
-    listed,
-    named,
-    percent,
-)
+from shardspec.diagnostics.words import binary_bytes, counted, described, named, percent
 from shardspec.ir.plan import (
     ActivationSharding,
     Attempt,
@@ -95,8 +87,8 @@ def nothing_there(file: str, line: int, plan: ShardingPlan) -> tuple[str, str]:
     sources = _sources(plan)
     source = next((s for s in sources.values() if _same_file(s.name, file)), None)
     if source is None:
-        hint = did_you_mean(file, sources)
-        return f"the spec reads no file {file}", hint or f"it reads {listed(sources)}"
+        hint = words.did_you_mean(file, sources)
+        return f"the spec reads no file {file}", hint or f"it reads {words.listed(sources)}"
     count = len(source.text.splitlines())
     if not 1 <= line <= count:
         return (

@@ -6,17 +6,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.analysis.coverage import coverage
+from shardspec.diagnostics import words
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import (
-    as_one,
-    binary_bytes,
-    counted,
-    element_count,
-    grouped,
-    natural,
-    percent,
-    template,
-)
+from shardspec.diagnostics.words import binary_bytes, counted, natural
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Hardware, Mesh, PartitionSpec, Target, shape_text, target_text
 
@@ -43,7 +35,7 @@ class Row:
 
 def rows(plan: ShardingPlan) -> tuple[Row, ...]:
     """Return the arrays of a plan, collapsed, in natural order."""
-    groups = grouped(plan.arrays, _common)
+    groups = words.grouped(plan.arrays, _common)
     found = []
     for group in groups.values():
         group.sort(key=lambda sharding: natural(sharding.param.path))
@@ -53,11 +45,11 @@ def rows(plan: ShardingPlan) -> tuple[Row, ...]:
 
 def _common(each: ParamSharding) -> Hashable:
     """Return what the arrays of one row have in common."""
-    return template(each.param.path), each.param.dtype, each.dims, each.origin, each.matched
+    return words.template(each.param.path), each.param.dtype, each.dims, each.origin, each.matched
 
 
 def _row_name(paths: Sequence[str]) -> str:
-    return paths[0] if len(paths) == 1 else f"{as_one(paths, ' ..')} x{len(paths)}"
+    return paths[0] if len(paths) == 1 else f"{words.as_one(paths, ' ..')} x{len(paths)}"
 
 
 def table(plan: ShardingPlan) -> Iterator[str]:
@@ -91,7 +83,7 @@ def _named_size(dim: DimSharding) -> str:
 
 def heading(plan: ShardingPlan) -> Iterator[str]:
     """Yield the two lines that say what this is a plan of."""
-    elements = element_count(sum(sharding.param.element_count for sharding in plan.arrays))
+    elements = words.element_count(sum(sharding.param.element_count for sharding in plan.arrays))
     count = f"{len(plan.arrays)} array{'' if len(plan.arrays) == 1 else 's'}"
     model = f"{plan.spec.source.name}   {count}, {elements} elements"
     yield f"{model}       {target_title(plan.target)}"
@@ -165,6 +157,6 @@ def _rules(sharding: ParamSharding, plan: ShardingPlan) -> str:
 def summary(plan: ShardingPlan) -> str:
     """Return `0 unnamed, 0 uneven, 171 replicated (0.002 % of bytes)`."""
     found = coverage(plan)
-    share = percent(found.replicated_bytes, found.total_bytes)
+    share = words.percent(found.replicated_bytes, found.total_bytes)
     whole = f"{len(found.replicated)} replicated ({share} of bytes)"
     return f"{len(found.unnamed)} unnamed, {len(found.uneven)} uneven, {whole}"

@@ -12,17 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from shardspec.ir import spec as ir
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
-from shardspec.ir.spec import (
-    Activation,
-    LogicalAxes,
-    Override,
-    Param,
-    PathRule,
-    ScanRule,
-    Spec,
-    Target,
-)
+from shardspec.ir.spec import LogicalAxes, Override, Param, PathRule, ScanRule, Spec, Target
 from shardspec.resolve.assign import RuleTable, assign_axes, assign_stated, rule_table
 from shardspec.resolve.match import PathMatcher, path_matcher
 
@@ -167,7 +159,7 @@ class ArrayResolver:
             found = self._known[key] = assign_axes(shape, logical_axes, self.table)
         return found
 
-    def activation(self, activation: Activation) -> ActivationSharding:
+    def activation(self, activation: ir.Activation) -> ActivationSharding:
         """Return the sharding of a named activation, with the sizes that axes state."""
         sizes = {axis.name: axis.size for axis in self.spec.logical_axes}
         shape = tuple(sizes.get(name) if name else None for name in activation.logical_axes)

@@ -28,16 +28,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from shardspec.diagnostics.words import counted
-from shardspec.ir.plan import (
-    Attempt,
-    Dims,
-    DimSharding,
-    Kind,
-    Outcome,
-    ParamSharding,
-    ShardingPlan,
-    divides,
-)
+from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Mesh, Override, Param, PathRule, Shape, Spec
 from shardspec.resolve.match import PathMatcher
 from shardspec.resolve.resolver import ArrayResolver
@@ -90,7 +81,7 @@ def split_further(dims: Dims, mesh: Mesh, over: Sequence[str]) -> Split:
         return Split(dims)
     extra = math.prod(sizes[axis] for axis in free)
     for index, dim in enumerate(dims):
-        if dim.size is None or divides(dim.ways * extra, dim.size, dim.unit):
+        if dim.fits(dim.ways * extra):
             wider = _split(dim, free, extra)
             return Split(Dims((*dims[:index], wider, *dims[index + 1 :])), free, index)
     return Split(dims, free)
@@ -436,11 +427,7 @@ class StateResolver:
     _known: dict[object, StateSharding] = field(default_factory=dict, compare=False, repr=False)
 
     def resolve(
-        self,
-        state: Param,
-        owner: ParamSharding | None,
-        name: str = "",
-        rest: tuple[str, ...] = (),
+        self, state: Param, owner: ParamSharding | None, name: str = "", rest: tuple[str, ...] = ()
     ) -> StateSharding:
         """Return the answer for one array of state.
 

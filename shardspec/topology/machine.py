@@ -12,7 +12,7 @@ own, and the device at a mesh index is the sum of the offsets: no carry, ever.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -162,31 +162,3 @@ def joined_digits(digits: Iterable[Digit]) -> tuple[Digit, ...]:
         else:
             joined.append(digit)
     return tuple(joined)
-
-
-def digits_of(places: Iterable[Coordinate]) -> tuple[Digit, ...] | None:
-    """Return the digits that count a group of devices; None where it is no such group.
-
-    For judging an order that someone else made: only the set of places counts.
-
-    >>> digits_of([(0, 5), (0, 1), (2, 1), (2, 5)])
-    (Digit(axis=0, size=2, stride=2), Digit(axis=1, size=2, stride=4))
-    """
-    group = set(places)
-    columns = [sorted(set(column)) for column in zip(*group, strict=True)]
-    digits = [
-        digit
-        for axis, values in enumerate(columns)
-        for digit in _digits_along(axis, [value - values[0] for value in values])
-    ]
-    corner = [values[0] for values in columns]
-    moved = {tuple(map(int.__sub__, place, corner)) for place in group}
-    return tuple(digits) if moved == set(digit_offsets(digits, len(columns))) else None
-
-
-def _digits_along(axis: int, values: Sequence[int]) -> Iterator[Digit]:
-    while len(values) > 1:
-        stride = values[1]
-        size = next((n for n, value in enumerate(values) if value != n * stride), len(values))
-        yield Digit(axis, size, stride)
-        values = values[::size]

@@ -70,10 +70,7 @@ def solve(stated: StatedMesh) -> tuple[Mesh, tuple[Diagnostic, ...]]:
 
 def _two_rest(rests: Sequence[StatedAxis]) -> Diagnostic:
     first, second = (each.axis for each in rests[:2])
-    labels = (
-        (second.span, "takes the rest as well", True),
-        (first.span, "takes the rest", False),
-    )
+    labels = ((second.span, "takes the rest as well", True), (first.span, "takes the rest", False))
     return Diagnostic(
         codes.TWO_REST,
         f"both `{first.name}` and `{second.name}` take the rest",

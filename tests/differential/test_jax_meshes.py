@@ -11,10 +11,9 @@ pytest.importorskip("jax")
 
 from shardspec.ir.spec import divisors
 from shardspec.topology.assignment import AxisScore, score_axis
-from shardspec.topology.machine import digits_of
 from shardspec.topology.placement import Placement, place
 from tests.differential.test_t5x_vectors import tpu_devices
-from tests.topology.machines import hardware, sized
+from tests.topology.machines import digits_of, hardware, sized
 
 SLICES = (
     ("tpu_v3", (4, 4)),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target, divisors
 from shardspec.language.catalogue import catalogue_entry
-from shardspec.topology.machine import Digit, digit_offsets
+from shardspec.topology.machine import Coordinate, Digit, digit_offsets
 
 #: (catalogue file, topology): every generation, wrapped and not, hosts that fit and that do not.
 SLICES = (
@@ -94,3 +94,31 @@ def tiled_targets(draw: st.DrawFn) -> Target:
 def covers_once(digits: Iterable[Digit], extents: Sequence[int]) -> bool:
     """Say whether the digits of each physical axis count every coordinate of it exactly once."""
     return sorted(digit_offsets(digits, len(extents))) == [*itertools.product(*map(range, extents))]
+
+
+def digits_of(places: Iterable[Coordinate]) -> tuple[Digit, ...] | None:
+    """Return the digits that count a group of devices; None where it is no such group.
+
+    For judging an order that someone else made: only the set of places counts.
+
+    >>> digits_of([(0, 5), (0, 1), (2, 1), (2, 5)])
+    (Digit(axis=0, size=2, stride=2), Digit(axis=1, size=2, stride=4))
+    """
+    group = set(places)
+    columns = [sorted(set(column)) for column in zip(*group, strict=True)]
+    digits = [
+        digit
+        for axis, values in enumerate(columns)
+        for digit in _digits_along(axis, [value - values[0] for value in values])
+    ]
+    corner = [values[0] for values in columns]
+    moved = {tuple(map(int.__sub__, place, corner)) for place in group}
+    return tuple(digits) if moved == set(digit_offsets(digits, len(columns))) else None
+
+
+def _digits_along(axis: int, values: Sequence[int]) -> Iterator[Digit]:
+    while len(values) > 1:
+        stride = values[1]
+        size = next((n for n, value in enumerate(values) if value != n * stride), len(values))
+        yield Digit(axis, size, stride)
+        values = values[::size]

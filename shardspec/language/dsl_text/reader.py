@@ -13,22 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
 from shardspec.language import reading
-from shardspec.language.dsl_text.faults import (
-    entry_of,
-    known_word,
-    no_block,
-    statement_fault,
-    unknown_statement,
-)
-from shardspec.language.dsl_text.layout import (
-    KEYWORDS,
-    SECTIONS,
-    Comment,
-    Statement,
-    bad_escape,
-    lay_out,
-    unquoted,
-)
+from shardspec.language.dsl_text import faults, layout
+from shardspec.language.dsl_text.faults import entry_of
+from shardspec.language.dsl_text.layout import SECTIONS, Comment, Statement, unquoted
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import SECTION_OF, Data, Reading, Route, number_or_text
 from shardspec.language.yaml_text.comments import Gathered, comment_text
@@ -63,14 +50,14 @@ def read_dsl(source: SourceFile) -> tuple[Reading | None, tuple[Diagnostic, ...]
     foreign = find_foreign_characters(source, "a spec")
     if foreign:
         return None, tuple(foreign)
-    layout = lay_out(source.text)
-    if not layout.statements:
+    laid_out = layout.lay_out(source.text)
+    if not laid_out.statements:
         return None, (point(codes.SYNTAX, "the document is empty", source.whole, help=_MINIMAL),)
-    build = _Build(source, layout.text)
-    for statement in layout.statements:
+    build = _Build(source, laid_out.text)
+    for statement in laid_out.statements:
         build.statement(statement)
     source_map = reading.SourceMap(source, build.keys, build.values)
-    comments = attach_comments(source.text, layout.comments, build.entries, build.blocks)
+    comments = attach_comments(source.text, laid_out.comments, build.entries, build.blocks)
     return Reading(build.data, source_map, comments), tuple(build.diagnostics)
 
 
@@ -194,16 +181,16 @@ class _Build:
     def statement(self, statement: Statement) -> None:
         """Take in one statement."""
         keyword = self.keyword(statement).text
-        if keyword not in KEYWORDS:
+        if keyword not in layout.KEYWORDS:
             word = self.text[statement.start : statement.end].split(None, 1)[0]
             if len(self.diagnostics) < _MOST:
-                self.report(unknown_statement(word, self.text, statement))
-            meant = known_word(word)
+                self.report(faults.unknown_statement(word, self.text, statement))
+            meant = faults.known_word(word)
             if meant in SECTIONS and statement.entries is not None:
                 self._section(SECTION_OF.get(meant, meant), statement)
             return
         if statement.entries is None and keyword not in _STATEMENTS:
-            self.report(no_block(keyword), statement.start)
+            self.report(faults.no_block(keyword), statement.start)
             return
         if statement.entries is not None and not statement.is_closed:
             fault = SyntaxFault("this block is not closed", 0, 1, "close it with `}`")
@@ -234,10 +221,10 @@ class _Build:
             tree = parser("document").parse(text, start=start)
         except UnexpectedInput:
             if len(self.diagnostics) < _MOST:
-                self.report(statement_fault(start, text), statement.start)
+                self.report(faults.statement_fault(start, text), statement.start)
             return None
         for token in tree.scan_values(lambda token: isinstance(token, str)):
-            wrong = bad_escape(token) if token.type in {"STRING", "ESCAPED_REGEX"} else None
+            wrong = layout.bad_escape(token) if token.type in {"STRING", "ESCAPED_REGEX"} else None
             if wrong:
                 at = token.start_pos or 0
                 message = f"`{token[slice(*wrong)]}` means nothing in text"

@@ -332,32 +332,3 @@ def _dim(dim: syntax.ArrayDim) -> str:
     if dim.name is None:
         return size
     return f"{dim.name.text} = {size}" if len(dim.size.factors) > 1 else f"{dim.name.text}={size}"
-
-
-def print_glob(glob: syntax.Glob) -> str:
-    """Return the text of a glob.
-
-    Invariants:
-      round_trip: `parse_glob(print_glob(glob)) == glob`.
-    """
-    return "".join(_part(part, in_braces=False) for part in glob.parts)
-
-
-def _part(part: syntax.Part, *, in_braces: bool) -> str:
-    match part:
-        case syntax.GlobText():
-            return re.sub(r"[*?{}\\,]" if in_braces else r"[*?{}\\]", r"\\\g<0>", part.text)
-        case syntax.Star():
-            return "*"
-        case syntax.DoubleStar():
-            return "**"
-        case syntax.AnyChar():
-            return "?"
-        case syntax.IntRange():
-            first, last = (str(i).zfill(part.width) for i in (part.first, part.last))
-            return f"{{{first}..{last}}}"
-        case syntax.Braces():
-            inner = (
-                "".join(_part(p, in_braces=True) for p in parts) for parts in part.alternatives
-            )
-            return f"{{{','.join(inner)}}}"

@@ -6,17 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardspec.diagnostics import (
-    Code,
-    Diagnostic,
-    Edit,
-    Excerpt,
-    Fix,
-    Label,
-    SourceFile,
-    Span,
-    codes,
-)
+from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, SourceFile, Span, codes
+from shardspec.diagnostics.diagnostic import Edit, Fix
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.language.reading import Data, Route
 from shardspec.language.yaml_text.scalars import SPECIAL_STARTS, ScalarFault, read_plain

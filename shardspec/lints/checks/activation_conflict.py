@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shardspec.analysis.coverage import allowed_paths, held_bytes, is_large
+from shardspec.analysis.coverage import allowed_paths
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, described, named
 from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ShardingPlan
@@ -74,7 +74,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     spec = context.spec
     if not spec.activations:
         return
-    allowed = allowed_paths(spec, context.paths) if spec.replicate else frozenset()
+    allowed = allowed_paths(spec, context.paths)
     conflicts: dict[tuple[object, ...], _Conflict] = {}
     for plan in context.plans:
         splits = _splits(plan)
@@ -89,9 +89,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 lost, target = conflict.lost, plan.target.name
                 lost[target] = lost.get(target, 0) + held * (size - 1) // size
                 conflict.paths.update(dict.fromkeys(paths))
-    everything = {plan.target.name: held_bytes(plan) for plan in context.plans}
     for conflict in conflicts.values():
-        if any(is_large(lost, everything[name]) for name, lost in conflict.lost.items()):
+        if any(context.is_large(lost, name) for name, lost in conflict.lost.items()):
             yield _finding(conflict)
 
 

@@ -37,7 +37,7 @@ from shardspec.lints.evidence.entries import lone_axes, respelling
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each axis of rules that nothing has."""
-    known = context.axes_heard_of()
+    known = context.axes_heard_of
     for lone in lone_axes(context):
         if lone.meant is None:
             out = f"take the rule out; or, if code has it, add `{lone.name}: SIZE` to `axes`"

@@ -35,7 +35,7 @@ from shardspec.lints.evidence.arrays import with_cost
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each declared axis that is in use and that no rule names."""
-    ruled = context.axes_in_rules()
+    ruled = context.axes_in_rules
     if not ruled:
         return
     for axis in context.spec.logical_axes:

@@ -33,7 +33,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.analysis.memory import LANES, SUBLANES, tiled_bytes
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, described, three_figures
@@ -60,10 +59,9 @@ def check(context: Context) -> Iterator[Diagnostic]:
         hardware = plan.target.hardware
         if hardware is None or hardware.chip.platform != "tpu":
             continue
-        held = held_bytes(plan)
         for arrays in plan.alike:
             found = _padded(arrays)
-            if found is not None and is_large(found.waste, held):
+            if found is not None and context.is_large(found.waste, plan.target.name):
                 yield _finding(plan, found)
 
 

@@ -35,13 +35,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, described
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import AxisRule, target_text
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.arrays import is_of_preset, with_cost, would_divide
+from shardspec.lints.evidence.arrays import with_cost, would_divide
 from shardspec.lints.evidence.rules import rules_of_nnx
 
 _Sides = tuple[int, AxisRule | None]
@@ -70,7 +69,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     worst: dict[_Sides, _Loss] = {}
     paths: dict[_Sides, dict[str, None]] = {}
     for plan in context.plans:
-        for loss in losses(plan):
+        for loss in losses(context, plan):
             key = (loss.lost.position, loss.winner.rule)
             paths.setdefault(key, {}).update(dict.fromkeys(loss.arrays.paths))
             if key not in worst or loss.saved > worst[key].saved:
@@ -79,14 +78,13 @@ def check(context: Context) -> Iterator[Diagnostic]:
         yield _finding(context, loss, tuple(paths[sides]))
 
 
-def losses(plan: ShardingPlan) -> Iterator[_Loss]:
+def losses(context: Context, plan: ShardingPlan) -> Iterator[_Loss]:
     """Yield each dimension that lost a mesh axis and could have another one, or should say so.
 
     The rest of a tuple is no other one: SHD220 reports it.
     """
     groups = plan.alike
     in_use = dict.fromkeys(axis for group in groups for axis in group.mesh_axes)
-    everything = held_bytes(plan)
     nnx, sizes = rules_of_nnx(plan), plan.mesh.sizes
     for group in groups:
         held = group.device_bytes
@@ -101,9 +99,9 @@ def losses(plan: ShardingPlan) -> Iterator[_Loss]:
             free = (axis for axis in in_use if axis not in busy)
             idle = next((axis for axis in free if would_divide(sizes[axis], dim)), None)
             saved = held - held // sizes[idle] if idle is not None else held
-            if idle is None and (is_of_preset(lost) or not _is_refused(winner, dim, lost, nnx)):
+            if idle is None and (lost.is_of_preset or not _is_refused(winner, dim, lost, nnx)):
                 continue
-            if is_large(saved, everything):
+            if context.is_large(saved, plan.target.name):
                 yield _Loss(group, dim, lost, winner, idle, saved, plan.target.name)
 
 

@@ -41,7 +41,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Span, codes, point
 from shardspec.diagnostics.words import binary_bytes, described, template
 from shardspec.ir.plan import Alike, Origin, ParamSharding, ShardingPlan, alike
@@ -73,20 +72,19 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each dimension that a name would split."""
     best: dict[_Place, _Gain] = {}
     for plan in context.plans:
-        for place, gain in _gains(context.spec, plan):
+        for place, gain in _gains(context, plan):
             if gain.saved > best.get(place, (0,))[0]:
                 best[place] = gain
     for place, gain in best.items():
         yield _finding(place, gain)
 
 
-def _gains(spec: Spec, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
+def _gains(context: Context, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
     """Yield each dimension and the name that would save most, where that is enough."""
-    groups = plan.alike
-    nameless = _nameless(spec, groups)
+    spec = context.spec
+    nameless = _nameless(spec, plan.alike)
     if not nameless:
         return
-    held = held_bytes(plan)
     resolver = array_resolver(spec, plan.target)
     homes = _homes(plan)
     for place, members in nameless.items():
@@ -99,7 +97,7 @@ def _gains(spec: Spec, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain]]:
             and not _is_next_door(members[0].param.path, homes.get(name, ()))
         )
         best = max(gains, key=lambda gain: gain.saved, default=None)
-        if best is not None and is_large(best.saved, held):
+        if best is not None and context.is_large(best.saved, plan.target.name):
             yield place, best._replace(target=plan.target.name, paths=paths)
 
 

@@ -33,20 +33,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.analysis.coverage import held_bytes
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
 from shardspec.diagnostics.words import as_one, binary_bytes, listed, named, natural, percent
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Override
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.arrays import (
-    Layers,
-    is_of_preset,
-    largest,
-    only,
-    whole_layers,
-    with_cost,
-)
+from shardspec.lints.evidence.arrays import Layers, largest, only, whole_layers, with_cost
 
 #: Places that are shown.
 _SHOWN = 4
@@ -56,7 +48,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for all large arrays that are pinned; targets that agree share it."""
     found: dict[tuple[str, ...], list[tuple[ShardingPlan, tuple[Layers, ...]]]] = {}
     for plan in context.shared_plans:
-        groups = tuple(tuple(sorted(g, key=_order)) for g in whole_layers(plan, _is_pinned))
+        pinned = whole_layers(context, plan, _is_pinned)
+        groups = tuple(tuple(sorted(layers, key=_order)) for layers in pinned)
         if groups:
             paths = tuple(each.param.path for group in groups for each in group)
             found.setdefault(paths, []).append((plan, groups))
@@ -83,7 +76,7 @@ def _is_pin(dim: DimSharding) -> bool:
     taken = dim.taken
     if taken is None or len(dim.attempts) > 1:
         return False
-    return taken.is_none and not is_of_preset(taken)
+    return taken.is_none and not taken.is_of_preset
 
 
 def _finding(
@@ -91,7 +84,7 @@ def _finding(
 ) -> Diagnostic:
     arrays = [sharding for group in groups for sharding in group]
     size = sum(sharding.param.bytes for sharding in arrays)
-    share = percent(size, held_bytes(plan))
+    share = percent(size, context.held[plan.target.name])
     most = max(groups, key=lambda group: group[0].param.bytes * len(group))
     is_all = len(arrays) == len(plan.arrays)
     pattern = "**" if is_all else as_one(sharding.param.path for sharding in most)

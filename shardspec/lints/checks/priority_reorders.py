@@ -36,12 +36,7 @@ from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import AxisRule, Spec
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected
-from shardspec.lints.evidence.rules import (
-    Answer,
-    answers_under,
-    kinds_text,
-    rules_text,
-)
+from shardspec.lints.evidence.rules import Answer, answers_under, kinds_text, rules_text
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

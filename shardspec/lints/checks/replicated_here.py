@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, described, percent
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
@@ -65,10 +64,10 @@ def check(context: Context) -> Iterator[Diagnostic]:
         if not arrays.is_replicated
     }
     for plan in context.plans:
-        held = held_bytes(plan)
         for arrays in plan.alike:
             other = split.get(arrays.first.param.path)
-            if other and arrays.is_replicated and is_large(arrays.total_bytes, held):
+            is_large = context.is_large(arrays.total_bytes, plan.target.name)
+            if other and is_large and arrays.is_replicated:
                 why = _why(arrays, other.arrays)
                 if why is not None:
                     yield _finding(plan, arrays, why, other)

@@ -44,7 +44,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each large array that is whole on a target without being meant to."""
     found: dict[tuple[str, ...], list[tuple[ShardingPlan, Layers]]] = {}
     for plan in context.shared_plans:
-        for layers in whole_layers(plan, lambda sharding: not is_settled(sharding)):
+        for layers in whole_layers(context, plan, lambda sharding: not is_settled(sharding)):
             paths = tuple(sorted((sharding.param.path for sharding in layers), key=natural))
             found.setdefault(paths, []).append((plan, layers))
     for paths, targets in found.items():

@@ -112,11 +112,7 @@ def _odd_ones(stem: str, entries: Sequence[_Entry]) -> Iterator[Diagnostic]:
                 f" {'entry' if often == 1 else 'entries'} of `{stem}` at {usual}",
                 (
                     Label(entry.place, counted(entry.last - entry.first + 1, "layer")),
-                    Label(
-                        example.place,
-                        counted(usual - entry.first + 1, "layer"),
-                        primary=False,
-                    ),
+                    Label(example.place, counted(usual - entry.first + 1, "layer"), primary=False),
                 ),
                 help=f"write `{example.place.text}`; if the layers differ, give the others an"
                 " entry of their own",

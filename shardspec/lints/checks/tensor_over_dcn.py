@@ -45,13 +45,7 @@ from shardspec.diagnostics.words import described, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import MeshAxis, Target
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.axes import (
-    Crossing,
-    batch_rules,
-    crossing_axes,
-    is_stacked,
-    stacked_axes,
-)
+from shardspec.lints.evidence import axes
 
 #: Rules that are pointed at.
 _SHOWN = 3
@@ -59,12 +53,12 @@ _SHOWN = 3
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each axis over DCN that splits arrays and not the batch."""
-    batch = frozenset(axis for rule in batch_rules(context.spec) for axis in rule.mesh_axes)
+    batch = frozenset(axis for rule in axes.batch_rules(context.spec) for axis in rule.mesh_axes)
     if not batch:
         return
-    stacked = stacked_axes(context.spec)
+    stacked = axes.stacked_axes(context.spec)
     for plan in context.plans:
-        for crossing in crossing_axes(plan.target):
+        for crossing in axes.crossing_axes(plan.target):
             if crossing.axis.name not in batch:
                 split = tuple(_split(plan, crossing.axis.name, stacked))
                 if split:
@@ -77,12 +71,12 @@ def _split(
     """Yield the arrays that an axis splits within a layer, with the rule that does it."""
     for group in plan.alike:
         dim = next((dim for dim in group.dims if axis in dim.mesh_axes), None)
-        if dim is not None and dim.taken and not is_stacked(dim.logical_axis or "", stacked):
+        if dim is not None and dim.taken and not axes.is_stacked(dim.logical_axis or "", stacked):
             yield from ((path, dim.taken.span) for path in group.paths)
 
 
 def _finding(
-    crossing: Crossing,
+    crossing: axes.Crossing,
     plan: ShardingPlan,
     split: tuple[tuple[str, Span | None], ...],
     batch: frozenset[str],

@@ -39,14 +39,7 @@ from dataclasses import dataclass, field
 
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Span, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, described, listed, named
-from shardspec.ir.plan import (
-    ActivationSharding,
-    Attempt,
-    DimSharding,
-    Outcome,
-    ShardingPlan,
-    divides,
-)
+from shardspec.ir.plan import ActivationSharding, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import AxisRule, Spec, target_text
 from shardspec.lints.checks.whole_batch import lost_batch
 from shardspec.lints.context import Context
@@ -139,7 +132,7 @@ def _is_more(dim: DimSharding, ways: int) -> bool:
     """
     if dim.taken is not None and dim.taken.is_none:
         return False
-    return dim.ways < ways and (dim.size is None or divides(ways, dim.size, dim.unit))
+    return dim.ways < ways and dim.fits(ways)
 
 
 def _better(plan: ShardingPlan, rule: AxisRule, free: Axes) -> list[Answer]:

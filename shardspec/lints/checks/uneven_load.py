@@ -64,10 +64,7 @@ def _last_size(dim: DimSharding) -> int:
 
 
 def _finding(plan: ShardingPlan, groups: tuple[Alike, ...], most: int, least: int) -> Diagnostic:
-    worst = max(
-        groups,
-        key=lambda arrays: (arrays.shard_bytes - last_bytes(arrays)) * arrays.count,
-    )
+    worst = max(groups, key=lambda arrays: (arrays.shard_bytes - last_bytes(arrays)) * arrays.count)
     dim = max(worst.dims, key=lambda dim: (dim.shard_size or 0) - _last_size(dim))
     taken = dim.taken
     span = taken.span if taken is not None else None

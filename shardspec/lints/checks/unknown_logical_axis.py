@@ -84,7 +84,7 @@ def _without_rule(context: Context, axis: str) -> Span | None:
 
 
 def _in_arrays(context: Context, reported: frozenset[str]) -> Iterator[Diagnostic]:
-    known = context.axes_placeable() | reported
+    known = context.axes_placeable | reported
     found: dict[str, tuple[dict[Span | None, None], list[str], set[str | None]]] = {}
     for sharding in context.first:
         for axis in sharding.logical_axes:
@@ -128,7 +128,7 @@ def _fix(
 ) -> Fix | None:
     """Return the fix for a name of arrays; None where the nearest rule is a slip itself, maybe."""
     fix = respelt(spans, axis, known, without=_named(beside))
-    heard = context.axes_heard_of()
+    heard = context.axes_heard_of
     return fix if fix is not None and fix.edits[0].text in heard else None
 
 
@@ -158,7 +158,7 @@ def _way_out(
         )
     rule = f"give it a rule: `{axis} -> none`"
     near = nearest(axis, known, without=_named(beside))
-    if near and near[0] not in context.axes_heard_of():
+    if near and near[0] not in context.axes_heard_of:
         return f"a rule is for `{near[0]}`, which nothing has: if one is meant, write one name"
     if near:
         return f"did you mean `{near[0]}`?"
@@ -167,7 +167,7 @@ def _way_out(
 
 
 def _in_activations(context: Context, reported: frozenset[str]) -> Iterator[Diagnostic]:
-    known = context.axes_placeable() | context.axes_stated() | reported
+    known = context.axes_placeable | context.axes_stated | reported
     for activation in context.spec.activations:
         for axis in dict.fromkeys(activation.logical_axes):
             if axis and axis not in known:

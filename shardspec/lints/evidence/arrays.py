@@ -13,30 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
-from shardspec.analysis.coverage import coverage, held_bytes, is_large
-from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.words import (
-    as_one,
-    binary_bytes,
-    collapsed,
-    counted,
-    described,
-    grouped,
-    named,
-    natural,
-    percent,
-    template,
-)
-from shardspec.ir.plan import (
-    ActivationSharding,
-    Alike,
-    Attempt,
-    DimSharding,
-    ParamSharding,
-    ShardingPlan,
-    alike,
-    divides,
-)
+from shardspec.analysis.coverage import coverage
+from shardspec.diagnostics import Diagnostic, words
+from shardspec.diagnostics.words import binary_bytes, counted, described, grouped, natural, template
+from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ParamSharding, ShardingPlan
 from shardspec.lints.context import Context
 from shardspec.resolve.state import extra_axes, split_further
 
@@ -85,7 +65,7 @@ class Affected:
         if self.arrays:
             yield described(self.arrays)
         if self.activations:
-            yield named("activation", self.activations)
+            yield words.named("activation", self.activations)
 
 
 def only(names: Iterable[str]) -> str | None:
@@ -115,7 +95,7 @@ class Cost(NamedTuple):
     def __str__(self) -> str:
         """Return "whole: 250 MiB on every device, 40 % of all it holds; `tensor` ..."."""
         where = f" of target `{self.plan.target.name}`" if len(self.plan.spec.targets) > 1 else ""
-        share = f"{percent(self.bytes, self.held)} of all it holds"
+        share = f"{words.percent(self.bytes, self.held)} of all it holds"
         size = f"{binary_bytes(self.bytes)} on every device{where}, {share}"
         then = f"; split over `{self.axis}`, it would be {binary_bytes(self.then)}"
         return f"{'whole: ' if self.is_whole else ''}{size}{then if self.axis else ''}"
@@ -139,20 +119,20 @@ def with_cost(
     asked = tuple(paths)
     if not asked:
         return finding
-    arrays, words, size = context.once(_words, asked)
-    notes = (*finding.notes, f"{before}{words}")
+    arrays, text, size = context.once(_words, asked)
+    notes = (*finding.notes, f"{before}{text}")
     return replace(finding, notes=notes, arrays=arrays, bytes=size or finding.bytes)
 
 
 def _words(context: Context, paths: tuple[str, ...]) -> tuple[tuple[str, ...], str, int | None]:
     """Return some arrays, each once, in words with what they cost, and that in bytes."""
     arrays = tuple(dict.fromkeys(paths))
-    most, words = cost(context, arrays), described(arrays)
-    return (arrays, words, None) if most is None else (arrays, f"{words}; {most}", most.bytes)
+    most, text = cost(context, arrays), described(arrays)
+    return (arrays, text, None) if most is None else (arrays, f"{text}; {most}", most.bytes)
 
 
 def _on_target(context: Context, plan: ShardingPlan, paths: Sequence[str]) -> Cost:
-    groups = alike(plan[path] for path in paths)
+    groups = replace(plan, arrays=tuple(plan[path] for path in paths)).alike
     size = sum(group.device_bytes for group in groups)
     options = ((_bytes_over(plan, axis.name, groups), axis.name) for axis in plan.mesh.axes)
     then, axis = min(options, default=(size, ""))
@@ -202,7 +182,7 @@ def rows(arrays: Iterable[tuple[str, Said]]) -> Iterator[tuple[str, int, Said]]:
     groups = grouped(arrays, lambda array: (template(array[0]), array[1]))
     for (_, said), members in sorted(groups.items(), key=lambda group: natural(group[1][0][0])):
         count = f" x{len(members)}" if len(members) > 1 else ""
-        yield as_one((path for path, _ in members), " ..") + count, len(members), said
+        yield words.as_one((path for path, _ in members), " ..") + count, len(members), said
 
 
 def cut(lines: Iterable[str]) -> Iterator[str]:
@@ -216,7 +196,7 @@ def cut(lines: Iterable[str]) -> Iterator[str]:
 def _as_one(paths: list[str]) -> str:
     if len(paths) == 1:
         return paths[0]
-    glob = collapsed(sorted(paths, key=natural)) if len(paths) <= _COLLAPSED else None
+    glob = words.collapsed(sorted(paths, key=natural)) if len(paths) <= _COLLAPSED else None
     return f"{glob} x{len(paths)}" if glob else f"{paths[0]} and {len(paths) - 1} alike"
 
 
@@ -234,24 +214,23 @@ Layers = tuple[ParamSharding, ...]
 
 
 def whole_layers(
-    plan: ShardingPlan, is_wanted: Callable[[ParamSharding], bool]
+    context: Context, plan: ShardingPlan, is_wanted: Callable[[ParamSharding], bool]
 ) -> Iterator[Layers]:
     """Yield the large arrays that every device holds whole, layers together.
 
     What `replicate:` allows is left out.
     """
-    held = held_bytes(plan)
     wanted = filter(is_wanted, coverage(plan).counted)
     groups = grouped(wanted, lambda s: (template(s.param.path), s.dims, s.param.dtype))
     for group in groups.values():
-        if is_large(sum(sharding.param.bytes for sharding in group), held):
+        if context.is_large(sum(sharding.param.bytes for sharding in group), plan.target.name):
             yield tuple(group)
 
 
 def would_divide(ways: int, dim: DimSharding) -> bool:
     """Say whether one more mesh axis would split a dimension, on top of what splits it."""
     size = dim.size or 0
-    return ways > 1 and size > 0 and divides(dim.ways * ways, size, dim.unit)
+    return ways > 1 and size > 0 and dim.fits(dim.ways * ways)
 
 
 def one_axis_more(plan: ShardingPlan, arrays: Alike) -> Iterator[tuple[str, int, int]]:
@@ -260,9 +239,3 @@ def one_axis_more(plan: ShardingPlan, arrays: Alike) -> Iterator[tuple[str, int,
         split = split_further(arrays.dims, plan.mesh, (axis,))
         if split.dim is not None:
             yield axis, split.dim, arrays.laid_out(split.dims).shard_bytes
-
-
-def is_of_preset(attempt: Attempt) -> bool:
-    """Say whether a preset has the rule, which is a strategy with a name."""
-    span = attempt.span
-    return span is not None and span.source.name.startswith("preset:")

@@ -103,14 +103,14 @@ def lone_axes(context: Context) -> tuple[LoneAxis, ...]:
     """Return the axes of the spec's own rules that nothing has; none of a spec without names."""
     if not context.first and not context.spec.path_rules:
         return ()
-    known = context.axes_heard_of()
+    known = context.axes_heard_of
     places: dict[str, dict[Span | None, None]] = {}
     for rule in context.spec.axis_rules:
         axis = rule.logical_axis
         if axis not in known and context.is_own(rule.span):
             places.setdefault(axis, {}).setdefault(_left_side(rule.span, axis))
-    placed = context.axes_in_rules()
-    missed = index_of((context.axes_in_use() | context.axes.keys()) - placed if places else ())
+    placed = context.axes_in_rules
+    missed = index_of((context.axes_in_use | context.axes.keys()) - placed if places else ())
     found = []
     for axis, spans in places.items():
         slips = (each for each in missed.alike(axis) if is_slip(axis, each))
@@ -120,13 +120,13 @@ def lone_axes(context: Context) -> tuple[LoneAxis, ...]:
 
 def respelling(context: Context, lone: LoneAxis) -> Fix | None:
     """Return the fix that writes the nearest name; what it then places may be placed already."""
-    fix = respelt(lone.places, lone.name, context.axes_heard_of())
+    fix = respelt(lone.places, lone.name, context.axes_heard_of)
     if lone.meant is not None and (fix is None or fix.edits[0].text != lone.meant):
         return respelt(lone.places, lone.name, [lone.meant], may_be_sure=False)
     if fix is None:
         return None
     name = fix.edits[0].text
-    is_free = name in context.axes_stated() and name not in context.axes_in_rules()
+    is_free = name in context.axes_stated and name not in context.axes_in_rules
     return fix if is_free else fix._replace(is_sure=False)
 
 
