@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardspec.language.grammar import expressions, refusals, syntax
@@ -43,6 +43,23 @@ texts = (
     | st.lists(words, max_size=4).map(" ".join)
     | st.text(max_size=12)
 )
+
+#: Texts that are plain, or nearly so.
+names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,4}", fullmatch=True) | st.just("rest")
+sizes = st.integers(0, 10**5).map(str)
+NEARLY: dict[str, st.SearchStrategy[str]] = {
+    "array_type": st.builds(
+        lambda dtype, dims, comma: f"{dtype}[{comma.join(dims)}]",
+        st.sampled_from(("bf16", "f32", "F8_E4M3")),
+        st.lists(names | sizes, min_size=1, max_size=4),
+        st.sampled_from((", ", " ")),
+    ),
+    "rule": st.builds("{} -> {}".format, names, names | words),
+    "glob": globs,
+    "names": st.lists(names, min_size=1, max_size=4).map(" ".join),
+    "size": sizes | numbers,
+    "mesh_size": sizes | numbers | st.just("rest"),
+}
 
 FORMS: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {
     "array_type": (
@@ -86,13 +103,14 @@ def places(found: Any) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@given(text=texts)
-def test_a_plain_form_is_what_the_parser_says(form: str, text: str) -> None:
+@given(data=st.data())
+def test_a_plain_form_is_what_the_parser_says(form: str, data: st.DataObject) -> None:
+    text = data.draw(NEARLY[form] if data.draw(st.booleans()) else texts)
     plain, parse = FORMS[form]
     found = plain(text)
-    if found is not None:
-        assert found == parse(text)
-        assert places(found) == places(parse(text))
+    assume(found is not None)
+    assert found == parse(text)
+    assert places(found) == places(parse(text))
 
 
 @pytest.mark.parametrize(
