@@ -10,7 +10,8 @@ import re
 
 from hypothesis import strategies as st
 
-from shardspec.diagnostics import SourceFile
+from shardspec.diagnostics import SourceFile, Span
+from shardspec.ir.plan import Attempt, Kind, Outcome
 from shardspec.ir.spec import (
     AxisRule,
     CoverageGate,
@@ -18,12 +19,28 @@ from shardspec.ir.spec import (
     Mesh,
     MeshAxis,
     Param,
+    PartitionSpec,
     Pattern,
     Policy,
     Replicate,
     Spec,
     StatePolicy,
     Target,
+)
+from shardspec.ir.step import (
+    Carried,
+    Cause,
+    CauseKind,
+    Collective,
+    CollectiveKind,
+    Place,
+    Reshard,
+    Step,
+    StepArgument,
+    StepArray,
+    StepOp,
+    StepTensor,
+    ring_bytes,
 )
 
 LOGICAL = ("batch", "embed", "mlp", "heads", "kv", "vocab", "layers")
@@ -157,3 +174,120 @@ odd_paths = st.one_of(
     st.text(st.sampled_from("ab/\n_é"), max_size=5),
     st.text(max_size=5),
 )
+
+
+# steps: nothing of them has to fit together, as long as the laws of `ir/step.py` hold
+
+_OF_STEP = Mesh(tuple(MeshAxis(name, size) for name, size in zip(MESH, (4, 2, 3, 1), strict=True)))
+
+
+@st.composite
+def step_arrays(draw: st.DrawFn) -> StepArray:
+    """An array of a step, split by some of the mesh axes."""
+    shape = tuple(draw(st.lists(st.sampled_from((1, 8, 4096, 1 << 20)), max_size=3)))
+    left = list(draw(st.permutations(MESH)))
+    dims = tuple(
+        tuple(left.pop() for _ in range(draw(st.integers(0, min(2, len(left)))))) for _ in shape
+    )
+    parts = tuple(-(-size // _OF_STEP.ways(axes)) for size, axes in zip(shape, dims, strict=True))
+    name = draw(st.sampled_from(("", "a0", "mlp/wi")))
+    return StepArray(
+        draw(st.sampled_from(("bf16", "f32"))), shape, PartitionSpec(dims), parts, name
+    )
+
+
+_spans = st.just(Span(SourceFile("spec.yaml", "some text to point at"), 5, 9))
+_mesh_axes = st.lists(st.sampled_from(MESH), unique=True, min_size=1, max_size=3).map(tuple)
+_places = st.sampled_from((Place(), Place("model.py", 7), Place("model.py", 80, "layers")))
+_phases = st.sampled_from(("forward", "backward", "remat", "update"))
+_counts = st.sampled_from((0.5, 1, 32))
+_ticks = st.integers(0, 20)
+
+
+@st.composite
+def step_ops(draw: st.DrawFn) -> StepOp:
+    """An operation of a step."""
+    operands = tuple(draw(st.lists(step_arrays(), max_size=2)))
+    return StepOp(
+        draw(st.sampled_from(("einsum", "convolution", "gather", "kernel"))),
+        draw(st.sampled_from(("", "ab,bc->ac"))),
+        operands,
+        draw(step_arrays()),
+        draw(st.sampled_from((0, 10**9, 10**15))),
+        draw(_counts),
+        draw(_places),
+        draw(_phases),
+        draw(_mesh_axes),
+        draw(_ticks),
+    )
+
+
+@st.composite
+def causes(draw: st.DrawFn, mesh_axis: str) -> Cause:
+    """Why a mesh axis is in a collective, by a rule with a place or without one."""
+    attempt = Attempt(
+        Kind.RULE, 0, (mesh_axis,), (mesh_axis,), Outcome.TAKEN, span=draw(st.none() | _spans)
+    )
+    return Cause(
+        mesh_axis,
+        draw(st.sampled_from(CauseKind)),
+        draw(st.sampled_from(("", "a0", "mlp/wi"))),
+        draw(st.none() | st.integers(0, 2)),
+        draw(_places),
+        draw(st.sampled_from((None, "mlp"))),
+        draw(st.sampled_from((None, attempt))),
+    )
+
+
+@st.composite
+def collectives(draw: st.DrawFn) -> Collective:
+    """A collective of a step, the reshard that it is a part of included."""
+    axes = draw(_mesh_axes)
+    kind = draw(st.sampled_from(CollectiveKind))
+    array, after = draw(step_arrays()), draw(step_arrays())
+    payload = draw(st.sampled_from((0, 1000, 1 << 30)))
+    readers = tuple(draw(st.lists(_ticks, unique=True, max_size=2)))
+    ends = (draw(st.booleans()), draw(st.sampled_from(((), (axes[0],)))))
+    same_rank = len(array.shape) == len(after.shape)
+    reshard = Reshard(draw(_ticks), array.split, after.split, readers, *ends) if same_rank else None
+    kinds = st.sampled_from(("weight", "gradient", "activation", "einsum", "unknown"))
+    return Collective(
+        kind,
+        axes,
+        payload,
+        ring_bytes(kind, payload, _OF_STEP.ways(axes)),
+        draw(_counts),
+        array,
+        draw(_places),
+        draw(_phases),
+        Carried(draw(kinds), draw(st.sampled_from(("", "a0", "mlp/wi")))),
+        tuple(draw(causes(axis)) for axis in axes),
+        draw(st.none() | causes(axes[0])),
+        draw(st.booleans()),
+        draw(st.booleans()),
+        draw(_ticks),
+        reshard,
+        draw(st.sampled_from((1, 8, 32))),
+    )
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Step:
+    """A step on a mesh of the axes in `MESH`."""
+    born = st.tuples(step_arrays(), _ticks, _ticks, _places, _phases)
+    tensors = tuple(
+        StepTensor(array, array.bytes, min(one, other), max(one, other), place, phase)
+        for array, one, other, place, phase in draw(st.lists(born, max_size=4))
+    )
+    roles = st.sampled_from(("parameter", "optimizer", "batch", "cache"))
+    given = st.builds(StepArgument, st.sampled_from(("a0", "mlp/wi")), roles, step_arrays())
+    return Step(
+        "code",
+        _OF_STEP,
+        tuple(draw(st.lists(step_ops(), max_size=5))),
+        tuple(draw(st.lists(collectives(), max_size=5))),
+        tensors,
+        tuple(draw(st.lists(given, max_size=3))),
+        20,
+        draw(_places),
+    )

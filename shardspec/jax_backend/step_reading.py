@@ -189,7 +189,8 @@ def _forced(send: Send, blame: Blame) -> Cause | None:
         if reader.name == "sdy.manual_computation":
             return Cause(axis, CauseKind.CONSTRAINT, place=reader.where.place)
     if result.body is blame.graph.main and result.yielded:
-        return Cause(axis, CauseKind.RESULT)
+        given = blame.given_back(result.yielded[0])
+        return Cause(axis, CauseKind.RESULT, "" if given is None else given.path)
     return None
 
 

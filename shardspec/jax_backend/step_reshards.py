@@ -82,7 +82,7 @@ def _axes(*values: Value) -> Iterator[Axis]:
 
 def _readers(value: Value) -> Iterator[int]:
     """Yield the ticks of what reads a value; that of a loop where the next round does."""
-    if any(each is value for each in value.body.yields):
+    if value.yielded:
         owner = value.body.owner
         yield _RESULT if owner is None else owner.at
     for user in value.users:

@@ -2,10 +2,11 @@
 
 The array lies split, a line of the code says that it shall be whole along a mesh axis, and what
 reads it then is split over that axis in nothing: every device of the axis computes the same. Or it
-is given back so: each device receives all of a result of which it had made its part. Constraints
-that gather what an operation reads whole in any case are no finding: with sequence parallelism an
-activation is gathered before a product that the mesh axis splits in another dimension. Told where
-what is sent is large in a step.
+is given back so: each device receives all of a result of which it had made its part. New state that
+is given back as the old one lies is no finding (ZeRO gathers the parameters); nor is a constraint
+that gathers what an operation reads whole in any case: with sequence parallelism, an activation
+before a product that the mesh axis splits in another dimension. Told where what is sent is large in
+a step.
 
 Bad:
     # def step(params, x):
@@ -46,11 +47,12 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import grouped
+from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Cause, CauseKind, Collective, CollectiveKind, Step
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.steps import (
@@ -79,17 +81,22 @@ def _gathers(cost: Cost) -> Iterator[_Gather]:
     for idle in told_gathers(cost):
         if not idle.is_weight:
             yield idle.collective, idle.cause, idle.saved
+    lying = {each.path: each.array.split for each in cost.step.arguments} if cost.step else {}
     for each in cost.step.collectives if cost.step else ():
-        if each.kind is CollectiveKind.ALL_GATHER and _is_given_back(each):
+        if each.kind is CollectiveKind.ALL_GATHER and _is_given_back(each, lying):
             for cause in each.because:
                 yield each, cause, saved_bytes(each, cause.mesh_axis, cost.plan.mesh)
 
 
-def _is_given_back(each: Collective) -> bool:
-    """Say whether a constraint, or a result's sharding, gathers what is only given back."""
-    reshard = each.reshard
-    is_read = reshard is None or reshard.readers or not reshard.is_result
-    return each.forced_by is not None and not is_read
+def _is_given_back(each: Collective, lying: Mapping[str, PartitionSpec]) -> bool:
+    """Say whether a constraint, or a result's sharding, gathers what is only given back.
+
+    A step has to give back its state as it was given it: ZeRO gathers the new parameters.
+    """
+    reshard, forced = each.reshard, each.forced_by
+    if reshard is None or forced is None or reshard.readers or not reshard.is_result:
+        return False
+    return lying.get(forced.array) != reshard.after
 
 
 def _asks(each: Collective) -> tuple[CauseKind, str]:

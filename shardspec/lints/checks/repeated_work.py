@@ -107,17 +107,13 @@ def _finding(cost: Cost, step: Step, axes: Sequence[str], ops: Sequence[StepOp])
 
 
 def _help(axes: Sequence[str], ops: Sequence[StepOp], ways: int) -> str:
-    """Return which dimension of the heaviest product the axes would divide."""
+    """Return which sizes of the heaviest product the axes would divide, the largest first."""
     heaviest = max(ops, key=lambda op: op.flops * op.count)
-    over = listed(axes)
-    fitting = [
-        f"dim {dim} = {size}"
-        for dim, (size, taken) in enumerate(
-            zip(heaviest.result.shape, heaviest.result.split.dims, strict=True)
-        )
-        if not taken and size % ways == 0 and size > ways
-    ]
+    result = heaviest.result
+    pairs = zip(result.shape, result.split.dims, strict=True)
+    fitting = {size for size, taken in pairs if not taken and size % ways == 0 and size > ways}
     what = f"what {heaviest.einsum or heaviest.kind} at {heaviest.place} makes"
     if not fitting:
-        return f"split an operand of it over {over}: {what} has no dimension left that divides"
-    return f"constrain {what} over {over}: {' or '.join(fitting)} would divide"
+        return f"split what it reads over {listed(axes)}: {what} has no dimension that they divide"
+    sizes = " or ".join(map(str, sorted(fitting, reverse=True)[:2]))
+    return f"split {what} over {listed(axes)}, in its constraint: its dimension of {sizes} divides"

@@ -55,7 +55,7 @@ from collections.abc import Iterator
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.memory import memory
 from shardspec.diagnostics import Diagnostic, codes, point
-from shardspec.diagnostics.words import binary_bytes
+from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.lints.context import Context
 
 _SHOWN = 5
@@ -104,6 +104,8 @@ def _help(cost: Cost) -> str:
     kept = held.activations.bytes if held.activations else 0
     if room <= 0:
         return "split what the step is given over more mesh axes, or take more devices"
-    less = f"at most {room / made:.0%} of the batch fits by this count: more microbatches, or more"
+    less = (
+        f"at most {percent(room, made)} of the batch fits by this count: more microbatches, or more"
+    )
     less += " mesh axes in the rules of activations"
     return f"{less}; or keep less for the backward pass (`jax.checkpoint`)" if kept else less
