@@ -53,6 +53,7 @@ NOT_ONE_TEXT = {
     **{code.name: "takes a step" for code in step_codes()},
     "bad-step": "is about code",
     "bad-cost": "stands in a saved cost",
+    "stale-cost": "takes a saved cost",
 }
 
 #: Findings whose examples are lines of other files; the tests of their formats have them.
@@ -73,6 +74,7 @@ NOT_A_SPEC = {
     "bad-step",
     "bad-cost",
     "not-compiled",
+    "stale-cost",
 }
 
 #: Findings that no verb and no short script shows.
@@ -83,7 +85,6 @@ NO_CASE = {
     "bad-program": "only `step_of_program` reads what a compiler made",
     "not-compiled": "only `verify` asks a compiler",
     **{code.name: "only a traced step has it" for code in step_codes()},
-    "bad-cost": "only `explain` and `check` read saved costs",
 }
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)

@@ -23,6 +23,7 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
     options.TARGET,
     options.ARRAYS,
     options.SET,
+    options.COST,
     *options.FINDINGS,
     options.option(
         "--pedantic", "is_pedantic", is_flag=True, help="Also what is a matter of taste or of care."

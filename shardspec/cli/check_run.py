@@ -65,7 +65,22 @@ def _checked(spec: Spec, faults: tuple[Diagnostic, ...], request: Request) -> Ch
     params = request.params(spec)
     is_whole = request.target is None and request.arrays is None and not request.settings
     told = pipeline.check(spec, faults, params, request.target, is_whole=is_whole)
-    return Checked(told.shown, len(params), told.targets, told.hidden, len(spec.activations))
+    shown = _with_cost(told.shown, spec, request)
+    return Checked(shown, len(params), told.targets, told.hidden, len(spec.activations))
+
+
+def _with_cost(
+    shown: tuple[Diagnostic, ...], spec: Spec, request: Request
+) -> tuple[Diagnostic, ...]:
+    """Return findings with what their lines cost in saved figures, and whether these are stale."""
+    saved = request.saved_cost()
+    if saved is None or not saved.is_of(spec):
+        return shown
+    from shardspec.report.saved_cost import stale_finding, with_cost
+
+    stale = stale_finding(saved, spec)
+    told = () if stale is None else pipeline.shown(spec, [stale])
+    return (*(with_cost(found, saved, spec) for found in shown), *told)
 
 
 class Changed(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,9 @@ from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, sel
 from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, width_of
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ActivationSharding, ShardingPlan
+
+if TYPE_CHECKING:
+    from shardspec.report.saved_cost import SavedCost
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>[0-9]{1,9})")
 _WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>[0-9]{1,9})=(?P<axes>[^=]+)")
@@ -44,6 +48,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     options.TARGET,
     options.ARRAYS,
     options.SET,
+    options.COST,
     *options.FINDINGS,
     options.option(
         "--why-not",
@@ -89,7 +94,10 @@ def command(
         for line in lines:
             echo(line)
     else:
+        saved = request.saved_cost()
         show(lines)
+        if saved is not None and subject is not None:
+            show(_cost(saved, subject, plan, match, request))
     _compare_lock(plan, subject, request)
     count = len(plan.spec.targets)
     if count > 1 and request.target is None and not porcelain:
@@ -124,6 +132,35 @@ def _answer(
     yield from _subject(subject, plan, porcelain=porcelain)
     if draw:
         yield from _drawing(subject, plan)
+
+
+def _cost(
+    saved: SavedCost,
+    subject: str,
+    plan: ShardingPlan,
+    match: re.Match[str] | None,
+    request: Request,
+) -> Iterator[str]:
+    """Yield what the subject costs in saved figures, where they are of this spec."""
+    from shardspec.report import saved_cost
+
+    if not saved.is_of(plan.spec):
+        request.remark(f"{saved.title} is of another spec, {saved.data['spec']}")
+        return
+    lines: Iterator[str] = iter(())
+    if match and not has_path(plan, subject):
+        lines = saved_cost.line_lines(saved, match["file"], int(match["line"]), plan)
+    elif subject.startswith("axis:") and subject[5:] in plan.mesh.names:
+        lines = saved_cost.axis_lines(saved, subject[5:], plan)
+    elif not subject.startswith("axis:"):
+        named = _activation(subject, plan)
+        is_array = named is None or has_path(plan, subject)
+        paths = [each.path for each in select(subject, plan)] if is_array else [subject]
+        lines = saved_cost.array_lines(saved, paths, plan)
+    for number, line in enumerate(lines):
+        if not number:
+            yield ""
+        yield line
 
 
 def _drawing(subject: str, plan: ShardingPlan) -> Iterator[str]:

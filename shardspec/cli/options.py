@@ -246,6 +246,11 @@ SET = option(
     callback=_settings,
     help="A what-if: `--set mesh.model=8`.",
 )
+COST = option(
+    "--cost",
+    metavar="FILE",
+    help="Say what it costs, too, by what `cost -o FILE` saved; else by `[tool.shardspec] cost`.",
+)
 OUTPUT = option(
     "-o", "--output", metavar="FILE", callback=_file_name, help="Where to write; `-` is stdout."
 )

@@ -6,14 +6,15 @@ be done.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from shardspec import pipeline
 from shardspec.cli import streams
-from shardspec.cli.discovery import expand, find_spec
+from shardspec.cli.discovery import expand, find_spec, project_path
 from shardspec.cli.streams import FAILED, FINDINGS, Failure, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
@@ -21,6 +22,9 @@ from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Params, Spec, StatePolicy, Target
 from shardspec.language.files import Boundary, boundary_of
+
+if TYPE_CHECKING:
+    from shardspec.report.saved_cost import SavedCost
 
 #: Findings shown in full; a file broken from end to end has thousands.
 MOST_IN_FULL = 100
@@ -39,6 +43,7 @@ class Request:
       only: a path or a glob that chooses arrays.
       form: the format of what is printed.
       output: the file to write; None where none is named.
+      cost: the file of a saved cost; None where none is named.
     """
 
     named: tuple[str, ...] = ()
@@ -49,6 +54,7 @@ class Request:
     only: str | None = None
     form: str = "text"
     output: str | None = None
+    cost: str | None = None
     color: str = "auto"
     is_quiet: bool = False
 
@@ -131,6 +137,22 @@ class Request:
             self.report(diagnostics)
             raise SystemExit(FAILED)
         return params
+
+    def saved_cost(self) -> SavedCost | None:
+        """Return the saved cost that is named, or the project's; exit with 2 where it is none."""
+        name = self.cost or project_path("cost")
+        if name is None:
+            return None
+        from shardspec.report.saved_cost import saved_cost
+
+        if self.cost is None and not os.path.exists(name):
+            self.remark(f"`[tool.shardspec] cost`: there is no {name} yet")
+            return None
+        found = saved_cost(name, is_named=self.cost is not None)
+        if isinstance(found, Diagnostic):
+            self.report([found])
+            raise SystemExit(FAILED)
+        return found
 
     # saying
 

@@ -59,6 +59,7 @@ OWN_FILE = error(
 
 BAD_STEP = error("SHD022", "bad-step", "the function that `--step` names makes no step")
 BAD_COST = error("SHD023", "bad-cost", "a saved cost cannot be read")
+STALE_COST = warning("SHD024", "stale-cost", "a saved cost is of another spec, target or mesh")
 
 UNKNOWN_HARDWARE = error("SHD101", "unknown-hardware", "the catalogue has no such hardware")
 MESH_PRODUCT = error("SHD102", "mesh-product", "mesh sizes do not multiply to the device count")

@@ -419,3 +419,97 @@ def test_on_a_terminal(folder: Path) -> None:
     assert "all-gather  fsdp" in out
     assert "\x1b[K" in err, "what is being done is said, and wiped away"
     assert "tracing own_step:step ... " in err or "loading jax ... " in err
+
+
+# what was saved, in verbs that run no code
+
+
+def ask(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture
+def saved(folder: Path) -> Path:
+    assert traced("-o", "cost.json").exit_code == 0
+    sys.modules.pop("own_step")
+    return folder / "cost.json"
+
+
+EXPLAIN = ("--spec", "spec.yaml", "--target", "pod", "--cost", "cost.json")
+
+
+@pytest.mark.parametrize(
+    ("subject", "said"),
+    [
+        ("axis:fsdp", "fsdp sends ~ "),
+        ("spec.yaml:8", "this line sends ~ "),
+        ("layers_1/wi", "layers_1/wi, and how it lies, sends ~ "),
+        ("layers_*/wi", "2 arrays send ~ "),
+        ("residual", "residual, and how it lies, sends ~ "),
+    ],
+)
+def test_explain_says_what_it_costs(saved: Path, subject: str, said: str) -> None:
+    result = ask("explain", subject, *EXPLAIN)
+    assert result.exit_code == 0
+    date = json.loads(saved.read_text())["date"]
+    assert f"cost.json ({date}): {said}" in result.stdout
+    assert "own_step.py:" in result.stdout
+    assert "STALE" not in result.stdout
+    assert "own_step" not in sys.modules
+    assert ask("explain", subject, *EXPLAIN, "--porcelain").stdout.count("cost.json") == 0
+
+
+def test_explain_says_when_it_is_stale(saved: Path, folder: Path) -> None:
+    (folder / "spec.yaml").write_text(SPEC + "# more\n")
+    assert "STALE: `spec.yaml` changed" in ask("explain", "axis:fsdp", *EXPLAIN).stdout
+    (folder / "spec.yaml").write_text(SPEC)
+    what_if = ("--set", "mesh.fsdp=4", "--set", "mesh.tensor=4")
+    assert "STALE: its mesh is fsdp=8" in ask("explain", "axis:fsdp", *EXPLAIN, *what_if).stdout
+    other = ask("explain", "axis:fsdp", "--target", "big", "--cost", "cost.json")
+    assert "is of target pod: --target pod shows what it says" in other.stdout
+
+
+def test_the_saved_cost_of_the_project(saved: Path, folder: Path) -> None:
+    (folder / "pyproject.toml").write_text('[tool.shardspec]\ncost = "cost.json"\n')
+    assert "fsdp sends ~" in ask("explain", "axis:fsdp", "--target", "pod").stdout
+    saved.unlink()
+    result = ask("explain", "axis:fsdp", "--target", "pod")
+    assert result.exit_code == 0
+    assert "`[tool.shardspec] cost`: there is no cost.json yet" in result.stderr
+    (folder / "pyproject.toml").write_text('[tool.shardspec]\ncost = "../cost.json"\n')
+    result = ask("explain", "axis:fsdp", "--target", "pod")
+    assert result.exit_code == 2
+    assert "leads out of its folder" in result.stderr
+
+
+def test_check_says_what_lines_cost_and_when_it_is_stale(saved: Path, folder: Path) -> None:
+    assert ask("check", "spec.yaml", "--cost", "cost.json").exit_code == 0
+    worse = SPEC.replace("- mlp -> tensor", "- mlp -> tensor | tenosr")
+    (folder / "spec.yaml").write_text(worse)
+    result = ask("check", "spec.yaml", "--cost", "cost.json")
+    assert "= note: this line: ~ " in result.stdout
+    assert "warning[SHD024]: `cost.json` is stale: `spec.yaml` changed" in result.stdout
+    quiet = ask("check", "spec.yaml", "--cost", "cost.json", "--ignore", "stale-cost")
+    assert "SHD024" not in quiet.stdout
+    (folder / "other.yaml").write_text(worse)
+    other = ask("check", "other.yaml", "--cost", "cost.json")
+    assert "cost.json" not in other.stdout
+
+
+@pytest.mark.parametrize("verb", [("explain", "axis:fsdp"), ("check", "spec.yaml")])
+def test_a_saved_cost_that_is_none(verb: tuple[str, ...], folder: Path) -> None:
+    for name, said in (("spec.yaml", "SHD023"), ("none.json", "SHD001")):
+        result = ask(*verb, "--cost", name)
+        assert result.exit_code == 2
+        assert f"error[{said}]" in result.stderr
+
+
+def test_what_is_saved_is_shown_without_jax(saved: Path) -> None:
+    from tests.test_architecture import loaded_by
+
+    arguments = ["explain", "axis:fsdp", *EXPLAIN]
+    body = f"from click.testing import CliRunner\nfrom shardspec.cli.main import cli\nresult = \
+CliRunner().invoke(cli, {arguments!r})\nassert 'fsdp sends' in result.stdout"
+    assert loaded_by(body) == []
