@@ -106,21 +106,15 @@ def test_a_lookup_reads_the_rows_that_it_takes() -> None:
     assert op_bytes(found) == 2 * rows.bytes
 
 
-def shown(sent: Collective, hardware: str = "tpu v5e 4x4") -> float:
-    """Return the share of a collective that shows beside much computation."""
-    plan = plan_of(hardware=hardware)
-    found = timed(plan, Step("code", plan.mesh, (replace(BIG, count=1000),), (sent,)))
-    (axis,) = found.axes
-    return axis.exposed_seconds / axis.seconds
-
-
-def test_what_shows_of_the_collectives() -> None:
-    exchanged = replace(gathered(1 << 20, "einsum"), kind=CollectiveKind.ALL_TO_ALL)
-    assert shown(gathered(1 << 20)) == pytest.approx(EXPOSED_SHARE)
-    assert shown(gathered(1 << 20, "einsum")) == pytest.approx(EXPOSED_SHARE)
-    assert shown(exchanged) == 1
-    assert shown(gathered(1 << 20), "16 h100") == pytest.approx(EXPOSED_SHARE)
-    assert shown(gathered(1 << 20, "einsum"), "16 h100") == 1
+@pytest.mark.parametrize(
+    ("carries", "share"),
+    [("weight", EXPOSED_SHARE), ("gradient", EXPOSED_SHARE), ("activation", 1), ("einsum", 1)],
+)
+def test_what_shows_beside_much_computation(carries: CarriedKind, share: float) -> None:
+    plan = plan_of()
+    ops = (replace(BIG, count=1000),)
+    (axis,) = timed(plan, Step("code", plan.mesh, ops, (gathered(1 << 20, carries),))).axes
+    assert axis.exposed_seconds == pytest.approx(share * axis.seconds)
 
 
 def test_what_computation_is_too_short_to_hide_shows() -> None:
