@@ -262,12 +262,13 @@ def everything(
     """Return what `checked` does before it is decided how loud it is; no comment silences it."""
     from shardspec.lints.checks.bad_suppression import bad
     from shardspec.lints.checks.unused_suppression import unused
+    from shardspec.lints.registry import step_codes
 
     faults = tuple(faults)
     kept, used = suppressed((*faults, *_found(spec, plans, costs)))
     found = [*kept, *bad(spec.source)]
     if is_whole and not any(fault.code.id in UNDENIABLE for fault in faults):
-        found += unused(spec.source, used)
+        found += unused(spec.source, used, () if costs else step_codes())
     return tuple(found)
 
 

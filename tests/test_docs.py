@@ -84,7 +84,6 @@ NO_CASE = {
     "no-propagation": "only a traced step is propagated through",
     "bad-program": "only `step_of_program` reads what a compiler made",
     "not-compiled": "only `verify` asks a compiler",
-    **{code.name: "only a traced step has it" for code in step_codes()},
 }
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)

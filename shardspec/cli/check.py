@@ -8,6 +8,7 @@ from itertools import chain
 from shardspec.cli import options, streams
 from shardspec.cli.check_run import Checked, Fixing, check_file, diff_text, fixes_within, write
 from shardspec.cli.request import MOST_IN_FULL, Request, has_errors
+from shardspec.cli.steps import STEP
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, show
 from shardspec.diagnostics import Diagnostic, Severity, codes
 from shardspec.diagnostics.render import render, render_concise
@@ -21,6 +22,7 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
     "check",
     *options.SPECS,
     options.TARGET,
+    STEP,
     options.ARRAYS,
     options.SET,
     options.COST,
@@ -33,18 +35,30 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
     options.flag("--unsafe-fixes", "With --fix or --diff: also what may not be meant."),
     options.format_option("full", "concise", "json", "github", "sarif"),
 )
-def command(request: Request, *, fix: bool, diff: bool, unsafe_fixes: bool) -> None:
-    """Report everything that is wrong, on all targets; of a folder, in all specs in it."""
+def command(
+    request: Request, *, step_name: str | None, fix: bool, diff: bool, unsafe_fixes: bool
+) -> None:
+    """Report everything that is wrong, on all targets; of a folder, in all specs in it.
+
+    With `--step`, what a step of your own code sends and computes in vain as well (SHD503 to
+    SHD510); only then does it run code.
+    """
     if unsafe_fixes and not (fix or diff):
         streams.fail("--unsafe-fixes alone fixes nothing", "say --fix or --diff as well")
     files = request.spec_files()
+    if step_name is not None and (fix or diff):
+        streams.fail(
+            "--step with --fix or --diff", "fix first: no finding of a step can be fixed here"
+        )
+    if step_name is not None and len(files) > 1:
+        streams.fail(f"--step for {len(files)} specs", "name the one spec that it runs under")
     if diff:
         raise SystemExit(_diff(files, request, is_unsafe=unsafe_fixes))
     notes: tuple[str, ...] = ()
     if fix:
         checked, notes = _fix(files, request, is_unsafe=unsafe_fixes)
     else:
-        checked = tuple(check_file(file, request) for file in files)
+        checked = tuple(check_file(file, request, step_name=step_name) for file in files)
     _print_findings(checked, files, request, notes=notes, err=fix and "-" in files)
     _tell_of_hidden(checked, request)
     raise SystemExit(_exit_code(_all(checked)))

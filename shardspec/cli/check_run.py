@@ -15,7 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from shardspec import pipeline
-from shardspec.cli.request import Request
+from shardspec.cli.request import Request, has_errors
 from shardspec.cli.streams import FAILED, fail, write_file
 from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span
 from shardspec.diagnostics.diagnostic import Edited, apply
@@ -45,11 +45,17 @@ class Checked(NamedTuple):
         return not self.arrays and not self.activations
 
 
-def check_file(file: str, request: Request, texts: Mapping[str, str] | None = None) -> Checked:
+def check_file(
+    file: str,
+    request: Request,
+    texts: Mapping[str, str] | None = None,
+    step_name: str | None = None,
+) -> Checked:
     """Return all findings of one spec.
 
     Args:
       texts: by real path, edits that are not yet written.
+      step_name: of a step that is traced on every target, where the spec has no errors.
     """
     spec, faults = pipeline.load_path(
         file,
@@ -58,13 +64,23 @@ def check_file(file: str, request: Request, texts: Mapping[str, str] | None = No
         texts=texts,
         asked=request.table,
     )
-    return Checked(faults) if spec is None else _checked(spec, faults, request)
+    return Checked(faults) if spec is None else _checked(spec, faults, request, step_name)
 
 
-def _checked(spec: Spec, faults: tuple[Diagnostic, ...], request: Request) -> Checked:
+def _checked(
+    spec: Spec, faults: tuple[Diagnostic, ...], request: Request, step_name: str | None
+) -> Checked:
     params = request.params(spec)
     is_whole = request.target is None and request.arrays is None and not request.settings
     told = pipeline.check(spec, faults, params, request.target, is_whole=is_whole)
+    if step_name is not None and has_errors(told.shown):
+        request.remark(f"no step is traced: {spec.source.name} has errors")
+    elif step_name is not None:
+        from shardspec.cli.steps import step_costs
+
+        targets = [t for t in spec.targets if request.target in (None, t.name)]
+        costs = step_costs(step_name, pipeline.compile_plans(spec, params, targets), request)
+        told = pipeline.check(spec, faults, params, request.target, costs=costs, is_whole=is_whole)
     shown = _with_cost(told.shown, spec, request)
     return Checked(shown, len(params), told.targets, told.hidden, len(spec.activations))
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
+from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options
-from shardspec.cli.request import Request, matching, select, unknown_path
-from shardspec.cli.steps import STEP, Tell, plan_on_target, with_step
-from shardspec.cli.streams import echo, fail, show, width_of, write_file
-from shardspec.ir.plan import ShardingPlan
+from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
+from shardspec.cli.steps import STEP, plan_on_target, traced_step
+from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, width_of, write_file
 from shardspec.ir.step import Step
-
-if TYPE_CHECKING:
-    from shardspec.jax_backend.entry_point import Call
-    from shardspec.jax_backend.resolver import Resolver
 
 _TOKENS = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMBT]?)", re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
@@ -84,7 +79,7 @@ def command(
     """
     plan = plan_on_target(request, "no cost is worked out")
     if step_name is not None:
-        step = _traced(step_name, plan, request)
+        step = traced_step(step_name, plan, request)
     else:
         step = None
         if request.only is not None:
@@ -94,17 +89,10 @@ def command(
     if step is None:
         told = "what a step adds: activations, temporaries, time, and what is sent and why"
         request.remark(f"\n{told}: --step MODULE:FUNCTION")
-
-
-def _traced(name: str, plan: ShardingPlan, request: Request) -> Step:
-    """Return the traced step."""
-
-    def traced(resolver: Resolver, call: Call, tell: Tell) -> Step:
-        from shardspec.jax_backend.step_reading import step_of
-
-        return step_of(resolver, call.function, *call.args, **call.kwargs)
-
-    return with_step(name, plan.spec, plan.target.name, request, traced)
+        return
+    faults = pipeline.step_findings([found])
+    request.report(faults)
+    raise SystemExit(FINDINGS if has_errors(faults) else FINE)
 
 
 # what is printed

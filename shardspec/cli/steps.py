@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from shardspec import pipeline
@@ -15,8 +15,10 @@ from shardspec.cli.streams import FAILED, FINDINGS, fail, progress
 from shardspec.diagnostics import ShardspecError
 
 if TYPE_CHECKING:
+    from shardspec.analysis.cost import Cost
     from shardspec.ir.plan import ShardingPlan
     from shardspec.ir.spec import Spec
+    from shardspec.ir.step import Step
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
 
@@ -72,6 +74,25 @@ def with_step(
         raise SystemExit(FAILED) from None
     request.remark(f"{name}: {done} in {time.monotonic() - started:.1f} s")
     return made
+
+
+def traced_step(name: str, plan: ShardingPlan, request: Request) -> Step:
+    """Return the step that `--step` names, traced for the target of a plan; exit on its faults."""
+
+    def traced(resolver: Resolver, call: Call, tell: Tell) -> Step:
+        from shardspec.jax_backend.step_reading import step_of
+
+        return step_of(resolver, call.function, *call.args, **call.kwargs)
+
+    return with_step(name, plan.spec, plan.target.name, request, traced)
+
+
+def step_costs(name: str, plans: Iterable[ShardingPlan], request: Request) -> tuple[Cost, ...]:
+    """Return what the step that `--step` names costs under each plan that has a mesh."""
+    from shardspec.analysis.cost import cost_of
+
+    sound = (plan for plan in plans if plan.target.is_sound)
+    return tuple(cost_of(plan, traced_step(name, plan, request)) for plan in sound)
 
 
 def _named(name: str) -> tuple[str, str]:

@@ -24,24 +24,37 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from shardspec.diagnostics import Diagnostic, Edit, Excerpt, Fix, Label, SourceFile, Span, codes
+from shardspec.diagnostics import (
+    Code,
+    Diagnostic,
+    Edit,
+    Excerpt,
+    Fix,
+    Label,
+    SourceFile,
+    Span,
+    codes,
+)
 from shardspec.diagnostics.words import listed
 from shardspec.language.silencing import Suppression, marked
 from shardspec.lints.checks.bad_suppression import is_finding
 
 
-def unused(source: SourceFile, used: Collection[Span]) -> Iterator[Diagnostic]:
+def unused(
+    source: SourceFile, used: Collection[Span], unasked: Iterable[Code] = ()
+) -> Iterator[Diagnostic]:
     """Yield a finding for each suppression of a file with names that silence nothing.
 
     Args:
       used: where the names stand that do.
+      unasked: the findings that nobody has looked for: those of a step, where there is none.
     """
+    others = {name for code in unasked for name in (code.id, code.name)}
     for suppression in marked(source).suppressions:
-        idle = [
-            each for each in suppression.findings if each.span not in used and is_finding(each.text)
-        ]
+        asked = (each for each in suppression.findings if each.text not in others)
+        idle = [each for each in asked if each.span not in used and is_finding(each.text)]
         if idle:
             yield _finding(suppression, idle)
 
