@@ -120,7 +120,7 @@ def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
         send.names,
         send.payload_bytes,
         send.wire_bytes,
-        send.node.count,
+        send.count,
         send.source.array(name),
         _place(send, user),
         send.node.phase if user is None else user.phase,
@@ -241,7 +241,7 @@ def _cheaper_branches(graph: Graph, sends: Sequence[Send], notes: list[str]) -> 
     """Yield the ticks of the branches that do not count: of each condition the dearest does."""
     sent: dict[int, float] = {}
     for send in sends:
-        sent[send.node.at] = sent.get(send.node.at, 0) + send.wire_bytes * send.node.count
+        sent[send.node.at] = sent.get(send.node.at, 0) + send.wire_bytes * send.count
     for node in graph.nodes():
         if node.name in _BRANCHES and len(node.bodies) > 1:
             costs = [_cost(nodes_of(body), sent) for body in node.bodies]

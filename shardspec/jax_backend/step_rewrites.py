@@ -7,16 +7,19 @@ bytes, and are left to the compiler.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
 from shardspec.ir.spec import array_bytes
-from shardspec.ir.step import CollectiveKind
+from shardspec.ir.step import CollectiveKind, ring_bytes
 from shardspec.jax_backend.step_graph import Node, Value
+from shardspec.jax_backend.step_ops import dimensions
 from shardspec.jax_backend.step_sends import VIEWS, Send
 
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
 _PASSES = frozenset(f"stablehlo.{name}" for name in ("convert", "reshape", "transpose", "negate"))
+_RESHAPES = frozenset(("stablehlo.reshape",))
 #: Operations that give the same array again, as far as what is sent is concerned.
 _COPIES = frozenset(("stablehlo.convert", "stablehlo.transpose"))
 _SUMS = frozenset(("stablehlo.add", "stablehlo.subtract"))
@@ -38,12 +41,14 @@ def corrected(sends: list[Send], platform: str, device_count: int) -> list[Send]
       platform: of the chips: `tpu`, `gpu` or `cpu`.
     """
     sends = constants_made_in_place(sends)
-    sends = equal_gathers_once(sends)
+    ring_devices = device_count if platform == "tpu" else 0
+    sends = equal_gathers_once(sends, ring_devices)
     sends = narrow_gathers(sends)
     sends = partial_sums_once(sends)
-    sends = sliced_sums_scattered(sends)
+    sends = sliced_sums_scattered(sends, _RESHAPES if platform == "gpu" else _PASSES)
     sends = lookups_exchanged(sends)
-    return windowed_products(sends, device_count) if platform == "tpu" else sends
+    sends = sums_after_loops(sends, platform == "gpu")
+    return windowed_products(sends, ring_devices)
 
 
 def constants_made_in_place(sends: list[Send]) -> list[Send]:
@@ -63,25 +68,56 @@ def _is_constant(value: Value) -> bool:
     return node.name in ("sdy.constant", "stablehlo.constant", "stablehlo.iota")
 
 
-def equal_gathers_once(sends: list[Send]) -> list[Send]:
+def equal_gathers_once(sends: list[Send], ring_devices: int = 0) -> list[Send]:
     """Drop a gather of what has been gathered alike in the same body.
 
     Shardy gathers a weight for each operation that reads it; XLA merges those whose operands are
     the same value. The gather of a forward pass and that of its rematerialisation stay two: a
-    barrier stands between their operands, or they are in different loops.
+    barrier stands between their operands, or they are in different loops. So do those for two
+    products of which XLA splits one by the weight's own axes first. libtpu does not where it could
+    pass the weight around a ring.
+
+    Args:
+      ring_devices: as `windowed_products` takes them.
     """
     first: dict[tuple[object, ...], Send] = {}
     kept = []
     for send in sends:
         source = _same_array(send.source)
         left = frozenset(axis for axes in send.result.split for axis in axes)
-        key = (id(source), id(send.node.body), send.kind, frozenset(send.axes), left)
+        led = _is_led_by_the_weight(send) and not _has_ring(send, ring_devices)
+        key = (id(source), id(send.node.body), send.kind, frozenset(send.axes), left, led)
         if send.kind in _REDUCES or send.is_written or key not in first:
             kept.append(send)
             first[key] = send
         else:
             first[key].merged.append(send.result)
     return kept
+
+
+def _is_led_by_the_weight(send: Send) -> bool:
+    """Say whether XLA splits the product that a gather is for by the weight's own axes first.
+
+    Where both operands have a dimension that splits the result, XLA starts with one of them and
+    repeats the other operand over it: with that which repeats fewer bytes, or else the right one.
+    A weight that comes first is gathered within groups of devices made for this product alone.
+    """
+    readers = [user for user in send.result.users if user.name == "stablehlo.dot_general"]
+    for reader in readers if send.kind is CollectiveKind.ALL_GATHER else ():
+        at = 0 if reader.operands[0] is send.result else 1
+        lhs, rhs, lhs_batch, rhs_batch = dimensions(reader)
+        summed = [(*lhs, *lhs_batch), (*rhs, *rhs_batch)]
+        weight, other = reader.operands[at], reader.operands[1 - at]
+        own, others = _kept_ways(weight, summed[at]), _kept_ways(other, summed[1 - at])
+        if own > 1 and others > 1:
+            return weight.bytes // send.ways * others + at > other.bytes * own
+    return False
+
+
+def _kept_ways(value: Value, summed: tuple[int, ...]) -> int:
+    """Return into how many shards the dimensions split that a product keeps for itself."""
+    kept = (axes for dim, axes in enumerate(value.split) if dim not in summed)
+    return math.prod(axis.size for axes in kept for axis in axes)
 
 
 def _same_array(value: Value) -> Value:
@@ -125,13 +161,27 @@ def partial_sums_once(sends: list[Send]) -> list[Send]:
         number: (send,) for number, send in by_result.items() if not send.is_written
     }
     merged: set[int] = set()
+    widths: dict[int, int] = {}
     for node in _nodes_after(sends):
         groups = [pending.get(id(operand), ()) for operand in node.operands]
         group = _carried_on(node, groups)
         if group:
             pending[id(node.result)] = group
             merged.update(id(each) for each in group[:-1])
+            widths[id(group[-1])] = _widened(group, node, widths)
     return [send for send in sends if id(send) not in merged]
+
+
+def _widened(group: tuple[Send, ...], node: Node, widths: dict[int, int]) -> int:
+    """Make a sum as wide as what is added up on the device before it; return how wide it is."""
+    last = group[-1]
+    own = widths.get(id(last)) or array_bytes((8,), last.result.dtype)
+    width = array_bytes((8,), node.result.dtype)
+    if len(group) < 2 or node.name not in _SUMS or width <= own:
+        return own
+    last.payload_bytes = last.payload_bytes * width // own
+    last.wire_bytes = last.wire_bytes * width // own
+    return width
 
 
 def _nodes_after(sends: Iterable[Send]) -> list[Node]:
@@ -152,20 +202,24 @@ def _carried_on(node: Node, groups: list[tuple[Send, ...]]) -> tuple[Send, ...]:
     return ()
 
 
-def sliced_sums_scattered(sends: list[Send]) -> list[Send]:
+def sliced_sums_scattered(sends: list[Send], passed: frozenset[str] = _PASSES) -> list[Send]:
     """Make an all-reduce whose result is only sliced over its axes a reduce-scatter.
 
     It is so with a gradient that every device sums whole, and of which the optimizer state is
     split (ZeRO): each device keeps its own slice of the sum. Where only some of its axes slice,
     those scatter, and the others reduce the slice.
+
+    Args:
+      passed: operations that may stand between the sum and the slice. XLA:GPU does not look through
+        one that makes the sum wider, as where a gradient in bf16 meets moments in f32.
     """
-    return [each for send in sends for each in _scattered(send)]
+    return [each for send in sends for each in _scattered(send, passed)]
 
 
-def _scattered(send: Send) -> list[Send]:
+def _scattered(send: Send, passed: frozenset[str]) -> list[Send]:
     if send.kind is not CollectiveKind.ALL_REDUCE or send.is_written:
         return [send]
-    sliced = sliced_over(send.result)
+    sliced = sliced_over(send.result, passed)
     scatter = tuple(axis for axis in send.axes if axis.name in sliced)
     if not scatter:
         return [send]
@@ -176,16 +230,16 @@ def _scattered(send: Send) -> list[Send]:
     return [first, send.over(CollectiveKind.ALL_REDUCE, rest, send.payload_bytes // first.ways)]
 
 
-def sliced_over(value: Value) -> frozenset[str]:
+def sliced_over(value: Value, passed: frozenset[str] = _PASSES) -> frozenset[str]:
     """Return the mesh axes over which everything that reads a value slices it first."""
     if not value.users:
         return frozenset()
-    return frozenset.intersection(*map(_sliced_by, value.users))
+    return frozenset.intersection(*(_sliced_by(user, passed) for user in value.users))
 
 
-def _sliced_by(user: Node) -> frozenset[str]:
-    if user.name in _PASSES:
-        return sliced_over(user.result)
+def _sliced_by(user: Node, passed: frozenset[str]) -> frozenset[str]:
+    if user.name in passed:
+        return sliced_over(user.result, passed)
     if user.name != "sdy.all_slice":
         return frozenset()
     before = {axis.name for axes in user.operands[0].split for axis in axes}
@@ -226,25 +280,81 @@ def _looked_up(send: Send) -> Value | None:
     return None
 
 
-def windowed_products(sends: list[Send], device_count: int) -> list[Send]:
+def sums_after_loops(sends: list[Send], are_merged: bool) -> list[Send]:
+    """Sum over devices once behind a loop what the loop only adds up.
+
+    So it is with gradients of microbatches where every device holds all of a weight, and with that
+    of what an encoder gives to every layer of a decoder.
+
+    Args:
+      are_merged: whether several sums that are added up in each round are one by then, as for
+        XLA:GPU. libtpu sums those in every round, and others as wide as their total is.
+    """
+    own = {id(send.result) for send in sends if are_merged}
+    for send in sends:
+        if send.kind is CollectiveKind.ALL_REDUCE and not send.is_written:
+            total = _total(send, own)
+            if total is not None:
+                send.after = send.node.body.owner
+                send.payload_bytes = send.payload_bytes if are_merged else total.bytes
+                send.wire_bytes = ring_bytes(send.kind, send.payload_bytes, send.ways)
+    return sends
+
+
+def _total(send: Send, own: set[int]) -> Value | None:
+    """Return the argument of a loop to which alone a value is added in each round.
+
+    Args:
+      own: the results that are sums of their own, where the others are part of one of those.
+    """
+    body, value = send.node.body, send.result
+    while body.is_loop and len(value.users) == 1:
+        user = value.users[0]
+        others = [each for each in user.operands if each is not value]
+        if user.name in _PASSES or (user.name in _SUMS and all(_is_part(o, own) for o in others)):
+            value = user.result
+        elif user.name == "stablehlo.add" and len(others) == 1:
+            at = next((at for at, each in enumerate(body.yields) if each is user.result), -1)
+            is_total = at >= 0 and others[0] is body.arguments[at]
+            is_only = is_total and len(others[0].users) == 1 and not user.result.users
+            return others[0] if is_only else None
+        else:
+            return None
+    return None
+
+
+def _is_part(value: Value, own: set[int]) -> bool:
+    """Say whether a value is a partial sum that is reduced as part of another."""
+    node = value.made_by
+    if node is None:
+        return False
+    if node.name in _PASSES or node.name in _SUMS:
+        return all(_is_part(each, own) for each in node.operands)
+    return node.name == "sdy.all_reduce" and bool(own) and id(value) not in own
+
+
+def windowed_products(sends: list[Send], ring_devices: int) -> list[Send]:
     """Count the turns of products that libtpu computes while it passes operands around a ring.
 
     A weight that one product reads is not gathered: its shards go around in both directions, each
     multiplied as it comes, and the sum of a gradient is built up so. Over n devices that moves
     n + 1 shards where a gather or a reduce-scatter moves n - 1. A product whose result is a
     partial sum itself gathers first. A ring of four gathers as ever.
+
+    Args:
+      ring_devices: how many devices there are; 0 where no product is computed so, as on GPUs.
     """
     for send in sends:
-        if len(send.axes) == 1 and _has_window(send, device_count) and _is_windowed(send):
+        if _has_ring(send, ring_devices) and _is_windowed(send):
             send.wire_bytes = send.payload_bytes * (send.ways + 1) // send.ways
     return sends
 
 
-def _has_window(send: Send, device_count: int) -> bool:
-    if send.ways == _SMALL_RING:
-        is_sum = send.kind is CollectiveKind.REDUCE_SCATTER
-        return is_sum and device_count >= _LEAST_DEVICES
-    return send.ways in _WINDOWED_WAYS
+def _has_ring(send: Send, ring_devices: int) -> bool:
+    if not ring_devices or len(send.axes) != 1:
+        return False
+    is_small = send.ways == _SMALL_RING and ring_devices >= _LEAST_DEVICES
+    return is_small or send.ways in _WINDOWED_WAYS
 
 
 def _is_windowed(send: Send) -> bool:
@@ -253,7 +363,7 @@ def _is_windowed(send: Send) -> bool:
     if send.kind is CollectiveKind.REDUCE_SCATTER:
         made_by = send.source.made_by if send.node.name == "sdy.reduce_scatter" else None
         return made_by is not None and made_by.name == "stablehlo.dot_general"
-    if send.kind is not CollectiveKind.ALL_GATHER:
+    if send.kind is not CollectiveKind.ALL_GATHER or send.ways == _SMALL_RING:
         return False
     readers = [node for value in (send.result, *send.merged) for node in _readers(value)]
     return (

@@ -54,6 +54,7 @@ class Send:
       payload_bytes: as `ring_bytes` takes them.
       wire_bytes: what one device sends each time it runs.
       merged: the results of equal ones that this one stands for.
+      after: the loop that it is done behind, although it stands in it.
     """
 
     kind: CollectiveKind
@@ -64,6 +65,12 @@ class Send:
     wire_bytes: int
     is_written: bool = False
     merged: list[Value] = field(default_factory=list)
+    after: Node | None = None
+
+    @property
+    def count(self) -> float:
+        """Return how often it runs in a step."""
+        return (self.node if self.after is None else self.after).count
 
     @property
     def ways(self) -> int:

@@ -276,6 +276,54 @@ def sharded_moments(r: Any) -> Any:
 
 
 @program
+def remembered(r: Any) -> Any:
+    """What is made once is read in every round, so its gradient is added up in the loop."""
+
+    def of(p: Any, x: Any) -> Any:
+        memory = layer(r, p["mlp"], x)
+
+        def one(total: Any, weight: Any) -> Any:
+            product = jnp.tanh(memory @ weight.astype(memory.dtype))
+            return r.constrain(total + product, activation="hidden"), None
+
+        start = jnp.zeros((64, 128, 2048), jnp.bfloat16)
+        total, _ = jax.lax.scan(one, start, p["stack"]["layers"])
+        return jnp.sum(total.astype(jnp.float32) ** 2)
+
+    return jax.grad(of), (weights() | {"stack": {"layers": struct(6, 1024, 2048)}}, activations())
+
+
+def microbatched(r: Any, uses: int) -> Any:
+    """Gradients of microbatches are added up where every device holds all of a weight."""
+    params = {"a": {"whole": struct(1024, 4096)}}
+
+    def step(p: Any, x: Any) -> Any:
+        x = r.constrain(x.reshape(4, 16, 128, 1024), "_ batch _ _")
+
+        def one(grads: Any, x: Any) -> Any:
+            def of(w: Any) -> Any:
+                inputs = (x, jnp.tanh(x))[:uses]
+                ys = [r.constrain(y @ w.astype(x.dtype), activation="residual") for y in inputs]
+                return jnp.sum(sum(ys).astype(jnp.float32) ** 2)
+
+            return grads + jax.grad(of)(p["a"]["whole"]), None
+
+        return jax.lax.scan(one, jnp.zeros((1024, 4096), jnp.float32), x)[0]
+
+    return jax.jit(step), (params, activations())
+
+
+@program
+def accumulated(r: Any) -> Any:
+    return microbatched(r, uses=1)
+
+
+@program
+def accumulated_twice(r: Any) -> Any:
+    return microbatched(r, uses=2)
+
+
+@program
 def kept_activations(r: Any) -> Any:
     """A scan over layers that keeps its activations for the backward pass."""
     params = {"stack": {"layers": struct(6, 2048, 2048)}}

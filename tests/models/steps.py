@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -336,7 +336,7 @@ class Case:
     """A step on a machine.
 
     Attributes:
-      topology: as libtpu names it.
+      topology: as libtpu names it; of GPUs `h100:` and slices x nodes x devices of a node.
       mesh: sizes by mesh axis.
     """
 
@@ -359,9 +359,7 @@ class Case:
 
 
 def _of(sizes: Sizes, **changes: Any) -> Sizes:
-    import dataclasses
-
-    return dataclasses.replace(sizes, **changes)
+    return replace(sizes, **changes)
 
 
 CASES = {
@@ -423,4 +421,25 @@ CASES = {
         "v5e:8x8",
         {"fsdp": 16, "tensor": 4},
     ),
+}
+
+
+def _on_h100(name: str) -> Case:
+    """Return a case on nodes of eight H100s in place of a slice of as many chips."""
+    case = CASES[name]
+    nodes = math.prod(case.mesh.values()) // 8
+    hardware = f"{nodes} * h100" if nodes > 1 else "h100"
+    return replace(case, hardware=hardware, topology=f"h100:1x{nodes}x8")
+
+
+CASES |= {
+    "llama-8b-h100": _on_h100("llama-8b-v5p"),
+    "llama-8b-h100-256": _on_h100("llama-8b-v5e"),
+    "llama-70b-h100-512": _on_h100("llama-70b-v5p-512"),
+    "moe-47b-h100-64": _on_h100("moe-47b-v5p"),
+    "decode-8b-h100-16": _on_h100("decode-8b-v5e"),
+    "t5-xxl-h100-256": _on_h100("t5-xxl-v5e"),
+    "t5-xxl-h100-64": _on_h100("t5-xxl-v4"),
+    "llama-4-layers-h100-64": _on_h100("llama-4-layers-v5p"),
+    "linen-1b-h100-64": _on_h100("linen-1b-v5e"),
 }
