@@ -49,14 +49,14 @@ class Cost:
 
     @property
     def flops(self) -> int | None:
-        """Return the FLOPs of all devices in a step, work that is done again included."""
+        """Return the FLOPs of all devices in a step, with all work that is done more than once."""
         if self.step is None:
             return None
         return self.step.flops * self.plan.mesh.device_count
 
     @property
     def mfu(self) -> float | None:
-        """Return the share of the peak that the model's own FLOPs are, without what is repeated.
+        """Return the share of the peak that the model's own FLOPs are, each counted once.
 
         Source: Chowdhery et al., PaLM (arXiv 2204.02311), appendix B: rematerialisation does not
         count.

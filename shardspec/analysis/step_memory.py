@@ -153,8 +153,8 @@ def _by_step(target: Target, step: Step) -> StepMemory:
     kinds = _Kinds(step)
     for tensor, size in alive:
         parts[kinds.of(tensor)] += size
-    basis: Basis = "compiled" if step.source == "compiler" else "floor"
-    made = {name: Amount(size, basis) for name, size in parts.items()}
+    is_told = step.tensors or step.source != "compiler"
+    made = {name: Amount(size, "floor") for name, size in parts.items()} if is_told else {}
     return StepMemory(
         parameters=_sum(roles.get("parameter", ())),
         optimizer=_sum(roles.get("optimizer", ())),

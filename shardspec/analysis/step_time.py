@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, array_bytes
-from shardspec.ir.step import Collective, Step, StepOp
+from shardspec.ir.step import Collective, Step, StepOp, idle_ways
 from shardspec.topology.placement import Placement, place
 from shardspec.topology.walk import legs, walk_seconds
 
@@ -70,7 +70,8 @@ class StepTime:
       hbm_seconds: of it, operations whose bytes take longer than their FLOPs.
       axes: the collectives by mesh axes, in the order of the program.
       spread: how far a measured step may lie to either side, as a share.
-      mfu: the share of the peak that the model's own FLOPs are, without work that is done again.
+      mfu: the share of the peak that the model's own FLOPs are, without work that is done again
+        or by several devices alike.
       notes: what could not be counted as it is.
 
     Invariants:
@@ -114,13 +115,23 @@ def step_time(plan: ShardingPlan, step: Step) -> StepTime | None:
     update = update_bytes(step) / _per_device(chip.hbm_bytes_per_s, chip)
     compute = update + sum(max(pair) * count for pair, count in times)
     memory = update + sum(hbm * count for (flops, hbm), count in times if hbm > flops)
-    own = sum(op.flops * op.count / peak(op.dtype, chip) for op in step.ops if op.phase != "remat")
+    own = sum(_own_seconds(op, step, chip) for op in step.ops)
     axes = tuple(_axis_times(sent, compute))
     whole = compute + sum(axis.exposed_seconds for axis in axes)
     notes = (*_uncounted(step), *_over_dcn(placement, step))
     return StepTime(
         compute, memory, axes, SPREAD[chip.platform], own / whole if whole else 0.0, notes
     )
+
+
+def _own_seconds(op: StepOp, step: Step, chip: Chip) -> float:
+    """Return what the model's own FLOPs in an operation take at the peak.
+
+    Work that is done again is none of them, and what several devices all do counts once.
+    """
+    if op.phase == "remat":
+        return 0.0
+    return op.flops * op.count / idle_ways(op, step.mesh) / peak(op.dtype, chip)
 
 
 def _is_timed(chip: Chip) -> bool:

@@ -129,16 +129,20 @@ def _torus(
     link = chip.link_bytes_per_s / chip.devices_per_chip
     runs = [(digit, machine[digit.axis]) for digit in joined_digits(digits)]
     ways = math.prod(digit.size for digit in digits)
-    forward, both = _most_shared(placement, placed)
-    is_torus = all(is_ring(digit, axis) for digit, axis in runs)
+    if all(is_ring(digit, axis) for digit, axis in runs):
+        ring = sum(2 / digit.stride for digit, _ in runs)
+        shift = 1 / max(digit.stride for digit, _ in runs)
+    else:
+        forward, both = _most_shared(placement, placed)
+        ring, shift = 2 / both, 1 / forward
     distance = sum(_mean_distance(digit, axis) for digit, axis in runs)
     lanes = sum(2 if is_ring(digit, axis) else 1 for digit, axis in runs)
     return Leg(
         "ici",
         ways,
-        link * (sum(2 / digit.stride for digit, _ in runs) if is_torus else 2 / both),
+        link * ring,
         link * lanes * (ways - 1) / ways / distance,
-        link / forward,
+        link * shift,
         sum(_reach(digit, axis) for digit, axis in runs),
     )
 

@@ -147,6 +147,12 @@ def test_floor_of_a_plan(state: StatePolicy) -> None:
     assert step_memory(with_state).total.bytes >= memory(with_state).bytes
 
 
+def test_a_compiled_program_without_values_says_nothing_of_them() -> None:
+    plan = plan_of()
+    assert "temporaries" not in step_memory(plan, Step("compiler", plan.mesh)).parts
+    assert step_memory(plan, Step("code", plan.mesh)).temporaries == Amount(0, "floor")
+
+
 def test_one_floor_makes_the_sum_a_floor() -> None:
     found = StepMemory(Amount(3), batch=Amount(4), temporaries=Amount(5, "floor"), hbm_bytes=12)
     assert found.total == Amount(12, "floor")

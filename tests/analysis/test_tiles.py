@@ -28,6 +28,14 @@ def test_full_tiles_cost_nothing(shape: tuple[int, ...], dtype: str) -> None:
     assert tiled_bytes(shape, dtype) == array_bytes(shape, dtype)
 
 
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [((), (512, 512, 512)), ((1000,), (4096, 2048, 1024)), ((1025,), (8192, 4096, 2048))],
+)
+def test_numbers_and_vectors(shape: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    assert tuple(tiled_bytes(shape, dtype) for dtype in ("f32", "bf16", "s8")) == sizes
+
+
 def test_dtypes_that_are_not_known_are_not_judged() -> None:
     assert tiled_bytes((3, 5), "s4") is None
     assert tiled_bytes((3, 5), "f64") is None
