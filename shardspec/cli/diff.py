@@ -142,11 +142,9 @@ def _side(name: str, request: Request) -> Side:
 
 
 def _locked(name: str, request: Request) -> Side:
-    from shardspec.language.files import read_argument
     from shardspec.lock.lock_file import read_lock
 
-    source = read_argument(name)
-    layout = source if isinstance(source, Diagnostic) else read_lock(source)
+    layout = read_lock(*request.sources([name]))
     if isinstance(layout, Diagnostic):
         request.report([layout])
         raise SystemExit(FAILED)

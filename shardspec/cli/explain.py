@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from shardspec import pipeline
-from shardspec.cli import options
+from shardspec.cli import options, streams
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select
-from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, width_of
+from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ActivationSharding, ShardingPlan
 
@@ -176,11 +176,11 @@ def _drawing(subject: str, plan: ShardingPlan) -> Iterator[str]:
     yield ""
     named = _activation(subject, plan)
     if named is not None and not has_path(plan, subject):
-        yield from drawing([named], plan).lines(width_of())
+        yield from drawing([named], plan).lines(streams.width_of())
         return
     found = select(subject, plan)
     shown = rows(ShardingPlan(plan.spec, plan.target, tuple(found)))
-    yield from drawing([row.first for row in shown], plan).lines(width_of())
+    yield from drawing([row.first for row in shown], plan).lines(streams.width_of())
 
 
 def _compare_lock(plan: ShardingPlan, subject: str | None, request: Request) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from shardspec import pipeline
 from shardspec.cli import options
-from shardspec.cli.request import NO_ARRAYS, Request, has_errors, plans_and_findings
+from shardspec.cli.request import NO_ARRAYS, Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic, Severity
 from shardspec.diagnostics.words import counted
@@ -54,19 +53,15 @@ def command(request: Request, *, tool: str, resolved: bool, axis: str | None, lo
 
 def _plan(entry: Export, request: Request) -> ShardingPlan:
     """Return the plan of one target; exit, after a report, where it has errors."""
-    spec, diagnostics = request.load()
-    chosen = request.choose_target(spec, diagnostics)
-    params = request.params(spec)
-    if entry.needs_arrays and not params:
+    plan, found = request.plan()
+    if entry.needs_arrays and not plan.arrays:
         fail(f"`{entry.name}` is made of the layouts of arrays, and the spec lists none", NO_ARRAYS)
-    diagnostics = pipeline.about(diagnostics, chosen.name)
-    plans, found = plans_and_findings(spec, diagnostics, params, [chosen])
     errors = [each for each in found if each.is_error]
     if errors:
         request.report(errors)
         request.remark("nothing is written: the plan has errors")
         raise SystemExit(FINDINGS)
-    return plans[0]
+    return plan
 
 
 def _finish(

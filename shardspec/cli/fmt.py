@@ -8,8 +8,7 @@ import click
 
 from shardspec.cli import options
 from shardspec.cli.request import Request, for_each
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo_data, fail, write_file
-from shardspec.diagnostics import Diagnostic
+from shardspec.cli.streams import FINDINGS, FINE, echo_data, fail, write_file
 
 
 @options.verb(
@@ -32,15 +31,9 @@ def command(request: Request, *, spelling: str | None, check: bool, diff: bool) 
 
 
 def _format(file: str, spelling: str | None, request: Request, *, check: bool, diff: bool) -> int:
-    from shardspec.language.files import read_argument
     from shardspec.language.formatting import formatted
 
-    source = read_argument(file)
-    if isinstance(source, Diagnostic):
-        request.report([source])
-        return FAILED
-    if source.is_outside:
-        fail(f"{file} is a link that leads out of the project", f"name {os.path.realpath(file)}")
+    (source,) = request.sources([file], inside=True)
     text, diagnostics = formatted(source, spelling)
     request.report(request.heard(diagnostics))
     if text is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from shardspec import pipeline
 from shardspec.cli import options as shared
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
-from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.words import counted
 from shardspec.foreign.imported import Imported, Options
 from shardspec.foreign.registry import FORMATS, Format, format_named, module_of
@@ -95,7 +93,7 @@ def command(
     entry = format_named(tool)
     assert entry is not None
     options = _options(entry, against, request, rest)
-    sources = _sources(files, request)
+    sources = tuple(request.sources(files, inside=True))
     imported, faults = module_of(entry).read(sources, options)
     diagnostics = request.heard(faults)
     name = "<imported>" if request.output in (None, "-") else request.output
@@ -138,22 +136,6 @@ def _options(
             raise SystemExit(FAILED)
     params = None if against is None else request.read_arrays(against)
     return Options(**given, params=params)
-
-
-def _sources(files: tuple[str, ...], request: Request) -> tuple[SourceFile, ...]:
-    from shardspec.language.files import read_argument
-
-    read = [read_argument(file) for file in files]
-    faults = [found for found in read if isinstance(found, Diagnostic)]
-    if faults:
-        request.report(faults)
-        raise SystemExit(FAILED)
-    sources = tuple(found for found in read if isinstance(found, SourceFile))
-    for each in sources:
-        if each.is_outside:
-            where = os.path.realpath(each.name)
-            fail(f"{each.name} is a link that leads out of the project", f"name {where}")
-    return sources
 
 
 def _plan(text: str, name: str, options: Options) -> ShardingPlan:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shardspec.analysis.layouts import Layout
 from shardspec.cli import options
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show, write_file
+from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ShardingPlan
@@ -95,18 +95,13 @@ def _write(path: str, layout: Layout) -> None:
 def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     """Say what moved since the lock was written; return the exit code."""
     from shardspec.analysis.layouts import layout_of
-    from shardspec.diagnostics import Diagnostic
-    from shardspec.language.files import read_argument
     from shardspec.lock.lock_file import lock_text, read_lock
 
     if path == "-" or not os.path.exists(path):
         request.error(f"there is no {path}", "`shardspec lock` writes it")
         return FINDINGS
     layout = layout_of(plans[0].spec, plans)
-    source = read_argument(path)
-    if isinstance(source, Diagnostic):
-        request.report([source])
-        return FAILED
+    (source,) = request.sources([path])
     if source.text.replace("\r\n", "\n") == lock_text(layout):
         echo(f"{path} is what the spec says.")
         return FINE

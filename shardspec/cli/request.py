@@ -16,12 +16,12 @@ from shardspec import pipeline
 from shardspec.cli import streams
 from shardspec.cli.discovery import expand, find_spec, project_path
 from shardspec.cli.streams import FAILED, FINDINGS, Failure, echo, fail, show, write_file
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Params, Spec, StatePolicy, Target
-from shardspec.language.files import Boundary, boundary_of
+from shardspec.language.files import Boundary, boundary_of, read_argument
 
 if TYPE_CHECKING:
     from shardspec.report.saved_cost import SavedCost
@@ -107,6 +107,32 @@ class Request:
         self.report(why_unsound([target], found))
         self.remark(f"nothing is shown for target {target.name}")
         raise SystemExit(FINDINGS)
+
+    def plan(self) -> tuple[ShardingPlan, tuple[Diagnostic, ...]]:
+        """Return the plan on the target that is meant, and all there is to say of it."""
+        spec, diagnostics = self.load()
+        chosen = self.choose_target(spec, diagnostics)
+        told = pipeline.about(diagnostics, chosen.name)
+        (plan,), found = plans_and_findings(spec, told, self.params(spec), [chosen])
+        return plan, found
+
+    def sources(self, files: Iterable[str], *, inside: bool = False) -> list[SourceFile]:
+        """Return files as texts; exit with 2 where one cannot be read.
+
+        Args:
+          inside: whether links that lead out of the project are refused.
+        """
+        read = [read_argument(file) for file in files]
+        faults = [found for found in read if isinstance(found, Diagnostic)]
+        if faults:
+            self.report(faults)
+            raise SystemExit(FAILED)
+        found = [each for each in read if isinstance(each, SourceFile)]
+        for each in found if inside else ():
+            if each.is_outside:
+                where = f"name {os.path.realpath(each.name)}"
+                fail(f"{each.name} is a link that leads out of the project", where)
+        return found
 
     def params(self, spec: Spec) -> Params:
         """Return the arrays that are named instead of the spec's, or those of the spec."""

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.discovery import project_setting
-from shardspec.cli.request import Request, has_errors, plans_and_findings
+from shardspec.cli.request import Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, fail, progress
 from shardspec.diagnostics import ShardspecError
 
@@ -119,11 +118,8 @@ def plan_on_target(request: Request, undone: str) -> ShardingPlan:
     Args:
       undone: what is not done then, said behind the findings.
     """
-    spec, diagnostics = request.load()
-    chosen = request.choose_target(spec, diagnostics)
-    params = request.params(spec)
-    diagnostics = pipeline.about(diagnostics, chosen.name)
-    plans, found = plans_and_findings(spec, diagnostics, params, [chosen])
+    plan, found = request.plan()
+    spec, chosen = plan.spec, plan.target
     request.require_sound(chosen, found)
     request.report(found)
     if has_errors(found):
@@ -132,4 +128,4 @@ def plan_on_target(request: Request, undone: str) -> ShardingPlan:
     count = len(spec.targets)
     if request.target is None and count > 1:
         request.remark(f"target {chosen.name}; --target shows another of {count}")
-    return plans[0]
+    return plan

@@ -109,7 +109,7 @@ def commands(diagnostics: Iterable[Diagnostic]) -> Iterator[str]:
     for diagnostic in diagnostics:
         properties = {**_github_place(diagnostic), "title": diagnostic.code.id}
         listed = ",".join(f"{key}={_property(str(v))}" for key, v in properties.items())
-        yield f"::{diagnostic.severity} {listed}::{_data(_text(diagnostic))}"
+        yield f"::{diagnostic.severity} {listed}::{_data(_placed_text(diagnostic))}"
 
 
 def _github_place(diagnostic: Diagnostic) -> dict[str, object]:
@@ -122,14 +122,11 @@ def _github_place(diagnostic: Diagnostic) -> dict[str, object]:
     return {**start, "endLine": line, "endColumn": column}
 
 
-def _text(diagnostic: Diagnostic) -> str:
+def _placed_text(diagnostic: Diagnostic) -> str:
     """Return message, notes and help, and where it stands if no file of the checkout."""
     label = diagnostic.primary
-    lines = [diagnostic.message]
-    if label is not None and local_primary(diagnostic) != label.span:
-        lines.append(f"at {label.span}")
-    lines += [f"note: {note}" for note in diagnostic.notes]
-    return "\n".join((*lines, f"help: {diagnostic.help}") if diagnostic.help else lines)
+    is_elsewhere = label is not None and local_primary(diagnostic) != label.span
+    return _text(diagnostic, *([f"at {label.span}"] if label and is_elsewhere else []))
 
 
 def _data(text: str) -> str:
@@ -202,7 +199,7 @@ def _result(diagnostic: Diagnostic, rule: int, fingerprint: str) -> Json:
         "ruleId": diagnostic.code.id,
         "ruleIndex": rule,
         "level": str(diagnostic.severity),
-        "message": {"text": _message(diagnostic)},
+        "message": {"text": _text(diagnostic)},
         "partialFingerprints": {_FINGERPRINT: fingerprint},
     }
     label = diagnostic.primary
@@ -219,10 +216,10 @@ def _result(diagnostic: Diagnostic, rule: int, fingerprint: str) -> Json:
     return result
 
 
-def _message(diagnostic: Diagnostic) -> str:
+def _text(diagnostic: Diagnostic, *more: str) -> str:
     helps = [f"help: {diagnostic.help}"] if diagnostic.help else []
     notes = [f"note: {note}" for note in diagnostic.notes]
-    return "\n".join((diagnostic.message, *notes, *helps))
+    return "\n".join((diagnostic.message, *more, *notes, *helps))
 
 
 def _location(label: Label, *, said: bool = False) -> Json | None:

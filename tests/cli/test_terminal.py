@@ -17,6 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
+
+from shardspec.cli import streams
+from shardspec.cli.main import cli
 
 pty = pytest.importorskip("pty")
 
@@ -219,27 +223,44 @@ WIDE_VERBS = {
 }
 
 
-@pytest.mark.parametrize("columns", [80, 60])
-@pytest.mark.parametrize("verb", WIDE_VERBS)
-def test_a_narrow_terminal_gets_all_but_the_middle_of_paths(
-    verb: str, columns: int, tmp_path: Path
-) -> None:
+def _within(columns: int | None, verb: str, monkeypatch: pytest.MonkeyPatch) -> Shown:
+    monkeypatch.setattr(streams, "width_of", lambda stream=1: columns)
+    result = CliRunner().invoke(cli, WIDE_VERBS[verb])
+    return Shown(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture
+def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = _folder(tmp_path / "a")
     (folder / "wide.yaml").write_text(WIDE, encoding="utf-8")
     (folder / "faulty.yaml").write_text(WIDE.replace("[1024, 4096]", "[embed sizeless]"))
-    arguments = WIDE_VERBS[verb]
-    piped, shown = _piped(arguments, folder), _on_terminal(arguments, folder, columns)
-    lines = [_COLOR.sub("", line) for line in f"{shown.out}\n{shown.err}".split("\n")]
-    assert [line for line in lines if len(line) > columns] == []
-    assert max(len(line) for line in f"{piped.out}\n{piped.err}".split("\n")) > 60
-    assert shown.code == piped.code
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+@pytest.mark.parametrize("verb", WIDE_VERBS)
+@pytest.mark.usefixtures("wide")
+def test_a_narrow_terminal_gets_all_but_the_middle_of_paths(
+    verb: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, shown = _within(None, verb, monkeypatch), _within(columns, verb, monkeypatch)
+    assert [line for line in f"{shown.out}\n{shown.err}".split("\n") if len(line) > columns] == []
+    assert max(map(len, f"{whole.out}\n{whole.err}".split("\n"))) > 60
+    assert shown.code == whole.code
     if verb in ("check", "explain draw"):  # which cut lines of the spec, and drawings
         return
-    for seen, whole in zip(_words(shown)[1:], _words(piped)[1:], strict=True):
-        assert len(seen) == len(whole)
-        for word, full in zip(seen, whole, strict=True):
+    for words, full in zip(_words(shown)[1:], _words(whole)[1:], strict=True):
+        assert len(words) == len(full)
+        for word, other in zip(words, full, strict=True):
             head, cut, tail = word.partition("...")
-            assert word == full or (cut and full.startswith(head) and full.endswith(tail))
+            assert word == other or (cut and other.startswith(head) and other.endswith(tail))
+
+
+def test_the_width_is_that_of_the_terminal(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = _on_terminal(WIDE_VERBS["compile"], wide, 60)
+    assert shown.out == _within(60, "compile", monkeypatch).out
+    assert _piped(WIDE_VERBS["compile"], wide).out == _within(None, "compile", monkeypatch).out
 
 
 @pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
