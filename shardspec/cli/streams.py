@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from contextlib import contextmanager, redirect_stderr, suppress
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -98,33 +98,68 @@ def width_of(stream: int = 1) -> int | None:
 def progress(*, is_quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield what says on a terminal what is being done, and for how long; elsewhere it is silent.
 
-    The line stands while the job runs, and is gone after it.
+    The line stands below what the job itself writes to stderr, and is gone after it.
     """
     if is_quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda doing: None
         return
-    doing, ended, started = ["starting"], threading.Event(), time.monotonic()
+    line, ended, started = _LastLine(sys.stderr), threading.Event(), time.monotonic()
 
     def tick() -> None:
         while not ended.wait(_TICK_SECONDS):
-            _tell(f"{doing[0]} ... {time.monotonic() - started:.0f} s")
+            line.show(f"{line.doing} ... {time.monotonic() - started:.0f} s")
 
     watcher = threading.Thread(target=tick, daemon=True)
     watcher.start()
     try:
-        yield lambda text: doing.__setitem__(0, text)
+        with redirect_stderr(line):
+            yield line.say
     finally:
         ended.set()
         watcher.join()
-        _tell("")
+        line.show("")
 
 
-def _tell(text: str) -> None:
-    """Write over the last line of the terminal."""
-    width = width_of(2) or 80
-    with suppress(OSError, ValueError):
-        sys.stderr.write(f"\r\x1b[K{printable(text)[: width - 1]}")
-        sys.stderr.flush()
+class _LastLine(io.TextIOBase):
+    """A terminal whose last line says what is being done; others write above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.doing = "starting"
+        self._is_between = True
+
+    def say(self, doing: str) -> None:
+        """Say something else from now on."""
+        self.doing = doing
+
+    def show(self, text: str) -> None:
+        """Write the last line anew, unless another is half written."""
+        if self._is_between:
+            width = width_of(2) or 80
+            self._put(f"\r\x1b[K{printable(text)[: width - 1]}")
+
+    def write(self, text: str) -> int:
+        """Write above the last line."""
+        self._put(f"\r\x1b[K{text}" if self._is_between else text)
+        self._is_between = text.endswith("\n") or (self._is_between and not text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write out what is waiting."""
+        self.stream.flush()
+
+    def isatty(self) -> bool:
+        """Say that it is a terminal."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the number of the terminal."""
+        return self.stream.fileno()
+
+    def _put(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            self.stream.write(text)
+            self.stream.flush()
 
 
 class _Output(io.FileIO):
