@@ -109,10 +109,10 @@ def _print(cost: Cost, request: Request, by: By, top: int) -> None:
         from shardspec.report.cost_json import cost_text
 
     if request.output:
-        write_file(request.output, cost_text(cost, arrays, date=time.strftime("%Y-%m-%d")))
+        write_file(request.output, cost_text(cost, arrays, time.strftime("%Y-%m-%d"), by))
     if request.form == "json":
         if request.output != "-":
-            echo(cost_text(cost, arrays).rstrip("\n"))
+            echo(cost_text(cost, arrays, by=by).rstrip("\n"))
     elif request.output != "-":
         show(fitted(cost_lines(cost, by, top=top, arrays=arrays), width_of() or WIDTH))
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import counted, did_you_mean, listed
 from shardspec.ir.plan import Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxes, Mesh, Param
@@ -274,12 +274,12 @@ class ActivationResolver:
         """Return the logical axes of an entry of the spec's `activations`.
 
         Raises:
-          ShardspecError: there is none of this name.
+          ShardspecError: there is none of this name, however loud the spec wants that finding.
         """
         self.refuse_unnamed(activation)
         entries = {entry.name: entry for entry in self.arrays.spec.activations}
         if activation not in entries:
-            self._raise(_unknown_activation(activation, tuple(entries)))
+            raise ShardspecError([_unknown_activation(activation, tuple(entries))])
         return entries[activation].logical_axes
 
     def refuse_unnamed(self, activation: Any) -> None:

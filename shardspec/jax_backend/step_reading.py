@@ -34,7 +34,9 @@ from shardspec.jax_backend.step_trace import Given, Layouts, Resolving, Traced, 
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
 
 
-def step_of(resolver: Resolving, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Step:
+def step_of(
+    resolver: Resolving, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Step:
     """Return what one call of a function computes, sends and holds on the resolver's target.
 
     It runs the function's Python, once, on shapes; no device is needed and nothing is compiled.

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
 from shardspec.analysis.cost import Amount, Cost, StepMemory, StepTime
 from shardspec.analysis.layouts import inputs
-from shardspec.analysis.traffic import of_arrays
+from shardspec.analysis.traffic import By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_COST
 from shardspec.diagnostics.words import grouped, natural
@@ -26,17 +26,36 @@ from shardspec.versions import COST_JSON, PACKAGE
 Data = dict[str, Any]
 
 
-def cost_text(cost: Cost, arrays: Collection[str] | None = None, date: str | None = None) -> str:
+def cost_text(
+    cost: Cost, arrays: Collection[str] | None = None, date: str | None = None, by: By = "op"
+) -> str:
     """Return a cost as JSON text, with a line break at the end. Equal costs have equal texts.
 
     Args:
+      by: beside the collectives, what each mesh axis, line, rule or array sends.
       arrays: those whose traffic is written; None for all there is.
       date: of the day it is saved on, `2026-11-22`; None for what is printed.
     """
     head = json.dumps(_head(cost, date), indent=2)
-    lines = ",\n".join(f"    {json.dumps(each)}" for each in _collectives(cost, arrays))
-    sent = f"[\n{lines}\n  ]" if lines else "[]"
-    return f'{head[:-2]},\n  "collectives": {sent}\n}}\n'
+    sent = () if cost.step is None else of_arrays(cost.step.collectives, arrays)
+    lists = {"collectives": _collectives(sent)}
+    if by != "op":
+        lists = {"groups": [_group(row, by) for row in group(sent, by)], **lists}
+    written = (f'  "{name}": {_lines(items)}' for name, items in lists.items())
+    return ",\n".join((head[:-2], *written)) + "\n}\n"
+
+
+def _lines(items: Sequence[Data]) -> str:
+    lines = ",\n".join(f"    {json.dumps(each)}" for each in items)
+    return f"[\n{lines}\n  ]" if lines else "[]"
+
+
+def _group(row: TrafficRow, by: By) -> Data:
+    return {"by": by, "name": row.name, "wire_bytes": row.wire_bytes, "count": _number(row.count)}
+
+
+def _number(count: float) -> float:
+    return int(count) if count == int(count) else count
 
 
 def _head(cost: Cost, date: str | None) -> Data:
@@ -110,22 +129,20 @@ def _time(time: StepTime) -> Data:
     }
 
 
-def _collectives(cost: Cost, arrays: Collection[str] | None) -> list[Data]:
+def _collectives(sent: Sequence[Collective]) -> list[Data]:
     """Return what is sent, alike ones as one: forward and backward, and a loop's rounds."""
-    sent = () if cost.step is None else cost.step.collectives
-    groups = grouped(of_arrays(sent, arrays), lambda each: json.dumps(_identity(each)))
-    found = [_collective(group) for group in groups.values()]
-    return sorted(found, key=lambda each: (-each["wire_bytes"], natural(json.dumps(each))))
+    groups = grouped(sent, lambda each: json.dumps(_identity(each)))
+    written = [_collective(found) for found in groups.values()]
+    return sorted(written, key=lambda each: (-each["wire_bytes"], natural(json.dumps(each))))
 
 
-def _collective(group: list[Collective]) -> Data:
-    count = sum(each.count for each in group)
+def _collective(found: list[Collective]) -> Data:
     sums = {
-        "wire_bytes": sum(each.wire_bytes for each in group),
-        "count": int(count) if count == int(count) else count,
+        "wire_bytes": sum(each.wire_bytes for each in found),
+        "count": _number(sum(each.count for each in found)),
     }
-    phases = list(dict.fromkeys(each.phase for each in group))
-    named = _identity(group[0])
+    phases = list(dict.fromkeys(each.phase for each in found))
+    named = _identity(found[0])
     first = {name: named.pop(name) for name in ("kind", "mesh_axes")}
     return {**first, **sums, "phases": phases, **named}
 
@@ -286,12 +303,19 @@ def schema() -> Data:
     step = _object(
         "what was traced", place=_placed("its line"), notes=_list(_of("string"), "assumed")
     )
+    row = _object(
+        "what is sent for one reason",
+        by=_of("string", "axis, line, rule or array"),
+        name=_of("string", "a mesh axis, a line, a rule with its line, an array"),
+        wire_bytes=_bytes("what one device sends in a step"),
+        count=_of("number", "how often in a step", minimum=0),
+    )
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": COST_JSON,
         **_object(
             "what a step costs, as `shardspec cost --format json` says it",
-            ("date", "made_by"),
+            ("date", "made_by", "groups"),
             schema=_of("string", enum=[COST_JSON]),
             made_by=_of("string", "the version of shardspec"),
             date=_of("string", "the day it was saved, `2026-11-22`"),
@@ -308,6 +332,7 @@ def schema() -> Data:
             mfu=_of(["number", "null"], "the share of the peak", minimum=0),
             tokens=_of(["integer", "null"], "of a step, on all devices", minimum=0),
             tokens_per_s=_of(["number", "null"], "of all devices", minimum=0),
+            groups=_list(row, "under `--by`: each byte in one of them, the heaviest first"),
             collectives=_list(_collective_schema(), "the heaviest first"),
         ),
     }

@@ -151,6 +151,9 @@ def test_an_unknown_activation(found: Resolver) -> None:
         found.constrain(X, activation="x")
     with pytest.raises(ShardspecError, match="the spec has no `activations`"):
         Resolver(make_spec()).constrain(X, activation="x")
+    silent = Resolver(make_spec(lints={"SHD213": Severity.ALLOW}))
+    with pytest.raises(ShardspecError, match="SHD213"):
+        silent.constrain(X, activation="x")
 
 
 def test_an_indivisible_size_is_an_error_unless_the_policy_keeps_it() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.analysis.cost import cost_of
+from shardspec.analysis.traffic import By
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.report.cost_json import cost_text, read_data, schema
 from tests.report.test_cost_text import cost, plan
@@ -94,6 +95,15 @@ def test_arrays_alone() -> None:
     assert [each["carries"] for each in data["collectives"]] == ["weight layers_3/mlp/wi"]
 
 
+@pytest.mark.parametrize("by", ["axis", "line", "rule", "array"])
+def test_groups(by: By) -> None:
+    data = json.loads(cost_text(cost(), by=by))
+    sums = (sum(each["wire_bytes"] for each in data[key]) for key in ("groups", "collectives"))
+    assert len(set(sums)) == 1
+    assert read(cost_text(cost(), by=by)) == data
+    assert "groups" not in json.loads(cost_text(cost()))
+
+
 def test_what_is_written_is_what_the_schema_describes() -> None:
     """By a validator that is not ours, where there is one; and by our own reader."""
     for text in (TEXT, cost_text(cost(None)), cost_text(cost_of(plan()))):
@@ -127,7 +137,7 @@ def test_every_field_is_in_the_schema() -> None:
             for value in data:
                 names(value, node["items"])
 
-    names(json.loads(TEXT), schema())
+    names(json.loads(cost_text(cost(), by="rule")), schema())
 
 
 def edited(**more: Any) -> str:
