@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
+import jax
+
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
@@ -75,8 +77,6 @@ def sizes_given(shape: Any) -> tuple[Any, ...]:
 
 
 def _size(size: Any) -> Any:
-    import jax
-
     if type(size).__module__.partition(".")[0] == "jax" and not isinstance(size, jax.Array):
         return size  # a symbol
     found = _index(size)
@@ -183,8 +183,6 @@ def refuse_no_tree(tree: Any) -> list[Any]:
     Raises:
       ShardspecError: saying why not.
     """
-    import jax
-
     try:
         return jax.tree_util.tree_leaves(tree)
     except (TypeError, ValueError) as error:
@@ -223,8 +221,6 @@ def refuse_no_arrays(tree: Any, name: str) -> None:
 
 def _is_partition(leaf: Any) -> bool:
     """Say whether a leaf is a `PartitionSpec`, which has a finding of its own."""
-    import jax
-
     return isinstance(leaf, jax.sharding.PartitionSpec)
 
 
@@ -234,8 +230,6 @@ def _named_kind(value: Any) -> str:
 
 def _instead(value: Any, name: str) -> str:
     """Return what to write instead of a leaf that is no array."""
-    import jax
-
     if isinstance(value, jax.sharding.Sharding):
         plan = ", or `resolver.plan` of those" if name in {"like", "params"} else ""
         return f"pass the arrays, boxed where they were, that the shardings are for{plan}"
@@ -259,8 +253,6 @@ def refuse_unmovable(tree: Any, verb: str) -> None:
     Raises:
       ShardspecError: it is abstract, traced, deleted, or holds partial sums.
     """
-    import jax
-
     if not any(_unmovable(leaf, "", verb) for leaf in jax.tree_util.tree_leaves(tree)):
         return
     for leaf in leaves_of(tree):
@@ -271,8 +263,6 @@ def refuse_unmovable(tree: Any, verb: str) -> None:
 
 
 def _unmovable(value: Any, name: str, verb: str) -> Diagnostic | None:
-    import jax
-
     if isinstance(value, jax.ShapeDtypeStruct):
         message = f"{name} is a ShapeDtypeStruct, which has no values to put anywhere"
         help = "make the arrays first: `jax.jit(init, out_shardings=resolver.shardings(tree))`"
@@ -305,8 +295,6 @@ def refuse_unusable(array: Any, name: str, error: Exception, verb: str) -> None:
     Raises:
       ShardspecError: it has no values, or is of a kind that no device takes.
     """
-    import jax
-
     if isinstance(array, jax.core.Tracer):
         return
     shown = f"`{name}`" if name else "the array"

@@ -18,7 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import jax
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import listed
@@ -37,10 +39,6 @@ from shardspec.jax_backend.constrain import ActivationResolver, axes_of
 from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, shape_of
-
-if TYPE_CHECKING:
-    import jax
-
 
 MeshAxes = None | str | tuple[str, ...]
 
@@ -96,7 +94,6 @@ class LocalChunker:
         Args:
           process_index: None takes this process.
         """
-        import jax
         import numpy as np
 
         grid = global_mesh.devices
@@ -190,8 +187,6 @@ def get_data_layout(
       process_index: the host; None takes this process.
       chunker: the mesh in chunks as seen from the host; None finds them.
     """
-    import jax
-
     if host_index is not None:
         raise NotImplementedError("Explicit host_index is not yet implemented.")
     if data_axis is None:
@@ -231,8 +226,6 @@ def runs_of(
     Raises:
       ValueError: the process has no device that the array lies on.
     """
-    import jax
-
     here = jax.process_index() if process is None else process
     whole = tuple(shape)
     places: Any = sharding.devices_indices_map(whole)
@@ -319,8 +312,6 @@ class Batch:
 
     def __post_init__(self) -> None:
         """Raise TypeError for names that are no string, and no tree of strings."""
-        import jax
-
         refuse_no_tree(self.names)
         leaves = jax.tree_util.tree_leaves(self.names)
         wrong = [leaf for leaf in leaves if not isinstance(leaf, str)]
@@ -340,8 +331,6 @@ class Batch:
         Raises:
           ShardspecError: the mesh axes do not divide a size, or names are unknown.
         """
-        import jax
-
         if shape is None:
             return jax.tree_util.tree_map(self._sharding, self.names)
 
@@ -377,7 +366,7 @@ class Batch:
         if not isinstance(self.names, str):
             raise TypeError("rows are those of one array: make a batch of its names alone")
         whole = sizes_given(global_shape)
-        mesh = self.placer.answers.mesh
+        mesh = self.placer.mesh
         need_devices(mesh, "batch.local_rows()")
         return runs_of(self._sharding(self.names, whole), whole, process_given(process, mesh))
 
@@ -412,12 +401,10 @@ class Batch:
           ValueError: the shards do not divide the size, or the devices of the process are no box
             of the mesh, and so have no shard of their own.
         """
-        import jax
-
         names: str = jax.tree_util.tree_leaves(self.names)[0]
         axes = axes_of(names)
         dim = _batch_dim(axes)
-        mesh = self.placer.answers.mesh
+        mesh = self.placer.mesh
         need_devices(mesh, "batch.layout()")
         process, global_batch = process_given(process, mesh), _batch_size(global_batch)
         if dim is None:
@@ -448,11 +435,9 @@ class Batch:
           ShardspecError: the batch does not divide over the data axes, or an array does not have
             the rows that are this process's share.
         """
-        import jax
-
         if global_batch is not None and global_shape is not None:
             raise TypeError("put() takes either global_batch or global_shape, and not both")
-        need_devices(self.placer.answers.mesh, "batch.put()")
+        need_devices(self.placer.mesh, "batch.put()")
         refuse_no_tree(local)
         refuse_unmovable(local, "put")
         global_batch = _batch_size(global_batch)
@@ -476,8 +461,6 @@ class Batch:
 
     def _parts(self, local: Any) -> Iterator[_Part]:
         """Yield each leaf, in the order in which JAX flattens them."""
-        import jax
-
         flat: Any
         structure: Any
         flat, structure = jax.tree_util.tree_flatten_with_path(self.names)
@@ -524,7 +507,7 @@ class Batch:
 
     def _counted(self, names: str, dim: int, local: Sequence[int]) -> int:
         """Return the rows of all processes, as far as each has as many for each of its shards."""
-        total = self.placer.answers.mesh.size  # every product of mesh axes divides it
+        total: int = self.placer.mesh.size  # every product of mesh axes divides it
         own = length(runs_of(self._sharding(names), [total] * len(local))[dim])
         return -(-local[dim] * total // own)
 
@@ -541,8 +524,6 @@ def _made(part: _Part, place: _Place) -> Any:
     Raises:
       ShardspecError: JAX takes it for no array.
     """
-    import jax
-
     make: Any = jax.make_array_from_process_local_data
     try:
         return make(place.sharding, part.array, place.shape)
@@ -604,8 +585,6 @@ def _wrong_share(
     Args:
       ways: into how many parts the dimension is split.
     """
-    import jax
-
     here, count = jax.process_index(), jax.process_count()
     axis, size = f"`{axes[dim]}`" if axes[dim] else f"dim {dim}", part.shape[dim]
     message = (

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import jax
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
@@ -36,14 +38,10 @@ from shardspec.jax_backend.arguments import (
 from shardspec.jax_backend.mesh import is_abstract, need_devices
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.tree_plan import raise_errors
-from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, refuse_uncountable
+from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, uncountable
 from shardspec.lints.context import Context
 from shardspec.programs.op_names import CONSTRAINED
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
-
-if TYPE_CHECKING:
-    import jax
-
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -57,8 +55,6 @@ def surroundings(x: Any, own: Any) -> Any:
     Raises:
       ValueError: code runs inside `shard_map` over a mesh of other axes, where ours means nothing.
     """
-    import jax
-
     mesh: Any = jax.sharding.get_abstract_mesh()
     if not mesh.empty:
         if _same_axes(mesh, own):
@@ -76,8 +72,6 @@ def surroundings(x: Any, own: Any) -> Any:
 
 def context(x: Any) -> Any:
     """Return the mesh of `jax.set_mesh` around us, with its devices where nothing is traced."""
-    import jax
-
     mesh: Any = jax.sharding.get_abstract_mesh()
     if mesh.empty or _is_traced(x):
         return mesh
@@ -87,8 +81,6 @@ def context(x: Any) -> Any:
 
 def _is_traced(x: Any) -> bool:
     """Say whether a constraint on `x` is traced; under jit, one on a constant is, too."""
-    import jax
-
     if isinstance(x, jax.core.Tracer):
         return True
     try:
@@ -109,8 +101,6 @@ def constrained(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any = 
     Args:
       mesh: the surroundings; None to look for them.
     """
-    import jax
-
     if mesh is None:
         mesh = surroundings(x, sharding.mesh)
     types: Any = jax.sharding.AxisType
@@ -131,8 +121,6 @@ def constrained(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any = 
 
 def _explicit(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any) -> jax.Array:
     """Return `x` resharded along explicit axes, and constrained along those that are automatic."""
-    import jax
-
     types: Any = jax.sharding.AxisType
     reshard: Any = jax.sharding.reshard
     is_mixed = types.Auto in mesh.axis_types
@@ -153,8 +141,6 @@ def _explicit(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any) -> 
 
 
 def _constraint(x: jax.Array, sharding: Any) -> jax.Array:
-    import jax
-
     constraint: Any = jax.lax.with_sharding_constraint
     result: jax.Array = constraint(x, sharding)
     return result
@@ -162,8 +148,6 @@ def _constraint(x: jax.Array, sharding: Any) -> jax.Array:
 
 def _has_no_mesh(x: Any) -> bool:
     """Say whether neither the type of a traced array nor the surroundings have a mesh."""
-    import jax
-
     around: Any = jax.sharding.get_abstract_mesh()
     traced = isinstance(x, jax.core.Tracer)
     return traced and bool(around.empty) and bool(jax.typeof(x).sharding.mesh.empty)
@@ -171,15 +155,11 @@ def _has_no_mesh(x: Any) -> bool:
 
 def _automatic(mesh: Any) -> Any:
     """Return the same mesh with all axes automatic."""
-    import jax
-
     return retyped(mesh, (jax.sharding.AxisType.Auto,) * len(mesh.axis_names))
 
 
 def retyped(mesh: Any, types: tuple[Any, ...]) -> Any:
     """Return the same mesh, of devices or abstract, with other axis types."""
-    import jax
-
     if isinstance(mesh, jax.sharding.AbstractMesh):
         return jax.sharding.AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=types)
     return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=types)
@@ -187,8 +167,6 @@ def retyped(mesh: Any, types: tuple[Any, ...]) -> Any:
 
 def _is_manual_here(mesh: Any) -> bool:
     """Say whether this is the mesh that code inside `shard_map` sees."""
-    import jax
-
     around: Any = jax.sharding.get_abstract_mesh()
     return not around.empty and bool(around.manual_axes) and _same_axes(around, mesh)
 
@@ -198,8 +176,6 @@ def _without_manual(sharding: jax.sharding.NamedSharding) -> Any:
 
     A dimension that only manual axes split is left to whoever splits it.
     """
-    import jax
-
     types: Any = jax.sharding.AxisType
     mesh: Any = sharding.mesh
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
@@ -216,8 +192,6 @@ def _without_manual(sharding: jax.sharding.NamedSharding) -> Any:
 
 def _along(mesh: Any, spec: Any, kind: Any) -> Any:
     """Return the part of a sharding that is along mesh axes of one kind."""
-    import jax
-
     kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
     axes = {name for name, found in kinds if found == kind}
     is_auto = kind == jax.sharding.AxisType.Auto
@@ -232,14 +206,10 @@ def _along(mesh: Any, spec: Any, kind: Any) -> Any:
 
 
 def _is_open(entry: Any) -> bool:
-    import jax
-
     return entry is jax.sharding.PartitionSpec.UNCONSTRAINED
 
 
 def _named(mesh: Any, spec: Any) -> Any:
-    import jax
-
     return jax.sharding.NamedSharding(mesh, spec)
 
 
@@ -342,7 +312,8 @@ class ActivationResolver:
             for size, known in zip(stated if shape is None else shape, stated, strict=True)
         )
         shown = tuple(size or 1 for size in sizes)
-        refuse_uncountable(Param(_path(axes, label), shown, label.dtype))
+        fault = uncountable(Param(_path(axes, label), shown, label.dtype))
+        raise_errors(() if fault is None else (fault,))
         dims = arrays.dims(sizes, axes)
         self._raise_uneven(axes, dims, arrays, label)
         return dims
@@ -507,8 +478,6 @@ class Constrainer:
 
     def _tree(self, tree: Any, names: Any, name: str) -> Any:
         """Return a tree with each array constrained by the string that stands for it in `names`."""
-        import jax
-
         refuse_no_tree(tree)
 
         def is_array(leaf: Any) -> bool:

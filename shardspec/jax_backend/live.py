@@ -25,7 +25,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import jax
 
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import diff_layouts
@@ -49,9 +51,6 @@ from shardspec.lints.checks.processes_differ import FAILED, View, finding
 from shardspec.lints.checks.sharding_differs import Cause, Differing
 from shardspec.lock.lock_file import LockFile, find_lock
 from shardspec.versions import LANGUAGE
-
-if TYPE_CHECKING:
-    import jax
 
 
 class LockWarning(UserWarning):
@@ -91,8 +90,6 @@ class LivePlan:
                 yield found
 
     def _sharding(self, planned: ParamSharding) -> Any:
-        import jax
-
         partition_spec: Any = jax.sharding.PartitionSpec
         spec = partition_spec(*partition_entries(planned.dims))
         return jax.sharding.NamedSharding(self.mesh, spec)
@@ -129,8 +126,6 @@ def moved_to(arrays: list[Any], shardings: list[Any]) -> list[Any]:
     Raises:
       ShardspecError: JAX takes one of them for no array.
     """
-    import jax
-
     try:
         moved: list[Any] = jax.device_put(arrays, shardings)
     except UNUSABLE:
@@ -147,8 +142,6 @@ def _differing(
     value: Any, planned: ParamSharding, wanted: Any, memory_kinds: frozenset[str]
 ) -> Differing | None:
     """Return how an array lies otherwise than planned, None if it does not."""
-    import jax
-
     _refuse_without_place(value, planned)
     if not isinstance(value, (jax.Array, jax.ShapeDtypeStruct)):
         if not planned.param.shape:
@@ -183,8 +176,6 @@ def _entry(planned: ParamSharding, found: str, cause: Cause, more: int) -> Diffe
 
 
 def _refuse_without_place(value: Any, planned: ParamSharding) -> None:
-    import jax
-
     path = planned.param.path
     name = f"`{path}`" if path else "the array"
     if isinstance(value, jax.core.Tracer):
@@ -289,8 +280,6 @@ def abstract(tree: Any, shardings: Any) -> Any:
     Args:
       shardings: a tree with a sharding for every array of `tree`, None for other leaves.
     """
-    import jax
-
     structure: Any
     leaves, structure = jax.tree_util.tree_flatten(tree)
     places = iter(jax.tree_util.tree_leaves(shardings))
@@ -303,8 +292,6 @@ def abstract(tree: Any, shardings: Any) -> Any:
 
 def _struct(leaf: Any, sharding: Any) -> Any:
     """Return the shape and dtype that an array has on a device, with its sharding."""
-    import jax
-
     dtypes: Any = jax.dtypes
     dtype = leaf.dtype
     if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
@@ -349,16 +336,12 @@ def _metadata(path: str | os.PathLike[str]) -> Any:
 
 def _arrays(tree: Any) -> dict[str, Param]:
     """Return the arrays of a tree by their route, boxes and all, as Orbax keeps them."""
-    import jax
-
     flat, _ = jax.tree_util.tree_flatten_with_path(tree)
     routes = (("/".join(map(component, keys)), leaf) for keys, leaf in flat)
     return {route: _param(route, leaf) for route, leaf in routes if shape_of(leaf) is not None}
 
 
 def _param(route: str, leaf: Any) -> Param:
-    import jax
-
     if type(leaf) in SCALARS or type(leaf).__name__ == "ScalarMetadata":
         return Param(route, (), _NUMBER)
     dtypes: Any = jax.dtypes
@@ -431,8 +414,6 @@ def failure_told(devices: Sequence[jax.Device] | None, within_s: float | None) -
 
 
 def _report(error: ShardspecError, devices: Sequence[jax.Device] | None, within_s: float) -> None:
-    import jax
-
     speakers = _speakers(jax.devices() if devices is None else devices)
     if speakers:
         first = next(found for found in error.diagnostics if found.is_error)
@@ -455,8 +436,6 @@ def _facts(spec: Spec, target: Target, mesh: jax.sharding.Mesh) -> Facts:
 
 def _speakers(devices: Sequence[jax.Device]) -> list[jax.Device]:
     """Return one device of each process, none where there is nobody to compare with."""
-    import jax
-
     if jax.process_count() == 1:
         return []
     ordered = sorted(devices, key=lambda device: device.id, reverse=True)
@@ -468,8 +447,6 @@ def _speakers(devices: Sequence[jax.Device]) -> list[jax.Device]:
 
 def _difference(facts: Facts, speakers: Sequence[jax.Device], within_s: float) -> Diagnostic | None:
     """Return what the processes do not have in common, None where that is nothing."""
-    import jax
-
     found: list[tuple[View, ...] | Exception] = []
 
     def gather() -> None:
@@ -515,7 +492,6 @@ def _views(facts: Facts, speakers: Sequence[jax.Device]) -> tuple[View, ...]:
 
 def _gathered(row: bytes, speakers: Sequence[jax.Device]) -> list[bytes]:
     """Return the row of every process; all rows have the same length."""
-    import jax
     import numpy as np
 
     array = np.empty(len(speakers), dtype=object)

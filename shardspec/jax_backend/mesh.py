@@ -13,7 +13,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import jax
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import counted
@@ -21,10 +23,6 @@ from shardspec.ir.spec import Hardware, MeshAxis, Target, shape_text
 from shardspec.language.catalogue import chips_of_kind
 from shardspec.topology.machine import Coordinate, machine_of
 from shardspec.topology.placement import Order, place
-
-if TYPE_CHECKING:
-    import jax
-
 
 Triple = tuple[int, int, int]
 
@@ -143,7 +141,6 @@ def device_mesh(
     Raises:
       ShardspecError: the devices are not the target's machine, or its mesh does not fit it.
     """
-    import jax
     import numpy as np
 
     chosen = list(jax.devices() if devices is None else devices)
@@ -158,8 +155,6 @@ def device_mesh(
 
 def abstract_mesh(target: Target) -> jax.sharding.AbstractMesh:
     """Return the mesh of `target` without devices: names, sizes and axis types."""
-    import jax
-
     sizes = tuple(axis.size for axis in target.mesh.axes)
     types = tuple(_axis_type(axis) for axis in target.mesh.axes)
     return jax.sharding.AbstractMesh(sizes, target.mesh.names, axis_types=types)
@@ -167,8 +162,6 @@ def abstract_mesh(target: Target) -> jax.sharding.AbstractMesh:
 
 def is_abstract(mesh: Any) -> bool:
     """Say whether a mesh has no devices."""
-    import jax
-
     return isinstance(mesh, jax.sharding.AbstractMesh)
 
 
@@ -187,8 +180,6 @@ def need_devices(mesh: Any, call: str) -> None:
 
 def _axis_type(axis: MeshAxis) -> jax.sharding.AxisType:
     """Return JAX's word for the type of a mesh axis."""
-    import jax
-
     types = {
         "auto": jax.sharding.AxisType.Auto,
         "explicit": jax.sharding.AxisType.Explicit,

@@ -8,28 +8,25 @@ which ends in the parameter's (`0/mu` + `mlp/kernel`), or goes on below it (`mlp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from shardspec.diagnostics import ShardspecError
+import jax
+
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PARAMS
-from shardspec.jax_backend.tree_plan import raise_faults
+from shardspec.jax_backend.shardings import Question, TreePlacer, Walk
 from shardspec.jax_backend.trees import (
-    UNREADABLE,
     Key,
-    KeyReader,
     Place,
-    array_param,
     box_test,
-    box_value,
     component,
     is_box,
     joined,
+    key_of,
     leaves_of,
-    names_beside,
     path_of,
 )
 from shardspec.resolve.resolver import ArrayResolver
@@ -151,19 +148,15 @@ def parts_of(state: Any, owners: Owners, params_at: Place | None = None) -> Iter
       params_at: where the parameters themselves are in it. Any other copy of them is state, be
         it the same object or not: under `jax.eval_shape` there are no same objects.
     """
-    return _below(state, "", owners, params_at, KeyReader())
+    return _below(state, "", owners, params_at)
 
 
-def _below(
-    node: Any, path: str, owners: Owners, params_at: Place | None, reader: KeyReader
-) -> Iterator[Part]:
+def _below(node: Any, path: str, owners: Owners, params_at: Place | None) -> Iterator[Part]:
     """Yield the parts of a node; `params_at` is None where the parameters are not below it."""
-    import jax
-
     if params_at == ():
         yield Aligned(path, None)
         return
-    aligned = _aligned(node, path, owners, reader) if params_at is None else None
+    aligned = _aligned(node, path, owners) if params_at is None else None
     if aligned is not None:
         yield aligned
         return
@@ -175,12 +168,12 @@ def _below(
         if keys:
             text = component(keys[0])
             inner = params_at[1:] if params_at is not None and params_at[0] == text else None
-            yield from _below(child, joined(path, text), owners, inner, reader)
+            yield from _below(child, joined(path, text), owners, inner)
         else:
             yield Loose(path, node)
 
 
-def _aligned(node: Any, path: str, owners: Owners, reader: KeyReader) -> Aligned | None:
+def _aligned(node: Any, path: str, owners: Owners) -> Aligned | None:
     """Return a node as a part in the structure of the parameters; None if it is not in that."""
     structure = owners.structure(node)
     try:
@@ -189,7 +182,7 @@ def _aligned(node: Any, path: str, owners: Owners, reader: KeyReader) -> Aligned
         return None
     if nodes is None:
         return None
-    keys = list(reader.all_keys(nodes))
+    keys = list(map(key_of, nodes))
     samples = dict(zip(keys, range(len(keys)), strict=True)).values()
     if all(_is_of(nodes[place], place, path, owners) for place in samples):
         return Aligned(path, nodes, list(zip(owners.of_nodes, keys, strict=True)))
@@ -202,8 +195,6 @@ def _is_of(node: Any, place: int, prefix: str, owners: Owners) -> bool:
     Several arrays are if their paths say so: in a small tree they may be a state in a chain of
     optax.
     """
-    import jax
-
     if is_box(type(node)) or jax.tree_util.all_leaves([node]):
         return True
     return all(
@@ -242,66 +233,36 @@ def each_owner(arrays: ArrayResolver, params: Any) -> Owners:
     )
 
 
-def alike_owners(
-    arrays: ArrayResolver,
-    template: Callable[[str], str] | None,
-    params: Any,
-    known: dict[Any, ParamSharding | None],
-) -> Owners | None:
+#: Stands for a leaf that is no array.
+_NO_ARRAY = -1
+
+
+def alike_owners(placer: TreePlacer, params: Any) -> Owners:
     """Return the parameters of a tree, those that nothing tells apart as one.
-
-    None where only whole paths tell them apart. The paths of the result are those of samples.
-
-    Args:
-      template: of a path, see `templates`; None where the patterns of the spec allow none.
-      known: the answers of other trees, which those of this one are added to.
 
     Raises:
       ShardspecError: a parameter has no names, too few, or sizes that do not divide.
     """
-    nodes, structures = _structures(params)
-    has_patterns = bool(arrays.spec.overrides or arrays.spec.path_rules)
-    if names_beside(params) or (has_patterns and template is None):
-        return None
-    paths = _paths(params) if has_patterns else [""] * len(nodes)
-    marks = map(template, paths) if template is not None and has_patterns else paths
-    try:
-        keys = list(zip(marks, KeyReader().keys(nodes), strict=True))
-        places = dict(zip(keys, range(len(keys)), strict=True))
-    except UNREADABLE:
-        return None
-    try:
-        fresh = {
-            key: _resolved(arrays, key[1], paths[place], nodes[place])
-            for key, place in places.items()
-            if key not in known
-        }
-    except ShardspecError:  # whoever asks one by one says where
-        return None
-    if fresh:
-        raise_faults(arrays, [found for found in fresh.values() if found is not None], params)
-        known |= fresh
+    places: dict[Question, int] = {}
     groups: list[ParamSharding] = []
-    positions: dict[Any, int | None] = {}
-    for key in places:
-        found = known[key]
-        positions[key] = None if found is None else len(groups)
-        groups += [] if found is None else [found]
-    known_paths = paths if has_patterns else ()
-    return Owners(groups, [positions[key] for key in keys], structures, params, known_paths)
 
+    def place(question: Question, answer: ParamSharding) -> int:
+        found = places.setdefault(question, len(places))
+        groups.extend([answer] if found == len(groups) else [])
+        return found
 
-def _resolved(arrays: ArrayResolver, key: Key, path: str, node: Any) -> ParamSharding | None:
-    shape, names = key[:2]
-    if shape is None:
-        return None
-    content = box_value(node) if is_box(type(node)) else node
-    return arrays.resolve(array_param(path, tuple(shape), content, names))
+    spec = placer.arrays.spec
+    by_path = bool(spec.overrides or spec.path_rules)  # they may name state by its path
+    walk = Walk(placer, params, place, nothing=_NO_ARRAY, by_path=by_path)
+    placed = jax.tree_util.tree_leaves(walk.placed(params))
+    nodes, structures = _structures(params)
+    if walk.has_wide_boxes or len(placed) != len(nodes):
+        return each_owner(placer.arrays, params)
+    of_nodes = [None if at == _NO_ARRAY else at for at in placed]
+    return Owners(groups, of_nodes, structures, params)
 
 
 def _paths(tree: Any) -> list[str]:
-    import jax
-
     flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=box_test())
     return [path_of(keys) for keys, _ in flat]
 
@@ -311,8 +272,6 @@ def _structures(params: Any) -> tuple[list[Any], dict[type, Any]]:
 
     A lone array has no structure to look for.
     """
-    import jax
-
     structure: Any
     nodes, structure = jax.tree_util.tree_flatten(params, is_leaf=box_test())
     return nodes, {} if structure.num_nodes == 1 else {type(params): structure}
@@ -323,8 +282,6 @@ def _as_dict(params: Any) -> Any:
 
     A State of NNX becomes a dict where it is part of another State.
     """
-    import jax
-
     flat, _ = jax.tree_util.tree_flatten_with_path(params, is_leaf=lambda n: n is not params)
     plain = {getattr(keys[0], "key", None): child for keys, child in flat}
     inner, structure = jax.tree_util.tree_flatten(plain, is_leaf=box_test())

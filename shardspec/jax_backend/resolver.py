@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
+
+import jax
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
@@ -62,10 +64,6 @@ from shardspec.report.plan import Plan
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver
 from shardspec.versions import renamed
-
-if TYPE_CHECKING:
-    import jax
-
 
 #: An array, or a tree of them.
 Tree = TypeVar("Tree")
@@ -191,10 +189,12 @@ class Resolver:
         Raises:
           ShardspecError: an array has no names, too few, or sizes that do not divide.
         """
-        held = self._held(tree)
-        if held is not None:
-            return self._state.shardings(tree, *held, boxed=boxed)
-        return self._placer.place(tree, boxed=boxed)
+        walk = self._placer.walk(tree, boxed=boxed)
+        if not walk.is_params or named_params(tree) is not None:
+            held = self._held(tree)
+            if held is not None:
+                return self._state.shardings(tree, *held, boxed=boxed)
+        return walk.placed(tree)
 
     def state_shardings(self, state: Any, params: Any, *, boxed: bool = True) -> Any:
         """Return a `NamedSharding` for every array of an optimizer state, None for other leaves.
@@ -290,8 +290,6 @@ class Resolver:
           ShardspecError: as `shardings` does, or for an array that has no values to move: it is
             abstract, deleted, or traced, as everything is inside of `jax.jit`.
         """
-        import jax
-
         need_devices(self.mesh, "put()")
         refuse_no_arrays(tree, "tree")
         refuse_unmovable(tree, "put")
@@ -573,8 +571,6 @@ def _content(spec: Spec) -> tuple[Any, ...]:
 
 
 def _chosen(spec: Spec, name: str, devices: Devices) -> Target:
-    import jax
-
     given: Any = name
     if not isinstance(given, str):
         help = ": devices go by name, `devices=`" if isinstance(given, Sequence) else ""

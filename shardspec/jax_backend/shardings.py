@@ -1,58 +1,66 @@
-"""Plan -> NamedShardings of a live tree, fast: one look-up per array.
+"""Plan -> NamedShardings of a live tree, fast: one walk, and two look-ups an array.
 
-The tree is flattened once, in C. What decides an array's sharding is its shape and its names,
-and a model has a dozen such pairs however many layers it has. So every pair is resolved and
-checked once, and every distinct spec has one `NamedSharding` object, for as long as the resolver
-lives. Paths are made only where the answer depends on them: overrides, and arrays that leave their
-names to `params:`.
+What decides an array's sharding is its key, which is shape and names, and where these are not
+enough, its path. A model has a dozen such keys however many layers it has. So every one is resolved
+and checked once, and every distinct spec has one `NamedSharding` object, for as long as the
+resolver lives.
 
 `decoder/layers_7/mlp/wi/kernel` and `decoder/layers_8/mlp/wi/kernel` get the same answer from
 `**/mlp/wi/kernel`, and from every pattern that says nothing about the 7. So each number in a
 path is replaced by a mark, unless a pattern names it, and one array stands for all that share
 the result: the *template*. This holds only for patterns whose answer cannot depend on a number they
 do not name. `*1` does (it takes 21 and not 20), and so does `layer_.` (7 and not 10). Where one
-pattern is of that kind there are no templates, and every path is matched.
+pattern is of that kind there are no templates, and every path is its own.
 
-The walk by paths goes down to the first key that has a number, and takes what lies under it as one
-*layer*. Layers whose paths have one template, and that are alike in structure, shapes and names,
-share their answers, so only the first of them has its paths made. Every layer still gets containers
-of its own.
+The walk makes no paths. It goes down the tree and, beside it, down the *spots*: one for all places
+that have one template, which remembers what stands in place of each key there. Only where a spot
+has not met a key is there something to find out. Of a tree whose keys are all known a second walk
+gives the answers; what is new to the first one is resolved in between, so that nothing is told of
+arrays that turn out to be optimizer state.
 """
 
 from __future__ import annotations
 
 import gc
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial, reduce
+from operator import attrgetter, getitem
+from typing import Any
 
-from shardspec.diagnostics import ShardspecError
-from shardspec.ir.plan import DimSharding
-from shardspec.ir.spec import Param, Pattern, rooted
+import jax
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.ir.plan import DimSharding, ParamSharding
+from shardspec.ir.spec import LogicalAxes, Param, Pattern, Shape, tree_path
+from shardspec.jax_backend.arguments import refuse_no_tree
+from shardspec.jax_backend.state_types import COUNT, STATE_NAMES, may_be_state, optax_fields
 from shardspec.jax_backend.tree_plan import raise_faults
 from shardspec.jax_backend.trees import (
-    UNREADABLE,
+    IS_JAXS,
+    NNX_NAMES,
     Key,
-    KeyReader,
-    array_param,
-    axes_collections,
-    box_test,
+    Place,
+    box_leaves,
+    box_maker,
     box_value,
     component,
-    is_box,
     is_linen,
     is_nnx,
+    key_reader,
     key_text,
-    leaves_of,
+    names_beside,
+    nnx_names,
+    param_or_fault,
+    params_of,
+    shape_of,
+    value_reader,
+    variable_key,
 )
 from shardspec.resolve.resolver import ArrayResolver
-
-if TYPE_CHECKING:
-    import jax
-
 
 #: Stands for a number; no path has it in a component that JAX or Flax made.
 MARK = "\x00"
@@ -121,11 +129,6 @@ def _is_blind(part: str) -> bool:
     return part.count("(") == part.count(")") and _BLIND.fullmatch(part) is not None
 
 
-def has_number(text: str) -> bool:
-    """Say whether a component has a number in it."""
-    return _NUMBER.search(text) is not None
-
-
 def partition_entries(dims: Sequence[DimSharding]) -> tuple[Any, ...]:
     """Return what `jax.sharding.PartitionSpec` takes, one entry for every dimension.
 
@@ -134,201 +137,6 @@ def partition_entries(dims: Sequence[DimSharding]) -> tuple[Any, ...]:
     """
     entries = (dim.mesh_axes for dim in dims)
     return tuple(None if not axes else axes[0] if len(axes) == 1 else axes for axes in entries)
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """The answers on one mesh.
-
-    Attributes:
-      by_key: key, or key and template -> sharding, None for what is no array.
-      boxed: the same, in the Linen box that all nodes of that key can share.
-    """
-
-    arrays: ArrayResolver
-    mesh: jax.sharding.Mesh
-    by_key: dict[Any, Any] = field(default_factory=dict, repr=False)
-    boxed: dict[Any, Any] = field(default_factory=dict, repr=False)
-    _by_spec: dict[Any, jax.sharding.NamedSharding] = field(default_factory=dict, repr=False)
-
-    def named(self, dims: Sequence[DimSharding]) -> jax.sharding.NamedSharding:
-        """Return the one sharding object for this answer."""
-        import jax
-
-        partition_spec: Any = jax.sharding.PartitionSpec
-        spec = partition_spec(*partition_entries(dims))
-        found = self._by_spec.get(spec)
-        if found is None:
-            found = self._by_spec[spec] = jax.sharding.NamedSharding(self.mesh, spec)
-        return found
-
-    def of_params(self, params: Iterable[Param | None], tree: Any) -> list[Any]:
-        """Return the sharding of each array by its path, None for what is no array.
-
-        Raises:
-          ShardspecError: one is at fault; it says all that is wrong with `tree`.
-        """
-        resolved = [None if param is None else self.arrays.resolve(param) for param in params]
-        # The resolver keeps equal dims as one object, which lives as long as it does.
-        distinct = {
-            (found.dims, found.origin, found.mismatch): found for found in resolved if found
-        }
-        if distinct:
-            raise_faults(self.arrays, tuple(distinct.values()), tree)
-        known = {found.dims: self.named(found.dims) for found in distinct.values()}
-        return [None if found is None else known[found.dims] for found in resolved]
-
-    def learn(self, fresh: Mapping[Any, Any], params: Iterable[Param | None], tree: Any) -> None:
-        """Remember the answers for new keys.
-
-        Args:
-          fresh: key -> a node that has it.
-          params: what to resolve for each.
-        """
-        shardings = self.of_params(params, tree)
-        for (key, node), sharding in zip(fresh.items(), shardings, strict=True):
-            self.by_key[key] = sharding
-            self.boxed[key] = node.replace_boxed(sharding) if is_linen(type(node)) else sharding
-
-    def needs_path(self, key: Key) -> bool:
-        """Say whether an array with this key is named, or named anew, by its path."""
-        shape, names = key[:2]
-        if shape is None:
-            return False
-        return self.arrays.names.needs_paths or (names is None and self.names_by_path)
-
-    @property
-    def names_by_path(self) -> bool:
-        """Say whether the spec names arrays that carry no names."""
-        return bool(self.arrays.spec.path_rules)
-
-
-def param_of(key: Key, node: Any, path: str) -> Param | None:
-    """Return what to resolve for a key, None for what is no array."""
-    shape, names = key[:2]
-    if shape is None:
-        return None
-    content = box_value(node) if is_box(type(node)) else node
-    return array_param(path, tuple(shape), content, names)
-
-
-class PathDecides(Exception):  # noqa: N818
-    """Raised where a layer's answer is not decided by its keys and templates."""
-
-
-class LayerWalk:
-    """The walk over one tree."""
-
-    def __init__(
-        self, tree: Any, answers: Answers, template: Callable[[str], str], *, boxed: bool
-    ) -> None:
-        """Start with nothing known.
-
-        Args:
-          template: makes a path's template.
-          boxed: whether the boxes of Flax stay around the shardings.
-        """
-        import jax
-
-        self._flatten = jax.tree_util.tree_flatten
-        self._tree = tree
-        self._answers = answers
-        self._template = template
-        self._boxed = boxed
-        self._known = answers.boxed if boxed else answers.by_key
-        self._reader = KeyReader()
-        self._is_box = box_test()
-        self._has_boxes = False
-        self._leaf_kinds: dict[type, bool] = {}
-        self._layers: dict[Any, list[Any]] = {}
-
-    def placed(self) -> Any:
-        """Return the tree with a sharding for every array, None for a leaf that is none.
-
-        Raises:
-          PathDecides: an array's answer depends on the whole of its path.
-        """
-        tree = self._tree
-        return self._layer(tree, "") if self._is_whole(tree, "") else self._walk(tree, "")
-
-    def _walk(self, node: Any, above: str) -> Any:
-        """Return what is below `node`, whose path is `above`, a `/` at its end."""
-        texts, children, structure = _opened(node)
-        return structure.unflatten(
-            [
-                self._layer(child, above + text)
-                if self._is_whole(child, text)
-                else self._walk(child, f"{above}{text}/")
-                for text, child in zip(texts, children, strict=True)
-            ]
-        )
-
-    def _is_whole(self, node: Any, text: str) -> bool:
-        """Say whether a node is taken as one layer; whether it is a leaf is told by its type."""
-        if has_number(text) or self._is_box(node):
-            return True
-        kind = type(node)
-        if kind not in self._leaf_kinds:
-            self._leaf_kinds[kind] = _is_leaf(node)
-        return self._leaf_kinds[kind]
-
-    def _layer(self, layer: Any, path: str) -> Any:
-        """Return one layer with its answers, those of the one before it that is alike."""
-        # JAX asks about boxes only from the first that was found
-        stop = self._is_box if self._has_boxes else None
-        structure: Any
-        nodes, structure = self._flatten(layer, is_leaf=stop)
-        try:
-            outline = (self._template(path), structure, self._reader.outline(nodes))
-            found = self._layers.get(outline)
-        except UNREADABLE:
-            raise PathDecides from None
-        if found is None:
-            if stop is None and any(map(self._is_box, self._flatten(layer, self._is_box)[0])):
-                self._has_boxes = True
-                return self._layer(layer, path)
-            found = self._layers[outline] = self._answered(layer, nodes, path)
-        if self._boxed and self._has_boxes:
-            found = self._reader.renewed(nodes, found)
-        return structure.unflatten(found)
-
-    def _answered(self, layer: Any, nodes: Sequence[Any], path: str) -> list[Any]:
-        """Return the answers for the nodes of a layer that is like no other so far."""
-        paths = self._paths(layer, path)
-        try:
-            keys = list(zip(self._reader.keys(nodes), map(self._template, paths), strict=True))
-            places = {key: place for place, key in enumerate(keys) if key not in self._known}
-            params = [param_of(key[0], nodes[at], paths[at]) for key, at in places.items()]
-        except UNREADABLE:
-            raise PathDecides from None
-        self._answers.learn({key: nodes[at] for key, at in places.items()}, params, self._tree)
-        return [self._known[key] for key in keys]
-
-    def _paths(self, layer: Any, above: str) -> list[str]:
-        import jax
-
-        flat, _ = jax.tree_util.tree_flatten_with_path(layer, is_leaf=self._is_box)
-        return [rooted("/".join((above, *map(component, keys)))) for keys, _ in flat]
-
-
-def _opened(node: Any) -> tuple[Sequence[str], Sequence[Any], Any]:
-    """Return the components of a node's children, the children, and the node's own structure."""
-    import jax
-
-    structure: Any
-    children, structure = jax.tree_util.tree_flatten(node, is_leaf=lambda other: other is not node)
-    if type(node) is dict:
-        return list(map(key_text, structure.node_data()[1])), children, structure
-    flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
-    return [component(keys[0]) for keys, _ in flat], children, structure
-
-
-def _is_leaf(node: Any) -> bool:
-    """Say whether a node is one that JAX does not look into."""
-    import jax
-
-    structure: Any = jax.tree_util.tree_structure(node, is_leaf=lambda other: other is not node)
-    return bool(structure.num_nodes == structure.num_leaves)
 
 
 @contextmanager
@@ -348,145 +156,326 @@ def collector_at_rest() -> Iterator[None]:
         gc.enable()
 
 
+#: What an answer is remembered by: the template of its path where that counts, shape and names.
+Question = tuple[str, Shape, LogicalAxes | None]
+
+
+class Spot(dict[Any, "Spot"]):
+    """All places of one template in a tree: the components below -> the spots there.
+
+    Attributes:
+      place: the components of the first of them.
+      known: the key of an array -> what stands in its place.
+    """
+
+    __slots__ = ("_walk", "known", "last", "place")
+
+    def __init__(self, walk: Walk, place: Place) -> None:
+        """Start without anything below."""
+        super().__init__()
+        self._walk, self.place = walk, place
+        self.known: dict[Key, Any] = {}
+        self.last: tuple[Any, ...] = (None,) * 6
+
+    def __missing__(self, name: Any) -> Spot:
+        """Return the spot below for a component that was not met before."""
+        text = key_text(name)
+        template = self._walk.template(text)
+        found = self.get(template)
+        if found is None:
+            found = self[template] = Spot(self._walk, (*self.place, text))
+        if type(name) is str:
+            self[name] = found
+        self._walk.note(self, name)
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class TreePlacer:
     """The shardings of trees on one mesh.
 
     Attributes:
       template: makes a path's template; None where the patterns of the spec allow none.
+      known: the answers so far.
     """
 
-    answers: Answers
+    arrays: ArrayResolver
+    mesh: Any
     template: Callable[[str], str] | None = field(repr=False)
+    known: dict[Question, ParamSharding] = field(default_factory=dict, repr=False)
+    _by_spec: dict[Any, jax.sharding.NamedSharding] = field(default_factory=dict, repr=False)
 
     def named(self, dims: Sequence[DimSharding]) -> jax.sharding.NamedSharding:
         """Return the one sharding object for this answer."""
-        return self.answers.named(dims)
+        partition_spec: Any = jax.sharding.PartitionSpec
+        spec = partition_spec(*partition_entries(dims))
+        found = self._by_spec.get(spec)
+        if found is None:
+            found = self._by_spec[spec] = jax.sharding.NamedSharding(self.mesh, spec)
+        return found
 
-    def place(self, tree: Any, *, boxed: bool = True) -> Any:
-        """Return `tree` with a sharding for every array, None for a leaf that is none.
+    def walk(self, tree: Any, *, boxed: bool = True) -> Walk:
+        """Return a walk over `tree` that makes the shardings of its arrays.
 
         Args:
           boxed: whether the boxes of Flax stay around the shardings.
         """
-        with collector_at_rest():
-            with suppress(PathDecides):
-                return self._by_key(tree, boxed)
-            return self._by_path(tree, boxed)
+        return Walk(self, tree, lambda _, answer: self.named(answer.dims), boxed=boxed)
 
-    def _by_key(self, tree: Any, boxed: bool) -> Any:
-        """Return the placed tree by keys, and templates where they count.
+    def mark(self, path: str) -> str:
+        """Return what a path has in common with those of the same answer."""
+        return path if self.template is None else self.template(path)
 
-        Raises:
-          PathDecides: they do not decide.
-        """
-        arrays, answers = self.answers.arrays, self.answers
-        if axes_collections(tree):
-            raise PathDecides
-        paths_count = arrays.names.needs_paths or answers.names_by_path
-        if not paths_count or (not arrays.names.needs_paths and _starts_with_box(tree)):
-            placed = self._by_names(tree, boxed)
-            if placed is not None:
-                return placed
-        if self.template is None or not paths_count:
-            raise PathDecides
-        return LayerWalk(tree, answers, self.template, boxed=boxed).placed()
-
-    def _by_names(self, tree: Any, boxed: bool) -> Any:
-        """Return the placed tree by the keys of its nodes alone; None where they do not decide."""
-        import jax
-
-        structure: Any
-        nodes, structure = jax.tree_util.tree_flatten(tree, is_leaf=box_test())
-        reader = KeyReader()
-        known = self.answers.boxed if boxed else self.answers.by_key
-        placed = _looked_up(known, nodes, reader)
-        if isinstance(placed, _Unknown):
-            if self.answers.needs_path(placed.key) or not self._learnt(nodes, reader, tree):
-                return None
-            placed = [known[key] for key in reader.keys(nodes)]
-        if placed is None:
-            return None
-        if boxed and any(map(is_nnx, set(map(type, nodes)))):
-            placed = reader.renewed(nodes, placed)
-        return structure.unflatten(placed)
-
-    def _learnt(self, nodes: Sequence[Any], reader: KeyReader, tree: Any) -> bool:
-        """Learn the answers for new keys; False where keys do not decide."""
-        try:
-            found = dict(zip(reader.keys(nodes), nodes, strict=True))
-            fresh = {key: node for key, node in found.items() if key not in self.answers.by_key}
-            if any(map(self.answers.needs_path, fresh)):
-                return False
-            params = [param_of(key, node, "") for key, node in fresh.items()]
-        except (ShardspecError, *UNREADABLE):
-            return False
-        self.answers.learn(fresh, params, tree)
-        return True
-
-    def _by_path(self, tree: Any, boxed: bool) -> Any:
-        """Return the placed tree by the whole path of each array."""
-        import jax
-
-        structure: Any
-        nodes, structure = jax.tree_util.tree_flatten(tree, is_leaf=box_test())
-        flat = iter(self.answers.of_params((leaf.param for leaf in leaves_of(tree)), tree))
-        return structure.unflatten(_put_back(nodes, flat, boxed))
+    def needs_path(self, param: Param) -> bool:
+        """Say whether an array is named, or named anew, by its path."""
+        by_path = param.logical_axes is None and bool(self.arrays.spec.path_rules)
+        return by_path or self.arrays.names.needs_paths
 
 
-class _Unknown(NamedTuple):
-    """A key that was not met before."""
-
-    key: Key
+def _no_rules(_: Any) -> None:
+    return None
 
 
-def _looked_up(
-    known: Mapping[Any, Any], nodes: Sequence[Any], reader: KeyReader
-) -> list[Any] | _Unknown | None:
-    """Return what is known for each node, or the first key that is not, or None for no keys."""
-    try:
-        return [known[key] for key in reader.keys(nodes)]
-    except KeyError as missing:
-        return _Unknown(missing.args[0])
-    except UNREADABLE:
-        return None
-
-
-def _starts_with_box(tree: Any) -> bool:
-    """Say whether the first leaf of a tree is in a box of Flax."""
-    below = _children(tree)
-    while below and not is_box(type(tree)):
-        tree = below[0]
-        below = _children(tree)
-    return is_box(type(tree))
-
-
-def _children(node: Any) -> list[Any]:
-    """Return the children of a node; none for a leaf."""
-    import jax
-
-    below = jax.tree_util.tree_leaves(node, is_leaf=lambda other: other is not node)
-    return [] if below and below[0] is node else below
-
-
-def tree_placer(arrays: ArrayResolver, mesh: jax.sharding.Mesh) -> TreePlacer:
+def tree_placer(arrays: ArrayResolver, mesh: Any) -> TreePlacer:
     """Return the shardings of trees on `mesh`, none of them known yet."""
     spec = arrays.spec
-    patterns = [
-        *(override.pattern for override in spec.overrides),
-        *(rule.pattern for rule in spec.path_rules),
-        *(scan.pattern for scan in spec.scans),
-    ]
-    return TreePlacer(Answers(arrays, mesh), template_maker(patterns))
+    entries: tuple[Any, ...] = (*spec.overrides, *spec.path_rules, *spec.scans)
+    patterns = [entry.pattern for entry in entries]
+    return TreePlacer(arrays, mesh, template_maker(patterns))
 
 
-def _put_back(nodes: Sequence[Any], flat: Iterator[Any], boxed: bool) -> list[Any]:
-    """Return what stands in place of each node, with its leaves taken from `flat`."""
-    import jax
+#: Stands in the first walk for an answer that is not known yet.
+_PENDING = object()
 
-    parts = []
-    for node in nodes:
-        content = box_value(node) if not boxed and is_box(type(node)) else node
-        structure: Any = jax.tree_util.tree_structure(content)
-        parts.append(structure.unflatten([next(flat) for _ in range(structure.num_leaves)]))
-    return parts
+
+class Walk:
+    """A walk down one tree, which puts something in place of every array.
+
+    Attributes:
+      is_params: whether the tree has arrays, and nothing in it might be optimizer state.
+      has_wide_boxes: whether a box holds other things than one array.
+    """
+
+    def __init__(
+        self,
+        placer: TreePlacer,
+        tree: Any,
+        made: Callable[[Question, ParamSharding], Any],
+        *,
+        boxed: bool = True,
+        nothing: Any = None,
+        by_path: bool = False,
+    ) -> None:
+        """Take the first walk.
+
+        Args:
+          made: what stands in place of an array, by its answer.
+          boxed: whether the boxes of Flax stay around that.
+          nothing: what stands in place of a leaf that is no array.
+          by_path: whether arrays whose paths have two templates are never one.
+
+        Raises:
+          ShardspecError: JAX cannot take the tree apart.
+        """
+        self._placer, self._made = placer, made
+        self._boxed, self._nothing, self._by_path = boxed, nothing, by_path
+        self._known = placer.known if placer.template else {}
+        self._beside = names_beside(tree)
+        is_templated = placer.template is not None and not self._beside
+        self.template: Callable[[str], str] = placer.template if is_templated else str  # type: ignore[assignment]
+        self.has_wide_boxes = False
+        self._has_arrays = self._has_state = self._has_faults = self._has_odd_keys = False
+        self._counting: list[Spot] = []
+        self._fresh: dict[Question, Param] = {}
+        self._ways: dict[type, Callable[[Any, Spot], Any]] = defaultdict(lambda: self._meet)
+        self._ways |= {dict: self._dict, list: self._list, tuple: self._tuple}
+        self._root = Spot(self, ())
+        with collector_at_rest():
+            try:
+                self._first = self._down(tree)
+            except (TypeError, ValueError):
+                refuse_no_tree(tree)
+                raise
+        if self._has_odd_keys:
+            refuse_no_tree(tree)
+        fields = [set(map(str, spot)) for spot in self._counting]
+        is_spread = any(state <= found for found in fields for state in optax_fields())
+        self.is_params = self._has_arrays and not self._has_state and not is_spread
+
+    def placed(self, tree: Any) -> Any:
+        """Return the tree with something for every array, None for a leaf that is none.
+
+        Raises:
+          ShardspecError: an array is at fault; it says all that is wrong with the tree.
+        """
+        if self._has_faults:
+            params_of(tree)
+        if not self._fresh:
+            return self._first
+        arrays = self._placer.arrays
+        found = {question: arrays.resolve(param) for question, param in self._fresh.items()}
+        # The resolver keeps equal dims as one object, which lives as long as it does.
+        distinct = {(each.dims, each.origin, each.mismatch): each for each in found.values()}
+        raise_faults(arrays, tuple(distinct.values()), tree)
+        self._known.update(found)
+        self._root = Spot(self, ())
+        with collector_at_rest():
+            return self._down(tree)
+
+    def note(self, spot: Spot, name: Any) -> None:
+        """Take note of what a component says about its tree."""
+        self._has_state = self._has_state or name in STATE_NAMES
+        self._has_odd_keys = self._has_odd_keys or type(name) is not str
+        if name == COUNT:
+            self._counting.append(spot)
+
+    def _down(self, tree: Any) -> Any:
+        return self._ways[type(tree)](tree, self._root)
+
+    def _dict(self, node: dict[Any, Any], spot: Spot) -> Any:
+        ways, result = self._ways, {}
+        for name, child in node.items():
+            result[name] = ways[type(child)](child, spot[name])
+        return result
+
+    def _list(self, node: Sequence[Any], spot: Spot) -> list[Any]:
+        ways, result = self._ways, []
+        for place, child in enumerate(node):
+            result.append(ways[type(child)](child, spot[str(place)]))
+        return result
+
+    def _tuple(self, node: tuple[Any, ...], spot: Spot) -> Any:
+        return tuple(self._list(node, spot))
+
+    def _node(self, node: Any, spot: Spot) -> Any:
+        """Return a node of any other kind with answers; only JAX knows how to open it."""
+        structure: Any
+        flat, structure = jax.tree_util.tree_flatten_with_path(
+            node, is_leaf=lambda other: other is not node
+        )
+        below = [(child, spot[component(keys[0])]) for keys, child in flat]
+        return structure.unflatten([self._ways[type(child)](child, at) for child, at in below])
+
+    def _meet(self, node: Any, spot: Spot) -> Any:
+        """Return what stands in place of a node whose type was not met before."""
+        kind = type(node)
+        self._has_state = self._has_state or may_be_state(kind)
+        self._ways[kind] = way = self._way(node)
+        return way(node, spot)
+
+    def _way(self, node: Any) -> Callable[[Any, Spot], Any]:
+        kind = type(node)
+        if is_nnx(kind):
+            return self._variables(kind)
+        if is_linen(kind):
+            return self._linen(kind)
+        structure: Any = jax.tree_util.tree_structure(node, is_leaf=lambda other: other is not node)
+        if structure.num_nodes != structure.num_leaves:
+            return self._node
+        self._has_state = self._has_state or isinstance(node, Mapping)
+        return self._array if IS_JAXS[kind] else self._leaf
+
+    def _array(self, node: Any, spot: Spot) -> Any:
+        found = spot.known.get(node.shape)
+        return self._asked(node.shape, node, None, spot) if found is None else found
+
+    def _leaf(self, node: Any, spot: Spot, names: Any = None) -> Any:
+        shape = shape_of(node)
+        if shape is None:
+            self._has_faults = self._has_faults or isinstance(node, jax.sharding.PartitionSpec)
+            return self._nothing
+        found = spot.known.get(shape) if names is None else None
+        return self._asked(shape, node, names, spot) if found is None else found
+
+    def _linen(self, kind: type) -> Callable[[Any, Spot], Any]:
+        """Return what places the boxes of Linen of one type; alike ones share the box around."""
+        read, boxed = key_reader(kind), self._boxed
+        rules_of = attrgetter("rules") if hasattr(kind, "rules") else _no_rules
+
+        def placed(box: Any, spot: Spot) -> Any:
+            value, names = box.value, box.names
+            box_kind, array, shape, known, mesh, found = spot.last
+            if (
+                type(value) is array
+                and value.shape == shape
+                and type(names) is tuple
+                and names == known
+                and box.mesh is mesh
+                and box_kind is kind
+                and rules_of(box) is None
+            ):
+                return found
+            key = read(box)
+            if key is None:
+                return self._whole(box, spot)
+            found = spot.known.get(key)
+            if found is None:
+                found = self._asked(key[0], value, names, spot)
+                found = spot.known[key] = box.replace_boxed(found) if boxed else found
+            if IS_JAXS[type(value)]:
+                spot.last = (kind, type(value), key[0], names, box.mesh, found)
+            return found
+
+        return placed
+
+    def _variables(self, kind: type) -> Callable[[Any, Spot], Any]:
+        """Return what places the boxes of NNX of one type, each in a box of its own."""
+        read, make = value_reader(kind), box_maker(kind) if self._boxed else None
+
+        def placed(box: Any, spot: Spot) -> Any:
+            value, metadata = read(box), box.get_metadata()
+            names = metadata.get(NNX_NAMES) or nnx_names(metadata)
+            box_kind, array, shape, known, _, found = spot.last
+            if not (
+                type(value) is array
+                and value.shape == shape
+                and type(names) is type(known)
+                and names == known
+                and box_kind is kind
+            ):
+                key = variable_key(kind, value, names)
+                if key is None:
+                    return self._whole(box, spot)
+                found = spot.known.get(key)
+                if found is None:
+                    found = spot.known[key] = self._asked(key[0], value, names, spot)
+                if IS_JAXS[type(value)]:
+                    spot.last = (kind, type(value), key[0], names, None, found)
+            return found if make is None or found is _PENDING else make(box, found, metadata)
+
+        return placed
+
+    def _whole(self, box: Any, spot: Spot) -> Any:
+        """Return what stands for a box whose arrays are asked about one by one."""
+        self.has_wide_boxes = True
+        leaves = [
+            self._leaf(value, reduce(getitem, place, spot), names)
+            for place, value, names in box_leaves(box)
+        ]
+        structure: Any = jax.tree_util.tree_structure(box if self._boxed else box_value(box))
+        return structure.unflatten(leaves)
+
+    def _asked(self, shape: Shape, value: Any, names: Any, spot: Spot) -> Any:
+        """Return what stands for an array that its spot has not met."""
+        self._has_arrays = True
+        path = tree_path(spot.place)
+        param = param_or_fault(
+            path, shape, value, self._beside.get(path) if names is None else names
+        )
+        found = self._answered(param)
+        if names is None:
+            spot.known[shape] = found
+        return found
+
+    def _answered(self, param: Param | Diagnostic) -> Any:
+        if isinstance(param, Diagnostic):
+            self._has_faults = True
+            return _PENDING
+        counts = self._by_path or self._placer.needs_path(param)
+        mark = self._placer.mark(param.path) if counts else ""
+        question = (mark, param.shape, param.logical_axes)
+        answer = self._known.get(question)
+        if answer is None:
+            self._fresh.setdefault(question, param)
+            return _PENDING
+        return self._made(question, answer)

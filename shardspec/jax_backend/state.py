@@ -17,6 +17,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
+
 from shardspec import pipeline
 from shardspec.analysis.coverage import allowed_paths, is_large
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
@@ -33,9 +35,8 @@ from shardspec.jax_backend.owners import (
     parts_of,
 )
 from shardspec.jax_backend.shardings import TreePlacer, collector_at_rest
-from shardspec.jax_backend.tree_plan import raise_errors, raise_faults
+from shardspec.jax_backend.tree_plan import raise_errors
 from shardspec.jax_backend.trees import (
-    HOLE,
     Leaf,
     Place,
     VariableMaker,
@@ -150,9 +151,9 @@ def _answers(part: Part, owners: Owners, resolver: StateResolver) -> Iterator[An
         answers = known.get(key)
         if answers is None:
             owner = None if key[0] is None else owners.groups[key[0]]
-            leaves = () if key[1] is HOLE else leaves_of(node)
             answers = known[key] = tuple(
-                _answer(leaf, owner, part.prefix, leaf.components, resolver) for leaf in leaves
+                _answer(leaf, owner, part.prefix, leaf.components, resolver)
+                for leaf in leaves_of(node)
             )
         yield from answers
 
@@ -207,7 +208,6 @@ class StatePlacer:
 
     arrays: ArrayResolver
     placer: TreePlacer
-    _params: dict[Any, ParamSharding | None] = field(default_factory=dict, repr=False)
 
     def shardings(
         self, state: Any, params: Any, params_at: Place | None = None, *, boxed: bool = True
@@ -251,8 +251,6 @@ class StatePlacer:
 
     def gradients(self, params: Any) -> Any:
         """Return `params` with the sharding of each gradient, None for a leaf that is no array."""
-        import jax
-
         if isinstance(params, ShardingPlan):
             raise TypeError("gradients have the structure of the parameters; a plan has none")
         owners = self._owners(params)
@@ -266,20 +264,11 @@ class StatePlacer:
     def _owners(self, params: Any) -> Owners:
         if isinstance(params, ShardingPlan):
             return owners_of_plan(params)
-        arrays = self.arrays
-        alike = alike_owners(arrays, self.placer.template, params, self._params)
-        if alike is not None:
-            return alike
-        owners = each_owner(arrays, params)
-        distinct = {(each.dims, each.origin, each.mismatch): each for each in owners.groups}
-        raise_faults(arrays, tuple(distinct.values()), params)
-        return owners
+        return alike_owners(self.placer, params)
 
 
 def _put_back(state: Any, placed: list[Any], boxed: bool) -> Any:
     """Return `state` with `placed` in place of its leaves."""
-    import jax
-
     structure: Any
     nodes, structure = jax.tree_util.tree_flatten(state, is_leaf=box_test())
     makers = {kind: box_maker(kind) for kind in set(map(type, nodes)) if is_box(kind)}
@@ -299,8 +288,6 @@ def _refilled(
 
     Those are made faster one by one than by the structure of the tree.
     """
-    import jax
-
     for node in nodes:
         make = makers.get(type(node))
         if make is None:
@@ -308,10 +295,11 @@ def _refilled(
             continue
         content = nnx_value(node)
         if hasattr(content, "shape"):
-            yield make(node, next(flat))
+            yield make(node, next(flat), node.get_metadata())
             continue
         structure: Any = jax.tree_util.tree_structure(content)
-        yield make(node, structure.unflatten([next(flat) for _ in range(structure.num_leaves)]))
+        content = structure.unflatten([next(flat) for _ in range(structure.num_leaves)])
+        yield make(node, content, node.get_metadata())
 
 
 @dataclass(frozen=True, slots=True)

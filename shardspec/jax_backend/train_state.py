@@ -13,11 +13,11 @@ other is parameters alone, optimizer state in the tree follows from those.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple
+
+import jax
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import counted, did_you_mean
@@ -25,6 +25,7 @@ from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PARAMS, Param, Params, StatePolicy, rooted
 from shardspec.jax_backend.arguments import refuse_no_arrays
 from shardspec.jax_backend.state import StatePlacer
+from shardspec.jax_backend.state_types import STATE_NAMES, is_state, names_state
 from shardspec.jax_backend.trees import (
     Place,
     box_test,
@@ -44,8 +45,7 @@ _BESIDE = {
     "param_states": ("params",),
     "state": ("target",),
 }
-#: Names that nothing but optimizer state has, and those of its parameters.
-_STATE_NAMES = frozenset(("opt_state", "optimizer_state", "param_states"))
+#: What parameters are called.
 _PARAM_NAMES = ("params", "model")
 
 
@@ -182,111 +182,25 @@ class _Part(NamedTuple):
 
 def _parts(tree: Any) -> list[_Part] | None:
     """Return what a tree is made of, None where no part of it is optimizer state."""
-    import jax
+    naming: list[type] = []
 
-    kinds = _Kinds()
-    nodes = jax.tree_util.tree_leaves(tree, is_leaf=kinds.is_end)
-    if not kinds.has_names and not any(map(kinds.is_state, nodes)):
+    def is_end(node: Any) -> bool:
+        """Say whether a tree is not looked into below a node: a box, or optimizer state."""
+        if names_state(node):
+            naming.append(type(node))
+        return is_box(type(node)) or is_state(node)
+
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_end)
+    if not naming and not any(is_state(node) for _, node in flat):
         return None
-    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=kinds.is_end)
-    return [_part(tuple(map(component, keys)), node, kinds) for keys, node in flat]
+    return [_part(tuple(map(component, keys)), node) for keys, node in flat]
 
 
-def _part(place: Place, node: Any, kinds: _Kinds) -> _Part:
-    import jax
-
-    is_named = not _STATE_NAMES.isdisjoint(place)
-    if not kinds.is_state(node):
-        return _Part(place, node, is_named)
+def _part(place: Place, node: Any) -> _Part:
+    if not is_state(node):
+        return _Part(place, node, not STATE_NAMES.isdisjoint(place))
     inner = set(map(type, jax.tree_util.tree_leaves(node, is_leaf=box_test())))
     return _Part(place, node, True, not any(map(is_optimizer_variable, inner)))
-
-
-class _Kinds:
-    """Knows optimizer state by the type of a node; asked once per type, as JAX asks per node.
-
-    Attributes:
-      has_names: whether a node was met that calls one of its children optimizer state.
-    """
-
-    def __init__(self) -> None:
-        """Start without having met any type."""
-        self._tests = _Tests()
-        self.has_names = False
-
-    def is_end(self, node: Any) -> bool:
-        """Say whether a tree is not looked into below a node: a box, or optimizer state."""
-        test = self._tests[type(node)]
-        if test is None:
-            return False
-        if test is _names_state:
-            self.has_names = self.has_names or _names_state(node)
-            return _is_spread_out(node)
-        return test(node)
-
-    def is_state(self, node: Any) -> bool:
-        """Say whether a node is optimizer state, whatever it is called."""
-        kind = type(node)
-        if is_box(kind):
-            return is_optimizer_variable(kind)
-        return _is_of_optax(kind) or (isinstance(node, Mapping) and _is_spread_out(node))
-
-
-class _Tests(dict[type, Callable[[Any], bool] | None]):
-    """A type -> what says whether a node of it is an end; None where none is."""
-
-    def __missing__(self, kind: type) -> Callable[[Any], bool] | None:
-        """Find the test for a type that was not met before."""
-        found: Callable[[Any], bool] | None = None
-        if is_box(kind) or _is_of_optax(kind):
-            found = _always
-        elif issubclass(kind, Mapping) or not _STATE_NAMES.isdisjoint(_fields(kind)):
-            found = _names_state
-        self[kind] = found
-        return found
-
-
-def _always(_: Any) -> bool:
-    return True
-
-
-def _names_state(node: Any) -> bool:
-    """Say whether a node calls one of its children optimizer state."""
-    return not _STATE_NAMES.isdisjoint(node if isinstance(node, Mapping) else _fields(type(node)))
-
-
-def _fields(kind: type) -> tuple[str, ...]:
-    return (*getattr(kind, "__dataclass_fields__", ()), *getattr(kind, "_fields", ()))
-
-
-def _is_of_optax(kind: type) -> bool:
-    """Say whether a type is one that optax keeps its state in."""
-    if not issubclass(kind, tuple) or kind.__module__.partition(".")[0] != "optax":
-        return False
-    return kind.__name__.endswith("State") or kind.__name__ in _STATES
-
-
-#: States of optax that are not called so.
-_STATES = frozenset(("ApplyEvery", "WeightDecaySchedule"))
-
-
-def _is_spread_out(node: Any) -> bool:
-    """Say whether a node is a mapping that has the fields of a state of optax.
-
-    That is what NNX, and whatever writes checkpoints as dicts, makes of one.
-    """
-    if not isinstance(node, Mapping) or "count" not in node or "optax" not in sys.modules:
-        return False
-    return frozenset(map(str, node)) in _optax_fields()
-
-
-@lru_cache(maxsize=1)
-def _optax_fields() -> frozenset[frozenset[str]]:
-    """Return the fields of each state of optax that counts its steps beside other arrays."""
-    modules = [module for name, module in [*sys.modules.items()] if name.startswith("optax.")]
-    kinds = {kind for each in modules for kind in vars(each).values() if isinstance(kind, type)}
-    found = (frozenset(_fields(kind)) for kind in kinds if _is_of_optax(kind))
-    return frozenset(fields for fields in found if "count" in fields and len(fields) > 1)
 
 
 def _params_place(parts: Sequence[_Part], depth: int = 0) -> Place | None:
@@ -370,8 +284,6 @@ def _part_of(node: Any, *names: str) -> Any:
 
 
 def _child(node: Any, name: str) -> Any:
-    import jax
-
     flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
     return next((child for keys, child in flat if keys and component(keys[0]) == name), None)
 

@@ -12,19 +12,22 @@ collection beside the arrays as `param_with_axes` of Linen writes it: `params_ax
 here: a tree can hold a box only where its module has been imported already. Boxes are part of their
 array and add no component to its path.
 
-What decides the sharding of a node, short of its path, is its *key*: shape and names, and what else
-a box of Linen is made of, so that equal keys can share one box around the answer. Reading a key is
-what the fast way over a tree spends its time on, so the reader is chosen once per type of node.
+What decides the sharding of an array, short of its path, is its *key*: shape and names, and what
+else a box of Linen is made of, so that equal keys can share one box around the answer. How to read
+the key of a node is told by its type.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import jax
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import (
@@ -36,12 +39,13 @@ from shardspec.ir.spec import (
     Params,
     Shape,
     dtype_name,
-    rooted,
+    tree_path,
 )
 from shardspec.language.layer import too_large
 
-#: Metadata keys in which NNX keeps names; the last two are its own older spellings.
-_NNX_NAMES = ("out_sharding", "sharding_names", "sharding")
+#: The metadata key in which NNX keeps names, and its own older spellings of it.
+NNX_NAMES = "out_sharding"
+_OLDER_NAMES = ("sharding_names", "sharding")
 
 _LINEN = (("flax.core.meta", "AxisMetadata"),)
 _VARIABLES = (("flax.nnx", "Variable"), ("flax.nnx", "VariableState"))
@@ -51,26 +55,32 @@ _OF_OPTIMIZERS = (("flax.nnx.training.optimizer", "OptState"),)
 _NNX = (*_VARIABLES, ("flax.nnx.variablelib", "HijaxVariable"))
 
 
-class _Derived(dict[type, bool]):
-    """A type -> whether it derives from one of these, asked once for each.
+Value = TypeVar("Value")
 
-    A type that does not when it is first met never will: what it derives from was imported before
-    it was made.
+
+class ByKind(dict[Any, Value]):
+    """A type -> what was found out about it when it was first met.
+
+    What a type derives from was imported before it was made, so the answer stays the same.
     """
 
-    def __init__(self, places: tuple[tuple[str, str], ...]) -> None:
-        """Start without having met any type."""
+    def __init__(self, find_out: Callable[[type], Value]) -> None:
+        """Keep how to find out."""
         super().__init__()
-        self._places = places
+        self._find_out = find_out
 
-    def __missing__(self, kind: type) -> bool:
-        """Return the answer for a type that was not met before."""
-        self[kind] = answer = issubclass(kind, _loaded(self._places))
-        return answer
+    def __missing__(self, kind: type) -> Value:
+        """Return what there is to know about a type that was not met before."""
+        self[kind] = found = self._find_out(kind)
+        return found
 
 
-_IS_LINEN, _IS_NNX, _IS_BOX = _Derived(_LINEN), _Derived(_NNX), _Derived((*_LINEN, *_NNX))
-_IS_OF_OPTIMIZER = _Derived(_OF_OPTIMIZERS)
+def _derived(places: tuple[tuple[str, str], ...]) -> ByKind[bool]:
+    return ByKind(lambda kind: issubclass(kind, _loaded(places)))
+
+
+_IS_LINEN, _IS_NNX, _IS_BOX = _derived(_LINEN), _derived(_NNX), _derived((*_LINEN, *_NNX))
+_IS_OF_OPTIMIZER = _derived(_OF_OPTIMIZERS)
 
 
 def is_linen(kind: type) -> bool:
@@ -105,15 +115,13 @@ def box_test() -> Callable[[Any], bool]:
 
 def box_value(box: Any) -> Any:
     """Return what a box holds, without the constraint that Linen's `unbox` would apply."""
-    if is_nnx(type(box)):
+    if _IS_NNX[type(box)]:
         return nnx_value(box)
     return box.value if hasattr(box, "value") else box.unbox()
 
 
 def unboxed(tree: Any) -> Any:
     """Return a tree with what its boxes hold in their place."""
-    import jax
-
     structure: Any
     nodes, structure = jax.tree_util.tree_flatten(tree, is_leaf=box_test())
     return structure.unflatten(box_value(node) if is_box(type(node)) else node for node in nodes)
@@ -121,18 +129,23 @@ def unboxed(tree: Any) -> Any:
 
 def box_names(box: Any) -> Any:
     """Return the names a box carries, as its author wrote them; None where it has none."""
-    return nnx_names(box) if is_nnx(type(box)) else getattr(box, "names", None)
+    return nnx_names(box.get_metadata()) if _IS_NNX[type(box)] else getattr(box, "names", None)
 
 
 def nnx_value(box: Any) -> Any:
     """Return what a box of NNX holds."""
-    return box.get_raw_value() if hasattr(box, "get_raw_value") else box.value
+    return value_reader(type(box))(box)
 
 
-def nnx_names(box: Any) -> Any:
-    """Return the names a box of NNX carries; it takes an empty annotation for none at all."""
-    metadata = box.get_metadata()
-    for key in _NNX_NAMES:
+def value_reader(kind: type) -> Callable[[Any], Any]:
+    """Return what takes out of boxes of NNX of one type what they hold."""
+    reader: Callable[[Any], Any] = getattr(kind, "get_raw_value", attrgetter("value"))
+    return reader
+
+
+def nnx_names(metadata: Mapping[str, Any]) -> Any:
+    """Return the names in the metadata of a box; NNX takes an empty annotation for none at all."""
+    for key in (NNX_NAMES, *_OLDER_NAMES):
         names = metadata.get(key)
         if names:
             return names
@@ -151,29 +164,27 @@ class VariableMaker:
         self._kind = kind
         self._state: dict[str, Any] | None = None
 
-    def __call__(self, box: Any, content: Any) -> Any:
-        """Return a Variable like `box` that holds `content`."""
-        metadata = box.get_metadata()
+    def __call__(self, box: Any, content: Any, metadata: dict[str, Any]) -> Any:
+        """Return a Variable like `box`, with its metadata, that holds `content`."""
         if self._state is None:
             made = box.from_metadata(content, metadata)
             state = made.__getstate__()
             self._state = state if state.keys() >= _VARIABLE_STATE else None
             return made
+        self._state["_raw_value"], self._state["_var_metadata"] = content, metadata
         made = object.__new__(self._kind)
-        made.__setstate__({**self._state, "_raw_value": content, "_var_metadata": metadata})
+        made.__setstate__(self._state)
         return made
 
 
-def box_maker(kind: type) -> Callable[[Any, Any], Any]:
-    """Return what makes a box of `kind` from another one and new content, alike to JAX."""
+def box_maker(kind: type) -> Callable[[Any, Any, dict[str, Any]], Any]:
+    """Return what makes a box of `kind` from another one, new content and its metadata."""
     has_protocol = all(hasattr(kind, name) for name in ("from_metadata", "__setstate__"))
     is_variable = issubclass(kind, _loaded(_VARIABLES))
     return VariableMaker(kind) if is_variable and has_protocol else _from_structure
 
 
-def _from_structure(box: Any, content: Any) -> Any:
-    import jax
-
+def _from_structure(box: Any, content: Any, metadata: dict[str, Any]) -> Any:
     structure: Any = jax.tree_util.tree_structure(box)
     return structure.unflatten((content,))
 
@@ -195,7 +206,7 @@ def component(key: Any) -> str:
     for field in _FIELDS:
         value = getattr(key, field, None)
         if value is not None:
-            return key_text(value)
+            return value if type(value) is str else key_text(value)
     return str(key).strip(".[]'\"")
 
 
@@ -212,15 +223,13 @@ def key_text(key: Any) -> str:
 
 def path_of(key_path: Iterable[Any]) -> str:
     """Return the path of the array at `key_path`, a key path of `jax.tree_util`."""
-    return rooted("/".join(map(component, key_path)))
+    return tree_path(tuple(map(component, key_path)))
 
 
 def joined(*paths: str) -> str:
     """Return the path of what lies below one another; `""` adds no component."""
     return "/".join(path for path in paths if path)
 
-
-IsBox = Callable[[Any], bool]
 
 _AXES = "_axes"
 #: The Python numbers that JAX takes for arrays, with the widest dtype it gives them.
@@ -281,42 +290,44 @@ def array_param(path: str, shape: Shape, value: Any, names: Any) -> Param:
       ShardspecError: it cannot be counted, and XLA would end the process over it; or a dimension
         has several names.
     """
-    param = Param(path, shape, dtype_of(value), logical_axes(names, path))
-    refuse_uncountable(param)
-    return param
+    found = param_or_fault(path, shape, value, names)
+    if isinstance(found, Diagnostic):
+        raise ShardspecError((found,))
+    return found
 
 
-def refuse_uncountable(param: Param) -> None:
-    """Raise for an array of 2^63 bytes or more, at which XLA ends the process.
+def param_or_fault(path: str, shape: Shape, value: Any, names: Any) -> Param | Diagnostic:
+    """Return an array as the compiler sees it, or what is wrong with it."""
+    axes = logical_axes(names, path)
+    if isinstance(axes, Diagnostic):
+        return axes
+    param = Param(path, shape, dtype_of(value), axes)
+    return uncountable(param) or param
+
+
+def uncountable(param: Param) -> Diagnostic | None:
+    """Return the finding for an array of 2^63 bytes or more, at which XLA ends the process.
 
     It counts the sizes beside one of 0 as well. What is a symbol, as in `jax.export`, counts as 1.
-
-    Raises:
-      ShardspecError: it is one.
     """
     sizes = [size for size in param.shape if isinstance(size, int) and size]
     bits = DTYPE_BITS.get(param.dtype, 32)
-    if math.prod(sizes) * max(bits, 8) // 8 > MOST_ELEMENTS:
-        counted = Param(param.path, tuple(sizes), param.dtype)
-        raise ShardspecError((too_large([counted]),))
+    if math.prod(sizes) * max(bits, 8) // 8 <= MOST_ELEMENTS:
+        return None
+    return too_large([Param(param.path, tuple(sizes), param.dtype)])
 
 
 def leaves_of(tree: Any) -> list[Leaf]:
     """Return every leaf of a pytree with path and names, in the order of `jax.tree.leaves`."""
-    import jax
-
     stop = box_test()
-    if stop(tree):
-        return list(_boxed_leaves((), tree, stop))
-    if jax.tree_util.all_leaves([tree]):
-        return [Leaf("", tree)]
     nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=stop)
     leaves: list[Leaf] = []
     for key_path, node in nodes:
+        place = tuple(map(component, key_path))
         if stop(node):
-            leaves.extend(_boxed_leaves(key_path, node, stop))
+            leaves.extend(Leaf(tree_path((*place, *rest)), *of) for rest, *of in box_leaves(node))
         else:
-            leaves.append(Leaf(path_of(key_path), node))
+            leaves.append(Leaf(tree_path(place), node))
     beside = names_beside(tree)
     if not beside:
         return leaves
@@ -326,26 +337,25 @@ def leaves_of(tree: Any) -> list[Leaf]:
     ]
 
 
-def _boxed_leaves(key_path: tuple[Any, ...], box: Any, stop: IsBox) -> Iterator[Leaf]:
-    """Yield the leaves in a box; a box inside another one has the last word on names."""
-    import jax
+def box_leaves(box: Any) -> Iterator[tuple[Place, Any, Any]]:
+    """Yield the leaves in a box with their place in it, value and names.
 
+    A box inside another one has the last word on names.
+    """
     names, content = box_names(box), box_value(box)
-    if shape_of(content) is not None and not stop(content):
-        yield Leaf(path_of(key_path), content, names)
+    if shape_of(content) is not None and not is_box(type(content)):
+        yield (), content, names
         return
-    inner, _ = jax.tree_util.tree_flatten_with_path(content, is_leaf=stop)
-    for rest, value in inner:
-        whole = (*key_path, *rest)
-        found = _boxed_leaves(whole, value, stop) if stop(value) else [Leaf(path_of(whole), value)]
-        for leaf in found:
-            yield leaf if leaf.names is not None else Leaf(leaf.path, leaf.value, names)
+    nodes, _ = jax.tree_util.tree_flatten_with_path(content, is_leaf=box_test())
+    for key_path, node in nodes:
+        above = tuple(map(component, key_path))
+        inner = box_leaves(node) if is_box(type(node)) else [((), node, None)]
+        for place, value, own in inner:
+            yield (*above, *place), value, names if own is None else own
 
 
 def names_beside(tree: Any) -> dict[str, Any]:
     """Return path -> names from the collections that end in `_axes`, empty where none does."""
-    import jax
-
     found: dict[str, Any] = {}
     for collection, owner in axes_collections(tree).items():
         flat, _ = jax.tree_util.tree_flatten_with_path(tree[collection], is_leaf=_has_names)
@@ -377,8 +387,6 @@ def _names_under(path: str, names: Any) -> Iterator[tuple[str, Any]]:
     if _is_names(names):
         yield path, names
         return
-    import jax
-
     flat, _ = jax.tree_util.tree_flatten_with_path(names, is_leaf=_is_names)
     for rest, leaf in flat:
         yield "/".join((path, *map(component, rest))), leaf
@@ -405,8 +413,6 @@ def dtype_of(value: Any) -> str:
 
     Numbers and NumPy's arrays have the dtype that they get on a device.
     """
-    import jax
-
     config: Any = jax.config
     dtype = getattr(value, "dtype", None)
     name = SCALARS.get(type(value), "f32") if dtype is None else _short(dtype)
@@ -421,15 +427,15 @@ def _short(dtype: Any) -> str:
     return dtype_name(spelt) or spelt
 
 
-def logical_axes(names: Any, path: str) -> LogicalAxes | None:
+def logical_axes(names: Any, path: str) -> LogicalAxes | Diagnostic | None:
     """Return names as the compiler wants them: one per dimension, a string or None.
+
+    A `Diagnostic` where a dimension has several names.
 
     Args:
       names: a tuple, list, `PartitionSpec`, or a sharding that has one.
-      path: for the error that a dimension with several names is.
+      path: for the message.
     """
-    import jax
-
     names = getattr(names, "sharding", names)  # a Format holds a sharding
     names = getattr(names, "spec", names)  # and a sharding holds a spec
     if names is None:
@@ -438,14 +444,12 @@ def logical_axes(names: Any, path: str) -> LogicalAxes | None:
     entries = (names,) if isinstance(names, str) else tuple(names)
     wrong = [entry for entry in entries if not _is_name(entry) and entry is not unconstrained]
     if wrong:
-        raise ShardspecError((_several_names(path, wrong[0]),))
+        return _several_names(path, wrong[0])
     return tuple(entry if isinstance(entry, str) else None for entry in entries)
 
 
 def _refuse_spec(path: str, value: Any) -> None:
     """Raise for a leaf that is a `PartitionSpec`, which a tree for Flax's functions has."""
-    import jax
-
     if isinstance(value, jax.sharding.PartitionSpec):
         message = f"`{path}` is a PartitionSpec, which has no shape"
         help = "pass the arrays or `ShapeDtypeStruct`s that carry the names, boxes and all"
@@ -464,117 +468,50 @@ def _several_names(path: str, entry: Any) -> Diagnostic:
     )
 
 
-#: Shape, names, and what else a box is made of. A shape of None: the node is no array.
+#: Shape, names, and what else a box is made of; or the same of each array in a node.
 Key = tuple[Any, ...]
-
-#: What reading a key raises where a node holds more or less than one array, and what hashing
-#: or comparing one does where the names, or what a class keeps beside its arrays, allow neither.
-UNREADABLE = (AttributeError, TypeError, ValueError)
-
-#: The key of a node without any leaf.
-HOLE = ("hole", None)
 
 #: The fields of the Linen boxes that many nodes can share.
 _SHARED = {"value", "names", "mesh", "rules"}
 
 
-class KeyReader:
-    """Reads keys, and takes what Flax boxes apart and puts it together, type by type."""
-
-    def __init__(self) -> None:
-        """Start without having met any type."""
-        self._readers = _ByKind(_reader)
-        self._is_box = box_test()
-        self._makers = _ByKind(lambda kind: box_maker(kind) if is_nnx(kind) else None)
-        self._plain = _ByKind(lambda kinds: not any(map(is_box, kinds)))
-
-    def keys(self, nodes: Sequence[Any]) -> Iterator[Key]:
-        """Yield the key of each node."""
-        readers = self._readers
-        return (readers[type(node)](node) for node in nodes)
-
-    def all_keys(self, nodes: Sequence[Any]) -> Iterator[Key]:
-        """Yield the key of each node, of those too that hold more or less than one array."""
-        readers = self._readers
-        for node in nodes:
-            try:
-                key = readers[type(node)](node)
-                hash(key)
-            except UNREADABLE:
-                key = (None,)
-            yield key if key[0] is not None else self._key_of_many(node)
-
-    def _key_of_many(self, node: Any) -> Key:
-        """Return the keys of all leaves in a node; like no other, where they cannot be read."""
-        import jax
-
-        kind = type(node)
-        has_box = is_box(kind)
-        content = box_value(node) if has_box else node
-        leaves, structure = jax.tree_util.tree_flatten(content, is_leaf=self._is_box)
-        if not leaves:
-            return HOLE
-        if leaves[0] is node:
-            return (kind, None)
-        try:
-            names = box_names(node) if has_box else None
-            key = (kind, names, structure, *self.all_keys(leaves))
-            hash(key)
-        except UNREADABLE:
-            return (object(),)
+def key_of(node: Any) -> Key:
+    """Return what decides the answers for the arrays of a node, beside whose they are."""
+    kind = type(node)
+    key = _READERS[kind](node)
+    if key is not None:
         return key
-
-    def outline(self, nodes: Sequence[Any]) -> tuple[Any, ...]:
-        """Return what tells these nodes from others as far as their keys would."""
-        kinds = tuple(map(type, nodes))
-        if self._plain[kinds]:
-            try:
-                return (kinds, *[node.shape for node in nodes])
-            except AttributeError:
-                pass
-        return tuple(self.keys(nodes))
-
-    def renewed(self, nodes: Sequence[Any], answers: Sequence[Any]) -> list[Any]:
-        """Return the answers, those for NNX's nodes in a box of their own."""
-        makers = self._makers
-        return [
-            make(node, answer) if (make := makers[type(node)]) else answer
-            for node, answer in zip(nodes, answers, strict=True)
-        ]
+    if _IS_BOX[kind] and _is_plain(names := box_names(node)):
+        return (kind, names, key_of(box_value(node)))
+    leaves = leaves_of(node)
+    return tuple((leaf.path, leaf.shape, logical_axes(leaf.names, leaf.path)) for leaf in leaves)
 
 
-class _ByKind(dict[Any, Any]):
-    """A type, or several -> what was found out about it, once."""
+def key_reader(kind: type) -> Callable[[Any], Key | None]:
+    """Return what reads the key of a node of one array; None where it holds more, or less.
 
-    def __init__(self, find_out: Callable[[Any], Any]) -> None:
-        """Keep how to find out."""
-        super().__init__()
-        self._find_out = find_out
-
-    def __missing__(self, kind: Any) -> Any:
-        """Return what there is to know about a type that was not met before."""
-        self[kind] = found = self._find_out(kind)
-        return found
+    Nor have boxes one whose names are more than a tuple of names, or that hold what others do not.
+    """
+    return _READERS[kind]
 
 
-def _reader(kind: type) -> Callable[[Any], Key]:
-    import jax
-
+def _reader(kind: type) -> Callable[[Any], Key | None]:
     if is_nnx(kind):
         return _nnx_reader(kind)
     if is_linen(kind):
-        fields = set(getattr(kind, "__dataclass_fields__", ()))
-        if not {"value", "names", "mesh"} <= fields <= _SHARED:
-            return _no_key
-        return _logical_key if "rules" in fields else _linen_key
+        return _linen_reader(kind)
     if kind in SCALARS:
         return _number_key
     if kind is type(None) or getattr(kind, "_fields", None) == ():
         return _hole_key
-    if issubclass(kind, jax.sharding.PartitionSpec):
-        return _no_key
+    if kind in (list, tuple):
+        return _sequence_key
+    return _array_key if IS_JAXS[kind] else _any_key
+
+
+def _is_jaxs(kind: type) -> bool:
     is_jaxs = kind.__module__.partition(".")[0] in ("jax", "jaxlib")
-    return _array_key if is_jaxs and hasattr(kind, "shape") else _any_key
+    return is_jaxs and hasattr(kind, "shape") and hasattr(kind, "dtype")
 
 
 def _array_key(node: Any) -> Key:
@@ -586,34 +523,70 @@ def _number_key(node: Any) -> Key:
 
 
 def _hole_key(node: Any) -> Key:
-    return HOLE
+    return ()
 
 
-def _any_key(node: Any) -> Key:
-    return (shape_of(node), None)
+def _sequence_key(node: Any) -> Key:
+    return (type(node), *map(key_of, node))
 
 
-def _no_key(node: Any) -> Key:
-    raise TypeError(f"the answer for a {type(node).__name__} is not decided by a key")
+def _no_key(node: Any) -> None:
+    return None
 
 
-def _nnx_reader(kind: type) -> Callable[[Any], Key]:
-    value_of = getattr(kind, "get_raw_value", nnx_value)
+def _any_key(node: Any) -> Key | None:
+    shape = shape_of(node)
+    return None if shape is None else (shape, None)
 
-    def read(box: Any) -> Key:
-        value = value_of(box)
-        shape = () if type(value) in SCALARS else value.shape
-        return (shape, nnx_names(box), kind)
+
+def _linen_reader(kind: type) -> Callable[[Any], Key | None]:
+    """Return what reads the mesh as well: it is part of the structure, which the result shares."""
+    fields = set(getattr(kind, "__dataclass_fields__", ()))
+    if not {"value", "names", "mesh"} <= fields <= _SHARED:
+        return _no_key
+    has_rules = "rules" in fields
+
+    def read(box: Any) -> Key | None:
+        value, names = box.value, box.names
+        shape = _CONTENT_SHAPES[type(value)](value)
+        if shape is None or (has_rules and box.rules is not None) or not _is_plain(names):
+            return None
+        return (shape, names, kind, box.mesh)
 
     return read
 
 
-# mesh and rules are part of a box's structure, which the result must share
+def _nnx_reader(kind: type) -> Callable[[Any], Key | None]:
+    value_of = value_reader(kind)
+    return lambda box: variable_key(kind, value_of(box), box_names(box))
 
 
-def _linen_key(box: Any) -> Key:
-    return (box.value.shape, box.names, type(box), box.mesh)
+def variable_key(kind: type, value: Any, names: Any) -> Key | None:
+    """Return the key of a box of NNX by what it holds."""
+    shape: Shape | None = _CONTENT_SHAPES[type(value)](value)
+    return None if shape is None or not _is_plain(names) else (shape, names, kind)
 
 
-def _logical_key(box: Any) -> Key:
-    return (box.value.shape, box.names, type(box), box.mesh, box.rules)
+def _content_shape(kind: type) -> Callable[[Any], Shape | None]:
+    """Return what reads the sizes of what a box holds; None for what is no array, or a box."""
+    if is_box(kind) or _reader(kind) is _hole_key:
+        return _no_key
+    return attrgetter("shape") if IS_JAXS[kind] else shape_of
+
+
+def _is_plain(names: Any) -> bool:
+    """Say whether names are as most authors write them, and can be compared with others."""
+    if type(names) is not tuple:
+        return names is None
+    for name in names:  # noqa: SIM110 (faster, and asked for every box)
+        if name is not None and type(name) is not str:
+            return False
+    return True
+
+
+_READERS: ByKind[Callable[[Any], Key | None]] = ByKind(_reader)
+
+_CONTENT_SHAPES: ByKind[Callable[[Any], Shape | None]] = ByKind(_content_shape)
+
+#: Whether a type is one of JAX's arrays, or of what stands for one.
+IS_JAXS: ByKind[bool] = ByKind(_is_jaxs)
