@@ -484,3 +484,13 @@ def test_completion_is_silent_without_a_spec(tmp_path: Path) -> None:
     assert complete(tmp_path, "shardspec explain dec") == []
     (tmp_path / "spec.yaml").write_text("rules: [\n", encoding="utf-8")
     assert complete(tmp_path, "shardspec explain dec") == []
+
+
+# the end of the process
+
+
+def test_a_profiler_has_its_say() -> None:
+    """Else the process ends without taking its modules down."""
+    command = [sys.executable, "-m", "cProfile", "-m", "shardspec", "--version"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "function calls" in result.stdout
