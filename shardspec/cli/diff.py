@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,12 +16,19 @@ from shardspec.analysis.layouts import Layout, layout_of
 from shardspec.cli import options
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, matching, unknown_path
+from shardspec.cli.steps import STEP
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted, percent
+from shardspec.ir.plan import ShardingPlan
+
+if TYPE_CHECKING:
+    from shardspec.analysis.cost_diff import CostDiff
 
 _GIT = "git:"
-_MEMORY = re.compile(r"memory\+(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>%|[KMGT]iB|B)")
+_GROWTH = re.compile(
+    r"(?P<kind>memory|traffic|time)\+(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>%|[KMGT]iB|B)"
+)
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -31,6 +38,7 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
     click.Argument(["new"], required=False),
     options.NAMED,
     options.TARGET,
+    STEP,
     options.ARRAYS,
     options.ONLY,
     *options.FINDINGS,
@@ -40,32 +48,45 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
         "limits",
         metavar="WHAT",
         multiple=True,
-        help="Exit 1 only for this: memory+5%, memory+64MiB, reshard, or change.",
+        help="Exit 1 only for this: memory+5%, memory+64MiB, reshard, or change; of a step,"
+        " traffic+5% or time+5%.",
     ),
 )
-def command(request: Request, *, old: str, new: str | None, limits: Sequence[str]) -> None:
+def command(
+    request: Request, *, old: str, new: str | None, step_name: str | None, limits: Sequence[str]
+) -> None:
     """Show what moved, the line that moved it, and what a restore would have to reshard.
 
     OLD and NEW are specs, folders with one, locks (`spec.lock`), or `git:REV` for the other side's
     file at a revision (`git:REV:PATH` for another). NEW left out is the spec of this project, as
     the other verbs find it; which one that is is said.
+
+    With `--step`, also what the change does to a step of your own code, which is traced under both
+    specs: memory, time, what is sent over each mesh axis, and the rules that did it.
     """
-    parsed = [_limit(text) for text in limits]
+    parsed = [_limit(text, has_step=step_name is not None) for text in limits]
     if new is None:
         new = request.spec_file()
         _tell_of_found(old, new, request)
     old, new = (find_spec(name) if os.path.isdir(name) else name for name in (old, new))
     before = _side(_at_revision(old, new), request)
     after = _side(_at_revision(new, old), request)
+    plans = (before.plans, after.plans)
     if request.only is not None:
         before, after = _only(request.only, before, after)
     diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
     diffs = _of_target(diffs, request.target)
+    costs: tuple[CostDiff, ...] = ()
+    if step_name is not None and (before.errors or after.errors):
+        request.remark("no step is traced under a spec with errors")
+    elif step_name is not None:
+        costs = _cost_diffs(step_name, plans, diffs, request)
     limits_or_any = parsed or [_limit("change")]
-    failed = [said for limit in limits_or_any if (said := _tripped(limit, diffs)) is not None]
+    tripped = (_tripped(limit, diffs, costs) for limit in limits_or_any)
+    failed = [said for said in tripped if said is not None]
     if after.errors:
         failed.append(f"errors: {after.name} has {counted(len(after.errors), 'error')}")
-    _print(diffs, before, after, request.form, failed)
+    _print(diffs, costs, before, after, request.form, failed)
     request.report(after.errors)
     if before.errors:
         request.remark(f"{before.name} has {counted(len(before.errors), 'error')} of its own")
@@ -80,13 +101,39 @@ class Side:
 
     Attributes:
       reasons: None for a lock, which keeps none.
+      plans: none for a lock.
       errors: what is wrong with its plans; a lock was free of errors when it was made.
     """
 
     name: str
     layout: Layout = field(repr=False)
     reasons: Reasons | None = field(default=None, repr=False)
+    plans: tuple[ShardingPlan, ...] = field(default=(), repr=False)
     errors: tuple[Diagnostic, ...] = ()
+
+
+def _cost_diffs(
+    name: str,
+    sides: tuple[tuple[ShardingPlan, ...], tuple[ShardingPlan, ...]],
+    diffs: Sequence[TargetDiff],
+    request: Request,
+) -> tuple[CostDiff, ...]:
+    """Return what a step costs on both sides of each target that both have."""
+    from shardspec.analysis.cost_diff import CostDiff
+    from shardspec.cli.steps import step_costs
+
+    if not all(sides):
+        fail("--step runs under two specs, and a lock is none", "name the specs, or `git:REV`")
+    found = []
+    for diff in diffs:
+        if diff.before is not None and diff.after is not None:
+            names = (diff.before.name, diff.after.name)
+            pair = (
+                next(plan for plan in plans if plan.target.name == target)
+                for plans, target in zip(sides, names, strict=True)
+            )
+            found.append(CostDiff(diff.name, *step_costs(name, pair, request)))
+    return tuple(found)
 
 
 def _tell_of_found(old: str, new: str, request: Request) -> None:
@@ -138,7 +185,7 @@ def _side(name: str, request: Request) -> Side:
         request.require_sound(target, diagnostics)
     found = pipeline.findings(spec, plans)
     errors = tuple(diagnostic for diagnostic in found if diagnostic.is_error)
-    return Side(name, layout_of(spec, plans), reasons_of(plans), errors)
+    return Side(name, layout_of(spec, plans), reasons_of(plans), plans, errors)
 
 
 def _locked(name: str, request: Request) -> Side:
@@ -162,6 +209,7 @@ def _of_target(diffs: tuple[TargetDiff, ...], name: str | None) -> tuple[TargetD
 
 def _print(
     diffs: tuple[TargetDiff, ...],
+    costs: Sequence[CostDiff],
     before: Side,
     after: Side,
     form: str,
@@ -170,12 +218,18 @@ def _print(
     if form == "json":
         from shardspec.lock.diff_forms import diff_text
 
-        echo(diff_text(diffs, before.name, after.name, failed).rstrip("\n"))
+        steps = {}
+        if costs:
+            from shardspec.report.cost_diff import cost_diff_data
+
+            steps = {each.target: cost_diff_data(each) for each in costs}
+        echo(diff_text(diffs, before.name, after.name, failed, steps).rstrip("\n"))
         return
     if form == "md":
         from shardspec.lock.diff_forms import markdown_lines
 
         lines = list(markdown_lines(diffs, before.name, after.name))
+        lines += ["", "```", *_step_lines(costs), "```"] if costs else []
     else:
         from shardspec.lock.diff_forms import diff_lines
 
@@ -184,7 +238,17 @@ def _print(
             lines = [f"{before.name} -> {after.name}", "", *lines]
         else:
             lines = [f"{after.name} places every array as {before.name}."]
+        lines += ["", *_step_lines(costs)] if costs else []
     show(lines)
+
+
+def _step_lines(costs: Sequence[CostDiff]) -> Iterator[str]:
+    from shardspec.report.cost_diff import cost_diff_lines
+
+    for number, each in enumerate(costs):
+        if number:
+            yield ""
+        yield from cost_diff_lines(each)
 
 
 # --fail-on: how much may move
@@ -200,33 +264,59 @@ class Limit:
       bytes: growth in bytes, where it is stated so.
     """
 
-    kind: Literal["memory", "reshard", "change"]
+    kind: Literal["memory", "traffic", "time", "reshard", "change"]
     text: str
     share: float | None = None
     bytes: float | None = None
 
+    def allows(self, before: float, after: float) -> bool:
+        """Say whether a figure may be what it has become."""
+        if self.share is not None:
+            return after <= before * (1 + self.share)
+        return after <= before + (self.bytes or 0)
 
-def _limit(text: str) -> Limit:
+
+def _limit(text: str, *, has_step: bool = False) -> Limit:
     """Return the limit that `text` states."""
     if text == "reshard":
         return Limit("reshard", text)
     if text == "change":
         return Limit("change", text)
-    found = _MEMORY.fullmatch(text)
-    if found is None:
-        fail(f"--fail-on {text}: no such limit", "as in memory+5%, memory+64MiB, reshard, change")
+    found = _GROWTH.fullmatch(text)
+    if found is None or (found["kind"] == "time" and found["unit"] != "%"):
+        help = "as in memory+5%, memory+64MiB, reshard, change; of a step, traffic+5%, time+5%"
+        fail(f"--fail-on {text}: no such limit", help)
+    kind: Any = found["kind"]
+    if kind != "memory" and not has_step:
+        fail(f"--fail-on {text} is about a step", "name it: `--step train:step`")
     number = float(found["number"])
     if found["unit"] == "%":
-        return Limit("memory", text, share=number / 100)
-    return Limit("memory", text, bytes=number * _UNITS[found["unit"]])
+        return Limit(kind, text, share=number / 100)
+    return Limit(kind, text, bytes=number * _UNITS[found["unit"]])
 
 
-def _tripped(limit: Limit, diffs: Sequence[TargetDiff]) -> str | None:
+def _tripped(
+    limit: Limit, diffs: Sequence[TargetDiff], costs: Sequence[CostDiff] = ()
+) -> str | None:
     """Return what moved beyond the limit, and on which targets; None where nothing did."""
     over = [(diff.name, said) for diff in diffs if (said := _over(limit, diff)) is not None]
+    over += [(cost.target, said) for cost in costs if (said := _step_over(limit, cost)) is not None]
     if not over:
         return None
     return f"{limit.text}: {'; '.join(f'{name}: {said}' for name, said in over)}"
+
+
+def _step_over(limit: Limit, cost: CostDiff) -> str | None:
+    """Return what of a step went beyond the limit on one target; None where nothing did."""
+    from shardspec.report.cost import seconds_text
+    from shardspec.report.cost_diff import change_text
+
+    if limit.kind == "change":
+        return None if cost.is_same else "the step costs otherwise"
+    change = {"traffic": cost.sent, "time": cost.seconds}.get(limit.kind)
+    if change is None or limit.allows(change.before, change.after):
+        return None
+    return change_text(change, seconds_text if limit.kind == "time" else binary_bytes)
 
 
 def _over(limit: Limit, diff: TargetDiff) -> str | None:
@@ -237,7 +327,7 @@ def _over(limit: Limit, diff: TargetDiff) -> str | None:
         still = {Mark.SAME, Mark.NEW, Mark.GONE}
         count = sum(move.mark not in still for move in diff.moves)
         return f"{counted(count, 'array')} to reshard" if count else None
-    return _grown(limit, diff)
+    return _grown(limit, diff) if limit.kind == "memory" else None
 
 
 def _changed(diff: TargetDiff) -> str:
@@ -253,8 +343,7 @@ def _grown(limit: Limit, diff: TargetDiff) -> str | None:
     if diff.before is None or diff.after is None:
         return None
     before, after = diff.before.per_device_bytes, diff.after.per_device_bytes
-    allowed = before * (1 + limit.share) if limit.share is not None else before + (limit.bytes or 0)
-    if after <= allowed:
+    if limit.allows(before, after):
         return None
     more = f", +{percent(after - before, before)}" if before else ""
     return f"{binary_bytes(before)} -> {binary_bytes(after)} per device{more}"

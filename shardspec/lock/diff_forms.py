@@ -6,7 +6,7 @@ sizes in bytes and arrays in natural order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -327,13 +327,18 @@ def _escaped(text: str) -> str:
 
 
 def diff_text(
-    diffs: Sequence[TargetDiff], before: str, after: str, failed: Sequence[str] = ()
+    diffs: Sequence[TargetDiff],
+    before: str,
+    after: str,
+    failed: Sequence[str] = (),
+    steps: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the diff as JSON text, with a line break at the end.
 
     Args:
       before: the name of the old side; `after` is that of the new one.
       failed: the gates that it trips, each with what moved.
+      steps: by target, what became of a step; none without one.
     """
     import json
 
@@ -342,9 +347,13 @@ def diff_text(
         "old": before,
         "new": after,
         "failed": list(failed),
-        "targets": [_target(diff) for diff in diffs],
+        "targets": [{**_target(diff), **_step(diff, steps or {})} for diff in diffs],
     }
     return json.dumps(data, indent=2) + "\n"
+
+
+def _step(diff: TargetDiff, steps: Mapping[str, Any]) -> dict[str, Any]:
+    return {"step": steps[diff.name]} if diff.name in steps else {}
 
 
 def _target(diff: TargetDiff) -> dict[str, Any]:

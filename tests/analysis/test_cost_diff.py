@@ -1,0 +1,44 @@
+"""What a change of a spec does to the figures of a step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from shardspec import pipeline
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.cost_diff import CostDiff
+from shardspec.ir.step import Step
+from shardspec.report.cost_diff import cost_diff_data, cost_diff_lines
+from tests import strategies
+
+TEXT = "mesh: {data: 4, fsdp: 2, tensor: 3, expert: 1}\narrays: {a0: 'bf16[8, 4096]'}"
+
+
+def cost(step: Step) -> Cost:
+    spec, _ = pipeline.load_text(TEXT, "spec.yaml")
+    assert spec is not None
+    return cost_of(pipeline.compile_plans(spec)[0], step)
+
+
+@given(strategies.steps(), strategies.steps())
+def test_whole(before: Step, after: Step) -> None:
+    diff = CostDiff("default", cost(before), cost(after))
+    for rows in (diff.axes, diff.rules):
+        changed = sum(each.after - each.before for each in rows)
+        assert changed == pytest.approx(diff.sent.after - diff.sent.before)
+        sizes = [abs(each.after - each.before) for each in rows]
+        assert sizes == sorted(sizes, reverse=True)
+        assert all(sizes)
+    assert sum(each.after - each.before for each in diff.parts) == pytest.approx(
+        diff.memory.after - diff.memory.before
+    )
+    assert list(cost_diff_lines(diff))
+    assert cost_diff_data(diff)["same"] is diff.is_same
+
+
+@given(strategies.steps())
+def test_nothing_differs_from_itself(step: Step) -> None:
+    diff = CostDiff("default", cost(step), cost(step))
+    assert diff.is_same
+    assert list(cost_diff_lines(diff)) == ["step on target default: costs what it did"]
