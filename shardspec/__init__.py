@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from shardspec.jax_backend.batch import Batch, DataLayout
     from shardspec.jax_backend.live import LockWarning
     from shardspec.jax_backend.resolver import Resolver
+    from shardspec.programs.memory import CompiledMemory, HeldValue
+    from shardspec.programs.proof import AxisProof, Proof
     from shardspec.public import Spec, load, loads
     from shardspec.report.cost import Cost
     from shardspec.report.drawing import Drawing
@@ -45,12 +47,14 @@ __all__ = [
     "Amount",
     "Asker",
     "Attempt",
+    "AxisProof",
     "AxisTime",
     "Batch",
     "Carried",
     "Cause",
     "Collective",
     "CollectiveKind",
+    "CompiledMemory",
     "Cost",
     "DataLayout",
     "Diagnostic",
@@ -58,6 +62,7 @@ __all__ = [
     "Drawing",
     "Figure",
     "Held",
+    "HeldValue",
     "Label",
     "LockWarning",
     "Memory",
@@ -67,6 +72,7 @@ __all__ = [
     "PartitionSpec",
     "Place",
     "Plan",
+    "Proof",
     "Resolver",
     "Severity",
     "ShardspecError",
@@ -94,12 +100,14 @@ _HOMES = {
     "Amount": "shardspec.analysis.step_memory",
     "Asker": "shardspec.analysis.traffic",
     "Attempt": "shardspec.ir.plan",
+    "AxisProof": "shardspec.programs.proof",
     "AxisTime": "shardspec.analysis.step_time",
     "Batch": "shardspec.jax_backend.batch",
     "Carried": "shardspec.ir.step",
     "Cause": "shardspec.ir.step",
     "Collective": "shardspec.ir.step",
     "CollectiveKind": "shardspec.ir.step",
+    "CompiledMemory": "shardspec.programs.memory",
     "Cost": "shardspec.report.cost",
     "DataLayout": "shardspec.jax_backend.batch",
     "Diagnostic": "shardspec.diagnostics",
@@ -107,6 +115,7 @@ _HOMES = {
     "Drawing": "shardspec.report.drawing",
     "Figure": "shardspec.analysis.memory",
     "Held": "shardspec.analysis.memory",
+    "HeldValue": "shardspec.programs.memory",
     "Label": "shardspec.diagnostics",
     "LockWarning": "shardspec.jax_backend.live",
     "Memory": "shardspec.analysis.memory",
@@ -116,6 +125,7 @@ _HOMES = {
     "PartitionSpec": "shardspec.ir.spec",
     "Place": "shardspec.ir.step",
     "Plan": "shardspec.report.plan",
+    "Proof": "shardspec.programs.proof",
     "Resolver": "shardspec.jax_backend.resolver",
     "Severity": "shardspec.diagnostics",
     "ShardspecError": "shardspec.diagnostics",

@@ -35,8 +35,12 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(\[[^\]]*\])?>=([0-9.]+)(\s*;.*)?")
 
 
 def requirements(project: dict[str, Any]) -> list[str]:
-    """Return what the package and all its extras require."""
-    extras = project["optional-dependencies"].values()
+    """Return what the package and its extras require.
+
+    The compiler for GPUs makes every JAX beside it complain where there is no GPU: without it.
+    """
+    optional = project["optional-dependencies"]
+    extras = [needed for name, needed in optional.items() if name != "gpu-aot"]
     return [*project["dependencies"], *(each for extra in extras for each in extra)]
 
 

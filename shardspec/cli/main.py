@@ -15,6 +15,7 @@ from shardspec.cli.options import HELP, version_option, write_exits
 VERBS = {
     "compile": "Resolve every array on one target and print the table.",
     "cost": "Show what a device holds, and what a step sends and takes.",
+    "verify": "Have the real compiler prove it, for machines that are not here.",
     "explain": "Say why: an array, a line of the spec, a mesh axis, a finding, a field.",
     "check": "Report everything that is wrong, on all targets.",
     "fmt": "Format specs, or turn YAML into the DSL and back.",

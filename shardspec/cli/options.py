@@ -232,6 +232,16 @@ SPECS = (click.Argument(["named"], nargs=-1, metavar="[SPEC|FOLDER]..."), NAMED)
 TARGET = option(
     "-t", "--target", metavar="NAME", shell_complete=_targets, help="A target of the spec."
 )
+#: For verbs that take one target after the other.
+TARGETS = option(
+    "-t",
+    "--target",
+    "target_names",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=_targets,
+    help="A target of the spec; several, one after the other, by saying it again.",
+)
 ARRAYS = option(
     "--arrays",
     metavar="FILE",

@@ -48,6 +48,7 @@ def with_step(
     work: Callable[[Resolver, Call, Tell], Made],
     *,
     done: str = "traced",
+    is_here: bool = False,
 ) -> Made:
     """Return what is worked out of a step; exit where its code, or the spec under it, has faults.
 
@@ -55,18 +56,21 @@ def with_step(
       name: as `--step` gave it.
       work: gets a resolver of the target, without devices, and what the step is called with.
       done: what was done, for the remark of how long it took.
+      is_here: whether the resolver is to have the devices that are here.
     """
     name, folder = _named(name)
     request.remark(f"{name}: importing it, which runs its code")
     started = time.monotonic()
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # no accelerator is needed, or taken from a run
+    if not is_here:  # no accelerator is needed, or taken from a run
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
     try:
         with progress(is_quiet=request.is_quiet) as tell:
             tell("loading jax")
             from shardspec.jax_backend.entry_point import with_call
             from shardspec.jax_backend.resolver import Resolver
 
-            resolver = Resolver(spec, target, devices="abstract", agree_within_s=None)
+            devices = None if is_here else "abstract"
+            resolver = Resolver(spec, target, devices=devices, agree_within_s=None)
             made = with_call(name, folder, resolver, tell, lambda c: work(resolver, c, tell))
     except ShardspecError as error:
         request.report(error.diagnostics)

@@ -303,6 +303,14 @@ def write_file(path: str, text: str) -> None:
         fail(f"cannot write {path}: {why}", "say with -o a file that can be written")
 
 
+def require_folder(path: str | None) -> None:
+    """Fail before a long job where its answer could not be written: there is no such folder."""
+    folder = os.path.dirname(path or "") or "."
+    if path and path != "-" and not os.access(folder, os.W_OK):
+        why = "permission denied" if os.path.isdir(folder) else "no such file or directory"
+        fail(f"cannot write {path}: {why}", "say with -o a file that can be written")
+
+
 def _open_at_once(path: str, flags: int) -> int:
     """Return a descriptor of a device or a pipe; a pipe that nobody reads is an error, no wait."""
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -58,6 +58,7 @@ from shardspec.jax_backend.tree_plan import (
     raise_errors,
 )
 from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
+from shardspec.programs.proof import Proof
 from shardspec.report.cost import Cost
 from shardspec.report.drawing import Drawing, drawing, drawing_of
 from shardspec.report.plan import Plan
@@ -524,6 +525,23 @@ class Resolver:
         step = step_of(self, function, *args, **kwargs)
         (plan,) = pipeline.compile_plans(self._arrays.spec, None, [self.target])
         return Cost.of(cost_of(plan, step))
+
+    def verify(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Proof:
+        """Return what the compiler of the target's chips makes of a step, beside the prediction.
+
+        The chips need not be here: libtpu compiles for any TPU slice, XLA's CUDA plugin for GPUs.
+        It takes 10 to 80 s, in a process of its own. `print` shows it as `shardspec verify` does,
+        and `proof.faults` says why the promise of the plan is broken, if it is.
+
+        Args:
+          function: as for `cost`, and so are the other arguments.
+
+        Raises:
+          ShardspecError: as `cost`, and where the compiler gives no program.
+        """
+        from shardspec.jax_backend.verifying import verify_step
+
+        return verify_step(self, function, args, kwargs)
 
     def visualize(self, what: Any) -> Drawing:
         """Return who holds which part of an array: text in a terminal, tables in a notebook.

@@ -6,6 +6,7 @@ in place of what they call first, since the passes do not look through them insi
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -30,6 +31,23 @@ PASSES = (
 )
 #: After this pass every constraint has the name that origins know it by, and is still there.
 NAMED_AFTER = "sdy-close-shardings"
+
+
+def bytecode_of(module: Any) -> bytes:
+    """Return a module as bytes: what another process reads, or another context."""
+    buffer = io.BytesIO()
+    with module.context:
+        module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def copy_of(module: Any) -> Any:
+    """Return a module that may be changed: JAX keeps the one that it lowered, and compiles it."""
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+
+    with mlir.make_ir_context():
+        return ir.Module.parse(bytecode_of(module))
 
 
 def prepared(module: Any) -> None:

@@ -25,7 +25,7 @@ from shardspec.jax_backend.step_graph import (
     nodes_of,
 )
 from shardspec.jax_backend.step_ops import flops_of, ops_of, set_phases, tensors_of
-from shardspec.jax_backend.step_passes import NAMED_AFTER, prepared, propagated
+from shardspec.jax_backend.step_passes import NAMED_AFTER, copy_of, prepared, propagated
 from shardspec.jax_backend.step_reshards import reshard_of
 from shardspec.jax_backend.step_rewrites import corrected
 from shardspec.jax_backend.step_sends import VIEWS, Send, sends_of
@@ -53,18 +53,19 @@ def step_of(
 
 
 def step_of_traced(resolver: Resolving, found: Traced) -> Step:
-    """Return the step that a lowered function is; its module is not what it was afterwards.
+    """Return the step that a lowered function is.
 
     Raises:
       ShardspecError: this jaxlib lacks a pass.
     """
     sizes = resolver.target.mesh.sizes
     constraints: dict[str, Constraint] = {}
-    prepared(found.module)
-    for name in propagated(found.module):
+    module = copy_of(found.module)
+    prepared(module)
+    for name in propagated(module):
         if name == NAMED_AFTER:
-            constraints = constraints_of(found.module, sizes)
-    graph = graph_of(found.module, sizes)
+            constraints = constraints_of(module, sizes)
+    graph = graph_of(module, sizes)
     return _read(resolver, found, graph, constraints)
 
 

@@ -39,6 +39,7 @@ class Resolving(Protocol):
     """What a `Resolver` is asked for here; that itself offers `cost`, which comes here."""
 
     target: Target
+    mesh: Any
     _arrays: ArrayResolver
     _placer: TreePlacer
     _activations: ActivationResolver
@@ -207,6 +208,14 @@ def placed(
     """Return the function jitted, and its arguments as structs with their shardings."""
     jitted, arrays, _, _ = _arranged(resolver, function, args, {})
     return jitted, arrays
+
+
+def lowered_here(
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Return the function lowered for the devices of the resolver."""
+    jitted, arrays, named, _ = _arranged(resolver, function, args, kwargs)
+    return jitted.trace(*arrays, **named).lower()
 
 
 def _arranged(

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import io
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import version
+from typing import Any
 
 from shardspec import pipeline
-from shardspec.analysis.cost import cost_of
+from shardspec.analysis.cost import Cost, cost_of
 from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.jax_backend.compiling import Tell, compiled
+from shardspec.jax_backend.compiling import Compiled, Tell, compiled
+from shardspec.jax_backend.mesh import need_devices
+from shardspec.jax_backend.step_passes import bytecode_of
 from shardspec.jax_backend.step_reading import step_of_traced
-from shardspec.jax_backend.step_trace import Traced, traced
+from shardspec.jax_backend.step_trace import Resolving, lowered_here, traced
+from shardspec.programs.memory import memory_of_stats
 from shardspec.programs.proof import Proof, places_in, with_causes
 from shardspec.programs.reading import step_of_program
 
-if TYPE_CHECKING:
-    from shardspec.jax_backend.resolver import Resolver
-
 
 def verify_step(
-    resolver: Resolver,
+    resolver: Resolving,
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
@@ -28,6 +29,7 @@ def verify_step(
     tolerance: float = 0.1,
     timeout_s: float = 600.0,
     is_whole: bool = False,
+    is_here: bool = False,
     tell: Tell = lambda stage: None,
 ) -> Proof:
     """Return what was predicted of a step, and what the compiler of the target made of it.
@@ -35,27 +37,36 @@ def verify_step(
     Args:
       tolerance: the share of all compiled bytes by which the prediction may differ.
       is_whole: let the compiler generate code, too.
+      is_here: compile for the devices of the resolver, whole and in this process.
       tell: hears of each stage.
 
     Raises:
       ShardspecError: the step cannot be traced, or there is no program.
     """
+    if is_here:
+        need_devices(resolver.mesh, "a compile for the devices that are here")
     tell("tracing")
     found = traced(resolver, function, args, dict(kwargs or {}))
-    module = _bytecode(found)
+    module = bytecode_of(found.module)
     step = step_of_traced(resolver, found)
     spec, target = resolver._arrays.spec, resolver.target
     (plan,) = pipeline.compile_plans(spec, None, [target])
     cost = cost_of(plan, step)
-    made = compiled(
-        module,
-        target,
-        order=spec.policy.order,
-        timeout_s=timeout_s,
-        is_whole=is_whole,
-        tell=tell,
-    )
-    program = step_of_program(made.text, target.mesh, step.arguments)
+    if is_here:
+        tell("compiling")
+        made = _compiled_here(resolver, function, args, dict(kwargs or {}))
+    else:
+        order = spec.policy.order
+        made = compiled(
+            module, target, order=order, timeout_s=timeout_s, is_whole=is_whole, tell=tell
+        )
+    return _proof(made, cost, tolerance)
+
+
+def _proof(made: Compiled, cost: Cost, tolerance: float) -> Proof:
+    """Return a program beside the prediction."""
+    arguments = () if cost.step is None else cost.step.arguments
+    program = step_of_program(made.text, cost.target.mesh, arguments)
     if isinstance(program, Diagnostic):
         raise ShardspecError((program,))
     held = () if made.memory is None else made.memory.largest
@@ -71,9 +82,19 @@ def verify_step(
     )
 
 
-def _bytecode(found: Traced) -> bytes:
-    """Return the module before anything is propagated through it."""
-    buffer = io.BytesIO()
-    with found.module.context:
-        found.module.operation.write_bytecode(buffer)
-    return buffer.getvalue()
+def _compiled_here(
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Compiled:
+    """Return the program for the devices that are here."""
+    started = time.monotonic()
+    lowered = lowered_here(resolver, function, args, kwargs)
+    executable = lowered.compile()
+    stats = executable.memory_analysis()
+    device = resolver.mesh.devices.flat[0]
+    sizes = {
+        each: int(getattr(stats, f"{each}_size_in_bytes"))
+        for each in ("argument", "output", "alias", "temp")
+    }
+    name = f"{device.platform} of jaxlib {version('jaxlib')}"
+    seconds = time.monotonic() - started
+    return Compiled(executable.as_text(), memory_of_stats(sizes), name, seconds, True)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardspec.analysis.cost import Cost
-from shardspec.diagnostics.words import percent
+from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.step import Carried, Cause, CauseKind, Collective, Place, Step, wire_bytes
 from shardspec.programs.hlo import program_of
@@ -21,6 +21,13 @@ from shardspec.programs.op_names import place_of
 
 #: The share of all bytes that may go over mesh axes without a prediction.
 UNPREDICTED_SHARE = 0.01
+#: Collectives that are named although nobody predicted them, and arrays that are named of what
+#: does not fit.
+_MOST = 3
+#: Below this share of all compiled bytes, mesh axes have no row of their own.
+_LEAST_SHARE = 0.0005
+
+Row = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,10 @@ class Proof:
             return False
         return None if room is None or self.memory is None else self.memory.bytes <= room
 
+    def __str__(self) -> str:
+        """Return what `shardspec verify` prints."""
+        return "\n".join(proof_lines(self))
+
     @property
     def faults(self) -> tuple[str, ...]:
         """Return why the promise of the plan is broken; none where it is kept."""
@@ -113,6 +124,84 @@ class Proof:
             if not row.predicted and share > UNPREDICTED_SHARE:
                 axes = " and ".join(row.mesh_axes)
                 yield f"{percent(share, 1)} of the bytes go over {axes}, which was not predicted"
+
+
+def proof_lines(proof: Proof) -> Iterator[str]:
+    """Yield a prediction and the program side by side, and what comes of it."""
+    rows = [(proof.cost.target.name, "predicted", "compiled", ""), *rows_of(proof)]
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    for name, predicted, compiled, about in rows:
+        line = f"{name:<{widths[0]}}   {predicted:>{widths[1]}}   {compiled:>{widths[2]}}   {about}"
+        yield line.rstrip()
+    yield from _more(proof)
+    yield verdict(proof)
+
+
+def verdict(proof: Proof) -> str:
+    """Return the last line: whether the promise of the plan is kept, and by how much."""
+    if proof.faults:
+        return f"not proved: {'; '.join(proof.faults)}"
+    room = "it fits" if proof.fits else "whether it fits is not known"
+    return f"proved: {room}, and {percent(proof.difference, 1)} of the bytes differ"
+
+
+def rows_of(proof: Proof) -> Iterator[Row]:
+    """Yield what is shown of a proof: a name, the prediction, the program, and how they differ."""
+    least = _LEAST_SHARE * max(proof.compiled_bytes, 1)
+    shown = [row for row in proof.rows if max(row.compiled, row.predicted) >= least]
+    for row in shown or proof.rows:
+        name = " + ".join(row.mesh_axes)
+        predicted, compiled = binary_bytes(row.predicted), binary_bytes(row.compiled)
+        yield name, f"~ {predicted}", f"x {compiled}", _change(row.predicted, row.compiled)
+    held = proof.cost.memory.total
+    predicted = f"{held.mark} {binary_bytes(held.bytes)}"
+    if proof.memory is None:
+        yield "memory", predicted, "not known", ""
+    else:
+        yield "memory", predicted, f"x {binary_bytes(proof.memory.bytes)}", _room(proof)
+
+
+def _change(predicted: int, compiled: int) -> str:
+    if not predicted:
+        return "not predicted"
+    return f"{(compiled - predicted) / predicted * 100:+.1f} %"
+
+
+def _room(proof: Proof) -> str:
+    room = proof.cost.memory.hbm_bytes
+    if room is None:
+        return ""
+    return f"{'does not fit' if proof.fits is False else 'fits'} {binary_bytes(room)}"
+
+
+def _more(proof: Proof) -> Iterator[str]:
+    for each in proof.unpredicted[:_MOST]:
+        share = percent(each.wire_bytes, proof.compiled_bytes or 1)
+        yield f"not predicted: {_told(each)}, {binary_bytes(each.wire_bytes)} ({share})"
+    if proof.fits is False and proof.memory is not None:
+        for value in proof.memory.largest[:_MOST]:
+            where = f", {proof.places[value.name]}" if value.name in proof.places else ""
+            yield f"held at the peak: {value.shape} {binary_bytes(value.bytes)}{where}"
+    if proof.refusal:
+        first = proof.refusal.strip().partition("\n")[0]
+        yield f"{proof.compiler}: {first}"
+    for note in proof.step.notes:
+        yield f"note: {note}"
+
+
+def _told(sent: Collective) -> str:
+    axes = " and ".join(sent.mesh_axes)
+    causes = ", ".join(dict.fromkeys(filter(None, map(rule_of, sent.because))))
+    carries = f", {sent.carries}" if sent.carries.name else ""
+    return f"{sent.kind} over {axes}, {sent.place}{carries}{f', {causes}' if causes else ''}"
+
+
+def rule_of(cause: Cause) -> str:
+    """Return the rule that it comes from, and where the spec says it."""
+    if cause.span is None:
+        return ""
+    rule = "" if cause.rule is None else f"{cause.rule} "
+    return f"{rule}({cause.span.place})"
 
 
 def with_causes(compiled: Step, cost: Cost) -> Step:

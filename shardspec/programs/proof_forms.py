@@ -1,42 +1,14 @@
-"""A prediction beside its proof: as lines for people, as JSON, as a table for a pull request."""
+"""A prediction beside its proof as JSON, and as a table for a pull request."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from shardspec.diagnostics.words import binary_bytes, percent
-from shardspec.ir.step import Cause, Collective
-from shardspec.programs.proof import AxisProof, Proof
+from shardspec.ir.step import Collective
+from shardspec.programs.proof import AxisProof, Proof, rows_of, rule_of, verdict
 from shardspec.versions import PACKAGE, VERIFY_JSON
-
-#: Collectives that are named although nobody predicted them, and arrays that are named of what
-#: does not fit.
-_MOST = 3
-#: Below this share of all compiled bytes, mesh axes have no row of their own.
-_LEAST_SHARE = 0.0005
-
-Row = tuple[str, str, str, str]
-
-
-def proof_lines(proof: Proof) -> Iterator[str]:
-    """Yield a prediction and the program side by side, and what comes of it."""
-    rows = [(proof.cost.target.name, "predicted", "compiled", ""), *_rows(proof)]
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    for name, predicted, compiled, about in rows:
-        line = f"{name:<{widths[0]}}   {predicted:>{widths[1]}}   {compiled:>{widths[2]}}   {about}"
-        yield line.rstrip()
-    yield from _more(proof)
-    yield verdict(proof)
-
-
-def verdict(proof: Proof) -> str:
-    """Return the last line: whether the promise of the plan is kept, and by how much."""
-    if proof.faults:
-        return f"not proved: {'; '.join(proof.faults)}"
-    room = "it fits" if proof.fits else "whether it fits is not known"
-    return f"proved: {room}, and {percent(proof.difference, 1)} of the bytes differ"
 
 
 def proof_markdown(proofs: Sequence[Proof]) -> str:
@@ -44,7 +16,7 @@ def proof_markdown(proofs: Sequence[Proof]) -> str:
     lines = ["| target | | predicted | compiled | |", "|---|---|---:|---:|---|"]
     for proof in proofs:
         name = proof.cost.target.name
-        lines += (f"| {name} | {' | '.join(row)} |" for row in _rows(proof))
+        lines += (f"| {name} | {' | '.join(row)} |" for row in rows_of(proof))
         lines.append(f"| {name} | {verdict(proof)} | | {proof.compiler} | |")
     return "\n".join(lines)
 
@@ -57,67 +29,6 @@ def proof_json(proofs: Sequence[Proof]) -> str:
         "targets": [_data(proof) for proof in proofs],
     }
     return json.dumps(data, indent=2)
-
-
-# lines
-
-
-def _rows(proof: Proof) -> Iterator[Row]:
-    least = _LEAST_SHARE * max(proof.compiled_bytes, 1)
-    shown = [row for row in proof.rows if max(row.compiled, row.predicted) >= least]
-    for row in shown or proof.rows:
-        name = " + ".join(row.mesh_axes)
-        predicted, compiled = binary_bytes(row.predicted), binary_bytes(row.compiled)
-        yield name, f"~ {predicted}", f"x {compiled}", _change(row.predicted, row.compiled)
-    held = proof.cost.memory.total
-    predicted = f"{held.mark} {binary_bytes(held.bytes)}"
-    if proof.memory is None:
-        yield "memory", predicted, "not known", ""
-    else:
-        yield "memory", predicted, f"x {binary_bytes(proof.memory.bytes)}", _room(proof)
-
-
-def _change(predicted: int, compiled: int) -> str:
-    if not predicted:
-        return "not predicted"
-    return f"{(compiled - predicted) / predicted * 100:+.1f} %"
-
-
-def _room(proof: Proof) -> str:
-    room = proof.cost.memory.hbm_bytes
-    if room is None:
-        return ""
-    return f"{'does not fit' if proof.fits is False else 'fits'} {binary_bytes(room)}"
-
-
-def _more(proof: Proof) -> Iterator[str]:
-    for each in proof.unpredicted[:_MOST]:
-        share = percent(each.wire_bytes, proof.compiled_bytes or 1)
-        yield f"not predicted: {_told(each)}, {binary_bytes(each.wire_bytes)} ({share})"
-    if proof.fits is False and proof.memory is not None:
-        for value in proof.memory.largest[:_MOST]:
-            where = f", {proof.places[value.name]}" if value.name in proof.places else ""
-            yield f"held at the peak: {value.shape} {binary_bytes(value.bytes)}{where}"
-    if proof.refusal:
-        first = proof.refusal.strip().partition("\n")[0]
-        yield f"{proof.compiler}: {first}"
-    for note in proof.step.notes:
-        yield f"note: {note}"
-
-
-def _told(sent: Collective) -> str:
-    axes = " and ".join(sent.mesh_axes)
-    causes = ", ".join(dict.fromkeys(filter(None, map(_cause, sent.because))))
-    carries = f", {sent.carries}" if sent.carries.name else ""
-    return f"{sent.kind} over {axes}, {sent.place}{carries}{f', {causes}' if causes else ''}"
-
-
-def _cause(cause: Cause) -> str:
-    """Return the rule that it comes from, and where the spec says it."""
-    if cause.span is None:
-        return ""
-    rule = "" if cause.rule is None else f"{cause.rule} "
-    return f"{rule}({cause.span.place})"
 
 
 # data
@@ -163,5 +74,5 @@ def _sent(each: Collective) -> dict[str, Any]:
         "wire_bytes": each.wire_bytes,
         "place": {"file": each.place.file, "line": each.place.line},
         "carries": str(each.carries),
-        "because": [_cause(cause) for cause in each.because if _cause(cause)],
+        "because": [rule_of(cause) for cause in each.because if rule_of(cause)],
     }

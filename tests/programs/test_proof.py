@@ -20,8 +20,8 @@ from shardspec.ir.step import (
     StepArray,
 )
 from shardspec.programs.memory import CompiledMemory, HeldValue
-from shardspec.programs.proof import Proof, with_causes
-from shardspec.programs.proof_forms import proof_json, proof_lines, proof_markdown, verdict
+from shardspec.programs.proof import Proof, proof_lines, verdict, with_causes
+from shardspec.programs.proof_forms import proof_json, proof_markdown
 
 SPEC = """\
 shardspec: 1

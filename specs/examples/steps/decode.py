@@ -40,19 +40,26 @@ def norm(x, scale):
     return (wide * jax.lax.rsqrt((wide**2).mean(-1, keepdims=True) + 1e-5)).astype(x.dtype) * scale
 
 
-def attention(resolver, p, x, keys, values, at):
+def written(cache, new, layer, at):
+    """Return a cache with one token's keys or values of one layer in it, in place, and those."""
+    cache = jax.lax.dynamic_update_slice(cache, new[None], (layer, 0, at, 0, 0))
+    return cache, jax.lax.dynamic_index_in_dim(cache, layer, keepdims=False)
+
+
+def attention(resolver, p, x, cache, layer, at):
     """Return what attention adds, and the cache with the new token in it."""
+    all_keys, all_values = cache
     query = resolver.constrain(jnp.einsum("ble,ehd->blhd", x, p["query"]), activation="query")
     key = jnp.einsum("ble,ehd->blhd", x, p["key"])
     value = jnp.einsum("ble,ehd->blhd", x, p["value"])
-    keys = jax.lax.dynamic_update_slice_in_dim(keys, key, at, axis=1)
-    values = jax.lax.dynamic_update_slice_in_dim(values, value, at, axis=1)
+    all_keys, keys = written(all_keys, key, layer, at)
+    all_values, values = written(all_values, value, layer, at)
     query = query.reshape(BATCH, KV_HEADS, HEADS // KV_HEADS, KV)
     scores = jnp.einsum("bkgd,bmkd->bkgm", query, keys).astype(jnp.float32) / KV**0.5
     scores = jnp.where(jnp.arange(CACHE_LENGTH) <= at, scores, -1e9)
     context = jnp.einsum("bkgm,bmkd->bkgd", jax.nn.softmax(scores).astype(values.dtype), values)
     context = context.reshape(BATCH, 1, HEADS, KV)
-    return jnp.einsum("blhd,hde->ble", context, p["out"]), keys, values
+    return jnp.einsum("blhd,hde->ble", context, p["out"]), (all_keys, all_values)
 
 
 def mlp(resolver, p, x):
@@ -71,16 +78,18 @@ def step(resolver):
 
     @partial(jax.jit, donate_argnums=1, out_shardings=((place, place), None))
     def decode(params, cache, tokens, at):
-        def layer(x, inputs):
-            p, *cache = inputs
+        def layer(carry, inputs):
+            x, cache = carry
+            p, number = inputs
             h = norm(x, p["attention_norm"])
-            added, *cache = attention(resolver, p, h, *cache, at)
+            added, cache = attention(resolver, p, h, cache, number, at)
             x = resolver.constrain(x + added, activation="residual")
             x = x + mlp(resolver, p, norm(x, p["mlp_norm"]))
-            return resolver.constrain(x, activation="residual"), tuple(cache)
+            return (resolver.constrain(x, activation="residual"), cache), None
 
         x = resolver.constrain(params["embedder"][tokens], activation="residual")
-        x, cache = jax.lax.scan(layer, x, (params["layers"], *cache))
+        layers = params["layers"], jnp.arange(LAYERS)
+        (x, cache), _ = jax.lax.scan(layer, (x, cache), layers)
         logits = jnp.einsum("ble,ev->blv", norm(x, params["norm"]), params["logits"])
         return cache, jnp.argmax(resolver.constrain(logits, activation="logits"), axis=-1)
 

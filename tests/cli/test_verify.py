@@ -1,0 +1,166 @@
+"""`shardspec verify`: a step that is predicted for real, and compilers that say what tests want."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec.cli.main import cli
+from shardspec.jax_backend.compiling import Compiled
+from shardspec.programs.memory import CompiledMemory, HeldValue
+
+SPEC = """\
+shardspec: 1
+targets:
+  pod: {hardware: tpu v5e 2x4, mesh: {fsdp: 4, tensor: 2}}
+  other: {hardware: tpu v6e 2x4, mesh: {fsdp: 4, tensor: 2}}
+  bare: {mesh: {fsdp: 4, tensor: 2}}
+rules: [batch -> fsdp, embed -> fsdp, mlp -> tensor]
+params: {wi: embed mlp, wo: mlp embed}
+activations: {hidden: batch mlp}
+"""
+STEP = """\
+import jax
+import jax.numpy as jnp
+
+WI, WO = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1024, 4096), (4096, 1024)))
+
+
+def step(resolver):
+    def forward(params, x):
+        hidden = resolver.constrain(x @ params["wi"], activation="hidden")
+        return resolver.constrain(hidden @ params["wo"], "batch _")
+
+    return forward, ({"wi": WI, "wo": WO}, jax.ShapeDtypeStruct((4096, 1024), jnp.float32))
+"""
+#: Two gathers of weights over fsdp (3 of 4 parts of 8 MiB each), and a sum over tensor.
+PROGRAM = """\
+HloModule jit_forward, num_partitions=8
+
+ENTRY %main (p0: f32[256,2048], p1: f32[2048,256], p2: f32[1024,1024]) -> f32[1024,1024] {
+  %p0 = f32[256,2048]{1,0} parameter(0), metadata={op_name="params['wi']"}
+  %p1 = f32[2048,256]{1,0} parameter(1), metadata={op_name="params['wo']"}
+  %p2 = f32[1024,1024]{1,0} parameter(2), metadata={op_name="x"}
+  %g0 = f32[1024,2048]{1,0} all-gather(%p0), channel_id=1, FSDP, dimensions={0}
+  %g1 = f32[2048,1024]{1,0} all-gather(%p1), channel_id=2, FSDP, dimensions={1}
+  %h = f32[1024,2048]{1,0} dot(%p2, %g0), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %o = f32[1024,1024]{1,0} dot(%h, %g1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %r = f32[1024,1024]{1,0} all-reduce(%o), channel_id=3, TENSOR, to_apply=%add
+}
+""".replace("FSDP", "replica_groups=[2,4]<=[4,2]T(1,0), use_global_device_ids=true").replace(
+    "TENSOR", "replica_groups=[4,2]<=[8], use_global_device_ids=true"
+)
+MEMORY = CompiledMemory(
+    {0: 2 << 20, 1: 2 << 20, 2: 1 << 16},
+    1 << 16,
+    9 << 20,
+    0,
+    (HeldValue("g0", "f32[1024,2048]", 8 << 20),),
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "verified_step.py").write_text(STEP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHARDSPEC", raising=False)
+    sys.modules.pop("verified_step", None)
+
+    def of(*arguments: str, text: str = PROGRAM, memory: Any = MEMORY, refusal: str = "") -> Result:
+        made = Compiled(text, memory, "libtpu 1", 2.0, False, refusal)
+        monkeypatch.setattr("shardspec.jax_backend.verifying.compiled", lambda *_, **__: made)
+        step = [] if "--step" in arguments else ["--step", "verified_step:step"]
+        result = CliRunner().invoke(cli, ["verify", "spec.yaml", *step, *arguments])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result
+        return result
+
+    return of
+
+
+def test_side_by_side(run: Callable[..., Result]) -> None:
+    result = run("--target", "pod")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[:3] == [
+        "pod       predicted     compiled",
+        "fsdp     ~ 12.0 MiB   x 12.0 MiB   +0.0 %",
+        "tensor   ~ 4.00 MiB   x 4.00 MiB   +0.0 %",
+    ]
+    assert lines[3].endswith("x 13.1 MiB   fits 15.8 GiB")
+    assert lines[4] == "proved: it fits, and 0 % of the bytes differ"
+
+
+def test_what_nobody_predicted(run: Callable[..., Result]) -> None:
+    text = PROGRAM.replace("[4,2]<=[8],", "[1,8]<=[8],")
+    result = run("--target", "pod", text=text)
+    assert result.exit_code == 1
+    assert "fsdp + tensor" in result.stdout
+    assert "not predicted: all-reduce over fsdp and tensor" in result.stdout
+    assert "not proved: " in result.stdout
+
+
+def test_what_does_not_fit_is_told_by_array(run: Callable[..., Result]) -> None:
+    refusal = "RESOURCE_EXHAUSTED: 20.1G of 15.7G\nmore"
+    result = run("--target", "pod", refusal=refusal)
+    assert result.exit_code == 1
+    assert "held at the peak: f32[1024,2048] 8.00 MiB" in result.stdout
+    assert "libtpu 1: RESOURCE_EXHAUSTED: 20.1G of 15.7G\n" in result.stdout
+    assert result.stdout.endswith("not proved: it does not fit\n")
+
+
+def test_several_targets(run: Callable[..., Result]) -> None:
+    result = run("-t", "pod", "-t", "other", "--format", "json")
+    assert result.exit_code == 0
+    data = json.loads(result.stdout)
+    assert data["schema"] == "shardspec.verify/1"
+    assert [each["target"] for each in data["targets"]] == ["pod", "other"]
+    assert data["targets"][0]["axes"][0] == {
+        "mesh_axes": ["fsdp"],
+        "predicted_bytes": 12 << 20,
+        "compiled_bytes": 12 << 20,
+    }
+
+
+def test_a_table_for_a_pull_request(run: Callable[..., Result], tmp_path: Path) -> None:
+    result = run("-t", "pod", "--format", "md", "-o", "proof.md")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    table = (tmp_path / "proof.md").read_text()
+    assert "| pod | fsdp | ~ 12.0 MiB | x 12.0 MiB | +0.0 % |" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-t", "pod", "--tolerance", "many"], "--tolerance many is no share"),
+        (["-t", "pod", "--tolerance", "101%"], "--tolerance 101% is no share"),
+        (["-t", "pod", "-o", "no/where.json"], "cannot write no/where.json: no such file"),
+        (["-t", "pod", "--step", "missing_step:step"], "there is no module `missing_step`"),
+        (["-t", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_done(
+    run: Callable[..., Result], arguments: list[str], message: str
+) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_step_is_named_on_the_command_line(run: Callable[..., Result]) -> None:
+    result = CliRunner().invoke(cli, ["verify", "spec.yaml"])
+    assert result.exit_code == 2
+    assert "there is no step to compile" in result.stderr
+
+
+def test_a_text_that_is_no_program(run: Callable[..., Result]) -> None:
+    result = run("-t", "pod", text="HloModule jit_forward, num_partitions=8")
+    assert result.exit_code == 2
+    assert "error[SHD905]" in result.stderr
