@@ -258,8 +258,16 @@ def _contractions(value: Value) -> set[int]:
         if user.name in _READERS:
             found.add(user.at)
         elif user.name in VIEWS and not _narrows(user):
-            found.update(*(_contractions(result) for result in user.results))
+            found.update(*map(_contractions, _views(user, value)))
     return found
+
+
+def _views(node: Node, value: Value) -> list[Value]:
+    """Return the results of an operation that are other forms of one of its operands."""
+    if node.name != "stablehlo.optimization_barrier":
+        return node.results
+    pairs = zip(node.operands, node.results, strict=True)
+    return [result for operand, result in pairs if operand is value]
 
 
 def _narrowed_stacks(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[StepTensor]:
@@ -301,8 +309,8 @@ def _narrowings(value: Value) -> Iterator[Node]:
         if _narrows(user):
             yield user
         elif user.name in VIEWS or user.name == "sdy.all_gather":
-            for result in user.results:
-                yield from _narrowings(result)
+            for view in _views(user, value):
+                yield from _narrowings(view)
 
 
 def _tensor(graph: Graph, node: Node, value: Value, donates: bool) -> StepTensor:
@@ -337,7 +345,7 @@ def _last_read(value: Value, seen: set[int]) -> int:
     for user in value.users:
         last = max(last, user.at)
         if user.name in VIEWS:
-            last = max(last, *(_last_read(result, seen) for result in user.results))
+            last = max((last, *(_last_read(view, seen) for view in _views(user, value))))
     if value.body.is_loop and value.yielded:
         owner = value.body.owner
         last = max(last, owner.at if owner is not None else 0)

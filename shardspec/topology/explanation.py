@@ -58,7 +58,8 @@ class AxisExplanation:
       hosts: hosts that one group touches, at most.
       slices: slices (GPUs: NVLink domains) that one group touches.
       bytes_per_s: per device and one way, of a ring all-gather over this axis with nothing else
-        on its links; None where the catalogue has no figure.
+        on its links, all of them at work: what there is. What one ring reaches of it in the order
+        of the devices is `walk.legs`. None where the catalogue has no figure.
       bottleneck: what bytes_per_s is a figure of.
     """
 

@@ -257,3 +257,18 @@ def test_a_jaxlib_without_the_passes_is_a_finding(monkeypatch: pytest.MonkeyPatc
 def test_every_pass_is_there() -> None:
     """The names are no public API; this is the test that holds them on each JAX."""
     assert step("plain").collectives
+
+
+def test_a_barrier_mixes_no_lives() -> None:
+    """Of two values that pass a barrier together, only the one that two products read is kept."""
+    resolver = small_steps.resolver()
+
+    def function(p: Any, x: Any) -> Any:
+        once, twice = jax.lax.optimization_barrier((jnp.tanh(x), jnp.sin(x)))
+        wi, wo = p["mlp"]["wi"].astype(x.dtype), p["mlp"]["wo"].astype(x.dtype)
+        return twice @ wi, twice @ wo.T, once
+
+    found = step_of(resolver, function, small_steps.weights(), small_steps.activations())
+    whole = [each for each in found.tensors if each.array.shape == (64, 128, 1024)]
+    products = [op.at for op in found.ops]
+    assert [(each.born < products[0], each.dies) for each in whole] == [(True, products[-1])]
