@@ -72,7 +72,8 @@ def command(
 
     SUBJECT is the path of an array or a glob over paths, a line of a spec (`spec.yaml:15`),
     `axis:NAME` for a mesh axis or a logical axis, the name of an activation, a finding (`SHD301`,
-    `indivisible`), or a field of the language (`rules`, `policy.indivisible`).
+    `indivisible`), or a field of the language (`rules`, `policy.indivisible`). With a saved cost,
+    also a line of code (`train.py:71`).
     """
     _one_question(subject, why_not, list_codes=list_codes, porcelain=porcelain, draw=draw)
     if list_codes:
@@ -95,6 +96,8 @@ def command(
             echo(line)
     else:
         saved = request.saved_cost()
+        if match and _is_code(match["file"]):
+            lines = _no_lines(match["file"], saved)
         show(lines)
         if saved is not None and subject is not None:
             show(_cost(saved, subject, plan, match, request))
@@ -134,6 +137,14 @@ def _answer(
         yield from _drawing(subject, plan)
 
 
+def _no_lines(file: str, saved: SavedCost | None) -> Iterator[str]:
+    """Return nothing, which is what a spec says of a line of code; fail where no cost does."""
+    if saved is None:
+        help = "--cost FILE says what a line of code sends; `shardspec cost -o FILE` saves that"
+        fail(f"{file} is code, and no spec", help)
+    return iter(())
+
+
 def _cost(
     saved: SavedCost,
     subject: str,
@@ -148,7 +159,9 @@ def _cost(
         request.remark(f"{saved.title} is of another spec, {saved.data['spec']}")
         return
     lines: Iterator[str] = iter(())
-    if match and not has_path(plan, subject):
+    if match and _is_code(match["file"]):
+        lines = saved_cost.place_lines(saved, match["file"], int(match["line"]), plan)
+    elif match and not has_path(plan, subject):
         lines = saved_cost.line_lines(saved, match["file"], int(match["line"]), plan)
     elif subject.startswith("axis:") and subject[5:] in plan.mesh.names:
         lines = saved_cost.axis_lines(saved, subject[5:], plan)
@@ -158,7 +171,7 @@ def _cost(
         paths = [each.path for each in select(subject, plan)] if is_array else [subject]
         lines = saved_cost.array_lines(saved, paths, plan)
     for number, line in enumerate(lines):
-        if not number:
+        if not number and not (match and _is_code(match["file"])):
             yield ""
         yield line
 
@@ -286,8 +299,12 @@ def _found(subject: str | None) -> str:
 
 
 def _spec_file(file: str) -> str | None:
-    """Return the file of `FILE:LINE`, unless that is a preset's."""
-    return None if file.startswith("preset:") else file
+    """Return the file of `FILE:LINE`, unless that is a preset's, or code."""
+    return None if file.startswith("preset:") or _is_code(file) else file
+
+
+def _is_code(file: str) -> bool:
+    return file.endswith(".py")
 
 
 def _line(file: str, line: int, plan: ShardingPlan) -> list[str]:

@@ -24,6 +24,8 @@ _LIBRARIES = frozenset(
     )
 )
 _PACKAGES = re.compile(r"(?:site|dist)-packages[/\\]([^/\\]+)")
+#: How many folders above the working one still are near.
+_NEAR = 2
 #: Parts of a name that JAX adds, and that tell a reader nothing.
 _MACHINERY = re.compile(
     r"^(?:jit\(.*\)|jvp\(\)|transpose\(jvp\(\)\)|while|body|cond|closed_call|checkpoint|remat\d*"
@@ -57,9 +59,17 @@ def is_library(file: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def shown(file: str) -> str:
-    """Return the path as a user would write it: from the working folder, where it is below it."""
-    here = os.getcwd() + os.sep
-    return file[len(here) :] if file.startswith(here) else file
+    """Return the path as a user would write it: from the working folder, if it lies near that.
+
+    Of an installed package it begins with the package.
+    """
+    from_here = os.path.relpath(file)
+    if not from_here.startswith(os.pardir):
+        return from_here
+    found = _PACKAGES.search(file)
+    if found:
+        return file[found.start(1) :]
+    return from_here if from_here.split(os.sep).count(os.pardir) <= _NEAR else file
 
 
 @lru_cache(maxsize=65536)

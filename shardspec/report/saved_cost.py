@@ -65,6 +65,11 @@ class SavedCost:
         rules = (cause["rule"] for cause in sent["because"])
         return {(_below(rule["file"], self.data["spec"]), rule["line"]) for rule in rules if rule}
 
+    def by_place(self, file: str, line: int) -> list[Data]:
+        """Return what a line of the user's code needs."""
+        wanted = {"file": posixpath.normpath(file), "line": line}
+        return [each for each in self.sent if each["place"] == wanted]
+
     def by_axis(self, name: str) -> list[Data]:
         """Return what goes over a mesh axis, alone or with others."""
         return [each for each in self.sent if name in each["mesh_axes"]]
@@ -159,6 +164,16 @@ def line_lines(saved: SavedCost, file: str, line: int, plan: ShardingPlan) -> It
         yield from _lines(saved, found, "this line sends", plan)
     if shared:
         yield f"  ~ {binary_bytes(shared)} of it together with other lines"
+
+
+def place_lines(saved: SavedCost, file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
+    """Yield what a line of the code sends, and who asked for that."""
+    found = saved.by_place(file, line)
+    yield from _lines(saved, found, f"{file}:{line} sends", plan)
+    rules = grouped(found, lambda each: tuple(sorted(saved.lines_of(each))))
+    for lines, sent in sorted(rules.items(), key=lambda item: -_bytes(item[1])):
+        said = " and ".join(f"{name}:{number}" for name, number in lines)
+        yield f"  ~ {binary_bytes(_bytes(sent))} of it for {said or 'no line of the spec'}"
 
 
 def array_lines(saved: SavedCost, paths: Sequence[str], plan: ShardingPlan) -> Iterator[str]:

@@ -461,6 +461,38 @@ def test_explain_says_what_it_costs(saved: Path, subject: str, said: str) -> Non
     assert ask("explain", subject, *EXPLAIN, "--porcelain").stdout.count("cost.json") == 0
 
 
+def test_what_a_file_says_cannot_steer_the_terminal(saved: Path) -> None:
+    def evil(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: evil(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [evil(each) for each in value]
+        return f"{value}\x1b[2J\u202e" if isinstance(value, str) else value
+
+    data = json.loads(saved.read_text())
+    kept = {name: data[name] for name in ("schema", "spec", "target", "mesh", "memory", "time")}
+    saved.write_text(json.dumps(evil(data) | kept))
+    for subject in ("axis:fsdp", "spec.yaml:8", "layers_1/wi", "own_step.py:14"):
+        result = ask("explain", subject, *EXPLAIN)
+        assert result.exit_code == 0
+        assert not set(result.output) & {"\x1b", "\u202e"}
+    saved.write_text(json.dumps(evil(data) | kept | {"time": evil(data["time"])}))
+    assert not set(ask("explain", "axis:fsdp", *EXPLAIN).output) & {"\x1b", "\u202e"}
+
+
+def test_a_line_of_code(saved: Path) -> None:
+    result = ask("explain", "own_step.py:14", *EXPLAIN)
+    assert result.exit_code == 0
+    first, *_, last = result.stdout.splitlines()
+    assert "own_step.py:14 sends ~ " in first
+    assert " of it for spec.yaml:" in last
+    assert "own_step" not in sys.modules
+    assert "sends nothing of" in ask("explain", "own_step.py:1", *EXPLAIN).stdout
+    without = ask("explain", "own_step.py:14", *EXPLAIN[:4])
+    assert without.exit_code == 2
+    assert "error: own_step.py is code, and no spec" in without.stderr
+
+
 def test_explain_says_when_it_is_stale(saved: Path, folder: Path) -> None:
     (folder / "spec.yaml").write_text(SPEC + "# more\n")
     assert "STALE: `spec.yaml` changed" in ask("explain", "axis:fsdp", *EXPLAIN).stdout

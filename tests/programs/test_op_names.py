@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from shardspec.programs.op_names import (
     phase_of,
     place_of,
     scope,
+    shown,
     split_name,
 )
 
@@ -39,6 +41,21 @@ def test_the_place_is_the_first_frame_outside_of_libraries() -> None:
 )
 def test_libraries(file: str, answer: bool) -> None:
     assert is_library(file) is answer
+
+
+def test_files_are_shown_as_a_user_would_write_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    shown.cache_clear()
+    assert shown(str(below / "train.py")) == "train.py"
+    assert shown(str(tmp_path / "models" / "gpt.py")) == "../../models/gpt.py"
+    far = str(tmp_path.parent / "elsewhere.py")
+    assert shown(far) == far
+    assert shown("/usr/lib/python3/dist-packages/gpt/layers.py") == "gpt/layers.py"
+    shown.cache_clear()
 
 
 def test_names_are_split_outside_of_brackets() -> None:
