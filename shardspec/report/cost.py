@@ -30,6 +30,8 @@ WIDTH = 100
 TOP = 10
 #: Tensors shown of those that are alive at the peak.
 _LARGEST = 3
+#: The share of a row that is not worth a word.
+_LITTLE = 0.01
 
 Cells = tuple[str, ...]
 
@@ -216,7 +218,8 @@ def _sends(
     if not chosen:
         yield f"sends   nothing{share}"
         return
-    times = counted(round(sum(each.count for each in chosen)), "collective")
+    count = round(sum(each.count for each in chosen))
+    times = f"{count:,} collective{'' if count == 1 else 's'}"
     order = "" if by == "op" else f", by {_OF[by]}"
     yield f"sends   ~ {binary_bytes(total)}{share} per device and step, in {times}{order}"
     rows = group(chosen, by)
@@ -237,7 +240,8 @@ def _cells(row: TrafficRow, by: By, total: int) -> Cells:
     if by == "op":
         first = row.collectives[0]
         axes = "+".join(first.mesh_axes)
-        return first.kind, axes, sent, times, row.carries[0], str(first.place), _because(row)
+        reason = _because(row) + _forced(first)
+        return first.kind, axes, sent, times, row.carries[0], str(first.place), reason
     kinds = _few(row.kinds)
     share = percent(row.wire_bytes, total)
     if by == "rule":
@@ -252,11 +256,12 @@ def _few(names: Sequence[str]) -> str:
 
 def _because(row: TrafficRow) -> str:
     said = _few([" + ".join(map(str, each)) for each in row.askers])
-    return said + _propagated(row) + _forced(row)
+    return said + _propagated(row)
 
 
 def _propagated(row: TrafficRow) -> str:
-    if not row.propagated_bytes or not all(map(_is_named, row.askers)):
+    is_little = row.propagated_bytes < _LITTLE * row.wire_bytes
+    if is_little or not row.propagated_bytes or not all(map(_is_named, row.askers)):
         return ""
     is_part = row.propagated_bytes != row.wire_bytes
     part = f"{binary_bytes(row.propagated_bytes)} of it " if is_part else ""
@@ -268,8 +273,8 @@ def _is_named(askers: Sequence[Asker]) -> bool:
     return all("nobody asked" not in each.text for each in askers)
 
 
-def _forced(row: TrafficRow) -> str:
-    forced = row.collectives[0].forced_by
+def _forced(sent: Collective) -> str:
+    forced = sent.forced_by
     if forced is None:
         return ""
     what = f"constraint {forced.place}" if forced.place.is_known else "sharding of a result"

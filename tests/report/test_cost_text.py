@@ -155,11 +155,24 @@ def test_a_narrow_table_has_its_reasons_below() -> None:
 def test_by_rule() -> None:
     assert text(cost(), "rule", width=160).partition("sends ")[2].splitlines()[1:-1] == [
         "  mlp -> tensor spec.yaml:5  10.0 GiB     94 %  x81  all-reduce  activation residual and 1"
-        " more, 1.00 MiB of it propagated",
+        " more",
         "  embed -> fsdp spec.yaml:4   640 MiB    5.9 %  x20  all-gather  weight"
         " layers_{0..9}/mlp/wi",
         "  unknown                    1.00 KiB  9e-06 %   x1  all-reduce  unknown",
     ]
+
+
+def test_what_came_by_way_of_operations_is_said() -> None:
+    asked = sent(Carried("activation", "residual"), 2**20, 1000, cause("tensor"))
+    came = replace(asked, because=(replace(cause("tensor"), kind=CauseKind.PROPAGATED),))
+    found = cost()
+    assert found.step is not None
+    step = replace(found.step, collectives=(asked, replace(came, count=100)))
+    said = text(replace(found, step=step), "rule", width=160)
+    assert "in 1,100 collectives, by rule" in said
+    assert "activation residual, 100 MiB of it propagated" in said
+    step = replace(step, collectives=(replace(came, count=1),))
+    assert "in 1 collective, by rule" in text(replace(found, step=step), "rule")
 
 
 def test_the_rest_is_counted() -> None:
