@@ -1,8 +1,8 @@
 """The pages of `docs/`: blocks that start with a command hold what it prints.
 
 `pytest --update-cases` rewrites the blocks. A page may bring files of its own: a block whose first
-line is `# NAME`; its commands run beside them. A diff on a page differs. The examples of a framework's
-page are run as they stand, with the page's spec beside it, on eight CPU devices.
+line is `# NAME`; its commands run beside them. A diff on a page differs. The examples of the page
+of a framework are run as they stand, with the page's spec beside it, on eight CPU devices.
 """
 
 from __future__ import annotations
