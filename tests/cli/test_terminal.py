@@ -1,11 +1,13 @@
 """Every verb on a terminal: the words that a pipe gets, in colours that the terminal shows.
 
-Stdout and stderr are a pseudo-terminal each, so that each can be held to its pipe.
+Stdout and stderr are a pseudo-terminal each, so that each can be held to its pipe. One process
+runs many command lines, one after the other.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import struct
@@ -73,6 +75,8 @@ VERBS = {
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
+Lines = list[list[str]]
+
 
 class Shown(NamedTuple):
     """What one run showed."""
@@ -103,13 +107,34 @@ def _environment(folder: Path, **more: str) -> dict[str, str]:
     return kept | home | more
 
 
-def _command(arguments: list[str]) -> list[str]:
-    return [sys.executable, "-m", "shardspec", *arguments]
+#: Runs command lines; behind each both streams have its exit code.
+_DRIVER = """
+import json, sys
+from shardspec.cli.main import cli
+from shardspec.cli.streams import settle_streams
+settle_streams()
+for arguments in json.loads(sys.argv[1]):
+    try:
+        cli.main(arguments, prog_name="shardspec")
+    except SystemExit as end:
+        for stream in (sys.stdout, sys.stderr):
+            print(f"@@{end.code}@@", file=stream, flush=True)
+"""
 
 
-def _piped(arguments: list[str], folder: Path, **more: str) -> Shown:
+def _command(runs: Lines) -> list[str]:
+    return [sys.executable, "-c", _DRIVER, json.dumps(runs)]
+
+
+def _apart(out: str, err: str) -> list[Shown]:
+    outs, errs = (re.split(r"@@(\d)@@\n", text) for text in (out, err))
+    assert outs[1::2] == errs[1::2], "one exit code each"
+    return [Shown(int(c), o, e) for c, o, e in zip(outs[1::2], outs[::2], errs[::2], strict=False)]
+
+
+def _piped(runs: Lines, folder: Path, **more: str) -> list[Shown]:
     done = subprocess.run(
-        _command(arguments),
+        _command(runs),
         cwd=folder,
         capture_output=True,
         encoding="utf-8",
@@ -117,16 +142,16 @@ def _piped(arguments: list[str], folder: Path, **more: str) -> Shown:
         check=False,
         timeout=120,
     )
-    return Shown(done.returncode, done.stdout, done.stderr)
+    return _apart(done.stdout, done.stderr)
 
 
-def _on_terminal(arguments: list[str], folder: Path, columns: int = 200, **more: str) -> Shown:
+def _on_terminal(runs: Lines, folder: Path, columns: int = 200, **more: str) -> list[Shown]:
     ends = [pty.openpty() for _ in range(2)]
     for parent, _ in ends:
         fcntl.ioctl(parent, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     (_, out), (_, err) = ends
     process = subprocess.Popen(
-        _command(arguments),
+        _command(runs),
         cwd=folder,
         stdin=out,
         stdout=out,
@@ -144,7 +169,8 @@ def _on_terminal(arguments: list[str], folder: Path, columns: int = 200, **more:
         reader.start()
     for reader in readers:
         reader.join(120)
-    return Shown(process.wait(120), *shown)
+    process.wait(120)
+    return _apart(*shown)
 
 
 def _read(parent: int, shown: list[str], at: int) -> None:
@@ -169,10 +195,19 @@ def _has_controls(text: str) -> bool:
     return any(not char.isprintable() for char in text if char not in "\n\t")
 
 
-@pytest.mark.parametrize("arguments", VERBS.values(), ids=VERBS)
-def test_a_terminal_gets_the_words_of_a_pipe(arguments: list[str], tmp_path: Path) -> None:
-    piped = _piped(arguments, _folder(tmp_path / "a"))
-    shown = _on_terminal(arguments, _folder(tmp_path / "b"))
+@pytest.fixture(scope="module")
+def shown_twice(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Shown, Shown]]:
+    """Return what a pipe and a terminal get, by verb."""
+    folder, runs = tmp_path_factory.mktemp("verbs"), list(VERBS.values())
+    piped, shown = _piped(runs, _folder(folder / "a")), _on_terminal(runs, _folder(folder / "b"))
+    return dict(zip(VERBS, zip(piped, shown, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_terminal_gets_the_words_of_a_pipe(
+    verb: str, shown_twice: dict[str, tuple[Shown, Shown]]
+) -> None:
+    piped, shown = shown_twice[verb]
     assert _words(shown) == _words(piped)
     for text in (shown.out, shown.err):
         assert not _has_controls(_COLOR.sub("", text)), "more than colours"
@@ -258,39 +293,39 @@ def test_a_narrow_terminal_gets_all_but_the_middle_of_paths(
 
 
 def test_the_width_is_that_of_the_terminal(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = _on_terminal(WIDE_VERBS["compile"], wide, 60)
-    assert shown.out == _within(60, "compile", monkeypatch).out
-    assert _piped(WIDE_VERBS["compile"], wide).out == _within(None, "compile", monkeypatch).out
+    runs = [WIDE_VERBS["compile"]]
+    assert _on_terminal(runs, wide, 60)[0].out == _within(60, "compile", monkeypatch).out
+    assert _piped(runs, wide)[0].out == _within(None, "compile", monkeypatch).out
 
 
 @pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
-@pytest.mark.parametrize("verb", ["check bad", "compile bad", "mesh", "mesh nodes", "no file"])
 def test_without_colour_a_narrow_terminal_gets_no_escapes(
-    verb: str, more: dict[str, str], tmp_path: Path
+    more: dict[str, str], tmp_path: Path
 ) -> None:
-    piped = _piped(VERBS[verb], _folder(tmp_path / "a"))
-    shown = _on_terminal(VERBS[verb], _folder(tmp_path / "b"), columns=20, **more)
-    assert "\x1b" not in shown.out + shown.err
-    assert _words(shown) == _words(piped)
+    runs = [VERBS[verb] for verb in ("check bad", "compile bad", "mesh", "mesh nodes", "no file")]
+    piped = _piped(runs, _folder(tmp_path / "a"))
+    shown = _on_terminal(runs, _folder(tmp_path / "b"), columns=20, **more)
+    assert not any("\x1b" in each.out + each.err for each in shown)
+    assert list(map(_words, shown)) == list(map(_words, piped))
 
 
 @pytest.mark.parametrize("verb", ["check bad", "mesh", "mesh nodes"])
 def test_with_colour_a_terminal_gets_colours(verb: str, tmp_path: Path) -> None:
-    folder = _folder(tmp_path / "a")
-    assert _COLOR.search(_on_terminal(VERBS[verb], folder).out)
-    never = [*VERBS[verb], "--color", "never"]
-    always = [*VERBS[verb], "--color", "always"]
-    assert not _COLOR.search(_on_terminal(never, folder).out)
-    assert _COLOR.search(_piped(always, folder).out)
-    assert _words(_piped(always, folder)) == _words(_piped(VERBS[verb], folder))
+    never, always = ([*VERBS[verb], "--color", when] for when in ("never", "always"))
+    plain, bare = _on_terminal([VERBS[verb], never], _folder(tmp_path / "a"))
+    assert _COLOR.search(plain.out)
+    assert not _COLOR.search(bare.out)
+    painted, piped = _piped([always, VERBS[verb]], tmp_path / "a")
+    assert _COLOR.search(painted.out)
+    assert _words(painted) == _words(piped)
 
 
 def test_a_file_gets_no_colours_from_the_terminal_beside_it(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "a")
-    _on_terminal(["mesh", "spec.yaml", "-o", "mesh.txt"], folder)
-    assert "\x1b" not in (folder / "mesh.txt").read_text()
-    _on_terminal(["mesh", "spec.yaml", "-o", "mesh.txt", "--color", "always"], folder)
-    assert "\x1b" in (folder / "mesh.txt").read_text()
+    mesh = ["mesh", "spec.yaml", "-o"]
+    _on_terminal([[*mesh, "plain.txt"], [*mesh, "painted.txt", "--color", "always"]], folder)
+    assert "\x1b" not in (folder / "plain.txt").read_text()
+    assert "\x1b" in (folder / "painted.txt").read_text()
 
 
 # Names that would steer a terminal: clear it, set its title, write upwards, hide text.
@@ -343,9 +378,10 @@ def _hostile(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("arguments", _HOSTILE_VERBS, ids=map(str, range(len(_HOSTILE_VERBS))))
-def test_what_is_read_cannot_steer_the_terminal(arguments: list[str], tmp_path: Path) -> None:
-    shown = _on_terminal(arguments, _hostile(tmp_path / "a"))
+def test_what_is_read_cannot_steer_the_terminal(tmp_path: Path) -> None:
     palette = re.compile(r"\x1b\[(?:0|1|2|1;3[1-4]|38;5;\d+)m")
-    for text in (shown.out, shown.err):
-        assert not _has_controls(palette.sub("", text)), text
+    shown = _on_terminal(_HOSTILE_VERBS, _hostile(tmp_path / "a"))
+    assert len(shown) == len(_HOSTILE_VERBS)
+    for arguments, each in zip(_HOSTILE_VERBS, shown, strict=True):
+        for text in (each.out, each.err):
+            assert not _has_controls(palette.sub("", text)), (arguments, text)
