@@ -5,7 +5,12 @@ The table is written by hand, from what each preset says it does.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
 
 from shardspec import assets, pipeline
 from shardspec.ir.spec import Spec
@@ -75,6 +80,24 @@ def _partition(text: str) -> Partition:
 
 
 STRATEGIES = {found.preset: found for found in map(_strategy, _TABLE.strip().splitlines())}
+
+
+def in_turn(linen: ModuleType, nnx: ModuleType, usual: Container[str] = STRATEGIES) -> Any:
+    """Return the decorator that gives a test each preset, with one framework or the other in turn.
+
+    The nightly run takes all presets with both.
+    """
+    cases = [
+        pytest.param(
+            model,
+            preset,
+            id=f"{preset}-{name}",
+            marks=[pytest.mark.nightly] * (preset not in usual or (at + turn) % 2),
+        )
+        for at, preset in enumerate(STRATEGIES)
+        for turn, (name, model) in enumerate((("linen", linen), ("nnx", nnx)))
+    ]
+    return pytest.mark.parametrize(("model", "preset"), cases)
 
 
 def example_text(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The small mixture of experts under every preset, in Linen and in NNX, as the T5 is."""
+"""The small mixture of experts under every preset, in Linen or in NNX, as the T5 is."""
 
 from __future__ import annotations
 
@@ -8,41 +8,31 @@ from types import ModuleType
 import pytest
 
 from tests.jax_backend import verdicts
-from tests.jax_backend.presets import STRATEGIES
+from tests.jax_backend.presets import in_turn
 from tests.jax_backend.training import collectives, run_of
 from tests.models import moe_linen, moe_nnx
 
 by_framework = pytest.mark.parametrize("model", [moe_linen, moe_nnx], ids=["linen", "nnx"])
 #: Presets that every run trains; the T5 trains under all of them, and the nightly run here too.
 USUAL = {"zero3", "gshard", "t5x/2d", "fsdp-tensor", "expert", "context", "pipeline"}
-by_preset = pytest.mark.parametrize(
-    "preset",
-    [
-        each if each in USUAL else pytest.param(each, marks=pytest.mark.nightly)
-        for each in STRATEGIES
-    ],
-)
+by_preset = in_turn(moe_linen, moe_nnx, USUAL)
 
 
-@by_framework
 @by_preset
 def test_it_trains_as_on_one_device(model: ModuleType, preset: str) -> None:
     verdicts.trains_as_on_one_device(model, preset)
 
 
-@by_framework
 @by_preset
 def test_it_splits_what_it_is_for(model: ModuleType, preset: str) -> None:
     verdicts.splits_what_it_is_for(model, preset)
 
 
-@by_framework
 @by_preset
 def test_xla_makes_nothing_whole_to_move_it(model: ModuleType, preset: str) -> None:
     verdicts.nothing_is_made_whole(model, preset)
 
 
-@by_framework
 @by_preset
 def test_its_collectives(model: ModuleType, preset: str) -> None:
     verdicts.has_its_collectives(model, preset)

@@ -1,4 +1,4 @@
-"""The small T5 under every preset, in Linen and in NNX: ten steps, equal to those of one device."""
+"""The small T5 under every preset, in Linen or in NNX: ten steps, equal to those of one device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from shardspec import assets
 from shardspec.jax_backend.resolver import Resolver
 from tests.jax_backend import verdicts
-from tests.jax_backend.presets import STRATEGIES, spec_of
+from tests.jax_backend.presets import STRATEGIES, in_turn, spec_of
 from tests.jax_backend.training import (
     REMATERIALIZATION,
     assert_lie_as_planned,
@@ -22,32 +22,28 @@ from tests.jax_backend.training import (
 from tests.models import layers, t5_linen, t5_nnx
 
 by_framework = pytest.mark.parametrize("model", [t5_linen, t5_nnx], ids=["linen", "nnx"])
-by_preset = pytest.mark.parametrize("preset", STRATEGIES)
+by_preset = in_turn(t5_linen, t5_nnx)
 
 
 def test_every_preset_is_trained_with() -> None:
     assert set(STRATEGIES) == set(assets.spec_names("presets"))
 
 
-@by_framework
 @by_preset
 def test_it_trains_as_on_one_device(model: ModuleType, preset: str) -> None:
     verdicts.trains_as_on_one_device(model, preset)
 
 
-@by_framework
 @by_preset
 def test_it_splits_what_it_is_for(model: ModuleType, preset: str) -> None:
     verdicts.splits_what_it_is_for(model, preset)
 
 
-@by_framework
 @by_preset
 def test_xla_makes_nothing_whole_to_move_it(model: ModuleType, preset: str) -> None:
     verdicts.nothing_is_made_whole(model, preset)
 
 
-@by_framework
 @by_preset
 def test_its_collectives(model: ModuleType, preset: str) -> None:
     verdicts.has_its_collectives(model, preset)
