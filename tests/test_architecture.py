@@ -28,6 +28,30 @@ OVERSIZED: dict[str, str] = {}
 #: holds imports the module: `imported.rule_line`.
 IMPORT_CEILING = 0.09
 
+#: Modules that one other of their folder uses and nothing else does, each with the reason.
+FOR_ONE_SIBLING = {
+    "arrays.orbax": "a format",
+    "arrays.safetensors": "a format",
+    "cli.check_run": "the verb's work, without what it prints",
+    "cli.steps": "how every verb about steps finds its code",
+    "foreign.gin": "a language, as YAML is",
+    "foreign.hf_models": "what classes of transformers say, apart from plans",
+    "foreign.maxtext_config": "MaxText's files, apart from what their rules mean",
+    "jax_backend.compiling": "the compilers, apart from what they are asked",
+    "jax_backend.owners": "whose state an array is, apart from how it lies",
+    "jax_backend.step_carries": "a pass over steps",
+    "jax_backend.step_passes": "a pass over steps",
+    "jax_backend.step_reshards": "a pass over steps",
+    "language.dsl_text.faults": "what to say of a faulty text, apart from reading sound ones",
+    "language.settings": "what-ifs, apart from the files",
+    "language.yaml_text.faults": "what to say of a faulty text, apart from reading sound ones",
+    "lints.checks.whole_batch": "a check",
+    "programs.groups": "a part of the text of programs",
+    "programs.origins": "a part of the text of programs",
+    "programs.products": "a part of the text of programs",
+    "report.state_text": "plans of state, apart from those of parameters",
+}
+
 #: Folders of tests that have no folder of the package, each with the reason.
 TESTS_OF_THE_WHOLE = {
     "cases": "whole specs with what the command line says of them",
@@ -178,6 +202,20 @@ def test_imports_are_a_small_share_of_the_code() -> None:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 imports += len(lines & set(range(node.lineno, (node.end_lineno or 0) + 1)))
     assert 0 < imports / code <= IMPORT_CEILING
+
+
+def test_no_module_is_for_one_sibling() -> None:
+    """What only one neighbour uses stands in it, unless it is an idea of its own."""
+    import grimp
+
+    graph = grimp.build_graph("shardspec", cache_dir=None)
+    alone = set()
+    for module in graph.modules:
+        users = [*graph.find_modules_that_directly_import(module)]
+        folders = {each.rpartition(".")[0] for each in (module, *users)}
+        if len(users) == len(folders) == 1 and not graph.find_children(module):
+            alone.add(module.removeprefix("shardspec."))
+    assert alone == set(FOR_ONE_SIBLING)
 
 
 def test_folders_of_tests_mirror_the_package() -> None:
