@@ -219,7 +219,10 @@ def test_no_module_is_for_one_sibling() -> None:
 
 
 def test_folders_of_tests_mirror_the_package() -> None:
-    """Every floor has its folder; `tests/lints` holds checks and evidence, `tests/compat` T5X."""
+    """Every floor has its folder; `tests/lints` holds checks and evidence, `tests/compat` T5X.
+
+    Files are called after what they are about: a law, a format, a part of a module or several.
+    """
     tests = ROOT / "tests"
     floors = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert {name for name in floors if not list((tests / name).rglob("test_*.py"))} == set()

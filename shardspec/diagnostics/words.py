@@ -151,9 +151,18 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     >>> grouped(["wi", "b", "wo"], len)
     {2: ['wi', 'wo'], 1: ['b']}
     """
+    return by_key((key(item), item) for item in items)
+
+
+def by_key(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """Return what goes with each key, in order of the first of each.
+
+    >>> by_key([("a", 1), ("b", 2), ("a", 3)])
+    {'a': [1, 3], 'b': [2]}
+    """
     groups: dict[Key, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
     return groups
 
 

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile, codes
-from shardspec.diagnostics.words import natural, template
+from shardspec.diagnostics.words import grouped, natural, template
 from shardspec.foreign import hf_plans, imported
 from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses
 from shardspec.foreign.hf_models import chosen_plans
@@ -345,10 +345,7 @@ def _others(request: Request, axis: str) -> Iterator[Diagnostic]:
 
 def _modules(request: Request) -> dict[str, list[ParamSharding]]:
     """Return the arrays of each module, and each parameter that has a key of its own."""
-    modules: dict[str, list[ParamSharding]] = {}
-    for sharding in request.plan.arrays:
-        modules.setdefault(_unit(sharding), []).append(sharding)
-    return modules
+    return grouped(request.plan.arrays, _unit)
 
 
 def _unit(sharding: ParamSharding) -> str:

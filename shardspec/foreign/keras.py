@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.diagnostics.words import described
+from shardspec.diagnostics.words import described, grouped
 from shardspec.foreign import imported, path_entries
 from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, python_module
 from shardspec.foreign.flax import axes_literal
@@ -125,11 +125,7 @@ def _exact(reading: KerasReading, owners: _Owners, params: Params | None) -> lis
 
 def _contested(owners: _Owners, params: Params) -> list[Diagnostic]:
     """Return a finding for each set of keys that match the same variables."""
-    groups: dict[tuple[int, ...], list[str]] = {}
-    for param in params:
-        found = owners.of(param.path)
-        if len(found) > 1:
-            groups.setdefault(found, []).append(param.path)
+    groups = grouped((param.path for param in params), owners.of)
     return [
         lost(
             f"`{owners.entries[found[0]].pattern}` and `{owners.entries[found[1]].pattern}` match "
@@ -138,6 +134,7 @@ def _contested(owners: _Owners, params: Params) -> list[Diagnostic]:
             help="the spec goes by the first that splits them",
         )
         for found, paths in groups.items()
+        if len(found) > 1
     ]
 
 

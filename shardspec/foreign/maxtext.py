@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import by_key, counted
 from shardspec.foreign import exported, imported, maxtext_config
 from shardspec.foreign.exported import Request
 from shardspec.foreign.imported import ForeignRule, Imported, Options, bad, linen_axes, lost, place
@@ -166,11 +166,8 @@ def _unknown_axes(
     rules: Rules, axes: tuple[str, ...], config: MaxTextConfig, dead: Rules
 ) -> Iterator[Diagnostic]:
     """Yield a finding for each mesh axis that rules name and `mesh_axes` lacks."""
-    unknown: dict[str, list[ForeignRule]] = {}
-    for rule in rules:
-        for axis in rule.mesh_axes:
-            if axis not in axes:
-                unknown.setdefault(axis, []).append(rule)
+    named_axes = ((axis, rule) for rule in rules for axis in rule.mesh_axes)
+    unknown = by_key((axis, rule) for axis, rule in named_axes if axis not in axes)
     for axis, named in unknown.items():
         where = counted(len(named), "rule")
         message = f"`{axis}` is no axis of `mesh_axes`, and {where} name it"

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
-from shardspec.diagnostics.words import collapsed, counted, described, natural, template
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, words
+from shardspec.diagnostics.words import counted
 from shardspec.foreign import imported
 from shardspec.foreign.imported import Dims, NotRead, bad, came_from, lost
 from shardspec.foreign.named_values import likely, no_list, read_named_values
@@ -550,12 +550,8 @@ def _by_rank(taken: Taken, params: Sequence[Param], sections: PathSections) -> N
         sections.faults.append(_too_short(entry, too_short))
     ranks = Counter(param.rank for param in fitting)
     main = max(ranks, key=lambda rank: (ranks[rank], -rank)) if ranks else len(dims)
-    others: dict[Dims, list[str]] = {}
-    for param in fitting:
-        if param.rank != main:
-            others.setdefault(_full(dims, param.rank), []).append(param.path)
-    for param in taken.scalars:
-        others.setdefault(((),) * param.rank, []).append(param.path)
+    split = ((_full(dims, each.rank), each.path) for each in fitting if each.rank != main)
+    others = words.by_key((*split, *((((),) * each.rank, each.path) for each in taken.scalars)))
     for partition, paths in others.items():
         for key, pattern in patterns_of(paths):
             more = f"with {counted(len(partition), 'dimension')}"
@@ -567,7 +563,7 @@ def _too_short(entry: PathEntry, params: Sequence[Param]) -> Diagnostic:
     shortest = counted(min(param.rank for param in params), "dimension")
     message = f"{entry} is too long for {shortest}: JAX refuses it"
     found = lost(message, entry.span, help="EasyDeL cuts it to fit; state those arrays yourself")
-    return replace(found, notes=(described([param.path for param in params]),))
+    return replace(found, notes=(words.described([param.path for param in params]),))
 
 
 def _full(dims: Dims, rank: int) -> Dims:
@@ -576,11 +572,8 @@ def _full(dims: Dims, rank: int) -> Dims:
 
 def patterns_of(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the patterns that match exactly these paths: (`path`, glob) or (`match`, regex)."""
-    alike: dict[str, list[str]] = {}
-    for path in sorted(set(paths), key=natural):
-        alike.setdefault(template(path), []).append(path)
-    for group in alike.values():
-        glob = collapsed(group) if all(_PLAIN.fullmatch(path) for path in group) else None
+    for group in words.grouped(sorted(set(paths), key=words.natural), words.template).values():
+        glob = words.collapsed(group) if all(_PLAIN.fullmatch(path) for path in group) else None
         if glob is not None:
             yield "path", glob
         elif len(group) == 1 or not all(_PLAIN.fullmatch(path) for path in group):

@@ -101,10 +101,10 @@ def findings(found: Sequence[Difference], tool: str) -> tuple[Diagnostic, ...]:
 
 def together(found: Sequence[Difference]) -> tuple[Sequence[Difference], ...]:
     """Return the groups of which each is one finding."""
-    groups: dict[object, list[Difference]] = {}
-    for index, each in enumerate(found):
-        refused = isinstance(each.theirs, NoAnswer)
-        groups.setdefault((each.theirs, each.reasons) if refused else index, []).append(each)
+    groups = words.by_key(
+        ((each.theirs, each.reasons) if isinstance(each.theirs, NoAnswer) else index, each)
+        for index, each in enumerate(found)
+    )
     return tuple(groups.values())
 
 
@@ -151,10 +151,8 @@ class NotCompared:
 
 def not_compared(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[NotCompared, ...]:
     """Return the arrays that the other tool may split by what was not read, by reason."""
-    alike: dict[NotRead, list[ParamSharding]] = {}
-    for sharding, answer in zip(plan.arrays, answers, strict=True):
-        if isinstance(answer, NotRead):
-            alike.setdefault(answer, []).append(sharding)
+    answered = zip(answers, plan.arrays, strict=True)
+    alike = words.by_key((why, each) for why, each in answered if isinstance(why, NotRead))
     return tuple(
         NotCompared(
             tuple(each.param.path for each in group), sum(each.param.bytes for each in group), why

@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.diagnostics.words import counted, is_run, natural, numbers_apart, run_width, template
+from shardspec.diagnostics import Diagnostic, SourceFile, words
+from shardspec.diagnostics.words import by_key, counted, grouped, natural, template
 from shardspec.foreign import imported, path_entries
 from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, python_module
 from shardspec.foreign.flax import axes_literal
@@ -134,9 +134,7 @@ def all_taken(
     Args:
       winner: the position of the entry that takes a path of the tool.
     """
-    won: dict[int | None, list[Param]] = {}
-    for param in params or ():
-        won.setdefault(winner(param.path.replace("/", separator)), []).append(param)
+    won = grouped(params or (), lambda param: winner(param.path.replace("/", separator)))
     return [
         _taken(entry, match, separator, None if params is None else won.get(index, []))
         for index, entry in enumerate(entries)
@@ -195,8 +193,8 @@ def path_regex(paths: Sequence[str]) -> str:
     >>> path_regex(["a_0/w_0", "a_1/w_1"])
     '(?:a_0/w_0|a_1/w_1)'
     """
-    texts = [escaped(text) for text in numbers_apart(paths[0])[::2]]
-    rows = [tuple(numbers_apart(path)[1::2]) for path in sorted(set(paths), key=natural)]
+    texts = [escaped(text) for text in words.numbers_apart(paths[0])[::2]]
+    rows = [tuple(words.numbers_apart(path)[1::2]) for path in sorted(set(paths), key=natural)]
     found = _alternatives(rows, texts)
     return found[0] if len(found) == 1 else f"(?:{'|'.join(found)})"
 
@@ -214,12 +212,8 @@ def _alternatives(rows: Sequence[Row], texts: Sequence[str]) -> list[str]:
     """Return regexes that match the rows put between the texts."""
     if not rows[0]:
         return [texts[0]]
-    by_rest: dict[tuple[Row, ...], list[str]] = {}
-    rests: dict[str, list[Row]] = {}
-    for row in rows:
-        rests.setdefault(row[0], []).append(row[1:])
-    for number, found in rests.items():
-        by_rest.setdefault(tuple(found), []).append(number)
+    rests = by_key((row[0], row[1:]) for row in rows)
+    by_rest = by_key((tuple(found), number) for number, found in rests.items())
     return [
         f"{texts[0]}{_numbers(numbers)}{rest}"
         for found, numbers in by_rest.items()
@@ -232,8 +226,8 @@ def _numbers(numbers: Sequence[str]) -> str:
     if len(numbers) == 1:
         return numbers[0]
     low, high = numbers[0], numbers[-1]
-    if is_run(numbers):
-        return range_regex(int(low), int(high), run_width(low, high))
+    if words.is_run(numbers):
+        return range_regex(int(low), int(high), words.run_width(low, high))
     return f"(?:{'|'.join(numbers)})"
 
 
@@ -256,10 +250,9 @@ def line_end(plan: ShardingPlan) -> str:
 
 def groups(plan: ShardingPlan) -> tuple[Group, ...]:
     """Return the arrays of a plan in groups, in natural order of their first paths."""
-    found: dict[tuple[str, PartitionSpec], list[str]] = {}
-    for sharding in plan.arrays:
-        path = sharding.param.path
-        found.setdefault((template(path), sharding.partition_spec), []).append(path)
+    found = by_key(
+        ((template(each.param.path), each.partition_spec), each.param.path) for each in plan.arrays
+    )
     for paths in found.values():
         paths.sort(key=natural)
     ordered = sorted(found.items(), key=lambda item: natural(item[1][0]))

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
-from shardspec.diagnostics.words import template
+from shardspec.diagnostics.words import grouped, template
 from shardspec.foreign import exported, imported
 from shardspec.foreign.exported import Request, origin
 from shardspec.foreign.flax import rule_lines
@@ -39,7 +39,6 @@ from shardspec.foreign.proof import proof, rules_for
 from shardspec.foreign.regex import path_regex
 from shardspec.foreign.values import Node
 from shardspec.ir import spec as ir
-from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import AxisRule, LogicalAxes, Mesh, Pattern, Target, shape_text
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.loader import T5X_PRESETS, preset_rules
@@ -517,11 +516,8 @@ def _regex(pattern: Pattern) -> str:
 
 def _stacked(request: Request) -> Iterator[tuple[str, LogicalAxes, str]]:
     """Yield the names of arrays that `scan:` stacks, the stacked axis among them."""
-    found: dict[tuple[str, LogicalAxes], list[ParamSharding]] = {}
-    for sharding in request.plan.arrays:
-        if sharding.scan is not None:
-            key = (template(sharding.param.path), sharding.logical_axes)
-            found.setdefault(key, []).append(sharding)
+    stacked = (each for each in request.plan.arrays if each.scan is not None)
+    found = grouped(stacked, lambda each: (template(each.param.path), each.logical_axes))
     for (_, names), shardings in found.items():
         regex = path_regex([each.param.path for each in shardings])
         yield regex, names, origin(shardings[0].named_at)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
-from shardspec.diagnostics.words import described, did_you_mean, listed
+from shardspec.diagnostics.words import described, did_you_mean, grouped, listed
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
 from shardspec.language.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
@@ -226,14 +226,12 @@ def _known_help(known: set[str]) -> str:
 
 def countable(params: Sequence[Param]) -> tuple[tuple[Param, ...], tuple[Diagnostic, ...]]:
     """Return the arrays of fewer than 2^63 elements, and a finding for each entry of others."""
-    beyond: dict[object, list[Param]] = {}
-    for param in params:
-        if param.element_count > MOST_ELEMENTS:
-            beyond.setdefault(param.span or param.path, []).append(param)
-    if not beyond:
-        return tuple(params), ()
     kept = tuple(param for param in params if param.element_count <= MOST_ELEMENTS)
-    return kept, tuple(map(too_large, beyond.values()))
+    if len(kept) == len(params):
+        return kept, ()
+    beyond = (param for param in params if param.element_count > MOST_ELEMENTS)
+    groups = grouped(beyond, lambda param: param.span or param.path)
+    return kept, tuple(map(too_large, groups.values()))
 
 
 def too_large(group: Sequence[Param]) -> Diagnostic:

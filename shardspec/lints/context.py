@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from shardspec.analysis.coverage import held_bytes, is_large
 from shardspec.diagnostics import Span
+from shardspec.diagnostics.words import by_key
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxes, LogicalAxis, Param, Spec
 
@@ -148,8 +149,4 @@ class Context:
 
 def _by_axis(named: Iterable[tuple[str, LogicalAxes]]) -> dict[str, list[str]]:
     """Return the names of what has each logical axis, each once."""
-    by_axis: dict[str, list[str]] = {}
-    for name, axes in named:
-        for axis in dict.fromkeys(filter(None, axes)):
-            by_axis.setdefault(axis, []).append(name)
-    return by_axis
+    return by_key((axis, name) for name, axes in named for axis in dict.fromkeys(axes) if axis)

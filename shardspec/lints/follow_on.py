@@ -188,13 +188,13 @@ class _Said(NamedTuple):
     """What is shown, by the places and by the arrays that it is about; and what is of a target.
 
     Attributes:
-      of_arrays: the words about arrays that are told of together, by the identity of their tuple:
-        a thousand findings may be about the same thousand arrays.
+      of_arrays: the words about arrays that are told of together, which each of them finds in
+        `of_array`: a thousand findings may be about the same thousand arrays.
     """
 
     at_place: dict[tuple[_Line, int, int], _Words]
     of_array: dict[str, list[_Words]]
-    of_arrays: dict[int, _Words]
+    of_arrays: dict[tuple[str, ...], _Words]
     of_target: _Words
 
 
@@ -212,9 +212,9 @@ def _take_in(shown: Iterable[Diagnostic], said: _Said) -> None:
 
 def _words_about(arrays: tuple[str, ...], said: _Said) -> _Words:
     """Return the words about these arrays, which each of them finds."""
-    found = said.of_arrays.get(id(arrays))
+    found = said.of_arrays.get(arrays)
     if found is None:
-        found = said.of_arrays[id(arrays)] = {}
+        found = said.of_arrays[arrays] = {}
         for path in arrays:
             said.of_array.setdefault(path, []).append(found)
     return found

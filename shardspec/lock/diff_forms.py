@@ -12,8 +12,9 @@ from typing import Any
 
 from shardspec.analysis.layout_diff import ArrayMove, DimMove, Mark, Reason, TargetDiff, restore
 from shardspec.analysis.layouts import ActivationLayout, ArrayLayout, TargetLayout
+from shardspec.diagnostics import words
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import binary_bytes, collapsed, counted, natural, percent, template
+from shardspec.diagnostics.words import binary_bytes, counted, grouped, natural, percent
 from shardspec.ir.spec import override_text, target_text
 from shardspec.versions import DIFF_JSON
 
@@ -60,23 +61,22 @@ def causes(diff: TargetDiff) -> tuple[Cause, ...]:
 
     In which order the dimensions that moved stand in an array makes no other change.
     """
-    groups: dict[tuple[Mark, frozenset[DimMove]], list[ArrayMove]] = {}
-    for move in diff.moves:
-        groups.setdefault((move.mark, frozenset(move.dims)), []).append(move)
+    groups = grouped(diff.moves, lambda move: (move.mark, frozenset(move.dims)))
     found = [Cause(mark, moves[0].dims, tuple(moves)) for (mark, _), moves in groups.items()]
     return tuple(sorted(found, key=lambda cause: _ORDER.index(cause.mark)))
 
 
 def move_rows(cause: Cause) -> tuple[MoveRow, ...]:
     """Return the arrays of one cause, collapsed, in natural order."""
-    groups: dict[tuple[str, str, str], list[ArrayMove]] = {}
-    for move in cause.moves:
-        sides = (array_text(move.before, cause.mark), array_text(move.after, cause.mark))
-        groups.setdefault((template(move.path), *sides), []).append(move)
+
+    def answers(move: ArrayMove) -> tuple[str, str]:
+        return array_text(move.before, cause.mark), array_text(move.after, cause.mark)
+
     rows = []
+    groups = grouped(cause.moves, lambda move: (words.template(move.path), *answers(move)))
     for (_, before, after), moves in groups.items():
         paths = sorted((move.path for move in moves), key=natural)
-        name = collapsed(paths) or f"{paths[0]} .."
+        name = words.collapsed(paths) or f"{paths[0]} .."
         sums = (sum(m.bytes_before for m in moves), sum(m.bytes_after for m in moves))
         rows.append((natural(paths[0]), MoveRow(name, len(paths), before, after, *sums)))
     return tuple(row for _, row in sorted(rows, key=lambda pair: pair[0]))

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, codes
-from shardspec.diagnostics.words import collapsed, counted, natural, template
+from shardspec.diagnostics.words import by_key, collapsed, counted, natural, template
 from shardspec.ir.spec import Param
 
 #: Notes of one kind before the rest is counted.
@@ -96,9 +96,7 @@ def _notes(found: _Difference) -> Iterator[str]:
 
 def _together(arrays: Iterable[tuple[Param, str]]) -> Iterator[str]:
     """Yield each array with what is said of it, those of different layers as one."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for param, said in arrays:
-        groups.setdefault((template(param.path), said), []).append(param.path)
+    groups = by_key(((template(param.path), said), param.path) for param, said in arrays)
     for (_, said), paths in groups.items():
         ordered = sorted(paths, key=natural)
         shown = collapsed(ordered)

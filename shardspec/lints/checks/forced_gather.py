@@ -55,14 +55,7 @@ from shardspec.diagnostics.words import grouped
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Cause, CauseKind, Collective, CollectiveKind, Step
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import (
-    is_large_traffic,
-    of_product,
-    per_step,
-    saved_bytes,
-    sent_lines,
-    told_gathers,
-)
+from shardspec.lints.evidence import steps
 
 _Gather = tuple[Collective, Cause, int]
 
@@ -72,20 +65,20 @@ def check(context: Context) -> Iterator[Diagnostic]:
     for cost in context.costs:
         gathers = grouped(_gathers(cost), lambda each: (_asks(each[0]), each[1].mesh_axis))
         for found in gathers.values():
-            if cost.step and is_large_traffic(sum(saved for _, _, saved in found), cost.step):
+            if cost.step and steps.is_large_traffic(sum(saved for _, _, saved in found), cost.step):
                 yield _finding(cost, cost.step, found)
 
 
 def _gathers(cost: Cost) -> Iterator[_Gather]:
     """Yield what a constraint asks for in vain, and what is gathered to be given back."""
-    for idle in told_gathers(cost):
+    for idle in steps.told_gathers(cost):
         if not idle.is_weight:
             yield idle.collective, idle.cause, idle.saved
     lying = {each.path: each.array.split for each in cost.step.arguments} if cost.step else {}
     for each in cost.step.collectives if cost.step else ():
         if each.kind is CollectiveKind.ALL_GATHER and _is_given_back(each, lying):
             for cause in each.because:
-                yield each, cause, saved_bytes(each, cause.mesh_axis, cost.plan.mesh)
+                yield each, cause, steps.saved_bytes(each, cause.mesh_axis, cost.plan.mesh)
 
 
 def _is_given_back(each: Collective, lying: Mapping[str, PartitionSpec]) -> bool:
@@ -115,11 +108,11 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gather]) -> Diagnostic:
     return Diagnostic(
         codes.FORCED_GATHER,
         f"{who} gathers {made} {first.array} over `{axis}`, and nothing there needs it whole:"
-        f" {per_step(sum(saved for _, _, saved in found))}",
+        f" {steps.per_step(sum(saved for _, _, saved in found))}",
         labels_at((cause.span, f"`{axis}` comes from here")),
         (
-            *sent_lines(each for each, _, _ in found),
-            *of_product(step, first),
+            *steps.sent_lines(each for each, _, _ in found),
+            *steps.of_product(step, first),
             _read_by(first, step),
         ),
         f"keep `{axis}` in {where}: dim {_dim(first, axis)} lies on it already",

@@ -42,7 +42,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Span, codes, point
-from shardspec.diagnostics.words import binary_bytes, described, template
+from shardspec.diagnostics.words import binary_bytes, by_key, described, template
 from shardspec.ir.plan import Alike, Origin, ParamSharding, ShardingPlan, alike
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
@@ -125,14 +125,13 @@ def _components(path: str) -> tuple[str, ...]:
 def _nameless(spec: Spec, groups: Sequence[Alike]) -> dict[_Place, list[ParamSharding]]:
     """Return the dimensions without a name that are as long as some axis, with their arrays."""
     sizes = {axis.size for axis in spec.logical_axes if axis.size}
-    found: dict[_Place, list[ParamSharding]] = {}
-    for group in groups:
-        for index, dim in enumerate(group.dims):
-            if dim.logical_axis is None and dim.size in sizes:
-                for sharding in filter(_is_named, group.shardings):
-                    place = _Place(sharding.named_at, index, dim.size or 0)
-                    found.setdefault(place, []).append(sharding)
-    return found
+    return by_key(
+        (_Place(sharding.named_at, index, dim.size or 0), sharding)
+        for group in groups
+        for index, dim in enumerate(group.dims)
+        if dim.logical_axis is None and dim.size in sizes
+        for sharding in filter(_is_named, group.shardings)
+    )
 
 
 def _is_named(sharding: ParamSharding) -> bool:

@@ -55,23 +55,17 @@ from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent
 from shardspec.ir.plan import alike
 from shardspec.ir.step import Step
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import (
-    IdleGather,
-    is_large_traffic,
-    per_step,
-    sent_lines,
-    told_gathers,
-    wasted_flops,
-)
+from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.steps import IdleGather
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each rule whose weights are gathered for nothing."""
     for cost in context.costs:
-        weights = [each for each in told_gathers(cost) if each.is_weight]
+        weights = [each for each in steps.told_gathers(cost) if each.is_weight]
         by_rule = grouped(weights, lambda each: (each.cause.mesh_axis, str(each.cause.span)))
         for found in by_rule.values():
-            if cost.step and is_large_traffic(sum(each.saved for each in found), cost.step):
+            if cost.step and steps.is_large_traffic(sum(each.saved for each in found), cost.step):
                 yield _finding(cost, cost.step, found)
 
 
@@ -81,15 +75,15 @@ def _finding(cost: Cost, step: Step, found: Sequence[IdleGather]) -> Diagnostic:
     paths = tuple(dict.fromkeys(each.collective.carries.name for each in found))
     who = f"`{paths[0]}` is" if len(paths) == 1 else f"{counted(len(paths), 'weight')} are"
     ways = step.mesh.sizes[axis]
-    wasted = wasted_flops((op for each in found for op in each.ops), ways)
+    wasted = steps.wasted_flops((op for each in found for op in each.ops), ways)
     what = f"`{name}`" if name else "them"
     return Diagnostic(
         codes.NEEDLESS_GATHER,
         f"{who} gathered over `{axis}` for products that `{axis}` = {ways} splits in nothing:"
-        f" {per_step(sum(each.saved for each in found))}",
+        f" {steps.per_step(sum(each.saved for each in found))}",
         labels_at((cause.span, f"splits {what} over `{axis}`")),
         (
-            *sent_lines(each.collective for each in found),
+            *steps.sent_lines(each.collective for each in found),
             f"each device of `{axis}` computes all of these products, where {ways} could share"
             f" them: {percent(wasted, step.flops)} of the step's FLOPs",
         ),

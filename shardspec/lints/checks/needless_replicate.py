@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, codes, point
-from shardspec.diagnostics.words import described
+from shardspec.diagnostics.words import by_key, described
 from shardspec.ir.spec import Replicate
 from shardspec.lints.context import Context
 from shardspec.resolve.match import path_matcher
@@ -49,10 +49,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         for path in arrays.paths
     }
     matcher = path_matcher(tuple(entry.pattern for entry in entries))
-    matched: dict[int, list[str]] = {}
-    for path in context.paths:
-        for position in matcher.all_matches(path):
-            matched.setdefault(position, []).append(path)
+    matched = by_key((at, path) for path in context.paths for at in matcher.all_matches(path))
     for position, paths in sorted(matched.items()):
         if context.is_own(entries[position].pattern.span) and whole.isdisjoint(paths):
             yield _finding(entries[position], paths, len(plans))

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, codes, labels_at
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import by_key, counted
 from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import AxisRule, Spec
 from shardspec.lints.context import Context
@@ -58,11 +58,11 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _with_priority(spec: Spec) -> Iterator[tuple[AxisRule, ...]]:
     """Yield the alternatives of each rule that has a priority."""
-    found: dict[object, list[AxisRule]] = {}
-    for rule in spec.placed_rules:
-        if rule.priority and rule.span is not None:
-            span = rule.span
-            found.setdefault((span.source, span.line, rule.priority), []).append(rule)
+    found = by_key(
+        ((rule.span.source, rule.span.line, rule.priority), rule)
+        for rule in spec.placed_rules
+        if rule.priority and rule.span is not None
+    )
     yield from map(tuple, found.values())
 
 

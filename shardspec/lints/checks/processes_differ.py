@@ -31,6 +31,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics.words import by_key
 
 #: The fact that stands alone where a process has no plan: why.
 FAILED = "failed"
@@ -65,7 +66,7 @@ def finding(views: Sequence[View]) -> Diagnostic:
     failed = [view for view in views if view.failure is not None]
     if failed:
         return _failure(failed)
-    groups = _grouped((view.digest, view.process) for view in views)
+    groups = by_key((view.digest, view.process) for view in views)
     by_digest = ", ".join(f"`{digest}` on {_processes(at)}" for digest, at in groups.items())
     return Diagnostic(
         codes.PROCESSES_DIFFER,
@@ -76,7 +77,7 @@ def finding(views: Sequence[View]) -> Diagnostic:
 
 
 def _failure(failed: Sequence[View]) -> Diagnostic:
-    reasons = _grouped((view.failure or "", view.process) for view in failed)
+    reasons = by_key((view.failure or "", view.process) for view in failed)
     has = "has" if len(failed) == 1 else "have"
     return Diagnostic(
         codes.PROCESSES_DIFFER,
@@ -94,18 +95,11 @@ def _differences(views: Sequence[View]) -> Iterator[str]:
     causes = [name for name in differing if name not in CONSEQUENCES]
     for name in causes or differing:
         having = [view for view in views if name in dict(view.facts)]
-        groups = _grouped((dict(view.facts)[name], view.process) for view in having)
+        groups = by_key((dict(view.facts)[name], view.process) for view in having)
         if len(having) < len(views) and len(groups) == 1:
             yield f"{name} is read on {_processes([view.process for view in having])} only"
             continue
         yield f"{name}: " + ", ".join(f"{what} on {_processes(at)}" for what, at in groups.items())
-
-
-def _grouped(pairs: Iterator[tuple[str, int]]) -> dict[str, list[int]]:
-    groups: dict[str, list[int]] = {}
-    for what, process in pairs:
-        groups.setdefault(what, []).append(process)
-    return groups
 
 
 def _processes(numbers: Sequence[int]) -> str:

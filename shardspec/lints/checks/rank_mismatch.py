@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, Label, Span, codes, labels_at
-from shardspec.diagnostics.words import counted, template
+from shardspec.diagnostics.words import counted, grouped, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import shared_folder, with_cost
@@ -41,12 +41,8 @@ from shardspec.lints.evidence.arrays import shared_folder, with_cost
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for each entry and rank that do not agree."""
-    groups: dict[tuple[Span | None, int, str], list[ParamSharding]] = {}
-    for sharding in context.first:
-        if sharding.mismatch is not None:
-            place = sharding.named_at
-            alike = "" if sharding.matched else template(sharding.param.path)
-            groups.setdefault((place, sharding.param.rank, alike), []).append(sharding)
+    wrong = (sharding for sharding in context.first if sharding.mismatch is not None)
+    groups = grouped(wrong, _entry_and_rank)
     stacked = _stacked(list(groups.values()))
     if stacked:
         paths = [sharding.param.path for group in stacked for sharding in group]
@@ -55,6 +51,11 @@ def check(context: Context) -> Iterator[Diagnostic]:
         if group not in stacked:
             paths = [sharding.param.path for sharding in group]
             yield with_cost(_finding(place, group), context, paths)
+
+
+def _entry_and_rank(sharding: ParamSharding) -> tuple[Span | None, int, str]:
+    alike = "" if sharding.matched else template(sharding.param.path)
+    return sharding.named_at, sharding.param.rank, alike
 
 
 def _stacked(groups: Sequence[list[ParamSharding]]) -> list[list[ParamSharding]]:

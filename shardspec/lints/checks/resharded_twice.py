@@ -61,14 +61,7 @@ from shardspec.diagnostics.words import grouped
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Collective, Reshard, Step
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import (
-    is_large_traffic,
-    of_product,
-    per_step,
-    reshards,
-    sent_lines,
-    spans_of,
-)
+from shardspec.lints.evidence import steps
 
 
 class _Detour(NamedTuple):
@@ -91,12 +84,12 @@ def check(context: Context) -> Iterator[Diagnostic]:
         if cost.step is not None:
             places = grouped(_detours(cost.step), lambda each: str(each.first[0].place))
             for found in places.values():
-                if is_large_traffic(sum(each.saved for each in found), cost.step):
+                if steps.is_large_traffic(sum(each.saved for each in found), cost.step):
                     yield _finding(cost, cost.step, found)
 
 
 def _detours(step: Step) -> Iterator[_Detour]:
-    found = dict(reshards(step))
+    found = dict(steps.reshards(step))
     by_tick = {reshard.at: (reshard, parts) for reshard, parts in found.items()}
     for reshard, parts in found.items():
         is_read_once = len(reshard.readers) == 1 and not reshard.is_result
@@ -134,11 +127,11 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Detour]) -> Diagnostic:
     return Diagnostic(
         codes.RESHARDED_TWICE,
         f"{first.array} is moved from {reshard.before} to {reshard.after} at {first.place}, and"
-        f" {then} before anything reads it: {per_step(saved)} in vain",
-        labels_at(*spans_of(parts)),
+        f" {then} before anything reads it: {steps.per_step(saved)} in vain",
+        labels_at(*steps.spans_of(parts)),
         (
-            *sent_lines(move for each in found for move in (*each.first, *each.onward)),
-            *of_product(step, first),
+            *steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),
+            *steps.of_product(step, first),
         ),
         f"constrain it at {first.place} as it is read, or not at all",
         target=cost.target.name,

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, codes, labels_at
-from shardspec.diagnostics.words import described, named
+from shardspec.diagnostics.words import by_key, described, named
 from shardspec.ir.plan import Attempt, Kind, ShardingPlan
 from shardspec.ir.spec import MeshAxis
 from shardspec.lints.context import Context
@@ -42,11 +42,12 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
-    won: dict[Attempt, list[str]] = {}
-    for sharding in plan.arrays:
-        for dim in sharding.dims:
-            if dim.mesh_axes == (axis.name,) and dim.taken is not None:
-                won.setdefault(dim.taken, []).append(sharding.param.path)
+    won = by_key(
+        (dim.taken, sharding.param.path)
+        for sharding in plan.arrays
+        for dim in sharding.dims
+        if dim.mesh_axes == (axis.name,) and dim.taken is not None
+    )
     activations: dict[str, None] = {}
     for activation in plan.activations:
         for dim in activation.dims:

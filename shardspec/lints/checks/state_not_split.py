@@ -41,7 +41,7 @@ from typing import NamedTuple
 from shardspec.analysis.coverage import is_large
 from shardspec.analysis.memory import Held, memory
 from shardspec.diagnostics import Diagnostic, codes, point
-from shardspec.diagnostics.words import binary_bytes, described
+from shardspec.diagnostics.words import binary_bytes, by_key, described
 from shardspec.ir.plan import DimSharding, ShardingPlan
 from shardspec.ir.spec import Param, Spec, StatePolicy, Target, array_bytes
 from shardspec.lints.context import Context
@@ -83,16 +83,19 @@ def findings(plan: ShardingPlan) -> Iterator[Diagnostic]:
     if not policy.over and plan.arrays and not state_axes(plan.spec, plan.mesh):
         yield _without_axes(plan.spec, policy)
         return
-    groups: dict[object, list[Param]] = {}
-    splits: dict[object, tuple[Split, int]] = {}
-    for found in of_state(plan):
-        if found.relation is Relation.SAME and found.split and found.split.has_failed:
-            key = (found.dims, found.param.dtype)
-            groups.setdefault(key, []).append(found.param)
-            splits[key] = (found.split, found.per_device_bytes)
+    failed = by_key(
+        ((each.dims, each.param.dtype, each.split), each)
+        for each in of_state(plan)
+        if each.relation is Relation.SAME and each.split and each.split.has_failed
+    )
     unsplit = (
-        Unsplit(tuple(p.path for p in group), group[0], splits[key][0], splits[key][1] * len(group))
-        for key, group in groups.items()
+        Unsplit(
+            tuple(each.path for each in group),
+            group[0].param,
+            split,
+            group[0].per_device_bytes * len(group),
+        )
+        for (_, _, split), group in failed.items()
     )
     yield from _findings(unsplit, plan.target, policy, plan.per_device_bytes)
 

@@ -17,15 +17,7 @@ from shardspec.analysis.traffic import group
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent, three_figures
 from shardspec.ir.spec import Mesh
-from shardspec.ir.step import (
-    Cause,
-    Collective,
-    CollectiveKind,
-    Reshard,
-    Step,
-    StepOp,
-    ring_bytes,
-)
+from shardspec.ir.step import Cause, Collective, CollectiveKind, Reshard, Step, StepOp, ring_bytes
 
 _SHOWN = 5
 
