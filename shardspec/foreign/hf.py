@@ -321,7 +321,7 @@ def _axis_of_plan(request: Request) -> str | Diagnostic:
     used = [
         axis
         for axis, size in sizes.items()
-        if size > 1 and any(axis in s.partition_spec.mesh_axes for s in request.plan.arrays)
+        if size > 1 and any(axis in s.mesh_axes for s in request.plan.arrays)
     ]
     if request.axis is not None and request.axis not in sizes:
         message = f"the mesh has no axis `{request.axis}`: {', '.join(sizes)}"
@@ -337,7 +337,7 @@ def _axis_of_plan(request: Request) -> str | Diagnostic:
 def _others(request: Request, axis: str) -> Iterator[Diagnostic]:
     """Yield a finding for each other mesh axis that splits arrays."""
     for other in request.plan.mesh.axes:
-        found = [s for s in request.plan.arrays if other.name in s.partition_spec.mesh_axes]
+        found = [s for s in request.plan.arrays if other.name in s.mesh_axes]
         if other.name != axis and other.size > 1 and found:
             message = f"{len(found)} arrays are split over `{other.name}` too, which is left out"
             yield lost(message, other.span, help="FSDP is set apart from the tp_plan over there")
@@ -381,7 +381,7 @@ def _parts(sharding: ParamSharding) -> tuple[str, str]:
 def _style(shardings: Sequence[ParamSharding], axis: str) -> str | None:
     """Return the style of a module, "" for one that is whole, None for what has no word."""
     name = _parts(shardings[0])[0].rpartition(".")[2]
-    if not any(axis in each.partition_spec.mesh_axes for each in shardings):
+    if not any(axis in each.mesh_axes for each in shardings):
         return _WHOLE if name == _EMBEDDING else ""
     styles = ("embedding_rowwise", "embedding_colwise") if "embed" in name else _LINEAR
     for style in styles:

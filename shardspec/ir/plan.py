@@ -195,8 +195,45 @@ class Origin(StrEnum):
     NONE = "none"
 
 
+class _Answer:
+    """What the dimensions of an array, or of arrays that are alike, say together."""
+
+    __slots__ = ()
+    dims: Dims
+
+    @property
+    def logical_axes(self) -> tuple[str | None, ...]:
+        """Return the name of each dimension."""
+        return tuple(dim.logical_axis for dim in self.dims)
+
+    @property
+    def partition_spec(self) -> PartitionSpec:
+        """Return the mesh axes of each dimension."""
+        return PartitionSpec(tuple(dim.mesh_axes for dim in self.dims))
+
+    @property
+    def shard_shape(self) -> Shape:
+        """Return the shape of the largest shard."""
+        return tuple(dim.shard_size or 0 for dim in self.dims)
+
+    @property
+    def shard_count(self) -> int:
+        """Return the number of distinct shards."""
+        return math.prod(dim.ways for dim in self.dims)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Say whether every device holds the whole array."""
+        return self.shard_count == 1
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """Return every mesh axis in use."""
+        return tuple(axis for dim in self.dims for axis in dim.mesh_axes)
+
+
 @dataclass(frozen=True, slots=True)
-class ParamSharding:
+class ParamSharding(_Answer):
     """One array with its answer and the reasons for it.
 
     `print(sharding)` is how its explanation begins: the answer, and where the names came from.
@@ -237,34 +274,9 @@ class ParamSharding:
         return isinstance(self.matched, Override) and self.matched.partition is not None
 
     @property
-    def logical_axes(self) -> tuple[str | None, ...]:
-        """Return the name of each dimension."""
-        return tuple(dim.logical_axis for dim in self.dims)
-
-    @property
-    def partition_spec(self) -> PartitionSpec:
-        """Return the mesh axes of each dimension."""
-        return PartitionSpec(tuple(dim.mesh_axes for dim in self.dims))
-
-    @property
-    def shard_shape(self) -> Shape:
-        """Return the shape of the largest shard."""
-        return tuple(dim.shard_size or 0 for dim in self.dims)
-
-    @property
-    def shard_count(self) -> int:
-        """Return the number of distinct shards."""
-        return math.prod(dim.ways for dim in self.dims)
-
-    @property
     def per_device_bytes(self) -> int:
         """Return the bytes of the largest shard."""
         return Param(self.param.path, self.shard_shape, self.param.dtype).bytes
-
-    @property
-    def is_replicated(self) -> bool:
-        """Say whether every device holds the whole array."""
-        return self.shard_count == 1
 
     @property
     def answer_text(self) -> str:
@@ -301,28 +313,18 @@ class ParamSharding:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivationSharding:
+class ActivationSharding(_Answer):
     """One named activation with its answer; sizes are known where `axes:` states them."""
 
     activation: ir.Activation
     dims: Dims
-
-    @property
-    def logical_axes(self) -> tuple[str | None, ...]:
-        """Return the name of each dimension."""
-        return tuple(dim.logical_axis for dim in self.dims)
-
-    @property
-    def partition_spec(self) -> PartitionSpec:
-        """Return the mesh axes of each dimension."""
-        return PartitionSpec(tuple(dim.mesh_axes for dim in self.dims))
 
 
 Sharding = ParamSharding | ActivationSharding
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class Alike(_Answer):
     """Arrays of one shape, layout and dtype on one target."""
 
     dims: Dims
@@ -338,11 +340,6 @@ class Alike:
     def shape(self) -> Shape:
         """Return the global shape."""
         return tuple(dim.size or 0 for dim in self.dims)
-
-    @property
-    def shard_shape(self) -> Shape:
-        """Return the shape of the largest shard."""
-        return tuple(dim.shard_size or 0 for dim in self.dims)
 
     @property
     def bytes(self) -> int:
@@ -377,16 +374,6 @@ class Alike:
     def laid_out(self, dims: Dims, dtype: str | None = None) -> Alike:
         """Return the same arrays as they would be with other dimensions, or in another dtype."""
         return replace(self, dims=dims, dtype=dtype or self.dtype)
-
-    @property
-    def is_replicated(self) -> bool:
-        """Say whether every device holds these arrays whole."""
-        return all(dim.ways == 1 for dim in self.dims)
-
-    @property
-    def mesh_axes(self) -> tuple[str, ...]:
-        """Return every mesh axis in use."""
-        return tuple(axis for dim in self.dims for axis in dim.mesh_axes)
 
 
 def alike(shardings: Iterable[ParamSharding]) -> tuple[Alike, ...]:

@@ -103,7 +103,7 @@ def _differences(plan: ShardingPlan) -> Iterator[_Difference]:
     """Yield a difference for each group of arrays that has one on this target."""
     table, rules = linen_table(plan), rules_of_nnx(plan)
     for group in plan.alike:
-        names = tuple(dim.logical_axis for dim in group.dims)
+        names = group.logical_axes
         if len(set(names) - {None}) < len(names) - names.count(None):
             continue
         dims = assign_axes((None,) * len(names), names, table)

@@ -37,9 +37,9 @@ from itertools import chain, islice
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, described, did_you_mean
 from shardspec.ir.plan import Alike, ShardingPlan, divides
-from shardspec.ir.spec import Mesh, MeshAxis, Spec, target_text
+from shardspec.ir.spec import Mesh, MeshAxis, target_text
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.arrays import would_divide
+from shardspec.lints.evidence.arrays import subjects, would_divide
 from shardspec.lints.evidence.axes import batch_rules, crossing_axes, is_stacked, stacked_axes
 
 
@@ -53,31 +53,23 @@ def check(context: Context) -> Iterator[Diagnostic]:
         return
     for plan in context.plans:
         groups = plan.alike
-        used = _split_by(plan, groups) | _meant_for_others(spec, plan, groups)
+        split = {axis for each in subjects(plan) for axis in each.mesh_axes}
+        used = split | _meant_for_others(plan)
         for axis in plan.mesh.axes:
             if axis.size > 1 and axis.name not in used:
                 yield _finding(axis, plan, groups)
 
 
-def _split_by(plan: ShardingPlan, groups: Sequence[Alike]) -> set[str]:
-    """Return the mesh axes that split an array or an activation."""
-    split = {axis for group in groups for axis in group.mesh_axes}
-    return split | {
-        axis for activation in plan.activations for axis in activation.partition_spec.mesh_axes
-    }
-
-
-def _meant_for_others(spec: Spec, plan: ShardingPlan, groups: Sequence[Alike]) -> set[str]:
+def _meant_for_others(plan: ShardingPlan) -> set[str]:
     """Return the mesh axes that are named for what the plan does not show."""
-    shown = {dim.logical_axis for group in groups for dim in group.dims}
-    shown |= {dim.logical_axis for activation in plan.activations for dim in activation.dims}
+    shown = {name for each in subjects(plan) for name in each.logical_axes}
     named = {
         axis
-        for rule in spec.axis_rules
+        for rule in plan.spec.axis_rules
         if not plan.activations or rule.logical_axis not in shown
         for axis in rule.mesh_axes
     }
-    return named | set(spec.state.over if spec.state else ())
+    return named | set(plan.spec.state.over if plan.spec.state else ())
 
 
 def _finding(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> Diagnostic:

@@ -214,7 +214,7 @@ class Answer:
     @property
     def spec_now(self) -> PartitionSpec:
         """Return the partition as it is."""
-        return PartitionSpec(tuple(dim.mesh_axes for dim in self.now))
+        return self.subject.partition_spec
 
     @property
     def spec_then(self) -> PartitionSpec:
@@ -242,10 +242,9 @@ def answers_under(
     """
     resolver = array_resolver(replace(plan.spec, axis_rules=tuple(rules)), plan.target)
     for subject in subjects(plan):
-        names = tuple(dim.logical_axis for dim in subject.dims)
-        if not axes.isdisjoint(names):
+        if not axes.isdisjoint(subject.logical_axes):
             shape = tuple(dim.size for dim in subject.dims)
-            yield Answer(subject, resolver.dims(shape, names))
+            yield Answer(subject, resolver.dims(shape, subject.logical_axes))
 
 
 def rules_of_nnx(plan: ShardingPlan) -> Mapping[str, AxisRule]:
