@@ -11,7 +11,7 @@ from shardspec.cli.request import NO_ARRAYS, Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic, Severity
 from shardspec.diagnostics.words import counted
-from shardspec.foreign.exported import Request as Order
+from shardspec.foreign.formats import Request as Order
 from shardspec.foreign.registry import EXPORTS, Export, export_named, module_of
 from shardspec.ir.plan import ShardingPlan
 

@@ -12,7 +12,7 @@ from shardspec.cli import options as shared
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
 from shardspec.diagnostics.words import counted
-from shardspec.foreign.imported import Imported, Options
+from shardspec.foreign.formats import Imported, Options
 from shardspec.foreign.registry import FORMATS, Format, format_named, module_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def command(
     name = "<imported>" if request.output in (None, "-") else request.output
     text = None
     if imported is not None and not has_errors(diagnostics):
-        from shardspec.foreign.imported import spec_text
+        from shardspec.foreign.formats import spec_text
 
         text, faults = spec_text(imported, options, sources, name)
         diagnostics += request.heard(faults)
@@ -128,7 +128,7 @@ def _options(
         if value not in (None, ()) and name not in takes:
             fail(f"--{name} means nothing for `{entry.name}`", "leave it out")
     if given["hardware"] is not None:
-        from shardspec.foreign.imported import machine_named
+        from shardspec.foreign.formats import machine_named
 
         found = machine_named(given["hardware"])
         if isinstance(found, tuple):

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.foreign import exported, imported
-from shardspec.foreign.imported import Dims, ForeignRule, NoAnswer, Options, ambiguous, bad, lost
+from shardspec.foreign import formats
+from shardspec.foreign.formats import Dims, ForeignRule, NoAnswer, Options, ambiguous, bad, lost
 from shardspec.foreign.named_values import is_python, likely, no_list
 from shardspec.foreign.proof import proof, rules_for
 from shardspec.foreign.python_text import Binding, as_mapping, read_python, read_scopes
@@ -40,7 +40,7 @@ class FlaxReading:
     semantics: str
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
+def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     """Return the spec that says what a rule list does."""
     if len(sources) != 1:
         fault = bad(f"one file holds the list, and here are {len(sources)}", sources[1].whole)
@@ -48,7 +48,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
     found = find_list(sources[0], options.name, [axis for axis, _ in options.mesh])
     if not isinstance(found, Binding):
         return None, found
-    rules, faults = imported.read_rules(
+    rules, faults = formats.read_rules(
         found.value, f"`{options.name}`" if options.name else "the list"
     )
     if faults:
@@ -71,24 +71,24 @@ def _under(found: Binding) -> Iterator[Diagnostic]:
         )
 
 
-def _document(rules: Sequence[ForeignRule], semantics: str, options: Options) -> imported.Outcome:
+def _document(rules: Sequence[ForeignRule], semantics: str, options: Options) -> formats.Outcome:
     """Return the spec that gives the answers of one reading of the rules."""
     reading = FlaxReading(tuple(rules), semantics)
     tool = TITLES[semantics]
     kept, faults = _kept(rules, tool)
-    lines = map(imported.rule_line, kept) if semantics == "linen" else _nnx_lines(kept, options)
-    data, comments = imported.rules_document(lines, _KEEP)
+    lines = map(formats.rule_line, kept) if semantics == "linen" else _nnx_lines(kept, options)
+    data, comments = formats.rules_document(lines, _KEEP)
     data["doc"] = f"Rules as {tool} reads them"
-    comments["lints",] = Comments(trailing=imported.MANY_MODELS)
-    return imported.Imported(data, comments, reading, tool), faults
+    comments["lints",] = Comments(trailing=formats.MANY_MODELS)
+    return formats.Imported(data, comments, reading, tool), faults
 
 
-def answer(reading: FlaxReading, params: Params, mesh: Mesh) -> tuple[imported.Answer, ...]:
+def answer(reading: FlaxReading, params: Params, mesh: Mesh) -> tuple[formats.Answer, ...]:
     """Return what Flax gives each array; one without names is whole."""
-    axes = imported.linen_axes if reading.semantics == "linen" else imported.nnx_axes
+    axes = formats.linen_axes if reading.semantics == "linen" else formats.nnx_axes
     found = (axes(param.logical_axes or (), reading.rules) for param in params)
     return tuple(
-        imported.placed(dims, param, mesh) for dims, param in zip(found, params, strict=True)
+        formats.placed(dims, param, mesh) for dims, param in zip(found, params, strict=True)
     )
 
 
@@ -186,7 +186,7 @@ def _are_names(node: Node) -> bool:
     """Say whether a value is pairs of a name and mesh axes: no regexes, no sizes."""
     return _is_rules(node) and all(
         len(item.items) == 2
-        and (item.items[0].kind == "nothing" or imported.is_name(item.items[0].text))
+        and (item.items[0].kind == "nothing" or formats.is_name(item.items[0].text))
         and _may_be_axes(item.items[1])
         for item in node.items
     )
@@ -195,7 +195,7 @@ def _are_names(node: Node) -> bool:
 def _may_be_axes(node: Node) -> bool:
     if node.is_list:
         return all(item.kind == "text" for item in node.items)
-    return node.kind in ("nothing", "name") or (node.kind == "text" and imported.is_name(node.text))
+    return node.kind in ("nothing", "name") or (node.kind == "text" and formats.is_name(node.text))
 
 
 def disagreement(rules: Sequence[ForeignRule], params: Params) -> Diagnostic | None:
@@ -213,7 +213,7 @@ def disagreement(rules: Sequence[ForeignRule], params: Params) -> Diagnostic | N
             )
     for param in params:
         names = param.logical_axes or ()
-        linen, nnx = imported.linen_axes(names, rules), imported.nnx_axes(names, rules)
+        linen, nnx = formats.linen_axes(names, rules), formats.nnx_axes(names, rules)
         if linen != nnx:
             return _disagreement_on(param, rules, linen, nnx)
     return None
@@ -249,13 +249,13 @@ def _shown(dims: Dims | NoAnswer) -> str:
 
 
 def _text(rule: ForeignRule) -> str:
-    return "UNCONSTRAINED" if rule.is_free else imported.rule_text(str(rule.name), rule.mesh_axes)
+    return "UNCONSTRAINED" if rule.is_free else formats.rule_text(str(rule.name), rule.mesh_axes)
 
 
 def _kept(
     rules: Sequence[ForeignRule], tool: str
 ) -> tuple[tuple[ForeignRule, ...], tuple[Diagnostic, ...]]:
-    kept, faults = imported.parted(imported.writable(rules, tool))
+    kept, faults = formats.parted(formats.writable(rules, tool))
     free = (
         lost(
             f"`{rule.name}` is UNCONSTRAINED, which leaves it to the compiler; a spec decides",
@@ -268,41 +268,41 @@ def _kept(
     return kept, (*faults, *free)
 
 
-def _nnx_lines(rules: Sequence[ForeignRule], options: Options) -> Iterator[imported.RuleLine]:
+def _nnx_lines(rules: Sequence[ForeignRule], options: Options) -> Iterator[formats.RuleLine]:
     """Yield the last rule of each name; and rules for names that NNX takes for mesh axes."""
     last = {rule.name: rule for rule in rules}
     counts = Counter(rule.name for rule in rules)
     for rule in last.values():
         beaten = [
-            imported.place(each.span) for each in rules if each.name == rule.name and each.span
+            formats.place(each.span) for each in rules if each.name == rule.name and each.span
         ]
         more = f"the last of {counts[rule.name]}, after {beaten[-2]}" if len(beaten) > 1 else ""
-        yield imported.rule_line(rule, more)
+        yield formats.rule_line(rule, more)
     asked = {name for param in options.params or () for name in param.logical_axes or ()}
     for axis, _ in options.mesh:
         if axis in asked and axis not in last:
             why = "no rule: NNX takes the name for a mesh axis"
-            yield imported.rule_text(axis, (axis,)), Comments(trailing=why)
+            yield formats.rule_text(axis, (axis,)), Comments(trailing=why)
 
 
 _TOOL = "a rule list of Flax"
 
 
-def write(request: exported.Request) -> exported.Written:
+def write(request: formats.Request) -> formats.Written:
     """Return the rules of a spec in their flat order."""
     reduced = [f"# Reduced to {request.target_title}."] if request.is_resolved else []
     about = "The first rule of a name whose mesh axes are free wins. NNX reads a list otherwise."
     body = (*reduced, "RULES = (", *rule_lines(rules_for(request)), ")")
-    text = exported.python_module(request, "Logical axis rules for Flax Linen", [about], body)
-    found = [*exported.losses(request, _TOOL), *exported.unproved(request, _TOOL)]
+    text = formats.python_module(request, "Logical axis rules for Flax Linen", [about], body)
+    found = [*formats.losses(request, _TOOL), *formats.unproved(request, _TOOL)]
     if not request.is_resolved:
-        found += exported.absent(request, _TOOL)
+        found += formats.absent(request, _TOOL)
     return text, (*found, *proof(request, text, "flax", Options(name="RULES", semantics="linen")))
 
 
 def rule_lines(rules: Iterable[AxisRule]) -> Iterator[str]:
     """Return the entries of a list of rules, each with where it came from."""
-    return (f"    {rule_literal(rule)},{exported.origin(rule.span)}" for rule in rules)
+    return (f"    {rule_literal(rule)},{formats.origin(rule.span)}" for rule in rules)
 
 
 def rule_literal(rule: AxisRule) -> str:

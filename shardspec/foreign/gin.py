@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
-from shardspec.foreign.imported import bad, lost
+from shardspec.foreign.formats import bad, lost
 from shardspec.foreign.values import DEEPEST, MOST_VALUES, Node, constant, group, unreadable
 from shardspec.language.files import leads_out, read_source
 

@@ -24,9 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.foreign import imported
-from shardspec.foreign.exported import Request, Written, by_name, losses
-from shardspec.foreign.imported import Answer, ForeignRule, MeshPart, Options, bad, lost, parted
+from shardspec.foreign import formats
+from shardspec.foreign.formats import Answer, ForeignRule, MeshPart, Options, bad, lost, parted
 from shardspec.foreign.named_values import NamedValues, likely, no_list, read_named_values
 from shardspec.foreign.values import Node, mapping_of
 from shardspec.ir.spec import Mesh, Param, Params
@@ -36,7 +35,7 @@ from shardspec.language.yaml_text.printer import print_string
 AxisMapping = dict[str, ForeignRule]
 
 _DEFAULTS = {"mlp": ("model",), "heads": ("model",)}
-_BATCH: imported.MeshAxes = ("replica_dcn", "replica", "data")
+_BATCH: formats.MeshAxes = ("replica_dcn", "replica", "data")
 _HELP = "say the machine, --hardware 'tpu v4 4x4x4', or the mesh itself, --mesh 'data=8 model=8'"
 
 
@@ -54,7 +53,7 @@ class LevanterMapping:
     params: AxisMapping
     computed: AxisMapping
     batch_axis: str | None = None
-    mesh: MeshPart = imported.NO_MESH
+    mesh: MeshPart = formats.NO_MESH
     reasons: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Diagnostic, ...] = ()
     tool: str = "Levanter"
@@ -86,7 +85,7 @@ def read_mapping(node: Node | None) -> tuple[AxisMapping, tuple[Diagnostic, ...]
     return mapping, tuple(faults)
 
 
-def _axes(value: Node) -> imported.MeshAxes | None:
+def _axes(value: Node) -> formats.MeshAxes | None:
     if value.kind == "nothing":
         return ()
     if value.kind == "text" and value.text:
@@ -160,7 +159,7 @@ def _older_mesh(trainer: Node, options: Options) -> MeshPart:
     if faults:
         return MeshPart(faults=faults)
     ici, dcn, model = sizes
-    machine = imported.machine_asked(options)
+    machine = formats.machine_asked(options)
     if machine is None:
         return MeshPart(faults=(_needs_machine(trainer),))
     across = machine.slice_count if dcn == -1 else dcn
@@ -168,7 +167,7 @@ def _older_mesh(trainer: Node, options: Options) -> MeshPart:
     mesh: dict[str, Data] = {"replica": replica, "data": "rest", "model": model}
     at = trainer.get("model_axis_size") or trainer
     return MeshPart(
-        {"hardware": options.hardware, "mesh": mesh}, {("mesh",): imported.came_from(at.span)}
+        {"hardware": options.hardware, "mesh": mesh}, {("mesh",): formats.came_from(at.span)}
     )
 
 
@@ -223,7 +222,7 @@ def _newer_mesh(mesh: Node, options: Options) -> MeshPart:
     if twice is not None:
         message = f"`{twice}` stands in `axes` and in `dcn_axes` (ValueError)"
         return MeshPart(faults=(bad(message, mesh.span),))
-    machine = imported.machine_asked(options)
+    machine = formats.machine_asked(options)
     if machine is None and -1 in inside.values():
         return MeshPart(faults=(_needs_machine(mesh),))
     slices = machine.slice_count if machine is not None else 1
@@ -234,7 +233,7 @@ def _newer_mesh(mesh: Node, options: Options) -> MeshPart:
     data: dict[str, Data] = {"mesh": dict(sizes)}
     if machine is not None:
         data["hardware"] = options.hardware
-    return MeshPart(data, {("mesh",): imported.came_from(mesh.span)})
+    return MeshPart(data, {("mesh",): formats.came_from(mesh.span)})
 
 
 def _across(sizes: Mapping[str, int], slices: int) -> Iterator[tuple[str, Data]]:
@@ -288,7 +287,7 @@ class HaliaxReading:
     is_class: bool = False
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
+def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     """Return the spec that says what a mapping does."""
     if len(sources) != 1:
         return None, (bad(f"one file, please: here are {len(sources)}", sources[1].whole),)
@@ -298,17 +297,17 @@ def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
     if any(fault.is_error for fault in found.faults):
         return None, found.faults
     tool = found.tool
-    rules, faults = parted(imported.writable(found.params.values(), tool))
+    rules, faults = parted(formats.writable(found.params.values(), tool))
     if found.batch_axis in found.computed and found.batch_axis not in found.params:
         rules += (found.computed[found.batch_axis],)
     faults = (*found.faults, *faults, *_only_computed(found))
-    lines = (imported.rule_line(rule, found.reasons.get(str(rule.name), "")) for rule in rules)
-    data, comments = imported.rules_document(lines, imported.AS_JAX, found.mesh)
+    lines = (formats.rule_line(rule, found.reasons.get(str(rule.name), "")) for rule in rules)
+    data, comments = formats.rules_document(lines, formats.AS_JAX, found.mesh)
     data["doc"] = "Rules of a class" if tool == _CLASS else f"{tool}'s mapping of parameters"
     if tool == "Levanter":
         data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     reading = HaliaxReading(tuple(found.params.values()), tool == _CLASS)
-    return imported.Imported(data, comments, reading, tool), faults
+    return formats.Imported(data, comments, reading, tool), faults
 
 
 def _only_computed(found: LevanterMapping) -> list[Diagnostic]:
@@ -318,14 +317,14 @@ def _only_computed(found: LevanterMapping) -> list[Diagnostic]:
         ours = found.params.get(name)
         if name == found.batch_axis or (ours is not None and ours.mesh_axes == rule.mesh_axes):
             continue
-        there = imported.rule_text(name, rule.mesh_axes)
-        here = "whole" if ours is None else f"`{imported.rule_text(name, ours.mesh_axes)}`"
+        there = formats.rule_text(name, rule.mesh_axes)
+        here = "whole" if ours is None else f"`{formats.rule_text(name, ours.mesh_axes)}`"
         message = f"`{there}` is for what is computed; in parameters the axis is {here}"
         help = "an activation that has it: rename the axis there, and give that name the rule"
         faults.append(lost(message, rule.span, help=help))
     for name, ours in found.params.items():
         if found.tool == "Levanter" and name not in found.computed and ours.mesh_axes:
-            text = imported.rule_text(name, ours.mesh_axes)
+            text = formats.rule_text(name, ours.mesh_axes)
             message = f"`{text}` is for parameters; what is computed keeps `{name}` whole"
             help = "activations with it are split here too: `constrain` them by another name"
             faults.append(lost(message, ours.span, help=help))
@@ -391,7 +390,7 @@ def _choose(
         listed = ", ".join(f"`{key}`" for key, _ in fitting[:10])
         message = f"`{source.name}` has {len(fitting)} mappings: {listed}"
         return (
-            imported.ambiguous(message, fitting[1][1].span, f"say which: --name {fitting[0][0]}"),
+            formats.ambiguous(message, fitting[1][1].span, f"say which: --name {fitting[0][0]}"),
         )
     plain = _plain(fitting[0][1])
     is_class = any(fitting[0][1] is each for each in classes)
@@ -428,8 +427,8 @@ def _of_class(mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Me
     names = param.logical_axes or (None,) * param.rank
     missing = next((name for name in names if name is not None and name not in mapping), None)
     if missing is not None:
-        return imported.NoAnswer(f"the class has no field `{missing}` (AttributeError)")
-    return imported.placed(tuple(mapping.get(name, ()) for name in names), param, mesh)
+        return formats.NoAnswer(f"the class has no field `{missing}` (AttributeError)")
+    return formats.placed(tuple(mapping.get(name, ()) for name in names), param, mesh)
 
 
 def _answer(mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Mesh) -> Answer:
@@ -437,24 +436,24 @@ def _answer(mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Mesh
     known = [name for name in names if name is not None]
     twice = next((name for name in known if known.count(name) > 1), None)
     if twice is not None:
-        return imported.NoAnswer(
+        return formats.NoAnswer(
             f"`{twice}` names two dimensions, which Haliax refuses (ValueError)"
         )
-    dims: imported.Dims = tuple(mapping.get(name, ()) if name is not None else () for name in names)
-    return imported.placed(dims, param, mesh)
+    dims: formats.Dims = tuple(mapping.get(name, ()) if name is not None else () for name in names)
+    return formats.placed(dims, param, mesh)
 
 
-def write(request: Request) -> Written:
+def write(request: formats.Request) -> formats.Written:
     """Return the mapping under which Haliax gives the plan's answers."""
-    mapping, faults = by_name(request, "Haliax")
+    mapping, faults = formats.by_name(request, "Haliax")
     lines = [f"  {_word(name)}: {_value(axes)}" for name, axes in mapping.items() if axes]
     head = f"# Exported by shardspec from {request.title}"
     section = "axis_mapping:" if lines else "axis_mapping: {}"
     text = "\n".join((head, section, *lines)) + "\n"
-    return text, (*faults, *losses(request, "an axis mapping"))
+    return text, (*faults, *formats.losses(request, "an axis mapping"))
 
 
-def _value(axes: imported.MeshAxes) -> str:
+def _value(axes: formats.MeshAxes) -> str:
     words = ", ".join(map(_word, axes))
     return words if len(axes) == 1 else f"[{words}]"
 

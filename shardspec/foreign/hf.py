@@ -25,11 +25,10 @@ from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile, codes
 from shardspec.diagnostics.words import grouped, natural, template
-from shardspec.foreign import hf_plans, imported
-from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses
+from shardspec.foreign import formats, hf_plans
+from shardspec.foreign.formats import Answer, NoAnswer, Options, Request, came_from, lost, place
 from shardspec.foreign.hf_models import chosen_plans
 from shardspec.foreign.hf_plans import PACKED, PlanEntry, TpPlans, generic, key_regex, partition
-from shardspec.foreign.imported import Answer, NoAnswer, Options, came_from, lost, place
 from shardspec.foreign.path_entries import PathSections, document, patterns_of
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
@@ -53,7 +52,7 @@ class TpReading:
         return tuple(entry for plan in self.plans for entry in plan.entries)
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
+def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     """Return the spec that says what the plans of a model do."""
     plans, faults = chosen_plans(sources, options)
     if any(fault.is_error for fault in faults):
@@ -71,7 +70,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
         _for_arrays(reading, options.params, sections)
     faults = (*faults, *_not_carried(reading, options.params), *sections.faults)
     data, comments = document("A tensor-parallel plan of Hugging Face transformers", sections)
-    return imported.Imported(data, comments, reading, TOOL), faults
+    return formats.Imported(data, comments, reading, TOOL), faults
 
 
 def _axis(options: Options) -> str:
@@ -96,7 +95,7 @@ def _answer(plans: TpPlans, axis: str, param: Param, mesh: Mesh) -> Answer:
     if found is None:
         return plans.not_read(param.path) or PartitionSpec(((),) * param.rank)
     _, entry, leaf = found
-    return imported.placed(partition(entry.style, leaf, param.rank, axis), param, mesh)
+    return formats.placed(partition(entry.style, leaf, param.rank, axis), param, mesh)
 
 
 # What the spec says.
@@ -157,7 +156,7 @@ def _group(
 ) -> None:
     """Add what an entry says of the parameters of one name; unusual ranks by path."""
     assert entry.span is not None
-    split: dict[imported.Dims, list[Param]] = {}
+    split: dict[formats.Dims, list[Param]] = {}
     whole: list[Param] = []
     for param in params:
         own_leaf = generic(param.path).rpartition(".")[2]
@@ -226,8 +225,8 @@ def _has_number(key: str) -> bool:
 def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
     """Return a finding for each entry that a spec cannot say, or that never matches."""
     faults = []
-    if not imported.is_name(reading.axis):
-        faults.append(imported.bad(f"`{reading.axis}` is no name of a mesh axis", None))
+    if not formats.is_name(reading.axis):
+        faults.append(formats.bad(f"`{reading.axis}` is no name of a mesh axis", None))
     paths = tuple(param.path for param in params or ())
     plans = TpPlans(reading.plans, paths)
     dead = {(entry, entry.span) for _, entry in plans.unmatched} if paths else set()
@@ -273,7 +272,7 @@ _GATHERED = {"colwise": "colwise_gather_output"}
 _PARAMETERS = ("weight", "bias")
 
 
-def write(request: Request) -> Written:
+def write(request: Request) -> formats.Written:
     """Return the plan over one mesh axis, as far as modules of `Linear` can say it."""
     axis = _axis_of_plan(request)
     if isinstance(axis, Diagnostic):
@@ -299,7 +298,10 @@ def write(request: Request) -> Written:
         plans["_tp_plan"] = heads
     text = json.dumps(plans, indent=2) + "\n"
     proved = [s for s in request.plan.arrays if _key(_unit(s)) not in refused]
-    faults += [*losses(request, _TOOL, PARAMS, OVERRIDES), *_proof(text, proved, axis, request)]
+    faults += [
+        *formats.losses(request, _TOOL, formats.PARAMS, formats.OVERRIDES),
+        *_proof(text, proved, axis, request),
+    ]
     return text, tuple(faults)
 
 
@@ -411,7 +413,7 @@ def _proof(
     answers = answer(back.reading, params, request.plan.mesh)
     for sharding, theirs in zip(shardings, answers, strict=True):
         ours = PartitionSpec(_dims(sharding, axis))
-        if isinstance(theirs, imported.NotRead):
+        if isinstance(theirs, formats.NotRead):
             theirs = PartitionSpec(((),) * sharding.param.rank)  # no entry in all that is written
         if theirs != ours:
             said = f"refuses: {theirs.reason}" if isinstance(theirs, NoAnswer) else str(theirs)

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import hf_plans
+from shardspec.foreign.formats import Options, ambiguous, bad, lost
 from shardspec.foreign.hf_plans import EMBEDDING, FORM, PlanEntry, TpPlan, TpPlans, generic, joined
-from shardspec.foreign.imported import Options, ambiguous, bad, lost
 from shardspec.foreign.named_values import NamedValues, is_python, read_named_values
 from shardspec.foreign.python_text import dotted_name, parse_python, read_scopes
 from shardspec.foreign.values import Node

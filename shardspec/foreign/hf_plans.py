@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Literal
 
 from shardspec.diagnostics import Diagnostic, Span
-from shardspec.foreign.imported import Dims, NoAnswer, NotRead, ambiguous, bad
+from shardspec.foreign.formats import Dims, NoAnswer, NotRead, ambiguous, bad
 from shardspec.foreign.values import Node
 
 COLUMN = frozenset(("colwise", "colwise_rep", "colwise_gather_output", "local_colwise"))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardspec.diagnostics.words import natural
-from shardspec.foreign.exported import Request, Written
+from shardspec.foreign.formats import Request, Written
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PartitionSpec
 from shardspec.versions import COMPILE_JSON

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.words import described, grouped
-from shardspec.foreign import imported, path_entries
-from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, python_module
+from shardspec.foreign import formats, path_entries
 from shardspec.foreign.flax import axes_literal
-from shardspec.foreign.imported import Answer, bad, lost
+from shardspec.foreign.formats import OVERRIDES, PARAMS, Answer, Request, Written, bad, losses, lost
 from shardspec.foreign.path_entries import PathEntry, Taken, left_out
 from shardspec.foreign.regex import Group, all_taken, check_call, groups, line_end, matching, raw
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
@@ -39,7 +38,7 @@ class KerasReading:
     match: path_entries.Match
 
 
-def read(sources: Sequence[SourceFile], options: imported.Options) -> imported.Outcome:
+def read(sources: Sequence[SourceFile], options: formats.Options) -> formats.Outcome:
     """Return the spec that says what a LayoutMap does."""
     wrong = check_call(sources, "/")
     if wrong is not None:
@@ -64,7 +63,7 @@ def read(sources: Sequence[SourceFile], options: imported.Options) -> imported.O
     faults = (*left_out(entries), *sections.faults, *_contested(several, options.params or ()))
     how = "match whole paths" if match == "fullmatch" else "are searched for in paths"
     data, comments = path_entries.document(f"Keras's LayoutMap, whose regexes {how}", sections)
-    return imported.Imported(data, comments, reading, TOOL), faults
+    return formats.Imported(data, comments, reading, TOOL), faults
 
 
 def _refused(entries: Sequence[PathEntry]) -> list[Diagnostic]:
@@ -151,10 +150,10 @@ def _answer(reading: KerasReading, owners: _Owners, param: Param, mesh: Mesh) ->
     entries = [reading.entries[index] for index in found]
     if len(entries) > 1:
         keys = ", ".join(f"`{entry.pattern}`" for entry in entries)
-        return imported.NoAnswer(f"{keys} match (ValueError)")
+        return formats.NoAnswer(f"{keys} match (ValueError)")
     if entries[0].dims is None:
         return path_entries.worked_out(entries[0])
-    return imported.placed(entries[0].dims, param, mesh)
+    return formats.placed(entries[0].dims, param, mesh)
 
 
 def write(request: Request) -> Written:
@@ -165,7 +164,7 @@ def write(request: Request) -> Written:
     lines = [f"    {raw(f'^{group.regex}{end}')}: {_axes(group)}," for group in kept]
     use = ("    for path, axes in LAYOUT_MAP.items():", "        layout_map[path] = axes")
     body = (f"# {request.target_title}", "LAYOUT_MAP = {", *lines, "}")
-    text = python_module(request, "Entries of a Keras LayoutMap", use, body)
+    text = formats.python_module(request, "Entries of a Keras LayoutMap", use, body)
     left_out = [_left_out(group) for group in found if _is_joined(group)]
     return text, (*left_out, *losses(request, "a LayoutMap", PARAMS, OVERRIDES))
 

@@ -26,9 +26,8 @@ from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes
 from shardspec.diagnostics.words import by_key, counted
-from shardspec.foreign import exported, imported, maxtext_config
-from shardspec.foreign.exported import Request
-from shardspec.foreign.imported import ForeignRule, Imported, Options, bad, linen_axes, lost, place
+from shardspec.foreign import formats, maxtext_config
+from shardspec.foreign.formats import ForeignRule, Options, Request, bad, linen_axes, lost, place
 from shardspec.foreign.maxtext_config import MaxTextConfig, MaxTextMesh, Rules
 from shardspec.foreign.proof import proof, rules_for
 from shardspec.ir.spec import Activation, Mesh, Params
@@ -53,7 +52,7 @@ class MaxTextReading:
     folders: tuple[str, ...] = ()
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
+def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     """Return the spec that says what MaxText does under these files, the last one on top."""
     config = maxtext_config.read_configs(sources, options.include)
     if any(fault.is_error for fault in config.faults):
@@ -81,18 +80,18 @@ def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
     return replace(document, reading=MaxTextReading(files, options.include)), tuple(faults)
 
 
-def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[imported.Answer, ...]:
+def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[formats.Answer, ...]:
     """Return what MaxText gives each array; one without names is whole."""
     try:
         pairs = maxtext_rules(reading.files, reading.folders)
     except Exception as fault:  # whatever PyYAML and a damaged list may come to
         text = next(iter(str(fault).splitlines()), "")
         reason = f"the files cannot be read as MaxText reads them ({type(fault).__name__}: {text})"
-        return (imported.NoAnswer(reason),) * len(params)
+        return (formats.NoAnswer(reason),) * len(params)
     rules = tuple(ForeignRule(name, axes) for name, axes in pairs)
     found = (linen_axes(param.logical_axes or (), rules) for param in params)
     return tuple(
-        imported.placed(dims, param, mesh) for dims, param in zip(found, params, strict=True)
+        formats.placed(dims, param, mesh) for dims, param in zip(found, params, strict=True)
     )
 
 
@@ -103,42 +102,42 @@ def _document(
     faults: list[Diagnostic],
     *,
     in_place: bool,
-) -> Imported:
+) -> formats.Imported:
     """Return the document of a configuration; notes what is left out."""
     how = "each name in its first place" if in_place else "replaced names at the end, as there"
     doc = f"Rules of MaxText: {how}" if config.replaced else "Rules of MaxText"
     rules = config.in_place if in_place else config.rules
-    kept, wrong = imported.parted(imported.writable(rules, TOOL))
+    kept, wrong = formats.parted(formats.writable(rules, TOOL))
     faults += wrong
     dead = _dead_without(kept, axes)
     if axes is not None:
         faults += _unknown_axes(kept, axes, config, dead)
     lines = [_line(rule, axes) for rule in kept if rule not in dead]
     names = config.names(_INPUT) or ()
-    has_input = bool(names) and all(imported.is_name(name) for name in names)
+    has_input = bool(names) and all(formats.is_name(name) for name in names)
     if has_input:
         ruled = {rule.name for rule in kept}
         whole = (ForeignRule(name, ()) for name in dict.fromkeys(names) if name not in ruled)
         why = "the input has it, and no rule: MaxText leaves it whole"
-        lines += [imported.rule_line(rule, why) for rule in whole]
+        lines += [formats.rule_line(rule, why) for rule in whole]
     keeps = "as MaxText does; JAX refuses what does not divide"
-    data, comments = imported.rules_document(
-        lines, keeps, imported.MeshPart({"doc": doc, **mesh.data})
+    data, comments = formats.rules_document(
+        lines, keeps, formats.MeshPart({"doc": doc, **mesh.data})
     )
     if has_input:
         data["activations"] = {"input_data": " ".join(names)}
-        comments["activations", "input_data"] = imported.came_from(config.values[_INPUT].span)
+        comments["activations", "input_data"] = formats.came_from(config.values[_INPUT].span)
     data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
-    return Imported(data, comments, None, TOOL)
+    return formats.Imported(data, comments, None, TOOL)
 
 
-def _line(rule: ForeignRule, axes: tuple[str, ...] | None) -> imported.RuleLine:
+def _line(rule: ForeignRule, axes: tuple[str, ...] | None) -> formats.RuleLine:
     """Return a rule without mesh axes that are not there."""
     known = _known(rule, axes)
     gone = [axis for axis in rule.mesh_axes if axis not in known]
     more = f"without {', '.join(gone)}, no mesh axis" if gone else ""
-    return imported.rule_line(replace(rule, mesh_axes=known), more)
+    return formats.rule_line(replace(rule, mesh_axes=known), more)
 
 
 def _known(rule: ForeignRule, axes: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -198,7 +197,7 @@ def _moves(config: MaxTextConfig, options: Options, *, in_place: bool) -> Iterat
         assert first.span is not None
         assert old.span is not None
         message = (
-            f"`{each.name}` moves behind `{imported.rule_text(str(rival.name), rival.mesh_axes)}`, "
+            f"`{each.name}` moves behind `{formats.rule_text(str(rival.name), rival.mesh_axes)}`, "
             "which comes first now where both stand in an array"
         )
         labels = (
@@ -214,7 +213,7 @@ def _moves(config: MaxTextConfig, options: Options, *, in_place: bool) -> Iterat
             if not in_place
             else "--merge maxtext imports what MaxText does"
         )
-        yield Diagnostic(codes.MOVED_BY_MERGE, imported.one_line(message), labels, notes, help)
+        yield Diagnostic(codes.MOVED_BY_MERGE, formats.one_line(message), labels, notes, help)
 
 
 def _rival(replaced: maxtext_config.Replaced) -> ForeignRule | None:
@@ -293,7 +292,7 @@ def _data_sharding(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnos
     first = stated.items[0] if stated.items else stated
     axes = [item.text for item in (first.items if first.is_list else stated.items)]
     dims = linen_axes(names, config.rules)
-    by_rules = () if isinstance(dims, imported.NoAnswer) else dims[0]
+    by_rules = () if isinstance(dims, formats.NoAnswer) else dims[0]
     here, there = ([a for a in each if mesh.sizes.get(a, 1) != 1] for each in (by_rules, axes))
     if here != there:
         message = (
@@ -315,7 +314,7 @@ _KNOWN = frozenset(
 )
 
 
-def write(request: Request) -> exported.Written:
+def write(request: Request) -> formats.Written:
     """Return the configuration that stands for the plan's target."""
     request = replace(request, is_resolved=True)
     mesh = request.plan.mesh
@@ -327,12 +326,12 @@ def write(request: Request) -> exported.Written:
     lines += ["override_logical_axis_rules: true", "logical_axis_rules: ["]
     for rule in rules:
         axes = _flow(rule.mesh_axes)
-        lines.append(f'  ["{rule.logical_axis}", {axes}],{exported.origin(rule.span)}')
+        lines.append(f'  ["{rule.logical_axis}", {axes}],{formats.origin(rule.span)}')
     text = "\n".join((*lines, "]")) + "\n"
     found = [*_unknown(request), *_mixed_types(mesh), *_activations(request)]
     found += [
-        *exported.losses(request, _TOOL, exported.ACTIVATIONS, exported.AXIS_TYPES),
-        *exported.unproved(request, _TOOL),
+        *formats.losses(request, _TOOL, formats.ACTIVATIONS, formats.AXIS_TYPES),
+        *formats.unproved(request, _TOOL),
     ]
     return text, (*found, *proof(request, text, "maxtext", Options()))
 

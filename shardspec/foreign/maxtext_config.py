@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
-from shardspec.foreign import imported
-from shardspec.foreign.imported import ForeignRule, Options, bad, lost, parted
+from shardspec.foreign import formats
+from shardspec.foreign.formats import ForeignRule, Options, bad, lost, parted
 from shardspec.foreign.values import Node, read_data
 from shardspec.language.files import leads_out, read_source
 from shardspec.language.reading import Data, Route
@@ -266,7 +266,7 @@ class MaxTextConfig:
         node = file.node.get(_RULES)
         if node is None or node.kind == "nothing":
             return None
-        read, faults = imported.read_rules(node, f"`{_RULES}`")
+        read, faults = formats.read_rules(node, f"`{_RULES}`")
         self.faults += faults
         return read
 
@@ -399,7 +399,7 @@ def maxtext_mesh(config: MaxTextConfig, axes: tuple[str, ...], options: Options)
         return MaxTextMesh(None, faults=wrong)
     inside, across = flags
     faults = tuple(_ignored(config, axes))
-    machine = imported.machine_asked(options)
+    machine = formats.machine_asked(options)
     if machine is not None:
         per_slice, slices = machine.devices_per_slice, machine.slice_count
         near = _filled(inside, per_slice, "ICI", f"{per_slice} devices of a slice", config)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.foreign.imported import ambiguous, bad
+from shardspec.foreign.formats import ambiguous, bad
 from shardspec.foreign.python_text import Binding, parse_python, read_scopes
 from shardspec.foreign.values import Node, mapping_of, read_data, unreadable
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardspec.diagnostics import SourceFile
-from shardspec.foreign import flax
-from shardspec.foreign.exported import Request, Written, by_name, losses, python_module
+from shardspec.foreign import flax, formats
 from shardspec.foreign.flax import answer, rule_lines
-from shardspec.foreign.imported import Options, Outcome
+from shardspec.foreign.formats import Options, Outcome, Request, Written, by_name, losses
 from shardspec.foreign.proof import proof
 from shardspec.ir.spec import AxisRule
 
@@ -31,7 +30,7 @@ def write(request: Request) -> Written:
     rules = (AxisRule(name, axes) for name, axes in mapping.items())
     about = "Each name stands once: NNX gives it these mesh axes in every array."
     body = (f"# {request.target_title}", "RULES = (", *rule_lines(rules), ")")
-    text = python_module(request, "Logical axis rules for Flax NNX", [about], body)
+    text = formats.python_module(request, "Logical axis rules for Flax NNX", [about], body)
     found = [*faults, *losses(request, "a rule list of Flax")]
     if not faults:
         found += proof(request, text, "nnx", Options(name="RULES"))

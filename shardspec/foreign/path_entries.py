@@ -24,8 +24,8 @@ from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, words
 from shardspec.diagnostics.words import counted
-from shardspec.foreign import imported
-from shardspec.foreign.imported import Dims, NotRead, bad, came_from, lost
+from shardspec.foreign import formats
+from shardspec.foreign.formats import Dims, NotRead, bad, came_from, lost
 from shardspec.foreign.named_values import likely, no_list, read_named_values
 from shardspec.foreign.values import Node
 from shardspec.ir.spec import Param, PartitionSpec, Pattern, override_text
@@ -234,7 +234,7 @@ def _choose(
     if fitting:
         message = f"`{source.name}` has {len(fitting)} values that may be meant: {listed}"
         span = found[fitting[1]].node.span
-        return (imported.ambiguous(message, span, f"say which: --name {fitting[0]}"),)
+        return (formats.ambiguous(message, span, f"say which: --name {fitting[0]}"),)
     hidden = [key for key in found if key.rpartition(".")[2] in _USUAL]
     if hidden:
         node = found[hidden[-1]].node
@@ -374,7 +374,7 @@ def unwritable(entry: PathEntry) -> str | None:
     if entry.dims is None:
         return entry.reason
     used = [axis for dim in entry.dims for axis in dim]
-    strange = next((axis for axis in used if not imported.is_name(axis)), None)
+    strange = next((axis for axis in used if not formats.is_name(axis)), None)
     if strange is not None:
         return f"`{strange}` cannot be the name of a mesh axis in a spec"
     if len(set(used)) < len(used):
@@ -511,7 +511,7 @@ def path_sections(taken: Sequence[Taken], *, is_ordered: bool = True) -> PathSec
         if unwritable(entry) is not None:
             continue
         if entry.is_whole and not each.must_win and (index > last_split or not is_ordered):
-            because = f"{entry} in {imported.place(entry.span)}"
+            because = f"{entry} in {formats.place(entry.span)}"
             pattern = _ANY_PATH if each.pattern in _ANY_PATHS else each.pattern
             sections.whole(pattern, because, came_from(entry.span))
         elif each.params is None:
@@ -594,7 +594,7 @@ def document(
     data: dict[str, Data] = {"doc": doc, **sections.data}
     data["policy"] = {"indivisible": "keep"}
     comments = dict(sections.comments)
-    comments["policy",] = Comments(trailing=imported.AS_JAX)
+    comments["policy",] = Comments(trailing=formats.AS_JAX)
     if not is_strict and not sections.says_the_rest:
         data["lints"] = {"unnamed-array": "warn"}
         comments["lints",] = Comments(trailing="what nothing matches is whole over there")

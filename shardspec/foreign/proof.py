@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes, words
 from shardspec.diagnostics.words import counted, described
-from shardspec.foreign.exported import Request
-from shardspec.foreign.imported import Answer, NoAnswer, NotRead, Options, one_line
+from shardspec.foreign.formats import Answer, NoAnswer, NotRead, Options, Request, one_line
 from shardspec.foreign.registry import format_named, module_of
 from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import AxisRule, Params, PartitionSpec, target_text

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted, natural
-from shardspec.foreign import exported
-from shardspec.foreign.exported import Request
+from shardspec.foreign import formats
+from shardspec.foreign.formats import Request
 from shardspec.foreign.regex import spec_literal
 from shardspec.ir.spec import Hardware
 from shardspec.topology.machine import machine_of
@@ -72,7 +72,7 @@ def shardings(mesh_=None):
 '''
 
 
-def write(request: Request) -> exported.Written:
+def write(request: Request) -> formats.Written:
     """Return the module; of a mesh that does not fit its machine, why not."""
     order = _order(request)
     if isinstance(order, Diagnostic):
@@ -80,10 +80,10 @@ def write(request: Request) -> exported.Written:
     hardware = request.plan.target.hardware
     title = f"Layouts of {counted(len(request.plan.arrays), 'array')}"
     body = (*_head(request, hardware), *order, "", *_specs(request), *_activations(request))
-    text = exported.python_module(request, title, [f"For {request.target_title}."], body)
+    text = formats.python_module(request, title, [f"For {request.target_title}."], body)
     text += "\n" + _ordered(hardware) + _REST
-    held = (exported.PARAMS, exported.OVERRIDES, exported.ACTIVATIONS, exported.AXIS_TYPES)
-    return text, tuple(exported.losses(request, "a module of layouts", *held))
+    held = (formats.PARAMS, formats.OVERRIDES, formats.ACTIVATIONS, formats.AXIS_TYPES)
+    return text, tuple(formats.losses(request, "a module of layouts", *held))
 
 
 def _head(request: Request, hardware: Hardware | None) -> Iterator[str]:

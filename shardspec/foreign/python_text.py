@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
-from shardspec.foreign.imported import bad
+from shardspec.foreign.formats import bad
 from shardspec.foreign.values import DEEPEST, Node, constant, group, mapping_of, unreadable
 
 _TOO_DEEP = "it is nested too deep"

@@ -25,10 +25,9 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, words
 from shardspec.diagnostics.words import by_key, counted, grouped, natural, template
-from shardspec.foreign import imported, path_entries
-from shardspec.foreign.exported import OVERRIDES, PARAMS, Request, Written, losses, python_module
+from shardspec.foreign import formats, path_entries
 from shardspec.foreign.flax import axes_literal
-from shardspec.foreign.imported import Answer, Options, bad
+from shardspec.foreign.formats import PARAMS, Answer, Options, Request, Written, bad, losses
 from shardspec.foreign.path_entries import Match, PathEntry, Taken, Winners
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
@@ -57,7 +56,7 @@ class RegexReading:
         return path.replace("/", self.separator)
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
+def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     """Return the spec that says what a list of regexes does."""
     separator = options.separator or "/"
     wrong = check_call(sources, separator)
@@ -86,7 +85,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
     how = "any part of a path" if match == "search" else "the whole path"
     doc = f"A list of regexes, which match {how}; the first decides"
     data, comments = path_entries.document(doc, sections, is_strict=is_strict)
-    return imported.Imported(data, comments, reading, TOOL), (
+    return formats.Imported(data, comments, reading, TOOL), (
         *path_entries.left_out(entries),
         *sections.faults,
     )
@@ -119,7 +118,7 @@ def matching(
     if doubtful is None:
         return "fullmatch"
     message = f"`{doubtful.pattern}` matches other {what} under `search` than under `fullmatch`"
-    return imported.ambiguous(message, doubtful.span, choose)
+    return formats.ambiguous(message, doubtful.span, choose)
 
 
 def all_taken(
@@ -170,11 +169,11 @@ def _answer(reading: RegexReading, winners: Winners, param: Param, mesh: Mesh) -
         return whole
     index = winners.first(reading.there(param.path))
     if index is None:
-        return imported.NoAnswer("no regex matches (ValueError)") if reading.is_strict else whole
+        return formats.NoAnswer("no regex matches (ValueError)") if reading.is_strict else whole
     entry = reading.entries[index]
     if entry.dims is None:
         return path_entries.worked_out(entry)
-    return imported.placed(entry.dims, param, mesh)
+    return formats.placed(entry.dims, param, mesh)
 
 
 _SPECIAL = re.compile(r"[^A-Za-z0-9_/ :;,'<>=@!%&~`\-]")
@@ -269,8 +268,8 @@ def write(request: Request) -> Written:
     title = f"Layouts of {counted(len(request.plan.arrays), 'array')}"
     about = "The first regex that matches the whole path wins, and none matches any other array."
     body = ("from jax.sharding import PartitionSpec as P", "", f"# {request.target_title}")
-    text = python_module(request, title, [about], (*body, "RULES = [", *lines, "]"))
-    return text, tuple(losses(request, "a list of regexes", PARAMS, OVERRIDES))
+    text = formats.python_module(request, title, [about], (*body, "RULES = [", *lines, "]"))
+    return text, tuple(losses(request, "a list of regexes", PARAMS, formats.OVERRIDES))
 
 
 def raw(regex: str) -> str:

@@ -30,11 +30,10 @@ from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
 from shardspec.diagnostics.words import grouped, template
-from shardspec.foreign import exported, imported
-from shardspec.foreign.exported import Request, origin
+from shardspec.foreign import formats
 from shardspec.foreign.flax import rule_lines
+from shardspec.foreign.formats import ForeignRule, Options, Request, bad, came_from, lost, origin
 from shardspec.foreign.gin import GinBinding, GinConfig, other_scopes, read_config
-from shardspec.foreign.imported import Answer, ForeignRule, NoAnswer, Options, bad, came_from, lost
 from shardspec.foreign.proof import proof, rules_for
 from shardspec.foreign.regex import path_regex
 from shardspec.foreign.values import Node
@@ -59,7 +58,7 @@ _ARGUMENTS = (
 )
 _MOE = "moe"
 _MANY_SLICES = ("replica", "data")
-NO_NAMES = NoAnswer(
+NO_NAMES = formats.NoAnswer(
     "missing axis names for this parameter (ValueError); a manifest can state them, "
     "`f32[embed=64 mlp=256]`, and so does a model-info.txt"
 )
@@ -110,7 +109,7 @@ class _Rules:
         return with_moe_batch((*_preset_rules(self.preset), *MOE_RULES))
 
 
-def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
+def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     """Return the spec that says what T5X's partitioner does under these gin files."""
     config = read_config(sources, options.include)
     faults = list(config.faults)
@@ -146,27 +145,31 @@ def read(sources: Sequence[SourceFile], options: Options) -> imported.Outcome:
     data, comments = _document(rules, has_slices, mesh, faults)
     data |= _override_entries(overrides, comments, faults)
     reading = T5xReading(tuple(_flat(rules, has_slices)), overrides)
-    return imported.Imported(data, comments, reading, TOOL), tuple(faults)
+    return formats.Imported(data, comments, reading, TOOL), tuple(faults)
 
 
-def answer(reading: T5xReading, params: ir.Params, mesh: Mesh) -> tuple[Answer, ...]:
+def answer(reading: T5xReading, params: ir.Params, mesh: Mesh) -> tuple[formats.Answer, ...]:
     """Return what T5X gives each array."""
     texts = tuple(Pattern(each.pattern, "regex") for each in reading.overrides)
     matcher = path_matcher(texts)
     return tuple(_answer(reading, matcher, param, mesh) for param in params)
 
 
-def _answer(reading: T5xReading, matcher: PathMatcher, param: ir.Param, mesh: Mesh) -> Answer:
+def _answer(
+    reading: T5xReading, matcher: PathMatcher, param: ir.Param, mesh: Mesh
+) -> formats.Answer:
     names = param.logical_axes
     found = matcher.first_match(param.path)
     given = None if found is None else reading.overrides[found].names
     if given is not None:
         if len(given) != param.rank:
-            return NoAnswer(f"the override's {given} does not match rank {param.rank} (ValueError)")
+            return formats.NoAnswer(
+                f"the override's {given} does not match rank {param.rank} (ValueError)"
+            )
         names = given
     if names is None:
         return NO_NAMES
-    return imported.placed(imported.linen_axes(names, reading.rules), param, mesh)
+    return formats.placed(formats.linen_axes(names, reading.rules), param, mesh)
 
 
 def _is_configured(config: GinConfig) -> bool:
@@ -237,7 +240,7 @@ def _rules(
         message = f"`logical_axis_rules` is `{value.text}`, which has no value without running it"
         help = f"`@partitioning.{_STANDARD}()`, or the list itself"
         return [bad(message, value.span, help=help)]
-    rules, faults = imported.read_rules(value, "`logical_axis_rules`")
+    rules, faults = formats.read_rules(value, "`logical_axis_rules`")
     return list(faults) if faults else _Rules(None, rules)
 
 
@@ -259,7 +262,7 @@ def _standard(
     more = config.of(_STANDARD, "additional_rules", scope, word)
     extra: tuple[ForeignRule, ...] = ()
     if more is not None and more.value.kind != "nothing":
-        extra, faults = imported.read_rules(more.value, "`additional_rules`")
+        extra, faults = formats.read_rules(more.value, "`additional_rules`")
         if faults:
             return list(faults)
     extra = with_moe_batch(extra) if is_moe else extra
@@ -276,7 +279,7 @@ def _overrides(config: GinConfig) -> tuple[AxesOverride, ...] | list[Diagnostic]
         return ()
     if not value.is_list:
         return [bad(f"`{_OVERRIDE}` is {value.described()}, not a list of pairs", value.span)]
-    read, faults = imported.parted(map(_override, value.items))
+    read, faults = formats.parted(map(_override, value.items))
     return list(faults) or read
 
 
@@ -319,7 +322,7 @@ def _preset_rules(preset: str | None) -> tuple[ForeignRule, ...]:
 
 
 def _document(
-    rules: _Rules, has_slices: bool, mesh: imported.MeshPart, faults: list[Diagnostic]
+    rules: _Rules, has_slices: bool, mesh: formats.MeshPart, faults: list[Diagnostic]
 ) -> tuple[dict[str, Data], dict[Route, Comments]]:
     """Return a preset and the rules after it, or all rules where they would change the preset.
 
@@ -335,8 +338,8 @@ def _document(
     lines += [(rule, "") for rule in kept]
     if has_slices and is_extended:
         lines.insert(0, (ForeignRule("batch", _MANY_SLICES), "T5X over several slices"))
-    written = (imported.rule_line(_sliced(rule, has_slices), why) for rule, why in lines)
-    data, comments = imported.rules_document(
+    written = (formats.rule_line(_sliced(rule, has_slices), why) for rule, why in lines)
+    data, comments = formats.rules_document(
         written, "as T5X does; JAX refuses what does not divide", mesh
     )
     if not data["rules"]:
@@ -347,12 +350,12 @@ def _document(
         if rules.asked_at is not None:
             comments["extends",] = came_from(rules.asked_at)
     else:
-        comments["lints",] = Comments(trailing=imported.MANY_MODELS)
+        comments["lints",] = Comments(trailing=formats.MANY_MODELS)
     return data, comments
 
 
 def _kept(rules: Iterable[ForeignRule], faults: list[Diagnostic]) -> Iterator[ForeignRule]:
-    for found in imported.writable(rules, TOOL):
+    for found in formats.writable(rules, TOOL):
         if isinstance(found, Diagnostic):
             faults.append(found)
             continue
@@ -369,7 +372,7 @@ def _override_entries(
     entries: list[Data] = []
     for index, each in enumerate(overrides):
         strange = next(
-            (n for n in each.names or () if n is not None and not imported.is_name(n)), None
+            (n for n in each.names or () if n is not None and not formats.is_name(n)), None
         )
         if each.names is None and index + 1 < len(overrides):
             faults.append(_kept_as_it_is(each))
@@ -398,7 +401,7 @@ _SLICED = ("replica", "data", "model")
 _BOUND_BY = "# T5X has no argument for these: call utils.override_params_axes_names in the model."
 
 
-def write(request: Request) -> exported.Written:
+def write(request: Request) -> formats.Written:
     """Return the gin bindings that stand for the plan's target."""
     request = replace(request, is_resolved=True)
     mesh, faults = _mesh(request.plan.target)
@@ -416,9 +419,9 @@ def write(request: Request) -> exported.Written:
     text = "\n".join(lines) + "\n"
     found = [
         *faults,
-        *exported.losses(request, _TOOL, exported.PARAMS, exported.OVERRIDES, exported.ACTIVATIONS),
+        *formats.losses(request, _TOOL, formats.PARAMS, formats.OVERRIDES, formats.ACTIVATIONS),
     ]
-    found += [*_stated(request), *_scanned(request), *exported.unproved(request, _TOOL)]
+    found += [*_stated(request), *_scanned(request), *formats.unproved(request, _TOOL)]
     options = Options(mesh=tuple((axis.name, str(axis.size)) for axis in request.plan.mesh.axes))
     return text, (*found, *proof(request, text, "t5x-gin", options, by_path=True))
 
@@ -548,14 +551,14 @@ _HELP = "say the machine, --hardware 'tpu v4 4x4x4', or the mesh itself, --mesh 
 Tile = tuple[int, ...]
 
 
-def t5x_mesh(arguments: Mapping[str, GinBinding], options: Options) -> imported.MeshPart:
+def t5x_mesh(arguments: Mapping[str, GinBinding], options: Options) -> formats.MeshPart:
     """Return the mesh of a partitioner; no sections where only the machine can tell.
 
     Args:
       arguments: of `PjitPartitioner`, by name.
     """
     if options.mesh:
-        return imported.MeshPart()
+        return formats.MeshPart()
     set_ones = {key: each for key, each in arguments.items() if each.value.kind != "nothing"}
     ici, dcn = set_ones.get("ici_mesh_shape"), set_ones.get("dcn_mesh_shape")
     if ici is not None and dcn is not None:
@@ -564,17 +567,17 @@ def t5x_mesh(arguments: Mapping[str, GinBinding], options: Options) -> imported.
     if submesh is not None and submesh.value.items:
         tile = _sizes(submesh)
         if isinstance(tile, Diagnostic):
-            return imported.MeshPart(faults=(tile,))
+            return formats.MeshPart(faults=(tile,))
         return _of_submesh(tile, submesh, options)
     partitions = set_ones.get("num_partitions")
     count = None if partitions is None else _size(partitions.value)
     if partitions is None or count == 0:
-        return imported.MeshPart(
+        return formats.MeshPart(
             faults=(lost("the files do not say how the mesh is cut", None, help=_HELP),)
         )
     if count is None:
         why = f"`num_partitions` is {partitions.value.described()}, not a number"
-        return imported.MeshPart(faults=(bad(why, partitions.value.span),))
+        return formats.MeshPart(faults=(bad(why, partitions.value.span),))
     return _of_partitions(count, partitions, options)
 
 
@@ -591,43 +594,43 @@ def _sizes(binding: GinBinding) -> Tile | Diagnostic:
     return tuple(size for size in sizes if size is not None)
 
 
-def _several_slices(ici: GinBinding, dcn: GinBinding) -> imported.MeshPart:
+def _several_slices(ici: GinBinding, dcn: GinBinding) -> formats.MeshPart:
     """Return the mesh (replica, data, model): inside a slice times across slices."""
-    sizes, faults = imported.parted(map(_sizes, (ici, dcn)))
+    sizes, faults = formats.parted(map(_sizes, (ici, dcn)))
     if faults:
-        return imported.MeshPart(faults=faults[:1])
+        return formats.MeshPart(faults=faults[:1])
     inside, across = sizes
     if len(inside) != 3 or len(across) != 3:
         message = "the mesh of several slices has three sizes: replica, data, model"
-        return imported.MeshPart(
+        return formats.MeshPart(
             faults=(bad(message, (ici if len(inside) != 3 else dcn).value.span),)
         )
     mesh: dict[str, Data] = {}
     for axis, near, far in zip(("replica", "data", "model"), inside, across, strict=True):
         mesh[axis] = f"{far} @ dcn" if far > 1 and near == 1 else near * far
-    return imported.MeshPart({"mesh": mesh}, {("mesh",): came_from(ici.span, "ici times dcn")})
+    return formats.MeshPart({"mesh": mesh}, {("mesh",): came_from(ici.span, "ici times dcn")})
 
 
-def _of_submesh(tile: Tile, binding: GinBinding, options: Options) -> imported.MeshPart:
-    machine = imported.machine_asked(options)
+def _of_submesh(tile: Tile, binding: GinBinding, options: Options) -> formats.MeshPart:
+    machine = formats.machine_asked(options)
     if machine is None:
-        return imported.MeshPart(faults=(_needs_machine(binding),))
+        return formats.MeshPart(faults=(_needs_machine(binding),))
     is_torus = machine.chip.torus_rank > 0
     if is_torus and len(tile) != 4:
         message = f"`model_parallel_submesh` has {len(tile)} sizes; a TPU's has x, y, z and core"
-        return imported.MeshPart(faults=(bad(message, binding.value.span),))
+        return formats.MeshPart(faults=(bad(message, binding.value.span),))
     model = f"submesh {shape_text(tile)}" if is_torus else math.prod(tile)
     return _data_and_model(model, options, came_from(binding.span))
 
 
-def _of_partitions(count: int, binding: GinBinding, options: Options) -> imported.MeshPart:
-    machine = imported.machine_asked(options)
+def _of_partitions(count: int, binding: GinBinding, options: Options) -> formats.MeshPart:
+    machine = formats.machine_asked(options)
     if machine is None:
-        return imported.MeshPart(faults=(_needs_machine(binding),))
+        return formats.MeshPart(faults=(_needs_machine(binding),))
     if machine.chip.platform == "cpu":
         comment = came_from(binding.span, "T5X gives a CPU host to model, whatever the number")
         mesh: dict[str, Data] = {"data": 1, "model": machine.device_count}
-        return imported.MeshPart({"mesh": mesh, "hardware": options.hardware}, {("mesh",): comment})
+        return formats.MeshPart({"mesh": mesh, "hardware": options.hardware}, {("mesh",): comment})
     if machine.chip.torus_rank == 0:
         return _data_and_model(count, options, came_from(binding.span))
     return _default_submesh(count, machine, binding, options)
@@ -635,7 +638,7 @@ def _of_partitions(count: int, binding: GinBinding, options: Options) -> importe
 
 def _default_submesh(
     count: int, machine: ir.Hardware, binding: GinBinding, options: Options
-) -> imported.MeshPart:
+) -> formats.MeshPart:
     """Return the tile of T5X's table; shardspec's own where T5X would fail."""
     tile = t5x_default_submesh(machine.chip.device_kinds[0], slice_extents(machine), count)
     if tile is None:
@@ -651,9 +654,9 @@ def _default_submesh(
     return found._replace(faults=(fault,))
 
 
-def _data_and_model(model: Data, options: Options, comment: Comments) -> imported.MeshPart:
+def _data_and_model(model: Data, options: Options, comment: Comments) -> formats.MeshPart:
     mesh: dict[str, Data] = {"data": "rest", "model": model}
-    return imported.MeshPart(
+    return formats.MeshPart(
         {"hardware": options.hardware, "mesh": mesh}, {("mesh", "model"): comment}
     )
 
@@ -696,7 +699,7 @@ def state_of_experts(binding: GinBinding | None) -> Diagnostic:
     return lost(message, None if binding is None else binding.span, help=help)
 
 
-def moe_mesh(arguments: Mapping[str, GinBinding], options: Options) -> imported.MeshPart:
+def moe_mesh(arguments: Mapping[str, GinBinding], options: Options) -> formats.MeshPart:
     """Return the mesh (data, expert, model): the largest part of `data` that experts divide.
 
     Args:
@@ -704,7 +707,7 @@ def moe_mesh(arguments: Mapping[str, GinBinding], options: Options) -> imported.
     """
     base = t5x_mesh(arguments, options)
     mesh = base.data.get("mesh")
-    machine = imported.machine_asked(options)
+    machine = formats.machine_asked(options)
     if not isinstance(mesh, dict) or machine is None:
         return base
     binding = arguments.get(EXPERTS)
@@ -714,14 +717,14 @@ def moe_mesh(arguments: Mapping[str, GinBinding], options: Options) -> imported.
         message = f"`{EXPERTS}` {why}, so no mesh stands in the spec"
         help = "say the mesh: --mesh 'data=4 expert=8 model=2'"
         fault = lost(message, None if binding is None else binding.span, help=help)
-        return imported.MeshPart(faults=(*base.faults, fault))
+        return formats.MeshPart(faults=(*base.faults, fault))
     assert binding is not None
     data = machine.device_count // _moe_size(mesh["model"])
     experts = next(size for size in range(min(most, data), 0, -1) if data % size == 0)
     axes: dict[str, Data] = {"data": mesh["data"], "expert": experts, "model": mesh["model"]}
     comment = came_from(binding.span, f"the most that divides data={data}")
     comments = {**base.comments, ("mesh", "expert"): comment}
-    return imported.MeshPart({**base.data, "mesh": axes}, comments, base.faults)
+    return formats.MeshPart({**base.data, "mesh": axes}, comments, base.faults)
 
 
 def _moe_size(model: Data) -> int:

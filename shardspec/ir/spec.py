@@ -175,7 +175,7 @@ class Param:
     """One array of a model.
 
     Attributes:
-      path: `/`-joined, made by `jax_backend.paths` for live trees.
+      path: `/`-joined, as `tree_path` makes it.
       dtype: a key of `DTYPE_BITS`, or a name that is not known here (then 4 bytes).
       logical_axes: the names the array itself carries, one per dimension, None for a
         dimension without a name; None where it carries none at all.

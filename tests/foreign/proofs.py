@@ -6,7 +6,7 @@ from typing import Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
-from shardspec.foreign.imported import Options, spec_text
+from shardspec.foreign.formats import Options, spec_text
 from shardspec.foreign.proof import Difference, differences
 from shardspec.ir.spec import Params
 from shardspec.language.formatting import formatted

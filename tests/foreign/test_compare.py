@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardspec import pipeline
-from shardspec.foreign.imported import Answer, NoAnswer, placed
+from shardspec.foreign.formats import Answer, NoAnswer, placed
 from shardspec.foreign.proof import differences, findings
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Mesh, MeshAxis, Param, PartitionSpec

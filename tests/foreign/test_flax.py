@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import flax, nnx
-from shardspec.foreign.imported import Imported, NoAnswer, Options, spec_text
+from shardspec.foreign.formats import Imported, NoAnswer, Options, spec_text
 from shardspec.foreign.proof import differences
 from shardspec.ir.spec import Param, Params
 from shardspec.language.formatting import formatted

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import haliax
-from shardspec.foreign.imported import NoAnswer, Options
+from shardspec.foreign.formats import NoAnswer, Options
 from shardspec.ir.spec import Mesh, MeshAxis, Param
 from tests.foreign.proofs import proof, spec_of
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import hf
+from shardspec.foreign.formats import NoAnswer, NotRead, Options
 from shardspec.foreign.hf_plans import generic, partition
-from shardspec.foreign.imported import NoAnswer, NotRead, Options
 from shardspec.ir.spec import Mesh, MeshAxis, Param
 from tests.foreign.proofs import spec_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import keras
-from shardspec.foreign.imported import NoAnswer, Options
+from shardspec.foreign.formats import NoAnswer, Options
 from shardspec.ir.spec import Mesh, MeshAxis, Param, PartitionSpec
 from tests.foreign.proofs import proof, spec_of
 from tests.foreign.test_regex import array_paths, patterns

@@ -8,7 +8,7 @@ import pytest
 
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import flax, haliax, keras, regex
-from shardspec.foreign.imported import Options
+from shardspec.foreign.formats import Options
 
 FILES = {
     "axlearn": "from axlearn.common.config import config_class\nx = f(data=-1)\n",

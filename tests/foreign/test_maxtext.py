@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import flax, maxtext
-from shardspec.foreign.imported import Imported, NoAnswer, Options, spec_text
+from shardspec.foreign.formats import Imported, NoAnswer, Options, spec_text
 from shardspec.foreign.maxtext_config import MaxTextConfig, read_configs
 from shardspec.foreign.proof import differences
 from shardspec.ir.spec import Mesh, MeshAxis, Param, Params, Spec

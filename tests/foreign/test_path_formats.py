@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import hf, registry
-from shardspec.foreign.exported import Request
-from shardspec.foreign.imported import Options, spec_text
+from shardspec.foreign.formats import Options, Request, spec_text
 from shardspec.foreign.registry import EXPORTS, export_named, module_of
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Param, Policy, Spec, Target

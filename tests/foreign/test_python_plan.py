@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shardspec import pipeline
-from shardspec.foreign.exported import Request
+from shardspec.foreign.formats import Request
 from shardspec.foreign.python_plan import write
 from shardspec.ir.plan import ShardingPlan
 from shardspec.jax_backend.mesh import devices_by_coordinate

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import regex
-from shardspec.foreign.imported import Imported, NoAnswer, NotRead, Options
+from shardspec.foreign.formats import Imported, NoAnswer, NotRead, Options
 from shardspec.ir.spec import Mesh, MeshAxis, Param, PartitionSpec
 from tests.foreign.proofs import proof, spec_of
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import registry
-from shardspec.foreign.exported import Request
-from shardspec.foreign.imported import Options, spec_text
+from shardspec.foreign.formats import Options, Request, spec_text
 from shardspec.foreign.proof import reduced
 from shardspec.foreign.registry import export_named, module_of
 from shardspec.ir.plan import ShardingPlan

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
-from shardspec.foreign.imported import (
+from shardspec.foreign.formats import (
     ForeignRule,
     NoAnswer,
     linen_axes,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import t5x
-from shardspec.foreign.imported import Imported, NoAnswer, Options, machine_named, spec_text
+from shardspec.foreign.formats import Imported, NoAnswer, Options, machine_named, spec_text
 from shardspec.foreign.proof import differences
 from shardspec.ir.spec import Param, Params, Spec
 
