@@ -30,6 +30,14 @@ _WRAP = "it is called without arguments: wrap what needs some, `def arrays(): re
 _FORM = "as in `def step(resolver): return train_step, (state, batch)`"
 #: How many lines of the user's code are shown of an exception: where it rose, and who called.
 _MOST_FRAMES = 3
+#: Of what an exception says, what is shown at most.
+_LONGEST = 300
+#: What JAX raises where Python asks for the value of a traced number, and the way out.
+_OF_TRACERS = {
+    *("TracerIntegerConversionError", "TracerBoolConversionError", "ConcretizationTypeError"),
+    "TracerArrayConversionError",
+}
+_TRACED = "arguments are traced, numbers too: what has to be known goes in by `functools.partial`"
 
 
 def call_entry_point(
@@ -119,13 +127,27 @@ def _refuse(message: str, help: str = _FORM) -> NoReturn:
 
 def _run(name: str, code: Code, folder: str, work: Callable[[], Made]) -> Made:
     """Return what work that runs a user's code gives; what it raises becomes a finding."""
-    with _searched_first(folder), contextlib.redirect_stdout(sys.stderr):
+    with _searched_first(folder), _printing_to_stderr():
         try:
             return work()
         except ShardspecError:
             raise
         except (Exception, SystemExit) as error:
             raise ShardspecError([_raised(name, error, code)]) from error
+
+
+@contextlib.contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """Send to stderr what is printed, by Python, by a library below it or by a child."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @contextlib.contextmanager
@@ -193,12 +215,36 @@ def _arrays(made: Any, policy: StatePolicy | None) -> Params:
 
 def _raised(name: str, error: BaseException, code: Code) -> Diagnostic:
     """Return the finding for an exception: at the user's line where it rose, with its callers."""
-    first = str(error).strip().partition("\n")[0].rstrip(".")
-    message = f"`{name}` raised {type(error).__name__}" + (f": {first}" if first else "")
-    help = _WRAP if isinstance(error, TypeError) and "argument" in first else None
-    if code is codes.BAD_STEP:
-        help = None
-    return Diagnostic(code, message, tuple(_labels(error)), help=help)
+    first = _first_line(error)
+    labels = tuple(_labels(error))
+    kind = type(error).__name__
+    message = f"`{name}` raised {kind}{first}"
+    help = _TRACED if kind in _OF_TRACERS else None
+    if isinstance(error, TypeError) and "argument" in first and not labels:
+        help = _WRAP if code is codes.BAD_MANIFEST else _FORM
+    elif code is codes.BAD_STEP and not labels and _is_our_fault(error):
+        message = f"the step of `{name}` cannot be read: {kind}{first}"
+        help = "this is a fault of shardspec, not of the step: please report it"
+    return Diagnostic(code, message, labels, help=help)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return `: what an exception says`, of its first line; nothing where it says nothing."""
+    try:
+        first = str(error).strip().partition("\n")[0].rstrip(".")
+    except Exception:
+        return ""
+    shown = first if len(first) <= _LONGEST else f"{first[:_LONGEST]}..."
+    return f": {shown}" if shown else ""
+
+
+def _is_our_fault(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and os.path.abspath(frames[-1].filename).startswith(_ours() + os.sep)
+
+
+def _ours() -> str:
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _labels(error: BaseException) -> Iterator[Label]:
@@ -216,9 +262,8 @@ def _labels(error: BaseException) -> Iterator[Label]:
 def _is_users(frame: traceback.FrameSummary) -> bool:
     """Say whether a frame is in code that is neither installed nor ours."""
     path = os.path.abspath(frame.filename)
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     installed = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python")
-    is_ours = path.startswith(ours + os.sep)
+    is_ours = path.startswith(_ours() + os.sep)
     return os.path.isfile(path) and not is_ours and not any(each in path for each in installed)
 
 

@@ -17,6 +17,11 @@ from click.testing import CliRunner, Result
 
 from shardspec.cli.main import cli
 
+
+def line_of(code: str) -> int:
+    return next(n for n, line in enumerate(STEP.splitlines(), 1) if line.strip() == code)
+
+
 SPEC = """\
 shardspec: 1
 targets:
@@ -38,6 +43,8 @@ arrays:
   layers_{0..1}/wo: f32[4096, 1024]
 """
 STEP = """\
+import functools
+import os
 import sys
 
 import jax
@@ -116,8 +123,39 @@ def raises(resolver):
     return jax.jit(outer), (X,)
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def mute(resolver):
+    raise Mute
+
+
+def counts(resolver):
+    return (lambda x, n: [x for _ in range(n)]), (X, 2)
+
+
+def known(resolver):
+    return functools.partial(lambda n, x: [x for _ in range(n)], 2), (X,)
+
+
+def talks(resolver):
+    os.system("echo from a child")
+    os.write(1, b"to the descriptor\\n")
+    return step(resolver)
+
+
+def long(resolver):
+    raise ValueError("x" * 9999)
+
+
 NUMBER = 3
 """
+
+
+LOSS = line_of("def loss(params, x):")
+OUT = line_of('return resolver.constrain(hidden @ p["wo"].astype(x.dtype), activation="residual")')
 
 
 @pytest.fixture(autouse=True)
@@ -201,12 +239,13 @@ def test_a_step() -> None:
     result = traced()
     assert result.exit_code == 0
     assert result.stdout.startswith(
-        "spec.yaml   pod: TPU v5e 4x4, 16 chips   mesh fsdp=8 tensor=2   step at own_step.py:18\n"
+        "spec.yaml   pod: TPU v5e 4x4, 16 chips   mesh fsdp=8 tensor=2   step at"
+        f" own_step.py:{LOSS}\n"
     )
     assert "all-gather  fsdp" in result.stdout
     assert "weight layers_{0,1}/wi" in result.stdout
     assert "embed -> fsdp spec.yaml:8" in result.stdout
-    assert "own_step.py:13" in result.stdout
+    assert f"own_step.py:{OUT}" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 100
     assert "site-packages" not in result.stdout
 
@@ -219,11 +258,35 @@ def test_what_the_code_prints_is_no_answer() -> None:
     assert said[-1].startswith("own_step:step: traced in ")
 
 
+def test_what_children_print_is_no_answer(folder: Path) -> None:
+    command = [sys.executable, "-m", "shardspec", "cost", "spec.yaml", "--format", "json"]
+    result = subprocess.run(
+        [*command, "--target", "pod", "--step", "own_step:talks"],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(result.stdout)["schema"] == "shardspec.cost/1"
+    assert "from a child" in result.stderr
+    assert "to the descriptor" in result.stderr
+
+
+def test_a_fault_of_ours_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardspec.jax_backend import step_reading
+
+    monkeypatch.setattr(step_reading, "graph_of", None)
+    result = run("spec.yaml", "--target", "pod", "--step", "own_step:step")
+    assert result.exit_code == 2
+    assert "the step of `own_step:step` cannot be read" in result.stderr
+    assert "= help: this is a fault of shardspec, not of the step" in result.stderr
+
+
 def test_quiet() -> None:
     assert "own_step" not in traced("-q").stderr
 
 
-@pytest.mark.parametrize("name", ["keywords", "loss_alone"])
+@pytest.mark.parametrize("name", ["keywords", "loss_alone", "known"])
 def test_what_a_step_may_be(name: str) -> None:
     result = run("spec.yaml", "--target", "pod", "--step", f"own_step:{name}")
     assert result.exit_code == 0, result.stderr
@@ -236,10 +299,13 @@ def test_what_a_step_may_be(name: str) -> None:
         ("own_step:no_tuple", "the arguments that `own_step:no_tuple` gives are a `dict`"),
         ("own_step:no_dict", "gives are no dict by name"),
         ("own_step:no_call", "the first that `own_step:no_call` gives is a `str`, no function"),
-        ("own_step:needs_more", "raised TypeError"),
+        ("own_step:needs_more", "= help: as in `def step(resolver): return train_step,"),
         ("own_step:says_hiden", "error[SHD213]: no activation is called `hiden`"),
         ("own_step:puts", "error[SHD"),
         ("own_step:exits", "raised SystemExit: enough"),
+        ("own_step:mute", "`own_step:mute` raised Mute"),
+        ("own_step:counts", "= help: arguments are traced, numbers too: what has to be known"),
+        ("own_step:long", "xxx..."),
         ("own_step:NUMBER", "`own_step:NUMBER` is a `int`, and no function"),
         ("own_step:stpe", "did you mean `step`?"),
         ("own_stpe:step", "there is no module `own_stpe`"),
@@ -273,7 +339,7 @@ def test_the_step_of_the_project(folder: Path) -> None:
     (folder / "pyproject.toml").write_text('[tool.shardspec]\nstep = "own_step:step"\n')
     (folder / "below").mkdir()
     here = run("spec.yaml", "--target", "pod", "--step").stdout
-    assert "step at own_step.py:18" in here
+    assert f"step at own_step.py:{LOSS}" in here
     os.chdir("below")
     sys.modules.pop("own_step")
     assert "sends   ~" in run("../spec.yaml", "--target", "pod", "--step").stdout
@@ -472,7 +538,7 @@ def test_what_a_file_says_cannot_steer_the_terminal(saved: Path) -> None:
     data = json.loads(saved.read_text())
     kept = {name: data[name] for name in ("schema", "spec", "target", "mesh", "memory", "time")}
     saved.write_text(json.dumps(evil(data) | kept))
-    for subject in ("axis:fsdp", "spec.yaml:8", "layers_1/wi", "own_step.py:14"):
+    for subject in ("axis:fsdp", "spec.yaml:8", "layers_1/wi", f"own_step.py:{OUT}"):
         result = ask("explain", subject, *EXPLAIN)
         assert result.exit_code == 0
         assert not set(result.output) & {"\x1b", "\u202e"}
@@ -481,14 +547,14 @@ def test_what_a_file_says_cannot_steer_the_terminal(saved: Path) -> None:
 
 
 def test_a_line_of_code(saved: Path) -> None:
-    result = ask("explain", "own_step.py:14", *EXPLAIN)
+    result = ask("explain", f"own_step.py:{OUT}", *EXPLAIN)
     assert result.exit_code == 0
     first, *_, last = result.stdout.splitlines()
-    assert "own_step.py:14 sends ~ " in first
+    assert f"own_step.py:{OUT} sends ~ " in first
     assert " of it for spec.yaml:" in last
     assert "own_step" not in sys.modules
     assert "sends nothing of" in ask("explain", "own_step.py:1", *EXPLAIN).stdout
-    without = ask("explain", "own_step.py:14", *EXPLAIN[:4])
+    without = ask("explain", f"own_step.py:{OUT}", *EXPLAIN[:4])
     assert without.exit_code == 2
     assert "error: own_step.py is code, and no spec" in without.stderr
 
