@@ -249,7 +249,9 @@ def collectives(draw: st.DrawFn) -> Collective:
     readers = tuple(draw(st.lists(_ticks, unique=True, max_size=2)))
     ends = (draw(st.booleans()), draw(st.sampled_from(((), (axes[0],)))))
     same_rank = len(array.shape) == len(after.shape)
-    reshard = Reshard(draw(_ticks), array.split, after.split, readers, *ends) if same_rank else None
+    over = draw(st.none() | st.lists(st.sampled_from(MESH), max_size=2).map(tuple))
+    more = (*ends, readers, over, draw(st.booleans()))
+    reshard = Reshard(draw(_ticks), array.split, after.split, readers, *more) if same_rank else None
     kinds = st.sampled_from(("weight", "gradient", "activation", "einsum", "unknown"))
     return Collective(
         kind,

@@ -227,6 +227,9 @@ class Reshard:
         one that makes it lie otherwise again, the `at` of that.
       is_result: whether the function gives it back.
       split_again: mesh axes that it is split by once more before anything else reads it.
+      works: the ticks of the operations that it comes to, those element by element looked through.
+      shared_over: the mesh axes that share the work of these; None where that is not known.
+      has_parts: whether parts of mesh axes split it, which `before` and `after` do not show.
     """
 
     at: int
@@ -235,6 +238,9 @@ class Reshard:
     readers: tuple[int, ...] = ()
     is_result: bool = False
     split_again: tuple[str, ...] = ()
+    works: tuple[int, ...] = ()
+    shared_over: tuple[str, ...] | None = None
+    has_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +259,7 @@ class Collective:
       is_invariant: whether it stands in a loop, and sends the same in every round of it.
       is_written: whether the user wrote it.
       at: when it starts, by the clock of the step.
-      reshard: what it is a part of, where it makes an array lie otherwise and computes nothing;
-        None where that takes parts of mesh axes.
+      reshard: what it is a part of, where it makes an array lie otherwise and computes nothing.
       rounds: of the innermost loop that it stands in.
 
     Invariants:

@@ -9,7 +9,7 @@ from shardspec.ir.step import Carried, CollectiveKind
 from shardspec.jax_backend.step_blame import Blame, root_of
 from shardspec.jax_backend.step_graph import Node, Value
 from shardspec.jax_backend.step_ops import einsum_of, stated_einsum
-from shardspec.jax_backend.step_sends import VIEWS, Send
+from shardspec.jax_backend.step_sends import ELEMENTWISE, VIEWS, Send
 from shardspec.jax_backend.step_trace import Given
 from shardspec.programs.op_names import constraint_names
 
@@ -20,13 +20,6 @@ _NEAR = 8
 _SUMS = frozenset((CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER))
 _FILLS = frozenset(("stablehlo.dynamic_update_slice", "stablehlo.concatenate"))
 _EXCHANGES = frozenset(("sdy.all_reduce", "sdy.all_to_all"))
-_ELEMENTWISE = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *("add", "subtract", "multiply", "divide", "negate", "sqrt", "rsqrt", "select", "power"),
-        *("maximum", "minimum", "clamp", "abs", "sign", "exponential", "tanh", "logistic"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +119,7 @@ class Carries:
 
     def _updated(self, user: Node, value: Value) -> str:
         """Return the parameter whose weight or state an operation brings together with a value."""
-        if user.name not in _ELEMENTWISE:
+        if user.name not in ELEMENTWISE:
             return ""
         others = (each for each in user.operands if each is not value)
         for other in others:
@@ -143,7 +136,7 @@ class Carries:
             is_state = given.role in ("parameter", "optimizer")
             return given if is_state and math.prod(root.shape) == size else None
         node = value.made_by
-        if node is None or not left or node.name not in _ELEMENTWISE:
+        if node is None or not left or node.name not in ELEMENTWISE:
             return None
         found = [self._state(each, size, left - 1) for each in node.operands]
         owners = {each.owner or each.path for each in found if each is not None}
@@ -161,7 +154,7 @@ def _onward(user: Node, value: Value) -> list[Value]:
     passes = user.name in VIEWS or user.name in _FILLS or user.name.startswith("sdy.")
     if passes and user.results and not user.bodies:
         return [user.results[user.operands.index(value) if len(user.results) > 1 else 0]]
-    if user.name in _ELEMENTWISE and user.result.shape == value.shape:
+    if user.name in ELEMENTWISE and user.result.shape == value.shape:
         return [user.result]
     if user.bodies:
         at = user.operands.index(value)

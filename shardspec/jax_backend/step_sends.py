@@ -43,6 +43,15 @@ VIEWS = frozenset(
     )
 ) | {"sdy.all_slice", "sdy.propagation_barrier"}
 
+#: Operations that compute each element of their result out of those in its place.
+ELEMENTWISE = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("add", "subtract", "multiply", "divide", "negate", "sqrt", "rsqrt", "select", "power"),
+        *("maximum", "minimum", "clamp", "abs", "sign", "exponential", "tanh", "logistic"),
+    )
+)
+
 
 @dataclass(slots=True, eq=False)
 class Send:

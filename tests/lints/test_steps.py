@@ -21,9 +21,14 @@ from tests.lints.step_examples import findings
 from tests.models.steps import CASES
 
 #: What there is to say of the steps of real sizes, each looked at: dispatch and combine of GShard's
-#: mixture of experts are computed on both devices of `tensor`, and T5 XXL without remat does not
-#: fit on v4 (nor by libtpu).
-REAL = {"moe-47b-v5p": ["SHD507"], "t5-xxl-v4": ["SHD510"]}
+#: mixture of experts are computed on both devices of `tensor`; T5 XXL without remat fits neither
+#: v4 nor H100 (libtpu says 83.6 GiB, SHD510 83.4).
+REAL = {
+    "moe-47b-v5p": ["SHD507"],
+    "moe-47b-h100-64": ["SHD507"],
+    "t5-xxl-v4": ["SHD510"],
+    "t5-xxl-h100-64": ["SHD510"],
+}
 USUAL = ("llama-4-layers-v5p", "decode-8b-v5e", "moe-47b-v5p")
 
 
@@ -138,6 +143,59 @@ def test_new_state_that_lies_as_the_old_is_no_finding() -> None:
         "cut(params), cut(grads)", "params, grads"
     )
     assert codes(moved, text) == []
+
+
+def test_a_gather_for_what_goes_element_by_element_is_told() -> None:
+    """The softmax of logits needs no whole rows, and nor does its gradient."""
+    step = (
+        "def step(params, x):\n"
+        '    logits = resolver.constrain(x @ params["wi"], "batch _")\n'
+        "    return jnp.sum(jax.nn.logsumexp(logits.astype(jnp.float32), -1))"
+    )
+    assert codes(step) == ["SHD504"]
+    assert codes(step.replace("batch _", "batch mlp")) == []
+
+
+def test_fewer_kv_heads_than_devices_repeat_work() -> None:
+    """Of 16 devices over 8 KV heads, each two make the same keys; queries are shared by all."""
+    text = """\
+hardware: tpu v5e 4x4
+mesh: {tensor: 16}
+axes: {batch: 16, length: 1024, features: 1024, heads: 64, kv_heads: 8, kv: 128}
+rules: [heads -> tensor, "batch, length, features, kv_heads, kv -> none"]
+params: {q: features heads kv, k: features kv_heads kv}
+arrays: {q: "bf16[1024, 64, 128]", k: "bf16[1024, 8, 128]"}
+activations: {x: batch length features}
+lints: {SHD2: allow, SHD4: allow}
+"""
+    step = (
+        "def step(params, x):\n"
+        '    q = jnp.einsum("ble,ehd->blhd", x, params["q"])\n'
+        '    q = resolver.constrain(q, "batch length heads kv").reshape(16, 1024, 8, 8, 128)\n'
+        '    k = jnp.einsum("ble,ehd->blhd", x, params["k"])\n'
+        '    return jnp.einsum("blkgd,bmkd->bkglm", q, k)'
+    )
+    lines = "".join(f"# {line}\n" for line in step.splitlines())
+    (found,) = findings(lines + text)
+    assert found.code.id == "SHD507"
+    assert found.message.startswith("1 product of the step is computed 2 times over")
+    assert "ble,ehd->blhd, model.py:4" in found.notes[0]
+
+
+def test_a_cache_that_a_loop_splits_is_gathered_each_step() -> None:
+    text = """\
+hardware: tpu v5e 4x4
+mesh: {tensor: 16}
+axes: {rows: 4096, columns: 65536, parts: 65536}
+rules: [parts -> tensor, "rows, columns -> none"]
+activations: {cache: rows columns, new: rows parts}
+lints: {SHD2: allow, SHD4: allow}
+"""
+    step = (
+        "whole = resolver.sharding('rows columns', (4096, 65536))\n"
+        "step = jax.jit(lambda cache, new: cache + new, out_shardings=whole)"
+    )
+    assert codes(step, text) == ["SHD504"]
 
 
 def test_what_says_more_of_dcn_stands_alone() -> None:

@@ -2,11 +2,10 @@
 
 The array lies split, a line of the code says that it shall be whole along a mesh axis, and what
 reads it then is split over that axis in nothing: every device of the axis computes the same. Or it
-is given back so: each device receives all of a result of which it had made its part. New state that
-is given back as the old one lies is no finding (ZeRO gathers the parameters); nor is a constraint
-that gathers what an operation reads whole in any case: with sequence parallelism, an activation
-before a product that the mesh axis splits in another dimension. Told where what is sent is large in
-a step.
+is given back so: each device receives all of a result of which it had made its part. Parameters
+that are given back as the old ones lie are no finding (ZeRO gathers them); nor is a constraint that
+gathers what an operation reads whole in any case: with sequence parallelism, an activation before a
+product that the mesh axis splits in another dimension. Told where what is sent is large in a step.
 
 Bad:
     # def step(params, x):
@@ -74,7 +73,8 @@ def _gathers(cost: Cost) -> Iterator[_Gather]:
     for idle in steps.told_gathers(cost):
         if not idle.is_weight:
             yield idle.collective, idle.cause, idle.saved
-    lying = {each.path: each.array.split for each in cost.step.arguments} if cost.step else {}
+    given = cost.step.arguments if cost.step else ()
+    lying = {each.path: each.array.split for each in given if each.role == "parameter"}
     for each in cost.step.collectives if cost.step else ():
         if each.kind is CollectiveKind.ALL_GATHER and _is_given_back(each, lying):
             for cause in each.because:
@@ -84,7 +84,7 @@ def _gathers(cost: Cost) -> Iterator[_Gather]:
 def _is_given_back(each: Collective, lying: Mapping[str, PartitionSpec]) -> bool:
     """Say whether a constraint, or a result's sharding, gathers what is only given back.
 
-    A step has to give back its state as it was given it: ZeRO gathers the new parameters.
+    A step has to give back its parameters as it was given them: ZeRO gathers the new ones.
     """
     reshard, forced = each.reshard, each.forced_by
     if reshard is None or forced is None or reshard.readers or not reshard.is_result:
@@ -102,12 +102,13 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gather]) -> Diagnostic:
     kind, place = _asks(first)
     axis = cause.mesh_axis
     is_result = kind is CauseKind.RESULT
-    who = "a result" if is_result else f"the constraint at {place}"
+    who = f"a result of the function at {step.place}" if is_result else f"the constraint at {place}"
     where = "`out_shardings`" if is_result else "the constraint"
-    made = first.array.name or str(first.carries)
+    name = first.array.name or ("" if first.carries.kind == "unknown" else str(first.carries))
+    made = f"{name} {first.array}" if name else str(first.array)
     return Diagnostic(
         codes.FORCED_GATHER,
-        f"{who} gathers {made} {first.array} over `{axis}`, and nothing there needs it whole:"
+        f"{who} gathers {made} over `{axis}`, and nothing there needs it whole:"
         f" {steps.per_step(sum(saved for _, _, saved in found))}",
         labels_at((cause.span, f"`{axis}` comes from here")),
         (
@@ -121,10 +122,11 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gather]) -> Diagnostic:
 
 
 def _read_by(each: Collective, step: Step) -> str:
-    readers = each.reshard.readers if each.reshard else ()
-    ops = [op for op in step.ops if op.at in readers]
-    if not ops:
+    if each.reshard is None or each.reshard.is_result or not each.reshard.works:
         return "it is given back so: each device had made its own part"
+    ops = [op for op in step.ops if op.at in each.reshard.works]
+    if not ops:
+        return "what reads it does all of it on every device"
     return f"read by {ops[0].einsum or ops[0].kind}, {ops[0].place}, all of it on every device"
 
 

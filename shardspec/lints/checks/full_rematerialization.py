@@ -93,7 +93,7 @@ def _gathered(step: Step) -> Iterator[_Gathered]:
     ops = {op.at for op in step.ops}
     for reshard, parts in reshards(step):
         is_forced = any(each.forced_by is not None for each in parts)
-        if not is_forced and ops.intersection(reshard.readers):
+        if reshard.has_parts or (not is_forced and ops.intersection(reshard.readers)):
             continue  # a product has more ways to take its operands
         if not goes_straight(reshard.before, reshard.after, step.mesh):
             array = parts[0].array

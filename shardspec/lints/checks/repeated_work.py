@@ -2,9 +2,9 @@
 
 A product that a mesh axis of N devices splits in no operand, nor in what it sums over, is computed
 N times, and N - 1 of them are for nothing. It is so where no rule gives a dimension of it to the
-axis, where what is constrained is whole, or where the axis does not divide (four KV heads over
-eight devices). Told of what is large of the FLOPs of a step; what SHD504 and SHD505 tell of,
-they tell.
+axis, where what is constrained is whole, or where there are fewer parts than devices (of sixteen
+devices over eight KV heads, each two compute the same). Told of what is large of the FLOPs of a
+step; what SHD504 and SHD505 tell of, they tell.
 
 Bad:
     # def step(params, x):
@@ -56,6 +56,7 @@ Good:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from shardspec.analysis.cost import Cost
@@ -64,7 +65,7 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import counted, grouped, listed, percent
 from shardspec.ir.step import Step, StepOp
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import op_lines, told_gathers, wasted_flops
+from shardspec.lints.evidence.steps import op_lines, repeats, told_gathers, wasted_flops
 
 _PRODUCTS = ("einsum", "convolution")
 
@@ -72,32 +73,33 @@ _PRODUCTS = ("einsum", "convolution")
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes whose devices repeat each other's work."""
     for cost in context.costs:
-        mesh, step = cost.plan.mesh, cost.step
-        repeated = grouped(_idle(cost), lambda each: each[0])
-        for axes, found in repeated.items():
+        step = cost.step
+        for repeated, found in grouped(_repeated(cost), lambda each: each[0]).items():
             ops = [op for _, op in found]
-            if step and is_large_part(wasted_flops(ops, mesh.ways(axes)), step.flops):
-                yield _finding(cost, step, axes, ops)
+            ways = math.prod(times for _, times in repeated)
+            if step and is_large_part(wasted_flops(ops, ways), step.flops):
+                yield _finding(cost, step, [axis for axis, _ in repeated], ways, ops)
 
 
-def _idle(cost: Cost) -> Iterator[tuple[tuple[str, ...], StepOp]]:
-    """Yield the products that mesh axes split in nothing, told of nowhere else, with those axes."""
+def _repeated(cost: Cost) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]]:
+    """Yield the products that are told of nowhere else, with what repeats them, and how often."""
     told = {(op.at, each.cause.mesh_axis) for each in told_gathers(cost) for op in each.ops}
-    sizes = cost.plan.mesh.sizes
     for op in cost.step.ops if cost.step else ():
-        axes = tuple(name for name in sizes if sizes[name] > 1 and name not in op.mesh_axes)
-        if op.kind in _PRODUCTS and axes and not any((op.at, axis) in told for axis in axes):
-            yield axes, op
+        found = repeats(op, cost.plan.mesh)
+        if op.kind in _PRODUCTS and found and not any((op.at, axis) in told for axis in found):
+            yield tuple(found.items()), op
 
 
-def _finding(cost: Cost, step: Step, axes: Sequence[str], ops: Sequence[StepOp]) -> Diagnostic:
-    ways = step.mesh.ways(axes)
+def _finding(
+    cost: Cost, step: Step, axes: Sequence[str], ways: int, ops: Sequence[StepOp]
+) -> Diagnostic:
     wasted = wasted_flops(ops, ways)
-    spans = [(axis.span, "splits nothing of them") for axis in step.mesh.axes if axis.name in axes]
+    found = [axis for axis in step.mesh.axes if axis.name in axes]
+    spans = [(axis.span, f"{ways} of these {axis.size} compute the same") for axis in found]
     return Diagnostic(
         codes.REPEATED_WORK,
         f"{counted(len({op.at for op in ops}), 'product')} of the step"
-        f" {'is' if len(ops) == 1 else 'are'} computed {ways} times over, on every device of"
+        f" {'is' if len(ops) == 1 else 'are'} computed {ways} times over, on devices of"
         f" {listed(axes)}: {percent(wasted, step.flops)} of the step's FLOPs are in vain",
         labels_at(*spans),
         op_lines(ops, step.flops),

@@ -68,6 +68,7 @@ class _Detour(NamedTuple):
     """Two reshards in a row, the first of which nothing reads.
 
     Attributes:
+      last: how the array lies in the end.
       onward: the collectives of the second; none where it only slices.
       saved: what a device would send less on the way straight.
     """
@@ -75,6 +76,7 @@ class _Detour(NamedTuple):
     reshard: Reshard
     first: tuple[Collective, ...]
     onward: tuple[Collective, ...]
+    last: PartitionSpec
     saved: int
 
 
@@ -92,6 +94,8 @@ def _detours(step: Step) -> Iterator[_Detour]:
     found = dict(steps.reshards(step))
     by_tick = {reshard.at: (reshard, parts) for reshard, parts in found.items()}
     for reshard, parts in found.items():
+        if reshard.has_parts:
+            continue
         is_read_once = len(reshard.readers) == 1 and not reshard.is_result
         onward = by_tick.get(reshard.readers[0]) if is_read_once else None
         if onward is not None:
@@ -107,7 +111,7 @@ def _detours(step: Step) -> Iterator[_Detour]:
         straight = straight_bytes(held, reshard.before, last, step.mesh) * parts[0].count
         saved = sum(each.wire_bytes for each in moves) - round(straight)
         if saved > 0 and goes_straight(reshard.before, last, step.mesh):
-            yield _Detour(reshard, parts, onward[1] if onward else (), saved)
+            yield _Detour(reshard, parts, onward[1] if onward else (), last, saved)
 
 
 def _split_again(reshard: Reshard) -> PartitionSpec:
@@ -120,7 +124,7 @@ def _split_again(reshard: Reshard) -> PartitionSpec:
 
 
 def _finding(cost: Cost, step: Step, found: Sequence[_Detour]) -> Diagnostic:
-    reshard, parts, onward, _ = found[0]
+    reshard, parts, onward, last, _ = found[0]
     first = parts[0]
     then = f"made to lie otherwise again at {onward[0].place}" if onward else "split again"
     saved = sum(each.saved for each in found)
@@ -133,6 +137,6 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Detour]) -> Diagnostic:
             *steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),
             *steps.of_product(step, first),
         ),
-        f"constrain it at {first.place} as it is read, or not at all",
+        f"constrain it at {first.place} to {last}, as it is read, or not at all",
         target=cost.target.name,
     )

@@ -17,7 +17,16 @@ from shardspec.analysis.traffic import group
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent, three_figures
 from shardspec.ir.spec import Mesh
-from shardspec.ir.step import Cause, Collective, CollectiveKind, Reshard, Step, StepOp, ring_bytes
+from shardspec.ir.step import (
+    Cause,
+    Collective,
+    CollectiveKind,
+    Reshard,
+    Step,
+    StepArray,
+    StepOp,
+    ring_bytes,
+)
 
 _SHOWN = 5
 
@@ -27,7 +36,7 @@ class IdleGather(NamedTuple):
 
     Attributes:
       cause: why the mesh axis splits what is gathered.
-      ops: what reads it.
+      ops: the products that read it, if any do.
       saved: the bytes that a device would not send without this mesh axis in it.
     """
 
@@ -49,16 +58,13 @@ def idle_gathers(cost: Cost) -> Iterator[IdleGather]:
         return
     ops = {op.at: op for op in step.ops}
     for each in step.collectives:
-        if each.kind is not CollectiveKind.ALL_GATHER or each.reshard is None:
+        reshard = each.reshard
+        if each.kind is not CollectiveKind.ALL_GATHER or reshard is None or not reshard.works:
             continue
-        if each.reshard.is_result:
-            continue
-        readers = tuple(ops[at] for at in each.reshard.readers if at in ops)
-        if not readers or len(readers) < len(each.reshard.readers):
-            continue
+        readers = tuple(ops[at] for at in reshard.works if at in ops)
         for cause in each.because:
             axis = cause.mesh_axis
-            if not any(axis in op.mesh_axes for op in readers):
+            if reshard.shared_over is not None and axis not in reshard.shared_over:
                 yield IdleGather(each, cause, readers, saved_bytes(each, axis, step.mesh))
 
 
@@ -73,6 +79,8 @@ def told_gathers(cost: Cost) -> tuple[IdleGather, ...]:
 
 def saved_bytes(each: Collective, axis: str, mesh: Mesh) -> int:
     """Return what a device would send less in a step if a gather did without a mesh axis."""
+    if each.reshard is not None and each.reshard.has_parts:
+        return each.wire_bytes
     ways = mesh.sizes[axis]
     rest = mesh.ways(name for name in each.mesh_axes if name != axis)
     left = ring_bytes(each.kind, each.payload_bytes // ways, rest)
@@ -137,6 +145,33 @@ def sent_lines(collectives: Iterable[Collective]) -> tuple[str, ...]:
         size = binary_bytes(sum(row.wire_bytes for row in rest))
         lines.append(f"{size}  in {counted(len(rest), 'other row')}")
     return tuple(lines)
+
+
+def repeats(op: StepOp, mesh: Mesh) -> dict[str, int]:
+    """Return the mesh axes whose devices repeat each other's work in an operation: how many do.
+
+    An axis that splits nothing of it, or only as many ways as a dimension has: of sixteen devices
+    over eight heads, each two compute the same.
+    """
+    shared: dict[str, int] = {}
+    for array in (*op.operands, op.result):
+        for axis, ways in _taken(array, mesh).items():
+            shared[axis] = max(shared.get(axis, 1), ways)
+    sizes = mesh.sizes
+    alike = {name: 1 if name in op.mesh_axes else size for name, size in sizes.items()}
+    alike |= {name: sizes[name] // min(ways, sizes[name]) for name, ways in shared.items()}
+    return {name: ways for name, ways in alike.items() if ways > 1}
+
+
+def _taken(array: StepArray, mesh: Mesh) -> dict[str, int]:
+    """Return how many ways each mesh axis splits an array: fewer than it has, where parts do."""
+    taken: dict[str, int] = {}
+    for size, part, axes in zip(array.shape, array.shard_shape, array.split.dims, strict=True):
+        ways = -(-size // max(part, 1))
+        for axis in axes:
+            own = mesh.sizes[axis] * ways // mesh.ways(axes)
+            taken[axis] = taken.get(axis, 1) * max(own, 1)
+    return taken
 
 
 def op_lines(ops: Iterable[StepOp], whole: float) -> tuple[str, ...]:
