@@ -74,6 +74,7 @@ def _tolerance(ctx: click.Context, param: click.Parameter, text: str) -> float:
         help="Whose program: that of the target's machine, which need not be here, or of the"
         " devices that are.",
     ),
+    options.flag("--no-cache", "Compile, also what was compiled of the same before; keep nothing."),
     options.flag("--whole", "Let the compiler generate code, too; takes ten times as long."),
     options.OUTPUT,
 )
@@ -86,6 +87,7 @@ def command(
     timeout_s: float,
     backend: str,
     whole: bool,
+    no_cache: bool,
 ) -> None:
     """Have the real compiler compile a step for machines that are not here.
 
@@ -96,10 +98,12 @@ def command(
     if step_name is None:
         fail("there is no step to compile", "name one: `--step train:step`")
     require_folder(request.output)
-    how = {"tolerance": tolerance, "timeout_s": timeout_s, "is_whole": whole}
+    asked = {"timeout_s": timeout_s, "is_whole": whole, "is_cached": not no_cache}
     proofs = []
     for name in target_names or (None,):
-        proof = _proof(replace(request, target=name), step_name, how, is_here=backend == "here")
+        proof = _proof(
+            replace(request, target=name), step_name, asked, tolerance, is_here=backend == "here"
+        )
         if request.form == "text" and not request.output:
             _print(proof)
         proofs.append(proof)
@@ -108,14 +112,20 @@ def command(
     raise SystemExit(FINDINGS if any(proof.faults for proof in proofs) else FINE)
 
 
-def _proof(request: Request, step_name: str, how: dict[str, Any], *, is_here: bool) -> Proof:
+def _proof(
+    request: Request, step_name: str, asked: dict[str, Any], tolerance: float, *, is_here: bool
+) -> Proof:
     """Return the proof on one target."""
     plan = plan_on_target(request, "nothing is compiled")
 
     def proved(resolver: Resolver, call: Call, tell: Tell) -> Proof:
+        from shardspec.jax_backend.compiling import Compiling
         from shardspec.jax_backend.verifying import verify_step
 
-        return verify_step(resolver, *call, **how, is_here=is_here, tell=tell)
+        how = Compiling(**asked)
+        return verify_step(
+            resolver, *call, tolerance=tolerance, is_here=is_here, how=how, tell=tell
+        )
 
     target = plan.target.name
     return with_step(

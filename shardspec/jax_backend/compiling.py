@@ -12,19 +12,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import distributions
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Hardware, Target, shape_text
-from shardspec.programs.memory import CompiledMemory, memory_of_assignment, memory_of_stats
+from shardspec.jax_backend.compile_cache import Compiled, keep, kept, key_of
+from shardspec.programs.memory import memory_of_assignment, memory_of_stats
 from shardspec.topology.placement import Order, place
 
 #: Called with the stage that a compile is in.
@@ -54,32 +57,26 @@ _REPORT = "*after_optimizations-memory-usage-report.txt"
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """What a compiler made of a step.
+class Compiling:
+    """How a step is compiled.
 
     Attributes:
-      text: the final program, in HLO.
-      memory: None where the compiler did not get as far.
-      compiler: its name and version.
-      is_whole: whether the compile was let to its end.
-      refusal: why the compiler gave up although the program is there: it does not fit.
+      timeout_s: seconds that one compile may take.
+      is_whole: let the compiler generate code, too.
+      is_cached: take what was compiled of the same before, and keep what is compiled now.
     """
 
-    text: str
-    memory: CompiledMemory | None
-    compiler: str
-    seconds: float
-    is_whole: bool
-    refusal: str = ""
+    timeout_s: float = 600.0
+    is_whole: bool = False
+    is_cached: bool = True
 
 
 def compiled(
     module: bytes,
     target: Target,
+    how: Compiling,
     *,
     order: Order = "t5x",
-    timeout_s: float = 600.0,
-    is_whole: bool = False,
     tell: Tell = lambda stage: None,
 ) -> Compiled:
     """Return what the compiler of a target's chips makes of a lowered module.
@@ -87,7 +84,6 @@ def compiled(
     Args:
       module: the bytecode of StableHLO, lowered for the platform of the target.
       order: that of the resolver, by which devices stand on the mesh.
-      is_whole: let the compiler generate code, too.
       tell: hears of each stage.
 
     Raises:
@@ -96,15 +92,25 @@ def compiled(
     """
     hardware = _hardware(target)
     compiler = _compiler(hardware)
+    job = _job(target, hardware, order)
+    key = key_of(module, job, compiler, is_whole=how.is_whole)
+    found = kept(key) if how.is_cached else None
+    if found is not None:
+        return found
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shardspec-compile-") as name:
         folder = Path(name)
-        _write_job(folder, module, target, hardware, order)
+        (folder / "dump").mkdir()
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        (folder / "module.mlirbc").write_bytes(module)
         with _child(folder) as child:
-            found = _watched(child, folder, started + timeout_s, is_whole, tell)
-        if not found:
-            raise ShardspecError((_no_answer(folder, child, hardware, timeout_s),))
-        return _answer(folder, compiler, time.monotonic() - started, is_whole)
+            is_there = _watched(child, folder, started + how.timeout_s, how.is_whole, tell)
+        if not is_there:
+            raise ShardspecError((_no_answer(folder, child, hardware, how.timeout_s),))
+        made = _answer(folder, compiler, time.monotonic() - started, how.is_whole)
+    if how.is_cached:
+        keep(key, made)
+    return made
 
 
 def _hardware(target: Target) -> Hardware:
@@ -158,20 +164,13 @@ def _folders() -> list[str]:
 # the job
 
 
-def _write_job(
-    folder: Path, module: bytes, target: Target, hardware: Hardware, order: Order
-) -> None:
+def _job(target: Target, hardware: Hardware, order: Order) -> dict[str, Any]:
+    """Return what the child is told beside the module."""
     placement = place(target, order)
     if isinstance(placement, Diagnostic):
         raise ShardspecError((placement,))
-    job = {
-        **described(hardware),
-        "hardware": str(hardware),
-        "order": [list(each) for each in placement.coordinates()],
-    }
-    (folder / "dump").mkdir()
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    (folder / "module.mlirbc").write_bytes(module)
+    places = [list(each) for each in placement.coordinates()]
+    return {**described(hardware), "hardware": str(hardware), "order": places}
 
 
 def described(hardware: Hardware) -> dict[str, Any]:
@@ -304,7 +303,26 @@ def _answer(folder: Path, compiler: str, seconds: float, is_whole: bool) -> Comp
         memory = memory_of_stats(stats)
     error = _error(folder)
     refusal = error["text"] if error else ""
-    return Compiled(_final(folder), memory, compiler, seconds, is_whole, refusal)
+    made = Compiled(_final(folder), memory, compiler, seconds, is_whole, refusal)
+    return replace(made, warnings=_warnings(_text(folder / "log.txt")))
+
+
+def _warnings(log: str) -> tuple[str, ...]:
+    """Return what XLA warns of in its log: arrays that it makes whole to lay them out anew."""
+    found = (
+        f"XLA could not move {each.group(3)} from {each.group(1)} to {each.group(2)} but by making"
+        " it whole on every device (full rematerialization)"
+        for each in islice(_REMATERIALIZED.finditer(log), _MOST_WARNINGS)
+    )
+    return tuple(dict.fromkeys(found))
+
+
+_MOST_WARNINGS = 5
+_REMATERIALIZED = re.compile(
+    r"Involuntary full rematerialization\. The compiler (?:was not able to|cannot) go from sharding"
+    r" (\{.{1,200}?\}) to (\{.{1,200}?\}) (?:efficiently|without doing a full rematerialization)"
+    r".{0,80}?HLO operation[:\s]+%?([\w.\-]{1,80})"
+)
 
 
 def _no_answer(

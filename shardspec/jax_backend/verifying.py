@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.jax_backend.compiling import Compiled, Tell, compiled
+from shardspec.jax_backend.compile_cache import Compiled
+from shardspec.jax_backend.compiling import Compiling, Tell, compiled
 from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.step_passes import bytecode_of
 from shardspec.jax_backend.step_reading import step_of_traced
@@ -18,6 +20,9 @@ from shardspec.jax_backend.step_trace import Resolving, lowered_here, traced
 from shardspec.programs.memory import memory_of_stats
 from shardspec.programs.proof import Proof, places_in, with_causes
 from shardspec.programs.reading import step_of_program
+
+#: Ten minutes, no code, what was compiled before is taken.
+ANY_WAY = Compiling()
 
 
 def verify_step(
@@ -27,17 +32,16 @@ def verify_step(
     kwargs: Mapping[str, Any] | None = None,
     *,
     tolerance: float = 0.1,
-    timeout_s: float = 600.0,
-    is_whole: bool = False,
     is_here: bool = False,
+    how: Compiling = ANY_WAY,
     tell: Tell = lambda stage: None,
 ) -> Proof:
     """Return what was predicted of a step, and what the compiler of the target made of it.
 
     Args:
       tolerance: the share of all compiled bytes by which the prediction may differ.
-      is_whole: let the compiler generate code, too.
       is_here: compile for the devices of the resolver, whole and in this process.
+      how: otherwise.
       tell: hears of each stage.
 
     Raises:
@@ -56,10 +60,7 @@ def verify_step(
         tell("compiling")
         made = _compiled_here(resolver, function, args, dict(kwargs or {}))
     else:
-        order = spec.policy.order
-        made = compiled(
-            module, target, order=order, timeout_s=timeout_s, is_whole=is_whole, tell=tell
-        )
+        made = compiled(module, target, how, order=spec.policy.order, tell=tell)
     return _proof(made, cost, tolerance)
 
 
@@ -70,9 +71,10 @@ def _proof(made: Compiled, cost: Cost, tolerance: float) -> Proof:
     if isinstance(program, Diagnostic):
         raise ShardspecError((program,))
     held = () if made.memory is None else made.memory.largest
+    notes = (*program.notes, *made.warnings)
     return Proof(
         cost,
-        with_causes(program, cost),
+        replace(with_causes(program, cost), notes=notes),
         made.memory,
         made.compiler,
         made.seconds,

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from shardspec import __version__
 from shardspec.cli import options
 from shardspec.cli.main import VERBS, cli
-from shardspec.jax_backend.compiling import Compiled
+from shardspec.jax_backend.compile_cache import Compiled
 from shardspec.programs.memory import CompiledMemory
 
 SPEC = """\

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardspec.cli.main import cli
-from shardspec.jax_backend.compiling import Compiled
+from shardspec.jax_backend.compile_cache import Compiled
 from shardspec.programs.memory import CompiledMemory, HeldValue
 
 SPEC = """\

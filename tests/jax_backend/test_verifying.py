@@ -13,6 +13,7 @@ import pytest
 from shardspec import Resolver, ShardspecError, loads
 from shardspec.analysis.step_memory import StepMemory
 from shardspec.jax_backend import compiling
+from shardspec.jax_backend.compiling import Compiling
 from shardspec.jax_backend.verifying import verify_step
 from shardspec.programs.proof import Proof
 from tests.models import small_steps
@@ -40,7 +41,9 @@ def left_behind() -> list[str]:
 def test_a_step_on_a_slice_that_is_not_here() -> None:
     pytest.importorskip("libtpu")
     stages: list[str] = []
-    found = proved("clipped_adam", small_steps.resolver(), tell=stages.append)
+    found = proved(
+        "clipped_adam", small_steps.resolver(), how=Compiling(is_cached=False), tell=stages.append
+    )
     assert stages == ["tracing", "describing the machine", "compiling"]
     assert found.faults == ()
     assert found.difference < 0.001
@@ -54,7 +57,7 @@ def test_a_step_on_a_slice_that_is_not_here() -> None:
 def test_time_is_limited_and_nothing_is_left() -> None:
     pytest.importorskip("libtpu")
     with pytest.raises(ShardspecError, match="no program for tpu v5e 4x4 after 1 s"):
-        proved("plain", small_steps.resolver(), timeout_s=1.0)
+        proved("plain", small_steps.resolver(), how=Compiling(timeout_s=1.0, is_cached=False))
     assert left_behind() == []
 
 
@@ -62,7 +65,7 @@ def test_time_is_limited_and_nothing_is_left() -> None:
 def test_a_step_on_gpus_that_are_not_here() -> None:
     text = small_steps.SPEC.replace("hardware: tpu v5e 4x4", "hardware: 2 * h100")
     resolver = Resolver(loads(text), "pod", devices="abstract")
-    found = proved("clipped_adam", resolver, tolerance=0.25)
+    found = proved("clipped_adam", resolver, tolerance=0.25, how=Compiling(is_cached=False))
     assert found.faults == ()
     assert found.memory is not None
     assert found.memory.argument_bytes == given_bytes(found.cost.memory)

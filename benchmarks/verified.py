@@ -1,0 +1,96 @@
+"""Predictions beside proofs: the example steps on machines that are not here.
+
+    python -m benchmarks.verified              # all of them, as the table of docs/verify.md
+    python -m benchmarks.verified v5p h100     # those on these chips
+
+Needs libtpu (the extra `tpu-aot`), and for GPUs the plugin's folder in SHARDSPEC_GPU_COMPILER. Each
+row is one `shardspec verify`; the time is that of the compile alone, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import shardspec
+from shardspec.diagnostics import ShardspecError
+from shardspec.diagnostics.words import binary_bytes
+from shardspec.jax_backend.compiling import Compiling
+from shardspec.jax_backend.verifying import verify_step
+from shardspec.programs.proof import Proof
+
+EXAMPLES = Path(__file__).parent.parent / "specs" / "examples"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A step of the examples on a machine."""
+
+    example: str
+    step: str
+    hardware: str
+    mesh: str
+
+
+ROWS = (
+    Row("t5-1.1-xxl", "t5:train", "tpu v4 4x8x8", "data: rest, model: submesh 4x2x2x1"),
+    Row("llama-3-70b-scanned", "llama:train", "tpu v5p 8x8x8", "fsdp: rest, tensor: 4"),
+    Row("llama-3-70b-scanned", "llama:train", "tpu v7x 8x8x8", "fsdp: rest, tensor: 8"),
+    Row("mixtral-8x7b", "mixtral:train", "tpu v5p 4x4x8", "fsdp: rest, expert: 8, tensor: 2"),
+    Row("mixtral-8x7b", "mixtral:train", "tpu v6e 16x16", "fsdp: rest, expert: 8"),
+    Row("vit-b-16", "vit:train", "tpu v5e 4x8", "data: rest"),
+    Row("llama-3-8b-decode", "decode:step", "tpu v5e 4x4", "data: rest, model: 8"),
+    Row("llama-3-8b-decode", "decode:step", "tpu v6e 2x4", "model: 8"),
+    Row("llama-3-70b-scanned", "llama:train", "128 * h100", "fsdp: 128 @ dcn, tensor: 8"),
+    Row("llama-3-70b-scanned", "llama:train", "64 * b200", "fsdp: 64 @ dcn, tensor: 8"),
+    Row("mixtral-8x7b", "mixtral:train", "64 * h200", "fsdp: 64 @ dcn, expert: 8"),
+    Row("vit-b-16", "vit:train", "4 * a100", "data: 32"),
+    Row("llama-3-8b-decode", "decode:step", "h100", "model: 8"),
+)
+
+
+def proof(row: Row) -> Proof:
+    """Return the proof of one row."""
+    text = (
+        f"shardspec: 1\nextends: [{EXAMPLES / row.example}.yaml]\n"
+        f"targets: {{machine: {{hardware: {row.hardware}, mesh: {{{row.mesh}}}}}}}\n"
+    )
+    resolver = shardspec.Resolver(shardspec.loads(text), "machine", devices="abstract")
+    module, function = row.step.split(":")
+    call = getattr(import_module(f"specs.examples.steps.{module}"), function)(resolver)
+    return verify_step(resolver, *call, how=Compiling(1800.0, is_cached=False))
+
+
+def cells(row: Row) -> Iterator[str]:
+    """Yield the cells of one row of the table."""
+    yield f"{row.example}, `{row.step}`"
+    yield row.hardware
+    try:
+        found = proof(row)
+    except ShardspecError as error:
+        yield from ("", "", error.diagnostics[0].message, "")
+        return
+    predicted = sum(axis.predicted for axis in found.rows)
+    yield f"{binary_bytes(predicted)} / {binary_bytes(found.compiled_bytes)}"
+    yield f"{found.difference * 100:.2f} %"
+    held = found.cost.memory.total.bytes
+    compiled = "not known" if found.memory is None else binary_bytes(found.memory.bytes)
+    room = "" if found.fits is not False else ", does not fit"
+    yield f"{binary_bytes(held)} / {compiled}{room}"
+    yield f"{found.seconds:.0f} s"
+
+
+def main(chips: list[str]) -> None:
+    """Print the table, a row as soon as it is there."""
+    print("| step | machine | sent, predicted / compiled | differs | memory | compile |")
+    print("|---|---|---:|---:|---:|---:|")
+    for row in ROWS:
+        if not chips or any(chip in row.hardware for chip in chips):
+            print(f"| {' | '.join(cells(row))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

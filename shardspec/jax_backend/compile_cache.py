@@ -1,0 +1,147 @@
+"""Programs that were compiled before, by the content of what they were made of.
+
+An entry is one JSON file of text and numbers. The folder is `shardspec/compiled` in the user's
+cache folder, and it is used only where that is absolute, and no one else's: a stranger's entry
+would be believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shardspec.programs.memory import CompiledMemory, HeldValue
+
+#: How many entries are kept, the newest.
+_MOST = 64
+_PARTS = ("output", "temporary", "other")
+#: Rises where an entry of before would be read wrong.
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a compiler made of a step.
+
+    Attributes:
+      text: the final program, in HLO.
+      memory: None where the compiler did not get as far.
+      compiler: its name and version.
+      is_whole: whether the compile was let to its end.
+      refusal: why the compiler gave up although the program is there: it does not fit.
+      warnings: of its log.
+      was_kept: whether it was compiled on another day.
+    """
+
+    text: str
+    memory: CompiledMemory | None
+    compiler: str
+    seconds: float
+    is_whole: bool
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+    was_kept: bool = False
+
+
+def key_of(module: bytes, job: dict[str, Any], compiler: str, *, is_whole: bool) -> str:
+    """Return the name of a compile: all that its outcome depends on."""
+    told = json.dumps([_VERSION, job, compiler, is_whole], sort_keys=True)
+    return hashlib.sha256(told.encode() + b"\0" + module).hexdigest()
+
+
+def kept(key: str) -> Compiled | None:
+    """Return what was compiled before; None where nothing was, or not in a form that is known."""
+    folder = _folder()
+    if folder is None:
+        return None
+    try:
+        return _read(json.loads((folder / f"{key}.json").read_text(encoding="utf-8")))
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ):
+        return None
+
+
+def keep(key: str, made: Compiled) -> None:
+    """Keep a program, as far as there is room and a folder for it."""
+    folder = _folder()
+    if folder is None:
+        return
+    with suppress(OSError):
+        handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(asdict(made), file)
+            os.replace(name, folder / f"{key}.json")
+        except BaseException:
+            os.unlink(name)
+            raise
+        _forget_old(folder)
+
+
+def _folder() -> Path | None:
+    """Return the folder, made if need be; None where there is none that is safe."""
+    named = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    if not os.path.isabs(named):
+        return None
+    folder = Path(named) / "shardspec" / "compiled"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        is_ours = all(_is_ours(each) for each in (folder, folder.parent))
+    except OSError:
+        return None
+    return folder if is_ours else None
+
+
+def _is_ours(folder: Path) -> bool:
+    about = folder.lstat()
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return (
+        stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & others
+    )
+
+
+def _forget_old(folder: Path) -> None:
+    entries = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in entries[_MOST:]:
+        path.unlink()
+
+
+def _read(data: dict[str, Any]) -> Compiled:
+    """Return an entry.
+
+    Raises:
+      TypeError, KeyError, ValueError: it is none.
+    """
+    memory = data["memory"]
+    if memory is not None:
+        largest = tuple(
+            HeldValue(_text(each["name"]), _text(each["shape"]), int(each["bytes"]))
+            for each in memory["largest"]
+        )
+        arguments = {int(number): int(size) for number, size in memory["arguments"].items()}
+        out, held, other = (int(memory[f"{kind}_bytes"]) for kind in _PARTS)
+        memory = CompiledMemory(arguments, out, held, other, largest)
+    text, compiler, refusal = (_text(data[name]) for name in ("text", "compiler", "refusal"))
+    seconds, is_whole = float(data["seconds"]), bool(data["is_whole"])
+    warnings = tuple(_text(each) for each in data["warnings"])
+    return Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings, True)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("an entry holds something else than text")
+    return value
