@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 import time
@@ -25,7 +26,7 @@ MEMORY = ("argument", "output", "alias", "temp")
 
 def main(folder: Path) -> int:
     """Compile what the folder holds; return the exit status."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(os.getppid(), folder), daemon=True).start()
     try:
         executable = _compiled(folder, json.loads((folder / "job.json").read_text("utf-8")))
         _tell(folder, "reading")
@@ -107,10 +108,11 @@ def _write(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _end_with(parent: int) -> None:
-    """End this process when the one that started it has ended."""
+def _end_with(parent: int, folder: Path) -> None:
+    """End this process when the one that started it has ended, and take the folder along."""
     while os.getppid() == parent:
         time.sleep(1)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 

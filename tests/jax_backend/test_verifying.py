@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import importlib.metadata
 import os
+import subprocess
+import sys
 import tempfile
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from shardspec.jax_backend.verifying import verify_step
 from shardspec.programs.proof import Proof
 from tests.models import small_steps
 
+ROOT = Path(__file__).parents[2]
 #: Where the compiler for GPUs is, which `make test` installs beside the environment.
 GPU = os.environ.get(compiling.GPU_COMPILER) or next(
     importlib.metadata.distributions(name="jax-cuda12-plugin"), None
@@ -34,11 +38,14 @@ def given_bytes(memory: StepMemory) -> int:
     return sum(part.bytes for name, part in memory.parts.items() if name in parts)
 
 
-def left_behind() -> list[str]:
-    return glob.glob(os.path.join(tempfile.gettempdir(), "shardspec-compile-*"))
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where folders for compiles are made."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
 
 
-def test_a_step_on_a_slice_that_is_not_here() -> None:
+def test_a_step_on_a_slice_that_is_not_here(folders: Path) -> None:
     pytest.importorskip("libtpu")
     stages: list[str] = []
     found = proved(
@@ -51,14 +58,14 @@ def test_a_step_on_a_slice_that_is_not_here() -> None:
     assert found.memory is not None
     assert found.memory.argument_bytes == given_bytes(found.cost.memory)
     assert all(each.place.is_known for each in found.step.collectives)
-    assert left_behind() == []
+    assert list(folders.iterdir()) == []
 
 
-def test_time_is_limited_and_nothing_is_left() -> None:
+def test_time_is_limited_and_nothing_is_left(folders: Path) -> None:
     pytest.importorskip("libtpu")
     with pytest.raises(ShardspecError, match="no program for tpu v5e 4x4 after 1 s"):
         proved("plain", small_steps.resolver(), how=Compiling(timeout_s=1.0, is_cached=False))
-    assert left_behind() == []
+    assert list(folders.iterdir()) == []
 
 
 @pytest.mark.skipif(GPU is None, reason="needs the compiler for GPUs: docs/verify.md")
@@ -85,3 +92,29 @@ def test_a_compiler_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.code.id == "SHD906"
     assert found.message == "the compiler for TPU v5e is not installed: `libtpu`"
     assert found.help == "pip install 'shardspec[tpu-aot]'; no TPU is needed"
+
+
+def test_whoever_is_killed_leaves_neither_process_nor_folder(folders: Path) -> None:
+    pytest.importorskip("libtpu")
+    code = (
+        "from tests.models import small_steps as s\n"
+        "from shardspec.jax_backend.compiling import Compiling\n"
+        "from shardspec.jax_backend.verifying import verify_step\n"
+        "r = s.resolver(); f, a = s.PROGRAMS['plain'](r)\n"
+        "tell = lambda stage: print(stage, flush=True)\n"
+        "verify_step(r, f, a, how=Compiling(is_cached=False), tell=tell)\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(folders), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as killed:
+        assert killed.stdout is not None
+        for line in killed.stdout:
+            if line.strip() == b"describing the machine":
+                killed.kill()
+                break
+    until = time.monotonic() + 60
+    while list(folders.iterdir()) and time.monotonic() < until:
+        time.sleep(0.5)
+    assert list(folders.iterdir()) == []
