@@ -23,7 +23,10 @@ UNPICKLERS = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "joblib", "di
 #: Names of functions that do, wherever they come from.
 RUNNERS = {"eval", "exec", "compile", "__import__", "execfile", "loads_pickle", "unsafe_load"}
 #: The modules that may start a process or import by a name that is not their own.
-STARTERS = {"language/files.py", "language/patterns/backtracking.py"}
+STARTERS = {
+    *("language/files.py", "language/patterns/backtracking.py"),
+    "jax_backend/compiling.py",  # `verify --step`, which a person asks for
+}
 IMPORTERS = {"jax_backend/entry_point.py"}
 #: What else is imported by name: our own public names, parts of `re`, extras.
 KNOWN_IMPORTS = {"_HOMES[name]", "'re._parser'", "'re._constants'", "package", "module"}
