@@ -26,17 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from shardspec.diagnostics import (
-    Code,
-    Diagnostic,
-    Edit,
-    Excerpt,
-    Fix,
-    Label,
-    SourceFile,
-    Span,
-    codes,
-)
+from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, SourceFile, Span, codes
+from shardspec.diagnostics.diagnostic import Edit, Fix
 from shardspec.diagnostics.words import listed
 from shardspec.language.silencing import Suppression, marked
 from shardspec.lints.checks.bad_suppression import is_finding
