@@ -27,10 +27,10 @@ types: .venv/test
 layers: .venv/test
 	$(BIN)/lint-imports --no-cache
 
-pytest: .venv/test
+pytest: .venv/test .venv/gpu-compiler
 	$(PYTEST) -q -n auto --dist loadfile
 
-nightly: .venv/test
+nightly: .venv/test .venv/gpu-compiler
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -q -n auto --dist loadfile
 
 cases: .venv/test
@@ -66,6 +66,14 @@ bench: .venv/test
 .venv/test: .venv/demo pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[flax,optax,equinox,haiku,orbax,tpu-aot,terminal]' --group test
 	@touch $@
+
+# XLA for GPUs that are not here, in a folder of its own: beside JAX it would complain of them. Linux only.
+.venv/gpu-compiler: .venv/test
+	@test "$$(uname -s)" != Linux || $(BIN)/python -c 'import importlib.metadata as m; v = m.version("jax"); \
+	  print(f"jax-cuda12-plugin=={v}\njax-cuda12-pjrt=={v}")' > .venv/gpu-compiler.txt
+	@test "$$(uname -s)" != Linux || $(BIN)/python -m pip install --quiet --no-deps --upgrade \
+	  --target $@ -r .venv/gpu-compiler.txt
+	@mkdir -p $@ && touch $@
 
 clean:
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

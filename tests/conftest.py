@@ -1,6 +1,7 @@
 """Eight CPU devices, the depth of property tests, and `--update-cases`."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +11,11 @@ _FLAG = "--xla_force_host_platform_device_count=8"
 if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# `make test` installs the compiler for GPUs beside the environment, and not into it.
+_COMPILER = Path(__file__).parent.parent / ".venv" / "gpu-compiler"
+if any(_COMPILER.glob("jax_cuda12_plugin*")):
+    os.environ.setdefault("SHARDSPEC_GPU_COMPILER", str(_COMPILER))
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_SLOW)

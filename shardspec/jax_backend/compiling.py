@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from importlib.metadata import distributions
+from importlib.metadata import distributions, version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,7 @@ def _compiler(hardware: Hardware) -> str:
     package, extra = _PACKAGES[platform]
     where = [*_folders(), *sys.path]
     found = next(iter(distributions(name=package, path=where)), None)
-    if found is not None:
+    if found is not None and (platform == "tpu" or found.version == version("jax")):
         return f"{package} {found.version}"
     help = f"pip install 'shardspec[{extra}]'; no {platform.upper()} is needed"
     if platform == "gpu":
@@ -147,6 +147,8 @@ def _compiler(hardware: Hardware) -> str:
             f" version of jax, and set {GPU_COMPILER}=FOLDER"
         )
     message = f"the compiler for {hardware.chip.title} is not installed: `{package}`"
+    if found is not None:
+        message = f"`{package}` is {found.version}, and jax is {version('jax')}: they go together"
     raise ShardspecError((Diagnostic(codes.NOT_COMPILED, message, help=help),))
 
 

@@ -22,9 +22,18 @@ from shardspec.programs.proof import Proof
 from tests.models import small_steps
 
 ROOT = Path(__file__).parents[2]
-#: Where the compiler for GPUs is, which `make test` installs beside the environment.
-GPU = os.environ.get(compiling.GPU_COMPILER) or next(
-    importlib.metadata.distributions(name="jax-cuda12-plugin"), None
+
+
+def _has_compiler_for_gpus() -> bool:
+    """Say whether there is one of jax's own version, as `make test` installs it."""
+    folder = os.environ.get(compiling.GPU_COMPILER)
+    where = [*([folder] if folder else []), *sys.path]
+    found = importlib.metadata.distributions(name="jax-cuda12-plugin", path=where)
+    return any(each.version == importlib.metadata.version("jax") for each in found)
+
+
+needs_gpu_compiler = pytest.mark.skipif(
+    not _has_compiler_for_gpus(), reason="needs the compiler for GPUs: docs/verify.md"
 )
 
 
@@ -68,7 +77,7 @@ def test_time_is_limited_and_nothing_is_left(folders: Path) -> None:
     assert list(folders.iterdir()) == []
 
 
-@pytest.mark.skipif(GPU is None, reason="needs the compiler for GPUs: docs/verify.md")
+@needs_gpu_compiler
 def test_a_step_on_gpus_that_are_not_here() -> None:
     text = small_steps.SPEC.replace("hardware: tpu v5e 4x4", "hardware: 2 * h100")
     resolver = Resolver(loads(text), "pod", devices="abstract")
@@ -76,6 +85,19 @@ def test_a_step_on_gpus_that_are_not_here() -> None:
     assert found.faults == ()
     assert found.memory is not None
     assert found.memory.argument_bytes == given_bytes(found.cost.memory)
+
+
+@needs_gpu_compiler
+def test_the_compiler_for_gpus_is_not_in_the_way_of_jax() -> None:
+    clean = {name: text for name, text in os.environ.items() if name != "JAX_PLATFORMS"}
+    said = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"],
+        env={**clean, "JAX_PLATFORMS": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "cuda" not in said.stderr.lower()
 
 
 def test_a_target_without_a_machine_is_refused() -> None:
@@ -118,3 +140,17 @@ def test_whoever_is_killed_leaves_neither_process_nor_folder(folders: Path) -> N
     while list(folders.iterdir()) and time.monotonic() < until:
         time.sleep(0.5)
     assert list(folders.iterdir()) == []
+
+
+def test_a_compiler_of_another_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = tmp_path / "jax_cuda12_plugin-0.0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: jax-cuda12-plugin\nVersion: 0.0.1\n"
+    )
+    monkeypatch.setenv(compiling.GPU_COMPILER, str(tmp_path))
+    text = small_steps.SPEC.replace("hardware: tpu v5e 4x4", "hardware: 2 * h100")
+    with pytest.raises(ShardspecError, match="`jax-cuda12-plugin` is 0.0.1, and jax is"):
+        proved("plain", Resolver(loads(text), "pod", devices="abstract"))
