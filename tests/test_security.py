@@ -37,6 +37,7 @@ VERBS = (
     "check .",
     "check --fix --unsafe-fixes spec.yaml",
     "compile spec.yaml",
+    "cost spec.yaml",
     "explain a/kernel --spec spec.yaml",
     "explain rules",
     "fmt --to dsl spec.yaml",

@@ -41,6 +41,7 @@ VERBS = {
     "export flax spec.yaml": 0,
     "import flax rules.json": 0,
     "mesh spec.yaml": 1,
+    "cost spec.yaml": 0,
     "schema": 0,
 }
 

@@ -51,6 +51,7 @@ VERBS = {
     "compile": ["compile", "spec.yaml"],
     "compile bad": ["compile", "bad.yaml"],
     "explain": ["explain", "decoder/layers_0/mlp/wi/kernel", "--spec", "spec.yaml"],
+    "cost": ["cost", "spec.yaml"],
     "explain draw": ["explain", "--draw", "decoder/layers_0/**", "--spec", "spec.yaml"],
     "explain finding": ["explain", "SHD203"],
     "explain unknown": ["explain", "nothing-here", "--spec", "spec.yaml"],
@@ -344,7 +345,11 @@ arrays: {{"a/wi{_QUOTED}": "bf16[64, 128]", "b{_QUOTED}": "bf16[64{_QUOTED}]"}}
 """
 _HOSTILE_VERBS = [
     ["compile", "evil.yaml", "--target", "fine"],
+    ["cost", "evil.yaml", "--target", "fine"],
+    ["cost", "evil.yaml", "--target", "fine", "--step", _EVIL],
+    ["cost", "spec.yaml", "--tokens", _EVIL],
     ["explain", "a/wi" + _EVIL, "--spec", "evil.yaml"],
+    ["explain", "axis:data", "--spec", "spec.yaml", "--cost", _EVIL],
     ["explain", _EVIL, "--spec", "evil.yaml"],
     ["check", "evil.yaml"],
     ["check", "evil.yaml", "--fix", "--unsafe-fixes", "--diff"],

@@ -104,6 +104,7 @@ lock --check good.yaml
 lock spec.yaml
 manifest arrays.yaml
 mesh spec.yaml
+cost spec.yaml
 """.splitlines()
 
 
