@@ -221,8 +221,9 @@ def _is_fixed(value: Value, loop: Body) -> bool:
     if value.body is not loop:
         return value.body.owner is None or _encloses(value.body, loop)
     if value.made_by is None:
+        turn = loop.owner.bodies[0] if loop.owner is not None else loop
         at = loop.arguments.index(value) if value in loop.arguments else -1
-        return at >= 0 and loop.yields[at] is value
+        return at >= 0 and turn.yields[at] is turn.arguments[at]
     node = value.made_by
     return not node.bodies and all(_is_fixed(each, loop) for each in node.operands)
 

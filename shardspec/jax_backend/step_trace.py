@@ -8,7 +8,7 @@ carry no sharding are placed by the spec; leaves with one keep it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -64,6 +64,7 @@ class Given:
     Attributes:
       dims: its dimensions with the rules that were tried, where the spec places it.
       owner: the path of the parameter, for optimizer state.
+      is_number: whether it is one of Python, and no array.
     """
 
     path: str
@@ -72,6 +73,7 @@ class Given:
     owner: str = ""
     is_placed: bool = False
     is_donated: bool = False
+    is_number: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +189,45 @@ def traced(
     Raises:
       ShardspecError: an argument cannot be laid out by the spec.
     """
-    import jax
-
     jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
     platform = _LOWERED_FOR[platform_of(resolver.target)]
-    lowered = jitted.trace(*arrays, **named).lower(lowering_platforms=(platform,))
+    outer = jitted.trace(*arrays, **named).lower(lowering_platforms=(platform,))
+    lowered = getattr(outer, "lowered", outer)  # `nnx.jit` has its own around that of JAX
     module = lowered.compiler_ir("stablehlo")
-    results = jax.tree_util.tree_flatten_with_path(lowered.out_info)[0]
+    told = _told(lowered, given)
     return Traced(
         module,
-        tuple(_in_module(lowered, module, given)),
-        tuple(Result(path_of(keys), _split(info)) for keys, info in results),
+        tuple(_in_module(lowered, module, list(told.values()))),
+        tuple(_results(lowered, told if outer is not lowered else {})),
         _defined_at(function),
     )
+
+
+def _told(lowered: Any, given: Sequence[Given]) -> dict[str, Given]:
+    """Return what each argument of a lowered function is, by the place where JAX has it.
+
+    A number of Python is one that JAX may have been told to take for static.
+    """
+    import jax
+
+    waiting = iter(given)
+    told = {}
+    for keys, info in jax.tree_util.tree_flatten_with_path(lowered.args_info)[0]:
+        is_weak = getattr(getattr(info, "_aval", None), "weak_type", True)
+        found = next((each for each in waiting if is_weak or not each.is_number), None)
+        if found is not None:
+            is_donated = bool(getattr(info, "donated", False))
+            told[jax.tree_util.keystr(keys)] = replace(found, is_donated=is_donated)
+    return told
+
+
+def _results(lowered: Any, told: Mapping[str, Given]) -> Iterator[Result]:
+    """Yield the results; those of `nnx.jit` that stand where an argument does are that one's."""
+    import jax
+
+    for keys, info in jax.tree_util.tree_flatten_with_path(lowered.out_info)[0]:
+        argument = told.get(jax.tree_util.keystr(keys))
+        yield Result(path_of(keys) if argument is None else argument.path, _split(info))
 
 
 def placed(
@@ -223,14 +251,16 @@ def _arranged(
 ) -> tuple[Any, list[Any], dict[str, Any], list[Given]]:
     import jax
 
+    kwargs = dict(sorted(kwargs.items()))  # as JAX flattens them
     trees = [*args, *kwargs.values()]
     names = _argument_names(function, len(args), list(kwargs))
     plans = _plans(resolver, trees, names)
     structs = [_placed(tree, plan) for tree, plan in zip(trees, plans, strict=True)]
     given = [each for plan in plans for each in plan.given]
     if not hasattr(function, "trace"):
+        donated = _donated(function, len(args))
         structs, function = _closed_over(structs, function, len(args), list(kwargs))
-        function = jax.jit(function)
+        function = jax.jit(function, donate_argnums=donated)
     named = dict(zip(kwargs, structs[len(args) :], strict=True))
     return function, structs[: len(args)], named, given
 
@@ -257,12 +287,20 @@ def _closed_over(
         for at, leaf in zip(places, given, strict=True):
             filled[at] = leaf
         whole = treedef.unflatten(filled)
-        return function(*whole[:count], **dict(zip(keywords, whole[count:], strict=True)))
+        made = function(*whole[:count], **dict(zip(keywords, whole[count:], strict=True)))
+        return jax.tree_util.tree_map(lambda leaf: None if shape_of(leaf) is None else leaf, made)
 
     alone = [
         None if other is not None else leaf for leaf, other in zip(leaves, others, strict=True)
     ]
     return list(treedef.unflatten(alone)), of_arrays
+
+
+def _donated(function: Any, count: int) -> list[int]:
+    """Return the arguments that an `eqx.filter_jit` donates, which is traced as plain code."""
+    is_first = getattr(function, "donate_first", False) is True
+    is_rest = getattr(function, "donate_rest", False) is True
+    return [at for at in range(count) if (is_rest if at else is_first)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,10 +358,12 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     arrays = _arrays(tree)
     found = contents_of(tree)
     is_whole = all(_sharding(value) is not None for _, value in arrays)
-    if found.held is not None or (found.states and params is not None):
-        whose = tree if found.held is not None else params
-        state = resolver.state_plan(tree, whose)
-        shardings = None if is_whole else resolver.state_shardings(tree, whose)
+    if found.held is not None:
+        shardings = None if is_whole else resolver.shardings(tree)
+        return _Plan(tuple(_of_state(resolver.plan(tree), arrays)), _leaves(shardings))
+    if found.states and params is not None:
+        shardings = None if is_whole else resolver.state_shardings(tree, params)
+        state = resolver.state_plan(tree, params)
         return _Plan(tuple(_of_state(state, arrays)), _leaves(shardings))
     if arrays and _is_named(resolver, tree):
         planned = resolver.plan(tree).arrays
@@ -390,7 +430,8 @@ def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, n
         role: Role = "cache" if _CACHES & {name, *path.split("/")} else "batch"
         dims = _batch_dims(layouts, value)
         shardings.append(None if own is not None or not dims else layouts.named(dims))
-        given.append(Given(path, role, dims, "", own is not None))
+        is_number = not hasattr(value, "dtype")
+        given.append(Given(path, role, dims, "", own is not None, is_number=is_number))
     return _Plan(tuple(given), None if is_whole else tuple(shardings))
 
 
@@ -450,18 +491,11 @@ def _split(info: Any) -> tuple[tuple[str, ...], ...]:
     return tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries)
 
 
-def _in_module(lowered: Any, module: Any, given: list[Given]) -> Iterator[Given | None]:
+def _in_module(lowered: Any, module: Any, told: Sequence[Given]) -> Iterator[Given | None]:
     """Yield what each argument of the module is: JAX drops those that nothing reads.
 
     Constants that the function closes over come first.
     """
-    import jax
-
-    infos = jax.tree_util.tree_leaves(lowered.args_info)
-    told = [
-        replace(each, is_donated=bool(getattr(info, "donated", False)))
-        for each, info in zip(given, infos, strict=False)
-    ]
     kept = _kept(lowered, len(told))
     count = _argument_count(module)
     yield from (None for _ in range(count - len(kept)))
