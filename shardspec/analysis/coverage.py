@@ -18,7 +18,7 @@ count together. Of a step it is the same of all that a device sends, and 1 % of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from shardspec.ir.plan import Dims, Origin, ParamSharding, ShardingPlan
@@ -68,21 +68,22 @@ class Coverage:
 
 def coverage(plan: ShardingPlan) -> Coverage:
     """Return what the plan leaves whole and uneven."""
-    even: dict[Dims, bool] = {}
-    whole: dict[Dims, bool] = {}
-    for sharding in plan.arrays:  # arrays that are alike share their dims
-        if sharding.dims not in even:
-            even[sharding.dims] = all(dim.is_even for dim in sharding.dims)
-            whole[sharding.dims] = sharding.is_replicated
-    replicated = tuple(s for s in plan.arrays if whole[s.dims])
+    uneven = {group.dims for group in plan.alike if not all(dim.is_even for dim in group.dims)}
+    whole = {group.dims for group in plan.alike if group.is_replicated}
+    replicated = _with(whole, plan)
     allowed = allowed_paths(plan.spec, (sharding.param.path for sharding in replicated))
     return Coverage(
         unnamed=tuple(s for s in plan.arrays if s.origin is Origin.NONE and s.param.rank),
-        uneven=tuple(s for s in plan.arrays if not even[s.dims]),
+        uneven=_with(uneven, plan),
         replicated=replicated,
         allowed=tuple(s for s in replicated if s.param.path in allowed),
-        total_bytes=sum(sharding.param.bytes for sharding in plan.arrays),
+        total_bytes=sum(group.total_bytes for group in plan.alike),
     )
+
+
+def _with(dims: Set[Dims], plan: ShardingPlan) -> tuple[ParamSharding, ...]:
+    """Return the arrays with one of these dims, in order."""
+    return tuple(each for each in plan.arrays if each.dims in dims) if dims else ()
 
 
 def allowed_paths(spec: Spec, paths: Iterable[str]) -> frozenset[str]:

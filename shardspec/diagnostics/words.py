@@ -45,11 +45,17 @@ def natural(path: str) -> tuple[tuple[int, int, str], ...]:
     >>> sorted(["a10", "a2", "a"], key=natural)
     ['a', 'a2', 'a10']
     """
-    return tuple(
-        (0, int(part), "") if index % 2 else (1, 0, part)
-        for index, part in enumerate(numbers_apart(path))
-        if part
-    )
+    parts = enumerate(numbers_apart(path))
+    return tuple([(0, int(part), "") if at % 2 else (1, 0, part) for at, part in parts if part])
+
+
+def numbers_in(path: str) -> list[int]:
+    """Return the numbers of a path, by which paths of one template sort as by `natural`.
+
+    >>> numbers_in("layers_10/wi_0")
+    [10, 0]
+    """
+    return list(map(int, _DIGITS.findall(path)))
 
 
 def collapsed(paths: Sequence[str]) -> str | None:

@@ -159,7 +159,7 @@ class DimSharding:
 
 
 class Dims(tuple[DimSharding, ...]):
-    """The dimensions of one array, which count their hash once.
+    """The dimensions of one array, which count their hash, and list their names, once.
 
     Ten thousand arrays have a dozen of these, and are grouped by them again and again.
     """
@@ -172,6 +172,11 @@ class Dims(tuple[DimSharding, ...]):
         except AttributeError:
             self._hash = super().__hash__()
             return self._hash
+
+    @cached_property
+    def logical_axes(self) -> tuple[str | None, ...]:
+        """Return the name of each dimension."""
+        return tuple(dim.logical_axis for dim in self)
 
     def __reduce__(self) -> tuple[type[Dims], tuple[tuple[DimSharding, ...]]]:
         """Leave the hash behind: that of a text is another in every process."""
@@ -204,7 +209,7 @@ class _Answer:
     @property
     def logical_axes(self) -> tuple[str | None, ...]:
         """Return the name of each dimension."""
-        return tuple(dim.logical_axis for dim in self.dims)
+        return self.dims.logical_axes
 
     @property
     def partition_spec(self) -> PartitionSpec:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.analysis.coverage import coverage
@@ -35,21 +36,30 @@ class Row:
 
 def rows(plan: ShardingPlan) -> tuple[Row, ...]:
     """Return the arrays of a plan, collapsed, in natural order."""
-    groups = words.grouped(plan.arrays, _common)
     found = []
-    for group in groups.values():
-        group.sort(key=lambda sharding: natural(sharding.param.path))
-        found.append(Row(_row_name([sharding.param.path for sharding in group]), tuple(group)))
+    for alike in words.grouped(plan.arrays, lambda each: words.template(each.param.path)).values():
+        for group in _alike(alike):
+            group.sort(key=lambda sharding: words.numbers_in(sharding.param.path))
+            found.append(Row(_row_name([sharding.param.path for sharding in group]), tuple(group)))
     return tuple(sorted(found, key=lambda row: natural(row.first.param.path)))
 
 
-def _common(each: ParamSharding) -> Hashable:
-    """Return what the arrays of one row have in common."""
-    return words.template(each.param.path), each.param.dtype, each.dims, each.origin, each.matched
+def _alike(arrays: list[ParamSharding]) -> Iterable[list[ParamSharding]]:
+    """Return arrays of one template in rows; mostly they are one, which is seen at a glance."""
+    first = arrays[0]
+    if all(each.dims is first.dims and each.matched is first.matched for each in arrays) and (
+        len({(each.param.dtype, each.origin) for each in arrays}) == 1
+    ):
+        return (arrays,)
+    return words.grouped(
+        arrays, lambda each: (each.param.dtype, each.dims, each.origin, each.matched)
+    ).values()
 
 
 def _row_name(paths: Sequence[str]) -> str:
-    return paths[0] if len(paths) == 1 else f"{words.as_one(paths, ' ..')} x{len(paths)}"
+    if len(paths) == 1:
+        return paths[0]
+    return f"{words.collapsed(paths) or paths[0] + ' ..'} x{len(paths)}"
 
 
 def table(plan: ShardingPlan) -> Iterator[str]:
@@ -83,9 +93,9 @@ def _named_size(dim: DimSharding) -> str:
 
 def heading(plan: ShardingPlan) -> Iterator[str]:
     """Yield the two lines that say what this is a plan of."""
-    elements = words.element_count(sum(sharding.param.element_count for sharding in plan.arrays))
-    count = f"{len(plan.arrays)} array{'' if len(plan.arrays) == 1 else 's'}"
-    model = f"{plan.spec.source.name}   {count}, {elements} elements"
+    elements = sum(math.prod(group.shape) * group.count for group in plan.alike)
+    count = f"{counted(len(plan.arrays), 'array')}, {words.element_count(elements)} elements"
+    model = f"{plan.spec.source.name}   {count}"
     yield f"{model}       {target_title(plan.target)}"
     asked = [
         f"{axis.name} = {axis.span.text}"

@@ -43,6 +43,7 @@ class NameSource:
     overrides: PathMatcher = field(repr=False)
     path_rules: PathMatcher = field(repr=False)
     scans: PathMatcher = field(repr=False)
+    _known: dict[tuple[int, int], Naming] = field(default_factory=dict, compare=False, repr=False)
 
     def name(self, param: Param) -> Naming:
         """Return the names of one array."""
@@ -54,7 +55,13 @@ class NameSource:
         index = self.path_rules.first_match(param.path) if self.spec.path_rules else None
         if index is None:
             return Naming((), Origin.NONE) if param.rank == 0 else Naming(None)
-        return self.given_by(self.spec.path_rules[index], param)
+        if self.spec.scans:  # which go by the path
+            return self.given_by(self.spec.path_rules[index], param)
+        key = (index, param.rank)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self.given_by(self.spec.path_rules[index], param)
+        return found
 
     def given_by(self, entry: PathRule | Override, param: Param) -> Naming:
         """Return the names that one entry of the spec gives an array."""

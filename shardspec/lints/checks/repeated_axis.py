@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 
 from shardspec.diagnostics import Diagnostic, Span, codes, point
 from shardspec.diagnostics.words import described, grouped, listed
@@ -57,6 +58,7 @@ def _finding(
     )
 
 
+@cache
 def repeated(names: LogicalAxes) -> tuple[str, ...]:
     """Return the names that stand more than once, in order."""
     if len(set(names)) == len(names):

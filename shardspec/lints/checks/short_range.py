@@ -84,6 +84,9 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _families(context: Context) -> dict[tuple[str, str], _Family]:
     """Return the entries that begin alike, by their file and the text up to the number."""
     families: dict[tuple[str, str], _Family] = {}
+    sources = {param.span.source.name: param.span.source for param in context.params if param.span}
+    if not any(_RANGE.search(source.text) for source in sources.values()):
+        return families
     spans = dict.fromkeys(param.span for param in context.params if param.span is not None)
     ranged = {span.source.name for span in spans if _RANGE.search(span.text)}
     for span in spans:

@@ -43,6 +43,8 @@ from shardspec.lints.context import Context
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each size that all arrays contradict, then for each other entry."""
     sizes = {axis.name: axis.size for axis in context.spec.logical_axes if axis.size is not None}
+    if not sizes:
+        return
     outvoted = _outvoted(context, sizes)
     for axis, (size, group) in outvoted.items():
         yield _wrong_size(context.axes[axis], size, group)

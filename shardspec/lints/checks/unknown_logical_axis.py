@@ -87,6 +87,8 @@ def _in_arrays(context: Context, reported: frozenset[str]) -> Iterator[Diagnosti
     known = context.axes_placeable | reported
     found: dict[str, tuple[dict[Span | None, None], list[str], set[str | None]]] = {}
     for sharding in context.first:
+        if known.issuperset(sharding.logical_axes):
+            continue
         for axis in sharding.logical_axes:
             if axis and axis not in known:
                 places, paths, beside = found.setdefault(axis, ({}, [], set()))

@@ -49,7 +49,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     unmatched = [
         section.entries[at]
         for section in sections(context)
-        for at in sorted(section.own.difference(*section.matches))
+        for at in sorted(section.own.difference(*set(section.matches)))
         if section.entries[at].pattern.text not in ran_out()  # these have a finding of their own
     ]
     offers = working([entry.pattern for entry in unmatched], paths)

@@ -98,6 +98,8 @@ def _groups(context: Context) -> Iterator[_Group]:
         for sharding in context.first
         if sharding.origin is Origin.NONE and sharding.param.rank and not sharding.mismatch
     ]
+    if not unnamed:
+        return
     allowed = allowed_paths(context.spec, (sharding.param.path for sharding in unnamed))
     written = Counter(param.span for param in context.params if param.span is not None)
     missed = Counter(sharding.param.span for sharding in unnamed)
