@@ -279,17 +279,17 @@ def steps(draw: st.DrawFn) -> Step:
     born = st.tuples(step_arrays(), _ticks, _ticks, _places, _phases)
     tensors = tuple(
         StepTensor(array, array.bytes, min(one, other), max(one, other), place, phase)
-        for array, one, other, place, phase in draw(st.lists(born, max_size=4))
+        for array, one, other, place, phase in draw(st.lists(born, max_size=3))
     )
     roles = st.sampled_from(("parameter", "optimizer", "batch", "cache"))
     given = st.builds(StepArgument, st.sampled_from(("a0", "mlp/wi")), roles, step_arrays())
     return Step(
         "code",
         _OF_STEP,
-        tuple(draw(st.lists(step_ops(), max_size=5))),
-        tuple(draw(st.lists(collectives(), max_size=5))),
+        tuple(draw(st.lists(step_ops(), max_size=3))),
+        tuple(draw(st.lists(collectives(), max_size=3))),
         tensors,
-        tuple(draw(st.lists(given, max_size=3))),
+        tuple(draw(st.lists(given, max_size=2))),
         20,
         draw(_places),
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.cost_diff import CostDiff
+from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.step import Step
 from shardspec.report.cost_diff import cost_diff_data, cost_diff_lines
 from tests import strategies
@@ -15,10 +18,15 @@ from tests import strategies
 TEXT = "mesh: {data: 4, fsdp: 2, tensor: 3, expert: 1}\narrays: {a0: 'bf16[8, 4096]'}"
 
 
-def cost(step: Step) -> Cost:
+@cache
+def plan() -> ShardingPlan:
     spec, _ = pipeline.load_text(TEXT, "spec.yaml")
     assert spec is not None
-    return cost_of(pipeline.compile_plans(spec)[0], step)
+    return pipeline.compile_plans(spec)[0]
+
+
+def cost(step: Step) -> Cost:
+    return cost_of(plan(), step)
 
 
 @given(strategies.steps(), strategies.steps())

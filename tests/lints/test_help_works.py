@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -51,6 +52,7 @@ def _page(code: Any) -> str:
     return page(code)
 
 
+@cache
 def _found(text: str) -> tuple[Diagnostic, ...]:
     """Return all findings of a text, pedantic ones too, without what suppressions say."""
     spec, faults = pipeline.load_text(text, "spec.yaml")
