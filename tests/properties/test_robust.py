@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.lark import from_lark
 
@@ -177,6 +177,10 @@ def check(text: str, name: str) -> None:
     again, found_again = survey(text, name)
     assert (spec is None) == (again is None)
     assert found == found_again
+
+
+#: For files of many sections, which take long to draw.
+half_as_many = settings(max_examples=settings.default.max_examples // 2)
 
 
 @given(any_text, names)
@@ -396,6 +400,7 @@ def _replace(data: Any, parents: list[Any], last: Any, value: Any, key: str | No
             data[last] = value
 
 
+@half_as_many
 @given(junk_documents(), st.booleans())
 def test_junk_in_a_whole_document(data: dict[str, Any], as_json: bool) -> None:
     if as_json:
@@ -473,6 +478,7 @@ def dsl_files(draw: st.DrawFn) -> str:
     return draw(st.sampled_from(("\n", "\n", ";", "\r\n"))).join(parts)
 
 
+@half_as_many
 @given(dsl_files())
 def test_files_of_the_grammar(text: str) -> None:
     check(text, "spec.shard")
