@@ -13,7 +13,8 @@ that `replicate:` allows do not count: 1 TiB of experts that are meant to be who
 projection of 2 GiB that is not. Below 1 % no one would look for it, and below 16 MiB it decides
 nothing on any device there is: norms and biases of a model of 70 billion parameters take 1 to 10
 MiB, and its smallest projection 1 GiB in all layers. Arrays that differ in a layer number only
-count together. Of a step it is the same of all that a device sends, and 1 % of its FLOPs.
+count together. Of a step it is the same of all that a device sends; and of its FLOPs, where 2,000
+stand for a byte.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ def limit_bytes(gate: CoverageGate, total_bytes: int) -> int:
 #: One part in so many of what a device holds.
 PARTS = 100
 LEAST_BYTES = 16 << 20
+#: What a chip computes about while it sends a byte: 2e14 FLOP/s beside 1e11 bytes/s.
+FLOPS_PER_BYTE = 2000
 
 
 def is_large(size: int, held: int) -> bool:
@@ -115,13 +118,13 @@ def is_large(size: int, held: int) -> bool:
     return size >= LEAST_BYTES and PARTS * size >= held
 
 
-def is_large_part(part: float, whole: float) -> bool:
-    """Say whether a part is large of what has no least size: of FLOPs.
+def is_large_work(flops: float, whole: float) -> bool:
+    """Say whether so many FLOPs of a device are large, of those that it computes in all.
 
-    >>> is_large_part(1, 100), is_large_part(1, 101), is_large_part(0, 0)
+    >>> is_large_work(1e12, 1e14), is_large_work(1e12, 2e14), is_large_work(1e9, 1e9)
     (True, False, False)
     """
-    return part > 0 and PARTS * part >= whole
+    return flops >= LEAST_BYTES * FLOPS_PER_BYTE and PARTS * flops >= whole
 
 
 def held_bytes(plan: ShardingPlan) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from shardspec.analysis import cost as figures
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import columns, fitted
 from shardspec.diagnostics.words import (
     binary_bytes,
@@ -22,6 +23,7 @@ from shardspec.diagnostics.words import (
     three_figures,
 )
 from shardspec.ir.step import Collective, StepTensor
+from shardspec.pipeline import step_findings
 from shardspec.report.table import target_title
 
 #: How wide it is where no terminal says.
@@ -63,6 +65,11 @@ class Cost(figures.Cost):
           by: `op`, `axis`, `line` of the code, `rule` of the spec, or `array`.
         """
         return group(self.collectives, by)
+
+    @property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """Return what the step sends and computes in vain, as loud as the spec asks."""
+        return step_findings((self,)) if self.step is not None else ()
 
     def __str__(self) -> str:
         """Return what `shardspec cost` prints."""

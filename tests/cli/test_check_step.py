@@ -131,3 +131,16 @@ def test_cost_prints_them_below(folder: Path) -> None:
     assert run("cost", "spec.yaml", "--step", "checked_step:train").exit_code == 1
     (folder / "spec.yaml").write_text(SPEC + "lints: {SHD505: allow}\n")
     assert "SHD505" not in run("cost", "spec.yaml", "--step", "checked_step:train").stderr
+
+
+def test_in_python_a_cost_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    import shardspec
+
+    monkeypatch.syspath_prepend(".")
+    step = importlib.import_module("checked_step")
+    resolver = shardspec.Resolver("spec.yaml", "pod", devices="abstract")
+    function, arguments = step.train(resolver)
+    (found,) = resolver.cost(function, *arguments).findings
+    assert found.code.id == "SHD505"

@@ -161,7 +161,7 @@ def test_fewer_kv_heads_than_devices_repeat_work() -> None:
     text = """\
 hardware: tpu v5e 4x4
 mesh: {tensor: 16}
-axes: {batch: 16, length: 1024, features: 1024, heads: 64, kv_heads: 8, kv: 128}
+axes: {batch: 512, length: 1024, features: 1024, heads: 64, kv_heads: 8, kv: 128}
 rules: [heads -> tensor, "batch, length, features, kv_heads, kv -> none"]
 params: {q: features heads kv, k: features kv_heads kv}
 arrays: {q: "bf16[1024, 64, 128]", k: "bf16[1024, 8, 128]"}
@@ -171,7 +171,7 @@ lints: {SHD2: allow, SHD4: allow}
     step = (
         "def step(params, x):\n"
         '    q = jnp.einsum("ble,ehd->blhd", x, params["q"])\n'
-        '    q = resolver.constrain(q, "batch length heads kv").reshape(16, 1024, 8, 8, 128)\n'
+        '    q = resolver.constrain(q, "batch length heads kv").reshape(512, 1024, 8, 8, 128)\n'
         '    k = jnp.einsum("ble,ehd->blhd", x, params["k"])\n'
         '    return jnp.einsum("blkgd,bmkd->bkglm", q, k)'
     )

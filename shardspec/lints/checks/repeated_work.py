@@ -13,7 +13,7 @@ Bad:
     shardspec: 1
     hardware: tpu v5e 4x4
     mesh: {data: 4, tensor: 4}
-    axes: {batch: 16384, features: 4096}
+    axes: {batch: 65536, features: 4096}
     rules:
       - batch -> data
       - mlp -> tensor
@@ -36,7 +36,7 @@ Good:
     shardspec: 1
     hardware: tpu v5e 4x4
     mesh: {data: 4, tensor: 4}
-    axes: {batch: 16384, features: 4096}
+    axes: {batch: 65536, features: 4096}
     rules:
       - batch -> data
       - mlp -> tensor
@@ -60,7 +60,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.coverage import is_large_part
+from shardspec.analysis.coverage import is_large_work
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import counted, grouped, listed, percent
 from shardspec.ir.step import Step, StepOp
@@ -77,7 +77,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         for repeated, found in grouped(_repeated(cost), lambda each: each[0]).items():
             ops = [op for _, op in found]
             ways = math.prod(times for _, times in repeated)
-            if step and is_large_part(wasted_flops(ops, ways), step.flops):
+            if step and is_large_work(wasted_flops(ops, ways), step.flops):
                 yield _finding(cost, step, [axis for axis, _ in repeated], ways, ops)
 
 
