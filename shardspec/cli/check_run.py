@@ -89,7 +89,7 @@ def _with_cost(
     shown: tuple[Diagnostic, ...], spec: Spec, request: Request
 ) -> tuple[Diagnostic, ...]:
     """Return findings with what their lines cost in saved figures, and whether these are stale."""
-    saved = request.saved_cost()
+    saved = request.saved_cost(is_asked=False)
     if saved is None or not saved.is_of(spec):
         return shown
     from shardspec.report.saved_cost import stale_finding, with_cost

@@ -81,16 +81,18 @@ class Setting(NamedTuple):
     shown: str
 
 
-def project_setting(key: str, as_in: str) -> Setting | None:
+def project_setting(key: str, as_in: str, *, is_needed: bool = True) -> Setting | None:
     """Return what the nearest pyproject.toml that has the key says; None where none has it.
 
     Args:
       as_in: what it could be, for where it is no text.
+      is_needed: whether a pyproject.toml that cannot be read ends the verb; elsewhere, that it
+        cannot is a finding.
     """
     here = Path.cwd()
     for folder in (here, *here.parents):
         file = folder / "pyproject.toml"
-        value = _table(file).get(key) if file.is_file() else None
+        value = _table(file, is_needed).get(key) if file.is_file() else None
         if value is None:
             continue
         shown = os.path.relpath(file)
@@ -101,9 +103,10 @@ def project_setting(key: str, as_in: str) -> Setting | None:
     return None
 
 
-def project_path(key: str) -> str | None:
+def project_path(key: str, *, is_needed: bool = True) -> str | None:
     """Return the file that the project names under a key, from here; it lies in its folder."""
-    found = project_setting(key, "spec.yaml" if key == "spec" else f"{key}.json")
+    as_in = "spec.yaml" if key == "spec" else f"{key}.json"
+    found = project_setting(key, as_in, is_needed=is_needed)
     if found is None:
         return None
     path = found.folder / found.value
@@ -114,21 +117,27 @@ def project_path(key: str) -> str | None:
     return os.path.relpath(path)
 
 
-def _table(file: Path) -> dict[str, Any]:
+def _table(file: Path, is_needed: bool) -> dict[str, Any]:
     """Return `[tool.shardspec]` of a pyproject.toml."""
-    import tomllib
-
     from shardspec.language.files import read_source
 
     shown = os.path.relpath(file)
     source = read_source(file, name=shown)
     if isinstance(source, Diagnostic):
-        fail(f"cannot read {shown}: {source.message}", _NAME_IT)
+        if is_needed:
+            fail(f"cannot read {shown}: {source.message}", _NAME_IT)
+        return {}
+    if not is_needed and "shardspec" not in source.text:
+        return {}
+    import tomllib
+
     try:
         tool = tomllib.loads(source.text).get("tool", {})
     except (ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else error
-        fail(f"cannot read {shown}: {why}", f"mend it, or {_NAME_IT}")
+        if is_needed:
+            fail(f"cannot read {shown}: {why}", f"mend it, or {_NAME_IT}")
+        return {}
     table = tool.get("shardspec") if isinstance(tool, dict) else None
     return table if isinstance(table, dict) else {}
 

@@ -164,15 +164,20 @@ class Request:
             raise SystemExit(FAILED)
         return params
 
-    def saved_cost(self) -> SavedCost | None:
-        """Return the saved cost that is named, or the project's; exit with 2 where it is none."""
-        name = self.cost or project_path("cost")
+    def saved_cost(self, *, is_asked: bool = True) -> SavedCost | None:
+        """Return the saved cost that is named, or the project's; exit with 2 where it is none.
+
+        Args:
+          is_asked: whether somebody waits for it, and hears that the project has none yet.
+        """
+        name = self.cost or project_path("cost", is_needed=False)
         if name is None:
             return None
         from shardspec.report.saved_cost import saved_cost
 
         if self.cost is None and not os.path.exists(name):
-            self.remark(f"`[tool.shardspec] cost`: there is no {name} yet")
+            if is_asked:
+                self.remark(f"`[tool.shardspec] cost`: there is no {name} yet")
             return None
         found = saved_cost(name, is_named=self.cost is not None)
         if isinstance(found, Diagnostic):

@@ -576,10 +576,21 @@ def test_the_saved_cost_of_the_project(saved: Path, folder: Path) -> None:
     result = ask("explain", "axis:fsdp", "--target", "pod")
     assert result.exit_code == 0
     assert "`[tool.shardspec] cost`: there is no cost.json yet" in result.stderr
+    assert "cost.json" not in ask("check", ".").output
     (folder / "pyproject.toml").write_text('[tool.shardspec]\ncost = "../cost.json"\n')
     result = ask("explain", "axis:fsdp", "--target", "pod")
     assert result.exit_code == 2
     assert "leads out of its folder" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["[tool.shardspec\n", "\xff", "[" * 9999 + " # shardspec"])
+def test_a_project_that_cannot_be_read_is_a_finding_as_before(folder: Path, text: str) -> None:
+    (folder / "pyproject.toml").write_text(text, encoding="latin-1")
+    for verb in (("check", "spec.yaml"), ("explain", "axis:fsdp", "--spec", "spec.yaml")):
+        result = ask(*verb)
+        assert result.exit_code in (1, 2)
+        assert "error[SHD00" in result.output
+        assert "error: " not in result.output
 
 
 def test_check_says_what_lines_cost_and_when_it_is_stale(saved: Path, folder: Path) -> None:
