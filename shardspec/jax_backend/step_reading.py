@@ -76,7 +76,7 @@ def _read(
     notes = [_unknown_rounds(loop) for loop in count_rounds(graph)]
     target = resolver.target
     platform = platform_of(target)
-    sends = corrected(sends_of(graph), platform, target.mesh.device_count)
+    sends = corrected(sends_of(graph), target)
     unused = set(_cheaper_branches(graph, sends, notes))
     blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
     carries = Carries(blame)

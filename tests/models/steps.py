@@ -414,6 +414,12 @@ CASES = {
         "v5p:4x4x4",
         {"fsdp": 32, "tensor": 2},
     ),
+    "llama-4-layers-fsdp-v5e": Case(
+        decoder, _of(LLAMA_8B, layers=4, batch=64), "tpu v5e 8x8", "v5e:8x8", {"fsdp": 64}
+    ),
+    "llama-4-layers-fsdp-v5p": Case(
+        decoder, _of(LLAMA_8B, layers=4, batch=64), "tpu v5p 4x4x4", "v5p:4x4x4", {"fsdp": 64}
+    ),
     "linen-1b-v5e": Case(
         linen_decoder,
         Sizes(16, 2048, 32, 32, 64, 8192, 32000, 64, 2048),
@@ -441,5 +447,6 @@ CASES |= {
     "t5-xxl-h100-256": _on_h100("t5-xxl-v5e"),
     "t5-xxl-h100-64": _on_h100("t5-xxl-v4"),
     "llama-4-layers-h100-64": _on_h100("llama-4-layers-v5p"),
+    "llama-4-layers-fsdp-h100-64": _on_h100("llama-4-layers-fsdp-v5p"),
     "linen-1b-h100-64": _on_h100("linen-1b-v5e"),
 }
