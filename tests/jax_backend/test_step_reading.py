@@ -41,6 +41,12 @@ def test_the_laws_of_a_step_hold(name: str) -> None:
         assert 0 <= sent.wire_bytes_per_run <= 2 * sent.payload_bytes
         assert [cause.mesh_axis for cause in sent.because] == list(sent.mesh_axes)
         assert sent.place.is_known
+        reshard = sent.reshard
+        if reshard is not None:
+            assert 0 <= reshard.at <= sent.at
+            assert len(reshard.before.dims) == len(reshard.after.dims) == len(sent.array.shape)
+            ticks = (*reshard.readers, *reshard.works)
+            assert all(reshard.at < tick <= found.end for tick in ticks)
     for array in (argument.array for argument in found.arguments):
         assert len(array.shape) == len(array.split.dims) == len(array.shard_shape)
 
@@ -86,10 +92,25 @@ def size_of(array: Any) -> int:
     return int(jnp.prod(jnp.array(array.shape)))
 
 
+def test_a_reshard_knows_how_it_lay_and_who_reads_it() -> None:
+    found = step("plain")
+    gather = next(each for each in found.collectives if each.carries.name == "mlp/wi")
+    reshard = gather.reshard
+    assert reshard is not None
+    assert (str(reshard.before), str(reshard.after)) == ("P('fsdp', 'tensor')", "P(None, 'tensor')")
+    assert reshard.works == (found.ops[0].at,)
+    assert set(reshard.shared_over or ()) == {"fsdp", "tensor"}
+    assert not reshard.is_result
+    given_back = [each for each in step("forced_result").collectives if each.forced_by]
+    assert [each.reshard is not None and each.reshard.is_result for each in given_back] == [True]
+    assert {each.reshard for each in step("shard_mapped").collectives if each.is_written} == {None}
+
+
 def test_loops_multiply() -> None:
     once, eight = step("plain"), step("eight_rounds")
     assert eight.flops == 8 * once.flops
     assert eight.wire_bytes == {axes: 8 * sent for axes, sent in once.wire_bytes.items()}
+    assert {each.rounds for each in eight.collectives} == {8}
     gathers = [each for each in eight.collectives if each.kind == "all-gather"]
     assert [each.is_invariant for each in gathers] == [True, True]
     assert not any(each.is_invariant for each in eight.collectives if each.kind == "all-reduce")

@@ -73,7 +73,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _is_again(each: Collective) -> bool:
     is_gather = each.kind is CollectiveKind.ALL_GATHER and not each.is_written
-    return is_gather and each.is_invariant and each.rounds > 1
+    return is_gather and each.is_invariant and each.count >= each.rounds > 1
 
 
 def _has_room(cost: Cost, found: Sequence[Collective]) -> bool:
