@@ -32,7 +32,6 @@ IMPORT_CEILING = 0.085
 FOR_ONE_SIBLING = {
     "arrays.orbax": "a format",
     "arrays.safetensors": "a format",
-    "cli.check_run": "the verb's work, without what it prints",
     "foreign.gin": "a language, as YAML is",
     "foreign.hf_models": "what classes of transformers say, apart from plans",
     "foreign.maxtext_config": "MaxText's files, apart from what their rules mean",

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.cli.check_run import Checked, Fixing, check_file, fixes_within
+from shardspec.cli.check import Checked, Fixing, check_file, fixes_within
 from shardspec.cli.main import cli
 from shardspec.cli.request import Request
 from shardspec.diagnostics.diagnostic import apply
@@ -157,7 +157,7 @@ def test_a_file_that_changed_meanwhile_is_left(
     put(file, BAD + "# by somebody else\n")
     from click import ClickException
 
-    from shardspec.cli.check_run import write
+    from shardspec.cli.check import write
 
     with pytest.raises(ClickException, match="has changed"):
         write(fixing.changed)
