@@ -240,11 +240,25 @@ def _is_kept(node: Node, value: Value) -> bool:
         return body.yields[at] is not body.arguments[at]
     if node.name in _MAKERS:
         return True
+    if node.phase == "forward" and node.name not in VIEWS and _is_saved(value):
+        return True
     if _narrows(node):
         made_by = node.operands[0].made_by
         is_own = made_by is not None and made_by.name not in (_MAKERS | VIEWS)
         return is_own and len(_contractions(value)) > 1
     return node.name not in VIEWS and len(_contractions(value)) > 1
+
+
+def _is_saved(value: Value) -> bool:
+    """Say whether a barrier of the backward pass reads a value: what a layer is redone from.
+
+    Nothing is fused over a barrier, so that what goes in lies in memory.
+    """
+    return any(
+        (user.name == "stablehlo.optimization_barrier" and user.phase != "forward")
+        or (user.name in VIEWS and any(_is_saved(view) for view in _views(user, value)))
+        for user in value.users
+    )
 
 
 def _narrows(node: Node) -> bool:

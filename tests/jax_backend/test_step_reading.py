@@ -293,3 +293,29 @@ def test_a_barrier_mixes_no_lives() -> None:
     whole = [each for each in found.tensors if each.array.shape == (64, 128, 1024)]
     products = [op.at for op in found.ops]
     assert [(each.born < products[0], each.dies) for each in whole] == [(True, products[-1])]
+
+
+def test_what_a_rematerialised_layer_starts_from_is_held_although_nothing_contracts_it() -> None:
+    """Layers one after the other, no scan: each keeps the sum that the next one starts from."""
+    r: Any = small_steps.resolver()
+    x = jax.ShapeDtypeStruct(
+        (64, 128, 1024), jnp.float32, sharding=r.sharding("batch _ _", (64, 128, 1024))
+    )
+    weights = [jax.ShapeDtypeStruct((1024, 1024), jnp.float32, sharding=r.sharding(""))] * 6
+
+    @jax.checkpoint
+    def layer(x: Any, w: Any) -> Any:
+        return x + jnp.tanh((x * jax.lax.rsqrt(jnp.mean(x**2, -1, keepdims=True))) @ w)
+
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = layer(x, w)
+        return jnp.sum(x**2)
+
+    step = step_of(r, jax.grad(loss), weights, x)
+    one = 64 * 128 * 1024 * 4 // 8
+    peak = max(
+        sum(each.bytes for each in step.tensors if each.born <= at <= each.dies)
+        for at in range(step.end + 1)
+    )
+    assert peak >= 5 * one
