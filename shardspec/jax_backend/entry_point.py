@@ -99,11 +99,22 @@ def with_call(
         if not callable(make):
             _refuse(f"`{name}` is a `{type(make).__name__}`, and no function")
         tell(f"calling {name}")
-        call = _call_of(name, make(resolver))
+        call = _call_of(name, _made(name, make, resolver))
         tell(f"tracing {name}")
         return work(call)
 
     return _run(name, codes.BAD_STEP, folder, worked)
+
+
+def _made(name: str, make: Callable[..., Any], resolver: Resolver) -> Any:
+    """Return what a function makes of a resolver; one in C leaves no frame of its own."""
+    try:
+        return make(resolver)
+    except TypeError as error:
+        trace = error.__traceback__
+        if trace is not None and trace.tb_next is None:
+            _refuse(f"`{name}` cannot be called with a resolver: {error}")
+        raise
 
 
 def _call_of(name: str, made: Any) -> Call:
@@ -132,7 +143,9 @@ def _run(name: str, code: Code, folder: str, work: Callable[[], Made]) -> Made:
             return work()
         except ShardspecError:
             raise
-        except (Exception, SystemExit) as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # also SystemExit, and what users derive from the root
             raise ShardspecError([_raised(name, error, code)]) from error
 
 

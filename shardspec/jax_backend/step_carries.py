@@ -53,7 +53,7 @@ class Carries:
         if einsum:
             return Carried("einsum", einsum)
         name = self._flows_with(send)
-        made_by = send.source.made_by
+        made_by = _maker(send.source)
         if name:
             return Carried("activation", name)
         einsum = "" if made_by is None else einsum_of(made_by)
@@ -76,9 +76,7 @@ class Carries:
 
     def _table(self, send: Send) -> str:
         """Return the weight that what is sent was looked up in."""
-        made_by = send.source.made_by
-        while made_by is not None and made_by.name in _EXCHANGES:
-            made_by = made_by.operands[0].made_by
+        made_by = _maker(send.source)
         if made_by is None or made_by.name != "stablehlo.gather":
             return ""
         given = self._given(root_of(made_by.operands[0]))
@@ -143,6 +141,14 @@ class Carries:
         return next(each for each in found if each is not None) if len(owners) == 1 else None
 
 
+def _maker(value: Value) -> Node | None:
+    """Return what made a value, which devices may have exchanged or summed since."""
+    made_by = value.made_by
+    while made_by is not None and made_by.name in _EXCHANGES:
+        made_by = made_by.operands[0].made_by
+    return made_by
+
+
 def _of_argument(given: Given) -> Carried:
     if given.role == "parameter":
         return Carried("weight", given.path)
@@ -189,7 +195,7 @@ def _next(value: Value) -> list[Node]:
 
 
 def _einsum(send: Send) -> str:
-    made_by = send.source.made_by
+    made_by = _maker(send.source)
     for node in (send.node, made_by, *send.result.users):
         if node is not None and stated_einsum(node):
             return stated_einsum(node)

@@ -332,7 +332,17 @@ def _tensor(graph: Graph, node: Node, value: Value, donates: bool) -> StepTensor
     is_result = _is_result(graph, value)
     dies = graph.end if is_result else max(_last_read(value, set()), node.at)
     held = 0 if _shares(node, value) or (is_result and donates) else value.bytes
-    return StepTensor(value.array(), held, born, dies, node.where.place, node.phase)
+    places = (each.where.place for each in (node, *_first_readers(value)))
+    place = next((each for each in places if each.is_known), node.where.place)
+    return StepTensor(value.array(), held, born, dies, place, node.phase)
+
+
+def _first_readers(value: Value) -> Iterator[Node]:
+    """Yield what reads a value, and what reads the views of it: a gather has no line of its own."""
+    for user in value.users:
+        yield user
+        if user.name in VIEWS and user.results:
+            yield from user.result.users
 
 
 def _first_tick(node: Node) -> int:

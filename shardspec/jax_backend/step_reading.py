@@ -73,7 +73,7 @@ def _read(
     resolver: Resolving, found: Traced, graph: Graph, constraints: dict[str, Constraint]
 ) -> Step:
     set_phases(graph)
-    notes = [_unknown_rounds(loop) for loop in count_rounds(graph)]
+    notes = [*_unnamed(resolver, found), *map(_unknown_rounds, count_rounds(graph))]
     target = resolver.target
     platform = platform_of(target)
     sends = corrected(sends_of(graph), target)
@@ -235,6 +235,16 @@ def _encloses(outer: Body, inner: Body) -> bool:
             return True
         body = body.outer
     return False
+
+
+def _unnamed(resolver: Resolving, found: Traced) -> Iterator[str]:
+    """Yield that nothing was taken for parameters, where the spec has names for some."""
+    roles = {each.role for each in found.arguments if each is not None}
+    if Layouts(resolver).spec.path_rules and roles == {"batch"}:
+        yield (
+            "no pattern of `params` matches what the function reads: all of it is taken for a"
+            " batch, and split by its first dimension"
+        )
 
 
 def _unknown_rounds(loop: Node) -> str:

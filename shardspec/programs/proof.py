@@ -8,11 +8,11 @@ others that send as much.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardspec.analysis.cost import Cost
-from shardspec.diagnostics.words import binary_bytes, percent
+from shardspec.diagnostics.words import binary_bytes, grouped, percent
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.step import Carried, Cause, CauseKind, Collective, Place, Step, wire_bytes
 from shardspec.programs.hlo import program_of
@@ -175,9 +175,12 @@ def _room(proof: Proof) -> str:
 
 
 def _more(proof: Proof) -> Iterator[str]:
-    for each in proof.unpredicted[:_MOST]:
-        share = percent(each.wire_bytes, proof.compiled_bytes or 1)
-        yield f"not predicted: {_told(each)}, {binary_bytes(each.wire_bytes)} ({share})"
+    told = [(_bytes(sent), words) for words, sent in grouped(proof.unpredicted, _told).items()]
+    for size, words in sorted(told, key=lambda each: -each[0])[:_MOST]:
+        share = percent(size, proof.compiled_bytes or 1)
+        yield f"not predicted: {words}, {binary_bytes(size)} ({share})"
+    if proof.difference > proof.tolerance:
+        yield from _differing(proof)
     if proof.fits is False and proof.memory is not None:
         for value in proof.memory.largest[:_MOST]:
             where = f", {proof.places[value.name]}" if value.name in proof.places else ""
@@ -187,6 +190,31 @@ def _more(proof: Proof) -> Iterator[str]:
         yield f"{proof.compiler}: {first}"
     for note in proof.step.notes:
         yield f"note: {note}"
+
+
+def _differing(proof: Proof) -> Iterator[str]:
+    """Yield the lines of the code that differ most, over mesh axes with a prediction."""
+    ours = grouped(proof.cost.step.collectives if proof.cost.step else (), _where)
+    theirs = grouped(proof.step.collectives, _where)
+    known = {" and ".join(row.mesh_axes) for row in proof.rows if row.predicted}
+    sizes = {
+        each: (_bytes(ours.get(each, ())), _bytes(theirs.get(each, ())))
+        for each in dict.fromkeys((*ours, *theirs))
+        if each[0] in known
+    }
+    most = sorted(sizes.items(), key=lambda item: -abs(item[1][0] - item[1][1]))
+    for (axes, place), (predicted, compiled) in most[:_MOST]:
+        if predicted != compiled:
+            pair = f"~ {binary_bytes(predicted)} predicted, x {binary_bytes(compiled)} compiled"
+            yield f"differs: over {axes}, {place}: {pair}"
+
+
+def _where(sent: Collective) -> tuple[str, str]:
+    return " and ".join(sent.mesh_axes), str(sent.place)
+
+
+def _bytes(sent: Iterable[Collective]) -> int:
+    return sum(each.wire_bytes for each in sent)
 
 
 def _told(sent: Collective) -> str:

@@ -123,6 +123,14 @@ def raises(resolver):
     return jax.jit(outer), (X,)
 
 
+class Rooted(BaseException):
+    pass
+
+
+def rooted(resolver):
+    raise Rooted
+
+
 class Mute(Exception):
     def __str__(self):
         raise RuntimeError
@@ -304,6 +312,8 @@ def test_what_a_step_may_be(name: str) -> None:
         ("own_step:puts", "error[SHD"),
         ("own_step:exits", "raised SystemExit: enough"),
         ("own_step:mute", "`own_step:mute` raised Mute"),
+        ("own_step:rooted", "`own_step:rooted` raised Rooted"),
+        ("operator:index", "`operator:index` cannot be called with a resolver: 'Resolver' object"),
         ("own_step:counts", "= help: arguments are traced, numbers too: what has to be known"),
         ("own_step:long", "xxx..."),
         ("own_step:NUMBER", "`own_step:NUMBER` is a `int`, and no function"),

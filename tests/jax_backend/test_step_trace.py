@@ -124,3 +124,22 @@ def test_a_loop_whose_test_sends() -> None:
     (sent,) = (each for each in found.collectives if each.payload_bytes < 64)
     assert (sent.kind, sent.is_invariant) == ("all-reduce", False)
     assert any("how often it goes round" in note for note in found.notes)
+
+
+def test_a_step_that_the_spec_names_nothing_of_says_so() -> None:
+    def step(p: Any, x: Any) -> Any:
+        return x @ p["dense"]
+
+    arguments = {"dense": struct(1024, 64)}, struct(64, 1024)
+    (note,) = traced(step, *arguments).notes
+    assert note.startswith("no pattern of `params` matches")
+    assert not traced(lambda p, x: x @ p["mlp"]["wi"], weights(), arguments[1]).notes
+
+
+def test_a_gathered_weight_has_the_line_that_reads_it() -> None:
+    def step(p: Any, x: Any) -> Any:
+        return x @ p["mlp"]["wi"]
+
+    found = traced(step, weights(), struct(64, 128, 1024))
+    places = {each.array.shape: each.place.line for each in found.tensors}
+    assert places[1024, 4096] == step.__code__.co_firstlineno + 1

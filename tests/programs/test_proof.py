@@ -107,6 +107,21 @@ def test_little_over_unpredicted_axes_is_told_and_breaks_nothing() -> None:
     )
 
 
+def test_equal_rows_that_nobody_predicted_are_told_once() -> None:
+    compiled = step(sent(("fsdp",), 1000), *[sent(("tensor",), 5, line=9)] * 2)
+    told = proof_lines(proof(step(sent(("fsdp",), 1000)), compiled))
+    assert [line.rpartition(", ")[2] for line in told if "not predicted:" in line] == ["10 B (1 %)"]
+
+
+def test_what_differs_is_told_by_line_where_the_promise_is_broken() -> None:
+    predicted = step(sent(("fsdp",), 1000, line=3), sent(("fsdp",), 1000, line=4))
+    compiled = step(sent(("fsdp",), 3048, line=3), sent(("fsdp",), 1000, line=4))
+    told = [line for line in proof_lines(proof(predicted, compiled)) if "differs" in line]
+    assert told == ["differs: over fsdp, model.py:3: ~ 1000 B predicted, x 2.98 KiB compiled"]
+    kept = proof_lines(proof(predicted, compiled, tolerance=0.9))
+    assert not any("differs" in line for line in kept)
+
+
 def test_a_refusal_of_the_compiler_is_no_room() -> None:
     found = replace(proof(step(), step()), refusal="RESOURCE_EXHAUSTED: 20G of 16G")
     assert found.fits is False
