@@ -42,7 +42,7 @@ _LANES = 128
 #: decoder with libtpu 0.0.52 for v4 4x4x4, v5e 8x8, 8x16 and 16x16, v5p 4x4x4, 4x4x8, 4x8x8 and
 #: 8x8x8, v6e 8x8 and v7x 4x4x4, with 8 to 112 MiB gathered.
 _LEAST_WHOLE = 64
-_SMALL_GATHER = 16 << 20
+_SMALL_GATHER = 2**24
 _SCATTER = ("v7x",)
 
 
