@@ -103,46 +103,43 @@ def constrained(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any = 
     """
     if mesh is None:
         mesh = surroundings(x, sharding.mesh)
-    types: Any = jax.sharding.AxisType
     kinds: tuple[Any, ...] = mesh.axis_types
     if is_abstract(sharding.mesh) and not _is_traced(x):
         need_devices(sharding.mesh, "constrain() outside of jit")
-    if kinds.count(types.Auto) == len(kinds):
+    if kinds.count(jax.sharding.AxisType.Auto) == len(kinds):
         return _constraint(x, sharding if mesh is sharding.mesh else _named(mesh, sharding.spec))
-    if kinds.count(types.Manual) == len(kinds):
+    if kinds.count(jax.sharding.AxisType.Manual) == len(kinds):
         return x
     is_outside = mesh is sharding.mesh and not _is_manual_here(mesh)
-    if is_outside and types.Manual in kinds:
+    if is_outside and jax.sharding.AxisType.Manual in kinds:
         return constrained(x, _without_manual(sharding))
-    if types.Explicit in kinds:
+    if jax.sharding.AxisType.Explicit in kinds:
         return _explicit(x, sharding, mesh)
-    return _constraint(x, _along(mesh, sharding.spec, types.Auto))
+    return _constraint(x, _along(mesh, sharding.spec, jax.sharding.AxisType.Auto))
 
 
 def _explicit(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any) -> jax.Array:
     """Return `x` resharded along explicit axes, and constrained along those that are automatic."""
-    types: Any = jax.sharding.AxisType
-    reshard: Any = jax.sharding.reshard
-    is_mixed = types.Auto in mesh.axis_types
-    part = _along(mesh, sharding.spec, types.Explicit)
+    is_mixed = jax.sharding.AxisType.Auto in mesh.axis_types
+    part = _along(mesh, sharding.spec, jax.sharding.AxisType.Explicit)
     if not is_mixed and mesh is sharding.mesh and _has_no_mesh(x):
         # What is typed with a mesh does not say on which devices; a constraint does.
         x = _constraint(x, _named(_automatic(mesh), sharding.spec))
-    resharded: jax.Array = reshard(x, part)
+    resharded: jax.Array = jax.sharding.reshard(x, part)
     if not is_mixed:
         return resharded
     if not isinstance(resharded, jax.core.Tracer):
         # In eager code a constraint forgets what the array's type says.
-        spec: Any = jax.sharding.PartitionSpec
-        closed = spec(*(None if _is_open(entry) else entry for entry in sharding.spec))
+        closed = jax.sharding.PartitionSpec(
+            *(None if _is_open(entry) else entry for entry in sharding.spec)
+        )
         placed: jax.Array = jax.device_put(x, _named(sharding.mesh, closed))
         return placed
-    return _constraint(resharded, _along(mesh, sharding.spec, types.Auto))
+    return _constraint(resharded, _along(mesh, sharding.spec, jax.sharding.AxisType.Auto))
 
 
 def _constraint(x: jax.Array, sharding: Any) -> jax.Array:
-    constraint: Any = jax.lax.with_sharding_constraint
-    result: jax.Array = constraint(x, sharding)
+    result: jax.Array = jax.lax.with_sharding_constraint(x, sharding)
     return result
 
 
@@ -176,18 +173,19 @@ def _without_manual(sharding: jax.sharding.NamedSharding) -> Any:
 
     A dimension that only manual axes split is left to whoever splits it.
     """
-    types: Any = jax.sharding.AxisType
     mesh: Any = sharding.mesh
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     entries = []
     for entry in sharding.spec:
         names = _names(entry)
-        kept = tuple(name for name in names if kinds[name] != types.Manual)
+        kept = tuple(name for name in names if kinds[name] != jax.sharding.AxisType.Manual)
         is_open = bool(names) and not kept
         entries.append(jax.sharding.PartitionSpec.UNCONSTRAINED if is_open else kept or None)
-    usual = tuple(types.Auto if kind == types.Manual else kind for kind in mesh.axis_types)
-    spec: Any = jax.sharding.PartitionSpec
-    return _named(retyped(mesh, usual), spec(*entries))
+    usual = tuple(
+        jax.sharding.AxisType.Auto if kind == jax.sharding.AxisType.Manual else kind
+        for kind in mesh.axis_types
+    )
+    return _named(retyped(mesh, usual), jax.sharding.PartitionSpec(*entries))
 
 
 def _along(mesh: Any, spec: Any, kind: Any) -> Any:
@@ -201,8 +199,7 @@ def _along(mesh: Any, spec: Any, kind: Any) -> Any:
         else tuple(n for n in _names(entry) if n in axes) or None
         for entry in spec
     ]
-    partition_spec: Any = jax.sharding.PartitionSpec
-    return _named(mesh, partition_spec(*kept))
+    return _named(mesh, jax.sharding.PartitionSpec(*kept))
 
 
 def _is_open(entry: Any) -> bool:

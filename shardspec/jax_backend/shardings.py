@@ -80,6 +80,10 @@ _RUN = r"\.\+|\\w\+|\\d\+|\[0-9\]\+"
 _BLIND = re.compile(rf"\^?(?:{_TEXT})*(?:(?:{_RUN})(?:{_TEXT})*)?\$?")
 
 
+#: The template of a path where no path counts.
+_NUMBERS_APART = partial(_NUMBER.sub, MARK)
+
+
 def template_maker(patterns: Iterable[Pattern]) -> Callable[[str], str] | None:
     """Return the function that makes a path's template, or None where paths must be matched.
 
@@ -279,28 +283,35 @@ class Walk:
         """
         self._placer, self._made = placer, made
         self._boxed, self._nothing, self._by_path = boxed, nothing, by_path
-        self._known = placer.known if placer.template else {}
-        self._beside = names_beside(tree)
-        is_templated = placer.template is not None and not self._beside
-        self.template: Callable[[str], str] = placer.template if is_templated else str  # type: ignore[assignment]
+        self._known, self._beside = placer.known, names_beside(tree)
+        self.template: Callable[[str], str] = placer.template or _NUMBERS_APART
+        if self._beside:
+            self.template = str
         self.has_wide_boxes = False
         self._has_arrays = self._has_state = self._has_faults = self._has_odd_keys = False
         self._counting: list[Spot] = []
         self._fresh: dict[Question, Param] = {}
         self._ways: dict[type, Callable[[Any, Spot], Any]] = defaultdict(lambda: self._meet)
         self._ways |= {dict: self._dict, list: self._list, tuple: self._tuple}
-        self._root = Spot(self, ())
-        with collector_at_rest():
-            try:
-                self._first = self._down(tree)
-            except (TypeError, ValueError):
-                refuse_no_tree(tree)
-                raise
+        self._needs_paths = False
+        self._first = self._begun(tree)
+        if self._needs_paths:
+            self.template, self._fresh = str, {}
+            self._first = self._begun(tree)
         if self._has_odd_keys:
             refuse_no_tree(tree)
         fields = [set(map(str, spot)) for spot in self._counting]
         is_spread = any(state <= found for found in fields for state in optax_fields())
         self.is_params = self._has_arrays and not self._has_state and not is_spread
+
+    def _begun(self, tree: Any) -> Any:
+        self._root = Spot(self, ())
+        with collector_at_rest():
+            try:
+                return self._down(tree)
+            except (TypeError, ValueError):
+                refuse_no_tree(tree)
+                raise
 
     def placed(self, tree: Any) -> Any:
         """Return the tree with something for every array, None for a leaf that is none.
@@ -472,6 +483,9 @@ class Walk:
             self._has_faults = True
             return _PENDING
         counts = self._by_path or self._placer.needs_path(param)
+        if counts and self.template is _NUMBERS_APART:
+            self._needs_paths = True
+            return _PENDING
         mark = self._placer.mark(param.path) if counts else ""
         question = (mark, param.shape, param.logical_axes)
         answer = self._known.get(question)

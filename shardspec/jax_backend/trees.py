@@ -134,7 +134,7 @@ def box_names(box: Any) -> Any:
 
 def nnx_value(box: Any) -> Any:
     """Return what a box of NNX holds."""
-    return value_reader(type(box))(box)
+    return box.get_raw_value() if hasattr(box, "get_raw_value") else box.value
 
 
 def value_reader(kind: type) -> Callable[[Any], Any]:
@@ -540,7 +540,7 @@ def _any_key(node: Any) -> Key | None:
 
 
 def _linen_reader(kind: type) -> Callable[[Any], Key | None]:
-    """Return what reads the mesh as well: it is part of the structure, which the result shares."""
+    """Return what reads mesh and rules, too: they are in the structure, which the result shares."""
     fields = set(getattr(kind, "__dataclass_fields__", ()))
     if not {"value", "names", "mesh"} <= fields <= _SHARED:
         return _no_key
@@ -549,16 +549,17 @@ def _linen_reader(kind: type) -> Callable[[Any], Key | None]:
     def read(box: Any) -> Key | None:
         value, names = box.value, box.names
         shape = _CONTENT_SHAPES[type(value)](value)
-        if shape is None or (has_rules and box.rules is not None) or not _is_plain(names):
+        rules = box.rules if has_rules else None
+        if shape is None or not _is_plain(names) or not _is_plain_rules(rules):
             return None
-        return (shape, names, kind, box.mesh)
+        return (shape, names, kind, box.mesh, rules)
 
     return read
 
 
 def _nnx_reader(kind: type) -> Callable[[Any], Key | None]:
     value_of = value_reader(kind)
-    return lambda box: variable_key(kind, value_of(box), box_names(box))
+    return lambda box: variable_key(kind, value_of(box), nnx_names(box.get_metadata()))
 
 
 def variable_key(kind: type, value: Any, names: Any) -> Key | None:
@@ -572,6 +573,13 @@ def _content_shape(kind: type) -> Callable[[Any], Shape | None]:
     if is_box(kind) or _reader(kind) is _hole_key:
         return _no_key
     return attrgetter("shape") if IS_JAXS[kind] else shape_of
+
+
+def _is_plain_rules(rules: Any) -> bool:
+    """Say whether rules are texts in tuples, as most authors write them."""
+    if rules is None or type(rules) is str:
+        return True
+    return type(rules) is tuple and all(map(_is_plain_rules, rules))
 
 
 def _is_plain(names: Any) -> bool:

@@ -97,7 +97,7 @@ class PjitPartitioner:
     @property
     def data_partition_spec(self) -> jax.sharding.PartitionSpec:
         """Return how a batch is split: its first dimension, over the data axis."""
-        return jax.sharding.PartitionSpec(self._data_axis)  # type: ignore[no-untyped-call]
+        return jax.sharding.PartitionSpec(self._data_axis)
 
     @property
     def data_mesh_size(self) -> int:
