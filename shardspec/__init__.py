@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         StepTensor,
     )
     from shardspec.jax_backend.batch import Batch, DataLayout
-    from shardspec.jax_backend.live import LockWarning
     from shardspec.jax_backend.resolver import Resolver
+    from shardspec.lock.lock_file import LockWarning
     from shardspec.programs.memory import CompiledMemory, HeldValue
     from shardspec.programs.proof import AxisProof, Proof
     from shardspec.public import Spec, load, loads
@@ -117,7 +117,7 @@ _HOMES = {
     "Held": "shardspec.analysis.memory",
     "HeldValue": "shardspec.programs.memory",
     "Label": "shardspec.diagnostics",
-    "LockWarning": "shardspec.jax_backend.live",
+    "LockWarning": "shardspec.lock.lock_file",
     "Memory": "shardspec.analysis.memory",
     "Mesh": "shardspec.ir.spec",
     "Param": "shardspec.ir.spec",

@@ -24,7 +24,7 @@ arrays: {wi: "f32[16]"}
 
 LIGHT = """
 import sys, shardspec
-for name in ("LockWarning", "Drawing", "Diagnostic", "Resolver", "load"):
+for name in ("LockWarning", "Drawing", "Diagnostic", "Plan", "load"):
     assert getattr(shardspec, name).__name__ == name
 assert not {"jax", "numpy"} & set(sys.modules)
 """

@@ -49,12 +49,8 @@ from shardspec.jax_backend.trees import SCALARS, component, dtype_of, leaves_of,
 from shardspec.lints.checks import checkpoint_differs, lock_differs, sharding_differs
 from shardspec.lints.checks.processes_differ import FAILED, View, finding
 from shardspec.lints.checks.sharding_differs import Cause, Differing
-from shardspec.lock.lock_file import LockFile, find_lock
+from shardspec.lock.lock_file import LockFile, LockWarning, find_lock
 from shardspec.versions import LANGUAGE
-
-
-class LockWarning(UserWarning):
-    """The lock beside a spec cannot be relied on: it is stale, or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

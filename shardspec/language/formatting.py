@@ -29,12 +29,13 @@ def formatted(
     reading, diagnostics = read(File(source, "", source.name, from_dsl), with_comments=True)
     if reading is None:
         return None, diagnostics
+    to_dsl = from_dsl if spelling is None else spelling == "dsl"
     valid = validate(reading)
     diagnostics += valid.diagnostics
     if not diagnostics:
         told = (
             {codes.SYNTAX}
-            if all(map(_has_pattern, _entries(reading.data)))
+            if all(_is_written(*each, to_dsl) for each in _entries(reading.data))
             else {codes.SYNTAX, codes.WRONG_TYPE}
         )
         diagnostics += tuple(d for d in layer_of(valid, reading.source_map)[1] if d.code in told)
@@ -43,20 +44,24 @@ def formatted(
     data = canonical(reading.data)
     if not isinstance(data, dict):
         return None, (point(codes.SYNTAX, "there is nothing to format", source.whole),)
-    to_dsl = from_dsl if spelling is None else spelling == "dsl"
     text = (print_dsl if to_dsl else print_yaml)(data, reading.comments)
     if to_dsl and (foreign := find_foreign_characters(SourceFile(source.name, text), "the DSL")):
         return None, tuple(foreign)
     return text, ()
 
 
-def _entries(data: Data) -> Iterator[Any]:
-    """Yield the entries that need a pattern to be written at all."""
+def _entries(data: Data) -> Iterator[tuple[str, Any]]:
+    """Yield the entries that need a pattern to be written, each with its section."""
     if isinstance(data, dict):
         for section in ("overrides", "replicate"):
             entries = data.get(section)
-            yield from entries if isinstance(entries, list) else ()
+            if isinstance(entries, list):
+                yield from ((section, entry) for entry in entries)
 
 
-def _has_pattern(entry: Any) -> bool:
-    return isinstance(entry, dict) and not {"path", "match"}.isdisjoint(entry)
+def _is_written(section: str, entry: Any, to_dsl: bool) -> bool:
+    """Say whether an entry has what it cannot be written without: in the DSL an answer, too."""
+    if not isinstance(entry, dict) or {"path", "match"}.isdisjoint(entry):
+        return False
+    is_answered = section != "overrides" or not {"axes", "spec"}.isdisjoint(entry)
+    return is_answered or not to_dsl

@@ -425,6 +425,10 @@ def _unquoted(text: str) -> str:
         raise _LineError("a quoted name is not closed or escaped as in JSON") from None
 
 
+class LockWarning(UserWarning):
+    """The lock beside a spec cannot be relied on: it is stale, or cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class LockFile:
     """A lock as it lies on disk.

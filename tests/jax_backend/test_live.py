@@ -22,8 +22,8 @@ from jax.sharding import PartitionSpec as P
 
 from shardspec.cli.main import cli
 from shardspec.diagnostics import Diagnostic, Severity, ShardspecError
-from shardspec.jax_backend.live import LockWarning
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.lock.lock_file import LockWarning
 from tests.jax_backend.specs import make_spec
 
 NAMES = {"**/kernel": "embed mlp", "**/bias": "mlp"}

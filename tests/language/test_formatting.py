@@ -118,3 +118,12 @@ def test_an_entry_without_a_pattern_cannot_be_written(entry: str, spelling: str)
     text, faults = formatted(SourceFile("s.yaml", f"rules: [x -> a]\n{entry}\n"), spelling)
     assert text is None
     assert ["has no pattern" in fault.message for fault in faults] == [True]
+
+
+@pytest.mark.parametrize("entry", ["{path: a}", "{path: a, because: tiny}", "{match: a}"])
+def test_an_override_without_an_answer_is_written_in_yaml_alone(entry: str) -> None:
+    source = SourceFile("s.yaml", f"rules: [x -> a]\noverrides: [{entry}]\n")
+    text, faults = formatted(source, "dsl")
+    assert text is None
+    assert [fault.message for fault in faults] == ["this override has no answer"]
+    assert formatted(source, "yaml")[1] == ()
