@@ -1,4 +1,7 @@
-"""Eight CPU devices, the depth of property tests, and `--update-cases`."""
+"""Eight CPU devices, the depth of property tests, and `--update-cases`.
+
+Depths: `ci`, the usual one; `nightly`; `pythons`, where versions are tried and not strategies.
+"""
 
 import os
 from pathlib import Path
@@ -18,6 +21,7 @@ if any(_COMPILER.glob("jax_cuda12_plugin*")):
     os.environ.setdefault("SHARDSPEC_GPU_COMPILER", str(_COMPILER))
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+settings.register_profile("pythons", max_examples=10, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
     "nightly", max_examples=10_000, deadline=None, suppress_health_check=_SLOW
