@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from shardspec.programs.memory import CompiledMemory, HeldValue
+from shardspec.versions import COMPILED
 
 #: How many entries are kept, the newest.
 _MOST = 64
 _PARTS = ("output", "temporary", "other")
-#: Rises where an entry of before would be read wrong.
-_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Compiled:
 
 def key_of(module: bytes, job: dict[str, Any], compiler: str, *, is_whole: bool) -> str:
     """Return the name of a compile: all that its outcome depends on."""
-    told = json.dumps([_VERSION, job, compiler, is_whole], sort_keys=True)
+    told = json.dumps([COMPILED, job, compiler, is_whole], sort_keys=True)
     return hashlib.sha256(told.encode() + b"\0" + module).hexdigest()
 
 

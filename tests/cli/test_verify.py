@@ -29,7 +29,7 @@ STEP = """\
 import jax
 import jax.numpy as jnp
 
-WI, WO = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1024, 4096), (4096, 1024)))
+WI, WO = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((1024, 4096), (4096, 1024)))
 
 
 def step(resolver):
@@ -37,21 +37,21 @@ def step(resolver):
         hidden = resolver.constrain(x @ params["wi"], activation="hidden")
         return resolver.constrain(hidden @ params["wo"], "batch _")
 
-    return forward, ({"wi": WI, "wo": WO}, jax.ShapeDtypeStruct((4096, 1024), jnp.float32))
+    return forward, ({"wi": WI, "wo": WO}, jax.ShapeDtypeStruct((4096, 1024), jnp.bfloat16))
 """
-#: Two gathers of weights over fsdp (3 of 4 parts of 8 MiB each), and a sum over tensor.
+#: Two gathers of weights over fsdp (3 of 4 parts of 4 MiB each), and a sum over tensor.
 PROGRAM = """\
 HloModule jit_forward, num_partitions=8
 
-ENTRY %main (p0: f32[256,2048], p1: f32[2048,256], p2: f32[1024,1024]) -> f32[1024,1024] {
-  %p0 = f32[256,2048]{1,0} parameter(0), metadata={op_name="params['wi']"}
-  %p1 = f32[2048,256]{1,0} parameter(1), metadata={op_name="params['wo']"}
-  %p2 = f32[1024,1024]{1,0} parameter(2), metadata={op_name="x"}
-  %g0 = f32[1024,2048]{1,0} all-gather(%p0), channel_id=1, FSDP, dimensions={0}
-  %g1 = f32[2048,1024]{1,0} all-gather(%p1), channel_id=2, FSDP, dimensions={1}
-  %h = f32[1024,2048]{1,0} dot(%p2, %g0), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  %o = f32[1024,1024]{1,0} dot(%h, %g1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  ROOT %r = f32[1024,1024]{1,0} all-reduce(%o), channel_id=3, TENSOR, to_apply=%add
+ENTRY %main (p0: bf16[256,2048], p1: bf16[2048,256], p2: bf16[1024,1024]) -> bf16[1024,1024] {
+  %p0 = bf16[256,2048]{1,0} parameter(0), metadata={op_name="params['wi']"}
+  %p1 = bf16[2048,256]{1,0} parameter(1), metadata={op_name="params['wo']"}
+  %p2 = bf16[1024,1024]{1,0} parameter(2), metadata={op_name="x"}
+  %g0 = bf16[1024,2048]{1,0} all-gather(%p0), channel_id=1, FSDP, dimensions={0}
+  %g1 = bf16[2048,1024]{1,0} all-gather(%p1), channel_id=2, FSDP, dimensions={1}
+  %h = bf16[1024,2048]{1,0} dot(%p2, %g0), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %o = bf16[1024,1024]{1,0} dot(%h, %g1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %r = bf16[1024,1024]{1,0} all-reduce(%o), channel_id=3, TENSOR, to_apply=%add
 }
 """.replace("FSDP", "replica_groups=[2,4]<=[4,2]T(1,0), use_global_device_ids=true").replace(
     "TENSOR", "replica_groups=[4,2]<=[8], use_global_device_ids=true"
@@ -90,8 +90,8 @@ def test_side_by_side(run: Callable[..., Result]) -> None:
     lines = result.stdout.splitlines()
     assert lines[:3] == [
         "pod       predicted     compiled",
-        "fsdp     ~ 12.0 MiB   x 12.0 MiB   +0.0 %",
-        "tensor   ~ 4.00 MiB   x 4.00 MiB   +0.0 %",
+        "fsdp     ~ 6.00 MiB   x 6.00 MiB   +0.0 %",
+        "tensor   ~ 2.00 MiB   x 2.00 MiB   +0.0 %",
     ]
     assert lines[3].endswith("x 13.1 MiB   fits 15.8 GiB")
     assert lines[4] == "proved: it fits, and 0 % of the bytes differ"
@@ -123,8 +123,8 @@ def test_several_targets(run: Callable[..., Result]) -> None:
     assert [each["target"] for each in data["targets"]] == ["pod", "other"]
     assert data["targets"][0]["axes"][0] == {
         "mesh_axes": ["fsdp"],
-        "predicted_bytes": 12 << 20,
-        "compiled_bytes": 12 << 20,
+        "predicted_bytes": 6 << 20,
+        "compiled_bytes": 6 << 20,
     }
 
 
@@ -133,7 +133,7 @@ def test_a_table_for_a_pull_request(run: Callable[..., Result], tmp_path: Path) 
     assert result.exit_code == 0
     assert result.stdout == ""
     table = (tmp_path / "proof.md").read_text()
-    assert "| pod | fsdp | ~ 12.0 MiB | x 12.0 MiB | +0.0 % |" in table
+    assert "| pod | fsdp | ~ 6.00 MiB | x 6.00 MiB | +0.0 % |" in table
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,6 @@ print(t5x.standard_logical_axis_rules()[0], t5x.PjitPartitioner(1).mesh.axis_nam
         ("flax.param_with_axes", "`shardspec.compat.flax.param_with_axes`"),
         ("flax.axis_rules(())", "`shardspec.compat.flax.axis_rules`"),
         ("t5x.override_params_axes_names({})", "`override_params_axes_names`"),
-        ("t5x.InferenceState", "`shardspec.compat.t5x.InferenceState`"),
-        ("t5x.FlaxOptimTrainState", "`shardspec.compat.t5x.FlaxOptimTrainState`"),
         ("t5x.PjitPartitioner(1).partition(len, None, None)(1)", "`PjitPartitioner.partition`"),
     ],
 )

@@ -198,16 +198,16 @@ def test_a_diamond_of_diamonds_is_read_once(
     tmp_path: Path, bottom: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """2^30 ways lead down."""
-    from shardspec.language import loader
+    from shardspec.language import files
 
     reads: list[str] = []
-    read = loader.read_source
+    read = files.read_source
 
     def counted(path: Path, **rest: str) -> SourceFile | Diagnostic:
         reads.append(path.name)
         return read(path, **rest)
 
-    monkeypatch.setattr(loader, "read_source", counted)
+    monkeypatch.setattr(files, "read_source", counted)
     for level in range(30):
         for side in "ab":
             below = f"[./{level + 1}a.yaml, ./{level + 1}b.yaml]"

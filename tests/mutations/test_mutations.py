@@ -31,6 +31,7 @@ RARELY_WORSE = {
     "priority_given": 40,
     "place_wrong": 20,
     "array_sizes_swapped": 20,
+    "two_stars_for_one": 20,
 }
 
 #: The share of the mistakes that make a plan worse which is caught, where it is not all of them:
