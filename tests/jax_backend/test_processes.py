@@ -95,7 +95,14 @@ _PAIRS = "{data: 2, model: 2, idle: 2}"
 _FOUR = "{data: 4, model: 4}"
 
 
-@pytest.mark.parametrize(("count", "mesh"), [(2, _TWO), (2, _PAIRS), (4, _FOUR)])
+@pytest.mark.parametrize(
+    ("count", "mesh"),
+    [
+        (2, _TWO),
+        pytest.param(2, _PAIRS, marks=pytest.mark.nightly),
+        pytest.param(4, _FOUR, marks=pytest.mark.nightly),
+    ],
+)
 def test_processes_agree_bit_for_bit_with_one(count: int, mesh: str) -> None:
     several = run(_TRAIN, count, mesh)
     assert several == [several[0]] * count

@@ -57,7 +57,10 @@ def step(params: Any, tokens: Any, apply: Any) -> tuple[Any, Any]:
     return value, optax.apply_updates(params, updates)
 
 
-@pytest.mark.parametrize("init", [models.init_dict, models.init_dataclass])
+@pytest.mark.parametrize(
+    "init",
+    [models.init_dict, pytest.param(models.init_dataclass, marks=pytest.mark.nightly)],
+)
 def test_plain_trees(init: Any) -> None:
     found = resolver(params=PARAMS)
     rng = jax.random.key(0)
@@ -85,7 +88,7 @@ def test_plain_trees(init: Any) -> None:
     assert_close((loss, after), (plain_loss, plain_after))
 
 
-@pytest.mark.parametrize("boxed", [True, False])
+@pytest.mark.parametrize("boxed", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_linen(boxed: bool) -> None:
     found = resolver()
     rng, tokens = jax.random.key(0), models.batch()
