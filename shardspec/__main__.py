@@ -16,11 +16,17 @@ def run() -> None:
     try:
         main()
     except SystemExit as end:
-        if "jax" in sys.modules or sys.gettrace() or sys.getprofile():
+        if "jax" in sys.modules or sys.gettrace() or sys.getprofile() or _is_monitored():
             raise
         with suppress(OSError, ValueError, AttributeError):  # closed, full, or none
             sys.stderr.flush()
         os._exit(end.code if isinstance(end.code, int) else 0)
+
+
+def _is_monitored() -> bool:
+    """Say whether a profiler watches in the way of Python 3.12, as cProfile does from 3.13 on."""
+    monitoring = getattr(sys, "monitoring", None)
+    return monitoring is not None and any(map(monitoring.get_tool, range(6)))
 
 
 if __name__ == "__main__":

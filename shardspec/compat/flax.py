@@ -33,6 +33,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Policy
 from shardspec.jax_backend.constrain import constrained, context
 from shardspec.jax_backend.extras import required
+from shardspec.jax_backend.shardings import collector_at_rest
 from shardspec.resolve.assign import assign_axes, rule_table
 
 __all__ = [
@@ -139,15 +140,16 @@ def _mapped(tree: Any, rules: Rules | None, finish: Callable[[Any], Any]) -> Any
     found = context_rules() if rules is None else rules
     known: dict[Any, Any] = {}
     treedef: Any
-    leaves, treedef = jax.tree_util.tree_flatten(tree, is_leaf=_spec_test())
-    for place, leaf in enumerate(leaves):
-        if not isinstance(leaf, PartitionSpec):
-            leaves[place] = finish(logical_to_mesh_axes(leaf, found))
-            continue
-        if leaf not in known:
-            known[leaf] = finish(logical_to_mesh_axes(leaf, found))
-        leaves[place] = known[leaf]
-    return treedef.unflatten(leaves)
+    with collector_at_rest():
+        leaves, treedef = jax.tree_util.tree_flatten(tree, is_leaf=_spec_test())
+        for place, leaf in enumerate(leaves):
+            if not isinstance(leaf, PartitionSpec):
+                leaves[place] = finish(logical_to_mesh_axes(leaf, found))
+                continue
+            if leaf not in known:
+                known[leaf] = finish(logical_to_mesh_axes(leaf, found))
+            leaves[place] = known[leaf]
+        return treedef.unflatten(leaves)
 
 
 def _spec_test() -> Any:
