@@ -62,7 +62,7 @@ def test_a_step_on_a_slice_that_is_not_here(folders: Path) -> None:
     )
     assert stages == ["tracing", "describing the machine", "compiling"]
     assert found.faults == ()
-    assert found.difference < 0.001
+    assert found.difference < 0.1  # 0 with libtpu 0.0.52; those before send float32 as it is
     assert found.compiler.startswith("libtpu ")
     assert found.memory is not None
     assert found.memory.argument_bytes == given_bytes(found.cost.memory)
