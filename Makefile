@@ -72,7 +72,7 @@ bench: .venv/test
 	@test "$$(uname -s)" != Linux || $(BIN)/python -c 'import importlib.metadata as m; v = m.version("jax"); \
 	  print(f"jax-cuda12-plugin=={v}\njax-cuda12-pjrt=={v}")' > .venv/gpu-compiler.txt
 	@test "$$(uname -s)" != Linux || $(BIN)/python -m pip install --quiet --no-deps --upgrade \
-	  --target $@ -r .venv/gpu-compiler.txt
+	  --target $@ -r .venv/gpu-compiler.txt || echo 'no compiler for GPUs here: tests that need it are skipped'
 	@mkdir -p $@ && touch $@
 
 clean:
