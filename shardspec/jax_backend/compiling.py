@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import distributions, version
 from itertools import islice
 from pathlib import Path
@@ -104,10 +104,11 @@ def compiled(
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         (folder / "module.mlirbc").write_bytes(module)
         with _child(folder) as child:
-            is_there = _watched(child, folder, started + how.timeout_s, how.is_whole, tell)
-        if not is_there:
+            is_over = _watched(child, folder, started + how.timeout_s, how.is_whole, tell)
+        text = _final(folder) if is_over else ""
+        if not text:
             raise ShardspecError((_no_answer(folder, child, hardware, how.timeout_s),))
-        made = _answer(folder, compiler, time.monotonic() - started, how.is_whole)
+        made = _answer(folder, text, compiler, time.monotonic() - started, how.is_whole)
     if how.is_cached:
         keep(key, made)
     return made
@@ -261,7 +262,7 @@ def _child(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 def _watched(
     child: subprocess.Popen[bytes], folder: Path, until: float, is_whole: bool, tell: Tell
 ) -> bool:
-    """Wait until the folder holds an answer; say whether it does."""
+    """Wait until the child has ended, or its dumps are whole; say whether that was in time."""
     told = 0
     while time.monotonic() < until:
         ended = child.poll() is not None
@@ -270,7 +271,7 @@ def _watched(
             tell(stage)
         told = len(stages)
         if ended or (not is_whole and _dumps_are_whole(folder)):
-            return bool(_final(folder))
+            return True
         time.sleep(_POLL_S)
     return False
 
@@ -297,7 +298,7 @@ def _final(folder: Path) -> str:
     return _text(_largest(programs)) if programs else ""
 
 
-def _answer(folder: Path, compiler: str, seconds: float, is_whole: bool) -> Compiled:
+def _answer(folder: Path, text: str, compiler: str, seconds: float, is_whole: bool) -> Compiled:
     assignments = list((folder / "dump").glob(_ASSIGNMENT))
     memory = memory_of_assignment(_text(_largest(assignments))) if assignments else None
     stats = json.loads(_text(folder / "memory.json") or "null")
@@ -305,8 +306,8 @@ def _answer(folder: Path, compiler: str, seconds: float, is_whole: bool) -> Comp
         memory = memory_of_stats(stats)
     error = _error(folder)
     refusal = error["text"] if error else ""
-    made = Compiled(_final(folder), memory, compiler, seconds, is_whole, refusal)
-    return replace(made, warnings=_warnings(_text(folder / "log.txt")))
+    warnings = _warnings(_text(folder / "log.txt"))
+    return Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings)
 
 
 def _warnings(log: str) -> tuple[str, ...]:

@@ -81,13 +81,13 @@ class Proof:
     @property
     def compiled_bytes(self) -> int:
         """Return what one device sends in a step, by the compiler."""
-        return sum(row.compiled for row in self.rows)
+        return _bytes(self.step.collectives)
 
     @property
     def difference(self) -> float:
         """Return the sum of the differences, over all compiled bytes."""
-        differs = sum(row.difference for row in self.rows)
-        return differs / self.compiled_bytes if self.compiled_bytes else float(differs > 0)
+        differs, whole = sum(row.difference for row in self.rows), self.compiled_bytes
+        return differs / whole if whole else float(differs > 0)
 
     @property
     def unpredicted(self) -> tuple[Collective, ...]:
@@ -119,8 +119,9 @@ class Proof:
         if self.difference > self.tolerance:
             shares = percent(self.difference, 1), percent(self.tolerance, 1)
             yield f"{shares[0]} of the bytes differ, and {shares[1]} may"
+        whole = self.compiled_bytes
         for row in self.rows:
-            share = row.compiled / self.compiled_bytes if self.compiled_bytes else 0.0
+            share = row.compiled / whole if whole else 0.0
             if not row.predicted and share > UNPREDICTED_SHARE:
                 axes = " and ".join(row.mesh_axes)
                 yield f"{percent(share, 1)} of the bytes go over {axes}, which was not predicted"
