@@ -26,19 +26,15 @@ from typing import Any
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
+from shardspec.jax_backend.compiling import TPU_ENVIRONMENT, described
 from shardspec.programs.reading import step_of_program
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests" / "data" / "final_programs.json"
 SAMPLES = ROOT / "tests" / "data" / "programs"
-#: What libtpu wants to know of a host that it is not on.
 AOT = {
+    **TPU_ENVIRONMENT,
     "JAX_PLATFORMS": "cpu",
-    "TPU_SKIP_MDS_QUERY": "1",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_ACCELERATOR_TYPE": "v5e-8",
-    "TPU_WORKER_ID": "0",
     "XLA_FLAGS": "--xla_force_host_platform_device_count=16",
 }
 LIMIT_S = 600
@@ -55,21 +51,6 @@ SAMPLED = {
     "shard_mapped": ("v5e:4x4", "h100:1x2x8"),
     "branch": ("cpu",),
 }
-#: The properties of an H100 SXM, as its driver tells them.
-#: Source: NVIDIA H100 datasheet and CUDA programming guide, table of compute capabilities (9.0).
-H100 = """\
-gpu_device_info {
-  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
-  shared_memory_per_core: 233472 threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
-  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  memory_bandwidth: 3352320000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
-  device_memory_size: 84942979072 shared_memory_per_block_optin: 232448
-  cuda_compute_capability { major: 9 } registers_per_core_limit: 65536
-  registers_per_block_limit: 65536
-}
-platform_name: "CUDA" dnn_version_info { major: 9 minor: 1 patch: 0 }
-device_description_str: "NVIDIA H100 80GB HBM3"
-"""
 
 
 # compile
@@ -106,13 +87,17 @@ def _devices(topology: str) -> tuple[str, Any]:
     import jax
     from jax.experimental import topologies
 
+    import shardspec
+
     if topology == "cpu":
         return "cpu", jax.devices()
     if topology.startswith("h100:"):
         shape = topology.removeprefix("h100:")
-        found = topologies.get_topology_desc(
-            shape, platform="cuda", topology=shape, target_config=H100
-        )
+        spec = shardspec.loads("shardspec: 1\nhardware: h100\nmesh: {all: rest}\n")
+        machine = spec.ir.targets[0].hardware
+        assert machine is not None
+        told = {**described(machine)["described"], "topology": shape}
+        found = topologies.get_topology_desc(shape, platform="cuda", **told)
         return "cuda", found.devices
     chip = {"chip_config_name": "megacore"} if topology.startswith("v4") else {}
     return "tpu", topologies.get_topology_desc(topology, platform="tpu", **chip).devices

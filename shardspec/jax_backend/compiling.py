@@ -38,7 +38,7 @@ _LIBTPU_NAMES = {"v7x": "tpu7x", "v4-nomegacore": "v4"}
 #: libtpu shows two devices a chip of v4 unless it is told.
 _MEGACORE = frozenset(("v4",))
 #: What libtpu wants to know of the host, which has no TPU.
-_TPU_ENVIRONMENT = {
+TPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
@@ -236,7 +236,7 @@ def _child(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run the compile in a process of its own, which has ended when this is left."""
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
-    environment = {**os.environ, **_TPU_ENVIRONMENT, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    environment = {**os.environ, **TPU_ENVIRONMENT, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     command = [sys.executable, "-P", "-m", "shardspec.jax_backend.compile_child", str(folder)]
     with (folder / "log.txt").open("wb") as log:
         child = subprocess.Popen(
