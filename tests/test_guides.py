@@ -1,4 +1,4 @@
-"""The pages of `docs/`: blocks that start with a command hold what it prints.
+"""README, CONTRIBUTING, `docs/`: blocks that start with a command hold what it prints.
 
 `pytest --update-cases` rewrites the blocks. A page may bring files of its own: a block whose first
 line is `# NAME`; its commands run beside them. A diff on a page differs. The examples of the page
@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from shardspec.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FRAMEWORKS = sorted((ROOT / "docs" / "frameworks").glob("*.md"))
 _BLOCK = re.compile(r"^```console\n(\$ shardspec [^\n]*\n)(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FENCED = re.compile(r"^```(yaml|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
