@@ -60,3 +60,18 @@ def spec_names(kind: SpecKind, suffix: str = ".yaml") -> tuple[str, ...]:
     folder = data_folder() / "specs" / kind
     files = (path.relative_to(folder).as_posix() for path in folder.rglob(f"*{suffix}"))
     return tuple(sorted(name.removesuffix(suffix) for name in files))
+
+
+def bundled_hint(word: str) -> str | None:
+    """Return where to go with a name that was taken for a file, and is of something shipped.
+
+    >>> bundled_hint("t5x/2d"), bundled_hint("spec.yaml")
+    ('`t5x/2d` is a preset: `extends: [t5x/2d]`; `shardspec explain preset:t5x/2d` shows it', None)
+    """
+    name = word.removeprefix("preset:").removesuffix(".yaml").removesuffix(".shard")
+    if name in spec_names("examples"):
+        return f"`{name}` is an example: `shardspec example {name}` copies it into this folder"
+    if name in spec_names("presets"):
+        use = f"`extends: [{name}]`; `shardspec explain preset:{name}` shows it"
+        return f"`{name}` is a preset: {use}"
+    return None

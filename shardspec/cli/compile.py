@@ -34,7 +34,9 @@ def command(request: Request, *, list_presets: bool, list_targets: bool) -> None
     wait for the next machine. -o writes the plan as JSON.
     """
     if list_presets:
-        _print_presets()
+        from shardspec.report.shipped import list_lines
+
+        show(list_lines("presets"))
         return
     spec, diagnostics = request.load()
     if list_targets:
@@ -85,12 +87,3 @@ def _print_targets(spec: Spec, diagnostics: Sequence[Diagnostic], request: Reque
     show(f"{target_title(target)}   mesh {target.mesh}" for target in sound)
     for target in spec.targets:
         request.require_sound(target, diagnostics)
-
-
-def _print_presets() -> None:
-    from shardspec import assets
-    from shardspec.diagnostics.lines import columns
-    from shardspec.language.loader import preset_doc
-
-    names = assets.spec_names("presets")
-    show(columns(((name, preset_doc(name)) for name in names), indent=0, is_prose=True))

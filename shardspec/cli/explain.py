@@ -57,7 +57,14 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     ),
     options.flag("--porcelain", "Tab-separated lines for other programs."),
     options.flag("--draw", "Draw who holds which part, hosts and slices too."),
-    options.option("--list", "list_codes", is_flag=True, help="Show all findings."),
+    options.option(
+        "--list",
+        "listed",
+        is_flag=False,
+        flag_value="findings",
+        type=click.Choice(["findings", "presets", "hardware", "examples"]),
+        help="Show all findings, or all there is of what comes along.",
+    ),
 )
 def command(
     request: Request,
@@ -66,18 +73,20 @@ def command(
     why_not: str | None,
     porcelain: bool,
     draw: bool,
-    list_codes: bool,
+    listed: str | None,
 ) -> None:
     """Say why.
 
     SUBJECT is the path of an array or a glob over paths, a line of a spec (`spec.yaml:15`),
     `axis:NAME` for a mesh axis or a logical axis, the name of an activation, a finding (`SHD301`,
-    `indivisible`), or a field of the language (`rules`, `policy.indivisible`). With a saved cost,
-    also a line of code (`train.py:71`).
+    `indivisible`), a field of the language (`rules`, `policy.indivisible`), or what comes along
+    (`preset:expert`, `hardware:v5p`). With a saved cost, also a line of code (`train.py:71`).
     """
-    _one_question(subject, why_not, list_codes=list_codes, porcelain=porcelain, draw=draw)
-    if list_codes:
-        _print_codes()
+    _one_question(subject, why_not, listed=listed, porcelain=porcelain, draw=draw)
+    if listed:
+        from shardspec.report.shipped import list_lines
+
+        show(list_lines(listed))
         return
     spec_name = next(iter(request.named), None)
     if subject is not None and not porcelain and not draw and _explain_words(subject):
@@ -210,7 +219,7 @@ def _compare_lock(plan: ShardingPlan, subject: str | None, request: Request) -> 
 
 
 def _one_question(
-    subject: str | None, why_not: str | None, *, list_codes: bool, porcelain: bool, draw: bool
+    subject: str | None, why_not: str | None, *, listed: str | None, porcelain: bool, draw: bool
 ) -> None:
     """Refuse what asks for nothing, or for two things at once."""
     asked = [
@@ -218,7 +227,7 @@ def _one_question(
         for name, is_asked in (
             (f"`{subject}`", subject is not None),
             ("--why-not", why_not is not None),
-            ("--list", list_codes),
+            ("--list", listed is not None),
         )
         if is_asked
     ]
@@ -234,9 +243,13 @@ def _one_question(
 
 
 def _explain_words(subject: str) -> bool:
-    """Explain a finding or a field, which needs no spec; say whether it was one."""
+    """Explain what needs no spec: a finding, a field, what comes along; say whether it was one."""
     from shardspec.report.pages import find_code, finding_page
 
+    kind, colon, name = subject.partition(":")
+    if colon and kind in ("preset", "hardware") and not _LINE.fullmatch(subject):
+        _print_shipped(kind, name)
+        return True
     code = find_code(subject)
     if code is not None:
         show(finding_page(code).split("\n"), is_page=True)
@@ -264,10 +277,13 @@ def _stands_in_spec(word: str, spec_name: str | None) -> bool:
     )
 
 
-def _print_codes() -> None:
-    from shardspec.report.pages import code_lines
+def _print_shipped(kind: str, name: str) -> None:
+    from shardspec.report import shipped
 
-    show(code_lines())
+    page = (shipped.preset_page if kind == "preset" else shipped.hardware_page)(name)
+    if isinstance(page, str):
+        fail(f"no {kind} is called `{name}`", page)
+    show(page)
 
 
 def _print_family(start: str) -> None:

@@ -25,6 +25,7 @@ VERBS = {
     "import": "Make a spec of the rules of another tool, with the proof.",
     "export": "Write the rules or the plan of a spec for another tool.",
     "mesh": "Show which devices each mesh axis runs over.",
+    "example": "Copy an example, to begin with.",
     "schema": "Print the JSON Schema of the YAML format.",
 }
 

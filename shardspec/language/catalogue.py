@@ -126,13 +126,13 @@ class CatalogueEntry:
 @cache
 def hardware_names() -> Mapping[str, str]:
     """Return every name a spec may use for hardware, with the file that describes it."""
-    return {str(name): str(file) for name, file in _read("names").items()}
+    return {str(name): str(file) for name, file in catalogue_data("names").items()}
 
 
 @cache
 def catalogue_entry(name: str) -> CatalogueEntry:
     """Return the entry with this file name: `tpu_v4`, `h100`."""
-    data = _read(name)
+    data = catalogue_data(name)
     figures = {key: figure["value"] for key, figure in data["figures"].items()}
     accelerator_types = data.get("accelerator_types", {})
     shapes = data.get("shapes", {})
@@ -176,8 +176,9 @@ def _chip(data: Mapping[str, Any], figures: Mapping[str, Any]) -> Chip:
     )
 
 
-def _read(name: str) -> dict[str, Any]:
-    """Return the data of one catalogue file."""
+@cache
+def catalogue_data(name: str) -> dict[str, Any]:
+    """Return the data of one catalogue file as it stands, sources included: `tpu_v4`, `names`."""
     import yaml
 
     from shardspec.assets import spec_path

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from shardspec.assets import bundled_hint
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
 
 #: What the top folder of a project holds.
@@ -278,6 +279,9 @@ def _missing_help(path: Path) -> str | None:
     from shardspec.diagnostics.suggest import nearest
     from shardspec.diagnostics.words import did_you_mean
 
+    bundled = bundled_hint(str(path))
+    if bundled is not None:
+        return bundled
     folder = path.parent
     try:
         beside = os.listdir(folder)

@@ -551,14 +551,14 @@ def preset_rules(name: str) -> tuple[AxisRule, ...]:
     return spec.axis_rules
 
 
-def preset_doc(name: str) -> str:
-    """Return the one line that a preset says about itself; "" where it says none."""
+def bundled_doc(kind: assets.SpecKind, name: str) -> str:
+    """Return the one line that a bundled spec says about itself; "" where it says none."""
     from shardspec.language.yaml_text.reader import read_yaml
 
-    path = assets.spec_path("presets", name)
+    path = assets.spec_path(kind, name)
     if path is None:
         return ""
-    source = SourceFile(f"preset:{name}", path.read_text(encoding="utf-8"))
+    source = SourceFile(f"{kind}:{name}", path.read_text(encoding="utf-8"))
     reading, _ = read_yaml(source, with_comments=False)
     data = reading.data if reading else None
     doc = data.get("doc") if isinstance(data, dict) else None

@@ -1,0 +1,78 @@
+"""`shardspec example`: one of the examples that come along, as a file of one's own."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import click
+
+from shardspec import assets
+from shardspec.cli import options
+from shardspec.cli.request import Request
+from shardspec.cli.streams import fail, write_file
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in assets.spec_names("examples") if name.startswith(incomplete)]
+
+
+@options.verb(
+    "example",
+    click.Argument(["name"], shell_complete=_complete),
+    click.Argument(["folder"], default="."),
+    options.option(
+        "--to",
+        "spelling",
+        type=click.Choice(["yaml", "dsl"]),
+        default="yaml",
+        show_default=True,
+        help="The spelling of the copy.",
+    ),
+    options.flag("--force", "Write over files that are there."),
+)
+def command(request: Request, *, name: str, folder: str, spelling: str, force: bool) -> None:
+    """Copy an example and what it refers to into FOLDER; `shardspec explain --list examples`.
+
+    The copy is a spec as any other: `shardspec check` takes it as it is.
+    """
+    suffix = ".yaml" if spelling == "yaml" else ".shard"
+    files = _copies(name, suffix)
+    if not os.path.isdir(folder):
+        fail(f"there is no folder `{folder}`", f"make it: `mkdir -p {folder}`")
+    new = {os.path.normpath(os.path.join(folder, file)): text for file, text in files.items()}
+    for path, text in new.items():
+        if not force and os.path.lexists(path) and not _holds(path, text):
+            fail(f"`{path}` is there already, and is another", "--force writes over it")
+    for path, text in new.items():
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        write_file(path, text)
+        request.remark(f"wrote {path}")
+
+
+def _copies(name: str, suffix: str) -> dict[str, str]:
+    """Return the files of an example by where they go, its arrays and its steps with it."""
+    name = name.removesuffix(".yaml").removesuffix(".shard")
+    path = assets.spec_path("examples", name, suffix)
+    if path is None:
+        from shardspec.diagnostics.words import did_you_mean
+
+        near = did_you_mean(name, assets.spec_names("examples"))
+        fail(f"no example is called `{name}`", near or "`shardspec explain --list examples`")
+    text = path.read_text(encoding="utf-8")
+    files = {name + suffix: text.replace("../arrays/", "./arrays/")}
+    for arrays in re.findall(r"\.\./(arrays/[\w.-]+)", text):
+        files[arrays] = (path.parent.parent / arrays).read_text(encoding="utf-8")
+    for step in sorted((path.parent / "steps").glob("*.py")):
+        code = step.read_text(encoding="utf-8")
+        if f" {name}.yaml --step " in code:
+            files[f"steps/{step.name}"] = code
+    return files
+
+
+def _holds(path: str, text: str) -> bool:
+    """Say whether a file holds this text and no other: several examples share their arrays."""
+    from shardspec.language.files import read_source
+
+    return getattr(read_source(Path(path), name=path), "text", None) == text

@@ -1,0 +1,157 @@
+"""What comes with shardspec, to read: presets, the hardware catalogue, examples, and lists of each.
+
+A preset is shown as it stands, since its comments say why each rule is where it is; a machine with
+every figure beside its source; either is read off the file that a spec uses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardspec import assets
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.lines import columns
+from shardspec.diagnostics.source import excerpt_of
+from shardspec.diagnostics.suggest import nearest
+from shardspec.diagnostics.words import binary_bytes, counted, listed, three_figures
+from shardspec.ir.spec import Hardware, shape_text
+from shardspec.language import catalogue
+from shardspec.language.grammar import expressions
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.loader import bundled_doc
+
+#: What `explain --list` can list.
+LISTS = ("findings", "presets", "hardware", "examples")
+
+#: Of a figure's name, its end -> what it is divided by, and the unit then.
+_UNITS = {
+    "_flops_per_s": (1e12, "TFLOP/s"),
+    "_ops_per_s": (1e12, "TOP/s"),
+    "_bytes_per_s": (1e9, "GB/s"),
+}
+
+Page = Iterator[str] | str
+"""The lines of a page; or, where there is no such thing, the nearest that there is."""
+
+
+def list_lines(kind: str) -> Iterator[str]:
+    """Yield a line for each thing of a kind, one of `LISTS`."""
+    if kind == "findings":
+        from shardspec.report.pages import code_lines
+
+        return code_lines()
+    if kind == "hardware":
+        entries = dict.fromkeys(catalogue.hardware_names().values())
+        return columns(map(_machine_cells, entries), indent=0, is_prose=True)
+    shown: assets.SpecKind = "examples" if kind == "examples" else "presets"
+    rows = ((name, bundled_doc(shown, name)) for name in assets.spec_names(shown))
+    return columns(rows, indent=0, is_prose=True)
+
+
+def preset_page(name: str) -> Page:
+    """Return a preset as it stands, under its name."""
+    path = assets.spec_path("presets", name)
+    if path is None:
+        return _near(name, "preset", assets.spec_names("presets"))
+    text = path.read_text(encoding="utf-8").rstrip("\n")
+    return iter((f"preset:{name}   {bundled_doc('presets', name)}", "", *text.split("\n")))
+
+
+def hardware_page(text: str) -> Page:
+    """Return what the catalogue knows of a chip, or of a machine: `v5p`, `tpu v5p 4x4x8`."""
+    file = catalogue.hardware_names().get(text.lower())
+    if file is not None:
+        return _chip_lines(file, None)
+    machine = _machine(text)
+    return machine if isinstance(machine, str) else _chip_lines(_file_of(machine), machine)
+
+
+def _machine(text: str) -> Hardware | str:
+    """Return the machine that a spec's `hardware:` would be; else what is wrong with it."""
+    parsed = expressions.parse_hardware(text)
+    if isinstance(parsed, SyntaxFault):
+        return _near(text, "hardware", catalogue.hardware_names())
+    found = catalogue.find_hardware(parsed, excerpt_of(text))
+    return (found.help or found.message) if isinstance(found, Diagnostic) else found
+
+
+def _file_of(machine: Hardware) -> str:
+    files = dict.fromkeys(catalogue.hardware_names().values())
+    return next(each for each in files if catalogue.catalogue_entry(each).chip == machine.chip)
+
+
+def _near(name: str, kind: str, names: Mapping[str, str] | tuple[str, ...]) -> str:
+    near = nearest(name, names, count=3)
+    plural = kind if kind == "hardware" else f"{kind}s"
+    shown = f"did you mean {listed(near)}? " if near else ""
+    return f"{shown}`shardspec explain --list {plural}` shows all"
+
+
+def _machine_cells(file: str) -> tuple[str, str]:
+    entry = catalogue.catalogue_entry(file)
+    chip = entry.chip
+    hbm = f", {binary_bytes(chip.hbm_bytes)}" if chip.hbm_bytes else ""
+    shape = f", torus of {chip.torus_rank} dimensions" if chip.torus_rank else ""
+    domain = f", NVLink domains of {entry.domain}" if entry.domain else ""
+    return entry.names[0], f"{chip.title}{hbm}{shape}{domain}"
+
+
+def _chip_lines(file: str, machine: Hardware | None) -> Iterator[str]:
+    entry = catalogue.catalogue_entry(file)
+    data = catalogue.catalogue_data(file)
+    yield f"hardware:{machine or entry.names[0]}   {entry.chip.title}"
+    if machine is not None:
+        yield ""
+        yield from _slice_lines(machine)
+    yield ""
+    yield from columns(_figures(data["figures"]), indent=0, is_prose=True)
+    yield ""
+    yield from columns(_names(entry, data), indent=0, is_prose=True)
+
+
+def _slice_lines(machine: Hardware) -> Iterator[str]:
+    """Yield how many of everything a machine has, and how its chips are joined."""
+    hosts = math.prod(machine.topology) // math.prod(machine.host_shape) * machine.slice_count
+    counts = ((machine.chip_count, "chip"), (machine.device_count, "device"), (hosts, "host"))
+    kind = {"tpu": "slice", "gpu": "NVLink domain"}.get(machine.chip.platform, "machine")
+    shape = f"{counted(machine.slice_count, kind)} of {shape_text(machine.topology)}"
+    yield f"{shape}: {', '.join(counted(*each) for each in counts)}"
+    if machine.chip.torus_rank:
+        wraps = machine.chip.wraps(machine.topology)
+        joined = [axis for axis, wrapped in zip("xyz", wraps, strict=False) if wrapped]
+        yield f"ends joined along {listed(joined)}" if joined else "no dimension wraps around"
+
+
+def _figures(figures: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for key, figure in figures.items():
+        yield key, _figure_text(key, figure["value"]), figure["source"]
+
+
+def _figure_text(key: str, value: Any) -> str:
+    if isinstance(value, list):
+        return shape_text(tuple(value))
+    for end, (scale, unit) in _UNITS.items():
+        if key.endswith(end):
+            return f"{three_figures(float(value) / scale)} {unit}"
+    return binary_bytes(value) if key.endswith("_bytes") else str(value)
+
+
+def _names(entry: catalogue.CatalogueEntry, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "names", ", ".join(entry.names)
+    if entry.prefixes:
+        types = ", ".join(f"{prefix}-N" for prefix in entry.prefixes)
+        yield "accelerator types", f"{types}, N in {entry.counts}"
+    if entry.machines:
+        machines = (f"{name} ({counted(chips, 'GPU')})" for name, chips in entry.machines)
+        yield "machine types", ", ".join(machines)
+    if entry.chip.device_kinds:
+        yield "what JAX calls it", ", ".join(entry.chip.device_kinds)
+    shapes = entry.shapes
+    if shapes.listed:
+        text = ", ".join(map(shape_text, shapes.listed))
+        if shapes.cube:
+            cube = shape_text((shapes.cube,) * shapes.rank)
+            text += f", and boxes of {cube} cubes up to {shapes.most_chips:,} chips"
+        yield "slices", text

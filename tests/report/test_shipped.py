@@ -1,0 +1,63 @@
+"""What comes along can be read: presets as they stand, machines with their sources, lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardspec import assets
+from shardspec.language.catalogue import catalogue_data, hardware_names
+from shardspec.report.shipped import LISTS, hardware_page, list_lines, preset_page
+
+
+@pytest.mark.parametrize("name", assets.spec_names("presets"))
+def test_a_preset_is_shown_as_it_stands(name: str) -> None:
+    path = assets.spec_path("presets", name)
+    assert path is not None
+    head, _, *lines = preset_page(name)
+    assert head.startswith(f"preset:{name}   ")
+    assert "\n".join(lines) == path.read_text(encoding="utf-8").rstrip("\n")
+
+
+@pytest.mark.parametrize("name", sorted(hardware_names()))
+def test_every_name_of_hardware_has_a_page_with_all_sources(name: str) -> None:
+    page = "\n".join(hardware_page(name))
+    for key, figure in catalogue_data(hardware_names()[name])["figures"].items():
+        assert any(
+            line.startswith(key) and line.endswith(figure["source"]) for line in page.split("\n")
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("2 * tpu v5p 4x4x8", "2 slices of 4x4x8: 256 chips, 256 devices, 64 hosts"),
+        ("tpu v3 4x4", "1 slice of 4x4: 16 chips, 32 devices, 4 hosts"),
+        ("v4-512", "1 slice of 4x8x8: 256 chips, 256 devices, 64 hosts"),
+        ("4 * h100", "4 NVLink domains of 8: 32 chips, 32 devices, 4 hosts"),
+    ],
+)
+def test_a_machine_is_counted(text: str, counts: str) -> None:
+    assert counts in hardware_page(text)
+
+
+@pytest.mark.parametrize(
+    ("page", "near"),
+    [
+        (preset_page("exprt"), "did you mean `expert`?"),
+        (hardware_page("h10"), "`h100`"),
+        (hardware_page("tpu v5p 3x3x3"), "slices near it"),
+        (hardware_page("tpu v5p 4x"), "`shardspec explain --list hardware` shows all"),
+    ],
+)
+def test_what_is_not_there_is_answered_by_what_is(page: str, near: str) -> None:
+    assert isinstance(page, str)
+    assert near in page
+
+
+def test_lists_name_everything() -> None:
+    for kind in ("presets", "examples"):
+        names = assets.spec_names(kind)  # type: ignore[arg-type]
+        lines = list(list_lines(kind))
+        assert [line.split()[0] for line in lines] == list(names)
+        assert all(len(line.split()) > 3 for line in lines)
+    assert all(list(list_lines(kind)) for kind in LISTS)
