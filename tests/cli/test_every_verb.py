@@ -28,9 +28,9 @@ BAD = SPEC.replace("-> model", "-> modle")
 CONTEXT = click.Context(cli, info_name="shardspec")
 
 #: Verbs whose arguments are no specs, and so have none of a spec's findings or targets.
-WITHOUT_SPECS = {"manifest", "import", "schema"}
+WITHOUT_SPECS = {"manifest", "import", "schema", "example"}
 #: Verbs that make something of no finding: there is nothing to select.
-WITHOUT_FINDINGS = {"manifest", "schema"}
+WITHOUT_FINDINGS = {"manifest", "schema", "example"}
 #: A verb -> arguments that run it well on `spec.yaml`; `spec.yaml` stands for what it works on.
 RUNS = {
     "compile": ["spec.yaml"],
@@ -46,6 +46,7 @@ RUNS = {
     "export": ["flax", "spec.yaml"],
     "mesh": ["spec.yaml"],
     "schema": [],
+    "example": ["tiny-t5"],
 }
 
 #: A step that sends nothing, and what a compiler makes of it.
@@ -148,7 +149,7 @@ def test_findings_are_named_by_the_same_words(name: str) -> None:
 @every_verb
 def test_what_a_verb_makes_goes_where_o_says(name: str) -> None:
     assert not {"--out", "--file", "--write"} & set(given(name))
-    assert ("-o" in given(name)) == (name not in {"explain", "check", "diff"})
+    assert ("-o" in given(name)) == (name not in {"explain", "check", "diff", "example"})
 
 
 # help and version
