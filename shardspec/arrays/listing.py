@@ -7,7 +7,6 @@ Paths may hold ranges: `layers_{0..23}/kernel`.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -248,10 +247,9 @@ def _typed(path: str, parsed: ArrayType, key: Excerpt) -> Param | Diagnostic:
         return unknown_dtype(parsed.dtype.text, key.span)
     shape = []
     for dim in parsed.dims:
-        factors = dim.size.factors if dim.size else ()
-        numbers = [factor for factor in factors if isinstance(factor, int)]
-        if not factors or len(numbers) < len(factors):
+        size = dim.size.value(lambda axis: None) if dim.size else None
+        if size is None or size < 0:
             return _fault(f"`{path}`: a manifest states every size as a number", key.span)
-        shape.append(math.prod(numbers))
+        shape.append(size)
     names = tuple(dim.name.text if dim.name else None for dim in parsed.dims)
     return Param(path, tuple(shape), dtype, names if any(names) else None, key.span)

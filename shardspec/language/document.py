@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 
 class _Model(BaseModel):
@@ -62,14 +62,30 @@ Names = Annotated[str, BeforeValidator(_names, json_schema_input_type=str)]
 Level = Literal["allow", "warn", "error"]
 
 
+def _unit_as_text(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+        raise PydanticKnownError("greater_than_equal", {"ge": 1})
+    return _integer_as_text(value)
+
+
+Unit = Annotated[
+    str,
+    BeforeValidator(_unit_as_text, json_schema_input_type=Annotated[int, Field(ge=1)] | str),
+]
+
+
 class AxisEntry(_Model):
     """A logical axis: a model's name for a dimension."""
 
     size: Expression | None = Field(
-        None, description="How long the axis is: a number, or a product of axes: `heads * kv`."
+        None,
+        description="How long the axis is: numbers and axes, added, taken off and multiplied:"
+        " `4096`, `heads * kv`, `inner + 2 * groups * state`.",
     )
-    unit: Annotated[int, Field(ge=1)] = Field(
-        1, description="Elements that must stay together on a device, such as one head."
+    unit: Unit = Field(
+        "1",
+        description="Elements that must stay together on a device, such as one head: a number, or"
+        " an axis: `headdim`.",
     )
     min_shard: Annotated[int, Field(ge=1)] = Field(
         1, description="Elements below which a shard is not worth having: fewer is a finding."

@@ -199,7 +199,12 @@ class _Walk:
                 exact = inner if inner in self.source_map.values else route
                 size = self.parse(expressions.parse_size, self.excerpt(exact, entry.size))
             span = self.source_map.entry(route)
-            yield AxisDecl(name, size, entry.unit, entry.doc, span, entry.min_shard)
+            unit = None
+            if entry.unit != "1":
+                unit = self.parse(
+                    expressions.parse_size, self.excerpt((*route, "unit"), entry.unit)
+                )
+            yield AxisDecl(name, size, unit, entry.doc, span, entry.min_shard)
 
     def rules(self) -> Iterator[PlacedRule]:
         """Yield one rule for each alternative of each name, in order."""

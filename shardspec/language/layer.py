@@ -41,11 +41,11 @@ class PlacedRule(NamedTuple):
 
 
 class AxisDecl(NamedTuple):
-    """A logical axis whose size may still be a product of others."""
+    """A logical axis whose size and unit may still be made of the sizes of others."""
 
     name: str
     size: SizeExpr | None
-    unit: int
+    unit: SizeExpr | None
     doc: str
     span: Span
     min_shard: int = 1
@@ -374,12 +374,35 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
 
 
 def _axes(decls: tuple[AxisDecl, ...], diagnostics: list[Diagnostic]) -> tuple[ir.LogicalAxis, ...]:
-    """Return the axes with sizes as numbers; products may name other axes in any order."""
-    sizes = _sizes({decl.name: decl for decl in decls}, diagnostics)
+    """Return the axes with sizes and units as numbers; either may name other axes in any order."""
+    by_name = {decl.name: decl for decl in decls}
+    sizes = _sizes(by_name, diagnostics)
+    units = {decl.name: _unit(decl, by_name, sizes, diagnostics) for decl in decls}
     return tuple(
-        ir.LogicalAxis(decl.name, sizes[decl.name], decl.unit, decl.doc, decl.span, decl.min_shard)
-        for decl in decls
+        ir.LogicalAxis(name, sizes[name], units[name], decl.doc, decl.span, decl.min_shard)
+        for name, decl in by_name.items()
     )
+
+
+def _unit(
+    decl: AxisDecl,
+    by_name: dict[str, AxisDecl],
+    sizes: dict[str, int | None],
+    diagnostics: list[Diagnostic],
+) -> int:
+    """Return the unit of an axis; 1, and a finding, where it does not work out."""
+    if decl.unit is None:
+        return 1
+    unit = decl.unit.value(sizes.get)
+    if unit is None:
+        diagnostics += _unknown_name(decl, decl.unit, by_name, "unit")
+    elif unit < 1:
+        message = f"the unit of `{decl.name}` is {unit}"
+        help = "a unit is 1 element or more"
+        diagnostics.append(point(codes.UNKNOWN_SIZE, message, decl.span, help=help))
+    elif unit < BEYOND:
+        return unit
+    return 1
 
 
 def _sizes(by_name: dict[str, AxisDecl], diagnostics: list[Diagnostic]) -> dict[str, int | None]:
@@ -389,7 +412,6 @@ def _sizes(by_name: dict[str, AxisDecl], diagnostics: list[Diagnostic]) -> dict[
     may be as long as the file.
     """
     sizes: dict[str, int | None] = {}
-    names = frozenset(by_name)
     for start in by_name:
         path = {start: _named_in(by_name[start])}
         while path:
@@ -397,7 +419,7 @@ def _sizes(by_name: dict[str, AxisDecl], diagnostics: list[Diagnostic]) -> dict[
             inner = next((each for each in rest if each not in sizes and each in by_name), None)
             if inner is None:
                 del path[name]
-                _add_size(by_name[name], by_name, names, sizes, diagnostics)
+                _add_size(by_name[name], by_name, sizes, diagnostics)
             elif inner in path:
                 sizes[inner] = None
                 diagnostics.append(_circle(by_name[inner], list(path)))
@@ -408,24 +430,27 @@ def _sizes(by_name: dict[str, AxisDecl], diagnostics: list[Diagnostic]) -> dict[
 
 def _named_in(decl: AxisDecl) -> Iterator[str]:
     """Yield the axes that the size of an axis names."""
-    factors = decl.size.factors if decl.size else ()
-    return (factor.text for factor in factors if not isinstance(factor, int))
+    return (name.text for name in decl.size.names) if decl.size else iter(())
 
 
 def _add_size(
     decl: AxisDecl,
     by_name: dict[str, AxisDecl],
-    names: frozenset[str],
     sizes: dict[str, int | None],
     diagnostics: list[Diagnostic],
 ) -> None:
     """Add the size of an axis to `sizes`, which hold those of all the axes that it names."""
     if decl.name in sizes:
         return
-    size = None if decl.size is None else _product(decl.size, sizes.get)
+    size = None if decl.size is None else _bounded(decl.size, sizes.get)
     sizes[decl.name] = size
+    if decl.size is None:
+        return
     if size is None:
-        diagnostics.extend(_unknown_factor(decl, by_name, names))
+        diagnostics += _unknown_name(decl, decl.size, by_name, "size")
+    elif size < 0:
+        sizes[decl.name] = None
+        diagnostics.append(_negative(f"the size of `{decl.name}`", size, decl.span))
     elif size >= BEYOND and all(sizes[name] != BEYOND for name in _named_in(decl)):
         message = f"the size of `{decl.name}` is beyond any array: 2^63 or more"
         diagnostics.append(point(codes.UNKNOWN_SIZE, message, decl.span, help="take a factor out"))
@@ -442,33 +467,52 @@ def _circle(decl: AxisDecl, path: list[str]) -> Diagnostic:
     return point(codes.UNKNOWN_SIZE, message, decl.span, help=help)
 
 
-def _product(size: SizeExpr, lookup: Callable[[str], int | None]) -> int | None:
-    """Return a product of sizes, at most `BEYOND`; None where one of them is not known."""
-    product = 1
-    for factor in size.factors:
-        value = factor if isinstance(factor, int) else lookup(factor.text)
-        if value is None:
-            return None
-        product = min(product * value, BEYOND)
-    return product
+def _bounded(size: SizeExpr, lookup: Callable[[str], int | None]) -> int | None:
+    """Return what a size comes to, at most `BEYOND`; None where an axis of it is not known."""
+    value = size.value(lookup)
+    is_beyond = any((lookup(name.text) or 0) >= BEYOND for name in size.names)
+    return value if value is None else BEYOND if is_beyond else min(value, BEYOND)
 
 
-def _unknown_factor(
-    decl: AxisDecl, known: dict[str, AxisDecl], names: frozenset[str]
+def _negative(what: str, size: int, span: Span) -> Diagnostic:
+    """Return the finding for a size below 0."""
+    help = "more is taken off than there is: mend the sizes that it names"
+    return point(codes.UNKNOWN_SIZE, f"{what} is {size:,}, less than nothing", span, help=help)
+
+
+def _unknown_name(
+    decl: AxisDecl, stated: SizeExpr, known: dict[str, AxisDecl], field: str
 ) -> Iterator[Diagnostic]:
-    """Yield why a size is not known, unless a factor has that fault and it is reported there."""
+    """Yield why a size or unit is not known, unless an axis of it has that fault, told there."""
     unknown = next(
-        (name for name in _named_in(decl) if name not in known or known[name].size is None), None
+        (
+            name.text
+            for name in stated.names
+            if name.text not in known or known[name.text].size is None
+        ),
+        None,
     )
-    if unknown is not None:
-        yield point(
-            codes.UNKNOWN_SIZE,
-            f"the size of `{decl.name}` needs that of `{unknown}`, which no entry of `axes` states",
-            decl.span,
-            help=did_you_mean(unknown, names, without=(unknown, decl.name))
-            or f"add `{unknown}: SIZE` to `axes`",
-            subject=decl.name,
-        )
+    if unknown is None:
+        return
+    that = "that" if field == "size" else "the size"
+    yield point(
+        codes.UNKNOWN_SIZE,
+        f"the {field} of `{decl.name}` needs {that} of `{unknown}`, which no entry of `axes`"
+        " states",
+        decl.span,
+        help=_difference(unknown, known)
+        or did_you_mean(unknown, known, without=(unknown, decl.name))
+        or f"add `{unknown}: SIZE` to `axes`",
+        subject=decl.name,
+    )
+
+
+def _difference(unknown: str, known: Iterable[str]) -> str | None:
+    """Return how to write a difference, where an unknown name is one without spaces."""
+    left, _, right = unknown.partition("-")
+    if right and (left in known or right in known or right.isdigit()):
+        return f"a name may hold `-`: the difference is `{left} - {right}`, with spaces"
+    return None
 
 
 def _arrays(
@@ -516,6 +560,10 @@ def _param(
         if size is None:
             diagnostics.append(_unknown_size(dim, decl.written, sizes, sized))
             return None
+        if size < 0:
+            place = decl.written.at(dim.start, dim.end)
+            diagnostics.append(_negative("a dimension", size, place))
+            return None
         if size >= BEYOND and not any(_is_beyond(name.text, sizes) for name in _names_in(dim)):
             message = "a dimension is too large: 2^63 or more"
             diagnostics.append(
@@ -537,14 +585,14 @@ def unknown_dtype(name: str, span: Any) -> Diagnostic:
 
 def _dim_size(dim: ArrayDim, sizes: Mapping[str, int | None]) -> int | None:
     if dim.size is not None:
-        return _product(dim.size, sizes.get)
+        return _bounded(dim.size, sizes.get)
     return sizes.get(dim.name.text) if dim.name else None
 
 
 def _names_in(dim: ArrayDim) -> list[Name]:
     """Return the axes whose sizes make that of a dimension."""
     if dim.size is not None:
-        return [factor for factor in dim.size.factors if not isinstance(factor, int)]
+        return list(dim.size.names)
     return [dim.name] if dim.name else []
 
 
@@ -569,7 +617,11 @@ def _unknown_size(
             help=help,
             subject=unknown.text,
         )
-    help = did_you_mean(unknown.text, sized) or _size_help(unknown.text, dim)
+    help = (
+        _difference(unknown.text, sized)
+        or did_you_mean(unknown.text, sized)
+        or _size_help(unknown.text, dim)
+    )
     return point(
         codes.UNKNOWN_SIZE,
         message,

@@ -148,7 +148,8 @@ def placed(diagnostic: Diagnostic, emptied: frozenset[str] = frozenset()) -> Dia
     key, section = _key_above(label.span), section_at(label.span)
     if key is None or section is None:
         return diagnostic
-    is_whole = section in emptied or section == "extends" or key.start == label.span.start
+    is_head = key.start == label.span.start and key.text not in SECTION_OF
+    is_whole = section in emptied or section == "extends" or is_head
     subject = section if is_whole else diagnostic.subject
     return replace(diagnostic, section=section, subject=subject)
 

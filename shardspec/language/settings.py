@@ -123,8 +123,8 @@ def _axis_names(
     named += [param.logical_axes or () for param in spec.params]
     names |= {name for axes in named for name in axes}
     names |= {name for scan in spec.scans for name, _ in scan.axes}
-    sizes = [axis.size.factors for axis in layer.axes if axis.size is not None]
-    names |= {name.text for factors in sizes for name in factors if not isinstance(name, int)}
+    stated = [size for axis in layer.axes for size in (axis.size, axis.unit) if size is not None]
+    names |= {name.text for size in stated for name in size.names}
     for array in layer.arrays:
         names |= set(_NAME.findall(array.written.text.partition("[")[2]))
     return {name for name in names if name}

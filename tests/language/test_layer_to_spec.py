@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Spec
+from shardspec.language.grammar.expressions import parse_size
+from shardspec.language.grammar.print_expressions import print_size
+from shardspec.language.grammar.syntax import SizeExpr
 
 
 def load(text: str) -> tuple[Spec, tuple[Diagnostic, ...]]:
@@ -24,6 +29,9 @@ def sizes(text: str) -> dict[str, int | None]:
         ("{a: 4, b: null}", {"a": 4, "b": None}),
         ("{c: 2 * b, b: 3 * a, a: 4}", {"c": 24, "b": 12, "a": 4}),
         ("{a: {size: 2 * 3, unit: 2}}", {"a": 6}),
+        ("{c: a - 2 * (b + 1) * b, a: 30, b: 3}", {"c": 6, "a": 30, "b": 3}),
+        ("{a: b - b, b: 3}", {"a": 0, "b": 3}),
+        ("{a: 1000000 * 1000000 * 1000000 * 10 - 9 * 1000000 * 1000000 * 1000000}", {"a": 10**18}),
     ],
 )
 def test_sizes(axes: str, expected: dict[str, int | None]) -> None:
@@ -38,6 +46,12 @@ def test_sizes(axes: str, expected: dict[str, int | None]) -> None:
         ("{a: b, b: a, c: a}", ["depends on itself: a -> b -> a"]),
         ("{a: a}", ["depends on itself: a -> a"]),
         ("{a: b * b, b: 999999999999999}", ["`a` is beyond any array"]),
+        ("{a: b * b, b: 999999999999999, c: 1 - a}", ["`a` is beyond any array"]),
+        ("{a: b - 4, b: 3, c: 2 * a}", ["`a` is -1, less than nothing"]),
+        ("{a: b-4, b: 3}", ["`a` needs that of `b-4`"]),
+        ("{a: {size: 8, unit: b}}", ["the unit of `a` needs the size of `b`"]),
+        ("{a: {size: 8, unit: b - 3}, b: 3}", ["the unit of `a` is 0"]),
+        ("{a: {size: 8, unit: b}, b: c}", ["`b` needs that of `c`"]),
     ],
 )
 def test_sizes_that_are_not_known_are_reported_once(axes: str, said: list[str]) -> None:
@@ -45,6 +59,36 @@ def test_sizes_that_are_not_known_are_reported_once(axes: str, said: list[str]) 
     assert [d.code.name for d in diagnostics] == ["unknown-size"] * len(said)
     for diagnostic, words in zip(diagnostics, said, strict=True):
         assert words in diagnostic.message
+
+
+def test_a_unit_may_name_axes() -> None:
+    spec, diagnostics = load("axes: {a: {size: 4 * b, unit: 2 * b}, b: 8}")
+    assert diagnostics == ()
+    assert [axis.unit for axis in spec.logical_axes] == [16, 1]
+
+
+def test_a_difference_without_spaces_is_a_name_and_the_help_says_so() -> None:
+    for text in ("axes: {a: b-4, b: 3}", "axes: {b: 3}\narrays: {x: 'f32[b-4]'}"):
+        _, (fault,) = load(text)
+        assert "`b - 4`, with spaces" in str(fault.help)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("+-"), st.integers(0, 99), st.sampled_from("abc"))),
+    st.tuples(*[st.integers(0, 50)] * 3),
+)
+def test_a_size_is_what_arithmetic_makes_of_it(
+    terms: list[tuple[str, int, str]], values: tuple[int, int, int]
+) -> None:
+    known = dict(zip("abc", values, strict=True))
+    text = "7" + "".join(f" {sign} {count} * ({name} + 1)" for sign, count, name in terms)
+    expected = eval(text, {}, known)
+    size = parse_size(text)
+    assert isinstance(size, SizeExpr)
+    assert size.value(known.get) == expected
+    again = parse_size(print_size(size))
+    assert isinstance(again, SizeExpr)
+    assert again.value(known.get) == expected
 
 
 @pytest.mark.parametrize("length", [2, 65, 140, 3000])

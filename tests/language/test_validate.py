@@ -46,7 +46,7 @@ def test_each_fault_stands_where_it_is(text: str, expected: list[tuple[str, str]
 
 
 def test_all_faults_at_once_and_the_rest_is_kept() -> None:
-    text = "rulse: []\naxes: {a: {unit: x}, b: 4}\nrules: [5, a -> b]\nmesh: {b: 2}"
+    text = "rulse: []\naxes: {a: {unit: 0}, b: 4}\nrules: [5, a -> b]\nmesh: {b: 2}"
     reading, _ = read_yaml(SourceFile("s.yaml", text))
     assert reading is not None
     document, diagnostics, faulty = validate(reading)

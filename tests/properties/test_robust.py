@@ -249,7 +249,7 @@ SKELETON: dict[str, Any] = {
     "extends": ["t5x/2d"],
     "axes": {
         "embed": 64,
-        "mlp": {"size": "2 * embed", "unit": 2, "min_shard": 4, "doc": "y"},
+        "mlp": {"size": "2 * (embed - 4) + 8", "unit": "2 * 1", "min_shard": 4, "doc": "y"},
         "heads": None,
     },
     "targets": {

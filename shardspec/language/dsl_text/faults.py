@@ -35,6 +35,10 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
             r"axis\s+\S+\s*=(?P<text>[^\"]*?)(?:(?:\s+(?:unit|min_shard)\b|\s*\").*)?$",
             expressions.parse_size,
         ),
+        (
+            r"axis\s[^\"]*?\sunit\b(?P<text>[^\"]*?)(?:(?:\s+min_shard\b|\s*\").*)?$",
+            expressions.parse_size,
+        ),
     ),
     "override": (
         (rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*?){_BECAUSE}", expressions.parse_names),

@@ -16,6 +16,7 @@ from shardspec.language import reading
 from shardspec.language.dsl_text import faults, layout
 from shardspec.language.dsl_text.faults import entry_of
 from shardspec.language.dsl_text.layout import SECTIONS, Comment, Statement, unquoted
+from shardspec.language.grammar.refusals import before_size
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import SECTION_OF, Data, Reading, Route, number_or_text
 from shardspec.language.yaml_text.comments import Gathered, comment_text
@@ -31,6 +32,9 @@ _LONGEST = 20_000
 #: Syntax faults after which the rest of a file is no longer explained.
 _MOST = 500
 
+
+#: Statements in which parentheses may nest.
+_NESTING = frozenset({"axis", "arrays_entry"})
 
 #: Of the longest text that is read: each takes about a hundred bytes of memory while it is.
 MOST_CHARACTERS = 4_000_000
@@ -217,6 +221,10 @@ class _Build:
             fault = SyntaxFault(message, 0, len(text), f"at most {_LONGEST:,} characters")
             self.report(fault, statement.start)
             return None
+        nested = before_size(text) if start in _NESTING else None
+        if nested is not None:
+            self.report(nested, statement.start)
+            return None
         try:
             tree = parser("document").parse(text, start=start)
         except UnexpectedInput:
@@ -272,8 +280,9 @@ class _Build:
         for node in tree.children[1:]:
             assert not isinstance(node, str)
             name = {"text": "doc"}.get(str(node.data), str(node.data))
+            size = node if name == "size" else maybe_child_of(node, "size")
             excerpt = (
-                self.whole(node, statement) if name == "size" else self.tokens(node, statement)[0]
+                self.tokens(node, statement)[0] if size is None else self.whole(size, statement)
             )
             stated[name] = number_or_text(excerpt.text) if name != "doc" else excerpt.text
             self.values[(*route, name)] = excerpt

@@ -48,7 +48,7 @@ def plain_array_type(text: str) -> syntax.ArrayType | None:
         if word == "none" or word in NOTHING:
             return None
         if word.isdigit():
-            dims.append(syntax.ArrayDim(None, syntax.SizeExpr((int(word),)), start, end))
+            dims.append(syntax.ArrayDim(None, syntax.product(int(word)), start, end))
         else:
             dims.append(syntax.ArrayDim(syntax.Name(word, start, end), None, start, end))
     return syntax.ArrayType(syntax.Name(found[1], 0, found.end(1)), tuple(dims))
@@ -100,7 +100,7 @@ def plain_names(text: str) -> syntax.NamesExpr | None:
 
 def plain_size(text: str) -> syntax.SizeExpr | None:
     """Return a number: `4096`."""
-    return syntax.SizeExpr((int(text),)) if _NUMBER.fullmatch(text) else None
+    return syntax.product(int(text)) if _NUMBER.fullmatch(text) else None
 
 
 def plain_mesh_size(text: str) -> syntax.MeshSize | None:
@@ -186,12 +186,21 @@ parse_names = _reader("names", "names", syntax.names, refusals.in_names, plain_n
 #: `layers@0`.
 parse_scan = _reader("names", "scan", syntax.scan, refusals.in_scan)
 
-#: `heads * kv`.
-parse_size = _reader("array_type", "size", syntax.size, plain=plain_size)
+#: `heads * kv`, `inner + 2 * state`.
+parse_size = _reader(
+    "array_type",
+    "size",
+    syntax.size,
+    plain=lambda text: plain_size(text) or refusals.before_size(text),
+)
 
 #: `bf16[embed mlp]`.
 parse_array_type = _reader(
-    "array_type", "array_type", syntax.array_type, refusals.in_array_type, plain_array_type
+    "array_type",
+    "array_type",
+    syntax.array_type,
+    refusals.in_array_type,
+    lambda text: plain_array_type(text) or refusals.before_size(text),
 )
 
 #: `submesh 4x2x2x1`.

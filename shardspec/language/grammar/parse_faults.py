@@ -198,7 +198,12 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
     (_SIZES, r"\w\s*$", r"[x×]\s", "sizes are multiplied by `*`: `heads * kv`"),
     (_SIZES, r"", r"\d+[x×]", "sizes are multiplied by `*`: `heads * kv`"),
     (_SIZES, r"", r"\d+_\d|\d+[kKmM]\b", "sizes are written in digits: `4096`"),
-    (_SIZES, r"", r"[+/-]|\*\*", "a size is a number, an axis, or a product: `heads * kv`"),
+    (
+        _SIZES,
+        r"",
+        r"[+/%^-]|\*\*",
+        "numbers and axes are added, taken off and multiplied: `heads * kv + 2 * state`",
+    ),
     (
         _MESH_SIZES,
         r"^\s*$",
@@ -265,6 +270,7 @@ _WORDS = {
     "SIDE": "`before`, `after`",
     "DTYPE": "a dtype",
     "SIZE": "a size",
+    "SIGN": "`+`, `-`",
     "COUNT": "a number",
     "REST": "`rest`",
     "SUBMESH": "`submesh`",

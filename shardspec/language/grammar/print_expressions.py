@@ -145,8 +145,18 @@ def print_scan(scan: syntax.ScanExpr) -> str:
 
 
 def print_size(size: syntax.SizeExpr) -> str:
-    """Return `3 * embed`."""
-    return " * ".join(f.text if isinstance(f, syntax.Name) else str(f) for f in size.factors)
+    """Return `3 * embed`, `inner + 2 * (groups - 1)`."""
+    words = []
+    for term in size.terms:
+        words.append("-" if term.sign < 0 else "+")
+        words.append(" * ".join(map(_factor, term.factors)))
+    return " ".join(words[1:])
+
+
+def _factor(factor: int | syntax.Name | syntax.SizeExpr) -> str:
+    if isinstance(factor, syntax.SizeExpr):
+        return f"({print_size(factor)})"
+    return factor.text if isinstance(factor, syntax.Name) else str(factor)
 
 
 def print_array_type(array_type: syntax.ArrayType) -> str:
@@ -282,7 +292,7 @@ def _axis(value: Data) -> Data:
     spelt = _number("size")(value)
     if not isinstance(spelt, dict):
         return spelt
-    fields = _fields(size=_number("size"))(spelt)
+    fields = _fields(size=_number("size"), unit=_number("size"))(spelt)
     assert isinstance(fields, dict)
     return fields.get("size") if fields.keys() <= {"size"} else fields
 
@@ -331,4 +341,4 @@ def _dim(dim: syntax.ArrayDim) -> str:
     size = print_size(dim.size)
     if dim.name is None:
         return size
-    return f"{dim.name.text} = {size}" if len(dim.size.factors) > 1 else f"{dim.name.text}={size}"
+    return f"{dim.name.text} = {size}" if " " in size else f"{dim.name.text}={size}"

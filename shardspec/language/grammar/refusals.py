@@ -112,6 +112,18 @@ def before_glob(text: str) -> SyntaxFault | None:
     return None
 
 
+def before_size(text: str) -> SyntaxFault | None:
+    """Return a fault where parentheses nest deeper than anyone can read, outside of quotes."""
+    depth = 0
+    for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[()]', text, re.DOTALL):
+        depth += {"(": 1, ")": -1}.get(match.group(), 0)
+        if depth > _DEPTH:
+            message = f"parentheses nest more than {_DEPTH} deep"
+            help = "give a part a name of its own in `axes`"
+            return SyntaxFault(message, match.start(), match.end(), help)
+    return None
+
+
 def in_glob(glob: syntax.Glob) -> SyntaxFault | None:
     """Return a fault where `**` is not a whole component or a range is none."""
     return next(_part_faults(glob.parts, True, True), None)

@@ -9,7 +9,7 @@ A parse tree becomes a node by one function for each start symbol.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -89,10 +89,64 @@ class PartitionExpr(NamedTuple):
     dims: tuple[AxisTarget, ...]
 
 
-class SizeExpr(NamedTuple):
-    """A product of numbers and axis names: `4096`, `heads * kv`, `3*embed`."""
+class SizeTerm(NamedTuple):
+    """A product in a sum: `3 * (kv + rope)`.
 
-    factors: tuple[int | Name, ...]
+    Attributes:
+      factors: numbers, axes, and sums in parentheses.
+      sign: 1, or -1 where it is taken off.
+    """
+
+    factors: tuple[int | Name | SizeExpr, ...]
+    sign: int = 1
+
+
+class SizeExpr(NamedTuple):
+    """A sum of products of numbers and axes: `4096`, `heads * kv`, `inner + 2 * groups * state`.
+
+    Invariants:
+      plain: parentheses that change nothing are gone.
+    """
+
+    terms: tuple[SizeTerm, ...]
+
+    @property
+    def names(self) -> Iterator[Name]:
+        """Yield the axes in it, in order."""
+        for term in self.terms:
+            for factor in term.factors:
+                if isinstance(factor, Name):
+                    yield factor
+                elif isinstance(factor, SizeExpr):
+                    yield from factor.names
+
+    def value(self, lookup: Callable[[str], int | None]) -> int | None:
+        """Return what it comes to, which may be below 0; None where an axis has no size.
+
+        Args:
+          lookup: gives the size of an axis by name.
+        """
+        total = 0
+        for term in self.terms:
+            product = term.sign
+            for factor in term.factors:
+                match factor:
+                    case int():
+                        size: int | None = factor
+                    case Name():
+                        size = lookup(factor.text)
+                    case _:
+                        size = factor.value(lookup)
+                if size is None:
+                    return None
+                product *= size
+            total += product
+        return total
+
+
+def product(*factors: int | Name | SizeExpr) -> SizeExpr:
+    """Return the size that is one product."""
+    return SizeExpr((SizeTerm(factors),))
 
 
 class ArrayDim(NamedTuple):
@@ -276,8 +330,20 @@ def scan(tree: Node) -> ScanExpr:
 
 
 def size(tree: Node) -> SizeExpr:
-    """Return the product of a `size` tree."""
-    return SizeExpr(tuple(_factor(token) for token in _tokens(tree)))
+    """Return the sum of a `size` tree."""
+    terms: list[SizeTerm] = []
+    sign = 1
+    for child in tree.children:
+        if isinstance(child, str):
+            sign = -1 if child == "-" else 1
+            continue
+        factors = tuple(_factors(child))
+        only = factors[0] if len(factors) == 1 else None
+        if isinstance(only, SizeExpr) and sign == 1:
+            terms += only.terms
+        else:
+            terms.append(SizeTerm(factors, sign))
+    return SizeExpr(tuple(terms))
 
 
 def array_type(tree: Node) -> ArrayType:
@@ -387,22 +453,31 @@ def _target(tree: Node) -> AxisTarget:
 
 def _array_dim(tree: Node) -> ArrayDim:
     tokens = tuple(tree.scan_values(_is_token))
-    start, end = tokens[0].start_pos or 0, tokens[-1].end_pos or 0
-    match tree.data:
-        case "named":
-            return ArrayDim(_name(tokens[0]), None, start, end)
-        case "sized":
-            stated = SizeExpr(tuple(map(_factor, tokens[1:])))
-            return ArrayDim(_name_or_blank(tokens[0]), stated, start, end)
-    return ArrayDim(None, SizeExpr(tuple(map(_factor, tokens))), start, end)
+    start, end = tree.meta.start_pos, tree.meta.end_pos
+    stated = size(next(_trees(tree)))
+    if tree.data == "sized":
+        return ArrayDim(_name_or_blank(tokens[0]), stated, start, end)
+    alone = stated.terms[0].factors[0]
+    if isinstance(alone, Name) and stated == product(alone):
+        return ArrayDim(alone, None, start, end)
+    return ArrayDim(None, stated, start, end)
 
 
 def _tile(token: Token) -> tuple[int, ...]:
     return tuple(map(int, token.split("x")))
 
 
-def _factor(token: Token) -> int | Name:
-    return int(token) if token.type == "SIZE" else _name(token)
+def _factors(term: Node) -> Iterator[int | Name | SizeExpr]:
+    """Yield the factors of a product; those of a product in parentheses are its own."""
+    for child in term.children:
+        if isinstance(child, str):
+            yield int(child) if child.type == "SIZE" else _name(child)
+            continue
+        inner = size(child)
+        if len(inner.terms) == 1 and inner.terms[0].sign == 1:
+            yield from inner.terms[0].factors
+        else:
+            yield inner
 
 
 def _name_or_blank(token: Token) -> Name | None:

@@ -27,7 +27,7 @@ rules = st.tuples(
     st.lists(axis_names, min_size=1, max_size=3), st.lists(targets, min_size=1, max_size=3)
 ).map(lambda pair: f"{','.join(pair[0])}->{'|'.join(pair[1])}")
 names = st.lists(axis_names | st.just("_"), min_size=1, max_size=3).map(" ".join)
-sizes = st.sampled_from((512, "512", "heads * kv", "3*embed"))
+sizes = st.sampled_from((512, "512", "heads * kv", "3*embed", "a+2*(b -1)"))
 mesh = st.dictionaries(
     keys,
     st.sampled_from(
@@ -62,7 +62,7 @@ documents = st.fixed_dictionaries(
             st.none()
             | sizes
             | _optional(
-                {}, size=sizes, unit=st.integers(1, 99), min_shard=st.integers(1, 99), doc=plain
+                {}, size=sizes, unit=sizes, min_shard=st.integers(1, 99), doc=plain
             ),
             max_size=3,
         ),

@@ -161,6 +161,8 @@ def test_the_sample_says_what_its_yaml_says() -> None:
         ("lint SHD301 warn; lint a-b error", {"lints": {"SHD301": "warn", "a-b": "error"}}),
         ("axis a = 8 unit 2 min_shard 4", {"axes": {"a": {"size": 8, "unit": 2, "min_shard": 4}}}),
         ("axis a min_shard 4 unit 2", {"axes": {"a": {"unit": 2, "min_shard": 4}}}),
+        ("axis a = b + 2 unit 2 * c", {"axes": {"a": {"size": "b + 2", "unit": "2 * c"}}}),
+        ("axis a = (b - 1) * c unit b", {"axes": {"a": {"size": "(b - 1) * c", "unit": "b"}}}),
         ("axis min_shard = unit * 2", {"axes": {"min_shard": "unit * 2"}}),
         ("mesh { a = 8 explicit }", {"mesh": {"a": "8 explicit"}}),
         (
@@ -243,7 +245,7 @@ def faults(text: str) -> list[tuple[str, str, str]]:
         ("a -> b", "a", "rules { embed -> model }"),
         ("%", "%", "a statement begins with"),
         ("axis a 5", "5", "text in double quotes, `=`, `min_shard`, `unit` or the end after `a`"),
-        ("axis a = 5 unti 6", "unti", "expected `*` or the end after `5`"),
+        ("axis a = 5 unti 6", "unti", "expected `+`, `-`, `*` or the end after `5`"),
         ("rules", "rules", "expected `{` after `rules`"),
         ("rules { a => b }", "=>", "`embed -> model`"),
         ("rules { a -> b att start }", "att", "`|`"),

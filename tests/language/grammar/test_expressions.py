@@ -34,8 +34,10 @@ from shardspec.language.grammar.syntax import (
     RuleExpr,
     ScanExpr,
     SizeExpr,
+    SizeTerm,
     Star,
     SyntaxFault,
+    product,
 )
 
 PARSERS: dict[str, Callable[[str], Any]] = {
@@ -121,12 +123,23 @@ def partitions(draw: st.DrawFn) -> PartitionExpr:
     return PartitionExpr(tuple(_target(axes[a:b]) for a, b in bounds))
 
 
-sizes = st.lists(numbers | names, min_size=1, max_size=3).map(lambda f: SizeExpr(tuple(f)))
+_factors = st.lists(numbers | names, min_size=1, max_size=3).map(tuple)
+
+
+def _sums(factors: st.SearchStrategy[Any]) -> st.SearchStrategy[SizeExpr]:
+    """Sums and differences, of which the first term is added, as the grammar has it."""
+    rest = st.lists(st.builds(SizeTerm, factors, st.sampled_from((1, -1))), max_size=2)
+    return st.builds(lambda first, more: SizeExpr((SizeTerm(first), *more)), factors, rest)
+
+
+#: A sum in parentheses stands beside another factor, and is no product itself.
+_nested = _sums(_factors).filter(lambda size: len(size.terms) > 1)
+sizes = _sums(_factors | st.tuples(numbers | names, _nested) | st.tuples(_nested, names))
 array_dims = st.one_of(
     names.map(lambda name: ArrayDim(name, None, 0, 0)),
     st.tuples(names, sizes).map(lambda pair: ArrayDim(*pair, 0, 0)),
-    numbers.map(lambda number: ArrayDim(None, SizeExpr((number,)), 0, 0)),
-    st.tuples(numbers, names).map(lambda pair: ArrayDim(None, SizeExpr(pair), 0, 0)),
+    numbers.map(lambda number: ArrayDim(None, product(number), 0, 0)),
+    st.tuples(numbers, names).map(lambda pair: ArrayDim(None, product(*pair), 0, 0)),
 )
 tiles = st.lists(st.integers(1, 64), min_size=2, max_size=4).map(tuple)
 networks = st.sampled_from(("ici", "dcn"))
@@ -366,7 +379,10 @@ def test_a_rule_has_names_alternatives_and_priority() -> None:
         ("place", "befor x", "befor", "`before`", "`before mlp`"),
         ("size", "4x4", "4x4", "a size", "`*`"),
         ("size", "9" * 5000, "9" * 5000, "5000 digits", "15"),
-        ("size", "a + 1", "+", "`*`", "product"),
+        ("size", "a / 2", "/", "`*`", "multiplied"),
+        ("size", "a +", "", "a logical axis", None),
+        ("size", "-1", "-1", "a size", "taken off"),
+        ("size", "(" * 17 + "a" + ")" * 17, "(", "deep", "a name of its own"),
         ("array_type", "bf16(3)", "(", "`[`", "bf16[embed mlp]"),
         ("array_type", "[3]", "[", "a dtype", "f32[4096, 512]"),
         ("array_type", "f32[_]", "]", "`=`", "`_=4096`"),
@@ -422,6 +438,9 @@ def test_a_fault_says_what_was_expected_where_and_what_works(
         ("hardware", "1*h100", "h100"),
         ("hardware", "2*8 tpu  v5e", "2 * 8 tpu v5e"),
         ("size", "broken +", "broken +"),
+        ("size", "( (a*b) )+c -(d + 2)", "a * b + c - (d + 2)"),
+        ("size", "3*(a - (b))*(c*d)", "3 * (a - b) * c * d"),
+        ("array_type", "f32[a+1 , (b)]", "f32[a + 1, b]"),
     ],
 )
 def test_canonical_spellings(kind: str, text: str, spelt: str) -> None:
