@@ -8,7 +8,7 @@ Paths may hold ranges: `layers_{0..23}/kernel`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from shardspec.arrays.reading import MOST_ARRAYS, first_repeated, is_text
@@ -22,7 +22,7 @@ from shardspec.language.reading import Route, SourceMap, is_dsl
 
 _HEADER = "shardspec-arrays"
 _HEADER_KEYS = (_HEADER, "doc", "source", "parameters", "arrays")
-_ENTRY_KEYS = ("shape", "dtype", "axes")
+_ENTRY_KEYS = dict.fromkeys(("shape", "dtype", "axes"))
 
 _NO_SPEC = "name a checkpoint or a manifest"
 _DSL_VERSION = re.compile(r"(?:\s*(?:#[^\n]*)?\n)*\s*(shardspec\s+[0-9]+)")
@@ -165,12 +165,14 @@ def _params(
     for path, entry in data.items():
         here = (*route, path)
         key = source_map.key(here)
-        if isinstance(entry, dict) and "shape" in entry:
-            unknown = _unknown_keys(entry, here, _ENTRY_KEYS, source_map)
-            if unknown:
-                diagnostics += unknown
-                continue
-        template = _template(path, entry, key, source_map.value(here))
+        if isinstance(entry, dict) and "shape" in entry and entry.keys() - _ENTRY_KEYS:
+            diagnostics += _unknown_keys(entry, here, _ENTRY_KEYS, source_map)
+            continue
+        template = _template(path, entry, key)
+        if isinstance(template, SyntaxFault):
+            value = source_map.value(here)
+            exact = value if value.text == entry else Excerpt(entry, key.span)
+            template = template.diagnostic(exact)
         if isinstance(template, Diagnostic):
             diagnostics.append(template)
             continue
@@ -192,7 +194,7 @@ def _params(
 
 
 def _unknown_keys(
-    data: dict[str, Any], route: Route, known: tuple[str, ...], source_map: SourceMap
+    data: dict[str, Any], route: Route, known: Collection[str], source_map: SourceMap
 ) -> list[Diagnostic]:
     """Return a fault for each key of a manifest's header or entry that means nothing there."""
     inside = f" in `{route[-1]}`" if route else ""
@@ -209,20 +211,17 @@ def _unknown_keys(
     ]
 
 
-def _template(path: str, entry: Any, key: Excerpt, value: Excerpt) -> Param | Diagnostic:
+def _template(path: str, entry: Any, key: Excerpt) -> Param | Diagnostic | SyntaxFault:
     """Return the array of one entry, its path not yet expanded."""
     if isinstance(entry, str):
         parsed = expressions.parse_array_type(entry)
-        if isinstance(parsed, SyntaxFault):
-            exact = value if value.text == entry else Excerpt(entry, key.span)
-            return parsed.diagnostic(exact)
-        return _typed(path, parsed, key)
+        return parsed if isinstance(parsed, SyntaxFault) else _typed(path, parsed, key)
     if not isinstance(entry, dict) or "shape" not in entry:
         return _fault(f"`{path}` is no array", key.span)
     if "dtype" not in entry:
         return _fault(f"`{path}` lacks `dtype`", key.span)
     shape, dtype = entry["shape"], entry["dtype"]
-    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+    if not isinstance(shape, list) or {*map(type, shape)} - {int} or min(shape, default=0) < 0:
         return _fault(f"`{path}`: `shape` should be a list of sizes", key.span)
     name = dtype_name(dtype) if isinstance(dtype, str) else None
     if name is None:

@@ -69,14 +69,11 @@ def collapsed(paths: Sequence[str]) -> str | None:
     if len(paths) == 1:
         return paths[0]
     texts = numbers_apart(paths[0])[::2]
-    columns = list(zip(*(numbers_apart(path)[1::2] for path in paths), strict=True))
+    columns = zip(*map(_DIGITS.findall, paths), strict=True)
     alternatives = [
         sorted(set(column), key=lambda number: (int(number), number)) for column in columns
     ]
-    count = 1
-    for options in alternatives:
-        count *= len(options)
-    if count != len(set(paths)):
+    if math.prod(map(len, alternatives)) != len(set(paths)):
         return None
     spelt = [_spelt(options) for options in alternatives]
     return texts[0] + "".join(number + text for number, text in zip(spelt, texts[1:], strict=True))

@@ -56,27 +56,26 @@ class PathMatcher:
         """Take the patterns, in order of priority."""
         self._patterns = patterns
         self._alike = _digits_alike(patterns)
-        self._first: dict[str, int | None] = {}
-        self._all: dict[str, tuple[int, ...]] = {}
+        self._first: dict[bytes, int | None] = {}
+        self._all: dict[bytes, tuple[int, ...]] = {}
 
     def first_match(self, path: str) -> int | None:
         """Return the position of the first pattern that matches the whole path."""
         if self._alike is None:
             return self._first_match(path)
-        path = path.translate(self._alike)
-        if path not in self._first:
-            self._first[path] = self._first_match(path)
-        return self._first[path]
+        kind = path.encode("utf-8", "surrogatepass").translate(self._alike)
+        if kind not in self._first:
+            self._first[kind] = self._first_match(path)
+        return self._first[kind]
 
     def all_matches(self, path: str) -> tuple[int, ...]:
         """Return the positions of all patterns that match the whole path, in order."""
         if self._alike is None:
             return self._all_matches(path)
-        path = path.translate(self._alike)
-        found = self._all.get(path)
-        if found is None:
-            found = self._all[path] = self._all_matches(path)
-        return found
+        kind = path.encode("utf-8", "surrogatepass").translate(self._alike)
+        if kind not in self._all:
+            self._all[kind] = self._all_matches(path)
+        return self._all[kind]
 
     def _first_match(self, path: str) -> int | None:
         none = len(self._patterns)
@@ -186,13 +185,16 @@ class PathMatcher:
         return compiled, any(regex.is_for_ascii for regex in regexes)
 
 
-def _digits_alike(patterns: tuple[Pattern, ...]) -> dict[int, int] | None:
-    """Return one digit for all that no pattern can tell apart; None where it can tell each."""
+def _digits_alike(patterns: tuple[Pattern, ...]) -> bytes | None:
+    """Return one digit for all that no pattern can tell apart; None where it can tell each.
+
+    As a table for `bytes.translate`, which is far faster than that of texts.
+    """
     if any(pattern.dialect == "regex" or ".." in pattern.text for pattern in patterns):
         return None
     named = {char for pattern in patterns for char in pattern.text}
-    others = [digit for digit in "0123456789" if digit not in named]
-    return {ord(digit): ord(others[0]) for digit in others} if len(others) > 1 else None
+    others = b"".join(b"%c" % digit for digit in b"0123456789" if chr(digit) not in named)
+    return bytes.maketrans(others, others[:1] * len(others)) if len(others) > 1 else None
 
 
 def _literal(pattern: Pattern) -> str | None:

@@ -145,7 +145,8 @@ def _too_big(text: str) -> ScalarFault:
 
 MOST_FOREIGN = 10
 
-_FOREIGN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+#: All but what YAML lists: a set without its complement compiles in a tenth of the time.
+_FOREIGN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def find_foreign_characters(source: SourceFile, language: str = "YAML") -> list[Diagnostic]:

@@ -76,7 +76,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each two entries of the spec itself whose order decides on names."""
     overrides, params = sections(context)[:2]
     for section, origin in ((overrides, Origin.OVERRIDE), (params, Origin.PARAMS)):
-        if len(section.own) < 2:
+        if len(section.own) < 2 or all(len(matches) < 2 for matches in set(section.matches)):
             continue
         entries, overlaps = section.entries, _overlaps(section, context.first, origin)
         conflicts: dict[tuple[int, int], list[str]] = {}

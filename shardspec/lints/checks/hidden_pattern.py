@@ -38,12 +38,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
-from shardspec.diagnostics.words import counted, described, listed
+from shardspec.diagnostics.words import counted, described, grouped, listed
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.ir.spec import LogicalAxes, PathRule
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.entries import Entry, Section, sections
-from shardspec.resolve.match import path_matcher
 
 #: Entries in the way that are pointed at; more are named or counted.
 _SHOWN = 4
@@ -128,48 +127,18 @@ def _help(entries: Sequence[Entry], at: int, hidden: _Hidden, wins: Counter[int]
     return f"put it before `{entries[takers[0]].pattern}`, or take it out"
 
 
-@dataclass(slots=True)
-class _Claims:
-    """The arrays of which an entry is the first that matches.
-
-    Attributes:
-      named: those that carry names.
-      is_used: whether it names any other.
-    """
-
-    named: list[ParamSharding] = field(default_factory=list)
-    is_used: bool = False
-
-
 def outvoted(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each own entry of `params:` whose arrays name themselves otherwise."""
-    rules = context.spec.path_rules
-    if not any(context.is_own(rule.pattern.span) for rule in rules):
-        return
-    for at, claims in sorted(_claims(rules, context.first).items()):
-        rule = rules[at]
-        if claims.is_used or not context.is_own(rule.pattern.span):
-            continue
-        others = [each for each in claims.named if _differs(rule, each)]
-        if others:
-            yield _names_finding(rule, claims.named, others)
-
-
-def _claims(rules: Sequence[PathRule], shardings: Sequence[ParamSharding]) -> dict[int, _Claims]:
-    """Return what each entry would name, by its position; overrides come before all of them."""
-    matcher = path_matcher(tuple(rule.pattern for rule in rules))
-    places = {rule: at for at, rule in reversed([*enumerate(rules)])}
-    claims: dict[int, _Claims] = {}
-    for sharding in shardings:
-        if sharding.origin is Origin.PARAMS:
-            at = places.get(sharding.matched) if isinstance(sharding.matched, PathRule) else None
-            if at is not None:
-                claims.setdefault(at, _Claims()).is_used = True
-        elif sharding.origin is Origin.ARRAY:
-            at = matcher.first_match(sharding.param.path)
-            if at is not None:
-                claims.setdefault(at, _Claims()).named.append(sharding)
-    return claims
+    named = [each for each in context.first if each.origin is Origin.ARRAY]
+    rules = context.spec.path_rules if named else ()
+    matcher = sections(context)[1].matcher
+    claims = grouped(named, lambda each: matcher.first_match(each.param.path))
+    used = {each.matched for each in context.first} if named else ()
+    for at, rule in enumerate(rules):
+        if at in claims and rule not in used and context.is_own(rule.pattern.span):
+            others = [each for each in claims[at] if _differs(rule, each)]
+            if others:
+                yield _names_finding(rule, claims[at], others)
 
 
 def _differs(rule: PathRule, sharding: ParamSharding) -> bool:
