@@ -104,17 +104,26 @@ def command(
         for line in lines:
             echo(line)
     else:
-        saved = request.saved_cost()
-        if match and _is_code(match["file"]):
-            lines = _no_lines(match["file"], saved)
-        show(lines)
-        if saved is not None and subject is not None:
-            show(_cost(saved, subject, plan, match, request))
+        _show(lines, subject, plan, match, request)
     _compare_lock(plan, subject, request)
     count = len(plan.spec.targets)
     if count > 1 and request.target is None and not porcelain:
         request.remark(f"\non target {plan.target.name}; --target shows another of {count}")
     raise SystemExit(FINDINGS if has_errors(diagnostics) else 0)
+
+
+def _show(
+    lines: Iterator[str],
+    subject: str | None,
+    plan: ShardingPlan,
+    match: re.Match[str] | None,
+    request: Request,
+) -> None:
+    """Show what the plan says, and beside it what a saved cost does."""
+    saved = request.saved_cost()
+    show(_no_lines(match["file"], saved) if match and _is_code(match["file"]) else lines)
+    if saved is not None and subject is not None:
+        show(_cost(saved, subject, plan, match, request))
 
 
 def _plan(file: str, request: Request) -> tuple[ShardingPlan, tuple[Diagnostic, ...]]:

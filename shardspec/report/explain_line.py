@@ -5,11 +5,13 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import TypeVar
 
 from shardspec.diagnostics import SourceFile, Span, words
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, described, named, percent
+from shardspec.ir import spec as ir
 from shardspec.ir.plan import (
     ActivationSharding,
     Attempt,
@@ -132,32 +134,23 @@ def _covers(span: Span | None, file: str, line: int) -> bool:
 
 def _entries(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     """Yield what the path patterns on the line do."""
-    for path_rule in plan.spec.path_rules:
-        if _covers(path_rule.pattern.span, file, line) or _covers(path_rule.span, file, line):
-            yield from _entry(f'params "{path_rule.pattern}"', path_rule, plan)
-    for override in plan.spec.overrides:
-        if _covers(override.pattern.span, file, line) or _covers(override.span, file, line):
-            yield from _entry(f'override "{override.pattern}"', override, plan)
-    for scan in plan.spec.scans:
-        if _covers(scan.pattern.span, file, line) or _covers(scan.span, file, line):
-            yield from _scan(scan, plan)
-    for entry in plan.spec.replicate:
+    spec = plan.spec
+    entries: tuple[PathRule | Override | ScanRule | Replicate, ...]
+    entries = (*spec.path_rules, *spec.overrides, *spec.scans, *spec.replicate)
+    for entry in entries:
         if _covers(entry.pattern.span, file, line) or _covers(entry.span, file, line):
-            yield from _replicate(entry, plan)
+            if isinstance(entry, ScanRule):
+                yield from _scan(entry, plan)
+            elif isinstance(entry, Replicate):
+                yield from _replicate(entry, plan)
+            else:
+                yield from _entry(entry, plan)
 
 
 def _arrays(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     """Yield the arrays that the line lists, those that agree as one."""
-    known: dict[Span, bool] = {}
-    here = []
-    for sharding in plan.arrays:
-        span = sharding.param.span
-        if span is None:
-            continue
-        if span not in known:
-            known[span] = _covers(span, file, line)
-        if known[span]:
-            here.append(sharding)
+    stands = cache(lambda span: _covers(span, file, line))
+    here = [sharding for sharding in plan.arrays if stands(sharding.param.span)]
     if not here:
         return
     yield counted(len(here), "array")
@@ -170,10 +163,8 @@ def _arrays(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
 def _rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
     """Yield how a rule ended over all arrays and activations, by outcome."""
     yield f"rule `{rule}`"
-    arrays, activations = (
-        _outcomes(rule, plan.arrays, plan),
-        _outcomes(rule, plan.activations, plan),
-    )
+    arrays = _outcomes(rule, plan.arrays, plan)
+    activations = _outcomes(rule, plan.activations, plan)
     early = [*arrays.pop(None, ()), *activations.pop(None, ())]
     for said, group in sorted(arrays.items(), key=lambda item: -len(item[1])):
         size = binary_bytes(sum(sharding.per_device_bytes for sharding in group))
@@ -214,9 +205,13 @@ def _said(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: Sharding
     return f"loses, {outcome_text(attempt, dim, sharding, plan.mesh)}"
 
 
-def _entry(title: str, entry: PathRule | Override, plan: ShardingPlan) -> Iterator[str]:
+def _entry_text(entry: PathRule | Override) -> str:
+    return f'{"override" if isinstance(entry, Override) else "params"} "{entry.pattern}"'
+
+
+def _entry(entry: PathRule | Override, plan: ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry names, and who names the others that it matches."""
-    yield title
+    yield _entry_text(entry)
     named = [sharding for sharding in plan.arrays if sharding.matched is entry]
     matcher = PathMatcher((entry.pattern,))
     matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
@@ -237,24 +232,21 @@ def _entry(title: str, entry: PathRule | Override, plan: ShardingPlan) -> Iterat
 
 def _others(matching: list[ParamSharding], entry: PathRule | Override) -> Iterator[str]:
     """Yield what else gives names to arrays that an entry matches."""
-    groups: dict[PathRule | Override | None, list[ParamSharding]] = {}
-    for sharding in matching:
-        if sharding.matched is not entry:
-            groups.setdefault(sharding.matched, []).append(sharding)
-    for group in groups.values():
-        taker = group[0].matched
+    others = (sharding for sharding in matching if sharding.matched is not entry)
+    for taker, group in words.grouped(others, lambda sharding: sharding.matched).items():
         if taker is None:
             own = group[0].origin is Origin.ARRAY
             verb = "carries its" if len(group) == 1 else "carry their"
             why = f"{verb} own names" if own else "needs no names"
             yield f"    {len(group)} {why}"
             continue
-        section = "override" if isinstance(taker, Override) else "params"
-        span = taker.pattern.span
-        place = f" ({span.place})" if span else ""
         taken = "is taken" if len(group) == 1 else "are taken"
-        by = f'{section} "{taker.pattern}"{place}'
+        by = f"{_entry_text(taker)}{_place(taker.pattern)}"
         yield f"    {len(group)} {taken} by {by}, which comes first"
+
+
+def _place(pattern: ir.Pattern) -> str:
+    return f" ({pattern.span.place})" if pattern.span else ""
 
 
 def _replicate(entry: Replicate, plan: ShardingPlan) -> Iterator[str]:
@@ -284,21 +276,14 @@ def _scan(scan: ScanRule, plan: ShardingPlan) -> Iterator[str]:
         yield f"  matches none of {counted(len(plan.arrays), 'array')}"
     elif len(matching) > len(used):
         yield f"  matches {_described(matching)}"
-        yield from _unscanned([s for s in matching if s.scan is not scan])
-
-
-def _unscanned(others: list[ParamSharding]) -> Iterator[str]:
-    """Yield why a `scan` entry that matches these arrays adds nothing to them."""
-    reasons = Counter(_why_unscanned(sharding) for sharding in others)
-    for why, count in reasons.most_common():
-        yield f"    {count} {why}"
+        reasons = Counter(_why_unscanned(s) for s in matching if s.scan is not scan)
+        yield from (f"    {count} {why}" for why, count in reasons.most_common())
 
 
 def _why_unscanned(sharding: ParamSharding) -> str:
     if sharding.scan is not None:
-        span = sharding.scan.pattern.span
-        place = f" ({span.place})" if span else ""
-        return f'by an earlier entry, scan "{sharding.scan.pattern}"{place}'
+        pattern = sharding.scan.pattern
+        return f'by an earlier entry, scan "{pattern}"{_place(pattern)}'
     if sharding.origin is Origin.ARRAY:
         return "with names of their own"
     if sharding.matched is None:

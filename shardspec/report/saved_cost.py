@@ -132,12 +132,11 @@ def stale_finding(saved: SavedCost, spec: Spec) -> Diagnostic | None:
     """Return the finding that a cost is not of the spec as it is; None where it is."""
     targets = {target.name: target for target in spec.targets}
     target = targets.get(saved.data["target"])
-    if target is None:
-        why: str | None = f"the spec has no target {saved.data['target']}"
-    else:
-        why = stale_because(saved, spec, target)
+    why = f"the spec has no target {saved.data['target']}"
+    if target is not None and not (why := stale_because(saved, spec, target) or ""):
+        return None
     message = f"`{saved.name}` is stale: {why}"
-    return (why and point(codes.STALE_COST, message, spec.source.whole, help=_ANEW)) or None
+    return point(codes.STALE_COST, message, spec.source.whole, help=_ANEW)
 
 
 # what it says
