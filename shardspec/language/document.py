@@ -102,9 +102,9 @@ class TargetEntry(_Model):
         "`8 cpu`, or an accelerator type such as `v4-512`.",
     )
     mesh: dict[str, Expression] = Field(
-        description="Mesh axes, major to minor, with sizes: `8`, `rest`, `submesh 4x2x2x1`, "
-        "`auto 16`; `@ dcn` for an axis between slices or nodes; last the type, where it is not "
-        "`auto`: `8 explicit`, `8 manual`."
+        description="Mesh axes, major to minor, with sizes: `8`, `tp` (a name of `let`), `rest`, "
+        "`submesh 4x2x2x1`, `auto 16`; `@ dcn` for an axis between slices or nodes; last the "
+        "type, where it is not `auto`: `8 explicit`, `8 manual`."
     )
 
 
@@ -200,6 +200,11 @@ class Document(_Model):
     extends: Texts = Field(
         default_factory=_no_items,
         description="Presets by name, or files by relative path, merged left to right.",
+    )
+    let: dict[str, Expression] = Field(
+        default_factory=_nothing,
+        description="Names for numbers: `tp: 8`, `dp: 2 * tp`. They stand in mesh sizes "
+        "(`tensor: tp`), in sizes of axes and arrays (`heads: 8 * tp`) and in each other.",
     )
     axes: dict[str, Axis] = Field(
         default_factory=_nothing, description="Logical axes: what the model calls its dimensions."

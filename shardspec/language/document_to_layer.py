@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span, codes, point
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir import spec as ir
-from shardspec.ir.spec import AxisRule, Hardware, Override, PathRule, Pattern, ScanRule, Target
+from shardspec.ir.spec import AxisRule, Hardware, Override, PathRule, Pattern, ScanRule
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.print_expressions import parse_bound
+from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import AxisTarget, MeshSize, NamesExpr, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
+from shardspec.language.meshes import TargetDecl
 from shardspec.language.reading import Route, SourceMap, is_dsl
 from shardspec.language.validate import Validated
-from shardspec.topology.sizes import StatedAxis, StatedMesh, solve
+from shardspec.topology.sizes import StatedAxis, StatedMesh
 
 if TYPE_CHECKING:
     from shardspec.language.document import CoverageEntry, OverrideEntry, ReplicateEntry, StateEntry
@@ -72,6 +74,7 @@ def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diag
     layer = Layer(
         source=source_map.source,
         doc=document.doc,
+        lets=tuple(walk.lets()),
         axes=tuple(walk.axes()),
         rules=tuple(walk.rules()),
         drops=tuple(walk.excerpt(("drop", i), name) for i, name in enumerate(document.drop)),
@@ -180,7 +183,7 @@ class _Walk:
         self.report(
             point(
                 codes.WRONG_TYPE,
-                f"`{key.text}` is no name for an axis",
+                f"`{key.text}` is no name for {'a number' if route[0] == 'let' else 'an axis'}",
                 key.span,
                 help="names are letters, digits and `_`, with `-` and `.` inside; `none` is taken",
             )
@@ -205,6 +208,18 @@ class _Walk:
                     expressions.parse_size, self.excerpt((*route, "unit"), entry.unit)
                 )
             yield AxisDecl(name, size, unit, entry.doc, span, entry.min_shard)
+
+    def lets(self) -> Iterator[AxisDecl]:
+        """Yield the names of `let`, their numbers still as expressions."""
+        for name, text in self.document.let.items():
+            route: Route = ("let", name)
+            if name in NO_LETS:
+                message = f"`{name}` is a word of the language where the size of a mesh axis stands"
+                help = f"call it otherwise: `{name}_size`"
+                self.report(point(codes.WRONG_TYPE, message, self.key(route).span, help=help))
+            elif self.name(route):
+                size = self.parse(expressions.parse_size, self.excerpt(route, text))
+                yield AxisDecl(name, size, None, "", self.source_map.entry(route), is_let=True)
 
     def rules(self) -> Iterator[PlacedRule]:
         """Yield one rule for each alternative of each name, in order."""
@@ -247,7 +262,7 @@ class _Walk:
         span = excerpt.at(axis.start, axis.end) if axis else excerpt.span
         return Place(parsed.kind, axis.text if axis else None, span)
 
-    def targets(self) -> Iterator[Target]:
+    def targets(self) -> Iterator[TargetDecl]:
         """Yield the targets; top-level `mesh` is one called `default`, and then the only one."""
         entries = {
             name: (("targets", name), entry) for name, entry in self.document.targets.items()
@@ -269,7 +284,7 @@ class _Walk:
         if self.document.mesh is not None and entries:
             self.report(self._mesh_beside(entries))
             known = self._target("default", (), self.document.hardware, self.document.mesh)
-            yield replace(known, is_sound=False)
+            yield known._replace(is_sound=False)
 
     def _mesh_beside(self, targets: Iterable[str]) -> Diagnostic:
         """Return the fault of a mesh without a name beside targets with names."""
@@ -290,8 +305,8 @@ class _Walk:
 
     def _target(
         self, name: str, route: Route, hardware: str | None, sizes: dict[str, str]
-    ) -> Target:
-        """Return a target with every mesh size a number, and report what does not work out."""
+    ) -> TargetDecl:
+        """Return a target, its mesh not solved yet, and report what cannot be read."""
         inner: Route = (*route, "mesh")
         routes = [(*inner, axis) for axis in sizes if self.name((*inner, axis))]
         is_faulty = any((*inner, axis) in self.faulty for axis in sizes)
@@ -302,7 +317,8 @@ class _Walk:
         if isinstance(machine, Diagnostic):
             faults.append(machine)
             machine = None
-        axes = []
+        axes: list[StatedAxis] = []
+        named = {}
         for each in routes:
             text = self.excerpt(each, sizes[str(each[-1])])
             size = expressions.parse_mesh_size(text.text)
@@ -310,12 +326,12 @@ class _Walk:
                 faults += [] if is_faulty else [size.diagnostic(text)]
                 size = MeshSize("integer", 1)
             axes.append(_stated_axis(self.key(each).text, size, text))
+            if size.named is not None:
+                named[self.key(each).text] = (size.named, text)
         is_read = not faults and not is_faulty
         stated = StatedMesh(name, tuple(axes), machine, self.source_map.key(inner).span, is_read)
-        mesh, unsolved = solve(stated)
-        self.diagnostics += [replace(fault, target=name) for fault in (*faults, *unsolved)]
-        span = self.source_map.key(route or ("mesh",)).span
-        return Target(name, mesh, machine, span, is_read and not unsolved)
+        self.diagnostics += [replace(fault, target=name) for fault in faults]
+        return TargetDecl(name, stated, named, self.source_map.key(route or ("mesh",)).span)
 
     def path_rules(self) -> Iterator[PathRule]:
         """Yield the entries of `params:`."""

@@ -23,6 +23,7 @@ from shardspec.diagnostics.words import described, did_you_mean, grouped, listed
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
 from shardspec.language.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
+from shardspec.language.meshes import TargetDecl, solved
 
 
 class Place(NamedTuple):
@@ -41,7 +42,11 @@ class PlacedRule(NamedTuple):
 
 
 class AxisDecl(NamedTuple):
-    """A logical axis whose size and unit may still be made of the sizes of others."""
+    """A logical axis whose size and unit may still be made of the sizes of others.
+
+    Attributes:
+      is_let: whether it is a number with a name, and no axis at all.
+    """
 
     name: str
     size: SizeExpr | None
@@ -49,6 +54,7 @@ class AxisDecl(NamedTuple):
     doc: str
     span: Span
     min_shard: int = 1
+    is_let: bool = False
 
 
 class ArrayDecl(NamedTuple):
@@ -67,6 +73,7 @@ class Layer(NamedTuple):
     """What one document says itself.
 
     Attributes:
+      lets: names for numbers.
       drops: logical axes whose inherited rules go.
       policy: the keys it sets, and no more.
       state: the same, and the spans.
@@ -77,10 +84,11 @@ class Layer(NamedTuple):
 
     source: SourceFile
     doc: str = ""
+    lets: tuple[AxisDecl, ...] = ()
     axes: tuple[AxisDecl, ...] = ()
     rules: tuple[PlacedRule, ...] = ()
     drops: tuple[Excerpt, ...] = ()
-    targets: tuple[Target, ...] = ()
+    targets: tuple[TargetDecl, ...] = ()
     path_rules: tuple[ir.PathRule, ...] = ()
     overrides: tuple[ir.Override, ...] = ()
     scans: tuple[ir.ScanRule, ...] = ()
@@ -112,6 +120,7 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
     return Layer(
         source=child.source,
         doc=child.doc,
+        lets=_by_name(parent.lets, child.lets, lambda let: let.name),
         axes=_by_name(parent.axes, child.axes, lambda axis: axis.name),
         rules=tuple(PlacedRule(rule) for rule in _rules(parent, child, diagnostics)),
         targets=_by_name(parent.targets, child.targets, lambda target: target.name),
@@ -335,19 +344,16 @@ _CIRCLE_SHOWN = 8
 def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[Diagnostic, ...]]:
     """Return the spec that `layer` means, with arrays from manifests after the inline ones."""
     diagnostics: list[Diagnostic] = []
-    axes = _axes(layer.axes, diagnostics)
+    by_name = _by_own_name(layer, diagnostics)
+    numbers = _sizes(by_name, diagnostics)
+    axes = _axes(layer.axes, by_name, numbers, diagnostics)
+    lets = {let.name: numbers[let.name] for let in layer.lets}
     stated = {decl.name for decl in layer.axes if decl.size is not None}
     sizes = {axis.name: axis.size for axis in axes if axis.name in stated}
-    inline = _arrays(layer.arrays, sizes, diagnostics)
-    params, twice = distinct(inline + list(layer.params))
-    diagnostics += twice
-    # An inline array with a dimension that is too long alone stays: that size is told of already.
-    told = {param.path for param in inline if BEYOND in param.shape}
-    kept, too_large = countable([param for param in params if param.path not in told])
-    sound = {param.path for param in kept} | told
-    params = tuple(param for param in params if param.path in sound)
-    targets, too_many = countable_targets(layer.targets)
-    diagnostics += (*too_large, *too_many, *too_wide(layer.activations, sizes))
+    params = _params(layer, lets | sizes, diagnostics)
+    targets = tuple(solved(target, lets, diagnostics) for target in layer.targets)
+    targets, too_many = countable_targets(targets)
+    diagnostics += (*too_many, *too_wide(layer.activations, sizes))
     rules = sorted((placed.rule for placed in layer.rules), key=lambda rule: rule.priority)
     policy: dict[str, Any] = dict(layer.policy)
     spec = Spec(
@@ -373,14 +379,48 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
     return spec, tuple(diagnostics)
 
 
-def _axes(decls: tuple[AxisDecl, ...], diagnostics: list[Diagnostic]) -> tuple[ir.LogicalAxis, ...]:
+def _params(
+    layer: Layer, sizes: Mapping[str, int | None], diagnostics: list[Diagnostic]
+) -> tuple[Param, ...]:
+    """Return the arrays of a layer, those of manifests after the inline ones, that count."""
+    inline = _arrays(layer.arrays, sizes, diagnostics)
+    params, twice = distinct(inline + list(layer.params))
+    diagnostics += twice
+    # An inline array with a dimension that is too long alone stays: that size is told of already.
+    told = {param.path for param in inline if BEYOND in param.shape}
+    kept, too_large = countable([param for param in params if param.path not in told])
+    sound = {param.path for param in kept} | told
+    diagnostics += too_large
+    return tuple(param for param in params if param.path in sound)
+
+
+def _by_own_name(layer: Layer, diagnostics: list[Diagnostic]) -> dict[str, AxisDecl]:
+    """Return the axes and the names of `let`, which share one room of names; the axis counts."""
+    by_name = {let.name: let for let in layer.lets}
+    for axis in layer.axes:
+        let = by_name.get(axis.name)
+        if let is not None:
+            labels = (Label(let.span, "a number"), Label(axis.span, "an axis", primary=False))
+            message = f"`{axis.name}` is a name of `let` and an axis: which a size means is open"
+            help = f"call the number otherwise: `{axis.name}_size`"
+            diagnostics.append(Diagnostic(codes.WRONG_TYPE, message, labels, help=help))
+        by_name[axis.name] = axis
+    return by_name
+
+
+def _axes(
+    decls: tuple[AxisDecl, ...],
+    by_name: dict[str, AxisDecl],
+    sizes: dict[str, int | None],
+    diagnostics: list[Diagnostic],
+) -> tuple[ir.LogicalAxis, ...]:
     """Return the axes with sizes and units as numbers; either may name other axes in any order."""
-    by_name = {decl.name: decl for decl in decls}
-    sizes = _sizes(by_name, diagnostics)
     units = {decl.name: _unit(decl, by_name, sizes, diagnostics) for decl in decls}
     return tuple(
-        ir.LogicalAxis(name, sizes[name], units[name], decl.doc, decl.span, decl.min_shard)
-        for name, decl in by_name.items()
+        ir.LogicalAxis(
+            decl.name, sizes[decl.name], units[decl.name], decl.doc, decl.span, decl.min_shard
+        )
+        for decl in decls
     )
 
 
@@ -488,23 +528,31 @@ def _unknown_name(
         (
             name.text
             for name in stated.names
-            if name.text not in known or known[name.text].size is None
+            if name.text not in known or _is_open(known[name.text])
         ),
         None,
     )
     if unknown is None:
         return
     that = "that" if field == "size" else "the size"
+    what = (
+        f"`{decl.name}` needs" if decl.is_let else f"the {field} of `{decl.name}` needs {that} of"
+    )
+    section = "let" if decl.is_let else "axes"
     yield point(
         codes.UNKNOWN_SIZE,
-        f"the {field} of `{decl.name}` needs {that} of `{unknown}`, which no entry of `axes`"
-        " states",
+        f"{what} `{unknown}`, which no entry of `{section}` states",
         decl.span,
         help=_difference(unknown, known)
         or did_you_mean(unknown, known, without=(unknown, decl.name))
-        or f"add `{unknown}: SIZE` to `axes`",
+        or f"add `{unknown}: {'NUMBER' if decl.is_let else 'SIZE'}` to `{section}`",
         subject=decl.name,
     )
+
+
+def _is_open(decl: AxisDecl) -> bool:
+    """Say whether an axis states no size; a name of `let` without one could not be read."""
+    return decl.size is None and not decl.is_let
 
 
 def _difference(unknown: str, known: Iterable[str]) -> str | None:

@@ -43,7 +43,7 @@ _SPEC = re.compile(r'"spec"\s*:\s*"([^"\\\n]+)"')
 _LOCK = re.compile(r"^lock \d+, language \d+", re.MULTILINE)
 _MANIFEST = re.compile(r"^\s*\{?\s*\"?shardspec-arrays\"?\s*:", re.MULTILINE)
 _KEY = (
-    r"(?:shardspec|doc|extends|axes|hardware|mesh|targets|rules|drop|params|overrides|scan"
+    r"(?:shardspec|doc|extends|let|axes|hardware|mesh|targets|rules|drop|params|overrides|scan"
     r"|activations|arrays|manifest|policy|state|coverage|replicate|lints)"
 )
 #: The first entry of a list of arrays without its header: `"a/kernel": bf16[4]`, or with keys.
@@ -56,7 +56,7 @@ _ARRAYS = re.compile(
 _YAML_LINE = re.compile(rf"\"?{_KEY}\"?\s*:(?:\s|$)")
 _DSL_LINE = re.compile(
     r"shardspec[ \t]+\d|(?:rules|params|arrays|activations|scan|mesh)[ \t]*\{"
-    r"|target[ \t]+\S+[ \t]+on\b|mesh[ \t]+on\b|axis[ \t]+\S+[ \t]*=|extends[ \t]+[\w./]"
+    r"|target[ \t]+\S+[ \t]+on\b|mesh[ \t]+on\b|(?:axis|let)[ \t]+\S+[ \t]*=|extends[ \t]+[\w./]"
 )
 _SAYS = {
     "compile": "a plan, as `shardspec compile` writes it",

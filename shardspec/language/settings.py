@@ -27,7 +27,7 @@ _SOURCE = "--set"
 
 #: Sections whose keys are names that the document makes up: a setting may not add one. `axes` is
 #: none of them: a setting may state the size of an axis that something names.
-_OPEN = frozenset({"mesh", "targets", "params", "scan", "activations", "arrays"})
+_OPEN = frozenset({"let", "mesh", "targets", "params", "scan", "activations", "arrays"})
 
 #: Sections of entries that stand in order.
 _LISTS = frozenset({"rules", "overrides", "replicate"})
@@ -127,7 +127,7 @@ def _axis_names(
     names |= {name.text for size in stated for name in size.names}
     for array in layer.arrays:
         names |= set(_NAME.findall(array.written.text.partition("[")[2]))
-    return {name for name in names if name}
+    return {name for name in names if name} - {let.name for let in layer.lets}
 
 
 def _unheard_axis(rest: str, span: Span, known: set[str]) -> Iterator[Diagnostic]:
@@ -158,6 +158,7 @@ def _shortened(name: str, text: str, data: Any, span: Span) -> Diagnostic | None
             *_mesh_axes({"": data}),
             *_mesh_axes(targets if isinstance(targets, dict) else {}),
         ],
+        "let": list(data["let"]) if isinstance(data.get("let"), dict) else [],
         "axes": list(axes) if isinstance(axes, dict) else [],
     }
     meant = [f"`--set {where}.{name}={text}`" for where, names in sections.items() if name in names]

@@ -16,6 +16,7 @@ YAML = """\
 shardspec: 1
 doc: every section
 extends: [megatron]
+let: {tp: 4}
 
 axes:
   batch: 512
@@ -31,7 +32,7 @@ mesh:
 
 targets:
   laptop:
-    mesh: {data: 2, model: 4 explicit, replica: 1}
+    mesh: {data: 2, model: tp explicit, replica: 1}
 
 rules:
   - batch -> (replica, data)

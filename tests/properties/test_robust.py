@@ -261,6 +261,7 @@ SKELETON: dict[str, Any] = {
         "batch -> (replica, data)",
         {"rule": "mlp, heads -> model | none @ 2", "at": "start"},
     ],
+    "let": {"tp": 4, "dp": "2 * tp"},
     "drop": ["kv"],
     "params": {"**/wi_{0,1}": "embed mlp", "re:.*/(q|k)": "embed heads _"},
     "overrides": [
@@ -448,8 +449,8 @@ EASY = {
     "SPACE": st.just(" "),
 }
 STATEMENTS = (
-    *("version", "doc", "extends", "axis", "drop", "manifest", "policy", "lint", "override"),
-    *("scan", "activation", "machine", "state", "coverage", "replicate"),
+    *("version", "doc", "extends", "let", "axis", "drop", "manifest", "policy", "lint"),
+    *("override", "scan", "activation", "machine", "state", "coverage", "replicate"),
 )
 ENTRIES = {
     "rules": "rules_entry",

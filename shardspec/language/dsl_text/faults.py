@@ -30,6 +30,7 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "target": ((r"target\s+\S+\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
     "mesh": ((r"mesh\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
     "machine": ((r"hardware\b(?P<text>.*)$", expressions.parse_hardware),),
+    "let": ((r"let\s+\S+\s*=(?P<text>.*)$", expressions.parse_size),),
     "axis": (
         (
             r"axis\s+\S+\s*=(?P<text>[^\"]*?)(?:(?:\s+(?:unit|min_shard)\b|\s*\").*)?$",
@@ -52,6 +53,7 @@ _FORMS = {
     "version": "shardspec 1",
     "doc": 'doc "what this spec is for"',
     "extends": "extends t5x/2d, ./base.yaml",
+    "let": "let tp = 8",
     "axis": 'axis joined_kv = heads * kv unit 64 "one head is 64 wide"',
     "drop": "drop mlp, heads",
     "manifest": 'manifest "params.json"',

@@ -25,6 +25,7 @@ KEYWORDS = BLOCKS | {
     "shardspec",
     "doc",
     "extends",
+    "let",
     "axis",
     "hardware",
     "drop",

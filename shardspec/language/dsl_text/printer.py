@@ -161,6 +161,10 @@ class _Printer:
         names = [files] if isinstance(files, str) else files
         self.line(f"manifest {', '.join(map(quoted, names))}", ("manifest",))
 
+    def let(self, numbers: Any) -> None:
+        for name, number in numbers.items():
+            self._sectioned("let", f"let {_key(name)} = {number}", name)
+
     def axes(self, axes: Any) -> None:
         for name, entry in axes.items():
             stated = entry if isinstance(entry, dict) else {"size": entry}
@@ -283,6 +287,7 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "shardspec": _Printer.version,
     "doc": _Printer.doc,
     "extends": _Printer.extends,
+    "let": _Printer.let,
     "axes": _Printer.axes,
     "hardware": _Printer.hardware,
     "mesh": _Printer.mesh,

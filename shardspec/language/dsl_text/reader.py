@@ -270,6 +270,14 @@ class _Build:
         if isinstance(self.data[section], str):
             self.values[section,] = self.values[section, 0]
 
+    def let(self, tree: Node, statement: Statement) -> None:
+        """Take in `let tp = 8`."""
+        key = self.tokens(child_of(tree, "key"), statement)[0]
+        route = self.entry("let", key, statement)
+        if route is not None:
+            self.values[route] = size = self.whole(child_of(tree, "size"), statement)
+            self.put(route, number_or_text(size.text))
+
     def axis(self, tree: Node, statement: Statement) -> None:
         """Take in `axis embed = 4096 unit 64 "..."`."""
         key = self.tokens(child_of(tree, "key"), statement)[0]
@@ -428,6 +436,7 @@ _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
     "extends": _Build.words,
     "drop": _Build.words,
     "manifest": _Build.words,
+    "let": _Build.let,
     "axis": _Build.axis,
     "hardware": _Build.scalar,
     "target": _Build.target,

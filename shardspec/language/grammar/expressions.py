@@ -203,9 +203,13 @@ parse_array_type = _reader(
     lambda text: plain_array_type(text) or refusals.before_size(text),
 )
 
-#: `submesh 4x2x2x1`.
+#: `submesh 4x2x2x1`, `tp`.
 parse_mesh_size = _reader(
-    "mesh_axis", "mesh_size", syntax.mesh_size, refusals.in_mesh_size, plain_mesh_size
+    "mesh_axis",
+    "mesh_size",
+    syntax.mesh_size,
+    refusals.in_mesh_size,
+    lambda text: plain_mesh_size(text) or refusals.before_mesh_size(text),
 )
 
 #: `2 * tpu v5p 4x4x8`.

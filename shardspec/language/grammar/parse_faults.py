@@ -224,8 +224,8 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
     (_MESH_SIZES, r"[\w@]\s+\w+\s*$", r"(auto|explicit|manual)\b", "an axis has one type"),
     (
         _MESH_SIZES,
-        r"(\d|rest|dcn|ici)\s+$",
-        r"[A-Za-z]{3}",
+        r"\w\s+$",
+        r"[A-Za-z]",
         "types of axes are `auto`, `explicit` and `manual`: `8 explicit`",
     ),
     (_HARDWARE, r"", r"\d+x(\s|[A-Za-z])|[x×]\s", "slices or nodes stand before `*`: `2 * h100`"),
@@ -290,6 +290,8 @@ _WORDS = {
     "WORD": "a word",
     "BECAUSE": "`because`",
 }
+#: What a size in a mesh is made of.
+_IN_MESHES = {"a logical axis": "a name of `let`", "a size": "a number"}
 _ORDER = {name: place for place, name in enumerate(_WORDS)}
 _WORD = re.compile(r"[-=]>|[\w.-]+|\S")
 _BRACKETS = re.compile(r"^\s*[\[(]|->\s*\[")
@@ -321,7 +323,10 @@ def explain_fault(parser: Lark, start: str, text: str) -> SyntaxFault:
         return _in_glob(text, stop.at, end, help)
     previous = _WORD.findall(before)
     after = f" after `{previous[-1]}`" if previous else ""
-    return SyntaxFault(f"expected {either(stop.words)}{after}", stop.at, end, help)
+    words = stop.words
+    if start in _MESH_SIZES:
+        words = tuple(_IN_MESHES.get(word, word) for word in words)
+    return SyntaxFault(f"expected {either(words)}{after}", stop.at, end, help)
 
 
 def _meant(start: str, text: str) -> str | None:

@@ -168,11 +168,12 @@ def print_array_type(array_type: syntax.ArrayType) -> str:
 
 def print_mesh_size(size: syntax.MeshSize) -> str:
     """Return `submesh 4x2x2x1`, `2 @ dcn explicit`; `@ ici` and `auto` go without saying."""
+    count = str(size.count) if size.named is None else print_size(size.named)
     words = {
-        "integer": str(size.count),
+        "integer": count,
         "rest": "rest",
         "submesh": f"submesh {shape_text(size.tile)}",
-        "auto": f"auto {size.count}",
+        "auto": f"auto {count}",
     }
     network = " @ dcn" if size.network == "dcn" else ""
     return words[size.kind] + network + ("" if size.axis_type == "auto" else f" {size.axis_type}")
@@ -319,6 +320,7 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "extends": _list,
     "drop": _list,
     "manifest": _one,
+    "let": _each(_number("size")),
     "axes": _each(_axis),
     "hardware": _expression("hardware"),
     "mesh": _MESH,

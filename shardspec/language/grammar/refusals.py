@@ -20,6 +20,13 @@ NO_NAMES = (
     "`_` for each dimension: `_ _` for two; arrays that are meant to be whole go under"
     " `replicate`, with the reason"
 )
+#: Words that mean something where the size of a mesh axis stands: no `let` may take one.
+NO_LETS = NOTHING | {"none", "rest", "submesh", "auto", "explicit", "manual", "dcn", "ici", "all"}
+_REST = "what the other axes leave over is written `rest`"
+_TYPE = "the size stands before the type: `8 explicit`"
+_NETWORK = "the network follows `@`: `2 @ dcn`"
+_WORD_HELP = {"explicit": _TYPE, "manual": _TYPE, "dcn": _NETWORK, "ici": _NETWORK}
+_NO_SIZE = re.compile(rf"\s*({'|'.join(sorted(NO_LETS - {'rest', 'submesh', 'auto'}))})(?![\w.-])")
 _LONGEST = 20_000
 _DEPTH = 16
 
@@ -99,6 +106,15 @@ def in_mesh_size(size: syntax.MeshSize) -> SyntaxFault | None:
     if not zero:
         return None
     return SyntaxFault("a mesh axis has at least one device", 0, 0, "write 1 or more, or `rest`")
+
+
+def before_mesh_size(text: str) -> SyntaxFault | None:
+    """Return a fault where a size begins with a word that is none."""
+    found = _NO_SIZE.match(text)
+    if found is None:
+        return None
+    message = "expected a number, a name of `let`, `rest`, `submesh` or `auto`"
+    return SyntaxFault(message, *found.span(1), _WORD_HELP.get(found[1], _REST))
 
 
 def before_glob(text: str) -> SyntaxFault | None:

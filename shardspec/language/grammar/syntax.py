@@ -172,11 +172,12 @@ class ArrayType(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeshSize:
-    """`8`, `rest`, `submesh 4x2x2x1`, `auto 16`, with `@ dcn` or not, and `explicit` or not.
+    """`8`, `tp`, `rest`, `submesh 4x2x2x1`, `auto 16`, with `@ dcn` or not, `explicit` or not.
 
     Attributes:
-      count: the integer, or N of `auto N`.
+      count: the integer, or N of `auto N`; 1 where `named` says it.
       tile: the submesh.
+      named: the integer, or N, where it is worked out from names of `let`.
     """
 
     kind: Literal["integer", "rest", "submesh", "auto"]
@@ -184,6 +185,7 @@ class MeshSize:
     tile: tuple[int, ...] = ()
     network: Network = "ici"
     axis_type: AxisType = "auto"
+    named: SizeExpr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,19 +357,27 @@ def array_type(tree: Node) -> ArrayType:
 def mesh_size(tree: Node) -> MeshSize:
     """Return the size of a `mesh_size` tree."""
     stated = next(_trees(tree))
-    tokens = tuple(_tokens(stated))
     network: Network = "dcn" if any(token == "dcn" for token in _tokens(tree)) else "ici"
     match str(stated.data):
-        case "integer":
-            size = MeshSize("integer", count=int(tokens[0]), network=network)
         case "submesh":
-            size = MeshSize("submesh", tile=_tile(tokens[1]), network=network)
+            found = MeshSize("submesh", tile=_tile(tuple(_tokens(stated))[1]), network=network)
+        case "rest":
+            found = MeshSize("rest", network=network)
         case "auto":
-            size = MeshSize("auto", count=int(tokens[1]), network=network)
+            found = _counted("auto", next(_trees(stated)), network)
         case _:
-            size = MeshSize("rest", network=network)
+            found = _counted("integer", stated, network)
     types = [next(_tokens(node)) for node in _trees(tree) if node.data == "type"]
-    return replace(size, axis_type=types[0].value) if types else size
+    return replace(found, axis_type=types[0].value) if types else found
+
+
+def _counted(kind: Literal["integer", "auto"], tree: Node, network: Network) -> MeshSize:
+    """Return a size that is a number, or worked out from names of `let`."""
+    stated = size(tree)
+    match stated.terms:
+        case (SizeTerm((int(count),), 1),):
+            return MeshSize(kind, count, network=network)
+    return MeshSize(kind, 1, network=network, named=stated)
 
 
 def hardware(tree: Node) -> HardwareExpr:
@@ -471,7 +481,7 @@ def _factors(term: Node) -> Iterator[int | Name | SizeExpr]:
     """Yield the factors of a product; those of a product in parentheses are its own."""
     for child in term.children:
         if isinstance(child, str):
-            yield int(child) if child.type == "SIZE" else _name(child)
+            yield int(child) if child.type.endswith("SIZE") else _name(child)
             continue
         inner = size(child)
         if len(inner.terms) == 1 and inner.terms[0].sign == 1:

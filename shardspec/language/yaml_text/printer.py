@@ -102,7 +102,7 @@ LONGEST_KEY = 1000
 
 _ONE_LINE: tuple[tuple[str | None, ...], ...] = (
     *(("policy",), ("lints",), ("extends",), ("drop",), ("manifest",), ("axes", None)),
-    *(("state",), ("coverage",)),
+    *(("state",), ("coverage",), ("let",)),
 )
 _SHORT = (("mesh",), ("targets", None, "mesh"))
 _SHORT_ENTRIES = 3

@@ -31,7 +31,10 @@ sizes = st.sampled_from((512, "512", "heads * kv", "3*embed", "a+2*(b -1)"))
 mesh = st.dictionaries(
     keys,
     st.sampled_from(
-        (8, "8", "rest", "submesh 4x2x2x1", "2@dcn", "8 explicit", "2 manual@dcn", "auto 4 auto")
+        (
+            *(8, "8", "rest", "submesh 4x2x2x1", "2@dcn", "8 explicit", "2 manual@dcn"),
+            *("auto 4 auto", "tp", "2*tp @dcn", "auto tp explicit"),
+        )
     ),
     max_size=4,
 )
@@ -57,6 +60,7 @@ documents = st.fixed_dictionaries(
         "doc": plain,
         "extends": plain.filter(bool)
         | st.lists(keys | st.sampled_from(("t5x/2d", "./a.yaml")), max_size=3),
+        "let": st.dictionaries(keys, sizes, max_size=3),
         "axes": st.dictionaries(
             keys,
             st.none()

@@ -118,6 +118,7 @@ def test_the_sample_says_what_its_yaml_says() -> None:
         (r'doc "a \"b\" \\ \n c"', {"doc": 'a "b" \\ \n c'}),
         ('extends a, ./b.yaml, "c d"', {"extends": ["a", "./b.yaml", "c d"]}),
         ("extends a\nextends b", {"extends": ["a", "b"]}),
+        ("let tp = 8\nlet dp = 2*tp", {"let": {"tp": 8, "dp": "2*tp"}}),
         ("axis a", {"axes": {"a": None}}),
         ("axis a = heads * kv", {"axes": {"a": "heads * kv"}}),
         ("axis unit unit 4", {"axes": {"unit": {"unit": 4}}}),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shardspec import assets
 from shardspec.language.grammar import expressions, parser, print_expressions
 from shardspec.language.grammar.print_expressions import Bound, parse_bound, print_bound
+from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import (
     AnyChar,
     ArrayDim,
@@ -105,6 +106,7 @@ texts = st.from_regex(r"[A-Za-z_]\w{0,3}([-.]\w{1,2}){0,2}", fullmatch=True).fil
     lambda text: text not in _TAKEN
 )
 names = texts.map(lambda text: Name(text, 0, 0))
+lets = names.filter(lambda name: name.text not in NO_LETS)
 numbers = st.integers(0, 10**6)
 
 
@@ -222,6 +224,15 @@ NODES: dict[str, st.SearchStrategy[Any]] = {
             ("auto", st.integers(1, 4096), st.just(())),
             ("submesh", st.just(0), tiles),
         )
+    )
+    | st.builds(
+        MeshSize,
+        st.sampled_from(("integer", "auto")),
+        st.just(1),
+        st.just(()),
+        networks,
+        axis_types,
+        lets.map(product) | st.tuples(numbers, lets).map(lambda pair: product(*pair)),
     ),
     "hardware": st.builds(
         HardwareExpr,
@@ -426,6 +437,7 @@ def test_a_fault_says_what_was_expected_where_and_what_works(
         ("axis_rule", "embed->model|data", "embed -> model | data"),
         ("axis_rule", "a -> (x) @ 0", "a -> x"),
         ("mesh_size", "8@dcn", "8 @ dcn"),
+        ("mesh_size", "2*tp explicit", "2 * tp explicit"),
         ("mesh_size", "rest @ ici", "rest"),
         ("mesh_size", "2 explicit@dcn", "2 @ dcn explicit"),
         ("mesh_size", "auto 16 auto", "auto 16"),
