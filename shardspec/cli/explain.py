@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select
 from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ActivationSharding, ShardingPlan
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 _LINE = re.compile(r"(?P<file>.+):(?P<line>[0-9]{1,9})")
 _WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>[0-9]{1,9})=(?P<axes>[^=]+)")
 
+
+#: Rows that a part of a path may stand for: of more, one is asked for.
+_MOST_MEANT = 4
 
 _FROM_0 = "the first dimension is 0"
 _ARRAYS_ONLY = "--porcelain prints arrays", "give it a path or a glob alone"
@@ -43,7 +48,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 @options.verb(
     "explain",
-    click.Argument(["subject"], required=False, shell_complete=_complete),
+    click.Argument(["subjects"], nargs=-1, metavar="[SPEC] [SUBJECT]", shell_complete=_complete),
     options.NAMED,
     options.TARGET,
     options.ARRAYS,
@@ -69,7 +74,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 def command(
     request: Request,
     *,
-    subject: str | None,
+    subjects: tuple[str, ...],
     why_not: str | None,
     porcelain: bool,
     draw: bool,
@@ -77,18 +82,19 @@ def command(
 ) -> None:
     """Say why.
 
-    SUBJECT is the path of an array or a glob over paths, a line of a spec (`spec.yaml:15`),
+    SUBJECT is the path of an array, a part of it, a glob over paths, a line (`spec.yaml:15`),
     `axis:NAME` for a mesh axis or a logical axis, the name of an activation, a finding (`SHD301`,
     `indivisible`), a field of the language (`rules`, `policy.indivisible`), or what comes along
     (`preset:expert`, `hardware:v5p`). With a saved cost, also a line of code (`train.py:71`).
     """
+    subject, first = _spec_and_subject(subjects, request)
     _one_question(subject, why_not, listed=listed, porcelain=porcelain, draw=draw)
     if listed:
         from shardspec.report.shipped import list_lines
 
         show(list_lines(listed))
         return
-    spec_name = next(iter(request.named), None)
+    spec_name = first or next(iter(request.named), None)
     if subject is not None and not porcelain and not draw and _explain_words(subject):
         if not _stands_in_spec(subject, spec_name):
             return
@@ -96,6 +102,8 @@ def command(
     match = _LINE.fullmatch(subject or "")
     spec_name = spec_name or (_spec_file(match["file"]) if match else None)
     plan, diagnostics = _plan(find_spec(spec_name) if spec_name else _found(subject), request)
+    if subject and not match:
+        subject = _whole(subject, plan, request)
     if why_not is not None:
         lines = _why_not(why_not, plan)
     else:
@@ -216,8 +224,6 @@ def _drawing(subject: str, plan: ShardingPlan) -> Iterator[str]:
 
 def _compare_lock(plan: ShardingPlan, subject: str | None, request: Request) -> None:
     """Say on stderr where the lock beside the spec is stale, or says otherwise of this array."""
-    import os
-
     if not os.path.exists(f"{os.path.splitext(plan.spec.source.name)[0]}.lock"):
         return
     from shardspec.lock.lock_file import lock_remark
@@ -225,6 +231,30 @@ def _compare_lock(plan: ShardingPlan, subject: str | None, request: Request) -> 
     remark = lock_remark(plan, subject)
     if remark:
         request.remark(f"\n{remark}")
+
+
+def _spec_and_subject(subjects: tuple[str, ...], request: Request) -> tuple[str | None, str | None]:
+    """Return what is asked about, and the spec where that stands before it, as in other verbs."""
+    if len(subjects) < 2:
+        subject = next(iter(subjects), None)
+        if (
+            subject is not None
+            and subject.endswith((".yaml", ".shard"))
+            and os.path.isfile(subject)
+        ):
+            fail(
+                f"`{subject}` is a spec",
+                f"name what to explain: `shardspec explain {subject} PATH`",
+            )
+        return subject, None
+    *specs, subject = subjects
+    if len(specs) > 1 or not os.path.exists(specs[0]):
+        fail(
+            f"{len(subjects)} subjects: {', '.join(subjects)}", "ask one at a time, or with a glob"
+        )
+    if request.named:
+        fail(f"two specs: {specs[0]} and --spec {request.named[0]}", "name the spec once")
+    return subject, specs[0]
 
 
 def _one_question(
@@ -373,6 +403,29 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
         if len(row.shardings) > 1:
             yield f"{row.name}: alike; the first of them:"
         yield from explain(row.first, plan)
+
+
+def _whole(subject: str, plan: ShardingPlan, request: Request) -> str:
+    """Return the glob that part of a path stands for; what is no such part stays as it is."""
+    from shardspec.cli.request import matching, parts_of
+
+    paths = [each.param.path for each in plan.arrays]
+    is_something = subject.startswith("axis:") or _activation(subject, plan)
+    found = [] if is_something or matching(subject, paths) else parts_of(subject, paths)
+    if not found:
+        return subject
+    from shardspec.report.table import rows
+
+    glob = f"**/{subject.strip('/')}/**"
+    shown = rows(ShardingPlan(plan.spec, plan.target, tuple(select(glob, plan))))
+    is_axis = subject in plan.spec.mesh_axis_names or subject in _logical_axes(plan)
+    axis = f"; the axis is `axis:{subject}`" if is_axis else ""
+    if len(shown) > _MOST_MEANT:
+        names = ", ".join(f"`{row.name}`" for row in shown[:_MOST_MEANT])
+        help = f"say which array: {names}, ...; or all: `{glob}`{axis}"
+        fail(f"`{subject}` is a part of {counted(len(found), 'path')}", help)
+    request.remark(f"`{subject}` is read as `{glob}`{axis}\n")
+    return glob
 
 
 def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:

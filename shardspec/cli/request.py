@@ -326,16 +326,30 @@ def matching(subject: str, paths: Iterable[str]) -> frozenset[str]:
     return frozenset(path for path in paths if matcher.first_match(path) is not None)
 
 
+def parts_of(subject: str, paths: Iterable[str]) -> list[str]:
+    """Return the paths that have `subject` as a run of their components: a last part, a prefix.
+
+    >>> parts_of("mlp/wi", ["a/mlp/wi", "a/mlp/wi_0", "mlp/wi/kernel"]), parts_of("/a", ["b/a"])
+    (['a/mlp/wi', 'mlp/wi/kernel'], ['b/a'])
+    """
+    run = subject.strip("/")
+    return [path for path in paths if run and f"/{run}/" in f"/{path}/"]
+
+
 def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ()) -> NoReturn:
     """Fail with the nearest of `paths`, or of `others` that could be meant."""
     from shardspec.diagnostics.suggest import nearest
-    from shardspec.diagnostics.words import template
+    from shardspec.diagnostics.words import as_one, template
     from shardspec.report.pages import near_findings
 
     named = near_findings(subject)
     if not paths:
         fail("the spec lists no arrays", "; ".join(filter(None, (NO_ARRAYS, named))))
     templates = {template(path): path for path in reversed(paths)}
+    alike = [path for path in paths if template(path) == template(subject)]
+    if alike:
+        help = f"there are `{as_one(alike)}`"
+        fail(f"no array has the path `{subject}` ({counted(len(paths), 'array')})", help)
     near = [
         _with_numbers(subject, templates[key], paths)
         for key in nearest(template(subject), templates, count=3)

@@ -139,7 +139,7 @@ def test_one_file_under_two_names_is_fixed_once(folder: Path) -> None:
 
 def test_a_fix_that_breaks_the_text_is_not_taken(folder: Path) -> None:
     """The quoted number would be text where a number has to stand."""
-    text = GOOD.replace("embed: 64", "embed: 64, mlp: {size: 128, unit: 010}")
+    text = GOOD.replace("embed: 64", "embed: 64, mlp: {size: 128, min_shard: 010}")
     file = put(folder / "spec.yaml", text)
     result = run("--fix", "--unsafe-fixes")
     assert file.read_text() == text

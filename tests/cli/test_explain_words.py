@@ -47,3 +47,52 @@ def test_a_folder_without_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "empty").mkdir()
     result = CliRunner().invoke(cli, ["check", "empty"])
     assert "error: no specs in `empty`\n  = help: a spec is `*.shard`" in result.stderr
+
+
+PARTS = """\
+shardspec: 1
+mesh: {x: 2}
+rules: [mlp -> x]
+arrays:
+  "a/layers_{0..3}/mlp/wi/kernel": f32[_=8 mlp=8]
+  "a/layers_{0..3}/mlp/wo/kernel": f32[mlp=8 _=8]
+  "b/layers_{0..3}/norm/scale": f32[_=8]
+  "{c,d,e,f,g}/bias": f32[_=8]
+"""
+
+
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.yaml").write_text(PARTS, encoding="utf-8")
+
+
+@pytest.mark.usefixtures("parts")
+@pytest.mark.parametrize(
+    ("word", "glob", "count"),
+    [("wi", "**/wi/**", 1), ("mlp/wo", "**/mlp/wo/**", 1), ("b", "**/b/**", 1), ("mlp", "", 2)],
+)
+def test_a_part_of_a_path_is_found(word: str, glob: str, count: int) -> None:
+    result = CliRunner().invoke(cli, ["explain", "base.yaml", word])
+    assert result.exit_code == 0, result.stderr
+    assert f"`{word}` is read as `{glob}" in result.stderr
+    assert result.stdout.count("alike; the first of them") == count
+    assert ("the axis is `axis:mlp`" in result.stderr) == (word == "mlp")
+
+
+@pytest.mark.usefixtures("parts")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["base.yaml", "bias"], "`bias` is a part of 5 paths\n  = help: say which array: `c/bias`"),
+        (["base.yaml", "a/layers_9/mlp/wi/kernel"], "there are `a/layers_{0..3}/mlp/wi/kernel`"),
+        (["base.yaml", "bais"], "no array has the path `bais` (17 arrays)"),
+        (["base.yaml"], "name what to explain: `shardspec explain base.yaml PATH`"),
+        (["a", "b"], "2 subjects: a, b"),
+        (["base.yaml", "wi", "--spec", "base.yaml"], "two specs: base.yaml and --spec base.yaml"),
+    ],
+)
+def test_what_is_no_single_thing_is_offered(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(cli, ["explain", *arguments])
+    assert result.exit_code == 2
+    assert said in result.stderr
