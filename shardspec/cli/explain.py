@@ -434,7 +434,7 @@ def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:
     if activation is not None:
         from shardspec.report.explain import explain_activation
 
-        return explain_activation(activation, plan)
+        return explain_activation(activation, plan, name)
     kinds = (("mesh", plan.spec.mesh_axis_names), ("logical", _logical_axes(plan)))
     for kind, names in kinds:
         if name in names:
@@ -444,7 +444,9 @@ def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:
 
 def _activation(name: str, plan: ShardingPlan) -> ActivationSharding | None:
     """Return the activation of this name; None where there is none."""
-    return next((each for each in plan.activations if each.activation.name == name), None)
+    from shardspec.resolve.resolver import activation_for
+
+    return activation_for(plan.activations, name)
 
 
 def _logical_axes(plan: ShardingPlan) -> set[str]:

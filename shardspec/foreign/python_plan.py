@@ -146,6 +146,8 @@ def _specs(request: Request) -> Iterator[str]:
 
 def _activations(request: Request) -> Iterator[str]:
     if request.plan.activations:
+        if any(each.activation.pattern for each in request.plan.activations):
+            yield "# keys with `*`, `?`, `{}` or `re:` are patterns of the names that code uses"
         yield "ACTIVATIONS = {"
         for each in request.plan.activations:
             yield f"    {_key(each.activation.name)}: {spec_literal(each.partition_spec)},"

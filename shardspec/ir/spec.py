@@ -533,10 +533,16 @@ class ScanRule:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A named constraint that code asks for by name."""
+    """A named constraint that code asks for by name.
+
+    Attributes:
+      name: as written: the name itself, or the pattern of the names that it is for.
+      pattern: None for the name of one.
+    """
 
     name: str
     logical_axes: LogicalAxes
+    pattern: Pattern | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -695,12 +701,13 @@ class Spec:
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
-        """Return every pattern over paths: of overrides, of `params:`, `scan:`, `replicate:`."""
+        """Return every pattern: over paths, and over the names of activations."""
         return (
             *(override.pattern for override in self.overrides),
             *(rule.pattern for rule in self.path_rules),
             *(scan.pattern for scan in self.scans),
             *(entry.pattern for entry in self.replicate),
+            *(entry.pattern for entry in self.activations if entry.pattern is not None),
         )
 
     @property

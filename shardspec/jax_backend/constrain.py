@@ -40,8 +40,8 @@ from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.tree_plan import raise_errors
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, uncountable
 from shardspec.lints.context import Context
-from shardspec.programs.op_names import CONSTRAINED
-from shardspec.resolve.resolver import ArrayResolver, array_resolver
+from shardspec.programs.op_names import constraint_scope
+from shardspec.resolve.resolver import ArrayResolver, activation_for, array_resolver
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -238,16 +238,18 @@ class ActivationResolver:
     _inside: dict[frozenset[str], ArrayResolver] = field(default_factory=dict, repr=False)
 
     def named(self, activation: str) -> LogicalAxes:
-        """Return the logical axes of an entry of the spec's `activations`.
+        """Return the logical axes of the entry of `activations` that is for this name.
 
         Raises:
           ShardspecError: there is none of this name, however loud the spec wants that finding.
         """
         self.refuse_unnamed(activation)
-        entries = {entry.name: entry for entry in self.arrays.spec.activations}
-        if activation not in entries:
-            raise ShardspecError([_unknown_activation(activation, tuple(entries))])
-        return entries[activation].logical_axes
+        entries = self.arrays.spec.activations
+        found = activation_for(entries, activation)
+        if found is None:
+            known = tuple(entry.name for entry in entries)
+            raise ShardspecError([_unknown_activation(activation, known)])
+        return found.logical_axes
 
     def refuse_unnamed(self, activation: Any) -> None:
         """Raise TypeError for what cannot be the name of an activation."""
@@ -454,7 +456,7 @@ class Constrainer:
             asked = given if activation is None else self.activations.named(activation)
             sharding = self._known[key] = self._sharding(x, asked, manual, name or activation)
         try:
-            with named_scope(f"{CONSTRAINED}{activation or _spelt(given)}"):
+            with named_scope(constraint_scope(activation or _spelt(given))):
                 return constrained(x, sharding, mesh)
         except UNUSABLE as error:
             refuse_unusable(x, name or activation or "", error, "constrain")

@@ -121,11 +121,17 @@ class Layouts:
 
     def dims(self, names: str, shape: tuple[int, ...]) -> tuple[DimSharding, ...]:
         """Return the answer for logical axes or an activation's name; none if they do not fit."""
-        activations = {each.name: each.logical_axes for each in self.spec.activations}
-        try:
-            return tuple(self.resolver._activations.dims(activations.get(names, names), shape))
-        except ShardspecError:
-            return ()
+        own = {each.name for each in self.spec.activations}
+        readings = (self._named, str) if names in own else (str, self._named)
+        for read in readings:
+            try:
+                return tuple(self.resolver._activations.dims(read(names), shape))
+            except ShardspecError:
+                continue
+        return ()
+
+    def _named(self, activation: str) -> tuple[str | None, ...]:
+        return self.resolver._activations.named(activation)
 
     def constrained(
         self, names: str, shape: tuple[int, ...], split: Split

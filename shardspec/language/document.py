@@ -238,7 +238,9 @@ class Document(_Model):
         description="Stacked axes by path: `layers@0` puts the axis `layers` at position 0.",
     )
     activations: dict[str, Names] = Field(
-        default_factory=_nothing, description="Named constraints that code asks for by name."
+        default_factory=_nothing,
+        description="Named constraints that code asks for by name: a name, a glob, or `re:` and a"
+        " regex. The name itself comes first, then the first pattern that matches.",
     )
     arrays: dict[str, str] = Field(
         default_factory=_nothing,

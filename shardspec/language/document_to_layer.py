@@ -353,7 +353,9 @@ class _Walk:
                 yield ScanRule(pattern, axes, self.source_map.entry(route))
 
     def activations(self) -> Iterator[ir.Activation]:
-        """Yield the named activations."""
+        """Yield the named activations; one whose name means others is a pattern."""
+        from shardspec.language.patterns.glob import glob_literal
+
         for name, text in self.document.activations.items():
             route: Route = ("activations", name)
             if not name.strip():
@@ -361,8 +363,15 @@ class _Walk:
                 self.report(point(codes.WRONG_TYPE, message, self.key(route).span))
                 continue
             axes = self._axes(self.excerpt(route, text))
-            if axes is not None:
-                yield ir.Activation(name, axes, self.source_map.entry(route))
+            pattern = self._key_pattern(route)
+            if axes is None or pattern is None:
+                continue
+            literal = glob_literal(name) if pattern.dialect == "glob" else None
+            span = self.source_map.entry(route)
+            if literal is None:
+                yield ir.Activation(name, axes, pattern, span)
+            else:
+                yield ir.Activation(literal, axes, span=span)
 
     def entries(
         self, section: str, noun: str, entries: Sequence[Entry], *choices: Choice

@@ -127,7 +127,7 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         path_rules=child.path_rules + parent.path_rules,
         overrides=child.overrides + parent.overrides,
         scans=child.scans + parent.scans,
-        activations=_by_name(parent.activations, child.activations, lambda entry: entry.name),
+        activations=_activations(parent.activations, child.activations),
         policy=tuple((dict(parent.policy) | dict(child.policy)).items()),
         state=tuple((dict(parent.state) | dict(child.state)).items()),
         coverage=child.coverage or parent.coverage,
@@ -143,10 +143,23 @@ def _known_axes(layer: Layer) -> tuple[str, ...]:
     return layer.inherited_axes + tuple(placed.rule.logical_axis for placed in layer.rules)
 
 
-def _by_name(parent: tuple[T, ...], child: tuple[T, ...], key: Callable[[T], str]) -> tuple[T, ...]:
+def _by_name(
+    parent: tuple[T, ...], child: tuple[T, ...], key: Callable[[T], object]
+) -> tuple[T, ...]:
     merged = {key(entry): entry for entry in parent}
     merged.update((key(entry), entry) for entry in child)
     return tuple(merged.values())
+
+
+def _activations(
+    parent: tuple[Activation, ...], child: tuple[Activation, ...]
+) -> tuple[Activation, ...]:
+    """Return those of one name, the child's in place of the parent's; then patterns, its first."""
+    merged = _by_name(parent, child, lambda entry: (entry.name, entry.pattern is None))
+    own = {entry.name for entry in child}
+    patterns = [entry for entry in merged if entry.pattern is not None]
+    patterns.sort(key=lambda entry: entry.name not in own)
+    return (*(entry for entry in merged if entry.pattern is None), *patterns)
 
 
 def _rules(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> list[AxisRule]:

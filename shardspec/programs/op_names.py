@@ -80,11 +80,21 @@ def scope(name: str) -> str:
     return "/".join(part for part in kept if not part.startswith(CONSTRAINED))
 
 
+def constraint_scope(names: str) -> str:
+    """Return the scope of a constraint by these names, or by the name of an activation.
+
+    >>> constraint_names(f"jit(step)/{constraint_scope('decoder/out')}/sharding_constraint")
+    'decoder/out'
+    """
+    return f"{CONSTRAINED}[{names}]" if "/" in names else f"{CONSTRAINED}{names}"
+
+
 def constraint_names(name: str) -> str:
     """Return the names that `Resolver.constrain` was given for an operation, or none."""
     parts = [_unwrapped(part) for part in split_name(name)]
     found = [part for part in parts if part.startswith(CONSTRAINED)]
-    return found[-1].removeprefix(CONSTRAINED) if found else ""
+    names = found[-1].removeprefix(CONSTRAINED) if found else ""
+    return names[1:-1] if names.startswith("[") and names.endswith("]") else names
 
 
 def _unwrapped(part: str) -> str:

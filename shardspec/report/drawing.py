@@ -26,6 +26,7 @@ from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import ActivationSharding, DimSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Mesh
 from shardspec.report.table import rows
+from shardspec.resolve.resolver import activation_for
 from shardspec.topology.machine import Machine
 from shardspec.topology.placement import Placement, place
 
@@ -498,11 +499,11 @@ def drawing_of(name: str, plan: ShardingPlan) -> Drawing:
     if not isinstance(name, str):
         raise TypeError(f"what is drawn is named by a string, not by a `{type(name).__name__}`")
     arrays = {each.param.path: each for each in plan.arrays}
-    activations = {each.activation.name: each for each in plan.activations}
-    found = arrays.get(name) or activations.get(name)
+    found = arrays.get(name) or activation_for(plan.activations, name)
     if found is None:
         from shardspec.diagnostics.words import did_you_mean
 
+        activations = (each.activation.name for each in plan.activations)
         near = did_you_mean(name, [*arrays, *activations])
         hint = near or f"there are {counted(len(arrays), 'array')}"
         raise KeyError(f"no array and no activation `{name}`; {hint}")

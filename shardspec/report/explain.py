@@ -41,10 +41,17 @@ def explain(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
     yield from _dims(sharding, plan)
 
 
-def explain_activation(sharding: ActivationSharding, plan: ShardingPlan) -> Iterator[str]:
-    """Yield the lines of the explanation of a named activation; `?` is a size no axis states."""
+def explain_activation(
+    sharding: ActivationSharding, plan: ShardingPlan, name: str = ""
+) -> Iterator[str]:
+    """Yield the lines of the explanation of a named activation; `?` is a size no axis states.
+
+    Args:
+      name: that was asked about, where a pattern serves it.
+    """
     activation = sharding.activation
-    yield f"activation {activation.name}   ->   {sharding.partition_spec}"
+    by = f", by the pattern {activation.name}" if name not in ("", activation.name) else ""
+    yield f"activation {name or activation.name}{by}   ->   {sharding.partition_spec}"
     yield ""
     names = " ".join(name or "_" for name in activation.logical_axes)
     yield f"names   {names}     {_place(activation.span)}".rstrip()

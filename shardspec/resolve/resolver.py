@@ -9,14 +9,17 @@ is resolved once, and the arrays share the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxes, Override, Param, PathRule, ScanRule, Spec, Target
 from shardspec.resolve.assign import RuleTable, assign_axes, assign_stated, rule_table
 from shardspec.resolve.match import PathMatcher, path_matcher
+
+Named = TypeVar("Named", ir.Activation, ActivationSharding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,24 @@ class ArrayResolver:
             found = assign_stated(param.shape, override, position, self.table)
             self._known[key] = found
         return ParamSharding(param, found, Origin.OVERRIDE, override)
+
+
+def activation_for(activations: Sequence[Named], name: str) -> Named | None:
+    """Return what serves the constraint of this name: the entry of the name, else a pattern's.
+
+    Args:
+      activations: those of a spec, in order, or their answers.
+    """
+    entries = [
+        each.activation if isinstance(each, ActivationSharding) else each for each in activations
+    ]
+    of_name = [at for at, entry in enumerate(entries) if entry.name == name]
+    if of_name:
+        return activations[min(of_name, key=lambda at: entries[at].pattern is not None)]
+    general = [at for at, entry in enumerate(entries) if entry.pattern is not None]
+    patterns = tuple(entry.pattern for entry in entries if entry.pattern is not None)
+    index = path_matcher(patterns).first_match(name) if patterns else None
+    return None if index is None else activations[general[index]]
 
 
 def array_resolver(spec: Spec, target: Target) -> ArrayResolver:

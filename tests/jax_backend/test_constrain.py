@@ -144,6 +144,24 @@ def test_wrong_names_are_refused(found: Resolver, names: str, code: str, text: s
         assert text in str(error.value)
 
 
+def test_an_activation_by_pattern() -> None:
+    text = """
+        mesh: {data: 2, model: 4}
+        rules: [batch -> data, mlp -> model]
+        activations: {"**/hidden": batch mlp, 're:l_[0-9]+/out': batch _, l_1/out: mlp batch}
+        """
+    resolver = Resolver(shardspec.loads(text))
+
+    def step(x: jax.Array) -> tuple[jax.Array, ...]:
+        asked = ("a/b/hidden", "hidden", "l_17/out", "l_1/out")
+        return tuple(resolver.constrain(x, activation=name) for name in asked)
+
+    found = [x.sharding.spec for x in jax.jit(step)(X)]
+    assert found == [P("data", "model"), P("data", "model"), P("data"), P("model", "data")]
+    with pytest.raises(ShardspecError, match="no activation is called `l_x/out`"):
+        resolver.constrain(X, activation="l_x/out")
+
+
 def test_an_unknown_activation(found: Resolver) -> None:
     with pytest.raises(ShardspecError, match="did you mean `residual`"):
         found.constrain(X, activation="residul")

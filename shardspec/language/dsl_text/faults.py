@@ -21,8 +21,8 @@ _BECAUSE = r"(?P<rest>(?:\s+because\b.*)?)$"
 _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "rules_entry": ((r"(?P<text>.*?)(?:\s+at\b.*)?$", expressions.parse_axis_rule),),
     "params_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_names),),
-    "activation_entry": ((r"[^:]*:(?P<text>.*)$", expressions.parse_names),),
-    "activation": ((r"\w+\s+[^:]*:(?P<text>.*)$", expressions.parse_names),),
+    "activation_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_names),),
+    "activation": ((rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_names),),
     "scan_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_scan),),
     "scan": ((rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_scan),),
     "arrays_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_array_type),),
@@ -76,7 +76,7 @@ _FORMS = {
     "params_entry": "**/mlp/wi/kernel : embed mlp",
     "arrays_entry": "decoder/mlp/wi/kernel : bf16[embed mlp]",
 }
-_BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate)\s+)?re:(?=[^\s\"])")
+_BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate|activation)\s+)?re:(?=[^\s\"])")
 _BARE_REASON = re.compile(r'\sbecause\s*(?P<reason>(?:(?<=\s)[^"\s][^"]*)?)$')
 _MESH_COLON = re.compile(r"(?P<axis>[A-Za-z_][\w.-]*)\s*:\s*(?P<size>.+?)\s*")
 _LOOK_BACK = 80

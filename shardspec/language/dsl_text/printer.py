@@ -297,7 +297,7 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "params": lambda printer, value: printer.pairs("params", _pattern, value),
     "overrides": _Printer.overrides,
     "scan": lambda printer, value: printer.pairs("scan", _pattern, value),
-    "activations": lambda printer, value: printer.pairs("activations", _key, value),
+    "activations": lambda printer, value: printer.pairs("activations", _pattern, value),
     "arrays": lambda printer, value: printer.pairs("arrays", _pattern, value),
     "manifest": _Printer.manifest,
     "policy": lambda printer, value: printer.settings("policy", value),

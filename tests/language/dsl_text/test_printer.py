@@ -91,7 +91,7 @@ documents = st.fixed_dictionaries(
             max_size=3,
         ),
         "scan": st.dictionaries(path_keys, st.sampled_from(("layers@0", "a@0, b@1")), max_size=2),
-        "activations": st.dictionaries(keys, names, max_size=2),
+        "activations": st.dictionaries(keys | path_keys, names, max_size=2),
         "arrays": st.dictionaries(
             patterns, st.sampled_from(("f32[]", "bf16[a b]", "s8[3,4]")), max_size=2
         ),
