@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from shardspec.ir.plan import Dims, Origin, ParamSharding, ShardingPlan
+from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.spec import CoverageGate, Spec
 from shardspec.resolve.match import path_matcher
 
@@ -32,7 +32,7 @@ class Coverage:
     """What a plan leaves whole, and what it splits unevenly.
 
     Attributes:
-      unnamed: arrays whose dimensions nothing names.
+      unnamed: arrays whose dimensions nothing names, though that decides how they lie.
       uneven: arrays with a dimension that its mesh axes do not divide.
       replicated: arrays that every device holds whole.
       allowed: those of them that an entry of `replicate:` allows.
@@ -74,7 +74,7 @@ def coverage(plan: ShardingPlan) -> Coverage:
     replicated = _with(whole, plan)
     allowed = allowed_paths(plan.spec, (sharding.param.path for sharding in replicated))
     return Coverage(
-        unnamed=tuple(s for s in plan.arrays if s.origin is Origin.NONE and s.param.rank),
+        unnamed=tuple(s for s in plan.arrays if s.needs_names),
         uneven=_with(uneven, plan),
         replicated=replicated,
         allowed=tuple(s for s in replicated if s.param.path in allowed),

@@ -554,6 +554,11 @@ def unproved(request: Request, tool: str) -> Iterator[Diagnostic]:
     """Yield a finding for each axis whose sizes matter, where no array tells if they do."""
     if request.plan.arrays:
         return
+    policy = request.spec.policy
+    if policy.whole_below is not None:
+        message = f"{tool} has no `whole_below`: it splits small arrays, too"
+        help = "with arrays (--arrays) the export shows which of them"
+        yield lost(message, policy.whole_below_span, help=help)
     for axis in request.spec.logical_axes:
         if axis.unit > 1:
             message = f"`{axis.name}` is split in units of {axis.unit}, and {tool} has no units"

@@ -27,6 +27,8 @@ class Kind(StrEnum):
     STATED = "stated"
     #: ZeRO, on top of what placed the dimension
     ZERO = "zero"
+    #: the policy that keeps small arrays whole
+    SMALL = "small"
     #: a rule that cannot be read, which is reported: its axes ask no other
     UNREAD = "unread"
 
@@ -83,6 +85,8 @@ class Attempt:
 
     def __str__(self) -> str:
         """Return the rule; the mesh axes, where no rule asks for them."""
+        if self.kind is Kind.SMALL:
+            return "whole_below"
         return ir.target_text(self.asked) if self.rule is None else str(self.rule)
 
 
@@ -178,6 +182,11 @@ class Dims(tuple[DimSharding, ...]):
         """Return the name of each dimension."""
         return tuple(dim.logical_axis for dim in self)
 
+    @property
+    def is_kept_whole(self) -> bool:
+        """Say whether the policy keeps the array whole, since it is small."""
+        return bool(self) and any(each.kind is Kind.SMALL for each in self[0].attempts)
+
     def __reduce__(self) -> tuple[type[Dims], tuple[tuple[DimSharding, ...]]]:
         """Leave the hash behind: that of a text is another in every process."""
         return Dims, (tuple(self),)
@@ -267,6 +276,12 @@ class ParamSharding(_Answer):
     def is_state(self) -> bool:
         """Say whether it is optimizer state, so that what it is to its parameter is the reason."""
         return False
+
+    @property
+    def needs_names(self) -> bool:
+        """Say whether nothing names the dimensions, and nothing else says how they lie."""
+        is_without = self.origin is Origin.NONE and self.param.rank > 0
+        return is_without and not self.dims.is_kept_whole
 
     @property
     def named_at(self) -> Span | None:

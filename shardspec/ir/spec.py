@@ -555,10 +555,17 @@ class Policy:
         tries the next alternative; `keep` fires it as Flax does, and JAX refuses later.
       order: how a mesh axis counts the chips of a torus: `t5x` row by row, `ring` along a ring
         in which neighbours touch. It moves devices, never a shard's shape.
+      whole_below: bytes; arrays of fewer stay whole, and rules are not asked. None for no such.
     """
 
     indivisible: Literal["next", "keep"] = "next"
     order: Literal["t5x", "ring"] = "t5x"
+    whole_below: int | None = None
+    whole_below_span: Span | None = field(default=None, compare=False, repr=False)
+
+    def keeps_whole(self, param: Param) -> bool:
+        """Say whether an array is too small to be split by rules."""
+        return self.whole_below is not None and param.rank > 0 and param.bytes < self.whole_below
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,10 @@ class PolicyEntry(_Model):
         description="How a mesh axis counts the chips of a torus: `t5x` row by row, as T5X does; "
         "`ring` along a ring in which neighbours touch.",
     )
+    whole_below: Bound | None = Field(
+        default=None,
+        description="Arrays of fewer bytes stay whole, and no rule is asked about them: `1 MiB`.",
+    )
 
 
 class StateEntry(_Model):

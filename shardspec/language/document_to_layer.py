@@ -17,7 +17,7 @@ from shardspec.ir import spec as ir
 from shardspec.ir.spec import AxisRule, Hardware, Override, PathRule, Pattern, ScanRule
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
-from shardspec.language.grammar.print_expressions import parse_bound
+from shardspec.language.grammar.print_expressions import parse_bound, parse_bytes
 from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import AxisTarget, MeshSize, NamesExpr, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
@@ -83,7 +83,7 @@ def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diag
         overrides=tuple(walk.overrides()),
         scans=tuple(walk.scans()),
         activations=tuple(walk.activations()),
-        policy=tuple((k, getattr(document.policy, k)) for k in document.policy.model_fields_set),
+        policy=_policy(walk),
         lint_levels=tuple(walk.lint_levels()),
         arrays=tuple(walk.arrays()),
         state=_state(walk, document.state),
@@ -452,6 +452,18 @@ class _Walk:
         if key.text.startswith("re:"):
             return self.pattern(key.part(3, len(key.text)), is_regex=True)
         return self.pattern(key, is_regex=False)
+
+
+def _policy(walk: _Walk) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of `policy:` that the document sets, sizes in bytes."""
+    policy = walk.document.policy
+    stated = {key: getattr(policy, key) for key in policy.model_fields_set}
+    text = stated.pop("whole_below", None)
+    if text is not None:
+        excerpt = walk.excerpt(("policy", "whole_below"), text)
+        stated["whole_below"] = walk.parse(parse_bytes, excerpt)
+        stated["whole_below_span"] = walk.source_map.entry(("policy", "whole_below"))
+    return tuple(stated.items())
 
 
 def _state(walk: _Walk, entry: StateEntry | None) -> tuple[tuple[str, Any], ...]:

@@ -93,7 +93,7 @@ class Layer(NamedTuple):
     overrides: tuple[ir.Override, ...] = ()
     scans: tuple[ir.ScanRule, ...] = ()
     activations: tuple[Activation, ...] = ()
-    policy: tuple[tuple[str, str], ...] = ()
+    policy: tuple[tuple[str, Any], ...] = ()
     state: tuple[tuple[str, Any], ...] = ()
     coverage: ir.CoverageGate | None = None
     replicate: tuple[ir.Replicate, ...] = ()

@@ -106,6 +106,8 @@ def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: M
         case Outcome.TAKEN:
             if not attempt.mesh_axes and attempt.kind is Kind.STATED:
                 return "TAKEN   replicated, as the spec of the override says"
+            if attempt.kind is Kind.SMALL:
+                return f"TAKEN   whole: {_smallness(sharding)}"
             return _taken(attempt, dim, mesh)
         case Outcome.ADDED:
             return f"ADDED   {attempt.ways} ways, by ZeRO"
@@ -117,6 +119,12 @@ def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: M
             return f"not on this target, which has {', '.join(mesh.names)}"
         case Outcome.UNKNOWN:
             return "UNKNOWN: no target has this mesh axis  <- SHD201"
+
+
+def _smallness(sharding: Sharding) -> str:
+    """Return how many bytes an array has that the policy keeps whole."""
+    assert isinstance(sharding, ParamSharding)
+    return f"{binary_bytes(sharding.param.bytes)} is less than `whole_below`"
 
 
 def _taken(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
@@ -208,6 +216,10 @@ def why_not(
         yield f"  {_kind(sharding, article=True)} uses a mesh axis at most once"
     elif isinstance(sharding, ParamSharding) and sharding.is_stated:
         yield from _stated(sharding, index, wanted, plan)
+    elif sharding.dims.is_kept_whole:
+        attempt = dim.attempts[0]
+        said = outcome_text(attempt, dim, sharding, plan.mesh).partition(": ")[2]
+        yield f"  {said}{_in_brackets(attempt.span)}: no rule is asked"
     elif dim.logical_axis is None:
         yield from _unnamed(sharding)
     else:

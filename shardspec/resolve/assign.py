@@ -111,6 +111,16 @@ def assign_stated(
     return _assigned(shape, (None,) * len(shape), candidates, table)
 
 
+def kept_whole(shape: Sequence[int], logical_axes: LogicalAxes, table: RuleTable) -> Dims:
+    """Return each dimension of an array that the policy keeps whole; no rule is asked."""
+    span = table.policy.whole_below_span
+    small = Attempt(Kind.SMALL, 0, (), (), Outcome.TAKEN, span=span)
+    return Dims(
+        DimSharding(size, axis, (small,), table.units.get(axis or "", 1))
+        for size, axis in zip(shape, logical_axes, strict=True)
+    )
+
+
 _Candidate = tuple[int, int, Attempt]
 
 

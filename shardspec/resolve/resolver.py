@@ -16,7 +16,7 @@ from typing import TypeVar
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxes, Override, Param, PathRule, ScanRule, Spec, Target
-from shardspec.resolve.assign import RuleTable, assign_axes, assign_stated, rule_table
+from shardspec.resolve.assign import RuleTable, assign_axes, assign_stated, kept_whole, rule_table
 from shardspec.resolve.match import PathMatcher, path_matcher
 
 Named = TypeVar("Named", ir.Activation, ActivationSharding)
@@ -158,8 +158,19 @@ class ArrayResolver:
         if isinstance(matched, Override) and matched.partition is not None:
             return self._as_stated(param, matched, matched.partition)
         axes = naming.logical_axes
-        dims = self.dims(param.shape, axes if axes is not None else (None,) * param.rank)
+        axes = axes if axes is not None else (None,) * param.rank
+        dims = self._small(param, axes) or self.dims(param.shape, axes)
         return ParamSharding(param, dims, naming.origin, matched, naming.scan, naming.mismatch)
+
+    def _small(self, param: Param, logical_axes: LogicalAxes) -> Dims | None:
+        """Return the dimensions of an array that the policy keeps whole; None for others."""
+        if not self.spec.policy.keeps_whole(param):
+            return None
+        key = ("whole", param.shape, logical_axes)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = kept_whole(param.shape, logical_axes, self.table)
+        return found
 
     def dims(self, shape: tuple[int | None, ...], logical_axes: LogicalAxes) -> Dims:
         """Return the sharding of an array of these sizes and names; remembered by value."""

@@ -77,7 +77,7 @@ def split_further(dims: Dims, mesh: Mesh, over: Sequence[str]) -> Split:
     free = tuple(
         axis for axis in dict.fromkeys(over) if sizes.get(axis, 1) > 1 and axis not in used
     )
-    if not free:
+    if not free or dims.is_kept_whole:
         return Split(dims)
     extra = math.prod(sizes[axis] for axis in free)
     for index, dim in enumerate(dims):

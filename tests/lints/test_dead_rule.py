@@ -31,7 +31,7 @@ def crowded_specs(draw: st.DrawFn) -> Spec:
         SourceFile("spec.yaml", ""),
         logical_axes=tuple(LogicalAxis(name, None, unit) for name, unit in units.items()),
         axis_rules=draw(rules),
-        policy=draw(strategies.policies),
+        policy=replace(draw(strategies.policies), whole_below=None),
         targets=tuple(Target(f"t{i}", mesh) for i, mesh in enumerate(meshes)),
     )
 

@@ -67,6 +67,8 @@ def test_complete(spec: Spec, given_params: tuple[Param, ...], over: list[str] |
     target = spec.targets[0]
     for sharding in resolve(spec, target, given_params).arrays:
         dims = sharding.dims
+        if dims.is_kept_whole:
+            continue
         for axis in over or ():
             dims = extra_axes(dims, target.mesh, (axis,))
         for dim in dims:
@@ -92,7 +94,8 @@ def test_stated(spec: Spec, given_params: tuple[Param, ...], parts: list[Partiti
     spec = replace(spec, overrides=overrides)
     for sharding in resolve(spec, spec.targets[0], given_params).arrays:
         if not sharding.is_stated or sharding.mismatch is not None:
-            assert all(a.kind is Kind.RULE for dim in sharding.dims for a in dim.attempts)
+            kinds = {a.kind for dim in sharding.dims for a in dim.attempts}
+            assert kinds <= ({Kind.SMALL} if sharding.dims.is_kept_whole else {Kind.RULE})
             continue
         at = overrides.index(sharding.matched)
         for dim, axes in zip(sharding.dims, parts[at], strict=True):
@@ -115,6 +118,27 @@ def test_unit(spec: Spec, given_params: tuple[Param, ...], over: list[str]) -> N
     found += [derive(owner, one).dims for owner, one in zip(plan.arrays, ones, strict=True)]
     for dim in (dim for dims in found for dim in dims):
         assert dim.unit == units.get(dim.logical_axis or "", 1)
+
+
+@given(specs(), arrays, st.integers(0, 1 << 16), st.lists(st.sampled_from(MESH), unique=True))
+def test_whole_below(
+    spec: Spec, given_params: tuple[Param, ...], least: int, over: list[str]
+) -> None:
+    """Arrays below it stay whole, under ZeRO as well, and all others are as without it."""
+    target = spec.targets[0]
+    spec, without = (
+        replace(spec, policy=replace(spec.policy, whole_below=bound)) for bound in (least, None)
+    )
+    found = resolve(spec, target, given_params).arrays
+    for sharding, usual in zip(found, resolve(without, target, given_params).arrays, strict=True):
+        assert sharding.dims.is_kept_whole == (sharding.param.bytes < least and bool(sharding.dims))
+        if not sharding.dims.is_kept_whole:
+            assert sharding == usual
+            continue
+        assert sharding.is_replicated
+        assert sharding.logical_axes == usual.logical_axes
+        assert extra_axes(sharding.dims, target.mesh, over) == sharding.dims
+        assert [len(dim.attempts) for dim in sharding.dims] == [1] * sharding.param.rank
 
 
 @given(specs(), arrays, rule_lists())
@@ -217,7 +241,7 @@ def test_absent_axes_drop_out(spec: Spec, param: Param, other: Mesh) -> None:
     sharding = resolve(both, target, (param,)).arrays[0]
     for dim in sharding.dims:
         for attempt in dim.attempts:
-            asked = attempt.rule.mesh_axes
+            asked = attempt.asked
             present = tuple(axis for axis in asked if axis in target.mesh.names)
             if attempt.outcome is Outcome.UNKNOWN:
                 assert set(asked) - known

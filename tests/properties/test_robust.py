@@ -272,7 +272,7 @@ SKELETON: dict[str, Any] = {
     "activations": {"residual": "batch length embed", "**/h_{0,1}": "batch _", "re:b.*": "mlp"},
     "arrays": {"l_{0..3}/wi_0": "bf16[64, 128]", "y/k": "f32[embed mlp=3*embed]", "s": "f32[]"},
     "manifest": "gpt2",
-    "policy": {"indivisible": "keep"},
+    "policy": {"indivisible": "keep", "whole_below": "1 KiB"},
     "state": {"optimizer": "zero1", "over": "(replica, data)", "moments": 1, "dtype": "bf16"},
     "coverage": {"max_replicated_bytes": "2%"},
     "replicate": [{"path": "s", "because": "w"}, {"match": r"y/\w", "because": "v"}],

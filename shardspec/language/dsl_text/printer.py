@@ -18,6 +18,7 @@ _REFERENCE = re.compile(r"[\w./@+~-]+")
 _PATTERN = re.compile(r"(?!re[:\"])(?:\\\S|[^\s:=\"#;()\[\]\\])+")
 _RAW_REGEX = re.compile(r'(?:[^"\\\n]|\\[^\n])*')
 _REST = re.compile(r"[\w(][\w%(),.-]*(?: [\w%(),.-]+)*")
+_AMOUNT = re.compile(r"[0-9][0-9.]*[ \t]*[A-Za-z%]+")
 _GROUPS = {
     "doc": "shardspec",
     "extends": "shardspec",
@@ -253,6 +254,10 @@ def _key(text: str) -> str:
     return text if _KEY.fullmatch(text) else quoted(text)
 
 
+def _amount(text: str) -> str:
+    return text if _AMOUNT.fullmatch(text) else _key(text)
+
+
 def _to_end(text: str) -> str:
     return text if _REST.fullmatch(text) and _is_balanced(text, "()") else quoted(text)
 
@@ -300,7 +305,7 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "activations": lambda printer, value: printer.pairs("activations", _pattern, value),
     "arrays": lambda printer, value: printer.pairs("arrays", _pattern, value),
     "manifest": _Printer.manifest,
-    "policy": lambda printer, value: printer.settings("policy", value),
+    "policy": lambda printer, value: printer.settings("policy", value, _amount),
     "state": lambda printer, value: printer.settings("state", value, _to_end),
     "coverage": lambda printer, value: printer.settings("coverage", value, _to_end),
     "replicate": _Printer.replicate,

@@ -63,6 +63,18 @@ def parse_bound(text: str) -> Bound | SyntaxFault:
     return bound
 
 
+def parse_bytes(text: str) -> int | SyntaxFault:
+    """Return the bytes of a size such as `1 MiB`; a share is none."""
+    bound = parse_bound(text)
+    if isinstance(bound, SyntaxFault):
+        return bound._replace(help="write a size in B, KiB, MiB, GiB or TiB: `1 MiB`")
+    if bound.max_bytes is None:
+        message = f"`{print_bound(bound)}` is a share, and this is a size"
+        start = len(text) - len(text.lstrip())
+        return SyntaxFault(message, start, len(text.rstrip()), "write bytes, such as `1 MiB`")
+    return bound.max_bytes
+
+
 def print_bound(bound: Bound) -> str:
     """Return `2%` or `64 MiB`."""
     return f"{bound.number}{'' if bound.unit == '%' else ' '}{bound.unit}"
@@ -333,6 +345,7 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "activations": _each(_expression("names")),
     "arrays": _each(_expression("array_type")),
     "state": _fields(over=_expression("mesh_axes")),
+    "policy": _fields(whole_below=_expression("bound")),
     "coverage": _fields(max_replicated_bytes=_expression("bound")),
 }
 

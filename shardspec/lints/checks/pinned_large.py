@@ -35,7 +35,7 @@ from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
 from shardspec.diagnostics.words import as_one, binary_bytes, listed, named, natural, percent
-from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.plan import DimSharding, Kind, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Override
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Layers, largest, only, whole_layers, with_cost
@@ -76,7 +76,7 @@ def _is_pin(dim: DimSharding) -> bool:
     taken = dim.taken
     if taken is None or len(dim.attempts) > 1:
         return False
-    return taken.is_none and not taken.is_of_preset
+    return taken.is_none and taken.kind is not Kind.SMALL and not taken.is_of_preset
 
 
 def _finding(

@@ -34,7 +34,7 @@ from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import as_one, binary_bytes, counted, named, natural, percent
-from shardspec.ir.plan import Attempt, DimSharding, Outcome, ParamSharding, ShardingPlan
+from shardspec.ir.plan import Attempt, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Layers, only, whole_layers
@@ -52,7 +52,12 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def is_settled(sharding: ParamSharding) -> bool:
-    """Say whether rules that fired left the array whole: by `none`, or a mesh axis of size 1."""
+    """Say whether rules that fired left the array whole: by `none`, or a mesh axis of size 1.
+
+    What the policy keeps whole is small, each by itself; many of them are not.
+    """
+    if sharding.dims.is_kept_whole:
+        return False
     return all(dim.taken is not None for dim in sharding.dims if dim.size != 1)
 
 
@@ -83,6 +88,8 @@ def _finding(paths: tuple[str, ...], layers: Layers, plans: Sequence[ShardingPla
 
 def _why(index: int, dim: DimSharding) -> str:
     name = f"dim {index} ({dim.logical_axis or '_'}={dim.size})"
+    if dim.taken is not None and dim.taken.kind is Kind.SMALL:
+        return f"{name}: the array is below `whole_below`"
     if dim.taken is not None:
         return f"{name}: a rule says `{target_text(dim.mesh_axes)}`"
     if dim.logical_axis is None:

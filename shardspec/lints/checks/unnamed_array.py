@@ -39,7 +39,7 @@ from typing import NamedTuple
 from shardspec.analysis.coverage import allowed_paths, held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, point
 from shardspec.diagnostics.words import as_one, binary_bytes, counted, template
-from shardspec.ir.plan import Origin, ParamSharding
+from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest, with_cost
@@ -94,9 +94,7 @@ def _held(context: Context) -> int:
 
 def _groups(context: Context) -> Iterator[_Group]:
     unnamed = [
-        sharding
-        for sharding in context.first
-        if sharding.origin is Origin.NONE and sharding.param.rank and not sharding.mismatch
+        sharding for sharding in context.first if sharding.needs_names and not sharding.mismatch
     ]
     if not unnamed:
         return

@@ -181,6 +181,8 @@ def _uses(context: Context) -> tuple[RuleUse, ...]:
             by_axis.setdefault(rule.logical_axis, {})[rule.span] = use
     for plan in context.plans:
         for subject in subjects(plan):
+            if subject.dims.is_kept_whole:
+                continue
             found = {
                 span: use
                 for dim in subject.dims
@@ -242,7 +244,7 @@ def answers_under(
     """
     resolver = array_resolver(replace(plan.spec, axis_rules=tuple(rules)), plan.target)
     for subject in subjects(plan):
-        if not axes.isdisjoint(subject.logical_axes):
+        if not axes.isdisjoint(subject.logical_axes) and not subject.dims.is_kept_whole:
             shape = tuple(dim.size for dim in subject.dims)
             yield Answer(subject, resolver.dims(shape, subject.logical_axes))
 

@@ -96,7 +96,9 @@ documents = st.fixed_dictionaries(
             patterns, st.sampled_from(("f32[]", "bf16[a b]", "s8[3,4]")), max_size=2
         ),
         "manifest": plain | st.lists(plain, min_size=1, max_size=2),
-        "policy": st.sampled_from(({"indivisible": "next"}, {"order": "ring"})),
+        "policy": st.sampled_from(
+            ({"indivisible": "next"}, {"order": "ring"}, {"whole_below": "01.50MiB"})
+        ),
         "state": _optional(
             {},
             optimizer=st.sampled_from(("same", "zero1")),

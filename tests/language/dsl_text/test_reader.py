@@ -159,6 +159,8 @@ def test_the_sample_says_what_its_yaml_says() -> None:
         ('manifest"a.json"', {"manifest": "a.json"}),
         ("manifest a.json, b.json", {"manifest": ["a.json", "b.json"]}),
         ("policy indivisible keep", {"policy": {"indivisible": "keep"}}),
+        ("policy whole_below 1.5 MiB", {"policy": {"whole_below": "1.5 MiB"}}),
+        ('policy whole_below "2 KiB"', {"policy": {"whole_below": "2 KiB"}}),
         ("lint SHD301 warn; lint a-b error", {"lints": {"SHD301": "warn", "a-b": "error"}}),
         ("axis a = 8 unit 2 min_shard 4", {"axes": {"a": {"size": 8, "unit": 2, "min_shard": 4}}}),
         ("axis a min_shard 4 unit 2", {"axes": {"a": {"unit": 2, "min_shard": 4}}}),
