@@ -285,7 +285,8 @@ class Walk:
         self._boxed, self._nothing, self._by_path = boxed, nothing, by_path
         self._known, self._beside = placer.known, names_beside(tree)
         self.template: Callable[[str], str] = placer.template or _NUMBERS_APART
-        if self._beside:
+        policy = placer.arrays.spec.policy
+        if self._beside or policy.whole_below is not None:  # dtypes count, and layers may differ
             self.template = str
         self.has_wide_boxes = False
         self._has_arrays = self._has_state = self._has_faults = self._has_odd_keys = False
@@ -487,6 +488,7 @@ class Walk:
             self._needs_paths = True
             return _PENDING
         mark = self._placer.mark(param.path) if counts else ""
+        mark += MARK * self._placer.arrays.spec.policy.keeps_whole(param)
         question = (mark, param.shape, param.logical_axes)
         answer = self._known.get(question)
         if answer is None:

@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
+import shardspec
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.spec import array_bytes
 from shardspec.jax_backend.resolver import Resolver
@@ -175,3 +177,17 @@ def test_shapes_alone_serve_for_a_plan_but_cannot_be_put() -> None:
     found = Resolver(make_spec(params={"**/wi": "embed mlp", "**/wo": "mlp embed"}))
     with pytest.raises(ShardspecError, match=r"`layers_0/wi` is a ShapeDtypeStruct, which has no"):
         found.put(tree)
+
+
+def test_whole_below_goes_by_bytes_whatever_the_paths_and_trees_have_in_common() -> None:
+    rules = "rules: [embed -> data, mlp -> model]\nparams: {'**/w': embed mlp}\n"
+    text = f"mesh: {{data: 2, model: 4}}\n{rules}policy: {{whole_below: 16 KiB}}\n"
+    resolver = Resolver(shardspec.loads(text))
+    shapes = {dtype: jax.ShapeDtypeStruct((64, 64), dtype) for dtype in ("bfloat16", "float32")}
+    tree = {f"layer_{i}": {"w": shapes["bfloat16" if i % 2 else "float32"]} for i in range(4)}
+    split = P("data", "model")
+    for each in (tree, {"layer_0": {"w": shapes["bfloat16"]}}):
+        found = resolver.shardings(each)
+        for layer, array in each.items():
+            wanted = split if array["w"].dtype == jnp.float32 else P(None, None)
+            assert found[layer]["w"].spec == wanted
