@@ -27,6 +27,7 @@ __all__ = [
     "checked",
     "compile_plans",
     "everything",
+    "find_phase",
     "find_target",
     "findings",
     "for_trees",
@@ -34,6 +35,7 @@ __all__ = [
     "leveled",
     "load_path",
     "load_text",
+    "plans_of_phases",
     "read_arrays",
     "read_manifest",
     "shown",
@@ -94,7 +96,9 @@ def _with_levels(
     faults = (*more, *faults)
     if spec is None:
         return None, tuple(Levels((project, asked)).heard(faults))
-    return replace(spec, project_levels=project, call_levels=asked), faults
+    return spec.everywhere(
+        lambda each: replace(each, project_levels=project, call_levels=asked)
+    ), faults
 
 
 def asked_also(spec: Spec, asked: LevelTable) -> Spec:
@@ -102,7 +106,8 @@ def asked_also(spec: Spec, asked: LevelTable) -> Spec:
     if asked == NOTHING_ASKED:
         return spec
     settings = (*spec.call_levels.settings, *asked.settings)
-    return replace(spec, call_levels=spec.call_levels._replace(settings=settings))
+    levels = spec.call_levels._replace(settings=settings)
+    return spec.everywhere(lambda each: replace(each, call_levels=levels))
 
 
 def compile_plans(
@@ -119,12 +124,33 @@ def compile_plans(
     return tuple(resolve(spec, target, arrays) for target in chosen)
 
 
+def plans_of_phases(
+    spec: Spec, params: Params | None = None, target: str | None = None
+) -> tuple[ShardingPlan, ...]:
+    """Return a plan for each target of the spec and of each of its phases.
+
+    Args:
+      params: the arrays; None for those that the spec itself lists.
+      target: the name of the only one to look at; None for all.
+    """
+    return tuple(
+        plan
+        for each in spec.in_phases
+        for plan in compile_plans(
+            each,
+            None if params is spec.params else params,
+            [found for found in each.targets if target in (None, found.name)],
+        )
+    )
+
+
 def findings(
     spec: Spec, plans: Sequence[ShardingPlan], costs: Sequence[Cost] = ()
 ) -> tuple[Diagnostic, ...]:
     """Return everything that the checks have to say, in reading order, as loud as is asked.
 
     Args:
+      plans: those of a phase are looked at as such.
       costs: of a step, on the targets that it was traced for.
     """
     return leveled(spec, _found(spec, plans, costs))
@@ -234,15 +260,15 @@ def check(
     """
     from shardspec.lints.checks import nothing_checked
 
-    targets = spec.targets
-    if target is not None or (params and not targets):
+    plans = plans_of_phases(spec, params, target)
+    targets = tuple(plan.target for plan in plans)
+    if not plans and (target is not None or params):
         chosen = find_target(spec, target)
-        if isinstance(chosen, Diagnostic):
-            return Told(_as_loud_as(spec.levels, (*suppressed(faults)[0], chosen)))
-        targets = (chosen,)
-    plans = compile_plans(spec, params, targets)
+        assert isinstance(chosen, Diagnostic), "a target that there is has a plan"
+        return Told(_as_loud_as(spec.levels, (*suppressed(faults)[0], chosen)))
     faults = (*about(faults, target), *nothing_checked.findings(spec, params, targets))
-    found = everything(spec, faults, plans, costs=costs, is_whole=is_whole)
+    phases = tuple(each for each in spec.phases if target is None or target in each.targets)
+    found = everything(spec, faults, plans, costs=costs, is_whole=is_whole, phases=phases)
     return Told(shown(spec, found), len(targets), len(unheard(spec, found)))
 
 
@@ -258,14 +284,19 @@ def everything(
     *,
     costs: Sequence[Cost] = (),
     is_whole: bool = True,
+    phases: Sequence[Spec] = (),
 ) -> tuple[Diagnostic, ...]:
-    """Return what `checked` does before it is decided how loud it is; no comment silences it."""
+    """Return what `checked` does before it is decided how loud it is; no comment silences it.
+
+    Args:
+      phases: those to look at, with or without plans.
+    """
     from shardspec.lints.checks.bad_suppression import bad
     from shardspec.lints.checks.unused_suppression import unused
     from shardspec.lints.registry import step_codes
 
     faults = tuple(faults)
-    kept, used = suppressed((*faults, *_found(spec, plans, costs)))
+    kept, used = suppressed((*faults, *_found(spec, plans, costs, phases)))
     found = [*kept, *bad(spec.source)]
     if is_whole and not any(fault.code.id in UNDENIABLE for fault in faults):
         found += unused(spec.source, used, () if costs else step_codes())
@@ -282,12 +313,30 @@ def unheard(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, 
 
 
 def _found(
-    spec: Spec, plans: Sequence[ShardingPlan], costs: Sequence[Cost] = ()
+    spec: Spec,
+    plans: Sequence[ShardingPlan],
+    costs: Sequence[Cost] = (),
+    phases: Sequence[Spec] = (),
 ) -> Iterator[Diagnostic]:
+    """Yield what the checks find in a spec, and in those of its phases that are looked at."""
     from shardspec.lints.context import Context
     from shardspec.lints.registry import run
 
-    return run(Context(spec, tuple(plans), tuple(costs)))
+    if not phases and all(plan.spec.phase == spec.phase for plan in plans):
+        return run(Context(spec, tuple(plans), tuple(costs)))
+    from shardspec.lints.phases import together
+
+    asked = {plan.spec.phase for plan in plans} | {phase.phase for phase in phases}
+    contexts = [
+        Context(
+            each,
+            tuple(plan for plan in plans if plan.spec.phase == each.phase),
+            tuple(cost for cost in costs if cost.plan.spec.phase == each.phase),
+        )
+        for each in spec.in_phases
+        if not each.phase or each.phase in asked
+    ]
+    return together(contexts)
 
 
 def _as_loud_as(levels: Levels, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -304,8 +353,26 @@ def about(diagnostics: Iterable[Diagnostic], target: str | None) -> tuple[Diagno
     return tuple(d for d in diagnostics if target is None or d.target in (None, target))
 
 
+def find_phase(spec: Spec, name: str | None) -> Spec | Diagnostic:
+    """Return the phase called `name`, as a spec; the spec itself for None."""
+    if name is None or name == spec.phase:
+        return spec
+    for phase in spec.phases:
+        if phase.phase == name:
+            return phase
+    names = [phase.phase for phase in spec.phases]
+    known = f"phases: {listed(names)}" if names else "the spec has no `phases`"
+    help = did_you_mean(name, names) or known
+    return Diagnostic(codes.UNKNOWN_PHASE, f"no phase is called `{name}`", help=help)
+
+
 def find_target(spec: Spec, name: str | None) -> Target | Diagnostic:
     """Return the target called `name`; the first one for None."""
+    if not spec.targets and any(phase.targets for phase in spec.phases):
+        names = [phase.phase for phase in spec.phases if phase.targets]
+        message = "the spec has no target of its own; its phases have"
+        help = f"name one: {listed(names)} (`--phase {names[0]}`)"
+        return point(codes.UNKNOWN_TARGET, message, spec.source.whole, help=help)
     if not spec.targets:
         help = "add `mesh: {data: 8}`, or `targets:` with a mesh each"
         return point(codes.UNKNOWN_TARGET, "the spec has no target", spec.source.whole, help=help)

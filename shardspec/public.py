@@ -87,28 +87,39 @@ class Spec:
         """Return the names of the targets."""
         return tuple(target.name for target in self.ir.targets)
 
-    def compile(self, arrays: Any = None, target: str | None = None) -> Plan:
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Return the names of the phases."""
+        return tuple(phase.phase for phase in self.ir.phases)
+
+    def compile(
+        self, arrays: Any = None, target: str | None = None, phase: str | None = None
+    ) -> Plan:
         """Return the plan for one target.
 
         Args:
           arrays: a pytree of arrays or `ShapeDtypeStruct`s, the path of a manifest or a
             checkpoint, a sequence of `Param`, or None for the arrays that the spec itself lists.
           target: a name; None for the first. `auto` is for `Resolver`, which sees devices.
+          phase: a name; None for the spec itself.
 
         Raises:
           ShardspecError: the plan has error-level findings.
         """
         if target is not None and not isinstance(target, str):
             raise TypeError(f"a target is named by a string, not by a `{type(target).__name__}`")
-        found = pipeline.find_target(self.ir, target)
+        spec = pipeline.find_phase(self.ir, phase)
+        if isinstance(spec, Diagnostic):
+            raise ShardspecError([spec])
+        found = pipeline.find_target(spec, target)
         if isinstance(found, Diagnostic):
             raise ShardspecError([found])
         fault = pipeline.unsound(found)
         if fault is not None:
             raise ShardspecError([fault])
-        plans = pipeline.compile_plans(self.ir, self._params(arrays), [found])
+        plans = pipeline.compile_plans(spec, self._params(arrays), [found])
         faults = pipeline.about(self.faults, found.name)
-        diagnostics = pipeline.checked(self.ir, faults, plans, is_whole=False)
+        diagnostics = pipeline.checked(spec, faults, plans, is_whole=False)
         if any(diagnostic.is_error for diagnostic in diagnostics):
             raise ShardspecError(diagnostics)
         plan = plans[0]
@@ -119,7 +130,8 @@ class Spec:
         spec = self.ir
         counts = (counted(len(spec.axis_rules), "rule"), counted(len(spec.params), "array"))
         targets = f"targets {', '.join(self.targets)}" if spec.targets else "no target"
-        return f"Spec({spec.source.name}: {', '.join(counts)}, {targets})"
+        phases = f", phases {', '.join(self.phases)}" if self.phases else ""
+        return f"Spec({spec.source.name}: {', '.join(counts)}, {targets}{phases})"
 
     def findings(self, arrays: Any = None) -> tuple[Diagnostic, ...]:
         """Return all that `shardspec check` says, over all targets, without raising.

@@ -25,6 +25,7 @@ NOT_ONE_TEXT = {
     "preset-cycle": "takes two files",
     "bad-manifest": "stands in a manifest, not in a spec",
     "bad-checkpoint": "is about another file",
+    "unknown-phase": "takes a flag",
     "unknown-target": "takes a flag",
     "unknown-activation": "takes a call in Python",
     "nothing-checked": "only `check` says so",
@@ -110,7 +111,7 @@ def check(text: str, code: Code | None = None) -> tuple[Diagnostic, ...]:
     if code is not None and code.is_pedantic:
         asked = LintLevel(code.id, code.severity)
         spec = replace(spec, lint_levels=(*spec.lint_levels, asked))
-    return pipeline.checked(spec, diagnostics, pipeline.compile_plans(spec))
+    return pipeline.checked(spec, diagnostics, pipeline.plans_of_phases(spec))
 
 
 def loaded(text: str) -> Spec:

@@ -143,7 +143,7 @@ def reasons_of(plans: Sequence[ShardingPlan]) -> Reasons:
     found: dict[str, dict[str, tuple[Reason, ...]]] = {}
     for plan in plans:
         known: dict[Dims, tuple[Reason, ...]] = {}
-        by_path = found.setdefault(plan.target.name, {})
+        by_path = found.setdefault(plan.name, {})
         for sharding in plan.arrays:
             if sharding.dims not in known:
                 known[sharding.dims] = tuple(_reason(dim, sharding) for dim in sharding.dims)

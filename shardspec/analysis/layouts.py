@@ -157,7 +157,7 @@ def target_layout(plan: ShardingPlan) -> TargetLayout:
     placement = None if target.hardware is None else place(target, plan.spec.policy.order)
     placed = None if isinstance(placement, Diagnostic) else placement
     return TargetLayout(
-        name=target.name,
+        name=plan.name,
         hardware="" if target.hardware is None else str(target.hardware),
         axes=_axes(plan, placed),
         order="" if placed is None else plan.spec.policy.order,

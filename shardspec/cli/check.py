@@ -34,6 +34,7 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
     "check",
     *options.SPECS,
     options.TARGET,
+    options.PHASE,
     STEP,
     options.ARRAYS,
     options.SET,
@@ -284,14 +285,17 @@ def check_file(
         texts=texts,
         asked=request.table,
     )
-    return Checked(faults) if spec is None else _checked(spec, faults, request, step_name)
+    if spec is None:
+        return Checked(faults)
+    return _checked(request.of_phase(spec, faults), faults, request, step_name)
 
 
 def _checked(
     spec: Spec, faults: tuple[Diagnostic, ...], request: Request, step_name: str | None
 ) -> Checked:
     params = request.params(spec)
-    is_whole = request.target is None and request.arrays is None and not request.settings
+    asked = (request.target, request.phase, request.arrays)
+    is_whole = not any(each is not None for each in asked) and not request.settings
     told = pipeline.check(spec, faults, params, request.target, is_whole=is_whole)
     if step_name is not None and has_errors(told.shown):
         request.remark(f"no step is traced: {spec.source.name} has errors")

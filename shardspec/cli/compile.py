@@ -18,6 +18,7 @@ from shardspec.ir.spec import Spec
     "compile",
     *options.ONE_SPEC,
     options.TARGET,
+    options.PHASE,
     options.ARRAYS,
     options.SET,
     options.ONLY,

@@ -36,6 +36,7 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
     "cost",
     *options.ONE_SPEC,
     options.TARGET,
+    options.PHASE,
     STEP,
     options.ARRAYS,
     options.SET,

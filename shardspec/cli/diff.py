@@ -178,11 +178,11 @@ def _side(name: str, request: Request) -> Side:
     if faults:
         request.report(faults)
         raise SystemExit(FAILED)
-    plans = pipeline.compile_plans(spec, request.params(spec))
+    plans = pipeline.plans_of_phases(spec, request.params(spec))
     if not plans:
         fail(f"{name} has no target", "add `mesh: {data: 8}`, or `targets:` with a mesh each")
-    for target in spec.targets:
-        request.require_sound(target, diagnostics)
+    for plan in plans:
+        request.require_sound(plan.target, diagnostics)
     found = pipeline.findings(spec, plans)
     errors = tuple(diagnostic for diagnostic in found if diagnostic.is_error)
     return Side(name, layout_of(spec, plans), reasons_of(plans), plans, errors)

@@ -17,6 +17,7 @@ from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ActivationSharding, ShardingPlan
+from shardspec.ir.spec import Spec
 
 if TYPE_CHECKING:
     from shardspec.report.saved_cost import SavedCost
@@ -51,6 +52,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     click.Argument(["subjects"], nargs=-1, metavar="[SPEC] [SUBJECT]", shell_complete=_complete),
     options.NAMED,
     options.TARGET,
+    options.PHASE,
     options.ARRAYS,
     options.SET,
     options.COST,
@@ -101,7 +103,8 @@ def command(
         echo("")
     match = _LINE.fullmatch(subject or "")
     spec_name = spec_name or (_spec_file(match["file"]) if match else None)
-    plan, diagnostics = _plan(find_spec(spec_name) if spec_name else _found(subject), request)
+    file = find_spec(spec_name) if spec_name else _found(subject)
+    plan, diagnostics = _plan(file, request, match)
     if subject and not match:
         subject = _whole(subject, plan, request)
     if why_not is not None:
@@ -134,14 +137,36 @@ def _show(
         show(_cost(saved, subject, plan, match, request))
 
 
-def _plan(file: str, request: Request) -> tuple[ShardingPlan, tuple[Diagnostic, ...]]:
-    """Return the plan that is asked about, and what loading found, after a report."""
+def _plan(
+    file: str, request: Request, line: re.Match[str] | None
+) -> tuple[ShardingPlan, tuple[Diagnostic, ...]]:
+    """Return the plan that is asked about, and what loading found, after a report.
+
+    Args:
+      line: a line of the spec that is asked about, whose phase counts where it stands in one.
+    """
     spec, diagnostics = request.load(file)
+    spec = _phase_of_line(spec, line)
     chosen = request.choose_target(spec, diagnostics)
     diagnostics = pipeline.about(diagnostics, request.target)
     request.require_sound(chosen, diagnostics)
     request.report(diagnostics)
+    if spec.phase and request.phase is None:
+        request.remark(f"in phase {spec.phase}\n")
     return pipeline.compile_plans(spec, request.params(spec), [chosen])[0], diagnostics
+
+
+def _phase_of_line(spec: Spec, line: re.Match[str] | None) -> Spec:
+    """Return the phase in which alone something stands on a line; the spec itself elsewhere."""
+    from shardspec.report.explain_line import explain_line
+
+    if line is None or not spec.phases:
+        return spec
+    for each in spec.in_phases:
+        for plan in pipeline.compile_plans(each, (), each.targets[:1]):
+            if any(True for _ in explain_line(line["file"], int(line["line"]), plan)):
+                return each
+    return spec
 
 
 def _answer(

@@ -23,6 +23,7 @@ _FORMATS = "\n".join(f"  {entry.name:<11} {entry.title}" for entry in EXPORTS)
     click.Argument(["tool"], metavar="FORMAT", type=click.Choice([e.name for e in EXPORTS])),
     *options.ONE_SPEC,
     options.TARGET,
+    options.PHASE,
     options.ARRAYS,
     options.SET,
     *options.FINDINGS,

@@ -54,7 +54,8 @@ def _lock(file: str, request: Request, *, check: bool) -> int:
     path = request.output or (lock_path(file) if file != "-" else "-")
     spec, diagnostics = request.load(file)
     params = request.params(spec)
-    is_bare = not ((params and spec.targets) or has_errors(diagnostics))
+    has_targets = any(each.targets for each in spec.in_phases)
+    is_bare = not ((params and has_targets) or has_errors(diagnostics))
     if is_bare and file not in (request.named or [file]):
         request.remark(f"{file} is passed over: it has no arrays, or no targets, of its own")
         return FINE
@@ -72,7 +73,7 @@ def _plans(
     spec: Spec, diagnostics: Sequence[Diagnostic], params: Params, request: Request
 ) -> tuple[ShardingPlan, ...]:
     """Return the plans of a spec on all its targets; none, after a report, if it has errors."""
-    request.choose_target(spec, diagnostics)
+    request.choose_target(spec.in_phases[0], diagnostics)
     plans, found = plans_and_findings(spec, diagnostics, params)
     request.report(found)
     if has_errors(found):

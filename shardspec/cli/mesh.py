@@ -20,6 +20,7 @@ from shardspec.topology.placement import Order, Placement, place
     "mesh",
     *options.ONE_SPEC,
     options.TARGET,
+    options.PHASE,
     options.SET,
     *options.FINDINGS,
     options.format_option("text", "json", "svg"),

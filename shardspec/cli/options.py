@@ -214,6 +214,16 @@ def _targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return [name for name in names if name.startswith(incomplete)]
 
 
+def _phases(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a phase."""
+    from shardspec.cli.request import quiet_spec
+
+    named = (ctx.params.get("spec_name"), *(ctx.params.get("named") or ()))
+    spec = quiet_spec(next(filter(None, named), None))
+    names = [phase.phase for phase in spec.phases] if spec else []
+    return [name for name in names if name.startswith(incomplete)]
+
+
 NAMED = option("--spec", "spec_name", metavar="FILE", help="The spec; found when left out.")
 
 #: One spec: by name, or the one in a folder.
@@ -231,6 +241,12 @@ SPECS = (click.Argument(["named"], nargs=-1, metavar="[SPEC|FOLDER]..."), NAMED)
 
 TARGET = option(
     "-t", "--target", metavar="NAME", shell_complete=_targets, help="A target of the spec."
+)
+PHASE = option(
+    "--phase",
+    metavar="NAME",
+    shell_complete=_phases,
+    help="A phase of the spec, such as `decode`, in place of the spec itself.",
 )
 #: For verbs that take one target after the other.
 TARGETS = option(

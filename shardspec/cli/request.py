@@ -37,6 +37,7 @@ class Request:
 
     Attributes:
       named: specs and folders, as they were named.
+      phase: the name of a phase, which stands for the spec; None for the spec itself.
       arrays: a manifest, a checkpoint or a function, in place of the spec's own arrays.
       settings: what-ifs.
       table: `--select`, `--ignore`, `--pedantic`.
@@ -48,6 +49,7 @@ class Request:
 
     named: tuple[str, ...] = ()
     target: str | None = None
+    phase: str | None = None
     arrays: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     table: LevelTable = NOTHING_ASKED
@@ -89,7 +91,16 @@ class Request:
         if not spec.is_whole:
             self.report(found)
             raise SystemExit(FINDINGS)
-        return spec, found
+        return self.of_phase(spec, found), found
+
+    def of_phase(self, spec: Spec, diagnostics: Sequence[Diagnostic] = ()) -> Spec:
+        """Return the phase that is meant, the spec itself where none is; exit where it has none."""
+        found = pipeline.find_phase(spec, self.phase)
+        if isinstance(found, Diagnostic):
+            shown = pipeline.shown(spec, (*diagnostics, found))
+            self.report(shown)
+            raise SystemExit(FAILED if found in shown else FINDINGS)
+        return found
 
     def choose_target(self, spec: Spec, diagnostics: Sequence[Diagnostic] = ()) -> Target:
         """Return the target that is meant; exit where there is none: with 1 if faults took it."""
@@ -275,12 +286,16 @@ def plans_and_findings(
     params: Params,
     targets: Sequence[Target] | None = None,
 ) -> tuple[tuple[ShardingPlan, ...], tuple[Diagnostic, ...]]:
-    """Return the plans on `targets`, None for all, and all there is to say of spec and plans.
+    """Return the plans on `targets`, and all there is to say of spec and plans.
 
     Args:
       diagnostics: what loading the spec found.
+      targets: None for all, those of phases too.
     """
-    plans = pipeline.compile_plans(spec, params, targets)
+    if targets is None:
+        plans = pipeline.plans_of_phases(spec, params)
+    else:
+        plans = pipeline.compile_plans(spec, params, targets)
     found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
     return plans, why_unsound((plan.target for plan in plans), found)
 

@@ -44,6 +44,7 @@ def _tolerance(ctx: click.Context, param: click.Parameter, text: str) -> float:
     "verify",
     *options.ONE_SPEC,
     options.TARGETS,
+    options.PHASE,
     STEP,
     options.ARRAYS,
     options.SET,

@@ -84,6 +84,7 @@ REPLICATED_HERE = pedantic(
 EXPLICIT_FSDP = warning(
     "SHD113", "explicit-fsdp", "a result would be split twice over an explicit mesh axis"
 )
+UNKNOWN_PHASE = error("SHD114", "unknown-phase", "no phase has this name")
 
 UNKNOWN_MESH_AXIS = error("SHD201", "unknown-mesh-axis", "a rule names a mesh axis no target has")
 UNKNOWN_LOGICAL_AXIS = error(
@@ -140,6 +141,9 @@ AXIS_WITHOUT_ARRAY = warning(
     "SHD230", "axis-without-array", "a rule is for a logical axis that nothing has"
 )
 REGEX_BUDGET = error("SHD231", "regex-budget", "a regex ran out of the time it is given")
+LOST_IN_PHASE = error(
+    "SHD232", "lost-in-phase", "a phase holds whole what a mesh axis of another phase splits"
+)
 
 INDIVISIBLE = error("SHD301", "indivisible", "mesh axes do not divide a dimension")
 SIZE_MISMATCH = error("SHD302", "size-mismatch", "an array contradicts the stated size of an axis")
@@ -147,6 +151,9 @@ BELOW_TILE = warning("SHD303", "below-tile", "shards do not fill the tiles of a 
 BELOW_MINIMUM = error("SHD304", "below-minimum", "a shard is smaller than its axis allows")
 BEYOND_COUNT = error(
     "SHD305", "beyond-count", "an array, an activation or a mesh of 2^63 elements or more"
+)
+RESIZED_IN_PHASE = error(
+    "SHD306", "resized-in-phase", "an array has another shape in a phase, and cannot move there"
 )
 CUT_UNIT = error("SHD312", "cut-unit", "a shard holds part of a unit, such as half a head")
 

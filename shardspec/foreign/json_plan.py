@@ -48,6 +48,7 @@ def _head(plan: ShardingPlan) -> dict[str, Any]:
     return {
         "schema": COMPILE_JSON,
         "spec": plan.spec.source.name,
+        **({"phase": plan.spec.phase} if plan.spec.phase else {}),
         "target": plan.target.name,
         "hardware": machine,
         "mesh": {axis.name: axis.size for axis in plan.mesh.axes},

@@ -426,6 +426,12 @@ class ShardingPlan:
     def _by_path(self) -> dict[str, ParamSharding]:
         return {sharding.param.path: sharding for sharding in self.arrays}
 
+    @property
+    def name(self) -> str:
+        """Return the name of the target, behind that of the phase: `pod`, `decode@pod`."""
+        phase = self.spec.phase
+        return f"{phase}@{self.target.name}" if phase else self.target.name
+
     @cached_property
     def alike(self) -> tuple[Alike, ...]:
         """Return the arrays in groups of one trace and dtype, in order of the first of each."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shardspec.diagnostics import Severity, SourceFile, Span
@@ -672,6 +672,9 @@ class Spec:
       project_levels: what the project around it asks for, which `lints:` beats.
       call_levels: what whoever loaded it asks for, which beats both.
       is_whole: False where an error of syntax took lines away: good for findings and no more.
+      phase: the name of the phase that it is; empty for the spec itself.
+      phases: the phases of the spec, each whole: what it says is merged over the rest.
+      mesh_axes_elsewhere: mesh axes that targets of other phases have, where it has phases.
 
     Invariants:
       flat: axis_rules are sorted by priority, and stable in it.
@@ -699,6 +702,19 @@ class Spec:
     project_levels: LevelTable = NOTHING_ASKED
     call_levels: LevelTable = NOTHING_ASKED
     is_whole: bool = field(default=True, compare=False, repr=False)
+    phase: str = ""
+    phases: tuple[Spec, ...] = field(default=(), repr=False)
+    mesh_axes_elsewhere: frozenset[str] = field(default=frozenset(), repr=False)
+
+    @property
+    def in_phases(self) -> tuple[Spec, ...]:
+        """Return the spec and its phases; without the spec where its phases alone have targets."""
+        has_own = self.targets or not any(phase.targets for phase in self.phases)
+        return (self, *self.phases) if has_own else self.phases
+
+    def everywhere(self, change: Callable[[Spec], Spec]) -> Spec:
+        """Return the spec with a change that its phases take part in."""
+        return replace(change(self), phases=tuple(map(change, self.phases)))
 
     @property
     def levels(self) -> Levels:
@@ -719,5 +735,10 @@ class Spec:
 
     @property
     def mesh_axis_names(self) -> frozenset[str]:
-        """Return the names of the mesh axes of all targets."""
+        """Return the names of the mesh axes of all targets, in other phases too."""
+        return self.own_mesh_axes | self.mesh_axes_elsewhere
+
+    @property
+    def own_mesh_axes(self) -> frozenset[str]:
+        """Return the names of the mesh axes of the targets that it runs on."""
         return frozenset(name for target in self.targets for name in target.mesh.names)

@@ -93,6 +93,7 @@ class Resolver:
         target: str = "auto",
         devices: Devices = None,
         *,
+        phase: str | None = None,
         levels: Mapping[str, str] | None = None,
         agree_within_s: float | None = 300.0,
     ) -> None:
@@ -107,6 +108,8 @@ class Resolver:
           devices: None for `jax.devices()`; `"abstract"` for none: the mesh is an `AbstractMesh` of
             the target, which need not be here. Shardings, constraints and plans over it serve to
             trace and to lower; what needs devices says that there are none.
+          phase: the phase of the spec that is to run here, such as `decode`; None for the spec
+            itself.
           levels: how loud findings are here, as for `shardspec.load`: beats project and spec.
           agree_within_s: how long to wait for the other processes, in seconds; None does not
             compare, and a process may be alone in making one.
@@ -121,7 +124,7 @@ class Resolver:
         else:
             here = devices
         with failure_told(here, agree_within_s):
-            lowered = _lowered(spec, level_table(levels))
+            lowered = _of_phase(_lowered(spec, level_table(levels)), phase)
             self.target: Target = _chosen(lowered, target, devices)
             self.mesh: Any = mesh_for(self.target, devices, lowered.policy.order)
             found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])
@@ -158,8 +161,9 @@ class Resolver:
 
     def __repr__(self) -> str:
         """Return `Resolver(spec.yaml, target laptop: data=4 model=2)`."""
-        name = self._arrays.spec.source.name
-        return f"Resolver({name}, target {self.target.name}: {self.target.mesh})"
+        spec = self._arrays.spec
+        phase = f"phase {spec.phase}, " if spec.phase else ""
+        return f"Resolver({spec.source.name}, {phase}target {self.target.name}: {self.target.mesh})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Resolver:
         """Return the resolver itself: nothing about it changes, and devices have no copies."""
@@ -576,16 +580,29 @@ def _lowered(spec: str | os.PathLike[str] | Spec | Loaded, asked: LevelTable) ->
     return pipeline.asked_also(spec.ir, asked)
 
 
+def _of_phase(spec: Spec, name: str | None) -> Spec:
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"a phase is named by a string, not by {kind_of(name)}")
+    found = pipeline.find_phase(spec, name)
+    if isinstance(found, Diagnostic):
+        raise ShardspecError([found])
+    return found
+
+
 def _params_at(state: Any) -> Place | None:
     """Return where a state holds the parameters themselves, None where it does not."""
     held = named_params(state)
     return None if held is None else held.place
 
 
+#: What a spec does not say itself: where it lies, and what its other phases say.
+_NO_CONTENT = frozenset({"source", "sources", "doc", "phases"})
+
+
 def _content(spec: Spec) -> tuple[Any, ...]:
     """Return what a spec says, wherever its text lies."""
     told = (each.name for each in fields(Spec) if each.compare)
-    return tuple(getattr(spec, name) for name in told if name not in {"source", "sources", "doc"})
+    return tuple(getattr(spec, name) for name in told if name not in _NO_CONTENT)
 
 
 def _chosen(spec: Spec, name: str, devices: Devices) -> Target:

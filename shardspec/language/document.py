@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
+from shardspec.language.reading import SPEC_ALONE
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
@@ -271,6 +273,11 @@ class Document(_Model):
         default_factory=_nothing,
         description="Severity of findings, by name, by code or by the start of codes: `SHD3`.",
     )
+    phases: dict[str, dict[str, Any]] = Field(
+        default_factory=_nothing,
+        description="The same arrays laid out otherwise, by name: `eval`, `prefill`, `decode`. "
+        "Each is a small document that is merged over this one.",
+    )
 
 
 #: The entries of a section, where they are no plain values.
@@ -301,6 +308,15 @@ def schema() -> dict[str, Any]:
     generated = Document.model_json_schema(mode="validation")
     for name, field in Document.model_fields.items():
         generated["properties"][name].setdefault("description", field.description)
+    generated["properties"]["phases"]["additionalProperties"] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            name: {"$ref": f"#/properties/{name}", "description": field.description}
+            for name, field in Document.model_fields.items()
+            if name not in SPEC_ALONE
+        },
+    }
     made: dict[str, Any] = _draft_07(generated)
     made["$schema"] = _DRAFT
     made["title"] = "shardspec"

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, SourceFile, codes, point
-from shardspec.language.document_to_layer import layer_of
 from shardspec.language.loader import File, read
+from shardspec.language.phases import lowered
 from shardspec.language.reading import Data, is_dsl
-from shardspec.language.validate import validate
 from shardspec.language.yaml_text.scalars import find_foreign_characters
 
 
@@ -30,15 +29,15 @@ def formatted(
     if reading is None:
         return None, diagnostics
     to_dsl = from_dsl if spelling is None else spelling == "dsl"
-    valid = validate(reading)
-    diagnostics += valid.diagnostics
+    made = lowered(reading)
+    diagnostics += made.shape
     if not diagnostics:
         told = (
             {codes.SYNTAX}
             if all(_is_written(*each, to_dsl) for each in _entries(reading.data))
             else {codes.SYNTAX, codes.WRONG_TYPE}
         )
-        diagnostics += tuple(d for d in layer_of(valid, reading.source_map)[1] if d.code in told)
+        diagnostics += tuple(d for d in made.lost if d.code in told)
     if diagnostics:
         return None, diagnostics
     data = canonical(reading.data)
@@ -57,6 +56,9 @@ def _entries(data: Data) -> Iterator[tuple[str, Any]]:
             entries = data.get(section)
             if isinstance(entries, list):
                 yield from ((section, entry) for entry in entries)
+        phases = data.get("phases")
+        for inner in phases.values() if isinstance(phases, dict) else ():
+            yield from _entries(inner)
 
 
 def _is_written(section: str, entry: Any, to_dsl: bool) -> bool:

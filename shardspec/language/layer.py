@@ -80,6 +80,7 @@ class Layer(NamedTuple):
       arrays: inline ones, whose sizes may need the axes of every layer.
       params: those of its manifests.
       inherited_axes: logical axes that what it extends has rules for, replaced or not.
+      phases: by name, what each phase of it says itself; a name may stand several times.
     """
 
     source: SourceFile
@@ -101,6 +102,7 @@ class Layer(NamedTuple):
     arrays: tuple[ArrayDecl, ...] = ()
     params: Params = ()
     inherited_axes: tuple[str, ...] = ()
+    phases: tuple[tuple[str, Layer], ...] = ()
 
 
 T = TypeVar("T")
@@ -136,6 +138,7 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         arrays=tuple(dict.fromkeys(parent.arrays + child.arrays)),
         params=tuple(dict.fromkeys(parent.params + child.params)),
         inherited_axes=tuple(dict.fromkeys(_known_axes(parent) + child.inherited_axes)),
+        phases=parent.phases + child.phases,
     )
 
 

@@ -25,12 +25,11 @@ from shardspec.diagnostics.suggest import nearest
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Arrays, AxisRule, Params, Spec
 from shardspec.language import files
-from shardspec.language.document_to_layer import layer_of
 from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
 from shardspec.language.layer import Layer, merge, spec_of
+from shardspec.language.phases import lowered, with_phases
 from shardspec.language.reading import Data, Reading, Route, SourceMap, looks_like_dsl, placed
 from shardspec.language.settings import apply_settings, check_settings, is_refusal
-from shardspec.language.validate import validate
 
 if TYPE_CHECKING:
     from shardspec.language.document import Document
@@ -44,7 +43,7 @@ _LOCK = re.compile(r"^lock \d+, language \d+", re.MULTILINE)
 _MANIFEST = re.compile(r"^\s*\{?\s*\"?shardspec-arrays\"?\s*:", re.MULTILINE)
 _KEY = (
     r"(?:shardspec|doc|extends|let|axes|hardware|mesh|targets|rules|drop|params|overrides|scan"
-    r"|activations|arrays|manifest|policy|state|coverage|replicate|lints)"
+    r"|activations|arrays|manifest|policy|state|coverage|replicate|lints|phases)"
 )
 #: The first entry of a list of arrays without its header: `"a/kernel": bf16[4]`, or with keys.
 _ARRAYS = re.compile(
@@ -57,6 +56,7 @@ _YAML_LINE = re.compile(rf"\"?{_KEY}\"?\s*:(?:\s|$)")
 _DSL_LINE = re.compile(
     r"shardspec[ \t]+\d|(?:rules|params|arrays|activations|scan|mesh)[ \t]*\{"
     r"|target[ \t]+\S+[ \t]+on\b|mesh[ \t]+on\b|(?:axis|let)[ \t]+\S+[ \t]*=|extends[ \t]+[\w./]"
+    r"|phase[ \t]+\S+[ \t]*\{"
 )
 _SAYS = {
     "compile": "a plan, as `shardspec compile` writes it",
@@ -238,13 +238,17 @@ def load_file(
         return None, _in_order(loading.diagnostics)
     layer, misplaced = merge(loading.layers.values())
     spec, faults = spec_of(layer, tuple(loading.sources))
+    spec, of_phases = with_phases(spec, layer)
     parents = [each for name, each in loading.layers.items() if name != file.identity]
     unfounded = check_settings(loading.settings, loading.unset, layer, spec, parents)
-    found = _in_order([*loading.diagnostics, *misplaced, *faults, *unfounded])
+    found = _in_order([*loading.diagnostics, *misplaced, *faults, *of_phases, *unfounded])
     if loading.settings and any(map(is_refusal, found)):
-        unsound = tuple(replace(target, is_sound=False) for target in spec.targets)
-        spec = replace(spec, targets=unsound)
+        spec = spec.everywhere(_unsound)
     return spec if loading.is_whole else replace(spec, is_whole=False), found
+
+
+def _unsound(spec: Spec) -> Spec:
+    return replace(spec, targets=tuple(replace(each, is_sound=False) for each in spec.targets))
 
 
 def read(
@@ -308,10 +312,9 @@ def _lowered(
             loading.unset = reading.data
             reading, found = apply_settings(reading, loading.settings)
             faults += found
-        valid = validate(reading)
-        document = valid.document
-        layer, lost = layer_of(valid, reading.source_map)
-        faults += (*valid.diagnostics, *lost)
+        made = lowered(reading)
+        document, layer = made.valids[0][0].document, made.layer
+        faults += (*made.shape, *made.lost)
     if faults and file.source.is_outside:
         loading.diagnostics += files.veiled(faults, _checks(file.source.name))
         loading.is_whole = False

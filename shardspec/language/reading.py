@@ -83,12 +83,14 @@ class Reading:
     Attributes:
       comments: by route of the entry; `()` holds those after the last entry.
       is_whole: False where an error of syntax took lines away.
+      phase: the name of the phase that it is, read as a document of its own; empty for a file.
     """
 
     data: Data
     source_map: SourceMap
     comments: Mapping[Route, Comments] = field(default_factory=dict)
     is_whole: bool = True
+    phase: str = ""
 
     @property
     def source(self) -> SourceFile:
@@ -130,6 +132,17 @@ SECTION_OF = {
     "override": "overrides",
     "lint": "lints",
     "activation": "activations",
+    "phase": "phases",
+}
+_OF_SPEC = "the arrays of a phase are those of the spec: that they can move is the point of it"
+#: Sections that a phase has none of its own of, and why that is.
+SPEC_ALONE = {
+    "shardspec": "the version is that of the whole file",
+    "extends": "a phase extends the spec that it stands in, and no other",
+    "arrays": _OF_SPEC,
+    "manifest": _OF_SPEC,
+    "lints": "levels are those of the spec; `# shardspec: ignore[...]` silences one line",
+    "phases": "phases stand side by side; a phase is merged over the spec alone",
 }
 _SECTION_KEY = re.compile(r"^\"?([A-Za-z]\w*)", re.MULTILINE)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
 from shardspec.diagnostics.suggest import nearest
@@ -27,7 +27,7 @@ _SOURCE = "--set"
 
 #: Sections whose keys are names that the document makes up: a setting may not add one. `axes` is
 #: none of them: a setting may state the size of an axis that something names.
-_OPEN = frozenset({"let", "mesh", "targets", "params", "scan", "activations", "arrays"})
+_OPEN = frozenset({"let", "mesh", "targets", "params", "scan", "activations", "arrays", "phases"})
 
 #: Sections of entries that stand in order.
 _LISTS = frozenset({"rules", "overrides", "replicate"})
@@ -52,18 +52,62 @@ def apply_settings(
             diagnostics.append(fault)
             continue
         for steps in _routes(name, data):
-            _make_room(steps, data, values)
-            fault = _unknown_step(steps, data, key.span)
-            known = fault is None and _put(data, steps, number_or_text(text))
-            if not known:
-                message = f"`{name}` leads to nothing in this spec"
-                diagnostics.append(
-                    fault or point(codes.UNKNOWN_KEY, message, key.span, help=_ROUTES)
-                )
-                continue
-            _point_at_setting(known, key, value, keys, values)
+            fault = _apply(steps, data, _Setting(key, value), keys, values)
+            diagnostics += [] if fault is None else [fault]
     source_map = SourceMap(reading.source, keys, values)
     return Reading(data, source_map, reading.comments), tuple(diagnostics)
+
+
+class _Setting(NamedTuple):
+    """A setting: the route as it is written, and the value."""
+
+    key: Excerpt
+    value: Excerpt
+
+
+def _apply(
+    steps: tuple[str, ...],
+    data: Any,
+    setting: _Setting,
+    keys: dict[Route, Excerpt],
+    values: dict[Route, Excerpt],
+) -> Diagnostic | None:
+    """Put the value of a setting into `data`, or return why it leads nowhere.
+
+    What leads into a phase is a setting of that, as of a document of its own.
+    """
+    phase = _phase_in(steps, data)
+    if phase is not None:
+        name, inner_steps = phase
+        inner_keys, inner_values = _cut_out(keys, name), _cut_out(values, name)
+        fault = _apply(inner_steps, data["phases"][name], setting, inner_keys, inner_values)
+        for places, inner in ((keys, inner_keys), (values, inner_values)):
+            places.update((("phases", name, *route), place) for route, place in inner.items())
+        return fault
+    _make_room(steps, data, values)
+    key = setting.key
+    fault = _unknown_step(steps, data, key.span)
+    known = None if fault else _put(data, steps, number_or_text(setting.value.text))
+    if known:
+        _point_at_setting(known, key, setting.value, keys, values)
+        return None
+    message = f"`{key.text}` leads to nothing in this spec"
+    return fault or point(codes.UNKNOWN_KEY, message, key.span, help=_ROUTES)
+
+
+def _phase_in(steps: tuple[str, ...], data: Any) -> tuple[str, tuple[str, ...]] | None:
+    """Return the phase that `steps` lead into, and the steps in it; None where they do not."""
+    phases = data.get("phases") if isinstance(data, dict) else None
+    if len(steps) < 3 or steps[0] != "phases" or not isinstance(phases, dict):
+        return None
+    name, rest = _first_key(phases, steps[1:])
+    return (name, rest) if rest and isinstance(phases.get(name), dict) else None
+
+
+def _cut_out(places: dict[Route, Excerpt], phase: str) -> dict[Route, Excerpt]:
+    """Remove the places in a phase, and return them by routes that begin there."""
+    found = [route for route in places if route[:2] == ("phases", phase)]
+    return {route[2:]: places.pop(route) for route in found}
 
 
 def _no_text(source: SourceFile) -> Diagnostic | None:
@@ -174,7 +218,29 @@ def _shortened(name: str, text: str, data: Any, span: Span) -> Diagnostic | None
 
 
 def _routes(name: str, data: Any) -> list[tuple[str, ...]]:
-    """Return where `name` leads: `mesh.model` to each target that has the axis."""
+    """Return where `name` leads: `mesh.model` to each target that has the axis, in any phase."""
+    own = _own_routes(name, data)
+    phases = data.get("phases") if isinstance(data, dict) else None
+    if not name.startswith("mesh.") or not isinstance(phases, dict):
+        return own
+    inner = [
+        ("phases", str(phase), *steps)
+        for phase, stated in phases.items()
+        if isinstance(stated, dict) and stated.keys() & {"mesh", "targets"}
+        for steps in _own_routes(name, stated)
+        if not _missing(steps, stated)
+    ]
+    missing = [steps for steps in own if not _leads_to_mesh(steps, data)]
+    return [steps for steps in own if steps not in missing] + inner if inner else own
+
+
+def _leads_to_mesh(steps: tuple[str, ...], data: Any) -> bool:
+    """Say whether a mesh stands there that has the axis."""
+    return bool(data.keys() & {"mesh", "targets"}) and not _missing(steps, data)
+
+
+def _own_routes(name: str, data: Any) -> list[tuple[str, ...]]:
+    """Return where `name` leads in a document, its phases apart."""
     route = tuple(name.split("."))
     if route[0] == "mesh" and isinstance(data, dict) and "mesh" not in data:
         targets = data.get("targets")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardspec.diagnostics import Diagnostic, Fix, Span, codes, point
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.language.grammar.parse_faults import partition_meant, rule_meant
-from shardspec.language.reading import Reading, Route
+from shardspec.language.reading import SPEC_ALONE, Reading, Route
 from shardspec.versions import LANGUAGE
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def _kind(value: object) -> str:
 
 
 def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
-    known = fields_at(route[:-1])
+    known = fields_at(route[:-1], is_phase=bool(reading.phase))
     key = str(route[-1])
     place = reading.source_map.key(route).span
     help = did_you_mean(key, known) or f"known here: {listed(known, limit=20)}"
@@ -277,12 +277,16 @@ def _respelt(
     return None if taken else fix
 
 
-def fields_at(route: Sequence[str | int]) -> tuple[str, ...]:
-    """Return the keys that the format knows at `route`."""
+def fields_at(route: Sequence[str | int], *, is_phase: bool = False) -> tuple[str, ...]:
+    """Return the keys that the format knows at `route`, which is counted from a phase or a file."""
     from shardspec.language.document import Document
 
+    if route and route[0] == "phases":
+        return fields_at(route[2:], is_phase=True)
     model = _entry_model(route[0]) if route else None
-    return tuple((model or Document).model_fields)
+    if model is not None:
+        return tuple(model.model_fields)
+    return tuple(each for each in Document.model_fields if not (is_phase and each in SPEC_ALONE))
 
 
 def _entry_model(section: str | int) -> type[BaseModel] | None:

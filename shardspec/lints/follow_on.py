@@ -65,7 +65,7 @@ _SAID_AT_PLACE: dict[str, frozenset[str]] = {
 #: Findings, and the errors that make them needless on a target.
 _SAID_OF_TARGET: dict[str, frozenset[str]] = {"SHD405": frozenset({"SHD301"})}
 #: Findings, and those that say the same of the same arrays and more; each behind those it names.
-_WHY_WHOLE = frozenset({"SHD201", "SHD202", "SHD204", "SHD206", "SHD301"})
+_WHY_WHOLE = frozenset({"SHD201", "SHD202", "SHD204", "SHD206", "SHD232", "SHD301"})
 _SAID_OF_ARRAYS: dict[str, frozenset[str]] = {
     "SHD401": _WHY_WHOLE,
     "SHD403": frozenset({"SHD205", "SHD206"}),

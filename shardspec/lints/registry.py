@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 #: The modules with a `check(context)`, in the order they run; each is called after its code.
 CHECKS: tuple[str, ...] = (
     "unknown_mesh_axis",
+    "lost_in_phase",
     "unknown_logical_axis",
     "axis_without_array",
     "axis_without_rule",

@@ -468,7 +468,7 @@ def lock_remark(plan: ShardingPlan, path: str | None) -> str | None:
         return f"lock: {found.message}; {found.help}"
     if found.stale is not None:
         return f"lock: {found.stale.message}; {found.stale.help}"
-    locked = next((t for t in found.layout.targets if t.name == plan.target.name), None)
+    locked = next((t for t in found.layout.targets if t.name == plan.name), None)
     arrays = {array.path: array.partition for array in locked.arrays} if locked else {}
     if path not in arrays:
         return None

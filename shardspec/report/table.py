@@ -96,7 +96,8 @@ def heading(plan: ShardingPlan) -> Iterator[str]:
     elements = sum(math.prod(group.shape) * group.count for group in plan.alike)
     count = f"{counted(len(plan.arrays), 'array')}, {words.element_count(elements)} elements"
     model = f"{plan.spec.source.name}   {count}"
-    yield f"{model}       {target_title(plan.target)}"
+    phase = f"phase {plan.spec.phase}, " if plan.spec.phase else ""
+    yield f"{model}       {phase}{target_title(plan.target)}"
     asked = [
         f"{axis.name} = {axis.span.text}"
         for axis in plan.mesh.axes

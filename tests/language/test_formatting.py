@@ -74,6 +74,17 @@ replicate:
   # no more reasons
 
 lints: {SHD4: allow, indivisible: warn}
+
+phases:
+  # one token at a time
+  decode:
+    axes:
+      batch: 8
+    mesh: {model: 8}
+    rules:
+      - batch -> none  # whole
+    # no more
+  eval: {}
 """
 
 
@@ -89,7 +100,7 @@ def meaning(text: str, name: str) -> Spec:
     assert spec is not None
     # One text has every section, `mesh` beside `targets` too, which is refused as a pair.
     assert {d.code.name for d in diagnostics} <= {"wrong-type"}
-    return replace(spec, source=SourceFile("", ""), sources=())
+    return spec.everywhere(lambda each: replace(each, source=SourceFile("", ""), sources=()))
 
 
 def test_the_sample_has_every_section() -> None:

@@ -72,6 +72,7 @@ _FORMS = {
     "target": "target v4 on tpu v4 4x4x8 { data = rest; model = 8 }",
     "mesh": "mesh on tpu v4 4x4x8 { data = rest; model = 8 }",
     "mesh_entry": "model = 8",
+    "phase": "phase decode { rules { embed -> none } }",
     "rules_entry": "embed -> model | data",
     "params_entry": "**/mlp/wi/kernel : embed mlp",
     "arrays_entry": "decoder/mlp/wi/kernel : bf16[embed mlp]",
@@ -143,6 +144,12 @@ def no_block(keyword: str) -> SyntaxFault:
         form = f"{keyword} {{ {_FORMS[entry_of(keyword)]} }}"
     message = f"expected `{{` after `{keyword}`"
     return SyntaxFault(message, 0, len(keyword), f"such as `{form}`")
+
+
+def phase_in_phase() -> SyntaxFault:
+    """Return the fault of a phase that stands in another."""
+    help = "move it out: phases stand side by side, and each is merged over the spec alone"
+    return SyntaxFault("a phase stands in a phase", 0, len("phase"), help)
 
 
 def entry_of(keyword: str) -> str:

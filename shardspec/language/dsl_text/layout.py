@@ -18,7 +18,10 @@ from typing import NamedTuple
 SECTIONS = ("rules", "params", "scan", "arrays", "activations", "activation")
 
 #: Statements in which `{` always opens a block.
-BLOCKS = frozenset({"rules", "params", "arrays", "activations", "target", "mesh"})
+BLOCKS = frozenset({"rules", "params", "arrays", "activations", "target", "mesh", "phase"})
+
+#: The block that holds statements.
+PHASE = "phase"
 
 #: Every word that begins a statement.
 KEYWORDS = BLOCKS | {
@@ -52,6 +55,7 @@ OTHER_WORDS = {
     "array": "arrays",
     "version": "shardspec",
     "replicated": "replicate",
+    "phases": "phase",
 }
 
 
@@ -104,6 +108,7 @@ _COMMENT, _NEWLINE, _SPACE = map(_KINDS.index, ("comment", "newline", "space"))
 #: A line that begins a statement, whatever is still open above it.
 _BEGINS = re.compile(
     rf"(?:{'|'.join(SECTIONS)})[^\S\n]*\{{|target[^\S\n]+\S[^\n]*\{{|mesh[^\S\n]+on\b"
+    rf"|phase[^\S\n]+\S[^\n]*\{{"
     rf"|(?:{'|'.join(sorted(KEYWORDS - BLOCKS))})[^\S\n]+[\w\"./*]"
 )
 #: A line that cannot go on with what stands in brackets above it.
@@ -228,6 +233,7 @@ class _Cutter:
         self.text = text
         self.lexemes = lexemes
         self.at = 0
+        self.is_in_phase = False
 
     def statements(self) -> Iterator[Statement]:
         """Yield the statements of the file."""
@@ -244,18 +250,29 @@ class _Cutter:
         return False
 
     def _statement(self) -> Statement:
+        is_phase = self.lexemes[self.at].text == PHASE and not self.is_in_phase
         start, end, opens = self._run(self.at)
         if not opens:
             return Statement(start, end)
         opening = self.lexemes[self.at]
         self.at += 1
-        entries = tuple(self._entries())
+        entries = tuple(self._in_phase() if is_phase else self._entries())
         closing = self.lexemes[self.at] if self.at < len(self.lexemes) else None
         is_closed = closing is not None and closing.text == "}"
         self.at += is_closed
-        last = entries[-1].end if entries else opening.end
+        last = entries[-1].stop if entries else opening.end
         block_end = closing.end if closing is not None and is_closed else last
         return Statement(start, end, entries, opening.start, block_end, is_closed)
+
+    def _in_phase(self) -> Iterator[Statement]:
+        """Yield the statements of a phase, up to its `}` or the next phase."""
+        self.is_in_phase = True
+        while self._skip_separators():
+            lexeme = self.lexemes[self.at]
+            if lexeme.text == "}" or (lexeme.text == PHASE and self._begins_statement(lexeme)):
+                break
+            yield self._statement()
+        self.is_in_phase = False
 
     def _entries(self) -> Iterator[Statement]:
         """Yield the entries of a block, up to its `}` or what can only stand outside."""
@@ -293,7 +310,7 @@ class _Cutter:
                     return start, end, True
                 braces += 1
             elif lexeme.text == "}" and lexeme.kind == "mark":
-                if not braces and head is None:
+                if not braces and (head is None or self.is_in_phase):
                     break
                 braces = max(0, braces - 1)
             elif lexeme.kind == "mark":

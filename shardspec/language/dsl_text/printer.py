@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -40,6 +41,11 @@ def print_dsl(data: Data, comments: Mapping[Route, Comments]) -> str:
       comments: every comment is in the text.
     """
     assert isinstance(data, dict)
+    return "\n".join(_lines(data, comments)) + "\n"
+
+
+def _lines(data: dict[str, Any], comments: Mapping[Route, Comments]) -> list[str]:
+    """Return the lines of a document, or of a phase."""
     printer = _Printer(data, comments)
     keys = [key for key in data if key != "hardware" or "mesh" not in data]
     for _, group in groupby(keys, key=lambda key: _GROUPS.get(key, key)):
@@ -48,7 +54,7 @@ def print_dsl(data: Data, comments: Mapping[Route, Comments]) -> str:
             _PRINTERS[key](printer, data[key])
             printer.leave(key)
     printer.rest()
-    return "\n".join(printer.lines) + "\n"
+    return printer.lines
 
 
 class _Printer:
@@ -217,6 +223,28 @@ class _Printer:
             self.columns(inner, "=", sizes)
             self.close(*blocks)
 
+    def phases(self, phases: Any) -> None:
+        for at, (name, entry) in enumerate(phases.items()):
+            route: Route = ("phases", name)
+            inner = self._inner_comments(route)
+            lines = _lines(entry, inner)
+            start = f"phase {_key(name)} {{"
+            if at:
+                self.gap()
+            self.head(start if lines else f"{start}}}", ("phases",), route)
+            if lines:
+                self.lines += (f"  {line}".rstrip() for line in lines)
+                self.close(route)
+
+    def _inner_comments(self, route: Route) -> dict[Route, Comments]:
+        """Remove the comments within a route and return them, by routes that begin there."""
+        found = {}
+        for each in self._commented():
+            if each[: len(route)] == route and len(each) > len(route):
+                one = self.comments.pop(each, Comments())
+                found[each[len(route) :]] = replace(one, after=self.after.pop(each, ()))
+        return found
+
     def rules(self, rules: Any) -> None:
         self.head("rules {" if rules else "rules {}", ("rules",))
         rows = {}
@@ -310,4 +338,5 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "coverage": lambda printer, value: printer.settings("coverage", value, _to_end),
     "replicate": _Printer.replicate,
     "lints": lambda printer, value: printer.settings("lints", value),
+    "phases": _Printer.phases,
 }

@@ -74,10 +74,11 @@ class _Build:
       blocks: the same of everything in braces.
     """
 
-    def __init__(self, source: SourceFile, text: str) -> None:
-        """Start with nothing."""
+    def __init__(self, source: SourceFile, text: str, phase: str = "") -> None:
+        """Start with nothing, of a file or of a phase in it."""
         self.source = source
         self.text = text
+        self.is_phase = bool(phase)
         self.data: dict[str, Data] = {}
         self.keys: dict[Route, Excerpt] = {}
         self.values: dict[Route, Excerpt] = {(): Excerpt("", Span(source, 0, len(source.text)))}
@@ -193,6 +194,9 @@ class _Build:
             if meant in SECTIONS and statement.entries is not None:
                 self._section(SECTION_OF.get(meant, meant), statement)
             return
+        if keyword == layout.PHASE and self.is_phase:
+            self.report(faults.phase_in_phase(), statement.start)
+            return
         if statement.entries is None and keyword not in _STATEMENTS:
             self.report(faults.no_block(keyword), statement.start)
             return
@@ -206,7 +210,7 @@ class _Build:
         elif tree is not None:
             _STATEMENTS[keyword](self, tree, statement)
         else:
-            for entry in statement.entries or ():
+            for entry in statement.entries or () if keyword != layout.PHASE else ():
                 self._parse(entry_of(keyword), entry)
 
     def _parse(self, start: str, statement: Statement) -> Node | None:
@@ -348,6 +352,28 @@ class _Build:
             if tree_of_entry is not None:
                 self.pair(inner, tree_of_entry, entry, sizes)
 
+    def phase(self, tree: Node, statement: Statement) -> None:
+        """Take in `phase NAME { ... }`, whose statements are those of a file."""
+        key = self.tokens(child_of(tree, "key"), statement)[0]
+        route = self.entry("phases", key, statement)
+        if route is None:
+            return
+        if statement.entries is None:
+            end = statement.end - statement.start
+            help = "write `{ }` with what this phase has of its own"
+            self.report(SyntaxFault("the block is missing", 0, end, help), statement.start)
+        inner = _Build(self.source, self.text, phase=key.text)
+        for each in statement.entries or ():
+            inner.statement(each)
+        self.put(route, inner.data)
+        del inner.values[()]
+        self.keys.update(((*route, *steps), place) for steps, place in inner.keys.items())
+        self.values.update(((*route, *steps), place) for steps, place in inner.values.items())
+        self.entries += (((*route, *steps), start, end) for steps, start, end in inner.entries)
+        self.blocks += (((*route, *steps), start, end) for steps, start, end in inner.blocks)
+        self.blocks.append((route, statement.opening, statement.block_end))
+        self.diagnostics += inner.diagnostics
+
     def item(self, tree: Node, statement: Statement) -> None:
         """Take in `override PATTERN : NAMES`, the same with `= PARTITION`, `replicate PATTERN`."""
         word = self.keyword(statement).text
@@ -441,6 +467,7 @@ _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
     "hardware": _Build.scalar,
     "target": _Build.target,
     "mesh": _Build.mesh,
+    "phase": _Build.phase,
     "override": _Build.item,
     "scan": _Build.single,
     "activation": _Build.single,

@@ -40,7 +40,7 @@ STARTS = {
             "lint",
             "override",
         ),
-        *("scan", "activation", "section", "machine", "target", "mesh", "mesh_entry"),
+        *("scan", "activation", "section", "machine", "target", "mesh", "mesh_entry", "phase"),
         *("rules_entry", "params_entry", "scan_entry", "arrays_entry", "activation_entry"),
         *("state", "coverage", "replicate"),
     ),

@@ -347,6 +347,7 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "state": _fields(over=_expression("mesh_axes")),
     "policy": _fields(whole_below=_expression("bound")),
     "coverage": _fields(max_replicated_bytes=_expression("bound")),
+    "phases": _each(canonical),
 }
 
 

@@ -220,6 +220,7 @@ def _flow_entry(key: str, value: Data) -> str:
 
 def _may_be_one_line(route: Route, count: int) -> bool:
     """Say whether the language writes what stands at `route` on one line, if it fits."""
+    route = route[2:] if route[0] == "phases" and len(route) > 2 else route
     if any(_matches(route, pattern) for pattern in _SHORT):
         return count <= _SHORT_ENTRIES
     return any(_matches(route, pattern) for pattern in _ONE_LINE)

@@ -14,7 +14,7 @@ from shardspec.language.dsl_text.layout import quoted, unquoted
 from shardspec.language.dsl_text.printer import print_dsl
 from shardspec.language.dsl_text.reader import read_dsl
 from shardspec.language.grammar.print_expressions import canonical
-from shardspec.language.reading import Comments, Reading, Route
+from shardspec.language.reading import SPEC_ALONE, Comments, Reading, Route
 
 _allowed = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff")
 plain = st.text(_allowed | st.sampled_from("\n\t\r"), max_size=8)  # what no spec holds is refused
@@ -53,7 +53,7 @@ def _override(pattern: tuple[str, str], answer: tuple[str, str], rest: dict[str,
     return dict([pattern, answer]) | rest
 
 
-documents = st.fixed_dictionaries(
+_files = st.fixed_dictionaries(
     {},
     optional={
         "shardspec": st.just(1),
@@ -122,6 +122,18 @@ documents = st.fixed_dictionaries(
         "lints": st.dictionaries(keys, st.sampled_from(("warn", "error")), max_size=2),
     },
 ).filter(bool)  # fmt: skip
+
+
+def _with_phases(file: dict[str, Any], phases: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a document whose phases are others, without what is a spec's alone."""
+    own = {
+        name: {key: value for key, value in phase.items() if key not in SPEC_ALONE}
+        for name, phase in phases.items()
+    }
+    return {**file, "phases": own} if own else file
+
+
+documents = st.builds(_with_phases, _files, st.just({}) | st.dictionaries(keys, _files, max_size=2))
 
 
 def routes(data: Any, route: Route = ()) -> list[Route]:

@@ -1,0 +1,189 @@
+"""Phases: small documents over a spec, each the same arrays laid out otherwise.
+
+What stands under `phases: {decode: ...}` is read as a document of its own, whose routes begin at
+the phase, so that every section means there what it means in a file. It is then merged over the
+spec as a child is over what it extends, and the result is a whole `Spec`. Targets are the
+exception: a phase that has any runs on those alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from shardspec.diagnostics import Diagnostic, Excerpt, Span, codes, labels_at, point
+from shardspec.diagnostics.words import by_key, described, listed
+from shardspec.ir.spec import Spec
+from shardspec.language.document_to_layer import layer_of
+from shardspec.language.layer import Layer, merge, spec_of
+from shardspec.language.reading import SPEC_ALONE, Data, Reading, Route, SourceMap
+from shardspec.language.validate import Validated, validate
+
+#: Each is a spec, checked on all its targets.
+MOST_PHASES = 32
+
+_SECTION = "phases"
+
+
+class Lowered(NamedTuple):
+    """A file, its phases apart: the document that it is without them, and what each says.
+
+    Attributes:
+      layer: what the file says itself, its phases in it.
+      valids: the file and each phase, without their faulty parts, and where what they say stands.
+      shape: the faults of shape; `lost` are those of expressions.
+    """
+
+    layer: Layer
+    valids: tuple[tuple[Validated, SourceMap], ...]
+    shape: tuple[Diagnostic, ...]
+    lost: tuple[Diagnostic, ...]
+
+
+def lowered(reading: Reading) -> Lowered:
+    """Return what a file says, and every fault of it and of its phases."""
+    valid = validate(reading)
+    layer, lost = layer_of(valid, reading.source_map)
+    valids = [(valid, reading.source_map)]
+    shape = list(valid.diagnostics)
+    found = list(lost)
+    phases = []
+    for inner in readings(reading, shape):
+        valid = validate(inner)
+        phase, lost = layer_of(valid, inner.source_map)
+        valids.append((valid, inner.source_map))
+        shape += valid.diagnostics
+        found += lost
+        phases.append((inner.phase, phase))
+    return Lowered(layer._replace(phases=tuple(phases)), tuple(valids), tuple(shape), tuple(found))
+
+
+def readings(reading: Reading, faults: list[Diagnostic]) -> Iterator[Reading]:
+    """Yield each phase of a file as a document of its own; add to `faults` what it may not hold."""
+    stated = reading.data.get(_SECTION) if isinstance(reading.data, dict) else None
+    if not isinstance(stated, dict):
+        return
+    if len(stated) > MOST_PHASES:
+        message = f"{len(stated):,} phases; a spec has at most {MOST_PHASES}"
+        span = reading.source_map.key((_SECTION,)).span
+        faults.append(point(codes.TOO_DEEP, message, span, help="put some into another spec"))
+        return
+    keys, values = (
+        _by_phase(each) for each in (reading.source_map.keys, reading.source_map.values)
+    )
+    for name, data in stated.items():
+        if not isinstance(data, dict):
+            continue  # which is a fault of shape, and told of
+        inner = SourceMap(reading.source, keys.get(name, {}), values.get(name, {}))
+        fault = _bad_name(name, inner)
+        if fault is not None:
+            faults.append(fault)
+            continue
+        faults += (_spec_alone(key, name, inner) for key in data if key in SPEC_ALONE)
+        own: Data = {key: value for key, value in data.items() if key not in SPEC_ALONE}
+        yield Reading(own, inner, phase=name)
+
+
+def _by_phase(places: Mapping[Route, Excerpt]) -> dict[str, dict[Route, Excerpt]]:
+    """Return the places in each phase, by routes that begin there; one walk over all of them."""
+    found: dict[str, dict[Route, Excerpt]] = {}
+    for route, excerpt in places.items():
+        if len(route) > 1 and route[0] == _SECTION:
+            found.setdefault(str(route[1]), {})[route[2:]] = excerpt
+    return found
+
+
+def _bad_name(name: str, places: SourceMap) -> Diagnostic | None:
+    """Return the fault of a name that `--phase` and `phase@target` could not say."""
+    if name.strip() == name and name and "@" not in name:
+        return None
+    help = "a name such as `decode`; behind `@` stands a target: `decode@pod`"
+    return point(
+        codes.WRONG_TYPE, f"`{name}` is no name for a phase", places.key(()).span, help=help
+    )
+
+
+def _spec_alone(key: str, phase: str, places: SourceMap) -> Diagnostic:
+    message = f"phase `{phase}` has `{key}`, which is the spec's alone"
+    return point(
+        codes.UNKNOWN_KEY,
+        message,
+        places.key((key,)).span,
+        "means nothing in a phase",
+        help=f"{SPEC_ALONE[key]}: take it out, or move it out of `phases`",
+    )
+
+
+def with_phases(spec: Spec, base: Layer) -> tuple[Spec, tuple[Diagnostic, ...]]:
+    """Return a spec with its phases, each a whole spec, and what is wrong with them.
+
+    Args:
+      spec: what the spec means without them.
+      base: its layer, with all that it extends.
+    """
+    if not base.phases:
+        return spec, ()
+    found: list[Spec] = []
+    faults: list[Diagnostic] = []
+    for name, layers in by_key(base.phases).items():
+        merged, misplaced = merge((base, *layers))
+        own = {target.name: target for layer in layers for target in layer.targets}
+        targets = tuple(own.values()) or base.targets
+        doc = merged.doc or base.doc
+        merged = merged._replace(source=base.source, doc=doc, targets=targets)
+        if not any(layer.axes or layer.lets for layer in layers):
+            merged = merged._replace(arrays=(), params=spec.params)
+        phase, lost = spec_of(merged, spec.sources)
+        found.append(replace(phase, phase=name))
+        faults += (*misplaced, *lost)
+    faults += _shared_names(spec, found)
+    for phase in found:
+        faults += _resized(spec, phase)
+    known = frozenset[str]().union(*(each.own_mesh_axes for each in (spec, *found)))
+    whole = replace(spec, phases=tuple(found))
+    return whole.everywhere(
+        lambda each: replace(each, mesh_axes_elsewhere=known - each.own_mesh_axes)
+    ), tuple(faults)
+
+
+def _resized(spec: Spec, phase: Spec) -> Iterator[Diagnostic]:
+    """Yield a finding for each entry of `arrays` that a phase gives another shape."""
+    if phase.params is spec.params:
+        return
+    there = {param.path: param for param in phase.params}
+    pairs = ((param, there[param.path]) for param in spec.params if param.path in there)
+    differing = (pair for pair in pairs if pair[0] != pair[1])
+    for group in by_key((pair[0].span, pair) for pair in differing).values():
+        here, other = group[0]
+        paths = tuple(param.path for param, _ in group)
+        labels = labels_at((here.span, str(here)), *_stated_in(phase, spec))
+        message = f"`{here.path}` is {here} in the spec and {other} in phase `{phase.phase}`"
+        help = "an array has one shape in all phases: state its sizes in its type, as in"
+        yield Diagnostic(
+            codes.RESIZED_IN_PHASE,
+            message,
+            labels,
+            notes=(f"{described(paths)}: values of one shape cannot be moved to another",),
+            help=f"{help} `{here}`; or take the size out of the phase",
+            arrays=paths,
+        )
+
+
+def _stated_in(phase: Spec, spec: Spec) -> Iterator[tuple[Span | None, str]]:
+    """Yield where a phase states sizes that differ from those of the spec."""
+    known = {axis.name: axis.size for axis in spec.logical_axes}
+    for axis in phase.logical_axes:
+        if axis.size != known.get(axis.name):
+            yield axis.span, f"{axis.size} in phase `{phase.phase}`"
+
+
+def _shared_names(spec: Spec, phases: Sequence[Spec]) -> Iterator[Diagnostic]:
+    """Yield the fault of each target that has the name of a phase: which of them is meant?"""
+    names = {phase.phase for phase in phases}
+    targets = dict.fromkeys(target for each in (spec, *phases) for target in each.targets)
+    for target in targets:
+        if target.name in names:
+            message = f"a phase and a target are called `{target.name}`"
+            help = f"give one of them another name; phases: {listed(sorted(names))}"
+            yield point(codes.DUPLICATE_KEY, message, target.span, "the target", help=help)
