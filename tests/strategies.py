@@ -7,6 +7,7 @@ units, priorities, names that are given twice.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -64,7 +65,10 @@ def axis_rules(
     logical: tuple[str, ...] = LOGICAL, mesh: tuple[str, ...] = (*MESH, ABSENT)
 ) -> st.SearchStrategy[AxisRule]:
     targets = st.lists(st.sampled_from(mesh), unique=True, max_size=3).map(tuple)
-    return st.builds(AxisRule, st.sampled_from(logical), targets, st.integers(-2, 2))
+    whole = st.builds(AxisRule, st.sampled_from(logical), targets, st.integers(-2, 2))
+    return whole | whole.filter(lambda rule: not rule.is_none).map(
+        lambda rule: replace(rule, in_part=True)
+    )
 
 
 def rule_lists(**names: tuple[str, ...]) -> st.SearchStrategy[tuple[AxisRule, ...]]:

@@ -85,6 +85,9 @@ EXPLICIT_FSDP = warning(
     "SHD113", "explicit-fsdp", "a result would be split twice over an explicit mesh axis"
 )
 UNKNOWN_PHASE = error("SHD114", "unknown-phase", "no phase has this name")
+FAST_LINK = warning(
+    "SHD115", "fast-link", "the fast link inside a chip joins an axis that no layer waits for"
+)
 
 UNKNOWN_MESH_AXIS = error("SHD201", "unknown-mesh-axis", "a rule names a mesh axis no target has")
 UNKNOWN_LOGICAL_AXIS = error(

@@ -27,10 +27,19 @@ from typing import Any
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes
 from shardspec.diagnostics.words import by_key, counted
 from shardspec.foreign import formats, maxtext_config
-from shardspec.foreign.formats import ForeignRule, Options, Request, bad, linen_axes, lost, place
+from shardspec.foreign.formats import (
+    ForeignRule,
+    Options,
+    Request,
+    RuleLine,
+    bad,
+    linen_axes,
+    lost,
+    place,
+)
 from shardspec.foreign.maxtext_config import MaxTextConfig, MaxTextMesh, Rules
-from shardspec.foreign.proof import proof, rules_for
-from shardspec.ir.spec import Activation, Mesh, Params
+from shardspec.foreign.proof import proof, rules_for, spelt_out
+from shardspec.ir.spec import Activation, AxisRule, Mesh, Params
 from shardspec.language.files import leads_out, read_source
 from shardspec.language.reading import Comments
 from shardspec.language.yaml_text.scalars import load_as_pyyaml
@@ -112,7 +121,7 @@ def _document(
     dead = _dead_without(kept, axes)
     if axes is not None:
         faults += _unknown_axes(kept, axes, config, dead)
-    lines = [_line(rule, axes) for rule in kept if rule not in dead]
+    lines = [*_lines([rule for rule in kept if rule not in dead], axes)]
     names = config.names(_INPUT) or ()
     has_input = bool(names) and all(formats.is_name(name) for name in names)
     if has_input:
@@ -132,7 +141,24 @@ def _document(
     return formats.Imported(data, comments, None, TOOL)
 
 
-def _line(rule: ForeignRule, axes: tuple[str, ...] | None) -> formats.RuleLine:
+def _lines(rules: Sequence[ForeignRule], axes: tuple[str, ...] | None) -> Iterator[RuleLine]:
+    """Yield the rules; a tuple with all of its parts behind it is one, `(a, b)?`."""
+    at = 0
+    while at < len(rules):
+        first = rules[at]
+        known = _known(first, axes)
+        parts = spelt_out(AxisRule(str(first.name), known, in_part=len(known) > 1))
+        those = [(str(rule.name), _known(rule, axes)) for rule in rules[at : at + len(parts)]]
+        text, comment = _line(first, axes)
+        if len(parts) > 1 and those == [(part.logical_axis, part.mesh_axes) for part in parts]:
+            yield f"{text}?", comment
+            at += len(parts)
+        else:
+            yield text, comment
+            at += 1
+
+
+def _line(rule: ForeignRule, axes: tuple[str, ...] | None) -> RuleLine:
     """Return a rule without mesh axes that are not there."""
     known = _known(rule, axes)
     gone = [axis for axis in rule.mesh_axes if axis not in known]

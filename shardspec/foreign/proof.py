@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes, words
 from shardspec.diagnostics.words import counted, described
@@ -179,7 +180,25 @@ def rules_for(request: Request) -> tuple[AxisRule, ...]:
     Invariants:
       same: the reduced list gives every array of the plan the same answer.
     """
-    return reduced(request.plan) if request.is_resolved else request.spec.axis_rules
+    rules = reduced(request.plan) if request.is_resolved else request.spec.axis_rules
+    return tuple(each for rule in rules for each in spelt_out(rule))
+
+
+#: Mesh axes of a `(a, b)?` that are spelt out: 63 rules of six.
+_MOST_SPELT = 6
+
+
+def spelt_out(rule: AxisRule) -> tuple[AxisRule, ...]:
+    """Return what says `a -> (x, y)?` where tuples are all or nothing: each part, largest first.
+
+    Of mesh axes that are busy, the same is left out. Sizes are another matter, which no tool of
+    such rules looks at.
+    """
+    axes = rule.mesh_axes
+    if not rule.in_part or len(axes) > _MOST_SPELT:
+        return (replace(rule, in_part=False),)
+    parts = (part for size in range(len(axes), 0, -1) for part in combinations(axes, size))
+    return tuple(replace(rule, mesh_axes=part, in_part=False) for part in parts)
 
 
 def reduced(plan: ShardingPlan) -> tuple[AxisRule, ...]:

@@ -50,6 +50,22 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A mesh axis that a rule such as `mlp -> (model, fsdp)?` goes without.
+
+    Attributes:
+      outcome: `BUSY`, `ABSENT`, or `INDIVISIBLE`: with it, the dimension would no longer divide.
+      ways: with it and with those that are taken before it, for `INDIVISIBLE`.
+      blocked_by: the dimension that has it, for `BUSY`.
+    """
+
+    mesh_axis: str
+    outcome: Outcome
+    ways: int = 1
+    blocked_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One try to split one dimension.
 
@@ -61,6 +77,7 @@ class Attempt:
       blocked_by: the dimension that has the mesh axis, for `BUSY`.
       rule: what asks, where that is a rule.
       span: where it is written.
+      left_out: what a rule that takes what fits goes without, major to minor.
     """
 
     kind: Kind
@@ -72,11 +89,17 @@ class Attempt:
     blocked_by: int | None = None
     rule: AxisRule | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def is_none(self) -> bool:
         """Say whether it asks for replication."""
         return not self.asked
+
+    @property
+    def in_part(self) -> bool:
+        """Say whether it takes those of the mesh axes that fit."""
+        return self.rule is not None and self.rule.in_part
 
     @property
     def is_of_preset(self) -> bool:

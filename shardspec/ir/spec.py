@@ -450,6 +450,7 @@ class AxisRule:
       priority: lower is earlier; ties keep the order of the document.
       span: the alternative itself (`y` of `a -> x | y`).
       is_read: False where the rule cannot be read, which is reported: `none` for its axes.
+      in_part: whether mesh axes that do not fit are left out one by one: `a -> (x, y)?`.
     """
 
     logical_axis: str
@@ -457,21 +458,29 @@ class AxisRule:
     priority: int = 0
     span: Span | None = field(default=None, compare=False, repr=False)
     is_read: bool = True
+    in_part: bool = False
 
     @property
     def is_none(self) -> bool:
         """Say whether the rule asks for replication."""
         return not self.mesh_axes
 
+    @property
+    def right(self) -> str:
+        """Return what stands on the right: `none`, `(replica, data)`, `(replica, data)?`."""
+        return target_text(self.mesh_axes, in_part=self.in_part)
+
     def __str__(self) -> str:
         """Return `embed -> (replica, data)`."""
-        return f"{self.logical_axis} -> {target_text(self.mesh_axes)}"
+        return f"{self.logical_axis} -> {self.right}"
 
 
-def target_text(mesh_axes: tuple[str, ...]) -> str:
+def target_text(mesh_axes: tuple[str, ...], *, in_part: bool = False) -> str:
     """Return the right side of a rule as the language spells it."""
     if not mesh_axes:
         return "none"
+    if in_part:
+        return f"({', '.join(mesh_axes)})?"
     return mesh_axes[0] if len(mesh_axes) == 1 else f"({', '.join(mesh_axes)})"
 
 

@@ -238,7 +238,13 @@ class _Walk:
             for name in parsed.names:
                 for target in parsed.targets:
                     span = excerpt.at(target.start, target.end)
-                    rule = AxisRule(name.text, _mesh_axes(target), parsed.priority, span)
+                    rule = AxisRule(
+                        name.text,
+                        _mesh_axes(target),
+                        parsed.priority,
+                        span,
+                        in_part=target.in_part,
+                    )
                     yield PlacedRule(rule, place)
 
     def _unread_rule(self, excerpt: Excerpt) -> Iterator[PlacedRule]:

@@ -67,6 +67,7 @@ CHECKS: tuple[str, ...] = (
     "tensor_over_dcn",
     "replicated_here",
     "explicit_fsdp",
+    "fast_link",
     "rule_without_array",
     "fallback_never_reached",
     "priority_reorders",

@@ -18,6 +18,7 @@ from shardspec.ir.plan import (
     Dims,
     DimSharding,
     Kind,
+    LeftOut,
     Outcome,
     ParamSharding,
     Sharding,
@@ -86,10 +87,32 @@ def _rows(index: int, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) 
         return
     for attempt in dim.attempts:
         said = outcome_text(attempt, dim, sharding, plan.mesh)
-        yield (*head, target_text(attempt.mesh_axes), said, _short(attempt.span, plan))
+        asked = target_text(attempt.mesh_axes)
+        if attempt.in_part:
+            asked = target_text(attempt.asked, in_part=True)
+        yield (*head, asked, said, _short(attempt.span, plan))
         head = ("", "", "")
+        for each in attempt.left_out:
+            why = _why_left_out(each, dim, sharding, plan.mesh)
+            yield (*head, f"  {each.mesh_axis}", why, "")
     if dim.taken is None:
         yield ("", "", "", "", "replicated: no rule is left", "")
+
+
+def _why_left_out(each: LeftOut, dim: DimSharding, sharding: Sharding, mesh: Mesh) -> str:
+    """Return why a rule goes without a mesh axis."""
+    match each.outcome:
+        case Outcome.BUSY:
+            assert each.blocked_by is not None
+            other = sharding.dims[each.blocked_by]
+            first = other.taken.span if other.taken and other.taken.kind is Kind.RULE else None
+            comes_first = f", {_place(first)} comes first" if first else ""
+            name = other.logical_axis or "_"
+            return f"left out: dim {each.blocked_by} ({name}) has it{comes_first}"
+        case Outcome.INDIVISIBLE:
+            units = f" in units of {dim.unit}" if dim.unit > 1 else ""
+            return f"left out: {dim.size} is not divisible by {each.ways} with it{units}"
+    return f"left out: not on this target, which has {', '.join(mesh.names)}"
 
 
 def _without_rule(dim: DimSharding, sharding: Sharding) -> str:
@@ -130,7 +153,7 @@ def _smallness(sharding: Sharding) -> str:
 def _taken(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
     if not attempt.mesh_axes:
         return "TAKEN   replicated, as the rule says"
-    dropped = [axis for axis in attempt.asked if axis not in mesh.sizes]
+    dropped = [axis for axis in attempt.asked if axis not in mesh.sizes and not attempt.in_part]
     gone = f"   ({', '.join(dropped)} is not on this target)" if dropped else ""
     if dim.size is None:
         return f"TAKEN   {attempt.ways} ways{gone}"
@@ -438,4 +461,7 @@ def porcelain(sharding: ParamSharding) -> Iterator[str]:
             blocked = "-" if attempt.blocked_by is None else str(attempt.blocked_by)
             place = str(span) if span else "-"
             asked = target_text(attempt.mesh_axes).replace(" ", "")
+            for each in attempt.left_out:
+                by = "-" if each.blocked_by is None else str(each.blocked_by)
+                yield "\t".join((*head, each.mesh_axis, f"left-out-{each.outcome}", by, place))
             yield "\t".join((*head, asked, str(attempt.outcome), blocked, place))

@@ -3,8 +3,9 @@
 The rules are one flat list in order of priority, walked once. A rule fires on a dimension
 that has its logical axis and is still undecided, if every mesh axis of it is in the mesh,
 none is used by another dimension of the same array, and their product divides the dimension
-in whole units. Tuples are all or nothing; `none` always fires and is final. So *rule* order
-decides a contest, never dimension order: Flax Linen's reading, and T5X's.
+in whole units. Tuples are all or nothing, but for `(a, b)?`, which goes without each mesh axis that
+does not fit, major to minor; `none` always fires and is final. So *rule* order decides a contest,
+never dimension order: Flax Linen's reading, and T5X's.
 
 The walk is total. What did not fire leaves an attempt behind that says why.
 """
@@ -16,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, Outcome, divides
+from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, LeftOut, Outcome, divides
 from shardspec.ir.spec import AxisRule, LogicalAxes, Mesh, Override, Policy
 
 
@@ -72,7 +73,10 @@ def _if_free(
     else:
         outcome = Outcome.TAKEN if len(set(mesh_axes)) == len(mesh_axes) else Outcome.BUSY
         ways = math.prod(sizes[axis] for axis in mesh_axes)
-    return Attempt(kind, position, asked, mesh_axes, outcome, ways, None, rule, source.span)
+    absent: tuple[LeftOut, ...] = ()
+    if rule is not None and rule.in_part:
+        absent = tuple(LeftOut(axis, Outcome.ABSENT) for axis in asked if axis not in mesh_axes)
+    return Attempt(kind, position, asked, mesh_axes, outcome, ways, None, rule, source.span, absent)
 
 
 def assign_axes(shape: Sequence[int | None], logical_axes: LogicalAxes, table: RuleTable) -> Dims:
@@ -142,7 +146,8 @@ def _assigned(
     for _, dim, attempt in candidates:
         if dim in decided:
             continue
-        result = _try(attempt, shape[dim], units[dim], used, table.policy)
+        turn = _try_in_part if attempt.in_part else _try
+        result = turn(attempt, shape[dim], units[dim], used, table)
         attempts[dim].append(result)
         if result.outcome is Outcome.TAKEN:
             decided.add(dim)
@@ -154,7 +159,7 @@ def _assigned(
 
 
 def _try(
-    attempt: Attempt, size: int | None, unit: int, used: Mapping[str, int], policy: Policy
+    attempt: Attempt, size: int | None, unit: int, used: Mapping[str, int], table: RuleTable
 ) -> Attempt:
     """Return `attempt` as it goes on a dimension, with the mesh axes in `used` gone."""
     if attempt.outcome is not Outcome.TAKEN:
@@ -162,6 +167,50 @@ def _try(
     for axis in attempt.mesh_axes:
         if axis in used:
             return replace(attempt, outcome=Outcome.BUSY, blocked_by=used[axis])
-    if policy.indivisible == "next" and size is not None and not divides(attempt.ways, size, unit):
+    if not _fits(attempt.ways, size, unit, table.policy):
         return replace(attempt, outcome=Outcome.INDIVISIBLE)
     return attempt
+
+
+def _fits(ways: int, size: int | None, unit: int, policy: Policy) -> bool:
+    """Say whether a dimension may be split so many times: any times, where `keep` says so."""
+    return policy.indivisible == "keep" or size is None or divides(ways, size, unit)
+
+
+def _try_in_part(
+    attempt: Attempt, size: int | None, unit: int, used: Mapping[str, int], table: RuleTable
+) -> Attempt:
+    """Return `attempt` with those of its mesh axes that fit; refused where none does.
+
+    Invariants:
+      part: each axis that is left out does not fit beside those that are taken before it, and the
+        order of those that are taken is that of the rule.
+    """
+    if attempt.outcome is not Outcome.TAKEN:
+        return attempt
+    kept: list[str] = []
+    gone = {each.mesh_axis: each for each in attempt.left_out}
+    ways = 1
+    for axis in attempt.mesh_axes:
+        grown = ways * table.sizes[axis]
+        if axis in used:
+            gone[axis] = LeftOut(axis, Outcome.BUSY, blocked_by=used[axis])
+        elif not _fits(grown, size, unit, table.policy):
+            gone[axis] = LeftOut(axis, Outcome.INDIVISIBLE, grown)
+        else:
+            kept.append(axis)
+            ways = grown
+    left_out = tuple(gone[axis] for axis in attempt.asked if axis in gone)
+    if kept:
+        return replace(attempt, mesh_axes=tuple(kept), ways=ways, left_out=left_out)
+    refused = [each for each in left_out if each.outcome is not Outcome.ABSENT]
+    why = next((each for each in refused if each.outcome is Outcome.INDIVISIBLE), refused[0])
+    axes = (why.mesh_axis,) if why.outcome is Outcome.INDIVISIBLE else attempt.mesh_axes
+    return replace(
+        attempt,
+        mesh_axes=axes,
+        outcome=why.outcome,
+        ways=table.sizes[why.mesh_axis],
+        blocked_by=why.blocked_by,
+        left_out=left_out,
+    )

@@ -76,9 +76,18 @@ def test_alive(spec: Spec) -> None:
 
 
 def is_taken_by_some_array(spec: Spec, position: int, on: Target) -> bool:
-    """Say whether a rule is taken where other dimensions hold all mesh axes but its own."""
+    """Say whether a rule is taken where other dimensions hold all mesh axes but its own.
+
+    Of one that takes what fits, any one of its own is enough.
+    """
     rule = spec.axis_rules[position]
-    others = [axis for axis in on.mesh.axes if axis.name not in rule.mesh_axes]
+    ways = [(axis,) for axis in rule.mesh_axes] if rule.in_part else [rule.mesh_axes]
+    return any(is_taken_with(axes, spec, position, on) for axes in ways)
+
+
+def is_taken_with(free: tuple[str, ...], spec: Spec, position: int, on: Target) -> bool:
+    rule = spec.axis_rules[position]
+    others = [axis for axis in on.mesh.axes if axis.name not in free]
     holders = tuple(AxisRule(f"only-{axis.name}", (axis.name,), -9) for axis in others)
     crowded = replace(spec, axis_rules=(*holders, *spec.axis_rules))
     size = 4 * on.mesh.device_count  # 4 is the largest unit

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from shardspec.foreign.proof import spelt_out
 from shardspec.ir.plan import Kind, Outcome
 from shardspec.ir.spec import (
     Activation,
@@ -200,7 +201,11 @@ def test_bytes(spec: Spec, given_params: tuple[Param, ...]) -> None:
 
 @given(rule_lists(), params(), meshes(names=("data", "fsdp", "expert")))
 def test_factor(rules: tuple[AxisRule, ...], param: Param, mesh: Mesh) -> None:
-    """A mesh axis of 4 and two axes of 2 in its place give the same shard shape."""
+    """A mesh axis of 4 and two axes of 2 in its place give the same shard shape.
+
+    Not so under `(tensor, ...)?`, which may take one of the two.
+    """
+    rules = tuple(replace(rule, in_part=False) for rule in rules)
     whole = Mesh((*mesh.axes, MeshAxis("tensor", 4)))
     halves = Mesh((*mesh.axes, MeshAxis("t0", 2), MeshAxis("t1", 2)))
 
@@ -212,6 +217,53 @@ def test_factor(rules: tuple[AxisRule, ...], param: Param, mesh: Mesh) -> None:
     one = assign_axes(param.shape, names, rule_table(rules, whole))
     two = assign_axes(param.shape, names, rule_table(factored, halves))
     assert [dim.shard_size for dim in one] == [dim.shard_size for dim in two]
+
+
+@given(specs(), arrays)
+def test_part(spec: Spec, given_params: tuple[Param, ...]) -> None:
+    """`(a, b)?` takes its axes in order; none that it leaves out fits beside those before it."""
+    target = spec.targets[0]
+    sizes, keeps = target.mesh.sizes, spec.policy.indivisible == "keep"
+    for sharding in resolve(spec, target, given_params).arrays:
+        for at, dim in enumerate(sharding.dims):
+            for attempt in dim.attempts:
+                if not attempt.in_part:
+                    assert attempt.left_out == ()
+                    continue
+                if attempt.outcome in (Outcome.ABSENT, Outcome.UNKNOWN):
+                    continue
+                gone = {each.mesh_axis: each for each in attempt.left_out}
+                kept = attempt.mesh_axes if attempt.outcome is Outcome.TAKEN else ()
+                assert kept == tuple(axis for axis in attempt.asked if axis not in gone)
+                ways = 1
+                for axis in attempt.asked:
+                    fits = dim.fits(ways * sizes.get(axis, 1)) or keeps
+                    match gone[axis].outcome if axis in gone else None:
+                        case None:
+                            assert fits
+                            ways *= sizes[axis]
+                        case Outcome.ABSENT:
+                            assert axis not in sizes
+                        case Outcome.INDIVISIBLE:
+                            assert not fits
+                        case _:
+                            other = gone[axis].blocked_by
+                            assert other not in (None, at)
+                            assert axis in sharding.dims[other or 0].mesh_axes
+
+
+@given(specs(), arrays)
+def test_spelt_out(spec: Spec, given_params: tuple[Param, ...]) -> None:
+    """Where sizes are not looked at, `(a, b)?` is all of its parts, the largest first."""
+    known = [r for r in spec.axis_rules if spec.mesh_axis_names.issuperset(r.mesh_axes)]
+    spec = replace(spec, policy=Policy("keep"), axis_rules=tuple(known))
+    plain = replace(
+        spec, axis_rules=tuple(each for rule in spec.axis_rules for each in spelt_out(rule))
+    )
+    assert not any(rule.in_part for rule in plain.axis_rules)
+    for target in spec.targets:
+        one, two = (resolve(each, target, given_params).arrays for each in (spec, plain))
+        assert [a.partition_spec for a in one] == [a.partition_spec for a in two]
 
 
 @given(specs(), arrays)
@@ -248,5 +300,7 @@ def test_absent_axes_drop_out(spec: Spec, param: Param, other: Mesh) -> None:
             elif attempt.outcome is Outcome.ABSENT:
                 assert asked
                 assert not present
+            elif attempt.in_part:
+                assert set(attempt.mesh_axes) <= set(present)
             else:
                 assert attempt.mesh_axes == present

@@ -150,6 +150,8 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
     (_MESH, r"\(\s*$", r"\)", "no mesh axis at all is written `none`"),
     (_RULES, r"[\w)]\s*$", r"=>|=|:|→|-+>|-", _ARROW),
     (_RULES, r"->\s*$", r"$", "name a mesh axis of a target, or `none`"),
+    (_RULES, r"->.*\w\s*$", r"\?", "`?` stands behind parentheses: `(model)?`, `(model, fsdp)?`"),
+    (_PARTITIONS | _OVER, r"", r"\?", "`?` is for rules: here stands what is, and all of it"),
     (_MESH, r"", r"\[", _TUPLE),
     (
         _RULES,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from shardspec.ir.spec import shape_text
+from shardspec.ir.spec import shape_text, target_text
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import Data
@@ -134,11 +134,8 @@ def print_partition(partition: syntax.PartitionExpr) -> str:
 
 
 def print_mesh_axes(target: syntax.AxisTarget) -> str:
-    """Return `data`, `(replica, data)`."""
-    axes = tuple(axis.text for axis in target.mesh_axes)
-    if not axes:
-        return "none"
-    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+    """Return `data`, `(replica, data)`, `(replica, data)?`."""
+    return target_text(tuple(axis.text for axis in target.mesh_axes), in_part=target.in_part)
 
 
 def print_place(place: syntax.PlaceExpr) -> str:

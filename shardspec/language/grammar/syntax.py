@@ -55,11 +55,13 @@ class AxisTarget(NamedTuple):
 
     Attributes:
       mesh_axes: major to minor; empty for `none`.
+      in_part: whether those that do not fit are left out: `(a, b)?`.
     """
 
     mesh_axes: tuple[Name, ...]
     start: int
     end: int
+    in_part: bool = False
 
 
 class RuleExpr(NamedTuple):
@@ -458,7 +460,8 @@ def unescaped(text: str) -> str:
 def _target(tree: Node) -> AxisTarget:
     tokens = tuple(_tokens(tree))
     axes = tuple(_name(token) for token in tokens if token.type == "MESH_AXIS")
-    return AxisTarget(axes, tokens[0].start_pos or 0, tokens[-1].end_pos or 0)
+    start, end = tokens[0].start_pos or 0, tokens[-1].end_pos or 0
+    return AxisTarget(axes, start, end, str(tree.data).endswith("in_part"))
 
 
 def _array_dim(tree: Node) -> ArrayDim:

@@ -30,7 +30,7 @@ from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic, Fix, codes, labels_at
 from shardspec.diagnostics.words import listed
-from shardspec.ir.spec import AxisRule, Target, target_text
+from shardspec.ir.spec import AxisRule, Target
 from shardspec.language.removal import is_only_alternative, without_alternative, without_item
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import dead_rules, on_targets
@@ -43,7 +43,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     for position, before in dead_rules(context.spec).items():
         rule, shadows = rules[position], [rules[shadow] for shadow in before]
         if context.is_own(rule.span) and all(each.is_read for each in (rule, *shadows)):
-            key = (rule.span, rule.mesh_axes, tuple(shadow.span for shadow in shadows))
+            key = (rule.span, rule.right, tuple(shadow.span for shadow in shadows))
             alike.setdefault(key, ([], shadows))[0].append(rule)
     served = Counter(rule.span for rule in rules) if alike else Counter()
     for dead, shadows in alike.values():
@@ -56,7 +56,7 @@ def _finding(
     dead: Sequence[AxisRule], shadows: Sequence[AxisRule], targets: Sequence[Target]
 ) -> Diagnostic:
     rule, shadow = dead[0], shadows[0]
-    target = target_text(rule.mesh_axes)
+    target = rule.right
     axes = ", ".join(dict.fromkeys(each.logical_axis for each in dead))
     others = ((each.span, _label(rule, each)) for each in shadows)
     return Diagnostic(
@@ -78,7 +78,7 @@ def _fix(rule: AxisRule, shadows: Sequence[AxisRule]) -> Fix | None:
     if span is None:
         return None
     same = all(
-        each.mesh_axes == rule.mesh_axes and each.span and each.span.source is span.source
+        each.right == rule.right and each.span and each.span.source is span.source
         for each in shadows
     )
     edit = without_alternative(span)
@@ -94,23 +94,24 @@ def _where(targets: Sequence[Target]) -> str:
 
 def _why(rule: AxisRule, shadows: Sequence[AxisRule]) -> str:
     shadow = shadows[0]
-    if shadow.mesh_axes == rule.mesh_axes:
+    if shadow.right == rule.right:
         return "the same rule stands before it"
     if shadow.is_none:
         return "`none` before it is final"
-    texts = list(dict.fromkeys(target_text(each.mesh_axes) for each in shadows))
+    texts = list(dict.fromkeys(each.right for each in shadows))
     verb = "fires" if len(texts) == 1 else "fire"
     return f"{listed(texts)} before it {verb} wherever it could"
 
 
 def _label(rule: AxisRule, shadow: AxisRule) -> str:
-    if shadow.mesh_axes == rule.mesh_axes:
+    if shadow.right == rule.right:
         return "here already"
     return "nothing after this is tried" if shadow.is_none else "fires first"
 
 
 def _notes(rule: AxisRule, shadows: Sequence[AxisRule]) -> Iterator[str]:
-    if not all(set(shadow.mesh_axes) <= set(rule.mesh_axes) for shadow in shadows):
+    whole = (set(shadow.mesh_axes) for shadow in shadows if not shadow.in_part)
+    if not all(axes <= set(rule.mesh_axes) for axes in whole):
         yield "mesh axes that a target lacks drop out of its tuples"
     for priority in dict.fromkeys(shadow.priority for shadow in shadows):
         if priority != rule.priority:
@@ -118,7 +119,7 @@ def _notes(rule: AxisRule, shadows: Sequence[AxisRule]) -> Iterator[str]:
 
 
 def _help(rule: AxisRule, shadow: AxisRule) -> str:
-    later, earlier = target_text(rule.mesh_axes), target_text(shadow.mesh_axes)
+    later, earlier = rule.right, shadow.right
     if set(rule.mesh_axes) == set(shadow.mesh_axes):
         return "take one of the two out"
     if shadow.priority != rule.priority:

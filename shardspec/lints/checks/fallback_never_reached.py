@@ -30,7 +30,6 @@ from collections.abc import Iterator
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import listed
 from shardspec.ir.plan import Outcome
-from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import RuleUse, idle_rules, on_targets, without_fallback
 
@@ -43,7 +42,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _finding(use: RuleUse, targets: int) -> Diagnostic:
-    before = dict.fromkeys(target_text(rule.mesh_axes) for rule in use.winners)
+    before = dict.fromkeys(rule.right for rule in use.winners)
     verb = "fires" if len(before) == 1 else "fire"
     loss = ", and a size that does not divide is an error" if use.rule.is_none else ""
     return Diagnostic(

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import described, listed
 from shardspec.ir.plan import DimSharding, ShardingPlan
-from shardspec.ir.spec import AxisRule, LogicalAxes, PartitionSpec, Target, target_text
+from shardspec.ir.spec import AxisRule, LogicalAxes, PartitionSpec, Target
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import linen_table, rules_of_nnx
 from shardspec.resolve.assign import assign_axes
@@ -136,7 +136,7 @@ def _finding(case: _Difference) -> Diagnostic:
         shards = f"JAX refuses NNX's: it has {listed(case.nnx.repeated)} twice"
     return Diagnostic(
         codes.NNX_DIFFERS,
-        f"Flax NNX reads `{rule.logical_axis}` as `{target_text(rule.mesh_axes)}`:"
+        f"Flax NNX reads `{rule.logical_axis}` as `{rule.right}`:"
         f" `{next(iter(case.paths))}` is {nnx} there, and {linen} in Linen",
         labels_at((rule.span, "NNX follows this"), (taken, "Linen follows this")),
         notes=(f"{described(case.paths)}; {shards} on target `{case.target.name}`",),

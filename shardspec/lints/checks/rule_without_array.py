@@ -41,7 +41,6 @@ from shardspec.analysis.coverage import is_large
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import listed
 from shardspec.ir.plan import Outcome
-from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import cost
 from shardspec.lints.evidence.rules import RuleUse, idle_rules, on_targets
@@ -81,7 +80,7 @@ def _finding(use: RuleUse, context: Context) -> Diagnostic:
 
 def _why(use: RuleUse) -> str:
     reasons = []
-    axes = target_text(use.rule.mesh_axes)
+    axes = use.rule.right
     if use.outcomes[Outcome.BUSY]:
         holders = dict.fromkeys(rule.logical_axis for rule in use.winners if rule.mesh_axes)
         verb = "has" if len(holders) == 1 else "have"

@@ -2,8 +2,9 @@
 
 Tuples are all or nothing. Where another dimension of the array has one of the mesh axes, no later
 rule takes what is free, and the free part divides, devices hold more than they need to. Say what
-comes next: `embed -> (fsdp, expert) | fsdp`. A final `none` says that nothing should. A tuple that
-can never fire is SHD214.
+comes next: `embed -> (fsdp, expert) | fsdp`; or `embed -> (fsdp, expert)?`, which goes without
+whatever does not fit. A final `none` says that nothing should. A tuple that can never fire is
+SHD214.
 
 Activations count for the dimensions that no array has, such as the batch: whole there, every device
 does the work of all. Dimensions that arrays have as well, activations often keep whole on purpose.
@@ -168,8 +169,8 @@ def _finding(case: _Skipped, context: Context) -> Diagnostic:
         f" `{part}` alone would divide",
         labels_at((rule.span, "skipped whole"), (case.taker.span, "fires first")),
         notes=tuple(_notes(case, part)),
-        help=f"`{rule.logical_axis} -> {target_text(rule.mesh_axes)} | {part}`"
-        " takes what is free; `| none` says that nothing should",
+        help=f"`{rule} | {part}` takes what is free; `{rule}?` whatever of it fits;"
+        " `| none` says that nothing should",
         fix=_fix(rule, part, context.spec) if context.is_own(rule.span) else None,
     )
 
@@ -192,4 +193,4 @@ def _fix(rule: AxisRule, part: str, spec: Spec) -> Fix | None:
     if span is None or span.source is not spec.source or not span.text.endswith(")"):
         return None
     end = Span(span.source, span.end, span.end)
-    return Fix(f"add `| {part}` behind `{target_text(rule.mesh_axes)}`", (Edit(end, f" | {part}"),))
+    return Fix(f"add `| {part}` behind `{rule.right}`", (Edit(end, f" | {part}"),))

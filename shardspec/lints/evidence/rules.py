@@ -14,8 +14,16 @@ from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Fix, Label, Span, labels_at
 from shardspec.diagnostics.words import counted
-from shardspec.ir.plan import ActivationSharding, Alike, Dims, DimSharding, Outcome, ShardingPlan
-from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, PartitionSpec, Spec, target_text
+from shardspec.ir.plan import (
+    ActivationSharding,
+    Alike,
+    Attempt,
+    Dims,
+    DimSharding,
+    Outcome,
+    ShardingPlan,
+)
+from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, PartitionSpec, Spec
 from shardspec.language.removal import without_alternative
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, Subject, subjects
@@ -68,18 +76,36 @@ def _shadowed(table: RuleTable, *, only_equal: bool) -> Iterator[tuple[int, int 
         for attempt in entries:
             if attempt.outcome is not Outcome.TAKEN:
                 continue
-            axes = frozenset(attempt.mesh_axes)
-            shadow = next(
-                (
-                    earlier
-                    for taken, earlier in before
-                    if not taken or (taken == axes if only_equal else taken <= axes)
-                ),
-                None,
-            )
-            if shadow is None:
-                before.append((axes, attempt.position))
-            yield attempt.position, shadow
+            ways = _ways_to_fire(attempt, whole=only_equal)
+            shadows = [
+                next(
+                    (
+                        earlier
+                        for taken, earlier in before
+                        if not taken or (taken == axes if only_equal else taken <= axes)
+                    ),
+                    None,
+                )
+                for axes in ways
+            ]
+            if None in shadows:
+                whole = frozenset(attempt.mesh_axes)
+                before += ((axes, attempt.position) for axes in (*ways, whole))
+                shadows = [None]
+            yield from ((attempt.position, shadow) for shadow in dict.fromkeys(shadows))
+
+
+def _ways_to_fire(attempt: Attempt, *, whole: bool) -> list[frozenset[str]]:
+    """Return the least sets of mesh axes that have to be free: any one is enough for `(a, b)?`.
+
+    Args:
+      whole: whether the mesh is not known: then such a rule is like its own kind, and no other.
+    """
+    if not attempt.in_part:
+        return [frozenset(attempt.mesh_axes)]
+    if whole:
+        return [frozenset((*attempt.mesh_axes, "?"))]
+    return [frozenset((axis,)) for axis in attempt.mesh_axes]
 
 
 @dataclass(slots=True)
@@ -281,7 +307,7 @@ def without_fallback(span: Span | None) -> Fix | None:
 def rules_text(rules: Sequence[AxisRule]) -> str:
     """Return `heads, kv -> model | data`, for the alternatives of some axes."""
     names = ", ".join(dict.fromkeys(rule.logical_axis for rule in rules))
-    return f"{names} -> {' | '.join(dict.fromkeys(target_text(rule.mesh_axes) for rule in rules))}"
+    return f"{names} -> {' | '.join(dict.fromkeys(rule.right for rule in rules))}"
 
 
 def kinds_text(arrays: int, activations: int) -> str:

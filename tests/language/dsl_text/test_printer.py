@@ -22,7 +22,9 @@ keys = st.from_regex(r"[A-Za-z_]\w{0,5}", fullmatch=True) | plain.filter(bool)
 axis_names = st.sampled_from(
     ("batch", "embed", "mlp", "kv", "on", "at", "unit", "because", "start")
 )
-targets = st.sampled_from(("model", "data", "(replica, data)", "none", "( a,b )"))
+targets = st.sampled_from(
+    ("model", "data", "(replica, data)", "none", "( a,b )", "(a,b)?", "( a ) ?")
+)
 rules = st.tuples(
     st.lists(axis_names, min_size=1, max_size=3), st.lists(targets, min_size=1, max_size=3)
 ).map(lambda pair: f"{','.join(pair[0])}->{'|'.join(pair[1])}")

@@ -115,6 +115,9 @@ def _target(axes: list[str]) -> AxisTarget:
 
 
 targets = st.lists(texts, max_size=3, unique=True).map(_target)
+rule_targets = targets | st.lists(texts, min_size=1, max_size=3, unique=True).map(
+    lambda axes: _target(axes)._replace(in_part=True)
+)
 
 
 @st.composite
@@ -196,7 +199,7 @@ NODES: dict[str, st.SearchStrategy[Any]] = {
     "axis_rule": st.builds(
         RuleExpr,
         st.lists(names, min_size=1, max_size=3).map(tuple),
-        st.lists(targets, min_size=1, max_size=3).map(tuple),
+        st.lists(rule_targets, min_size=1, max_size=3).map(tuple),
         st.integers(-99, 99),
     ),
     "partition": partitions(),
@@ -340,6 +343,9 @@ def test_a_rule_has_names_alternatives_and_priority() -> None:
     ("kind", "text", "under", "message", "help"),
     [
         ("axis_rule", "a -> x | ", "", "a mesh axis, `none` or `(` after `|`", None),
+        ("axis_rule", "a -> x?", "?", "`|`", "`(model, fsdp)?`"),
+        ("partition", "((a, b)?, c)", "?", "`,`", "`?` is for rules"),
+        ("mesh_axes", "(a, b)?", "?", "the end", "`?` is for rules"),
         ("axis_rule", "a => x", "=>", "`->` after `a`", "embed -> model"),
         ("axis_rule", "a = x", "=", "`->`", "embed -> model"),
         ("axis_rule", "a: x", ":", "`->`", "embed -> model"),
@@ -437,6 +443,7 @@ def test_a_fault_says_what_was_expected_where_and_what_works(
         ("axis_rule", "embed->model|data", "embed -> model | data"),
         ("axis_rule", "a -> (x) @ 0", "a -> x"),
         ("mesh_size", "8@dcn", "8 @ dcn"),
+        ("axis_rule", "a->( x,y ) ?|(z)?", "a -> (x, y)? | (z)?"),
         ("mesh_size", "2*tp explicit", "2 * tp explicit"),
         ("mesh_size", "rest @ ici", "rest"),
         ("mesh_size", "2 explicit@dcn", "2 @ dcn explicit"),
