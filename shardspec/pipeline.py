@@ -41,6 +41,7 @@ __all__ = [
     "shown",
     "step_findings",
     "tree_findings",
+    "two_of",
     "unheard",
     "unsound",
     "with_axes_of_code",
@@ -386,6 +387,36 @@ def find_target(spec: Spec, name: str | None) -> Target | Diagnostic:
     return point(
         codes.UNKNOWN_TARGET, f"no target is called `{name}`", spec.targets[0].span, help=help
     )
+
+
+def two_of(
+    plans: Sequence[ShardingPlan], names: tuple[str, str]
+) -> tuple[ShardingPlan, ShardingPlan] | Diagnostic:
+    """Return the plans of two targets or phases: `pod`, `decode`, `decode@pod`.
+
+    A phase alone is the one on its only target, or on that of the other name.
+    """
+    found = [[plan for plan in plans if name in (plan.name, plan.spec.phase)] for name in names]
+    for at, name in enumerate(names):
+        if not found[at]:
+            known = list(dict.fromkeys(each for plan in plans for each in _sides_of(plan)))
+            help = did_you_mean(name, known) or f"there are {listed(known, limit=16)}"
+            message = f"no target and no phase is called `{name}`"
+            return Diagnostic(codes.UNKNOWN_TARGET, message, help=help)
+    for at, other in ((0, 1), (1, 0)):
+        targets = [plan.target.name for plan in found[other]]
+        if len(found[at]) > 1 and len(targets) == 1:
+            found[at] = [p for p in found[at] if p.target.name == targets[0]] or found[at]
+    for at, name in enumerate(names):
+        if len(found[at]) > 1:
+            help = f"say which: {listed(plan.name for plan in found[at])}"
+            message = f"phase `{name}` runs on {len(found[at])} targets"
+            return Diagnostic(codes.UNKNOWN_TARGET, message, help=help)
+    return found[0][0], found[1][0]
+
+
+def _sides_of(plan: ShardingPlan) -> tuple[str, ...]:
+    return (plan.spec.phase, plan.name) if plan.spec.phase else (plan.name,)
 
 
 def unsound(target: Target) -> Diagnostic | None:

@@ -21,6 +21,7 @@ from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec
 
 if TYPE_CHECKING:
     from shardspec.analysis.cost_diff import CostDiff
@@ -34,7 +35,7 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
 
 @options.verb(
     "diff",
-    click.Argument(["old"]),
+    click.Argument(["old"], required=False),
     click.Argument(["new"], required=False),
     options.NAMED,
     options.TARGET,
@@ -43,6 +44,12 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
     options.ONLY,
     *options.FINDINGS,
     options.format_option("text", "md", "json"),
+    options.option(
+        "--between",
+        nargs=2,
+        metavar="A B",
+        help="Two sides of one spec: a target, a phase, or `phase@target`.",
+    ),
     options.option(
         "--fail-on",
         "limits",
@@ -53,7 +60,13 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
     ),
 )
 def command(
-    request: Request, *, old: str, new: str | None, step_name: str | None, limits: Sequence[str]
+    request: Request,
+    *,
+    old: str | None,
+    new: str | None,
+    step_name: str | None,
+    between: tuple[str, str] | None,
+    limits: Sequence[str],
 ) -> None:
     """Show what moved, the line that moved it, and what a restore would have to reshard.
 
@@ -61,21 +74,22 @@ def command(
     file at a revision (`git:REV:PATH` for another). NEW left out is the spec of this project, as
     the other verbs find it; which one that is is said.
 
+    `--between A B` compares two targets or phases of one spec: what moves when live arrays go from
+    one to the other, as from a trainer to what serves.
+
     With `--step`, also what the change does to a step of your own code, which is traced under both
     specs: memory, time, what is sent over each mesh axis, and the rules that did it.
     """
     parsed = [_limit(text, has_step=step_name is not None) for text in limits]
-    if new is None:
-        new = request.spec_file()
-        _tell_of_found(old, new, request)
-    old, new = (find_spec(name) if os.path.isdir(name) else name for name in (old, new))
-    before = _side(_at_revision(old, new), request)
-    after = _side(_at_revision(new, old), request)
+    if between:
+        before, after = _two_sides(_only_spec(old, new, request), between, request)
+    else:
+        before, after = _old_and_new(old, new, request)
     plans = (before.plans, after.plans)
     if request.only is not None:
         before, after = _only(request.only, before, after)
     diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
-    diffs = _of_target(diffs, request.target)
+    diffs = diffs if between else _of_target(diffs, request.target)
     costs: tuple[CostDiff, ...] = ()
     if step_name is not None and (before.errors or after.errors):
         request.remark("no step is traced under a spec with errors")
@@ -86,7 +100,7 @@ def command(
     failed = [said for said in tripped if said is not None]
     if after.errors:
         failed.append(f"errors: {after.name} has {counted(len(after.errors), 'error')}")
-    _print(diffs, costs, before, after, request.form, failed)
+    _print(diffs, costs, before, after, request.form, failed, "reshard" if between else "restore")
     request.report(after.errors)
     if before.errors:
         request.remark(f"{before.name} has {counted(len(before.errors), 'error')} of its own")
@@ -129,11 +143,54 @@ def _cost_diffs(
         if diff.before is not None and diff.after is not None:
             names = (diff.before.name, diff.after.name)
             pair = (
-                next(plan for plan in plans if plan.target.name == target)
+                next(plan for plan in plans if plan.name == target)
                 for plans, target in zip(sides, names, strict=True)
             )
             found.append(CostDiff(diff.name, *step_costs(name, pair, request)))
     return tuple(found)
+
+
+def _old_and_new(old: str | None, new: str | None, request: Request) -> tuple[Side, Side]:
+    """Return both sides of two files, or of two states of one."""
+    if old is None:
+        help = "as in `shardspec diff git:HEAD`, or `shardspec diff --between TARGET TARGET`"
+        fail("diff compares two sides, and none is named", help)
+    if new is None:
+        new = request.spec_file()
+        _tell_of_found(old, new, request)
+    old, new = (find_spec(name) if os.path.isdir(name) else name for name in (old, new))
+    return _side(_at_revision(old, new), request), _side(_at_revision(new, old), request)
+
+
+def _only_spec(old: str | None, new: str | None, request: Request) -> str:
+    """Return the spec of `--between`; fail where there are two, or a target as well."""
+    if new is not None:
+        fail(f"--between is about one spec, and these are {old} and {new}", "name one of them")
+    if request.target is not None:
+        help = f"as in `--between {request.target} OTHER`"
+        fail("--between names both targets itself; take --target out", help)
+    if old is None:
+        return request.spec_file()
+    if old.endswith(".lock"):
+        fail(f"{old} is a lock, and --between asks a spec", "name the spec that it was made from")
+    return find_spec(old) if os.path.isdir(old) else old
+
+
+def _two_sides(file: str, names: tuple[str, str], request: Request) -> tuple[Side, Side]:
+    """Return two targets or phases of one spec."""
+    spec, plans, diagnostics = _plans(file, request)
+    pair = pipeline.two_of(plans, names)
+    if isinstance(pair, Diagnostic):
+        request.report([pair])
+        raise SystemExit(FAILED)
+    for plan in pair:
+        request.require_sound(plan.target, diagnostics)
+    found = pipeline.findings(spec, list(dict.fromkeys(pair)))
+    errors = tuple(diagnostic for diagnostic in found if diagnostic.is_error)
+    first, second = (
+        Side(plan.name, layout_of(plan.spec, [plan]), reasons_of([plan]), (plan,)) for plan in pair
+    )
+    return first, replace(second, errors=errors)
 
 
 def _tell_of_found(old: str, new: str, request: Request) -> None:
@@ -170,9 +227,10 @@ def _at_revision(name: str, other: str) -> str:
     return f"{name}:./{os.path.relpath(other)}"
 
 
-def _side(name: str, request: Request) -> Side:
-    if name.endswith(".lock"):
-        return _locked(name, request)
+def _plans(
+    name: str, request: Request
+) -> tuple[Spec, tuple[ShardingPlan, ...], tuple[Diagnostic, ...]]:
+    """Return a spec, its plans, and what loading found; exit with 2 where it has errors."""
     spec, diagnostics = request.load(name)
     faults = [diagnostic for diagnostic in diagnostics if diagnostic.is_error]
     if faults:
@@ -181,6 +239,13 @@ def _side(name: str, request: Request) -> Side:
     plans = pipeline.plans_of_phases(spec, request.params(spec))
     if not plans:
         fail(f"{name} has no target", "add `mesh: {data: 8}`, or `targets:` with a mesh each")
+    return spec, plans, diagnostics
+
+
+def _side(name: str, request: Request) -> Side:
+    if name.endswith(".lock"):
+        return _locked(name, request)
+    spec, plans, diagnostics = _plans(name, request)
     for plan in plans:
         request.require_sound(plan.target, diagnostics)
     found = pipeline.findings(spec, plans)
@@ -214,6 +279,7 @@ def _print(
     after: Side,
     form: str,
     failed: Sequence[str],
+    moving: str = "restore",
 ) -> None:
     if form == "json":
         from shardspec.lock.diff_forms import diff_text
@@ -233,7 +299,7 @@ def _print(
     else:
         from shardspec.lock.diff_forms import diff_lines
 
-        lines = list(diff_lines(diffs))
+        lines = list(diff_lines(diffs, moving))
         if lines:
             lines = [f"{before.name} -> {after.name}", "", *lines]
         else:

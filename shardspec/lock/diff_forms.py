@@ -82,10 +82,13 @@ def move_rows(cause: Cause) -> tuple[MoveRow, ...]:
     return tuple(row for _, row in sorted(rows, key=lambda pair: pair[0]))
 
 
-def diff_lines(diffs: Iterable[TargetDiff]) -> Iterator[str]:
+def diff_lines(diffs: Iterable[TargetDiff], moving: str = "restore") -> Iterator[str]:
     """Yield the lines of a diff; none where nothing changed.
 
     One target is shown whole; of several, each cause shows its first arrays.
+
+    Args:
+      moving: what moves the arrays, in one word.
     """
     marks: set[Mark] = set()
     changed = [diff for diff in diffs if not diff.is_same]
@@ -93,7 +96,7 @@ def diff_lines(diffs: Iterable[TargetDiff]) -> Iterator[str]:
     for number, diff in enumerate(changed):
         if number:
             yield ""
-        yield from _target_lines(diff, most_rows)
+        yield from _target_lines(diff, most_rows, moving)
         marks.update(move.mark for move in diff.moves)
     shown = [f"{mark} {MEANING[mark]}" for mark in _ORDER if mark in marks and mark.value in "+-~>"]
     if shown:
@@ -101,7 +104,7 @@ def diff_lines(diffs: Iterable[TargetDiff]) -> Iterator[str]:
         yield f"({'; '.join(shown)})"
 
 
-def _target_lines(diff: TargetDiff, most_rows: int | None) -> Iterator[str]:
+def _target_lines(diff: TargetDiff, most_rows: int | None, moving: str) -> Iterator[str]:
     if diff.before is None or diff.after is None:
         present = diff.after or diff.before
         assert present is not None
@@ -113,7 +116,7 @@ def _target_lines(diff: TargetDiff, most_rows: int | None) -> Iterator[str]:
         yield from _after("  machine     ", machine_change(diff.before, diff.after))
     yield f"  per device  {bytes_change(diff.before.per_device_bytes, diff.after.per_device_bytes)}"
     if diff.moves:
-        yield f"  restore     {restore_text(diff.before, diff.after)}"
+        yield f"  {moving:<10}  {restore_text(diff.before, diff.after)}"
     for cause in causes(diff):
         head = f"  {cause.mark} {counted(len(cause.moves), 'array')}   "
         yield from _after(head, "\n".join(cause_texts(cause)))
