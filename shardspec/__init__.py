@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         StepTensor,
     )
     from shardspec.jax_backend.batch import Batch, DataLayout
+    from shardspec.jax_backend.moving import Moved
     from shardspec.jax_backend.resolver import Resolver
     from shardspec.lock.lock_file import LockWarning
     from shardspec.programs.memory import CompiledMemory, HeldValue
@@ -67,6 +68,7 @@ __all__ = [
     "LockWarning",
     "Memory",
     "Mesh",
+    "Moved",
     "Param",
     "ParamSharding",
     "PartitionSpec",
@@ -120,6 +122,7 @@ _HOMES = {
     "LockWarning": "shardspec.lock.lock_file",
     "Memory": "shardspec.analysis.memory",
     "Mesh": "shardspec.ir.spec",
+    "Moved": "shardspec.jax_backend.moving",
     "Param": "shardspec.ir.spec",
     "ParamSharding": "shardspec.ir.plan",
     "PartitionSpec": "shardspec.ir.spec",

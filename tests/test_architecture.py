@@ -37,6 +37,7 @@ FOR_ONE_SIBLING = {
     "foreign.maxtext_config": "MaxText's files, apart from what their rules mean",
     "jax_backend.compiling": "the compilers, apart from what they are asked",
     "jax_backend.live": "what is asked of arrays that are there, apart from plans",
+    "jax_backend.moving": "what a move of live arrays says of itself",
     "jax_backend.owners": "whose state an array is, apart from how it lies",
     "jax_backend.step_carries": "a pass over steps",
     "jax_backend.step_reshards": "a pass over steps",

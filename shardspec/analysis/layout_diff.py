@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -89,13 +89,19 @@ class ArrayMove:
 
 @dataclass(frozen=True, slots=True)
 class TargetDiff:
-    """What changed on one target; one side is None where the other alone has it."""
+    """What changed on one target; one side is None where the other alone has it.
+
+    Attributes:
+      held_by: for each device of `after`, in mesh order, which one of `before` it is; None for one
+        that was not there. Left out, devices are told by hardware and order alone.
+    """
 
     name: str
     before: TargetLayout | None
     after: TargetLayout | None
     moves: tuple[ArrayMove, ...] = ()
     activations: tuple[tuple[ActivationLayout | None, ActivationLayout | None], ...] = ()
+    held_by: Sequence[int | None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def machine_changed(self) -> bool:
@@ -302,15 +308,23 @@ class Restore:
     is_exact: bool
 
 
-def restore(before: TargetLayout, after: TargetLayout) -> Restore:
+def restore(
+    before: TargetLayout, after: TargetLayout, held_by: Sequence[int | None] | None = None
+) -> Restore:
     """Return what moves when arrays laid out as `before` are restored as `after`.
 
     Arrays that only one side has, or in another size, are left out.
 
+    Args:
+      held_by: as in `TargetDiff`.
+
     Invariants:
       none: from a layout to itself nothing moves.
+      elsewhere: to devices that were not there, all that they hold does.
     """
-    exact = _same_devices(before, after)
+    if held_by is None and _same_devices(before, after):
+        held_by = range(after.mesh.device_count)
+    exact = held_by is not None
     devices = after.mesh.device_count
     received = [0] * devices
     paths = []
@@ -324,7 +338,9 @@ def restore(before: TargetLayout, after: TargetLayout) -> Restore:
             continue
         key: tuple[object, ...] = (array.shape, array.dtype, earlier.partition, array.partition)
         if key not in alike:
-            alike[key] = _missing(earlier, array, meshes) if exact else _all(array, after)
+            alike[key] = (
+                _all(array, after) if held_by is None else _missing(earlier, array, meshes, held_by)
+            )
         if any(alike[key]):
             paths.append(array.path)
             counts[key] += 1
@@ -374,7 +390,10 @@ class _MeshIndex:
 
 
 def _missing(
-    before: ArrayLayout, after: ArrayLayout, meshes: tuple[_MeshIndex, _MeshIndex]
+    before: ArrayLayout,
+    after: ArrayLayout,
+    meshes: tuple[_MeshIndex, _MeshIndex],
+    held_by: Sequence[int | None],
 ) -> list[int]:
     """Return, for each device, the bytes of its new shard that it did not hold."""
     old = list(_intervals(before, meshes[0]))
@@ -383,10 +402,11 @@ def _missing(
     known: dict[tuple[object, ...], int] = {}
     for device in range(meshes[1].count):
         wanted = tuple(dim[device] for dim in new)
-        held = tuple(dim[device] for dim in old)
+        place = held_by[device]
+        held = None if place is None else tuple(dim[place] for dim in old)
         if (wanted, held) not in known:
             elements = math.prod(end - start for start, end in wanted)
-            kept = math.prod(map(_overlap, wanted, held))
+            kept = 0 if held is None else math.prod(map(_overlap, wanted, held))
             known[wanted, held] = array_bytes((elements - kept,), after.dtype)
         found.append(known[wanted, held])
     return found

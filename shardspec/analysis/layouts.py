@@ -184,6 +184,26 @@ def target_layout(plan: ShardingPlan) -> TargetLayout:
     )
 
 
+def held_by(before: ShardingPlan, after: ShardingPlan) -> tuple[int | None, ...] | None:
+    """Return which device of one plan each of another is, in mesh order, where chips are alike.
+
+    Slices have numbers: of fewer, the last are gone. None where nothing tells, as between machines
+    of other chips or without hardware.
+    """
+    places = []
+    for plan in (before, after):
+        machine = plan.target.hardware
+        placed = None if machine is None else place(plan.target, plan.spec.policy.order)
+        if machine is None or placed is None or isinstance(placed, Diagnostic):
+            return None
+        places.append((machine.chip, machine.topology, placed.coordinates()))
+    (*one, earlier), (*other, later) = places
+    if one != other:
+        return None
+    known = {coordinate: at for at, coordinate in enumerate(earlier)}
+    return tuple(map(known.get, later))
+
+
 def text_digest(text: str) -> str:
     """Return a digest of `text` that line endings do not change."""
     return _digest(text.replace("\r\n", "\n"))

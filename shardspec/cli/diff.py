@@ -12,7 +12,7 @@ import click
 
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
-from shardspec.analysis.layouts import Layout, layout_of
+from shardspec.analysis.layouts import Layout, held_by, layout_of
 from shardspec.cli import options
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, matching, unknown_path
@@ -89,7 +89,11 @@ def command(
     if request.only is not None:
         before, after = _only(request.only, before, after)
     diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
-    diffs = diffs if between else _of_target(diffs, request.target)
+    if between:
+        (here,), (there,) = plans
+        diffs = tuple(replace(diff, held_by=held_by(here, there)) for diff in diffs)
+    else:
+        diffs = _of_target(diffs, request.target)
     costs: tuple[CostDiff, ...] = ()
     if step_name is not None and (before.errors or after.errors):
         request.remark("no step is traced under a spec with errors")

@@ -41,6 +41,7 @@ from shardspec.jax_backend.live import (
     restored,
 )
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
+from shardspec.jax_backend.moving import Moved, moved_between
 from shardspec.jax_backend.shardings import tree_placer
 from shardspec.jax_backend.state import StatePlacer
 from shardspec.jax_backend.train_state import (
@@ -310,6 +311,28 @@ class Resolver:
         for at, array in zip(places, moved, strict=True):
             leaves[at] = array
         return cast(Tree, treedef.unflatten(leaves))
+
+    def reshard(
+        self, tree: Tree, *, to: Resolver, memory_kind: str | None = None
+    ) -> tuple[Tree, Moved]:
+        """Return live arrays where another resolver wants them, and what that moved.
+
+        From one phase to another, as from training to decoding, or to another machine's mesh.
+
+        Args:
+          tree: arrays that lie as this resolver's plan says: what `put` or a step gave back.
+          to: where they go: of the same spec or of another one that names the arrays.
+          memory_kind: as for `put`.
+
+        Raises:
+          ShardspecError: an array lies otherwise than planned, or `to` is at fault with it.
+        """
+        if not isinstance(to, Resolver):
+            raise TypeError(f"`to` is a `Resolver`, not {kind_of(to)}")
+        kinds = () if memory_kind is None else (memory_kind,)
+        self.verify_placement(tree, strict=True, memory_kinds=kinds)
+        moved = moved_between(self.plan(tree), self.mesh, to.plan(tree), to.mesh)
+        return to.put(tree, memory_kind=memory_kind), moved
 
     def batch(self, names: Any) -> Batch:
         """Return the layout of a batch: its sharding, this process's rows, and how to put it.

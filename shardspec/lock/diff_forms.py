@@ -115,8 +115,8 @@ def _target_lines(diff: TargetDiff, most_rows: int | None, moving: str) -> Itera
     if diff.machine_changed:
         yield from _after("  machine     ", machine_change(diff.before, diff.after))
     yield f"  per device  {bytes_change(diff.before.per_device_bytes, diff.after.per_device_bytes)}"
-    if diff.moves:
-        yield f"  {moving:<10}  {restore_text(diff.before, diff.after)}"
+    if diff.moves or diff.held_by is not None:
+        yield f"  {moving:<10}  {restore_text(diff)}"
     for cause in causes(diff):
         head = f"  {cause.mark} {counted(len(cause.moves), 'array')}   "
         yield from _after(head, "\n".join(cause_texts(cause)))
@@ -199,9 +199,11 @@ def bytes_change(before: int, after: int) -> str:
     return f"{sizes} ({sign}{binary_bytes(difference)}{share})"
 
 
-def restore_text(before: TargetLayout, after: TargetLayout) -> str:
+def restore_text(diff: TargetDiff) -> str:
     """Return what restoring a checkpoint of the old layout into the new one moves."""
-    found = restore(before, after)
+    assert diff.before is not None
+    assert diff.after is not None
+    found = restore(diff.before, diff.after, diff.held_by)
     if not found.arrays:
         return "nothing moves: every device keeps a part of what it held, or all"
     basis = "" if found.is_exact else "at most "
@@ -295,8 +297,8 @@ def _details(diff: TargetDiff) -> Iterator[str]:
     if diff.machine_changed:
         change = machine_change(diff.before, diff.after).replace("\n", "; ")
         yield f"- machine: {_escaped(change)}"
-    if diff.moves:
-        yield f"- restore: {_escaped(restore_text(diff.before, diff.after))}"
+    if diff.moves or diff.held_by is not None:
+        yield f"- restore: {_escaped(restore_text(diff))}"
     for cause in causes(diff):
         first, *rest = map(_escaped, cause_texts(cause))
         yield f"- `{cause.mark}` {counted(len(cause.moves), 'array')}: {first}"
@@ -386,7 +388,7 @@ def _side(target: TargetLayout | None) -> dict[str, Any] | None:
 def _restore(diff: TargetDiff) -> dict[str, Any] | None:
     if diff.before is None or diff.after is None:
         return None
-    found = restore(diff.before, diff.after)
+    found = restore(diff.before, diff.after, diff.held_by)
     return {
         "arrays": len(found.arrays),
         "total_bytes": found.total_bytes,

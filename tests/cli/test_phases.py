@@ -102,3 +102,65 @@ def test_settings_reach_into_phases() -> None:
         assert "SHD102" in refused.output
     unknown = run("compile", "--set", "phases.decod.axes.batch=2")
     assert "did you mean `decode`?" in unknown.output
+
+
+def test_diff_between_two_sides_of_one_spec() -> None:
+    found = run("diff", "--between", "pod", "decode", "-q")
+    assert found.exit_code == 1
+    assert "pod -> decode@serve" in found.output
+    assert "embed: fsdp -> none" in found.output
+    assert "reshard     4 arrays to reshard: at most" in found.output
+    same = run("diff", "spec.yaml", "--between", "pod", "pod")
+    assert same.exit_code == 0
+    told = json.loads(run("diff", "--between", "pod", "decode@serve", "--format", "json").stdout)
+    assert (told["old"], told["new"]) == ("pod", "decode@serve")
+    assert told["targets"][0]["arrays"][0]["bytes_after"] == 64 * 128 * 2 // 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--between", "pod", "decod"], "did you mean `decode`?"),
+        (["spec.yaml", "spec.yaml", "--between", "pod", "decode"], "about one spec"),
+        (["--between", "pod", "decode", "-t", "pod"], "take --target out"),
+        (["spec.lock", "--between", "pod", "decode"], "is a lock"),
+        ([], "none is named"),
+    ],
+)
+def test_what_between_cannot_compare(arguments: list[str], said: str) -> None:
+    found = run("diff", *arguments)
+    assert found.exit_code == 2
+    assert said in found.output
+
+
+def test_a_phase_on_several_targets_is_that_of_the_other_side(folder: Path) -> None:
+    two = SPEC.replace(
+        "rules:\n  - batch",
+        "  desk: {hardware: 8 cpu, mesh: {fsdp: 8, tensor: 1}}\nrules:\n  - batch",
+    )
+    (folder / "spec.yaml").write_text(f"{two}  eval: {{rules: [embed -> none]}}\n")
+    assert "pod -> eval@pod" in run("diff", "--between", "pod", "eval").output
+    assert "eval@desk -> desk" in run("diff", "--between", "eval", "desk").output
+    unclear = run("diff", "--between", "eval", "decode")
+    assert "say which: `eval@pod`, `eval@desk`" in unclear.output
+
+
+def test_between_two_counts_of_slices_the_figures_are_exact(folder: Path) -> None:
+    (folder / "spec.yaml").write_text(
+        "targets:\n"
+        "  one: {hardware: tpu v5e 4x4, mesh: {replica: 1, fsdp: 16}}\n"
+        "  two: {hardware: 2 * tpu v5e 4x4, mesh: {replica: 2 @ dcn, fsdp: 16}}\n"
+        "rules:\n  - batch -> (replica, fsdp)\n  - embed -> fsdp\n"
+        "arrays:\n  wi: bf16[embed=64 _=128]\n"
+        "activations: {hidden: batch embed}\n"
+    )
+    lost = run("diff", "--between", "two", "one", "--fail-on", "reshard")
+    assert lost.exit_code == 0, lost.output
+    gained = run("diff", "--between", "one", "two", "--format", "json")
+    restored = json.loads(gained.stdout)["targets"][0]["restore"]
+    assert restored == {
+        "arrays": 1,
+        "total_bytes": 64 * 128 * 2,  # the second slice holds nothing yet
+        "most_bytes": 64 * 128 * 2 // 16,
+        "exact": True,
+    }
