@@ -397,7 +397,7 @@ def _dims(chosen: Sequence[ForeignRule | None]) -> Dims | NoAnswer:
 _ORDER = (
     *("shardspec", "doc", "extends", "axes", "hardware", "mesh", "targets", "rules", "drop"),
     *("params", "overrides", "scan", "activations", "arrays", "manifest", "policy", "state"),
-    *("coverage", "replicate", "lints"),
+    *("coverage", "replicate", "lints", "phases"),
 )
 
 

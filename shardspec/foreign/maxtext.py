@@ -41,7 +41,7 @@ from shardspec.foreign.maxtext_config import MaxTextConfig, MaxTextMesh, Rules
 from shardspec.foreign.proof import proof, rules_for, spelt_out
 from shardspec.ir.spec import Activation, AxisRule, Mesh, Params
 from shardspec.language.files import leads_out, read_source
-from shardspec.language.reading import Comments
+from shardspec.language.reading import Comments, Data
 from shardspec.language.yaml_text.scalars import load_as_pyyaml
 
 TOOL = "MaxText"
@@ -124,9 +124,8 @@ def _document(
     lines = [*_lines([rule for rule in kept if rule not in dead], axes)]
     names = config.names(_INPUT) or ()
     has_input = bool(names) and all(formats.is_name(name) for name in names)
+    whole = _without_rule(names, kept) if has_input else ()
     if has_input:
-        ruled = {rule.name for rule in kept}
-        whole = (ForeignRule(name, ()) for name in dict.fromkeys(names) if name not in ruled)
         why = "the input has it, and no rule: MaxText leaves it whole"
         lines += [formats.rule_line(rule, why) for rule in whole]
     keeps = "as MaxText does; JAX refuses what does not divide"
@@ -136,9 +135,67 @@ def _document(
     if has_input:
         data["activations"] = {"input_data": " ".join(names)}
         comments["activations", "input_data"] = formats.came_from(config.values[_INPUT].span)
+    if config.for_eval is not None:
+        own = [*(rule for rule in kept if rule not in dead), *whole]
+        phase, rules_of_phase = _for_eval(config, own, axes, names if has_input else (), faults)
+        data["phases"] = {"eval": phase}
+        for at, (_, comment) in enumerate(rules_of_phase):
+            comments["phases", "eval", "rules", at] = comment
     data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
     return formats.Imported(data, comments, None, TOOL)
+
+
+def _without_rule(names: Sequence[str], rules: Rules) -> Rules:
+    """Return rules that leave those of the names whole that have none."""
+    ruled = {rule.name for rule in rules}
+    return tuple(ForeignRule(name, ()) for name in dict.fromkeys(names) if name not in ruled)
+
+
+def _for_eval(
+    config: MaxTextConfig,
+    trained: Sequence[ForeignRule],
+    axes: tuple[str, ...] | None,
+    names: Sequence[str],
+    faults: list[Diagnostic],
+) -> tuple[dict[str, Data], list[RuleLine]]:
+    """Return the phase `eval`, and its rules: what its list says otherwise than that of training.
+
+    MaxText evaluates on the mesh of training, whatever the custom file says of one. A rule of a
+    phase stands where the spec's for that axis stood. Where that would be another list, the phase
+    drops all of them and has its own, in order.
+
+    Args:
+      trained: the rules of training that the spec has.
+      names: the dimensions of the input, which the spec places.
+    """
+    kept, wrong = formats.parted(formats.writable(config.for_eval or (), TOOL))
+    faults += wrong
+    dead = _dead_without(kept, axes)
+    rules = (*(rule for rule in kept if rule not in dead), *_without_rule(names, kept))
+    of_train, of_eval = (by_key((rule.name, rule) for rule in each) for each in (trained, rules))
+    same = {
+        name
+        for name, each in of_eval.items()
+        if _answers(of_train.get(name, ()), axes) == _answers(each, axes)
+    }
+    gone = [name for name in of_train if name not in of_eval]
+    own = tuple(rule for rule in rules if rule.name not in same)
+    left = tuple(rule for rule in trained if rule.name not in gone)
+    merged = maxtext_config.put_in_place(left, own)
+    if _answers(merged, axes) != _answers(rules, axes):
+        gone, own = [*of_train], rules
+    if axes is not None:
+        told = {axis for rule in config.rules for axis in rule.mesh_axes}
+        unheard = tuple(rule for rule in kept if set(rule.mesh_axes) - told)
+        faults += _unknown_axes(unheard, axes, config, dead)
+    lines = [*_lines(own, axes)]
+    phase: dict[str, Data] = {"drop": [*map(str, gone)]} if gone else {}
+    return phase | ({"rules": [text for text, _ in lines]} if lines else {}), lines
+
+
+def _answers(rules: Sequence[ForeignRule], axes: tuple[str, ...] | None) -> list[Any]:
+    return [(rule.name, _known(rule, axes)) for rule in rules]
 
 
 def _lines(rules: Sequence[ForeignRule], axes: tuple[str, ...] | None) -> Iterator[RuleLine]:
@@ -288,20 +345,11 @@ def _beyond(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnostic]:
 def _beside_training(config: MaxTextConfig) -> Iterator[Diagnostic]:
     """Yield what is said of evaluation, and of where arrays lie: a spec has no place for it."""
     listed = config.values.get("logical_axis_rules_for_eval")
-    if listed is not None and listed.is_list and listed.items:
-        message = (
-            f"`logical_axis_rules_for_eval` are {len(listed.items)} rules for evaluation alone"
-        )
-        help = "a spec of their own: import flax FILE --name logical_axis_rules_for_eval"
-        yield lost(message, listed.span, help=help)
     custom = config.text("custom_mesh_and_rule_for_eval")
-    if custom and custom != "default":
-        message = f"evaluation has the rules of `{custom}`; a spec has one list"
-        span = config.values["custom_mesh_and_rule_for_eval"].span
-        help = (
-            f"import it as a spec of its own, with custom_mesh_and_rule/{custom}.yml as last FILE"
-        )
-        yield lost(message, span, help=help)
+    if listed is not None and listed.is_list and listed.items and custom in ("", "default"):
+        message = "MaxText evaluates by `logical_axis_rules`, whatever this list says"
+        help = "the phase `eval` has the list; `custom_mesh_and_rule_for_eval` is what it obeys"
+        yield lost(message, listed.span, help=help)
     for key, what in (("optimizer", "the optimizer's state"), ("parameter", "parameters")):
         name = f"{key}_memory_host_offload"
         if config.is_true(name):

@@ -39,9 +39,11 @@ _CUSTOM_KEYS = frozenset(
 )
 _CUSTOM_REPLACES = ("mesh_axes", "data_sharding")
 _RULES = "logical_axis_rules"
+_CUSTOM = "custom_mesh_and_rule"
 _OVERRIDE = "override_logical_axis_rules"
 _READ = _CUSTOM_KEYS | {
-    *(_OVERRIDE, "base_config", "model_name", "custom_mesh_and_rule", "shard_mode", "custom_mesh")
+    *(_OVERRIDE, "base_config", "model_name", _CUSTOM, "shard_mode", "custom_mesh"),
+    *(f"{_CUSTOM}_for_eval", f"{_RULES}_for_eval"),
 }
 _TRUE = frozenset(("true", "yes", "on"))
 _DEEPEST = 16
@@ -103,12 +105,14 @@ class MaxTextConfig:
       values: the last value of each key, but for the rules.
       rules: as MaxText has them: replaced ones at the end.
       in_place: the same rules, each name where the first file has it.
+      for_eval: the rules of evaluation; None where those are the same.
     """
 
     folders: tuple[str, ...] = ()
     values: dict[str, Node] = field(default_factory=dict)
     rules: Rules = ()
     in_place: Rules = ()
+    for_eval: Rules | None = None
     replaced: list[Replaced] = field(default_factory=list)
     faults: list[Diagnostic] = field(default_factory=list)
 
@@ -149,6 +153,17 @@ class MaxTextConfig:
         customs += self._named_custom((*chain, *others))
         for each in customs:
             self._put_custom(each)
+        self._read_eval((*chain, *others))
+
+    def _read_eval(self, files: Sequence[_File]) -> None:
+        """Take the rules of evaluation: a custom file's, else those of a list."""
+        custom = next(self._named_custom(files, f"{_CUSTOM}_for_eval"), None)
+        listed = self.values.get(f"{_RULES}_for_eval")
+        if custom is not None:
+            self.for_eval = self._rules(custom)
+        elif listed is not None and listed.is_list and listed.items:
+            self.for_eval, faults = formats.read_rules(listed, f"`{_RULES}_for_eval`")
+            self.faults += faults
 
     def _file(self, source: SourceFile) -> _File | None:
         node = read_data(source, self.faults, _matters)
@@ -281,7 +296,7 @@ class MaxTextConfig:
                 mine = tuple(rule for rule in new if rule.name == name)
                 self.replaced.append(Replaced(name, at, self.rules, mine))
         self.rules = (*(rule for rule in self.rules if rule.name not in names), *new)
-        self.in_place = _put_in_place(self.in_place, new)
+        self.in_place = put_in_place(self.in_place, new)
 
     def _add_model(self, top: _File, others: Sequence[_File]) -> None:
         """Join the file of `model_name`, where no file of a model is given."""
@@ -301,16 +316,16 @@ class MaxTextConfig:
         elif (model := self._opened(path, named)) is not None:
             self._join(model)
 
-    def _named_custom(self, files: Sequence[_File]) -> Iterator[_File]:
+    def _named_custom(self, files: Sequence[_File], key: str = _CUSTOM) -> Iterator[_File]:
         """Yield the file that `custom_mesh_and_rule` names, from beside the file that says so."""
-        naming = [each for each in files if each.node.get("custom_mesh_and_rule") is not None]
-        named = naming[-1].named("custom_mesh_and_rule") if naming else None
+        naming = [each for each in files if each.node.get(key) is not None]
+        named = naming[-1].named(key) if naming else None
         if named is None or named.text == "default":
             return
-        text = os.path.join("custom_mesh_and_rule", f"{os.path.basename(named.text)}.yml")
+        text = os.path.join(_CUSTOM, f"{os.path.basename(named.text)}.yml")
         path = self._found(naming[-1], text, above=True)
         if path is None:
-            message = f"`custom_mesh_and_rule` names `{named.text}`, and `{text}` is not there"
+            message = f"`{key}` names `{named.text}`, and `{text}` is not there"
             self.faults.append(
                 lost(message, named.span, help=f"give the file itself, or {_FOLDER}")
             )
@@ -333,7 +348,7 @@ def _configs_above(folder: str) -> Iterator[str]:
             return
 
 
-def _put_in_place(rules: Rules, new: Rules) -> Rules:
+def put_in_place(rules: Rules, new: Rules) -> Rules:
     """Return `rules` with the new ones of each name where the first old one stood."""
     names = {rule.name for rule in new}
     merged: list[ForeignRule] = []

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import flax, maxtext
-from shardspec.foreign.formats import Imported, NoAnswer, Options, spec_text
+from shardspec.foreign.formats import (
+    ForeignRule,
+    Imported,
+    NoAnswer,
+    Options,
+    linen_axes,
+    spec_text,
+)
 from shardspec.foreign.maxtext_config import MaxTextConfig, read_configs
 from shardspec.foreign.proof import differences
 from shardspec.ir.spec import Mesh, MeshAxis, Param, Params, Spec
@@ -457,8 +464,8 @@ def test_sizes_that_maxtext_refuses_are_refused(text: str) -> None:
             "data_sharding: [[data, tensor]]\ninput_data_sharding_logical_axes: [embed]\n",
             "input_data",
         ),
-        ("logical_axis_rules_for_eval: [[embed, []]]\n", "--name logical_axis_rules_for_eval"),
-        ("custom_mesh_and_rule_for_eval: pure-fsdp\n", "custom_mesh_and_rule/pure-fsdp.yml"),
+        ("logical_axis_rules_for_eval: [[embed, []]]\n", "the phase `eval` has the list"),
+        ("custom_mesh_and_rule_for_eval: pure-fsdp\n", "maxtext/configs"),
         ("optimizer_memory_host_offload: true\n", "too much"),
         ("parameter_memory_host_offload: True\n", "too much"),
     ],
@@ -488,6 +495,77 @@ def test_rules_for_evaluation_are_a_spec_of_their_own() -> None:
     imported, faults = flax.read([file(text)], options)
     assert imported is not None, faults
     assert imported.data["rules"] == ["embed -> (fsdp, tensor)"]
+
+
+def evaluated(spec: Spec, params: Params) -> list[Any]:
+    """Return what the phase `eval` of a spec gives each array."""
+    (phase,) = spec.phases
+    assert phase.phase == "eval"
+    (plan,) = pipeline.compile_plans(phase, params)
+    return [each.partition_spec.dims for each in plan.arrays]
+
+
+NAMES = st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)
+LISTS = st.lists(
+    st.tuples(
+        st.sampled_from("abcd"),
+        st.lists(st.sampled_from(("data", "fsdp", "tensor", "seq")), max_size=2, unique=True),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(LISTS, LISTS, st.lists(NAMES, min_size=1, max_size=4))
+def test_a_phase_evaluates_as_the_list_says(
+    train: list[Any], evaluation: list[Any], arrays: list[list[str]]
+) -> None:
+    """Whatever stands in both lists, on the mesh of training: axes that it lacks are left out."""
+    text = f"{MESH}logical_axis_rules: {listed(train)}\n"
+    text += f"logical_axis_rules_for_eval: {listed(evaluation)}\n"
+    spec, _ = spec_of(file(text))
+    params = tuple(
+        Param(f"p{at}", (64,) * len(names), logical_axes=tuple(names))
+        for at, names in enumerate(arrays)
+    )
+    on_mesh = tuple(
+        ForeignRule(name, tuple(axis for axis in axes if axis != "seq"))
+        for name, axes in evaluation
+    )
+    wanted = [linen_axes(param.logical_axes or (), on_mesh) for param in params]
+    assert evaluated(spec, params) == wanted
+
+
+def listed(pairs: list[Any]) -> str:
+    return f"[{', '.join(f'[{name}, [{chr(44).join(axes)}]]' for name, axes in pairs)}]"
+
+
+def test_a_phase_says_no_more_than_what_differs() -> None:
+    text = MESH + rules("[batch, [data, fsdp]]", "[embed, fsdp]", "[mlp, tensor]")
+    text += "logical_axis_rules_for_eval: [[batch, [data, fsdp]], [embed, []], [mlp, tensor]]\n"
+    _, imported = spec_of(file(text))
+    assert imported.data["phases"] == {"eval": {"rules": ["embed -> none"]}}
+    assert imported.comments["phases", "eval", "rules", 0].trailing == "from base.yml:5"
+
+
+def test_a_custom_file_for_evaluation_is_the_phase() -> None:
+    """Its mesh is not asked, as MaxText does not; the real files."""
+    base = real("base.yml")
+    text = base.text.replace(
+        'custom_mesh_and_rule_for_eval: ""', 'custom_mesh_and_rule_for_eval: "pure-fsdp"'
+    )
+    sources = SourceFile(base.name, f"{text}\ncustom_mesh_and_rule_for_eval: pure-fsdp\n")
+    spec, imported = spec_of(sources, mesh=(("fsdp", "8"),))
+    custom = read_configs([real("custom_mesh_and_rule/pure-fsdp.yml")])
+    names = ("embed", "mlp"), ("activation_batch", "activation_length", "activation_embed")
+    params = tuple(
+        Param(f"p{at}", (64,) * len(each), logical_axes=each) for at, each in enumerate(names)
+    )
+    assert evaluated(spec, params) == [
+        linen_axes(param.logical_axes or (), custom.rules) for param in params
+    ]
+    phases: Any = imported.data["phases"]
+    assert phases["eval"]["rules"]
 
 
 # keys that are given twice, tags
