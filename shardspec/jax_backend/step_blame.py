@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jaxlib.mlir import ir
+
 from shardspec.ir.plan import Attempt, DimSharding, Kind
 from shardspec.ir.step import Cause, CauseKind, Place
-from shardspec.jax_backend.step_graph import Graph, Node, Split, Value, axis_of
+from shardspec.jax_backend.step_graph import Graph, Node, Split, Value, dims_of, split_of
 from shardspec.jax_backend.step_ops import contracted_axes
 from shardspec.jax_backend.step_places import located
 from shardspec.jax_backend.step_sends import VIEWS, Send
@@ -64,17 +66,11 @@ def _collect(op: Any, sizes: dict[str, int], found: dict[str, Constraint]) -> No
 
 
 def _add(op: Any, sizes: dict[str, int], found: dict[str, Constraint]) -> None:
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import sdy
-
     if "sdy.sharding_origin_name" not in op.attributes:
         return
     name = ir.StringAttr(op.attributes["sdy.sharding_origin_name"]).value
     where = located(op.location)
-    dims = sdy.TensorShardingAttr(op.attributes["sharding"]).dimension_shardings
-    split = tuple(
-        tuple(axis_of(ref, sizes) for ref in sdy.DimensionShardingAttr(dim).axes) for dim in dims
-    )
+    split = split_of(op.attributes["sharding"], sizes)
     shape = tuple(op.operands[0].type.shape)
     found[name] = Constraint(where.place, split, shape, constraint_names(where.name))
 
@@ -103,7 +99,7 @@ class Blame:
         """Return why a mesh axis splits a value."""
         root = root_of(value)
         if root.argument is not None and axis in root.axes:
-            return self._of_argument(root.argument, axis, root.axes[axis][0])
+            return self._of_argument(root.argument, axis)
         origin = _origin(value, axis)
         if origin is None:
             return Cause(axis, CauseKind.UNKNOWN)
@@ -112,8 +108,7 @@ class Blame:
     def _of_origin(self, origin: str, value: Value, axis: str) -> Cause:
         found = _INPUT.match(origin)
         if found:
-            number = int(found.group(1))
-            return self._propagated(self._of_argument(number, axis, None), value)
+            return _propagated(self._of_argument(int(found.group(1)), axis), value)
         if _CONSTRAINT.match(origin):
             return self._of_constraint(origin, value, axis)
         found = _OUTPUT.match(origin)
@@ -122,11 +117,14 @@ class Blame:
         found = _REGION.match(origin)
         return self._of_region(found, axis) if found else Cause(axis, CauseKind.UNKNOWN)
 
-    def _of_argument(self, number: int, axis: str, dim: int | None) -> Cause:
-        given = self.arguments[number] if number < len(self.arguments) else None
-        value = self.graph.main.arguments[number]
-        if dim is None:
-            dim = value.axes[axis][0] if axis in value.axes else None
+    def argument(self, number: int | None) -> Given | None:
+        """Return an argument of the function; None for no number, and for its constants."""
+        known = number is not None and number < len(self.arguments)
+        return self.arguments[number] if number is not None and known else None
+
+    def _of_argument(self, number: int, axis: str) -> Cause:
+        given = self.argument(number)
+        dim = self.graph.main.arguments[number].axes.get(axis)
         if given is None or dim is None:
             return Cause(axis, CauseKind.UNKNOWN)
         logical, attempt = self._placed(given.dims, dim, axis)
@@ -136,28 +134,11 @@ class Blame:
             axis, CauseKind.ARGUMENT, given.path, dim, logical_axis=logical, attempt=attempt
         )
 
-    def _propagated(self, cause: Cause, value: Value) -> Cause:
-        """Return a cause that reached a value through operations, with what it came through."""
-        if cause.kind is not CauseKind.ARGUMENT:
-            return cause
-        return Cause(
-            cause.mesh_axis,
-            CauseKind.PROPAGATED,
-            cause.array,
-            cause.dim,
-            logical_axis=cause.logical_axis,
-            attempt=cause.attempt,
-            through=_through(value),
-        )
-
     def _of_constraint(self, name: str, value: Value, axis: str) -> Cause:
         constraint = self.constraints.get(name)
         if constraint is None:
             return Cause(axis, CauseKind.UNKNOWN)
-        dim = next(
-            (at for at, axes in enumerate(constraint.split) if axis in {one.name for one in axes}),
-            None,
-        )
+        dim = dims_of(constraint.split).get(axis)
         dims = self.layouts.constrained(constraint.names, constraint.shape, constraint.split)
         logical, attempt = (None, None) if dim is None else self._placed(dims, dim, axis)
         is_own = constraint.shape == value.shape
@@ -177,8 +158,7 @@ class Blame:
         given = self.given_back(number)
         split = self.results[number].split if number < len(self.results) else ()
         dim = next((at for at, axes in enumerate(split) if axis in axes), None)
-        if dim is None and axis in value.axes:
-            dim = value.axes[axis][0]
+        dim = value.axes.get(axis) if dim is None else dim
         if given is None or dim is None:
             return Cause(axis, CauseKind.RESULT, dim=dim)
         logical, attempt = self._placed(given.dims, dim, axis)
@@ -221,10 +201,17 @@ class Blame:
         if found.group(2) == "input" and number < len(region.operands):
             root = root_of(region.operands[number])
             if root.argument is not None and axis in root.axes:
-                cause = self._of_argument(root.argument, axis, root.axes[axis][0])
+                cause = self._of_argument(root.argument, axis)
                 if cause.attempt is not None:
                     return cause
         return Cause(axis, CauseKind.CONSTRAINT, place=region.where.place)
+
+
+def _propagated(cause: Cause, value: Value) -> Cause:
+    """Return a cause that reached a value through operations, with what it came through."""
+    if cause.kind is not CauseKind.ARGUMENT:
+        return cause
+    return replace(cause, kind=CauseKind.PROPAGATED, through=_through(value))
 
 
 #: Of several causes the one that says most of what the user wrote.

@@ -31,7 +31,7 @@ class Carries:
     def of(self, send: Send) -> Carried:
         """Return what a collective carries."""
         root = root_of(send.source)
-        given = self._given(root)
+        given = self.blame.argument(root.argument)
         if given is not None:
             return _of_argument(given)
         if send.kind in _SUMS and send.node.phase in ("backward", "update"):
@@ -79,14 +79,8 @@ class Carries:
         made_by = _maker(send.source)
         if made_by is None or made_by.name != "stablehlo.gather":
             return ""
-        given = self._given(root_of(made_by.operands[0]))
+        given = self.blame.argument(root_of(made_by.operands[0]).argument)
         return "" if given is None else given.path
-
-    def _given(self, value: Value) -> Given | None:
-        number = value.argument
-        if number is None or number >= len(self.blame.arguments):
-            return None
-        return self.blame.arguments[number]
 
     def _gradient(self, value: Value) -> str:
         """Return the parameter whose state a value is added to, or as which it is given back."""
@@ -129,7 +123,7 @@ class Carries:
     def _state(self, value: Value, size: int, left: int) -> Given | None:
         """Return the weight or state of a size that a value is worked out of by elements."""
         root = root_of(value)
-        given = self._given(root)
+        given = self.blame.argument(root.argument)
         if given is not None:
             is_state = given.role in ("parameter", "optimizer")
             return given if is_state and math.prod(root.shape) == size else None

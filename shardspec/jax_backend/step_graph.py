@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
 from shardspec.ir.spec import PartitionSpec, Shape, array_bytes
 from shardspec.ir.step import Phase, StepArray
 from shardspec.jax_backend.step_places import Located, joined, located
@@ -44,6 +47,11 @@ class Axis(NamedTuple):
 Split = tuple[tuple[Axis, ...], ...]
 
 
+def dims_of(split: Split) -> dict[str, int]:
+    """Return the dimension that each mesh axis, or a part of it, splits."""
+    return {axis.name: dim for dim, axes in enumerate(split) for axis in axes}
+
+
 @dataclass(slots=True, eq=False)
 class Value:
     """A value of the program.
@@ -68,9 +76,9 @@ class Value:
     users: list[Node] = field(default_factory=list)
 
     @property
-    def axes(self) -> dict[str, tuple[int, Axis]]:
-        """Return the dimension and the part of each mesh axis that splits it."""
-        return {axis.name: (dim, axis) for dim, axes in enumerate(self.split) for axis in axes}
+    def axes(self) -> dict[str, int]:
+        """Return the dimension that each mesh axis, or a part of it, splits."""
+        return dims_of(self.split)
 
     @property
     def shard_shape(self) -> Shape:
@@ -136,16 +144,17 @@ class Body:
     rounds: float = 1
     manual: tuple[str, ...] = ()
 
-    @property
-    def outer(self) -> Body | None:
-        """Return the body that it stands in."""
-        return None if self.owner is None else self.owner.body
+    def outwards(self) -> Iterator[Body]:
+        """Yield it, and the bodies around it."""
+        body: Body | None = self
+        while body is not None:
+            yield body
+            body = None if body.owner is None else body.owner.body
 
     @property
     def count(self) -> float:
         """Return how often it runs in a step."""
-        outer = self.outer
-        return self.rounds if outer is None else self.rounds * outer.count
+        return math.prod(body.rounds for body in self.outwards())
 
     @property
     def is_loop(self) -> bool:
@@ -155,8 +164,7 @@ class Body:
     @property
     def all_manual(self) -> tuple[str, ...]:
         """Return the mesh axes that are manual here, those of bodies around it included."""
-        outer = self.outer
-        return self.manual if outer is None else (*outer.all_manual, *self.manual)
+        return tuple(name for body in [*self.outwards()][::-1] for name in body.manual)
 
 
 @dataclass(slots=True)
@@ -196,6 +204,15 @@ def graph_of(module: Any, sizes: dict[str, int]) -> Graph:
         return _Reader(sizes).read(module)
 
 
+def functions_of(module: Any) -> dict[str, Any]:
+    """Return the functions of a module by their names."""
+    return {
+        ir.StringAttr(each.attributes["sym_name"]).value: each.operation
+        for each in module.body.operations
+        if each.operation.name == "func.func"
+    }
+
+
 class _Reader:
     """Walks the operations once, in the order of the program."""
 
@@ -209,14 +226,7 @@ class _Reader:
 
     def read(self, module: Any) -> Graph:
         """Return the graph of the function `main`."""
-        from jaxlib.mlir import ir
-
-        main = next(
-            each.operation
-            for each in module.body.operations
-            if each.operation.name == "func.func"
-            and ir.StringAttr(each.attributes["sym_name"]).value == "main"
-        )
+        main = functions_of(module)["main"]
         body = Body()
         block = main.regions[0].blocks[0]
         attributes: Any = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else None  # noqa: SIM401
@@ -265,9 +275,8 @@ class _Reader:
         """Read the regions of an operation, each as a body."""
         manual: tuple[str, ...] = ()
         if node.name == "sdy.manual_computation":
-            from jaxlib.mlir.dialects import sdy
-
-            manual = _texts_of(sdy.ManualAxesAttr(node.op.attributes["manual_axes"]))
+            held: Any = sdy.ManualAxesAttr(node.op.attributes["manual_axes"])
+            manual = tuple(_text(held[at]) for at in range(len(held)))
             if "sdy.sharding_origin_name" in node.op.attributes:
                 self.regions[_text(node.op.attributes["sdy.sharding_origin_name"])] = node
         for region in node.op.regions:
@@ -310,8 +319,6 @@ class _Reader:
     def type_of(self, kind: Any) -> tuple[str, Shape]:
         """Return the dtype and shape of a type; a token is of no size."""
         if kind not in self.types:
-            from jaxlib.mlir import ir
-
             if isinstance(kind, ir.RankedTensorType):
                 tensor = ir.RankedTensorType(kind)
                 self.types[kind] = (_dtype(str(tensor.element_type)), tuple(tensor.shape))
@@ -332,8 +339,6 @@ class _Reader:
 
     def per_value(self, attribute: Any) -> list[Split]:
         """Return the sharding of each of several values."""
-        from jaxlib.mlir.dialects import sdy
-
         if not sdy.TensorShardingPerValueAttr.isinstance(attribute):
             return [self.split(attribute)]
         return [self.split(each) for each in sdy.TensorShardingPerValueAttr(attribute).shardings]
@@ -341,23 +346,18 @@ class _Reader:
     def split(self, attribute: Any) -> Split:
         """Return the axes of each dimension."""
         if attribute not in self.splits:
-            from jaxlib.mlir.dialects import sdy
-
-            dims = sdy.TensorShardingAttr(attribute).dimension_shardings
-            self.splits[attribute] = tuple(
-                self.axes(sdy.DimensionShardingAttr(dim).axes) for dim in dims
-            )
+            self.splits[attribute] = split_of(attribute, self.sizes)
         return self.splits[attribute]
 
-    def axes(self, refs: Any) -> tuple[Axis, ...]:
-        """Return mesh axes and parts of them."""
-        return tuple(axis_of(ref, self.sizes) for ref in refs)
+
+def split_of(attribute: Any, sizes: dict[str, int]) -> Split:
+    """Return the axes of each dimension, as the sharding of a value says."""
+    dims = map(sdy.DimensionShardingAttr, sdy.TensorShardingAttr(attribute).dimension_shardings)
+    return tuple(tuple(_axis(ref, sizes) for ref in dim.axes) for dim in dims)
 
 
-def axis_of(attribute: Any, sizes: dict[str, int]) -> Axis:
+def _axis(attribute: Any, sizes: dict[str, int]) -> Axis:
     """Return the mesh axis, or the part of one, that an attribute refers to."""
-    from jaxlib.mlir.dialects import sdy
-
     ref = sdy.AxisRefAttr(attribute)
     part = ref.sub_axis_info
     if part is None:
@@ -377,25 +377,15 @@ def _dtype(text: str) -> str:
 
 
 def _text(attribute: Any) -> str:
-    from jaxlib.mlir import ir
-
     return ir.StringAttr(attribute).value if not isinstance(attribute, str) else attribute
 
 
 def _texts(attribute: Any) -> dict[str, str]:
-    from jaxlib.mlir import ir
-
     held: Any = ir.DictAttr(attribute)
     return {held[at].name: _text(held[at].attr) for at in range(len(held))}
 
 
-def _texts_of(attribute: Any) -> tuple[str, ...]:
-    return tuple(_text(attribute[at]) for at in range(len(attribute)))
-
-
 def _origins(op: Any) -> list[dict[str, str]]:
-    from jaxlib.mlir import ir
-
     if "sdy.sharding_origins" not in op.attributes:
         return []
     found = op.attributes["sdy.sharding_origins"]

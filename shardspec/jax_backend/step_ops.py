@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from jaxlib.mlir.dialects import stablehlo
+
 from shardspec.ir.step import OpKind, StepOp, StepTensor
 from shardspec.jax_backend.step_graph import Graph, Node, Value
 from shardspec.jax_backend.step_sends import VIEWS
@@ -89,7 +91,7 @@ def _is_mark(node: Node) -> bool:
 
 
 def _op(node: Node, kind: OpKind, names: dict[int, str]) -> StepOp:
-    split = {axis for value in (*node.operands, *node.results) for axis in value.axes}
+    split = [axis for value in (*node.results, *node.operands) for axis in value.axes]
     return StepOp(
         kind,
         einsum_of(node),
@@ -99,15 +101,9 @@ def _op(node: Node, kind: OpKind, names: dict[int, str]) -> StepOp:
         node.count,
         node.where.place,
         node.phase,
-        tuple(name for name in _mesh_order(node) if name in split or name in node.body.all_manual),
+        tuple(dict.fromkeys((*node.body.all_manual, *split))),
         node.at,
     )
-
-
-def _mesh_order(node: Node) -> list[str]:
-    """Return the mesh axes that an operation and the code around it name."""
-    axes = [axis for value in (*node.results, *node.operands) for axis in value.axes]
-    return list(dict.fromkeys((*node.body.all_manual, *axes)))
 
 
 def flops_of(node: Node) -> int:
@@ -125,8 +121,6 @@ def flops_of(node: Node) -> int:
 
 
 def _convolution_flops(node: Node) -> int:
-    from jaxlib.mlir.dialects import stablehlo
-
     numbers = stablehlo.ConvDimensionNumbers(node.op.attributes["dimension_numbers"])
     kernel = node.operands[1].shard_shape
     taps = math.prod(kernel[at] for at in numbers.kernel_spatial_dimensions)
@@ -149,8 +143,6 @@ def _kernel_flops(node: Node) -> int:
 
 def dimensions(node: Node) -> tuple[list[int], list[int], list[int], list[int]]:
     """Return what a product contracts and batches: left, right, left, right."""
-    from jaxlib.mlir.dialects import stablehlo
-
     found: Any = stablehlo.DotDimensionNumbers(node.op.attributes["dot_dimension_numbers"])
     return (
         list(found.lhs_contracting_dimensions),
@@ -296,7 +288,9 @@ def _narrowed_stacks(graph: Graph, arguments: Sequence[Given | None]) -> Iterato
         if body is None:
             continue
         for at, held in enumerate(body.arguments):
-            root = _outermost(held)
+            root = held
+            while root.given is not None:
+                root = root.given
             if root.argument is None or body.yields[at] is not held:
                 continue
             for narrow in _narrowings(held):
@@ -308,13 +302,6 @@ def _narrowed_stacks(graph: Graph, arguments: Sequence[Given | None]) -> Iterato
         array = replace(root.array("" if given is None else given.path), dtype=dtype)
         if array.bytes >= _LEAST_TENSOR_BYTES:
             yield StepTensor(array, array.bytes, born, dies, narrow.where.place, narrow.phase)
-
-
-def _outermost(value: Value) -> Value:
-    """Return what the argument of a body starts as, outside of all bodies."""
-    while value.given is not None:
-        value = value.given
-    return value
 
 
 def _narrowings(value: Value) -> Iterator[Node]:
@@ -329,9 +316,10 @@ def _narrowings(value: Value) -> Iterator[Node]:
 
 def _tensor(graph: Graph, node: Node, value: Value, donates: bool) -> StepTensor:
     born = _first_tick(node) if node.bodies else node.at
-    is_result = _is_result(graph, value)
+    is_result = value.body is graph.main and bool(value.yielded)
     dies = graph.end if is_result else max(_last_read(value, set()), node.at)
-    held = 0 if _shares(node, value) or (is_result and donates) else value.bytes
+    is_loops = bool(value.yielded) and node.body.is_loop  # whose result has the memory
+    held = 0 if is_loops or (is_result and donates) else value.bytes
     places = (each.where.place for each in (node, *_first_readers(value)))
     place = next((each for each in places if each.is_known), node.where.place)
     return StepTensor(value.array(), held, born, dies, place, node.phase)
@@ -349,15 +337,6 @@ def _first_tick(node: Node) -> int:
     """Return when a loop starts: its buffers are there from then on."""
     ticks = [inner.at for body in node.bodies for inner in body.nodes]
     return min((*ticks, node.at))
-
-
-def _shares(node: Node, value: Value) -> bool:
-    """Say whether a value is what a loop gives back: the loop's result has the memory."""
-    return bool(value.yielded) and node.body.is_loop
-
-
-def _is_result(graph: Graph, value: Value) -> bool:
-    return value.body is graph.main and bool(value.yielded)
 
 
 def _last_read(value: Value, seen: set[int]) -> int:

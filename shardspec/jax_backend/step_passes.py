@@ -11,8 +11,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.passmanager import PassManager
+
 from shardspec.diagnostics import ShardspecError, codes
 from shardspec.diagnostics.diagnostic import Diagnostic
+from shardspec.jax_backend.step_graph import functions_of
 from shardspec.jax_backend.step_places import Located, joined, located
 
 #: Propagation, in the order that Shardy's own pipeline has, up to the collectives it asks for.
@@ -43,23 +48,14 @@ def bytecode_of(module: Any) -> bytes:
 
 def copy_of(module: Any) -> Any:
     """Return a module that may be changed: JAX keeps the one that it lowered, and compiles it."""
-    from jax.interpreters import mlir
-    from jaxlib.mlir import ir
-
     with mlir.make_ir_context():
         return ir.Module.parse(bytecode_of(module))
 
 
 def prepared(module: Any) -> None:
     """Put callees in place of calls, and give every operation the user's own location."""
-    from jaxlib.mlir import ir
-
     with module.context:
-        functions = {
-            ir.StringAttr(each.attributes["sym_name"]).value: each.operation
-            for each in module.body.operations
-            if each.operation.name == "func.func"
-        }
+        functions = functions_of(module)
         for block in functions["main"].regions[0].blocks:
             _inline_block(block, functions, Located("", located("loc(unknown)").place))
             _reshape_units(block)
@@ -78,8 +74,6 @@ def propagated(module: Any) -> Iterator[str]:
 
 
 def _run(module: Any, name: str) -> None:
-    from jaxlib.mlir.passmanager import PassManager
-
     with module.context:
         try:
             passes = PassManager.parse(f"builtin.module({name})")
@@ -107,8 +101,6 @@ def _inline_block(block: Any, functions: dict[str, Any], outer: Located) -> None
 
 def _inline(op: Any, functions: dict[str, Any], outer: Located) -> None:
     """Replace an operation by what it calls, or go into its own regions."""
-    from jaxlib.mlir import ir
-
     here = joined(outer, located(op.location))
     if op.name == "func.call":
         callee = functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
@@ -122,8 +114,6 @@ def _inline(op: Any, functions: dict[str, Any], outer: Located) -> None:
 
 
 def _location(where: Located) -> Any:
-    from jaxlib.mlir import ir
-
     if not where.place.is_known:
         return ir.Location.name(where.name)
     return ir.Location.name(where.name, ir.Location.file(where.place.file, where.place.line, 0))
@@ -131,8 +121,6 @@ def _location(where: Located) -> Any:
 
 def _spliced(call: Any, callee: Any) -> list[Any]:
     """Return copies of what a function does, in place of a call of it."""
-    from jaxlib.mlir import ir
-
     body = callee.regions[0].blocks[0]
     values = dict(zip(list(body.arguments), list(call.operands), strict=True))
     copies = []
@@ -185,8 +173,6 @@ def _adds_units(op: Any) -> bool:
 
 
 def _become_reshape(op: Any) -> None:
-    from jaxlib.mlir import ir
-
     with ir.InsertionPoint(op), op.location:
         made = ir.Operation.create(
             "stablehlo.reshape", results=[op.results[0].type], operands=[op.operands[0]]

@@ -73,14 +73,17 @@ def _read(
     resolver: Resolving, found: Traced, graph: Graph, constraints: dict[str, Constraint]
 ) -> Step:
     set_phases(graph)
-    notes = [*_unnamed(resolver, found), *map(_unknown_rounds, count_rounds(graph))]
+    notes = list(_unnamed(resolver, found))
+    for loop in count_rounds(graph):
+        place = loop.where.place
+        notes.append(f"the loop at {place} does not say how often it goes round: counted once")
     target = resolver.target
     platform = platform_of(target)
     sends = corrected(sends_of(graph), target)
     unused = set(_cheaper_branches(graph, sends, notes))
     blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
     carries = Carries(blame)
-    names = dict(_names(graph, found.arguments))
+    names = dict(_names(blame))
     tensors = tensors_of(graph, found.arguments, platform)
     return Step(
         "code",
@@ -95,12 +98,11 @@ def _read(
     )
 
 
-def _names(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[tuple[int, str]]:
+def _names(blame: Blame) -> Iterator[tuple[int, str]]:
     """Yield the path of every value that is another form of an argument."""
-    for node in graph.nodes():
+    for node in blame.graph.nodes():
         for value in node.operands:
-            number = root_of(value).argument
-            given = arguments[number] if number is not None and number < len(arguments) else None
+            given = blame.argument(root_of(value).argument)
             if given is not None:
                 yield id(value), given.path
 
@@ -116,6 +118,7 @@ def _arguments(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[Step
 
 def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
     user = _served(send)
+    loop = next((body for body in send.node.body.outwards() if body.is_loop), None)
     carried = carries.of(send)
     name = carried.name if carried.kind in ("weight", "state", "activation") else ""
     return Collective(
@@ -130,11 +133,11 @@ def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
         carried,
         blame.causes(send),
         _forced(send, blame),
-        _is_invariant(send),
+        loop is not None and _is_fixed(send.source, loop),
         send.is_written,
         send.node.at,
         reshard_of(send, blame.graph),
-        _rounds(send),
+        1 if loop is None else loop.rounds,
     )
 
 
@@ -142,13 +145,9 @@ def _served(send: Send) -> Node | None:
     """Return the operation that a gather is for: the first that reads it; else what makes it."""
     if send.is_written:
         return send.node
-    if send.source.made_by is not None and not _is_gather(send):
+    if send.source.made_by is not None and send.node.name != "sdy.all_gather":
         return send.node
     return next(_readers(send.result), None)
-
-
-def _is_gather(send: Send) -> bool:
-    return send.node.name == "sdy.all_gather"
 
 
 def _readers(value: Value) -> Iterator[Node]:
@@ -161,21 +160,10 @@ def _readers(value: Value) -> Iterator[Node]:
 
 def _place(send: Send, user: Node | None) -> Place:
     """Return the user's line: where the array is needed, or else where it is made."""
-    for node in (user, send.node, send.source.made_by):
-        if node is not None and node.where.place.is_known:
-            return node.where.place
-    for node in _readers(send.result):
-        if node.where.place.is_known:
-            return node.where.place
-    return _loop_place(send.node.body)
-
-
-def _loop_place(body: Body | None) -> Place:
-    while body is not None and body.owner is not None:
-        if body.owner.where.place.is_known:
-            return body.owner.where.place
-        body = body.outer
-    return Place()
+    first = (node for node in (user, send.node, send.source.made_by) if node is not None)
+    owners = (body.owner for body in send.node.body.outwards() if body.owner is not None)
+    places = (node.where.place for node in (*first, *_readers(send.result), *owners))
+    return next((place for place in places if place.is_known), Place())
 
 
 def _forced(send: Send, blame: Blame) -> Cause | None:
@@ -197,44 +185,16 @@ def _forced(send: Send, blame: Blame) -> Cause | None:
     return None
 
 
-def _is_invariant(send: Send) -> bool:
-    """Say whether a collective stands in a loop, and sends the same in every round."""
-    loop = _loop_around(send)
-    return loop is not None and _is_fixed(send.source, loop)
-
-
-def _rounds(send: Send) -> float:
-    loop = _loop_around(send)
-    return 1 if loop is None else loop.rounds
-
-
-def _loop_around(send: Send) -> Body | None:
-    """Return the innermost loop that a collective stands in."""
-    body: Body | None = send.node.body
-    while body is not None and not body.is_loop:
-        body = body.outer
-    return body
-
-
 def _is_fixed(value: Value, loop: Body) -> bool:
     """Say whether a value is made without anything that a round of a loop changes."""
     if value.body is not loop:
-        return value.body.owner is None or _encloses(value.body, loop)
+        return value.body in loop.outwards()
     if value.made_by is None:
         turn = loop.owner.bodies[0] if loop.owner is not None else loop
         at = loop.arguments.index(value) if value in loop.arguments else -1
         return at >= 0 and turn.yields[at] is turn.arguments[at]
     node = value.made_by
     return not node.bodies and all(_is_fixed(each, loop) for each in node.operands)
-
-
-def _encloses(outer: Body, inner: Body) -> bool:
-    body = inner.outer
-    while body is not None:
-        if body is outer:
-            return True
-        body = body.outer
-    return False
 
 
 def _unnamed(resolver: Resolving, found: Traced) -> Iterator[str]:
@@ -245,10 +205,6 @@ def _unnamed(resolver: Resolving, found: Traced) -> Iterator[str]:
             "no pattern of `params` matches what the function reads: all of it is taken for a"
             " batch, and split by its first dimension"
         )
-
-
-def _unknown_rounds(loop: Node) -> str:
-    return f"the loop at {loop.where.place} does not say how often it goes round: counted once"
 
 
 def _cheaper_branches(graph: Graph, sends: Sequence[Send], notes: list[str]) -> Iterator[int]:

@@ -8,7 +8,6 @@ bytes, and are left to the compiler.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 
 from shardspec.ir.spec import Hardware, Target, array_bytes
@@ -193,7 +192,8 @@ def partial_sums_once(sends: list[Send]) -> list[Send]:
     }
     merged: set[int] = set()
     widths: dict[int, int] = {}
-    for node in _nodes_after(sends):
+    bodies = dict.fromkeys(send.node.body for send in sends)
+    for node in (node for body in bodies for node in body.nodes):
         groups = [pending.get(id(operand), ()) for operand in node.operands]
         group = _carried_on(node, groups)
         if group:
@@ -213,11 +213,6 @@ def _widened(group: tuple[Send, ...], node: Node, widths: dict[int, int]) -> int
     last.payload_bytes = last.payload_bytes * width // own
     last.wire_bytes = last.wire_bytes * width // own
     return width
-
-
-def _nodes_after(sends: Iterable[Send]) -> list[Node]:
-    bodies = {id(send.node.body): send.node.body for send in sends}
-    return [node for body in bodies.values() for node in body.nodes]
 
 
 def _carried_on(node: Node, groups: list[tuple[Send, ...]]) -> tuple[Send, ...]:
@@ -273,9 +268,7 @@ def _sliced_by(user: Node, passed: frozenset[str]) -> frozenset[str]:
         return sliced_over(user.result, passed)
     if user.name != "sdy.all_slice":
         return frozenset()
-    before = {axis.name for axes in user.operands[0].split for axis in axes}
-    after = {axis.name for axes in user.result.split for axis in axes}
-    return frozenset(after - before)
+    return frozenset(user.result.axes.keys() - user.operands[0].axes.keys())
 
 
 def lookups_exchanged(sends: list[Send]) -> list[Send]:
@@ -301,10 +294,9 @@ def _looked_up(send: Send) -> Value | None:
     if send.is_written:
         return None
     if send.kind is CollectiveKind.ALL_GATHER:
-        readers = [node for value in (send.result, *send.merged) for node in _readers(value)]
-        if len(readers) == 1 and readers[0].name == "stablehlo.gather":
-            return readers[0].result
-        return None
+        readers = _all_readers(send)
+        is_lookup = len(readers) == 1 and readers[0].name == "stablehlo.gather"
+        return readers[0].result if is_lookup else None
     made_by = send.source.made_by
     if send.kind is CollectiveKind.REDUCE_SCATTER and made_by is not None:
         return made_by.operands[-1] if made_by.name == "stablehlo.scatter" else None
@@ -396,7 +388,7 @@ def _is_windowed(send: Send) -> bool:
         return made_by is not None and made_by.name == "stablehlo.dot_general"
     if send.kind is not CollectiveKind.ALL_GATHER or send.ways == _SMALL_RING:
         return False
-    readers = [node for value in (send.result, *send.merged) for node in _readers(value)]
+    readers = _all_readers(send)
     return (
         len(readers) == 1
         and readers[0].name == "stablehlo.dot_general"
@@ -405,6 +397,10 @@ def _is_windowed(send: Send) -> bool:
 
 
 _SUMMED = frozenset(("sdy.all_reduce", "sdy.reduce_scatter"))
+
+
+def _all_readers(send: Send) -> list[Node]:
+    return [node for value in (send.result, *send.merged) for node in _readers(value)]
 
 
 def _readers(value: Value) -> list[Node]:

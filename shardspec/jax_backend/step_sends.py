@@ -138,7 +138,7 @@ def _moved(source: Value, result: Value) -> Iterator[Axis]:
                 yield axis._replace(size=axis.size // kept)
         for at, axis in enumerate(after):
             gained = at >= len(before) or before[at] != axis
-            if gained and not any(axis.name == each.name for each in _all_axes(source)):
+            if gained and axis.name not in source.axes:
                 yield axis
             elif gained and dim < len(before) and at < len(before):
                 kept = _part_kept(axis, before[at])
@@ -150,10 +150,6 @@ def _part_kept(axis: Axis, other: Axis | None) -> int:
     """Return how many ways of an axis stay where they are."""
     same = other is not None and (axis.name, axis.before) == (other.name, other.before)
     return min(axis.size, other.size) if same and other is not None else 1
-
-
-def _all_axes(value: Value) -> Iterator[Axis]:
-    return (axis for axes in value.split for axis in axes)
 
 
 def _stated_axes(text: str, sizes: dict[str, int]) -> tuple[Axis, ...]:

@@ -12,18 +12,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import jax
+
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, Spec, Target
 from shardspec.ir.step import Place, Role
 from shardspec.jax_backend.constrain import ActivationResolver
 from shardspec.jax_backend.shardings import TreePlacer
-from shardspec.jax_backend.step_graph import Split
+from shardspec.jax_backend.step_graph import Split, functions_of
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import leaves_of, path_of, shape_of
 from shardspec.programs.op_names import is_library, shown
 from shardspec.report.plan import Plan
 from shardspec.resolve.resolver import ArrayResolver
+from shardspec.resolve.state import Relation
 
 #: What JAX lowers for, by the platform of the chips.
 _LOWERED_FOR = {"tpu": "tpu", "gpu": "cuda", "cpu": "cpu"}
@@ -214,8 +217,6 @@ def _told(lowered: Any, given: Sequence[Given]) -> dict[str, Given]:
 
     A number of Python is one that JAX may have been told to take for static.
     """
-    import jax
-
     waiting = iter(given)
     told = {}
     for keys, info in jax.tree_util.tree_flatten_with_path(lowered.args_info)[0]:
@@ -229,8 +230,6 @@ def _told(lowered: Any, given: Sequence[Given]) -> dict[str, Given]:
 
 def _results(lowered: Any, told: Mapping[str, Given]) -> Iterator[Result]:
     """Yield the results; those of `nnx.jit` that stand where an argument does are that one's."""
-    import jax
-
     for keys, info in jax.tree_util.tree_flatten_with_path(lowered.out_info)[0]:
         argument = told.get(jax.tree_util.keystr(keys))
         yield Result(path_of(keys) if argument is None else argument.path, _split(info))
@@ -255,8 +254,6 @@ def lowered_here(
 def _arranged(
     resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Any, list[Any], dict[str, Any], list[Given]]:
-    import jax
-
     kwargs = dict(sorted(kwargs.items()))  # as JAX flattens them
     trees = [*args, *kwargs.values()]
     names = _argument_names(function, len(args), list(kwargs))
@@ -278,8 +275,6 @@ def _closed_over(
 
     A module of Equinox holds its activation functions, which `jax.jit` does not take.
     """
-    import jax
-
     treedef: Any
     leaves, treedef = jax.tree_util.tree_flatten(trees)
     others = [None if shape_of(leaf) is not None else leaf for leaf in leaves]
@@ -364,35 +359,30 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     arrays = _arrays(tree)
     found = contents_of(tree)
     is_whole = all(_sharding(value) is not None for _, value in arrays)
-    if found.held is not None:
-        shardings = None if is_whole else resolver.shardings(tree)
-        return _Plan(tuple(_of_state(resolver.plan(tree), arrays)), _leaves(shardings))
-    if found.states and params is not None:
-        shardings = None if is_whole else resolver.state_shardings(tree, params)
-        state = resolver.state_plan(tree, params)
-        return _Plan(tuple(_of_state(state, arrays)), _leaves(shardings))
-    if arrays and _is_named(resolver, tree):
-        planned = resolver.plan(tree).arrays
-        shardings = None if is_whole else resolver.shardings(tree)
-        return _Plan(tuple(_of_params(planned, arrays, name)), _leaves(shardings))
-    return _batch(resolver, arrays, is_whole, name)
-
-
-def _leaves(shardings: Any) -> tuple[Any, ...] | None:
-    import jax
-
-    return None if shardings is None else tuple(jax.tree_util.tree_leaves(shardings))
+    is_lone = found.held is None and bool(found.states) and params is not None
+    if is_lone:
+        given = _of_state(resolver.state_plan(tree, params), arrays)
+    elif found.held is not None:
+        given = _of_state(resolver.plan(tree), arrays)
+    elif arrays and _is_named(resolver, tree):
+        given = _of_params(resolver.plan(tree).arrays, arrays, name)
+    else:
+        return _batch(resolver, arrays, is_whole, name)
+    told = tuple(given)
+    if is_whole:
+        return _Plan(told, None)
+    laid_out = resolver.state_shardings(tree, params) if is_lone else resolver.shardings(tree)
+    return _Plan(told, tuple(jax.tree_util.tree_leaves(laid_out)))
 
 
 def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
     for found, (path, value) in zip(state.arrays, arrays, strict=True):
         owner = "" if found.owner is None else found.owner.param.path
-        is_parameter = found.relation.value == "parameter"
-        role: Role = "parameter" if is_parameter else "optimizer"
-        dims = found.dims
-        whose = "" if is_parameter else owner
-        own = owner if is_parameter and owner else path
-        yield Given(own, role, dims, whose, _sharding(value) is not None)
+        is_placed = _sharding(value) is not None
+        if found.relation is Relation.PARAMETER:
+            yield Given(owner or path, "parameter", found.dims, "", is_placed)
+        else:
+            yield Given(path, "optimizer", found.dims, owner, is_placed)
 
 
 def _of_params(
@@ -455,8 +445,6 @@ def _batch_dims(layouts: Layouts, value: Any) -> tuple[DimSharding, ...]:
 
 def _placed(tree: Any, plan: _Plan) -> Any:
     """Return a tree of structs in place of arrays, each with its sharding."""
-    import jax
-
     treedef: Any
     leaves, treedef = jax.tree_util.tree_flatten(tree)
     at = 0
@@ -472,8 +460,6 @@ def _placed(tree: Any, plan: _Plan) -> Any:
 
 
 def _struct(leaf: Any, shape: tuple[int, ...], sharding: Any) -> Any:
-    import jax
-
     if not hasattr(leaf, "dtype"):
         return leaf
     struct: Any = jax.ShapeDtypeStruct
@@ -482,8 +468,6 @@ def _struct(leaf: Any, shape: tuple[int, ...], sharding: Any) -> Any:
 
 def _sharding(value: Any) -> Any:
     """Return the sharding over named axes that an array carries, None where it has none."""
-    import jax
-
     found = getattr(value, "sharding", None)
     return found if isinstance(found, jax.sharding.NamedSharding) else None
 
@@ -503,7 +487,7 @@ def _in_module(lowered: Any, module: Any, told: Sequence[Given]) -> Iterator[Giv
     Constants that the function closes over come first.
     """
     kept = _kept(lowered, len(told))
-    count = _argument_count(module)
+    count = len(functions_of(module)["main"].regions[0].blocks[0].arguments)
     yield from (None for _ in range(count - len(kept)))
     yield from (told[at] for at in kept)
 
@@ -512,13 +496,6 @@ def _kept(lowered: Any, count: int) -> list[int]:
     inner = getattr(lowered, "_lowering", None)
     kept = getattr(inner, "compile_args", {}).get("kept_var_idx")
     return sorted(at for at in kept if at < count) if kept is not None else list(range(count))
-
-
-def _argument_count(module: Any) -> int:
-    for each in module.body.operations:
-        if each.operation.name == "func.func" and "main" in str(each.attributes["sym_name"]):
-            return len(each.operation.regions[0].blocks[0].arguments)
-    return 0
 
 
 def _defined_at(function: Callable[..., Any]) -> Place:
