@@ -193,6 +193,26 @@ def refuse_no_tree(tree: Any) -> list[Any]:
         raise ShardspecError((diagnostic,)) from None
 
 
+def opened(node: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    """Return the children of a node by their key paths, and its structure, one level deep.
+
+    A leaf is its own only child, at no key.
+
+    Raises:
+      ShardspecError: JAX cannot take it apart, and why.
+    """
+    flat: Any
+    structure: Any
+    try:
+        flat, structure = jax.tree_util.tree_flatten_with_path(
+            node, is_leaf=lambda other: other is not node
+        )
+        return flat, structure
+    except (TypeError, ValueError):
+        refuse_no_tree(node)
+        raise
+
+
 def refuse_no_arrays(tree: Any, name: str) -> None:
     """Raise for what JAX cannot take apart, and for what has leaves and no array among them.
 

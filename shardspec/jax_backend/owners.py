@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import jax
 
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PARAMS
+from shardspec.jax_backend.arguments import opened
 from shardspec.jax_backend.shardings import Question, TreePlacer, Walk
 from shardspec.jax_backend.trees import (
     Key,
@@ -126,6 +128,32 @@ class Owners:
             return self._thawed
         return self.structures.get(kind)
 
+    def nodes_in(self, tree: Any) -> list[Any] | None:
+        """Return what stands in a tree in place of each parameter; None if it is another tree.
+
+        It is taken apart as far as theirs is, and no further; then the two structures are compared.
+        """
+        structure = self.structure(tree)
+        if structure is None:
+            return None
+        ends = chain(self._ends, repeat(True)).__next__
+        nodes, found = jax.tree_util.tree_flatten(tree, is_leaf=lambda _: ends())
+        return nodes if found == structure else None
+
+    @cached_property
+    def _ends(self) -> Sequence[bool]:
+        """Return of each node of the structure, as JAX meets them, whether a parameter is there."""
+        structure = next(iter(self.structures.values()))
+        ends: list[bool] = []
+
+        def note(node: Any) -> bool:
+            ends.append(type(node) is int)
+            return ends[-1]
+
+        numbered = structure.unflatten(range(structure.num_leaves))
+        jax.tree_util.tree_leaves(numbered, is_leaf=note)
+        return ends
+
     @cached_property
     def _thawed(self) -> Any:
         return _as_dict(self.tree) if isinstance(self.tree, Mapping) else None
@@ -163,8 +191,7 @@ def _below(node: Any, path: str, owners: Owners, params_at: Place | None) -> Ite
     if is_box(type(node)):
         yield Loose(path, node)
         return
-    flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
-    for keys, child in flat:
+    for keys, child in opened(node)[0]:
         if keys:
             text = component(keys[0])
             inner = params_at[1:] if params_at is not None and params_at[0] == text else None
@@ -175,11 +202,7 @@ def _below(node: Any, path: str, owners: Owners, params_at: Place | None) -> Ite
 
 def _aligned(node: Any, path: str, owners: Owners) -> Aligned | None:
     """Return a node as a part in the structure of the parameters; None if it is not in that."""
-    structure = owners.structure(node)
-    try:
-        nodes: list[Any] | None = None if structure is None else structure.flatten_up_to(node)
-    except (TypeError, ValueError):
-        return None
+    nodes = owners.nodes_in(node)
     if nodes is None:
         return None
     keys = list(map(key_of, nodes))
@@ -282,8 +305,7 @@ def _as_dict(params: Any) -> Any:
 
     A State of NNX becomes a dict where it is part of another State.
     """
-    flat, _ = jax.tree_util.tree_flatten_with_path(params, is_leaf=lambda n: n is not params)
-    plain = {getattr(keys[0], "key", None): child for keys, child in flat}
+    plain = {getattr(keys[0], "key", None): child for keys, child in opened(params)[0]}
     inner, structure = jax.tree_util.tree_flatten(plain, is_leaf=box_test())
     nodes = jax.tree_util.tree_leaves(params, is_leaf=box_test())
     return structure if list(map(id, inner)) == list(map(id, nodes)) else None

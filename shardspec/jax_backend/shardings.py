@@ -36,7 +36,7 @@ import jax
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import DimSharding, ParamSharding
 from shardspec.ir.spec import LogicalAxes, Param, Pattern, Shape, tree_path
-from shardspec.jax_backend.arguments import refuse_no_tree
+from shardspec.jax_backend.arguments import opened, refuse_no_tree
 from shardspec.jax_backend.state_types import COUNT, STATE_NAMES, may_be_state, optax_fields
 from shardspec.jax_backend.tree_plan import raise_faults
 from shardspec.jax_backend.trees import (
@@ -308,11 +308,7 @@ class Walk:
     def _begun(self, tree: Any) -> Any:
         self._root = Spot(self, ())
         with collector_at_rest():
-            try:
-                return self._down(tree)
-            except (TypeError, ValueError):
-                refuse_no_tree(tree)
-                raise
+            return self._down(tree)
 
     def placed(self, tree: Any) -> Any:
         """Return the tree with something for every array, None for a leaf that is none.
@@ -361,10 +357,7 @@ class Walk:
 
     def _node(self, node: Any, spot: Spot) -> Any:
         """Return a node of any other kind with answers; only JAX knows how to open it."""
-        structure: Any
-        flat, structure = jax.tree_util.tree_flatten_with_path(
-            node, is_leaf=lambda other: other is not node
-        )
+        flat, structure = opened(node)
         below = [(child, spot[component(keys[0])]) for keys, child in flat]
         return structure.unflatten([self._ways[type(child)](child, at) for child, at in below])
 
@@ -381,7 +374,7 @@ class Walk:
             return self._variables(kind)
         if is_linen(kind):
             return self._linen(kind)
-        structure: Any = jax.tree_util.tree_structure(node, is_leaf=lambda other: other is not node)
+        _, structure = opened(node)
         if structure.num_nodes != structure.num_leaves:
             return self._node
         self._has_state = self._has_state or isinstance(node, Mapping)

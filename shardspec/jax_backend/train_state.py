@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.diagnostics.words import counted, did_you_mean
+from shardspec.diagnostics.words import counted, did_you_mean, grouped
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PARAMS, Param, Params, StatePolicy, rooted
-from shardspec.jax_backend.arguments import refuse_no_arrays
+from shardspec.jax_backend.arguments import opened, refuse_no_arrays
 from shardspec.jax_backend.state import StatePlacer
 from shardspec.jax_backend.state_types import STATE_NAMES, is_state, names_state
 from shardspec.jax_backend.trees import (
@@ -84,7 +85,7 @@ def contents_of(tree: Any) -> Contents:
     place = _params_place(parts)
     if place is None:
         return Contents(None, tuple(part for part in parts if part.is_state))
-    return Contents(Held(_at(tree, place), place))
+    return Contents(Held(reduce(_child, place, tree), place))
 
 
 def named_params(tree: Any) -> Held | None:
@@ -117,8 +118,7 @@ def refuse_lone_state(states: Sequence[_Part], policy: StatePolicy | None) -> No
     message = f"{whose}, and not the parameters by which `{policy.optimizer}` splits it"
     help = (
         "`resolver.state_shardings(state, params)`, `resolver.verify_placement(params,"
-        " state=state)`; or one tree"
-        " of both, called `params` and `opt_state`"
+        " state=state)`; or one tree of both, called `params` and `opt_state`"
     )
     raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=help),))
 
@@ -211,17 +211,12 @@ def _params_place(parts: Sequence[_Part], depth: int = 0) -> Place | None:
     Args:
       depth: how many components all parts have in common.
     """
-    below: dict[str, list[_Part]] = {}
-    for part in parts:
-        if len(part.place) <= depth:
-            return None
-        below.setdefault(part.place[depth], []).append(part)
+    if any(len(part.place) <= depth for part in parts):
+        return None
+    below = grouped(parts, lambda part: part.place[depth])
     loose = [name for name, group in below.items() if any(part.is_state for part in group)]
-    others = [
-        name
-        for name, group in below.items()
-        if name not in loose and any(part.arrays for part in group)
-    ]
+    rest = {name: group for name, group in below.items() if name not in loose}
+    others = [name for name, group in rest.items() if any(part.arrays for part in group)]
     inner = [_params_place(below[name], depth + 1) for name in loose]
     if any(place is not None for place in inner):
         return (loose[0], *inner[0]) if len(loose) == 1 and not others and inner[0] else None
@@ -265,12 +260,6 @@ def _owned(arrays: set[Place], states: Sequence[Place]) -> int:
     return sum(any(state[at:] in paths for at in range(1, len(state) + 1)) for state in states)
 
 
-def _at(tree: Any, place: Place) -> Any:
-    for name in place:
-        tree = _child(tree, name)
-    return tree
-
-
 def _holds_state(node: Any, name: str) -> bool:
     """Say whether a node of this name is optimizer state; `state` alone might be anything."""
     return node is not None and (name != "state" or _part_of(node, "param_states") is not None)
@@ -284,8 +273,8 @@ def _part_of(node: Any, *names: str) -> Any:
 
 
 def _child(node: Any, name: str) -> Any:
-    flat, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
-    return next((child for keys, child in flat if keys and component(keys[0]) == name), None)
+    found = (child for keys, child in opened(node)[0] if keys and component(keys[0]) == name)
+    return next(found, None)
 
 
 def plan_like(
@@ -322,6 +311,9 @@ def _plan(like: ShardingPlan, params: tuple[ParamSharding, ...]) -> Plan:
     return Plan(like.spec, like.target, params)
 
 
+_LIKE = "`like` is the boxed form of the same tree, or the plan of it"
+
+
 def _answer(array: Param, known: Mapping[str, ParamSharding]) -> ParamSharding:
     """Return the answer of an array's counterpart, for the array itself."""
     found = known.get(array.path)
@@ -329,17 +321,15 @@ def _answer(array: Param, known: Mapping[str, ParamSharding]) -> ParamSharding:
         raise ShardspecError((_no_counterpart(array, known),))
     if found.param.shape != array.shape:
         message = f"`{array.path}` is {array}, and its counterpart in `like` is {found.param}"
-        help = "`like` is the boxed form of the same tree, or the plan of it"
-        raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=help),))
+        raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=_LIKE),))
     return replace(found, param=replace(found.param, path=array.path, dtype=array.dtype))
 
 
 def _no_counterpart(array: Param, known: Mapping[str, ParamSharding]) -> Diagnostic:
     hint = did_you_mean(array.path, list(known))
-    help = "`like` is the boxed form of the same tree, or the plan of it"
     return Diagnostic(
         codes.UNNAMED_ARRAY,
         f"`{array.path}` {array} has no counterpart in `like`, which has"
         f" {counted(len(known), 'array')}",
-        help=f"{hint}; {help}" if hint else help,
+        help=f"{hint}; {_LIKE}" if hint else _LIKE,
     )
