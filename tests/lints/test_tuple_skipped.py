@@ -7,7 +7,7 @@ import pytest
 from shardspec.lints.checks import tuple_skipped
 from tests.lints.findings_of import findings_of, found_by
 
-HEAD = "mesh: {fsdp: 8, expert: 4, tensor: 2}\narrays: {w: 'f32[expert=8 embed=64 mlp=96]'}\n"
+HEAD = "mesh: {fsdp: 8, expert: 4, tensor: 2}\narrays: {w: 'f32[expert=8 embed=64 mlp=98304]'}\n"
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,13 @@ def test_which(rules: str, part: str | None) -> None:
     assert [each.message.split("`")[-2] for each in found] == ([part] if part else [])
 
 
+def test_what_saves_little_is_not_told() -> None:
+    rules = "rules: [expert -> expert, 'embed -> (fsdp, expert)']"
+    assert found_by(tuple_skipped, HEAD.replace("98304", "96") + rules) == []
+    assert found_by(tuple_skipped, HEAD.replace("98304", "37450") + rules) != []  # 16 MiB
+    assert found_by(tuple_skipped, HEAD.replace("98304", "37449") + rules) == []
+
+
 def test_what_does_not_divide_is_not_offered() -> None:
     text = HEAD.replace("embed=64", "embed=12")
     assert (
@@ -39,10 +46,10 @@ def test_what_does_not_divide_is_not_offered() -> None:
 def test_the_bytes_and_the_fix_are_true() -> None:
     rules = "rules: [expert -> expert, 'embed -> (fsdp, expert)']"
     (found,) = found_by(tuple_skipped, f"{HEAD}{rules}")
-    whole = 2 * 64 * 96 * 4
-    saved = re.search(r"([\d.]+) KiB per device more", found.notes[0])
+    whole = 2 * 64 * 98304 * 4
+    saved = re.search(r"([\d.]+) MiB per device more", found.notes[0])
     assert saved
-    assert float(saved[1]) == (whole - whole // 8) / 1024
+    assert float(saved[1]) == (whole - whole // 8) / 1024**2
     assert found.fix is not None
     (edit,) = found.fix.edits
     text = edit.span.source.text

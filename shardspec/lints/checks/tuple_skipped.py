@@ -1,10 +1,10 @@
 """A tuple is skipped whole because one of its axes is taken, and the rest would have split more.
 
 Tuples are all or nothing. Where another dimension of the array has one of the mesh axes, no later
-rule takes what is free, and the free part divides, devices hold more than they need to. Say what
-comes next: `embed -> (fsdp, expert) | fsdp`; or `embed -> (fsdp, expert)?`, which goes without
-whatever does not fit. A final `none` says that nothing should. A tuple that can never fire is
-SHD214.
+rule takes what is free, and the free part divides, devices hold more than they need to. Told where
+that is large. Say what comes next: `embed -> (fsdp, expert) | fsdp`; or `embed -> (fsdp, expert)?`,
+which goes without whatever does not fit. A final `none` says that nothing should. A tuple that can
+never fire is SHD214.
 
 Activations count for the dimensions that no array has, such as the batch: whole there, every device
 does the work of all. Dimensions that arrays have as well, activations often keep whole on purpose.
@@ -19,7 +19,7 @@ Bad:
       - embed -> (fsdp, expert)
       - mlp -> none
     arrays:
-      moe/wi: bf16[expert=8 embed=1024 mlp=4096]
+      moe/wi: bf16[expert=8 embed=1024 mlp=65536]
 
 Good:
     shardspec: 1
@@ -29,7 +29,7 @@ Good:
       - embed -> (fsdp, expert) | fsdp
       - mlp -> none
     arrays:
-      moe/wi: bf16[expert=8 embed=1024 mlp=4096]
+      moe/wi: bf16[expert=8 embed=1024 mlp=65536]
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
         for rule, free, taker in dict.fromkeys(_skipped(plan, dead)):
             better = _better(plan, rule, free)
             saved = sum(answer.saved_bytes for answer in better)
-            if saved <= 0 and not any(map(_is_activation, better)):
+            is_large = context.is_large(saved, plan.target.name)
+            if not is_large and not any(map(_is_activation, better)):
                 continue
             case = found.setdefault((rule.span or rule, free), _Skipped(rule, free, taker))
             case.saved[plan.target.name] = saved
