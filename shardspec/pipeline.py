@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
-from shardspec.diagnostics import Diagnostic, codes, point, sort_key
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point, sort_key
 from shardspec.diagnostics.levels import NOTHING_ASKED, UNDENIABLE, Levels, LevelTable
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.plan import ShardingPlan
@@ -39,6 +39,7 @@ __all__ = [
     "read_arrays",
     "read_manifest",
     "shown",
+    "sound_target",
     "step_findings",
     "tree_findings",
     "two_of",
@@ -417,6 +418,19 @@ def two_of(
 
 def _sides_of(plan: ShardingPlan) -> tuple[str, ...]:
     return (plan.spec.phase, plan.name) if plan.spec.phase else (plan.name,)
+
+
+def sound_target(found: Target | Diagnostic) -> Target:
+    """Return a target that was looked for.
+
+    Raises:
+      ShardspecError: there is none, or no plan to show for it.
+    """
+    if isinstance(found, Diagnostic):
+        raise ShardspecError([found])
+    if (fault := unsound(found)) is not None:
+        raise ShardspecError([fault])
+    return found
 
 
 def unsound(target: Target) -> Diagnostic | None:

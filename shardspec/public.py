@@ -111,12 +111,7 @@ class Spec:
         spec = pipeline.find_phase(self.ir, phase)
         if isinstance(spec, Diagnostic):
             raise ShardspecError([spec])
-        found = pipeline.find_target(spec, target)
-        if isinstance(found, Diagnostic):
-            raise ShardspecError([found])
-        fault = pipeline.unsound(found)
-        if fault is not None:
-            raise ShardspecError([fault])
+        found = pipeline.sound_target(pipeline.find_target(spec, target))
         plans = pipeline.compile_plans(spec, self._params(arrays), [found])
         faults = pipeline.about(self.faults, found.name)
         diagnostics = pipeline.checked(spec, faults, plans, is_whole=False)

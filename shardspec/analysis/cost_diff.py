@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.traffic import TrafficRow, askers, group
+from shardspec.diagnostics.words import by_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,9 @@ def _sorted(changes: Iterable[Change]) -> tuple[Change, ...]:
 
 def _by_rule(cost: Cost) -> Iterator[tuple[str, TrafficRow]]:
     """Yield the rows of the table by rule, each with the texts of its rules."""
-    rows: dict[str, list[TrafficRow]] = {}
-    for row in group(cost.step.collectives if cost.step else (), "rule"):
-        name = " + ".join(sorted(asker.text for asker in askers(row.collectives[0])))
-        rows.setdefault(name, []).append(row)
-    for name, alike in rows.items():
+    rows = group(cost.step.collectives if cost.step else (), "rule")
+    named = ((sorted(asker.text for asker in askers(row.collectives[0])), row) for row in rows)
+    for name, alike in by_key((" + ".join(texts), row) for texts, row in named).items():
         yield name, TrafficRow(name, tuple(each for row in alike for each in row.collectives))
 
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from shardspec.analysis.memory import Held, device_hbm_bytes, memory, tiled_bytes
+from shardspec.diagnostics.words import by_key
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target, array_bytes
-from shardspec.ir.step import Role, Step, StepTensor
+from shardspec.ir.step import Step, StepTensor
 
 #: How well a figure is known, the best first: counted, told by a compiler, worked out by a model
 #: of the machine, or at the least so much.
@@ -141,11 +142,8 @@ def _by_plan(plan: ShardingPlan) -> StepMemory:
 
 
 def _by_step(target: Target, step: Step) -> StepMemory:
-    roles: dict[Role, list[Amount]] = {}
-    for argument in step.arguments:
-        array = argument.array
-        amount = held_bytes(array.shard_shape, array.dtype, target)
-        roles.setdefault(argument.role, []).append(amount)
+    given = ((argument.role, argument.array) for argument in step.arguments)
+    roles = by_key((role, held_bytes(a.shard_shape, a.dtype, target)) for role, a in given)
     sizes = [(each, _tensor_bytes(each, target)) for each in step.tensors]
     at = peak_tick([(each.born, each.dies, size) for each, size in sizes])
     alive = [(each, size) for each, size in sizes if each.born <= at <= each.dies and size]

@@ -23,7 +23,7 @@ from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, show
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Severity, SourceFile, Span, codes
 from shardspec.diagnostics.diagnostic import Edited, apply
 from shardspec.diagnostics.render import render, render_concise
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import counted, tallied
 from shardspec.ir.spec import Spec
 
 #: Findings that leave nothing to check.
@@ -141,7 +141,7 @@ def _print_findings(
       notes: what else is to be said before the last line.
       err: whether all of it goes to stderr, since stdout holds something else.
     """
-    found = tuple(chain.from_iterable(each.diagnostics for each in checked))
+    found = _all(checked)
     is_data = request.form != "full"
     if is_data:
         for text in _texts(found, request.form, _scope(files, checked)):
@@ -169,17 +169,11 @@ def _scope(files: Sequence[str], checked: Sequence[Checked]) -> dict[str, int]:
 def _texts(found: Sequence[Diagnostic], form: str, scope: Mapping[str, int]) -> list[str]:
     if form == "concise":
         return [render_concise(diagnostic) for diagnostic in found]
+    from shardspec.report import findings_forms as forms
+
     if form == "github":
-        from shardspec.report.findings_forms import commands
-
-        return list(commands(found))
-    if form == "sarif":
-        from shardspec.report.findings_forms import sarif_text
-
-        return [sarif_text(found, scope)]
-    from shardspec.report.findings_forms import findings_text
-
-    return [findings_text(found, scope)]
+        return list(forms.commands(found))
+    return [(forms.sarif_text if form == "sarif" else forms.findings_text)(found, scope)]
 
 
 def _print_full(found: Sequence[Diagnostic], color: str, *, err: bool) -> None:
@@ -210,8 +204,8 @@ def _closing(
     worst = next((diagnostic for diagnostic in found if diagnostic.is_error), found[0])
     errors = sum(diagnostic.is_error for diagnostic in found)
     warnings = sum(diagnostic.severity is Severity.WARNING for diagnostic in found)
-    parts = [counted(n, what) for n, what in ((errors, "error"), (warnings, "warning")) if n]
-    said = f"Found {' and '.join(parts)} in {scope}.   Details: shardspec explain {worst.code.id}"
+    parts = tallied((errors, "error"), (warnings, "warning"))
+    said = f"Found {parts} in {scope}.   Details: shardspec explain {worst.code.id}"
     return [said] if has_fixed else [said, *_fixable(found, files)]
 
 

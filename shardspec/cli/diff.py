@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
@@ -19,7 +19,7 @@ from shardspec.cli.request import Request, matching, unknown_path
 from shardspec.cli.steps import STEP
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.words import binary_bytes, counted, percent
+from shardspec.diagnostics.words import binary_bytes, counted, percent, tallied
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 
@@ -99,8 +99,7 @@ def command(
         request.remark("no step is traced under a spec with errors")
     elif step_name is not None:
         costs = _cost_diffs(step_name, plans, diffs, request)
-    limits_or_any = parsed or [_limit("change")]
-    tripped = (_tripped(limit, diffs, costs) for limit in limits_or_any)
+    tripped = (_tripped(limit, diffs, costs) for limit in parsed or [_limit("change")])
     failed = [said for said in tripped if said is not None]
     if after.errors:
         failed.append(f"errors: {after.name} has {counted(len(after.errors), 'error')}")
@@ -287,12 +286,9 @@ def _print(
 ) -> None:
     if form == "json":
         from shardspec.lock.diff_forms import diff_text
+        from shardspec.report.cost_diff import cost_diff_data
 
-        steps = {}
-        if costs:
-            from shardspec.report.cost_diff import cost_diff_data
-
-            steps = {each.target: cost_diff_data(each) for each in costs}
+        steps = {each.target: cost_diff_data(each) for each in costs}
         echo(diff_text(diffs, before.name, after.name, failed, steps).rstrip("\n"))
         return
     if form == "md":
@@ -323,6 +319,8 @@ def _step_lines(costs: Sequence[CostDiff]) -> Iterator[str]:
 
 # --fail-on: how much may move
 
+Kind = Literal["memory", "traffic", "time", "reshard", "change"]
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -334,7 +332,7 @@ class Limit:
       bytes: growth in bytes, where it is stated so.
     """
 
-    kind: Literal["memory", "traffic", "time", "reshard", "change"]
+    kind: Kind
     text: str
     share: float | None = None
     bytes: float | None = None
@@ -348,15 +346,13 @@ class Limit:
 
 def _limit(text: str, *, has_step: bool = False) -> Limit:
     """Return the limit that `text` states."""
-    if text == "reshard":
-        return Limit("reshard", text)
-    if text == "change":
-        return Limit("change", text)
+    if text in ("reshard", "change"):
+        return Limit(cast("Kind", text), text)
     found = _GROWTH.fullmatch(text)
     if found is None or (found["kind"] == "time" and found["unit"] != "%"):
         help = "as in memory+5%, memory+64MiB, reshard, change; of a step, traffic+5%, time+5%"
         fail(f"--fail-on {text}: no such limit", help)
-    kind: Any = found["kind"]
+    kind = cast("Kind", found["kind"])
     if kind != "memory" and not has_step:
         fail(f"--fail-on {text} is about a step", "name it: `--step train:step`")
     number = float(found["number"])
@@ -404,8 +400,7 @@ def _changed(diff: TargetDiff) -> str:
     if diff.before is None or diff.after is None:
         return "new" if diff.before is None else "gone"
     moved = sum(move.mark is not Mark.SAME for move in diff.moves)
-    counts = ((moved, "array"), (len(diff.activations), "activation"))
-    said = " and ".join(counted(count, what) for count, what in counts if count)
+    said = tallied((moved, "array"), (len(diff.activations), "activation"))
     return f"{said} moved" if said else "another machine or order of devices"
 
 

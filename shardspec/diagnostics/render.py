@@ -89,7 +89,7 @@ def _lines(diagnostic: Diagnostic, color: bool, width: int | None) -> Iterator[s
     severity = diagnostic.severity
     name = f"{severity}[{diagnostic.code.id}]"
     yield from _headline(name, severity, diagnostic.message, color, width)
-    margin = _margin(diagnostic.labels)
+    margin = max((len(str(label.span.line)) for label in diagnostic.labels), default=0) + 1
     bar = _paint("|", "frame", color)
     remarks = [("note", note) for note in diagnostic.notes]
     if diagnostic.help:
@@ -115,10 +115,6 @@ def _headline(name: str, style: str, message: str, color: bool, width: int | Non
     first, *rest = wrapped(printable(message), width, len(name) + 2, _BELOW)
     yield f"{_paint(name, style, color)}: {_paint(first, 'bold', color)}"
     yield from (f"{' ' * _BELOW}{_paint(line, 'bold', color)}" for line in rest)
-
-
-def _margin(labels: Sequence[Label]) -> int:
-    return max((len(str(label.span.line)) for label in labels), default=0) + 1
 
 
 def _by_source(labels: Sequence[Label]) -> list[tuple[SourceFile, list[Label]]]:
@@ -154,7 +150,7 @@ def _snippet(
         if line != previous:
             number = _paint(f"{line:>{margin - 1}} |", "frame", color)
             yield f" {number} {shown}".rstrip()
-        indent = _blank(text[shift : label.span.column - 1])
+        indent = " " * sum(map(_cells, text[shift : label.span.column - 1]))
         mark = ("^" if label.primary else "-") * min(
             _caret_width(label.span, text), max(room - len(indent), 1)
         )
@@ -184,11 +180,6 @@ def _window(text: str, column: int, room: int) -> tuple[str, int]:
 def _plain(text: str) -> str:
     """Return `text` with what would upset a terminal or the alignment made harmless."""
     return "".join(char if char.isprintable() else " " if char == "\t" else "?" for char in text)
-
-
-def _blank(text: str) -> str:
-    """Return spaces as wide as `text` is on a terminal."""
-    return " " * sum(_cells(char) for char in text)
 
 
 def _cells(char: str) -> int:

@@ -178,6 +178,15 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def tallied(*counts: tuple[int, str]) -> str:
+    """Return numbers with their nouns, without what there is none of.
+
+    >>> tallied((2, "array"), (0, "state"), (1, "activation"))
+    '2 arrays and 1 activation'
+    """
+    return " and ".join(counted(number, what) for number, what in counts if number)
+
+
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _MOST = 10**300
 """What more counts as: beyond it, a whole number is no float."""

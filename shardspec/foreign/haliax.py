@@ -20,6 +20,7 @@ axes in every array. Levanter takes it as `trainer.axis_resources`, over default
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -237,9 +238,7 @@ def _newer_mesh(mesh: Node, options: Options) -> MeshPart:
 
 
 def _across(sizes: Mapping[str, int], slices: int) -> Iterator[tuple[str, Data]]:
-    known = 1
-    for size in sizes.values():
-        known *= max(size, 1)
+    known = math.prod(max(size, 1) for size in sizes.values())
     for axis, size in sizes.items():
         count = max(slices // known, 1) if size == -1 else size
         yield axis, f"{count} @ dcn" if count > 1 else count

@@ -184,9 +184,7 @@ def _because(entry: PlanEntry) -> str:
     where = f"{entry.style} in {place(entry.span)}"
     if entry.style in PACKED:
         return f"{where}: no PartitionSpec gives each device a part of both packed halves"
-    return (
-        where if hf_plans.is_known(entry.style) else f"{where}, which is no style of transformers"
-    )
+    return where + ("" if hf_plans.is_known(entry.style) else ", which is no style of transformers")
 
 
 def _unmatched(

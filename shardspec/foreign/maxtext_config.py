@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics.words import grouped
 from shardspec.foreign import formats
 from shardspec.foreign.formats import ForeignRule, Options, bad, lost, parted
 from shardspec.foreign.values import Node, read_data
@@ -350,16 +351,12 @@ def _configs_above(folder: str) -> Iterator[str]:
 
 def put_in_place(rules: Rules, new: Rules) -> Rules:
     """Return `rules` with the new ones of each name where the first old one stood."""
-    names = {rule.name for rule in new}
+    updates = grouped(new, lambda rule: rule.name)
+    replaced = frozenset(updates)
     merged: list[ForeignRule] = []
-    settled: set[str | None] = set()
     for rule in rules:
-        if rule.name not in names:
-            merged.append(rule)
-        elif rule.name not in settled:
-            settled.add(rule.name)
-            merged += [each for each in new if each.name == rule.name]
-    return (*merged, *(each for each in new if each.name not in settled))
+        merged += updates.pop(rule.name, []) if rule.name in replaced else [rule]
+    return (*merged, *(rule for left in updates.values() for rule in left))
 
 
 def _leads_out(path: str, folder: str, *, levels: int) -> bool:

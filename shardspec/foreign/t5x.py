@@ -144,7 +144,8 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     }
     data, comments = _document(rules, has_slices, mesh, faults)
     data |= _override_entries(overrides, comments, faults)
-    reading = T5xReading(tuple(_flat(rules, has_slices)), overrides)
+    in_the_end = (_sliced(rule, has_slices) for rule in (*rules.standard, *rules.extra))
+    reading = T5xReading(tuple(in_the_end), overrides)
     return formats.Imported(data, comments, reading, TOOL), tuple(faults)
 
 
@@ -305,11 +306,6 @@ def _override(node: Node) -> AxesOverride | Diagnostic:
     return AxesOverride(pattern.text, names, node.span)
 
 
-def _flat(rules: _Rules, has_slices: bool) -> Iterable[ForeignRule]:
-    """Return the rules as T5X has them in the end."""
-    return (_sliced(rule, has_slices) for rule in (*rules.standard, *rules.extra))
-
-
 def _sliced(rule: ForeignRule, has_slices: bool) -> ForeignRule:
     is_batch = has_slices and rule.name == "batch"
     return replace(rule, mesh_axes=_MANY_SLICES) if is_batch else rule
@@ -430,12 +426,11 @@ def _mesh(target: Target) -> tuple[list[str], list[Diagnostic]]:
     """Return the bindings that make the target's mesh."""
     names = target.mesh.names
     if names == _SLICED:
-        shapes: dict[str, list[int]] = {"ici": [], "dcn": []}
-        for axis in target.mesh.axes:
-            far = axis.network == "dcn"
-            shapes["ici"].append(1 if far else axis.size)
-            shapes["dcn"].append(axis.size if far else 1)
-        each = [f"{_WRITTEN_PARTITIONER}.{k}_mesh_shape = {tuple(v)}" for k, v in shapes.items()]
+        shapes = {
+            network: tuple(axis.size if axis.network == network else 1 for axis in target.mesh.axes)
+            for network in ("ici", "dcn")
+        }
+        each = [f"{_WRITTEN_PARTITIONER}.{k}_mesh_shape = {v}" for k, v in shapes.items()]
         return [f"{_WRITTEN_PARTITIONER}.num_partitions = 1", *each], []
     model = next((axis for axis in target.mesh.axes if axis.name == "model"), None)
     if model is None or names != ("data", "model"):
@@ -465,8 +460,10 @@ def _on_cpu(target: Target) -> Iterator[Diagnostic]:
 def _rule_lines(rules: Sequence[AxisRule], mesh: Mesh) -> Iterator[str]:
     """Yield the binding of the rules: a standard set and what comes after it, or the list."""
     pairs = [(rule.logical_axis, rule.mesh_axes) for rule in rules]
+    is_sliced = mesh.names == _SLICED
     for (activations, parameters), preset in T5X_PRESETS.items():
-        standard = list(_standard_pairs(preset, mesh))
+        given = (_sliced(rule, is_sliced) for rule in _preset_rules(preset))
+        standard = [(rule.name, rule.mesh_axes) for rule in given]
         if pairs[: len(standard)] != standard:
             continue
         extra = rules[len(standard) :]
@@ -483,13 +480,6 @@ def _list(name: str, rules: Iterable[AxisRule]) -> Iterator[str]:
     yield f"{name} = ["
     yield from rule_lines(rules)
     yield "]"
-
-
-def _standard_pairs(preset: str, mesh: Mesh) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the pairs of a standard set, as T5X has them on this mesh."""
-    for rule in preset_rules(preset):
-        is_batch = rule.logical_axis == "batch" and mesh.names == _SLICED
-        yield rule.logical_axis, ("replica", "data") if is_batch else rule.mesh_axes
 
 
 def _override_lines(request: Request) -> Iterator[str]:

@@ -104,11 +104,9 @@ class LocalChunker:
         self.mesh_axes = list(global_mesh.shape)
         self.num_chunks: dict[str, int] = {}
         self.chunk_ids: dict[str, int] = {}
-        for axis, size, extent, position in zip(
-            self.mesh_axes, grid.shape, box.shape, place, strict=True
-        ):
-            self.num_chunks[axis] = size // extent
-            self.chunk_ids[axis] = position // extent
+        for at, axis in enumerate(self.mesh_axes):
+            self.num_chunks[axis] = grid.shape[at] // box.shape[at]
+            self.chunk_ids[axis] = place[at] // box.shape[at]
 
     def get_shard_id(self, axes: str | Iterable[str]) -> int:
         """Return this host's chunk over one mesh axis or several, major to minor."""
@@ -312,8 +310,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         """Raise TypeError for names that are no string, and no tree of strings."""
-        refuse_no_tree(self.names)
-        leaves = jax.tree_util.tree_leaves(self.names)
+        leaves = refuse_no_tree(self.names)
         wrong = [leaf for leaf in leaves if not isinstance(leaf, str)]
         if wrong or not leaves:
             found = kind_of(wrong[0] if wrong else self.names)
@@ -342,7 +339,6 @@ class Batch:
             )
 
         refuse_no_tree(shape)
-        flat: Any
         structure: Any
         flat, structure = jax.tree_util.tree_flatten(self.names)
         nodes = self._like_names(structure, shape)
@@ -406,7 +402,8 @@ class Batch:
         dim = _batch_dim(axes)
         mesh = self.placer.mesh
         need_devices(mesh, "batch.layout()")
-        process, global_batch = process_given(process, mesh), _batch_size(global_batch)
+        process = process_given(process, mesh)
+        global_batch = count_given(global_batch, "global_batch")
         if dim is None:
             return get_data_layout(mesh, global_batch, data_axis=None, process_index=process)
         stated = {axis.name: axis.size for axis in self.activations.arrays.spec.logical_axes}
@@ -440,15 +437,10 @@ class Batch:
         need_devices(self.placer.mesh, "batch.put()")
         refuse_no_tree(local)
         refuse_unmovable(local, "put")
-        global_batch = _batch_size(global_batch)
+        global_batch = count_given(global_batch, "global_batch")
         global_shape = None if global_shape is None else sizes_given(global_shape)
         parts = list(self._parts(local))
-        places = [
-            None
-            if part.names is None
-            else self._place(part, part.names, global_batch, global_shape)
-            for part in parts
-        ]
+        places = [self._place(part, global_batch, global_shape) for part in parts]
         if not any(places):
             raise TypeError(f"put() takes arrays, and there is none in {kind_of(local)}")
         _refuse_unlike(parts, places)
@@ -485,13 +477,12 @@ class Batch:
         return nodes
 
     def _place(
-        self,
-        part: _Part,
-        names: str,
-        global_batch: int | None,
-        global_shape: Sequence[int] | None,
-    ) -> _Place:
-        """Return where an array goes, if it is this process's share."""
+        self, part: _Part, global_batch: int | None, global_shape: Sequence[int] | None
+    ) -> _Place | None:
+        """Return where an array goes, if it is this process's share; None for what is none."""
+        names = part.names
+        if names is None:
+            return None
         axes, local = axes_of(names), part.shape
         dim = _batch_dim(axes)
         whole = list(local if global_shape is None else global_shape)
@@ -532,10 +523,6 @@ def _made(part: _Part, place: _Place) -> Any:
         raise
 
 
-def _batch_size(rows: Any) -> int | None:
-    return count_given(rows, "global_batch")
-
-
 def _shown(tree: Any) -> str:
     """Return a tree for a message: its keys if it is a dict, else what it is."""
     if isinstance(tree, Mapping):
@@ -554,17 +541,13 @@ def _batch_dim(axes: LogicalAxes) -> int | None:
 
 def _refuse_unlike(parts: Sequence[_Part], places: Sequence[_Place | None]) -> None:
     """Raise where two arrays of one batch do not have the same number of rows."""
-    counted = [
-        (part, place)
-        for part, place in zip(parts, places, strict=True)
-        if place is not None and place.rows is not None
-    ]
-    for part, place in counted:
+    pairs = zip(parts, places, strict=True)
+    counted = [(part, place.rows) for part, place in pairs if place and place.rows is not None]
+    for part, rows in counted:
         first, of_first = counted[0]
-        if place.rows != of_first.rows:
+        if rows != of_first:
             message = (
-                f"{part.label} is part of a batch of {place.rows}, and {first.label} of one of"
-                f" {of_first.rows}"
+                f"{part.label} is part of a batch of {rows}, and {first.label} of one of {of_first}"
             )
             help = "give all arrays of a batch the same number of rows"
             raise ShardspecError((Diagnostic(codes.SIZE_MISMATCH, message, help=help),))
@@ -573,8 +556,7 @@ def _refuse_unlike(parts: Sequence[_Part], places: Sequence[_Place | None]) -> N
 def _ways(sharding: jax.sharding.NamedSharding, dim: int) -> int:
     """Return how many parts a dimension is split into."""
     entry: Any = sharding.spec[dim] if dim < len(sharding.spec) else None
-    axes = () if entry is None else (entry,) if isinstance(entry, str) else entry
-    return math.prod(sharding.mesh.shape[axis] for axis in axes)
+    return math.prod(sharding.mesh.shape[axis] for axis in names_of(entry))
 
 
 def _wrong_share(

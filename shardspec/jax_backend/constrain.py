@@ -181,10 +181,8 @@ def _without_manual(sharding: jax.sharding.NamedSharding) -> Any:
         kept = tuple(name for name in names if kinds[name] != jax.sharding.AxisType.Manual)
         is_open = bool(names) and not kept
         entries.append(jax.sharding.PartitionSpec.UNCONSTRAINED if is_open else kept or None)
-    usual = tuple(
-        jax.sharding.AxisType.Auto if kind == jax.sharding.AxisType.Manual else kind
-        for kind in mesh.axis_types
-    )
+    types = jax.sharding.AxisType
+    usual = tuple(types.Auto if kind == types.Manual else kind for kind in mesh.axis_types)
     return _named(retyped(mesh, usual), jax.sharding.PartitionSpec(*entries))
 
 
@@ -192,13 +190,9 @@ def _along(mesh: Any, spec: Any, kind: Any) -> Any:
     """Return the part of a sharding that is along mesh axes of one kind."""
     kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
     axes = {name for name, found in kinds if found == kind}
-    is_auto = kind == jax.sharding.AxisType.Auto
-    kept = [
-        entry
-        if _is_open(entry) and is_auto
-        else tuple(n for n in _names(entry) if n in axes) or None
-        for entry in spec
-    ]
+    keeps_open = kind == jax.sharding.AxisType.Auto
+    kept = (tuple(name for name in _names(entry) if name in axes) or None for entry in spec)
+    kept = (e if keeps_open and _is_open(e) else k for e, k in zip(spec, kept, strict=True))
     return _named(mesh, jax.sharding.PartitionSpec(*kept))
 
 

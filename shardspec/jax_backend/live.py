@@ -140,9 +140,8 @@ def _differing(
     """Return how an array lies otherwise than planned, None if it does not."""
     _refuse_without_place(value, planned)
     if not isinstance(value, (jax.Array, jax.ShapeDtypeStruct)):
-        if not planned.param.shape:
-            return None
-        return _entry(planned, type(value).__name__, Cause.HOST, 0)
+        entry = _entry(planned, type(value).__name__, Cause.HOST, 0)
+        return entry if planned.param.shape else None
     found = value.sharding
     rank = len(planned.param.shape)
     kind = found.memory_kind
@@ -315,15 +314,13 @@ def difference(path: str | os.PathLike[str], wanted: Any) -> Diagnostic | None:
 
 def restored(path: str | os.PathLike[str], wanted: Any) -> Any:
     """Return the arrays of a checkpoint, each laid out as the struct in its place says."""
-    checkpoints = _orbax()
-    with checkpoints.StandardCheckpointer() as checkpointer:
+    with _orbax().StandardCheckpointer() as checkpointer:
         return checkpointer.restore(_absolute(path), wanted)
 
 
 def _metadata(path: str | os.PathLike[str]) -> Any:
     """Return the tree of what a checkpoint holds."""
-    checkpoints = _orbax()
-    with checkpoints.StandardCheckpointer() as checkpointer:
+    with _orbax().StandardCheckpointer() as checkpointer:
         found = checkpointer.metadata(_absolute(path)).item_metadata
     if found is None:
         raise ShardspecError((_no_checkpoint(os.fspath(path)),))

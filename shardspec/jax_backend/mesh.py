@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import jax
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import counted, grouped
 from shardspec.ir.spec import Hardware, MeshAxis, Target, shape_text
 from shardspec.language.catalogue import chips_of_kind
 from shardspec.topology.machine import Coordinate, machine_of
@@ -60,9 +60,7 @@ def devices_by_coordinate(
 
 def slices_of(devices: Iterable[jax.Device]) -> list[list[jax.Device]]:
     """Return the devices of each slice, by slice index; one slice where devices have none."""
-    groups: dict[int, list[jax.Device]] = {}
-    for device in devices:
-        groups.setdefault(getattr(device, "slice_index", None) or 0, []).append(device)
+    groups = grouped(devices, lambda device: getattr(device, "slice_index", None) or 0)
     return [groups[index] for index in sorted(groups)]
 
 
@@ -180,12 +178,7 @@ def need_devices(mesh: Any, call: str) -> None:
 
 def _axis_type(axis: MeshAxis) -> jax.sharding.AxisType:
     """Return JAX's word for the type of a mesh axis."""
-    types = {
-        "auto": jax.sharding.AxisType.Auto,
-        "explicit": jax.sharding.AxisType.Explicit,
-        "manual": jax.sharding.AxisType.Manual,
-    }
-    return types[axis.axis_type]
+    return jax.sharding.AxisType[axis.axis_type.capitalize()]
 
 
 def _in_order(target: Target, devices: list[jax.Device], order: Order) -> list[jax.Device]:

@@ -643,9 +643,4 @@ def _chosen(spec: Spec, name: str, devices: Devices) -> Target:
         found = match_target(spec.targets, jax.devices() if devices is None else devices)
     else:
         found = pipeline.find_target(spec, None if name == "auto" else name)
-    if isinstance(found, Diagnostic):
-        raise ShardspecError([found])
-    fault = pipeline.unsound(found)
-    if fault is not None:
-        raise ShardspecError([fault])
-    return found
+    return pipeline.sound_target(found)

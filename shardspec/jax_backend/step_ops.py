@@ -17,11 +17,13 @@ from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
 
+from shardspec.diagnostics.words import by_key
 from shardspec.ir.step import OpKind, StepOp, StepTensor
 from shardspec.jax_backend.step_graph import Graph, Node, Value
 from shardspec.jax_backend.step_sends import VIEWS
 from shardspec.jax_backend.step_trace import Given
-from shardspec.programs.op_names import phase_of
+from shardspec.programs.op_names import einsum_in, phase_of
+from shardspec.programs.products import einsum
 
 _KINDS: dict[str, OpKind] = {
     "stablehlo.dot_general": "einsum",
@@ -53,7 +55,6 @@ _MAKERS = frozenset(
 _READERS = frozenset(("stablehlo.dot_general", "stablehlo.convolution"))
 #: Fewer bytes than these are not told of.
 _LEAST_TENSOR_BYTES = 4096
-_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def set_phases(graph: Graph) -> None:
@@ -162,27 +163,12 @@ def einsum_of(node: Node) -> str:
     stated = stated_einsum(node)
     if stated and node.phase in ("forward", "remat"):
         return stated
-    left, right, result = _letters(node)
-    return f"{left},{right}->{result}"
+    return einsum(dimensions(node), [len(operand.shape) for operand in node.operands[:2]])
 
 
 def stated_einsum(node: Node) -> str:
     """Return the einsum in whose name an operation runs, empty where there is none."""
-    parts = [part for part in node.where.place.scope.split("/") if "->" in part]
-    return parts[-1] if parts else ""
-
-
-def _letters(node: Node) -> tuple[str, str, str]:
-    lhs, rhs, lhs_batch, rhs_batch = dimensions(node)
-    a, b = (len(operand.shape) for operand in node.operands[:2])
-    fresh = iter(_LETTERS)
-    left = [next(fresh) for _ in range(a)]
-    shared = dict(zip((*rhs, *rhs_batch), (left[at] for at in (*lhs, *lhs_batch)), strict=True))
-    right = [shared.get(at) or next(fresh) for at in range(b)]
-    kept = [left[at] for at in lhs_batch]
-    kept += [letter for at, letter in enumerate(left) if at not in (*lhs, *lhs_batch)]
-    kept += [letter for at, letter in enumerate(right) if at not in (*rhs, *rhs_batch)]
-    return "".join(left), "".join(right), "".join(kept)
+    return einsum_in(node.where.place)
 
 
 def contracted_axes(node: Node) -> dict[str, list[Value]]:
@@ -190,12 +176,12 @@ def contracted_axes(node: Node) -> dict[str, list[Value]]:
 
     Each with the operands that have it in a dimension that the operation sums over.
     """
-    found: dict[str, list[Value]] = {}
-    for at, operand in enumerate(node.operands):
-        for dim in _summed_dims(node, at):
-            for axis in operand.split[dim]:
-                found.setdefault(axis.name, []).append(operand)
-    return found
+    return by_key(
+        (axis.name, operand)
+        for at, operand in enumerate(node.operands)
+        for dim in _summed_dims(node, at)
+        for axis in operand.split[dim]
+    )
 
 
 def _summed_dims(node: Node, at: int) -> list[int]:

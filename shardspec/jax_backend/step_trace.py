@@ -18,6 +18,7 @@ from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, Spec, Target
 from shardspec.ir.step import Place, Role
+from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.constrain import ActivationResolver
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step_graph import Split, functions_of
@@ -478,7 +479,7 @@ def _split(info: Any) -> tuple[tuple[str, ...], ...]:
     if own is None:
         return ()
     entries = (*own.spec, *(None,) * (len(info.shape) - len(own.spec)))
-    return tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries)
+    return tuple(map(names_of, entries))
 
 
 def _in_module(lowered: Any, module: Any, told: Sequence[Given]) -> Iterator[Given | None]:

@@ -393,9 +393,7 @@ def _names_under(path: str, names: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_names(node: Any) -> bool:
-    return isinstance(node, (tuple, list)) and all(
-        name is None or isinstance(name, str) for name in node
-    )
+    return isinstance(node, (tuple, list)) and all(map(_is_name, node))
 
 
 def shape_of(value: Any) -> Shape | None:

@@ -145,8 +145,7 @@ def _row_lines(rows: Sequence[MoveRow]) -> Iterator[str]:
 
 
 def _sides(row: MoveRow) -> str:
-    sides = [side for side in (row.before, row.after) if side]
-    return " -> ".join(dict.fromkeys(sides))
+    return " -> ".join(dict.fromkeys(filter(None, (row.before, row.after))))
 
 
 def _sizes(row: MoveRow) -> str:

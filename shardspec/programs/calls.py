@@ -102,9 +102,7 @@ def _counted(
     for name in order:
         runs = 0
         for site in sites.get(name, ()):
-            rounds: int | None = 1
-            if site.caller.operation == "while":
-                rounds = rounds_of(program, site)
+            rounds = rounds_of(program, site) if site.caller.operation == "while" else 1
             if rounds is None:
                 endless.append(site.ref)
             runs += times.get(site.ref.computation, 0) * (1 if rounds is None else rounds)

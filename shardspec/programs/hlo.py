@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from shardspec.diagnostics.words import by_key
 from shardspec.ir.spec import Shape, array_bytes, dtype_name
 
 _COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([\w.\-]+)\s*\(.*\{\s*$")
@@ -21,7 +22,6 @@ _OPERATION = re.compile(r"([a-z][\w\-]*)\(")
 _COMMENT = re.compile(r"/\*[^*]*\*/")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
-_BRACKET = re.compile(r"[()\[\]{}]")
 _PARENTHESIS = re.compile(r"[()]")
 _CALLED = re.compile(
     r"\b(?:calls|to_apply|body|condition|called_computations|branch_computations"
@@ -131,11 +131,8 @@ class Computation:
     @cached_property
     def users(self) -> dict[str, list[Instruction]]:
         """Return for each name the instructions that read it."""
-        found: dict[str, list[Instruction]] = {}
-        for each in self.instructions.values():
-            for operand in dict.fromkeys(each.operands):
-                found.setdefault(operand, []).append(each)
-        return found
+        found = self.instructions.values()
+        return by_key((name, each) for each in found for name in dict.fromkeys(each.operands))
 
 
 @dataclass(frozen=True)
@@ -328,9 +325,6 @@ def _joined(tables: dict[str, dict[int, str]]) -> dict[int, tuple[str, int, int]
     for at, frame in frames.items():
         place = locations.get(number(frame.get("file_location_id", "")), {})
         file = files.get(number(place.get("file_name_id", "")), "")
-        found[at] = (
-            file,
-            number(place.get("line", "")),
-            number(frame.get("parent_frame_id", "")) - first,
-        )
+        caller = number(frame.get("parent_frame_id", "")) - first
+        found[at] = (file, number(place.get("line", "")), caller)
     return found

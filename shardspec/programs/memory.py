@@ -73,14 +73,13 @@ def memory_of_assignment(text: str) -> CompiledMemory | None:
     arguments: dict[int, int] = {}
     sizes = {"output": 0, "temporary": 0, "other": 0}
     values: dict[tuple[int, int], HeldValue] = {}
-    kind = found = ""
+    kind: str | None = None
     for line in _lines_of_allocations(text):
         allocation = _ALLOCATION.match(line)
         if allocation:
             size, about = int(allocation.group(1)), allocation.group(2)
             parameter = _PARAMETER.search(about)
             kind = _kind(about)
-            found = "yes"
             if parameter and kind:
                 arguments[int(parameter.group(1))] = size
             elif kind:
@@ -92,7 +91,7 @@ def memory_of_assignment(text: str) -> CompiledMemory | None:
                 size, offset = int(value.group(2)), int(value.group(3))
                 made = HeldValue(value.group(1), shape.group(1), size)
                 values.setdefault((offset, size), made)
-    if not found:
+    if kind is None:
         return None
     ordered = sorted(values.values(), key=lambda value: (-value.bytes, value.name))
     held = tuple(ordered[:_MOST])

@@ -89,6 +89,11 @@ def constraint_scope(names: str) -> str:
     return f"{CONSTRAINED}[{names}]" if "/" in names else f"{CONSTRAINED}{names}"
 
 
+def einsum_in(place: Place) -> str:
+    """Return the einsum in whose name an operation runs, empty where there is none."""
+    return next((part for part in reversed(place.scope.split("/")) if "->" in part), "")
+
+
 def constraint_names(name: str) -> str:
     """Return the names that `Resolver.constrain` was given for an operation, or none."""
     parts = [_unwrapped(part) for part in split_name(name)]

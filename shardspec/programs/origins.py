@@ -87,12 +87,10 @@ class Origins:
                 is_fixed = is_fixed and loops > 0
             at = step
         found = self.calls.instruction(at[0])
-        if found is None or found.operation != "parameter" or self._is_called(at[0]):
+        is_inner = at[0].computation in self.calls.sites
+        if found is None or found.operation != "parameter" or is_inner:
             return Origin(at[0])
         return Origin(at[0], number(found.stated), is_fixed and loops > 0)
-
-    def _is_called(self, ref: Ref) -> bool:
-        return ref.computation in self.calls.sites
 
     def _back(self, at: Element, each: Instruction) -> Element | None:
         """Return where a value comes from, one operation back; None where it is made here."""

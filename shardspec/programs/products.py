@@ -63,16 +63,30 @@ def einsum_of(each: Instruction, ranks: Sequence[int]) -> str:
         return ""
     lhs, rhs = each.numbers("lhs_contracting_dims"), each.numbers("rhs_contracting_dims")
     lhs_batch, rhs_batch = each.numbers("lhs_batch_dims"), each.numbers("rhs_batch_dims")
-    pairs = list(zip((*lhs, *lhs_batch), (*rhs, *rhs_batch), strict=False))
+    pairs = zip((*lhs, *lhs_batch), (*rhs, *rhs_batch), strict=False)
     if any(a >= ranks[0] or b >= ranks[1] for a, b in pairs):
         return ""
+    return einsum((lhs, rhs, lhs_batch, rhs_batch), ranks)
+
+
+def einsum(dims: Sequence[Sequence[int]], ranks: Sequence[int]) -> str:
+    """Return a product of two arrays as an einsum, spelt anew.
+
+    Args:
+      dims: what is contracted and batched: left, right, left, right.
+
+    >>> einsum(([1], [0], [], []), (2, 2))
+    'ab,bc->ac'
+    """
+    lhs, rhs, lhs_batch, rhs_batch = dims
+    pairs = list(zip((*lhs, *lhs_batch), (*rhs, *rhs_batch), strict=False))
     left = _LETTERS[: ranks[0]]
     shared = {b: left[a] for a, b in pairs}
     fresh = iter(_LETTERS[ranks[0] :])
     right = "".join(shared.get(at) or next(fresh) for at in range(ranks[1]))
     used = {left[a] for a, _ in pairs}
-    kept = [left[at] for at in lhs_batch if at < ranks[0]]
-    return f"{left},{right}->{''.join(kept)}" + "".join(c for c in left + right if c not in used)
+    kept = "".join(left[at] for at in lhs_batch if at < ranks[0])
+    return f"{left},{right}->{kept}" + "".join(c for c in left + right if c not in used)
 
 
 class _Dim(NamedTuple):

@@ -22,7 +22,7 @@ from shardspec.ir.step import Collective, CollectiveKind, Place, Step
 from shardspec.programs.calls import Calls, Ref, called_by, calls_of
 from shardspec.programs.groups import Members, members_of
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, program_of
-from shardspec.programs.op_names import phase_of, place_of
+from shardspec.programs.op_names import einsum_in, phase_of, place_of
 from shardspec.programs.origins import Origin, Origins
 from shardspec.programs.products import einsum_of, flops_of, kind_of
 
@@ -211,7 +211,7 @@ class _Reader:
         gradient = self._gradient(sent) if sent.kind in _SUMS else ""
         if gradient:
             return ir.Carried("gradient", gradient)
-        einsum = _einsum_in(self._place(sent.ref))
+        einsum = einsum_in(self._place(sent.ref))
         return ir.Carried("einsum", einsum) if einsum else ir.Carried()
 
     def _gradient(self, sent: _Sent) -> str:
@@ -235,7 +235,7 @@ class _Reader:
         shapes = [array.shape for array in arrays]
         place = self._place(ref)
         is_product = kind in ("einsum", "convolution") and phase != "backward"
-        einsum = _einsum_in(place) if is_product else ""
+        einsum = einsum_in(place) if is_product else ""
         return ir.StepOp(
             "einsum" if einsum else kind,
             einsum or einsum_of(each, [len(shape) for shape in shapes]),
@@ -347,11 +347,6 @@ _CARRIED: dict[ir.Role, ir.CarriedKind] = {
 def _step_array(array: HloArray, name: str = "") -> ir.StepArray:
     whole = PartitionSpec(((),) * len(array.shape))
     return ir.StepArray(array.dtype, array.shape, whole, array.shape, name)
-
-
-def _einsum_in(place: Place) -> str:
-    """Return the einsum in whose name an operation runs, empty where there is none."""
-    return next((part for part in reversed(place.scope.split("/")) if "->" in part), "")
 
 
 def _path(op_name: str) -> str:

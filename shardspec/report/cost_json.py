@@ -82,7 +82,8 @@ def _head(cost: Cost, date: str | None) -> Data:
 
 
 def _memory(memory: StepMemory) -> Data:
-    parts = {name: None if part is None else _amount(part) for name, part in _parts(memory)}
+    known = memory.parts
+    parts = {name: _amount(known[name]) if name in known else None for name in _PARTS}
     largest = [_tensor(tensor) for tensor in memory.peak[:_MOST_LARGEST]]
     whole = {"total": _amount(memory.total), "hbm_bytes": memory.hbm_bytes, "fits": memory.fits}
     return {**parts, **whole, "largest": largest}
@@ -94,10 +95,6 @@ _PARTS = (
     *("parameters", "gradients", "optimizer", "batch", "caches", "other"),
     *("activations", "temporaries"),
 )
-
-
-def _parts(memory: StepMemory) -> Iterator[tuple[str, Amount | None]]:
-    return ((name, memory.parts.get(name)) for name in _PARTS)
 
 
 def _amount(amount: Amount) -> Data:

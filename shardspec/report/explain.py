@@ -194,8 +194,7 @@ def _indivisible(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
 
 def _is_reported(attempt: Attempt, dim: DimSharding) -> bool:
     """Say whether `check` reports this refusal: the first, where no rule takes the dimension."""
-    refused = (a for a in dim.attempts if a.outcome is Outcome.INDIVISIBLE)
-    return dim.taken is None and next(refused, None) is attempt
+    return dim.taken is None and dim.first_of(Outcome.INDIVISIBLE) is attempt
 
 
 def _place(span: Span | None) -> str:
@@ -236,7 +235,7 @@ def why_not(
     if absent:
         yield from _absent(absent, plan)
     elif len(set(wanted)) < len(wanted):
-        yield f"  {_kind(sharding, article=True)} uses a mesh axis at most once"
+        yield f"  an {_kind(sharding)} uses a mesh axis at most once"
     elif isinstance(sharding, ParamSharding) and sharding.is_stated:
         yield from _stated(sharding, index, wanted, plan)
     elif sharding.dims.is_kept_whole:
@@ -253,10 +252,8 @@ def _name(sharding: Sharding) -> str:
     return sharding.param.path if isinstance(sharding, ParamSharding) else sharding.activation.name
 
 
-def _kind(sharding: Sharding, *, article: bool = False) -> str:
-    """Return `array` or `activation`, with its article where that is wanted."""
-    kind = "array" if isinstance(sharding, ParamSharding) else "activation"
-    return f"an {kind}" if article else kind
+def _kind(sharding: Sharding) -> str:
+    return "array" if isinstance(sharding, ParamSharding) else "activation"
 
 
 def _absent(absent: list[str], plan: ShardingPlan) -> Iterator[str]:
@@ -367,17 +364,10 @@ def _in_use(sharding: Sharding, other: int, wanted: tuple[str, ...]) -> str:
 
 
 def _not_divisible(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan) -> Iterator[str]:
-    ways = _ways(wanted, plan)
+    ways = plan.mesh.ways(wanted)
     if not dim.fits(ways):
         unit = f" in units of {dim.unit}" if dim.unit > 1 else ""
         yield f"  {dim.size} is not divisible by {ways}{unit}"
-
-
-def _ways(wanted: tuple[str, ...], plan: ShardingPlan) -> int:
-    ways = 1
-    for axis in wanted:
-        ways *= plan.mesh.sizes[axis]
-    return ways
 
 
 def _advice(
@@ -385,7 +375,7 @@ def _advice(
 ) -> Iterator[str]:
     """Yield where the rule would have to stand, and what the array would then be."""
     dim = sharding.dims[index]
-    if not dim.fits(_ways(wanted, plan)):
+    if not dim.fits(plan.mesh.ways(wanted)):
         return
     rule = AxisRule(dim.logical_axis or "", wanted)
     blockers = _blockers(sharding, index, wanted)
@@ -419,13 +409,8 @@ def _with_rule(
     sharding: Sharding, rule: AxisRule, anchor: AxisRule | None, plan: ShardingPlan
 ) -> Dims:
     """Return the dimensions as they would be with `rule` before `anchor`, or after all rules."""
-    rules: list[AxisRule] = []
-    for known in plan.spec.axis_rules:
-        if known is anchor:
-            rules.append(rule)
-        rules.append(known)
-    if anchor is None:
-        rules.append(rule)
+    rules = list(plan.spec.axis_rules)
+    rules.insert(len(rules) if anchor is None else rules.index(anchor), rule)
     resolver = array_resolver(replace(plan.spec, axis_rules=tuple(rules)), plan.target)
     return resolver.dims(tuple(dim.size for dim in sharding.dims), sharding.logical_axes)
 

@@ -195,8 +195,7 @@ def _outcomes(
 def _counted(shardings: Iterable[Sharding]) -> str:
     """Return `2 arrays and 1 activation`."""
     kinds = Counter(isinstance(sharding, ParamSharding) for sharding in shardings)
-    counts = ((kinds[True], "array"), (kinds[False], "activation"))
-    return " and ".join(counted(count, what) for count, what in counts if count)
+    return words.tallied((kinds[True], "array"), (kinds[False], "activation"))
 
 
 def _said(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> str:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 
 from shardspec.diagnostics.source import printable_json
-from shardspec.diagnostics.words import collapsed, template
+from shardspec.diagnostics.words import by_key, collapsed, template
 from shardspec.ir.spec import Param, Params
 from shardspec.versions import MANIFEST
 
@@ -54,10 +54,8 @@ def _head(params: Params, source: str) -> dict[str, str | int]:
 
 def _groups(params: Params) -> Iterator[tuple[str, str]]:
     """Yield a glob and its type for all arrays, in the order of their first ones."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for param in params:
-        groups.setdefault((template(param.path), array_type(param)), []).append(param.path)
-    for (_, kind), paths in groups.items():
+    named = (((template(param.path), array_type(param)), param.path) for param in params)
+    for (_, kind), paths in by_key(named).items():
         glob = collapsed(paths)
         for path in paths if glob is None else (glob,):
             yield path, kind

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from html import escape
 from typing import Any
 
 from shardspec.diagnostics.lines import columns
@@ -226,8 +228,6 @@ def _draw_nodes(
 def _chip_cell(devices: Sequence[Seat]) -> tuple[str, int]:
     """Return the text of one chip: `A0`, `A0+1` for two devices of a group, `A0,B0` else."""
     first = devices[0]
-    if len(devices) == 1:
-        return str(first), first.group
     if all(seat.group == first.group for seat in devices):
         return first.letters + "+".join(str(seat.position) for seat in devices), first.group
     return ",".join(map(str, devices)), first.group
@@ -267,10 +267,9 @@ def verdict_lines(
         if a.bytes_per_s == b.bytes_per_s:
             yield f"  {name}: the same speed"
             continue
-        better, ratio = ("B", b.bytes_per_s / a.bytes_per_s)
-        if ratio < 1:
-            better, ratio = "A", 1 / ratio
-        yield f"  {name}: {better} is {three_figures(ratio)} times as fast (~)"
+        ratio = b.bytes_per_s / a.bytes_per_s
+        better = "B" if ratio > 1 else "A"
+        yield f"  {name}: {better} is {three_figures(max(ratio, 1 / ratio))} times as fast (~)"
 
 
 _CELL = 30
@@ -284,11 +283,11 @@ def mesh_svg(target: Target, placement: Placement) -> str:
     rows, columns, planes = _picture_shape(placement)
     width = _GAP + planes * (columns * _CELL + _GAP)
     height = _TOP + rows * _CELL + _GAP
-    title = f"{target_title(target)}   mesh {placement.mesh}"
+    title = escape(f"{target_title(target)}   mesh {placement.mesh}", quote=False)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, 420)}" height="{height}">',
-        f"<title>{_escaped(title)}</title>",
-        f'<text x="{_GAP}" y="16" style="font: 12px sans-serif">{_escaped(title)}</text>',
+        f"<title>{title}</title>",
+        f'<text x="{_GAP}" y="16" style="font: 12px sans-serif">{title}</text>',
         f'<text x="{_GAP}" y="34" style="font: 10px sans-serif">{_legend(placement)}</text>',
         *_chips(placement, (rows, columns, planes)),
         "</svg>",
@@ -298,9 +297,7 @@ def mesh_svg(target: Target, placement: Placement) -> str:
 
 def _legend(placement: Placement) -> str:
     name = drawn_axis(placement)
-    return (
-        "one device" if name is None else f"same letter: one group of {name}; number: index on it"
-    )
+    return f"same letter: one group of {name}; number: index on it" if name else "one device"
 
 
 def _picture_shape(placement: Placement) -> tuple[int, int, int]:
@@ -331,10 +328,6 @@ def _chip(left: int, top: int, seat: Seat) -> Iterator[str]:
     )
     middle = _CELL // 2 - 1
     yield f'<text x="{left + middle}" y="{top + middle}" style="{_STYLE}">{seat}</text>'
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def mesh_json(target: Target, placement: Placement) -> str:
@@ -375,16 +368,7 @@ def _axis_json(explanation: AxisExplanation) -> dict[str, Any]:
     return {
         "name": explanation.name,
         "size": explanation.size,
-        "runs": [
-            {
-                "physical_axis": run.physical_axis,
-                "size": run.size,
-                "stride": run.stride,
-                "extent": run.extent,
-                "shape": run.shape,
-            }
-            for run in explanation.runs
-        ],
+        "runs": list(map(asdict, explanation.runs)),
         "shape": explanation.shape,
         "wrapped": explanation.wrapped,
         "hops": list(explanation.hops),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shardspec.diagnostics.words import grouped
 from shardspec.jax_backend.extras import required
 from shardspec.language.loader import T5X_PRESETS, preset_rules
 
@@ -43,9 +44,7 @@ def update_logical_axis_rules(
     >>> update_logical_axis_rules([("a", None), ("b", "model")], [("a", "model"), ("c", None)])
     (('a', 'model'), ('b', 'model'), ('c', None))
     """
-    updates: dict[str, list[tuple[str, str | tuple[str, ...] | None]]] = {}
-    for rule in new_rules:
-        updates.setdefault(rule[0], []).append(rule)
+    updates = grouped(new_rules, lambda rule: rule[0])
     replaced = frozenset(updates)
     rules = []
     for rule in old_rules:

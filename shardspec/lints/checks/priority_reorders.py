@@ -36,7 +36,7 @@ from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import AxisRule, Spec
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected
-from shardspec.lints.evidence.rules import Answer, answers_under, kinds_text, rules_text
+from shardspec.lints.evidence.rules import Answer, answers_under, rules_text
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -120,7 +120,7 @@ def _reorders(
                 (other.span if other is not None else None, f"comes first by {order}"),
             )
         ),
-        notes=(f"it changes {kinds_text(len(affected.arrays), len(affected.activations))}",),
+        notes=(f"it changes {affected.counts}",),
         help="put the rule where its priority says, and leave the priority out"
         if own
         else f"a rule `{rules_text(rules)}` of your own takes its place, without the priority",

@@ -56,6 +56,11 @@ class Affected:
         self.targets.setdefault(plan.target.name)
 
     @property
+    def counts(self) -> str:
+        """Return `2 arrays and 1 activation`."""
+        return words.tallied((len(self.arrays), "array"), (len(self.activations), "activation"))
+
+    @property
     def target(self) -> str | None:
         """Return the only target; None where there are more."""
         return only(self.targets)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Fix, Label, Span, labels_at
-from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import (
     ActivationSharding,
     Alike,
@@ -143,8 +142,7 @@ class RuleUse:
     def note(self) -> str:
         """Return how many arrays and activations it is for, and the first of them."""
         arrays, activations = self.affected.arrays, self.affected.activations
-        counts = kinds_text(len(arrays), len(activations))
-        return f"for {counts}, first {next(iter(arrays or activations))}"
+        return f"for {self.affected.counts}, first {next(iter(arrays or activations))}"
 
     def labels(self, said: str) -> tuple[Label, ...]:
         """Return a label for the rule, and for those that fire before it."""
@@ -308,12 +306,6 @@ def rules_text(rules: Sequence[AxisRule]) -> str:
     """Return `heads, kv -> model | data`, for the alternatives of some axes."""
     names = ", ".join(dict.fromkeys(rule.logical_axis for rule in rules))
     return f"{names} -> {' | '.join(dict.fromkeys(rule.right for rule in rules))}"
-
-
-def kinds_text(arrays: int, activations: int) -> str:
-    """Return `2 arrays and 1 activation`, without what there is none of."""
-    counts = ((arrays, "array"), (activations, "activation"))
-    return " and ".join(counted(count, kind) for count, kind in counts if count)
 
 
 def on_targets(count: int) -> str:
