@@ -283,7 +283,7 @@ def _origin(value: Value, axis: str) -> str | None:
             inputs = [each for each in node.operands if axis in each.axes]
             value = inputs[0] if inputs else node.operands[0]
         else:
-            return found
+            return found if value.argument is None else f"input: {value.argument}"
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from flax import linen as nn
 from flax.linen import spmd
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -101,7 +101,10 @@ trees = st.lists(names_of_any_kind, max_size=4).filter(
 def test_the_drop_in_is_linen_on_trees(tree: Any, rules: Any) -> None:
     from shardspec.compat.flax import logical_to_mesh
 
-    assert outcome(logical_to_mesh, tree, rules) == outcome(nn.logical_to_mesh, tree, rules)
+    linens = outcome(nn.logical_to_mesh, tree, rules)
+    # Flax 0.12.4 hands jax 0.10.0 its own mark for "undecided", where a rule is for no name.
+    assume(not (isinstance(linens, tuple) and "canonicalize_partition" in str(linens[1:])))
+    assert outcome(logical_to_mesh, tree, rules) == linens
 
 
 #: Only what our own language can say: names or None, no axis twice, every mesh axis known.

@@ -67,9 +67,9 @@ def test_the_ops_of_a_layer() -> None:
 def test_phases_of_a_train_step() -> None:
     found = step("clipped_adam")
     assert [op.phase for op in found.ops] == ["forward"] * 2 + ["backward"] * 3
-    assert {each.phase for each in found.collectives if "gradient" in str(each.carries)} == {
-        "backward"
-    }
+    phases = {each.phase for each in found.collectives if "gradient" in str(each.carries)}
+    assert "backward" in phases
+    assert phases <= {"backward", "update"}  # Shardy of jaxlib 0.10.0 reduces one where it is used
 
 
 def test_rematerialised_work_is_told_apart() -> None:

@@ -61,8 +61,11 @@ def test_a_step_on_a_slice_that_is_not_here(folders: Path) -> None:
         "clipped_adam", small_steps.resolver(), how=Compiling(is_cached=False), tell=stages.append
     )
     assert stages == ["tracing", "describing the machine", "compiling"]
-    assert found.faults == ()
-    assert found.difference < 0.1  # 0 with libtpu 0.0.52; those before send float32 as it is
+    most = (
+        0.1 if importlib.metadata.version("libtpu") >= "0.0.50" else 0.5
+    )  # those before send float32 as it is
+    assert found.difference < most
+    assert (found.faults == ()) == (found.difference <= 0.1)
     assert found.compiler.startswith("libtpu ")
     assert found.memory is not None
     assert found.memory.argument_bytes == given_bytes(found.cost.memory)
