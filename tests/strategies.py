@@ -77,6 +77,9 @@ def rule_lists(**names: tuple[str, ...]) -> st.SearchStrategy[tuple[AxisRule, ..
     )
 
 
+any_rule_lists = st.lists(axis_rules(logical=("*",)), min_size=1, max_size=2).map(tuple)
+
+
 @st.composite
 def params(draw: st.DrawFn, *, repeats: bool = True, path: str = "array") -> Param:
     names = draw(
@@ -128,6 +131,7 @@ def specs(draw: st.DrawFn) -> Spec:
         SourceFile("spec.yaml", ""),
         logical_axes=axes,
         axis_rules=draw(rule_lists()),
+        any_rules=draw(st.just(()) | any_rule_lists),
         policy=draw(policies),
         targets=tuple(Target(f"t{i}", mesh) for i, mesh in enumerate(targets)),
         state=draw(st.none() | state_policies),

@@ -529,6 +529,7 @@ def losses(request: Request, tool: str, *holds: str) -> Iterator[Diagnostic]:
       holds: the sections that it has a place for.
     """
     if PARAMS not in holds:
+        yield from _any(request, tool)
         yield from _params(request, tool)
     if OVERRIDES not in holds:
         yield from _overrides(request, tool)
@@ -564,6 +565,15 @@ def unproved(request: Request, tool: str) -> Iterator[Diagnostic]:
             message = f"`{axis.name}` is split in units of {axis.unit}, and {tool} has no units"
             help = "with arrays (--arrays) the export shows whether any array is cut otherwise"
             yield lost(message, axis.span, help=help)
+
+
+def _any(request: Request, tool: str) -> Iterator[Diagnostic]:
+    """Yield a finding for the rules for `*`."""
+    count = sum(sharding.dims.is_of_any for sharding in request.plan.arrays)
+    for rule in request.spec.any_rules[:1]:
+        many = f": {counted(count, 'array')}" if count else ""
+        message = f"{tool} has no rules for arrays without names, as `{rule}` is{many}"
+        yield lost(message, rule.span, help="the model has to name their dimensions itself")
 
 
 def _params(request: Request, tool: str) -> Iterator[Diagnostic]:

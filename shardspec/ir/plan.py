@@ -27,6 +27,8 @@ class Kind(StrEnum):
     STATED = "stated"
     #: ZeRO, on top of what placed the dimension
     ZERO = "zero"
+    #: a rule for the arrays that nothing names
+    ANY = "any"
     #: the policy that keeps small arrays whole
     SMALL = "small"
     #: a rule that cannot be read, which is reported: its axes ask no other
@@ -70,7 +72,8 @@ class Attempt:
     """One try to split one dimension.
 
     Attributes:
-      position: of what asks, in `Spec.axis_rules`, or of an override in `Spec.overrides`.
+      position: of what asks, in `Spec.axis_rules` or `Spec.any_rules`, or of an override in
+        `Spec.overrides`.
       asked: the mesh axes as they are written.
       mesh_axes: those of them that are asked for on this target, absent ones dropped.
       ways: product of the sizes of mesh_axes.
@@ -208,7 +211,22 @@ class Dims(tuple[DimSharding, ...]):
     @property
     def is_kept_whole(self) -> bool:
         """Say whether the policy keeps the array whole, since it is small."""
-        return bool(self) and any(each.kind is Kind.SMALL for each in self[0].attempts)
+        return self._is_asked_by(Kind.SMALL)
+
+    @property
+    def is_of_any(self) -> bool:
+        """Say whether rules for `*` decide, since nothing names the array."""
+        return self._is_asked_by(Kind.ANY)
+
+    @property
+    def not_split_by_any(self) -> DimSharding | None:
+        """Return the largest dimension, where rules for `*` divide none; the first of equals."""
+        if not self.is_of_any or any(dim.taken is not None for dim in self):
+            return None
+        return max(self, key=lambda dim: dim.size or 0)
+
+    def _is_asked_by(self, kind: Kind) -> bool:
+        return any(attempt.kind is kind for dim in self for attempt in dim.attempts)
 
     def __reduce__(self) -> tuple[type[Dims], tuple[tuple[DimSharding, ...]]]:
         """Leave the hash behind: that of a text is another in every process."""
@@ -304,7 +322,7 @@ class ParamSharding(_Answer):
     def needs_names(self) -> bool:
         """Say whether nothing names the dimensions, and nothing else says how they lie."""
         is_without = self.origin is Origin.NONE and self.param.rank > 0
-        return is_without and not self.dims.is_kept_whole
+        return is_without and not (self.dims.is_kept_whole or self.dims.is_of_any)
 
     @property
     def named_at(self) -> Span | None:
@@ -348,7 +366,8 @@ class ParamSharding(_Answer):
         if self.origin is Origin.ARRAY:
             span = self.param.span
             return f"{names}{f'     {span.place}' if span else ''}  the array's own"
-        return "none: no override and no entry of `params` matches this path"
+        without = "none: no override and no entry of `params` matches this path"
+        return f"{without}, so rules for `*` decide" if self.dims.is_of_any else without
 
     def __str__(self) -> str:
         """Return how the explanation begins: the answer, and where the names came from."""

@@ -441,6 +441,10 @@ class LogicalAxis:
     min_shard: int = 1
 
 
+#: In place of a logical axis: any dimension of an array that nothing names.
+ANY = "*"
+
+
 @dataclass(frozen=True, slots=True)
 class AxisRule:
     """ONE alternative: `a -> x | y` is two of these, adjacent in one flat ordered list.
@@ -671,6 +675,7 @@ class Spec:
 
     Attributes:
       axis_rules: the flat list the resolver walks: priorities and placement are applied.
+      any_rules: those for `*`, in order: for arrays that no section names, after all others.
       params: arrays the document itself lists, inline and by manifest.
       sources: this document and all it extends or includes, itself first.
       inherited_axes: logical axes that presets have rules for, even where the document
@@ -692,6 +697,7 @@ class Spec:
     source: SourceFile
     logical_axes: tuple[LogicalAxis, ...] = ()
     axis_rules: tuple[AxisRule, ...] = ()
+    any_rules: tuple[AxisRule, ...] = ()
     path_rules: tuple[PathRule, ...] = ()
     overrides: tuple[Override, ...] = ()
     scans: tuple[ScanRule, ...] = ()

@@ -225,7 +225,9 @@ class Document(_Model):
         default_factory=_nothing, description="Machines by name, each with its mesh."
     )
     rules: list[Rule] = Field(
-        default_factory=_no_items, description="Axis rules, tried top to bottom: order is priority."
+        default_factory=_no_items,
+        description="Axis rules, tried top to bottom: order is priority. `* -> fsdp` is for"
+        " arrays that nothing names.",
     )
     drop: Texts = Field(
         default_factory=_no_items, description="Logical axes whose inherited rules are removed."

@@ -375,8 +375,11 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
     spec = Spec(
         source=layer.source,
         logical_axes=axes,
-        axis_rules=tuple(rules),
-        placed_rules=tuple(placed.rule for placed in layer.rules),
+        axis_rules=tuple(rule for rule in rules if rule.logical_axis != ir.ANY),
+        any_rules=tuple(rule for rule in rules if rule.logical_axis == ir.ANY),
+        placed_rules=tuple(
+            placed.rule for placed in layer.rules if placed.rule.logical_axis != ir.ANY
+        ),
         path_rules=layer.path_rules,
         overrides=layer.overrides,
         scans=layer.scans,

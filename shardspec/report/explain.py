@@ -96,7 +96,9 @@ def _rows(index: int, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) 
             why = _why_left_out(each, dim, sharding, plan.mesh)
             yield (*head, f"  {each.mesh_axis}", why, "")
     if dim.taken is None:
-        yield ("", "", "", "", "replicated: no rule is left", "")
+        is_other = sharding.dims.is_of_any and sharding.dims.not_split_by_any is None
+        why = _without_rule(dim, sharding) if is_other else "no rule is left"
+        yield ("", "", "", "", f"replicated: {why}", "")
 
 
 def _why_left_out(each: LeftOut, dim: DimSharding, sharding: Sharding, mesh: Mesh) -> str:
@@ -118,6 +120,8 @@ def _why_left_out(each: LeftOut, dim: DimSharding, sharding: Sharding, mesh: Mes
 def _without_rule(dim: DimSharding, sharding: Sharding) -> str:
     if dim.logical_axis is not None:
         return f"no rule for `{dim.logical_axis}`"
+    if sharding.dims.is_of_any:
+        return "`*` splits one dimension, the largest that divides"
     if isinstance(sharding, ParamSharding) and (sharding.matched is None or sharding.mismatch):
         return "no name"
     return "the dimension has no name"
@@ -137,7 +141,7 @@ def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: M
         case Outcome.BUSY:
             return _busy(attempt, sharding)
         case Outcome.INDIVISIBLE:
-            return _indivisible(attempt, dim, mesh)
+            return _indivisible(attempt, dim, sharding, mesh)
         case Outcome.ABSENT:
             return f"not on this target, which has {', '.join(mesh.names)}"
         case Outcome.UNKNOWN:
@@ -182,10 +186,11 @@ def _busy(attempt: Attempt, sharding: Sharding) -> str:
     return f"busy: dim {attempt.blocked_by} ({name}) has{which}{comes_first}"
 
 
-def _indivisible(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
+def _indivisible(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: Mesh) -> str:
     product = " x ".join(str(mesh.sizes[axis]) for axis in attempt.mesh_axes)
     by = f"{product} = {attempt.ways}" if len(attempt.mesh_axes) > 1 else product
-    reported = _is_reported(attempt, dim)
+    is_elsewhere = sharding.dims.is_of_any and dim is not sharding.dims.not_split_by_any
+    reported = not is_elsewhere and _is_reported(attempt, dim)
     if dim.size is not None and dim.size % attempt.ways == 0:
         cut = f"would cut a unit of {dim.unit}{'  <- SHD312' if reported else ''}"
         return f"{dim.size} / {attempt.ways} = {dim.size // attempt.ways} {cut}"
@@ -242,6 +247,9 @@ def why_not(
         attempt = dim.attempts[0]
         said = outcome_text(attempt, dim, sharding, plan.mesh).partition(": ")[2]
         yield f"  {said}{_in_brackets(attempt.span)}: no rule is asked"
+    elif sharding.dims.is_of_any:
+        yield f"  {_without_rule(dim, sharding)}"
+        yield "  help: name the dimensions, by an entry of `params` that matches the path"
     elif dim.logical_axis is None:
         yield from _unnamed(sharding)
     else:

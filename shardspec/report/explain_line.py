@@ -22,7 +22,16 @@ from shardspec.ir.plan import (
     Sharding,
     ShardingPlan,
 )
-from shardspec.ir.spec import AxisRule, Override, PathRule, Replicate, ScanRule, Spec, target_text
+from shardspec.ir.spec import (
+    ANY,
+    AxisRule,
+    Override,
+    PathRule,
+    Replicate,
+    ScanRule,
+    Spec,
+    target_text,
+)
 from shardspec.report.explain import explain_activation, outcome_text
 from shardspec.report.table import Row, rows, spec_text
 from shardspec.resolve.match import PathMatcher
@@ -35,7 +44,7 @@ S = TypeVar("S", ParamSharding, ActivationSharding)
 def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     """Yield what stands on the line and what it does on this target, if anything."""
     spec = plan.spec
-    for rule in spec.axis_rules:
+    for rule in (*spec.axis_rules, *spec.any_rules):
         if _stands_on(rule.span, file, line):
             yield from _rule(rule, plan)
     yield from _entries(file, line, plan)
@@ -174,7 +183,9 @@ def _rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
     if early:
         count = _counted(early)
         yield f"  not asked: an earlier rule had placed `{rule.logical_axis}` in {count}"
-    if not arrays and not activations and not early:
+    if rule.logical_axis == ANY and not arrays:
+        yield "  every array has names, or another rule for `*` comes first"
+    elif not arrays and not activations and not early:
         yield f"  no array and no activation has the logical axis `{rule.logical_axis}`"
 
 
@@ -185,8 +196,8 @@ def _outcomes(
     found: dict[str | None, list[S]] = {}
     for sharding in shardings:
         for dim in sharding.dims:
-            if dim.logical_axis == rule.logical_axis:
-                attempt = next((a for a in dim.attempts if a.rule is rule), None)
+            attempt = next((a for a in dim.attempts if a.rule is rule), None)
+            if attempt is not None or dim.logical_axis == rule.logical_axis:
                 said = None if attempt is None else _said(attempt, dim, sharding, plan)
                 found.setdefault(said, []).append(sharding)
     return found

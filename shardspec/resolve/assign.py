@@ -31,6 +31,7 @@ class RuleTable:
       sizes: mesh axis -> size on this target.
       known: mesh axes that some other target has; here they drop out of their tuples.
       units: logical axis -> elements that must stay together.
+      any: what the rules for arrays that nothing names come to, in order.
     """
 
     by_axis: Mapping[str, tuple[Attempt, ...]]
@@ -38,6 +39,7 @@ class RuleTable:
     known: frozenset[str]
     units: Mapping[str, int]
     policy: Policy
+    any: tuple[Attempt, ...] = ()
 
 
 def rule_table(
@@ -47,15 +49,19 @@ def rule_table(
     known_mesh_axes: frozenset[str] = frozenset(),
     units: Mapping[str, int] | None = None,
     policy: Policy | None = None,
+    any_rules: Sequence[AxisRule] = (),
 ) -> RuleTable:
-    """Return `rules` made ready for `assign_axes`."""
+    """Return `rules` made ready for `assign_axes`, and `any_rules` for `assign_any`."""
     by_axis: dict[str, tuple[Attempt, ...]] = {}
     table = RuleTable(by_axis, mesh.sizes, known_mesh_axes, units or {}, policy or Policy())
     found: dict[str, list[Attempt]] = defaultdict(list)
     for position, rule in enumerate(rules):
         found[rule.logical_axis].append(_if_free(rule, position, rule.mesh_axes, table))
     by_axis.update((axis, tuple(attempts)) for axis, attempts in found.items())
-    return table
+    if not any_rules:
+        return table
+    tried = (_if_free(rule, at, rule.mesh_axes, table) for at, rule in enumerate(any_rules))
+    return replace(table, any=tuple(replace(attempt, kind=Kind.ANY) for attempt in tried))
 
 
 def _if_free(
@@ -113,6 +119,32 @@ def assign_stated(
     stated = enumerate(override.partition or ())
     candidates = [(dim, dim, _if_free(override, position, axes, table)) for dim, axes in stated]
     return _assigned(shape, (None,) * len(shape), candidates, table)
+
+
+def assign_any(shape: Sequence[int], table: RuleTable) -> Dims:
+    """Return each dimension of an array that nothing names, by the rules for `*`.
+
+    Each rule in turn looks for the largest dimension that its mesh axes divide, the first of
+    equals; the first that finds one is the last that is asked. `none` leaves all of them whole.
+
+    Invariants:
+      one: at most one dimension is split, and none that is smaller than another that divides.
+    """
+    attempts: list[list[Attempt]] = [[] for _ in shape]
+    by_size = sorted(range(len(shape)), key=lambda dim: -shape[dim])
+    for attempt in table.any:
+        for dim in by_size:
+            fits = divides(attempt.ways, shape[dim])
+            is_refused = attempt.outcome is Outcome.TAKEN and not fits
+            attempts[dim].append(
+                replace(attempt, outcome=Outcome.INDIVISIBLE) if is_refused else attempt
+            )
+            if not is_refused and not attempt.is_none:
+                break
+        if any(tried and tried[-1].outcome is Outcome.TAKEN for tried in attempts):
+            break
+    pairs = zip(shape, attempts, strict=True)
+    return Dims(DimSharding(size, None, tuple(tried)) for size, tried in pairs)
 
 
 def kept_whole(shape: Sequence[int], logical_axes: LogicalAxes, table: RuleTable) -> Dims:

@@ -1,7 +1,8 @@
 """Spec x Target x Params -> ShardingPlan. Pure and total.
 
 An array is named by the first source that says anything: overrides, its own names, `params:`. A
-count of names that is not the array's rank is kept as a mismatch, and never falls through.
+count of names that is not the array's rank is kept as a mismatch, and never falls through. Rules
+for `*` are for arrays that no source names.
 
 Models repeat themselves: ten thousand arrays have a dozen pairs of shape and names. Each pair
 is resolved once, and the arrays share the result.
@@ -16,7 +17,14 @@ from typing import TypeVar
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxes, Override, Param, PathRule, ScanRule, Spec, Target
-from shardspec.resolve.assign import RuleTable, assign_axes, assign_stated, kept_whole, rule_table
+from shardspec.resolve.assign import (
+    RuleTable,
+    assign_any,
+    assign_axes,
+    assign_stated,
+    kept_whole,
+    rule_table,
+)
 from shardspec.resolve.match import PathMatcher, path_matcher
 
 Named = TypeVar("Named", ir.Activation, ActivationSharding)
@@ -158,8 +166,12 @@ class ArrayResolver:
         if isinstance(matched, Override) and matched.partition is not None:
             return self._as_stated(param, matched, matched.partition)
         axes = naming.logical_axes
+        is_unnamed = naming.origin is Origin.NONE and naming.mismatch is None
         axes = axes if axes is not None else (None,) * param.rank
-        dims = self._small(param, axes) or self.dims(param.shape, axes)
+        dims = self._small(param, axes)
+        if dims is None:
+            is_of_any = is_unnamed and bool(self.table.any)
+            dims = self._any(param.shape) if is_of_any else self.dims(param.shape, axes)
         return ParamSharding(param, dims, naming.origin, matched, naming.scan, naming.mismatch)
 
     def _small(self, param: Param, logical_axes: LogicalAxes) -> Dims | None:
@@ -170,6 +182,14 @@ class ArrayResolver:
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = kept_whole(param.shape, logical_axes, self.table)
+        return found
+
+    def _any(self, shape: tuple[int, ...]) -> Dims:
+        """Return the dimensions of an array that nothing names, by the rules for `*`."""
+        key = ("any", shape)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = assign_any(shape, self.table)
         return found
 
     def dims(self, shape: tuple[int | None, ...], logical_axes: LogicalAxes) -> Dims:
@@ -229,6 +249,7 @@ def array_resolver(spec: Spec, target: Target) -> ArrayResolver:
         known_mesh_axes=spec.mesh_axis_names,
         units={axis.name: axis.unit for axis in spec.logical_axes if axis.unit > 1},
         policy=spec.policy,
+        any_rules=spec.any_rules,
     )
     return ArrayResolver(spec, target, name_source(spec), table)
 

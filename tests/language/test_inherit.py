@@ -94,6 +94,24 @@ def test_other_sections() -> None:
     assert [str(level.severity) for level in spec.lint_levels] == ["warning"]
 
 
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ('rules: ["* -> y"]', ["* -> y"]),
+        ('rules: [b -> y, "* -> y | x", c -> y]', ["* -> y", "* -> x"]),
+        ('drop: ["*"]', []),
+        ("rules: [b -> y]", ["* -> x"]),
+    ],
+)
+def test_rules_for_what_nothing_names(own: str, expected: list[str], tmp_path: Path) -> None:
+    (tmp_path / "parent.yaml").write_text('mesh: {x: 2, y: 2}\nrules: [a -> x, "* -> x"]\n')
+    (tmp_path / "child.yaml").write_text(f"extends: ./parent.yaml\n{own}\n")
+    spec, _ = pipeline.load_path(str(tmp_path / "child.yaml"))
+    assert spec is not None
+    assert [str(rule) for rule in spec.any_rules] == expected
+    assert "*" not in {rule.logical_axis for rule in spec.axis_rules}
+
+
 def test_left_to_right_then_the_document(family: Path) -> None:
     (family / "two.yaml").write_text("rules: [a -> y]\naxes: {a: 5}\n", encoding="utf-8")
     text = "extends: [./base.yaml, ./two.yaml]\nrules: [c -> x]"

@@ -25,7 +25,16 @@ from shardspec.ir.spec import (
 from shardspec.resolve.assign import assign_axes, rule_table
 from shardspec.resolve.resolver import resolve
 from shardspec.resolve.state import derive, extra_axes
-from tests.strategies import ABSENT, LOGICAL, MESH, meshes, params, rule_lists, specs
+from tests.strategies import (
+    ABSENT,
+    LOGICAL,
+    MESH,
+    any_rule_lists,
+    meshes,
+    params,
+    rule_lists,
+    specs,
+)
 
 arrays = st.lists(params(), min_size=1, max_size=4).map(
     lambda found: tuple(replace(param, path=f"a{i}") for i, param in enumerate(found))
@@ -140,6 +149,29 @@ def test_whole_below(
         assert sharding.logical_axes == usual.logical_axes
         assert extra_axes(sharding.dims, target.mesh, over) == sharding.dims
         assert [len(dim.attempts) for dim in sharding.dims] == [1] * sharding.param.rank
+
+
+@given(specs(), arrays, any_rule_lists)
+def test_any(spec: Spec, given_params: tuple[Param, ...], rules: tuple[AxisRule, ...]) -> None:
+    """Rules for `*` split at most the largest dimension that divides, of arrays without names."""
+    target = spec.targets[0]
+    spec, without = (replace(spec, any_rules=each) for each in (rules, ()))
+    nameless = tuple(replace(each, logical_axes=None) for each in given_params)
+    named = resolve(spec, target, given_params).arrays
+    assert named == resolve(without, target, given_params).arrays
+    for sharding in resolve(spec, target, nameless).arrays:
+        if sharding.dims.is_kept_whole or not sharding.dims:
+            continue
+        assert sharding.dims.is_of_any
+        split = [dim for dim in sharding.dims if dim.mesh_axes]
+        assert len(split) <= 1
+        for dim in split:
+            taken = dim.taken
+            fitting = [each for each in sharding.dims if (each.size or 0) % taken.ways == 0]
+            assert dim is max(fitting, key=lambda each: each.size)
+        if not split:
+            fired = [a for d in sharding.dims for a in d.attempts if a.outcome is Outcome.TAKEN]
+            assert all(attempt.is_none for attempt in fired)
 
 
 @given(specs(), arrays, rule_lists())

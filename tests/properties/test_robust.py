@@ -260,6 +260,7 @@ SKELETON: dict[str, Any] = {
     "rules": [
         "batch -> (replica, data)",
         {"rule": "mlp, heads -> model | none @ 2", "at": "start"},
+        "* -> (replica, data) | data",
     ],
     "let": {"tp": 4, "dp": "2 * tp"},
     "drop": ["kv"],

@@ -263,6 +263,7 @@ def help_for(start: str, before: str, found: str) -> str | None:
 #: Terminals in words, in the order in which a message names them.
 _WORDS = {
     "LOGICAL_AXIS": "a logical axis",
+    "ANY": "`*`",
     "MESH_AXIS": "a mesh axis",
     "NONE": "`none`",
     "BLANK": "`_`",

@@ -67,7 +67,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _uses(spec: Spec) -> Iterator[tuple[Span | None, tuple[str, ...]]]:
     """Yield each place that names mesh axes, with those axes."""
-    yield from ((rule.span, rule.mesh_axes) for rule in spec.axis_rules)
+    yield from ((rule.span, rule.mesh_axes) for rule in (*spec.axis_rules, *spec.any_rules))
     for override in spec.overrides:
         yield override.span, tuple(axis for dim in override.partition or () for axis in dim)
     if spec.state is not None:

@@ -6,13 +6,13 @@ all of them, so that a finding is about the axis, and counts its arrays. All is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardspec.diagnostics import Code, Diagnostic, Edit, Fix, Span, labels_at
 from shardspec.diagnostics.words import binary_bytes, described, listed, named, percent
-from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
+from shardspec.ir.plan import Alike, Attempt, Dims, DimSharding, Kind, Outcome, ShardingPlan
 from shardspec.ir.spec import Mesh, divisors, target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, Subject, subjects
@@ -25,7 +25,7 @@ class Judged(NamedTuple):
     attempt: Attempt
 
 
-Judge = Callable[[Sequence[DimSharding]], Iterable[Judged]]
+Judge = Callable[[Dims], Iterable[Judged]]
 
 
 @dataclass(slots=True)
@@ -111,7 +111,9 @@ def axis_cases(context: Context, judge: Judge) -> tuple[AxisCase, ...]:
         sizes = plan.mesh.sizes
         for subject in subjects(plan):
             for dim, attempt in judge(subject.dims):
-                axis = dim.logical_axis or "this dimension"
+                is_of_any = attempt.kind is Kind.ANY
+                nameless = "the largest dimension" if is_of_any else "this dimension"
+                axis = dim.logical_axis or nameless
                 axes = attempt.mesh_axes
                 fired = attempt is dim.taken
                 over = tuple(sizes[name] for name in axes)
@@ -166,9 +168,13 @@ def _uneven(context: Context) -> tuple[Uneven, ...]:
     return tuple(found)
 
 
-def _refused(dims: Sequence[DimSharding]) -> Iterator[Judged]:
-    """Yield each dimension that ends whole or uneven for want of division, with the attempt."""
-    for dim in dims:
+def _refused(dims: Dims) -> Iterator[Judged]:
+    """Yield each dimension that ends whole or uneven for want of division, with the attempt.
+
+    Of an array of which rules for `*` divide no dimension, that is the largest.
+    """
+    largest = dims.not_split_by_any
+    for dim in dims if not dims.is_of_any else filter(None, (largest,)):
         taken, refused = dim.taken, dim.first_of(Outcome.INDIVISIBLE)
         if taken is not None and taken.ways > 1 and not dim.is_even:
             yield Judged(dim, taken)

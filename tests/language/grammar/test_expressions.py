@@ -198,7 +198,7 @@ globs = st.tuples(st.booleans(), st.lists(_parts, min_size=1, max_size=5)).map(
 NODES: dict[str, st.SearchStrategy[Any]] = {
     "axis_rule": st.builds(
         RuleExpr,
-        st.lists(names, min_size=1, max_size=3).map(tuple),
+        st.lists(names, min_size=1, max_size=3).map(tuple) | st.just((Name("*", 0, 0),)),
         st.lists(rule_targets, min_size=1, max_size=3).map(tuple),
         st.integers(-99, 99),
     ),
