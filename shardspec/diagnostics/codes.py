@@ -147,6 +147,9 @@ REGEX_BUDGET = error("SHD231", "regex-budget", "a regex ran out of the time it i
 LOST_IN_PHASE = error(
     "SHD232", "lost-in-phase", "a phase holds whole what a mesh axis of another phase splits"
 )
+CONTESTED_AXIS = pedantic(
+    "SHD233", "contested-axis", "two dimensions of an array want one mesh axis"
+)
 
 INDIVISIBLE = error("SHD301", "indivisible", "mesh axes do not divide a dimension")
 SIZE_MISMATCH = error("SHD302", "size-mismatch", "an array contradicts the stated size of an axis")

@@ -70,6 +70,7 @@ CHECKS: tuple[str, ...] = (
     "fast_link",
     "rule_without_array",
     "fallback_never_reached",
+    "contested_axis",
     "priority_reorders",
     "tuple_skipped",
     "conflicting_names",
