@@ -162,6 +162,7 @@ RESIZED_IN_PHASE = error(
     "SHD306", "resized-in-phase", "an array has another shape in a phase, and cannot move there"
 )
 CUT_UNIT = error("SHD312", "cut-unit", "a shard holds part of a unit, such as half a head")
+CUT_PART = error("SHD313", "cut-part", "a shard holds pieces of two parts of a fused axis")
 
 REPLICATED_LARGE = warning("SHD401", "replicated-large", "every device holds a large array whole")
 REPLICATED_OVER_BUDGET = error(

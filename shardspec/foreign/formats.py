@@ -561,7 +561,11 @@ def unproved(request: Request, tool: str) -> Iterator[Diagnostic]:
         help = "with arrays (--arrays) the export shows which of them"
         yield lost(message, policy.whole_below_span, help=help)
     for axis in request.spec.logical_axes:
-        if axis.unit > 1:
+        if axis.parts is not None:
+            message = f"`{axis.name}` is never cut across its parts, and {tool} has no parts"
+            help = "with arrays (--arrays) the export shows whether any array is cut otherwise"
+            yield lost(message, axis.span, help=help)
+        elif axis.unit > 1:
             message = f"`{axis.name}` is split in units of {axis.unit}, and {tool} has no units"
             help = "with arrays (--arrays) the export shows whether any array is cut otherwise"
             yield lost(message, axis.span, help=help)

@@ -128,13 +128,14 @@ class DimSharding:
     Invariants:
       complete: attempts by rule are that axis's rules in order, up to the one taken; at most one
         attempt is taken; what ZeRO adds comes last.
-      unit: the unit is what the spec states for the logical axis, 1 without a name.
+      unit: unit and segments are what the spec states for the logical axis, 1 without a name.
     """
 
     size: int | None
     logical_axis: str | None
     attempts: tuple[Attempt, ...] = ()
     unit: int = 1
+    segments: int = 1
 
     @property
     def taken(self) -> Attempt | None:
@@ -180,7 +181,11 @@ class DimSharding:
 
     def fits(self, ways: int) -> bool:
         """Say whether it splits into so many equal shards of whole units, as far as is known."""
-        return self.size is None or divides(ways, self.size, self.unit)
+        return self.size is None or divides(ways, self.size, self.unit, self.segments)
+
+    def cuts_parts(self, ways: int) -> bool:
+        """Say whether so many equal shards would hold the end of a part and the next."""
+        return bool(self.size) and (self.size or 0) % ways == 0 and ways % self.segments != 0
 
     @property
     def shard_size(self) -> int | None:
@@ -233,12 +238,15 @@ class Dims(tuple[DimSharding, ...]):
         return Dims, (tuple(self),)
 
 
-def divides(ways: int, size: int, unit: int = 1) -> bool:
+def divides(ways: int, size: int, unit: int = 1, segments: int = 1) -> bool:
     """Say whether `size` splits `ways` times into equal shards of whole units.
 
     Splitting once, or into shards of nothing (size 0), always works.
+
+    Args:
+      segments: of a fused axis; a number of shards that is no multiple of it cuts its parts.
     """
-    return ways == 1 or size % (ways * unit) == 0
+    return ways == 1 or size == 0 or (size % (ways * unit) == 0 and ways % segments == 0)
 
 
 class Origin(StrEnum):

@@ -423,13 +423,49 @@ def divisors(number: int, limit: int = 1 << 16) -> tuple[int, ...]:
 Dialect = Literal["glob", "regex"]
 
 
+class Parts(NamedTuple):
+    """What a fused axis is made of: query, key and value in one array.
+
+    Attributes:
+      sizes: of the parts by name, in order.
+      unit: elements of a part that must stay together.
+      is_interleaved: whether they are laid out group by group, and not one behind the other.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+    unit: int
+    is_interleaved: bool
+
+    @property
+    def size(self) -> int:
+        """Return the length of all of them."""
+        return sum(size for _, size in self.sizes)
+
+    @property
+    def segments(self) -> int:
+        """Return of how many a number of shards must be a multiple, so that none has two parts."""
+        if self.is_interleaved:
+            return 1
+        return self.size // math.gcd(*(size for _, size in self.sizes))
+
+    @property
+    def group(self) -> int:
+        """Return how many elements must stay together of all parts."""
+        if not self.is_interleaved:
+            return self.unit
+        common = math.gcd(*(size for _, size in self.sizes))
+        return self.size if common % self.unit else self.size // (common // self.unit)
+
+
 @dataclass(frozen=True, slots=True)
 class LogicalAxis:
     """A model's name for a dimension.
 
     Attributes:
       size: how long it is, when that is known.
-      unit: a shard must hold whole multiples of this many elements (one head, say).
+      unit: a shard must hold whole multiples of this many elements (one head, say; of parts that
+        are interleaved, one group of all).
+      parts: of a fused axis.
       min_shard: elements below which a shard is not worth having.
     """
 
@@ -439,6 +475,7 @@ class LogicalAxis:
     doc: str = ""
     span: Span | None = field(default=None, compare=False, repr=False)
     min_shard: int = 1
+    parts: Parts | None = None
 
 
 #: In place of a logical axis: any dimension of an array that nothing names.

@@ -89,6 +89,16 @@ class AxisEntry(_Model):
         description="Elements that must stay together on a device, such as one head: a number, or"
         " an axis: `headdim`.",
     )
+    parts: dict[str, Expression] | None = Field(
+        None,
+        description="Parts of a fused axis, in order, with their sizes: `{q: heads * kv, k: kv}`."
+        " The axis is as long as all of them, and no shard may hold pieces of two.",
+    )
+    interleaved: bool = Field(
+        default=False,
+        description="Whether parts are laid out group by group, so that every shard has its share"
+        " of each.",
+    )
     min_shard: Annotated[int, Field(ge=1)] = Field(
         1, description="Elements below which a shard is not worth having: fewer is a finding."
     )

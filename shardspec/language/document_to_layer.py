@@ -19,7 +19,14 @@ from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.print_expressions import parse_bound, parse_bytes
 from shardspec.language.grammar.refusals import NO_LETS
-from shardspec.language.grammar.syntax import AxisTarget, MeshSize, NamesExpr, SyntaxFault
+from shardspec.language.grammar.syntax import (
+    AxisTarget,
+    MeshSize,
+    NamesExpr,
+    SizeExpr,
+    SizeTerm,
+    SyntaxFault,
+)
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.language.meshes import TargetDecl
 from shardspec.language.reading import Route, SourceMap, is_dsl
@@ -27,7 +34,13 @@ from shardspec.language.validate import Validated
 from shardspec.topology.sizes import StatedAxis, StatedMesh
 
 if TYPE_CHECKING:
-    from shardspec.language.document import CoverageEntry, OverrideEntry, ReplicateEntry, StateEntry
+    from shardspec.language.document import (
+        AxisEntry,
+        CoverageEntry,
+        OverrideEntry,
+        ReplicateEntry,
+        StateEntry,
+    )
 
 T = TypeVar("T")
 Entry = TypeVar("Entry", bound="OverrideEntry | ReplicateEntry")
@@ -207,7 +220,32 @@ class _Walk:
                 unit = self.parse(
                     expressions.parse_size, self.excerpt((*route, "unit"), entry.unit)
                 )
-            yield AxisDecl(name, size, unit, entry.doc, span, entry.min_shard)
+            parts = tuple(self._parts(route, entry))
+            if parts:
+                size = SizeExpr(tuple(SizeTerm((part,)) for _, part in parts))
+            fixed = (entry.doc, span, entry.min_shard)
+            yield AxisDecl(name, size, unit, *fixed, parts, entry.interleaved)
+
+    def _parts(self, route: Route, entry: AxisEntry) -> Iterator[tuple[str, SizeExpr]]:
+        """Yield the parts of an axis with their sizes; none where they cannot be read."""
+        whole = (*route, "parts")
+        message = None
+        if entry.parts is None and entry.interleaved:
+            message, where = "`interleaved` is about `parts`, and there are none", "interleaved"
+        elif entry.parts is not None and entry.size is not None:
+            message, where = "an axis has a `size` or `parts`, and this has both", "size"
+        elif entry.parts is not None and not entry.parts:
+            message, where = "`parts` is empty", "parts"
+        if message is not None:
+            span = self.source_map.value((*route, where)).span
+            help = "an axis is as long as its parts: `{parts: {gate: mlp, up: mlp}}`"
+            self.report(point(codes.WRONG_TYPE, message, span, help=help))
+            return
+        for part, text in (entry.parts or {}).items():
+            inner = (*whole, part)
+            size = self.parse(expressions.parse_size, self.excerpt(inner, text))
+            if self.name(inner) and size is not None:
+                yield part, size
 
     def lets(self) -> Iterator[AxisDecl]:
         """Yield the names of `let`, their numbers still as expressions."""

@@ -54,6 +54,8 @@ class AxisDecl(NamedTuple):
     doc: str
     span: Span
     min_shard: int = 1
+    parts: tuple[tuple[str, SizeExpr], ...] = ()
+    is_interleaved: bool = False
     is_let: bool = False
 
 
@@ -434,13 +436,30 @@ def _axes(
     diagnostics: list[Diagnostic],
 ) -> tuple[ir.LogicalAxis, ...]:
     """Return the axes with sizes and units as numbers; either may name other axes in any order."""
-    units = {decl.name: _unit(decl, by_name, sizes, diagnostics) for decl in decls}
-    return tuple(
-        ir.LogicalAxis(
-            decl.name, sizes[decl.name], units[decl.name], decl.doc, decl.span, decl.min_shard
-        )
-        for decl in decls
-    )
+    axes = []
+    for decl in decls:
+        name, unit = decl.name, _unit(decl, by_name, sizes, diagnostics)
+        parts = _parts(decl, unit, sizes, diagnostics)
+        unit = unit if parts is None else parts.group
+        fixed = (decl.doc, decl.span, decl.min_shard)
+        axes.append(ir.LogicalAxis(name, sizes[name], unit, *fixed, parts))
+    return tuple(axes)
+
+
+def _parts(
+    decl: AxisDecl, unit: int, sizes: dict[str, int | None], diagnostics: list[Diagnostic]
+) -> ir.Parts | None:
+    """Return the parts of a fused axis; None for others, and where the sizes do not work out."""
+    found = [(name, size.value(sizes.get)) for name, size in decl.parts]
+    small = next(((name, size) for name, size in found if size is not None and size < 1), None)
+    if small is not None and sizes[decl.name] is not None:
+        message = f"the part `{small[0]}` of `{decl.name}` is {small[1]:,}"
+        help = "a part is 1 element or more: take it out, or mend the sizes that it names"
+        diagnostics.append(point(codes.UNKNOWN_SIZE, message, decl.span, help=help))
+    known = tuple((name, size) for name, size in found if size is not None)
+    if not known or small is not None or len(known) < len(found) or sizes[decl.name] == BEYOND:
+        return None
+    return ir.Parts(known, unit, decl.is_interleaved)
 
 
 def _unit(

@@ -42,6 +42,7 @@ CHECKS: tuple[str, ...] = (
     "indivisible",
     "size_mismatch",
     "cut_unit",
+    "cut_part",
     "below_tile",
     "below_minimum",
     "size_one_axis",

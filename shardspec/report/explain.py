@@ -169,7 +169,8 @@ def _taken(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
     if dim.is_even:
         units = dim.size // attempt.ways // dim.unit
         return f"{text}{f' = {units} x unit {dim.unit}' if dim.unit > 1 else ''}{gone}"
-    return f"{text} cuts a unit of {dim.unit}  <- SHD312{gone}"
+    cut = _cut_text(dim, attempt.ways).replace("would cut", "cuts")
+    return f"{text} {cut}{gone}"
 
 
 def _busy(attempt: Attempt, sharding: Sharding) -> str:
@@ -192,9 +193,17 @@ def _indivisible(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: M
     is_elsewhere = sharding.dims.is_of_any and dim is not sharding.dims.not_split_by_any
     reported = not is_elsewhere and _is_reported(attempt, dim)
     if dim.size is not None and dim.size % attempt.ways == 0:
-        cut = f"would cut a unit of {dim.unit}{'  <- SHD312' if reported else ''}"
-        return f"{dim.size} / {attempt.ways} = {dim.size // attempt.ways} {cut}"
+        cut, _, code = _cut_text(dim, attempt.ways).partition("  ")
+        told = f"  {code}" if reported else ""
+        return f"{dim.size} / {attempt.ways} = {dim.size // attempt.ways} {cut}{told}"
     return f"{dim.size} is not divisible by {by}{'  <- SHD301' if reported else ''}"
+
+
+def _cut_text(dim: DimSharding, ways: int) -> str:
+    """Return what so many shards would cut, and the finding that says so."""
+    if dim.cuts_parts(ways):
+        return "would cut across parts  <- SHD313"
+    return f"would cut a unit of {dim.unit}  <- SHD312"
 
 
 def _is_reported(attempt: Attempt, dim: DimSharding) -> bool:
@@ -375,7 +384,10 @@ def _not_divisible(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan
     ways = plan.mesh.ways(wanted)
     if not dim.fits(ways):
         unit = f" in units of {dim.unit}" if dim.unit > 1 else ""
-        yield f"  {dim.size} is not divisible by {ways}{unit}"
+        if dim.cuts_parts(ways):
+            yield f"  {ways} shards of {dim.size} {_cut_text(dim, ways).partition('  ')[0]}"
+        else:
+            yield f"  {dim.size} is not divisible by {ways}{unit}"
 
 
 def _advice(

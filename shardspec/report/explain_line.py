@@ -57,6 +57,9 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
             unit = f", unit {axis.unit}" if axis.unit > 1 else ""
             unit += f", min_shard {axis.min_shard}" if axis.min_shard > 1 else ""
             yield f"axis `{axis.name}` = {axis.size or 'any size'}{unit}"
+            if axis.parts is not None:
+                parts = ", ".join(f"{name} {size}" for name, size in axis.parts.sizes)
+                yield f"  parts {parts}{', interleaved' * axis.parts.is_interleaved}"
             yield f"  used by {_users(axis.name, plan)}"
     for target in spec.targets:
         if _stands_on(target.span, file, line) or any(

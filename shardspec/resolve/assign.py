@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, LeftOut, Outcome, divides
-from shardspec.ir.spec import AxisRule, LogicalAxes, Mesh, Override, Policy
+from shardspec.ir.spec import AxisRule, LogicalAxes, LogicalAxis, Mesh, Override, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class RuleTable:
       sizes: mesh axis -> size on this target.
       known: mesh axes that some other target has; here they drop out of their tuples.
       units: logical axis -> elements that must stay together.
+      segments: logical axis -> what the number of its shards is a multiple of.
       any: what the rules for arrays that nothing names come to, in order.
     """
 
@@ -38,8 +39,13 @@ class RuleTable:
     sizes: Mapping[str, int]
     known: frozenset[str]
     units: Mapping[str, int]
+    segments: Mapping[str, int]
     policy: Policy
     any: tuple[Attempt, ...] = ()
+
+    def grain(self, axis: str | None) -> tuple[int, int]:
+        """Return the unit and the segments of a logical axis."""
+        return self.units.get(axis or "", 1), self.segments.get(axis or "", 1)
 
 
 def rule_table(
@@ -47,13 +53,16 @@ def rule_table(
     mesh: Mesh,
     *,
     known_mesh_axes: frozenset[str] = frozenset(),
-    units: Mapping[str, int] | None = None,
+    axes: Iterable[LogicalAxis] = (),
     policy: Policy | None = None,
     any_rules: Sequence[AxisRule] = (),
 ) -> RuleTable:
     """Return `rules` made ready for `assign_axes`, and `any_rules` for `assign_any`."""
     by_axis: dict[str, tuple[Attempt, ...]] = {}
-    table = RuleTable(by_axis, mesh.sizes, known_mesh_axes, units or {}, policy or Policy())
+    axes = tuple(axes)
+    units = {axis.name: axis.unit for axis in axes if axis.unit > 1}
+    segments = {axis.name: axis.parts.segments for axis in axes if axis.parts is not None}
+    table = RuleTable(by_axis, mesh.sizes, known_mesh_axes, units, segments, policy or Policy())
     found: dict[str, list[Attempt]] = defaultdict(list)
     for position, rule in enumerate(rules):
         found[rule.logical_axis].append(_if_free(rule, position, rule.mesh_axes, table))
@@ -132,14 +141,13 @@ def assign_any(shape: Sequence[int], table: RuleTable) -> Dims:
     """
     attempts: list[list[Attempt]] = [[] for _ in shape]
     by_size = sorted(range(len(shape)), key=lambda dim: -shape[dim])
+    exact = replace(table, policy=replace(table.policy, indivisible="next"))
     for attempt in table.any:
+        turn = _try_in_part if attempt.in_part else _try
         for dim in by_size:
-            fits = divides(attempt.ways, shape[dim])
-            is_refused = attempt.outcome is Outcome.TAKEN and not fits
-            attempts[dim].append(
-                replace(attempt, outcome=Outcome.INDIVISIBLE) if is_refused else attempt
-            )
-            if not is_refused and not attempt.is_none:
+            result = turn(attempt, shape[dim], (1, 1), {}, exact)
+            attempts[dim].append(result)
+            if result.outcome is not Outcome.INDIVISIBLE and not attempt.is_none:
                 break
         if any(tried and tried[-1].outcome is Outcome.TAKEN for tried in attempts):
             break
@@ -152,12 +160,15 @@ def kept_whole(shape: Sequence[int], logical_axes: LogicalAxes, table: RuleTable
     span = table.policy.whole_below_span
     small = Attempt(Kind.SMALL, 0, (), (), Outcome.TAKEN, span=span)
     return Dims(
-        DimSharding(size, axis, (small,), table.units.get(axis or "", 1))
+        DimSharding(size, axis, (small,), *table.grain(axis))
         for size, axis in zip(shape, logical_axes, strict=True)
     )
 
 
 _Candidate = tuple[int, int, Attempt]
+
+#: Unit and segments of a dimension.
+_Grain = tuple[int, int]
 
 
 def _in_turn(candidate: _Candidate) -> tuple[int, int]:
@@ -171,7 +182,7 @@ def _assigned(
     table: RuleTable,
 ) -> Dims:
     """Return each dimension with those of the candidates, which come in turn, that it tried."""
-    units = [table.units.get(axis, 1) if axis is not None else 1 for axis in logical_axes]
+    grains = [table.grain(axis) for axis in logical_axes]
     attempts: list[list[Attempt]] = [[] for _ in logical_axes]
     decided: set[int] = set()
     used: dict[str, int] = {}
@@ -179,19 +190,19 @@ def _assigned(
         if dim in decided:
             continue
         turn = _try_in_part if attempt.in_part else _try
-        result = turn(attempt, shape[dim], units[dim], used, table)
+        result = turn(attempt, shape[dim], grains[dim], used, table)
         attempts[dim].append(result)
         if result.outcome is Outcome.TAKEN:
             decided.add(dim)
             used.update(dict.fromkeys(result.mesh_axes, dim))
     return Dims(
-        DimSharding(size, axis, tuple(tried), unit)
-        for size, axis, tried, unit in zip(shape, logical_axes, attempts, units, strict=True)
+        DimSharding(size, axis, tuple(tried), *grain)
+        for size, axis, tried, grain in zip(shape, logical_axes, attempts, grains, strict=True)
     )
 
 
 def _try(
-    attempt: Attempt, size: int | None, unit: int, used: Mapping[str, int], table: RuleTable
+    attempt: Attempt, size: int | None, grain: _Grain, used: Mapping[str, int], table: RuleTable
 ) -> Attempt:
     """Return `attempt` as it goes on a dimension, with the mesh axes in `used` gone."""
     if attempt.outcome is not Outcome.TAKEN:
@@ -199,18 +210,18 @@ def _try(
     for axis in attempt.mesh_axes:
         if axis in used:
             return replace(attempt, outcome=Outcome.BUSY, blocked_by=used[axis])
-    if not _fits(attempt.ways, size, unit, table.policy):
+    if not _fits(attempt.ways, size, grain, table.policy):
         return replace(attempt, outcome=Outcome.INDIVISIBLE)
     return attempt
 
 
-def _fits(ways: int, size: int | None, unit: int, policy: Policy) -> bool:
+def _fits(ways: int, size: int | None, grain: _Grain, policy: Policy) -> bool:
     """Say whether a dimension may be split so many times: any times, where `keep` says so."""
-    return policy.indivisible == "keep" or size is None or divides(ways, size, unit)
+    return policy.indivisible == "keep" or size is None or divides(ways, size, *grain)
 
 
 def _try_in_part(
-    attempt: Attempt, size: int | None, unit: int, used: Mapping[str, int], table: RuleTable
+    attempt: Attempt, size: int | None, grain: _Grain, used: Mapping[str, int], table: RuleTable
 ) -> Attempt:
     """Return `attempt` with those of its mesh axes that fit; refused where none does.
 
@@ -227,7 +238,7 @@ def _try_in_part(
         grown = ways * table.sizes[axis]
         if axis in used:
             gone[axis] = LeftOut(axis, Outcome.BUSY, blocked_by=used[axis])
-        elif not _fits(grown, size, unit, table.policy):
+        elif not _fits(grown, size, grain, table.policy):
             gone[axis] = LeftOut(axis, Outcome.INDIVISIBLE, grown)
         else:
             kept.append(axis)

@@ -247,7 +247,7 @@ def array_resolver(spec: Spec, target: Target) -> ArrayResolver:
         spec.axis_rules,
         target.mesh,
         known_mesh_axes=spec.mesh_axis_names,
-        units={axis.name: axis.unit for axis in spec.logical_axes if axis.unit > 1},
+        axes=spec.logical_axes,
         policy=spec.policy,
         any_rules=spec.any_rules,
     )

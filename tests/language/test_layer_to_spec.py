@@ -61,6 +61,36 @@ def test_sizes_that_are_not_known_are_reported_once(axes: str, said: list[str]) 
         assert words in diagnostic.message
 
 
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("{size: 4, parts: {q: 4}}", ("wrong-type", "this has both")),
+        ("{parts: {}}", ("wrong-type", "`parts` is empty")),
+        ("{size: 4, interleaved: true}", ("wrong-type", "there are none")),
+        ("{parts: {q: b - 8, k: 16}}", ("unknown-size", "the part `q` of `a` is 0")),
+        ("{parts: {q: 2 * c}}", ("unknown-size", "`a` needs that of `c`")),
+        ("{parts: {q: 2 * a}}", ("unknown-size", "depends on itself")),
+        ("{parts: {q: 2 /}}", ("syntax", "after `2`")),
+    ],
+)
+def test_parts_that_are_none(entry: str, said: tuple[str, str]) -> None:
+    spec, (fault,) = load(f"axes: {{a: {entry}, b: 8}}")
+    assert fault.code.name == said[0]
+    assert said[1] in fault.message
+    assert spec.logical_axes[0].parts is None
+
+
+def test_an_axis_is_as_long_as_its_parts() -> None:
+    spec, diagnostics = load(
+        "axes: {a: {parts: {q: 4 * b, k: b}, unit: 4}, b: 8, c: {parts: {q: 2 * b, k: b}, unit: 4,"
+        " interleaved: true}}"
+    )
+    assert diagnostics == ()
+    fused, _, mixed = spec.logical_axes
+    assert (fused.size, fused.unit, fused.parts and fused.parts.segments) == (40, 4, 5)
+    assert (mixed.size, mixed.unit, mixed.parts and mixed.parts.segments) == (24, 12, 1)
+
+
 def test_a_unit_may_name_axes() -> None:
     spec, diagnostics = load("axes: {a: {size: 4 * b, unit: 2 * b}, b: 8}")
     assert diagnostics == ()

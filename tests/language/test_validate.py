@@ -99,5 +99,12 @@ def test_an_unquoted_comma_is_explained() -> None:
 
 def test_fields_at() -> None:
     assert "rules" in fields_at(())
-    assert fields_at(("axes", "embed")) == ("size", "unit", "min_shard", "doc")
+    assert fields_at(("axes", "embed")) == (
+        "size",
+        "unit",
+        "parts",
+        "interleaved",
+        "min_shard",
+        "doc",
+    )
     assert "rules" in fields_at(("params",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import accumulate
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -13,10 +14,12 @@ from shardspec.ir.plan import Kind, Outcome
 from shardspec.ir.spec import (
     Activation,
     AxisRule,
+    LogicalAxis,
     Mesh,
     MeshAxis,
     Override,
     Param,
+    Parts,
     Pattern,
     Policy,
     Spec,
@@ -149,6 +152,27 @@ def test_whole_below(
         assert sharding.logical_axes == usual.logical_axes
         assert extra_axes(sharding.dims, target.mesh, over) == sharding.dims
         assert [len(dim.attempts) for dim in sharding.dims] == [1] * sharding.param.rank
+
+
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    st.sampled_from((1, 2, 3)),
+    st.booleans(),
+    st.integers(1, 24),
+)
+def test_parts(sizes: list[int], unit: int, is_interleaved: bool, ways: int) -> None:
+    """A rule fires where no shard has pieces of two parts, or where each has a share of all."""
+    parts = Parts(tuple((f"p{at}", size) for at, size in enumerate(sizes)), unit, is_interleaved)
+    axis = LogicalAxis("qkv", parts.size, parts.group, parts=parts)
+    table = rule_table((AxisRule("qkv", ("x",)),), Mesh((MeshAxis("x", ways),)), axes=(axis,))
+    (dim,) = assign_axes((parts.size,), ("qkv",), table)
+    if is_interleaved:
+        fits = all(size % (ways * unit) == 0 for size in sizes)
+    else:
+        shard, rest = divmod(parts.size, ways)
+        ends = list(accumulate(sizes))
+        fits = rest == 0 and shard % unit == 0 and all(end % shard == 0 for end in ends)
+    assert (dim.taken is not None) == (fits or ways == 1)
 
 
 @given(specs(), arrays, any_rule_lists)

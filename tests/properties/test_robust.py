@@ -251,6 +251,7 @@ SKELETON: dict[str, Any] = {
         "embed": 64,
         "mlp": {"size": "2 * (embed - 4) + 8", "unit": "2 * 1", "min_shard": 4, "doc": "y"},
         "heads": None,
+        "qkv": {"parts": {"q": "2 * embed", "k": "embed"}, "unit": 8, "interleaved": True},
     },
     "targets": {
         "v4": {"hardware": "tpu v4 2x2x2", "mesh": {"data": "rest", "model": "submesh 2x1x1x1"}},

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.plan import DimSharding
-from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Spec, StatePolicy, Target
+from shardspec.ir.spec import AxisRule, LogicalAxis, Mesh, MeshAxis, Spec, StatePolicy, Target
 from shardspec.resolve.assign import assign_axes, rule_table
 from shardspec.resolve.state import extra_axes, split_further, state_axes
 from tests import strategies as our
@@ -18,17 +18,21 @@ MESH = Mesh((MeshAxis("replica", 2), MeshAxis("data", 4), MeshAxis("model", 8)))
 overs = st.lists(st.sampled_from((*our.MESH, our.ABSENT)), unique=True, max_size=3).map(tuple)
 
 
+def _axes(units: dict[str, int]) -> list[LogicalAxis]:
+    return [LogicalAxis(name, None, unit) for name, unit in units.items()]
+
+
 @st.composite
 def assigned(draw: st.DrawFn) -> tuple[tuple[DimSharding, ...], Mesh]:
     mesh, array = draw(our.meshes()), draw(our.params())
-    table = rule_table(draw(our.rule_lists()), mesh, units=draw(our.units))
+    table = rule_table(draw(our.rule_lists()), mesh, axes=_axes(draw(our.units)))
     return assign_axes(array.shape, array.logical_axes or (), table), mesh
 
 
 def dims_of(*sizes: int, rules: tuple[tuple[str, str], ...] = (), unit: int = 1):
     names = tuple("abcd"[: len(sizes)])
     made = [AxisRule(name, (axis,)) for name, axis in rules]
-    return assign_axes(sizes, names, rule_table(made, MESH, units=dict.fromkeys(names, unit)))
+    return assign_axes(sizes, names, rule_table(made, MESH, axes=_axes(dict.fromkeys(names, unit))))
 
 
 def axes(dims: tuple[DimSharding, ...]) -> list[tuple[str, ...]]:

@@ -177,7 +177,12 @@ class _Printer:
             stated = entry if isinstance(entry, dict) else {"size": entry}
             words = [f"axis {_key(name)}"]
             words += [f"= {stated['size']}"] if stated.get("size") is not None else []
+            parts = ", ".join(
+                f"{_key(part)} = {size}" for part, size in stated.get("parts", {}).items()
+            )
+            words += [f"= parts ({parts})"] if parts else []
             words += [f"{key} {stated[key]}" for key in ("unit", "min_shard") if key in stated]
+            words += ["interleaved"] if stated.get("interleaved") else []
             words += [quoted(stated["doc"])] if "doc" in stated else []
             self._sectioned("axes", " ".join(words), name)
 

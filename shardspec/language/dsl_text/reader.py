@@ -292,6 +292,13 @@ class _Build:
         for node in tree.children[1:]:
             assert not isinstance(node, str)
             name = {"text": "doc"}.get(str(node.data), str(node.data))
+            if name == "parts":
+                self._parts((*route, name), node, statement, stated)
+                continue
+            if name == "interleaved":
+                stated[name] = True
+                self.values[(*route, name)] = self.whole(node, statement)
+                continue
             size = node if name == "size" else maybe_child_of(node, "size")
             excerpt = (
                 self.tokens(node, statement)[0] if size is None else self.whole(size, statement)
@@ -303,6 +310,24 @@ class _Build:
             self.put(route, stated.get("size"))
         else:
             self.put(route, stated)
+
+    def _parts(
+        self, route: Route, tree: Node, statement: Statement, stated: dict[str, Data]
+    ) -> None:
+        """Take in `parts (q = heads * kv, k = kv)`."""
+        sizes: dict[str, Data] = {}
+        stated["parts"] = sizes
+        self.values[route] = whole = self.whole(tree, statement)
+        self.keys[route] = whole
+        for part in tree.children:
+            if isinstance(part, str):
+                continue
+            key = self.tokens(child_of(part, "key"), statement)[0]
+            inner: Route = (*route, key.text)
+            if not self.is_taken(inner, key):
+                size = self.whole(child_of(part, "size"), statement)
+                self.keys[inner], self.values[inner] = key, size
+                sizes[key.text] = number_or_text(size.text)
 
     def target(self, tree: Node, statement: Statement) -> None:
         """Take in `target NAME on HARDWARE { ... }`."""

@@ -292,6 +292,8 @@ _WORDS = {
     "PATTERN": "a path pattern",
     "WORD": "a word",
     "BECAUSE": "`because`",
+    "PARTS": "`parts`",
+    "INTERLEAVED": "`interleaved`",
 }
 #: What a size in a mesh is made of.
 _IN_MESHES = {"a logical axis": "a name of `let`", "a size": "a number"}

@@ -302,8 +302,11 @@ def _axis(value: Data) -> Data:
     spelt = _number("size")(value)
     if not isinstance(spelt, dict):
         return spelt
-    fields = _fields(size=_number("size"), unit=_number("size"))(spelt)
+    number = _number("size")
+    fields = _fields(size=number, unit=number, parts=_each(number))(spelt)
     assert isinstance(fields, dict)
+    if fields.get("interleaved") is False:
+        del fields["interleaved"]
     return fields.get("size") if fields.keys() <= {"size"} else fields
 
 

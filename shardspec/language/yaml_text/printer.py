@@ -102,6 +102,7 @@ LONGEST_KEY = 1000
 
 _ONE_LINE: tuple[tuple[str | None, ...], ...] = (
     *(("policy",), ("lints",), ("extends",), ("drop",), ("manifest",), ("axes", None)),
+    ("axes", None, "parts"),
     *(("state",), ("coverage",), ("let",)),
 )
 _SHORT = (("mesh",), ("targets", None, "mesh"))

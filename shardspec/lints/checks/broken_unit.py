@@ -27,6 +27,7 @@ Good:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, codes, point
@@ -38,6 +39,20 @@ from shardspec.lints.evidence.sizes import near_multiples
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each axis whose size its unit does not divide."""
     for axis in context.spec.logical_axes:
+        parts = axis.parts
+        broken = [each for each in parts.sizes if each[1] % parts.unit] if parts else []
+        if parts is not None and broken:
+            name, size = broken[0]
+            yield point(
+                codes.BROKEN_UNIT,
+                f"the part `{name}` of `{axis.name}` is {size}: {size / parts.unit:.4g} units of"
+                f" {parts.unit}",
+                axis.span,
+                "declared here",
+                help=f"a unit that divides {math.gcd(*(each for _, each in parts.sizes))}, as every"
+                " part is a multiple of it",
+            )
+            continue
         if axis.size and axis.size % axis.unit:
             units = sorted(divisors(axis.size), key=lambda unit: abs(unit - axis.unit))
             sizes = near_multiples(axis.size, axis.unit)

@@ -4,10 +4,8 @@ The size divides, the units do not: 512 over 16 is 32, which is half of a 64-wid
 that reshapes to heads then moves data between devices on every step, or is refused. A rule does
 not fire where it would cut a unit; under `policy: {indivisible: keep}` it does.
 
-An axis of fused parts has a unit too, and only its author knows which. With query, key and value
-side by side (`3 * heads * kv`), any split gives some device a part of one and none of another:
-the unit is the whole axis, and nothing splits it; `-> none`, or a dimension of 3 of its own, is
-plainer. Where they are interleaved by head, the unit is what one head has of the three.
+Query, key and value in one array are `parts` of one axis (SHD313). Where those are interleaved, the
+unit is what one group has of all of them.
 
 Bad:
     shardspec: 1
@@ -42,7 +40,7 @@ from shardspec.lints.evidence.sizes import AxisCase, finding, uneven
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for each axis whose units a rule would cut."""
     for found in uneven(context):
-        if found.cuts_unit:
+        if found.cuts_unit and not found.cuts_parts:
             yield finding(context, codes.CUT_UNIT, found, _message(found.case))
 
 

@@ -43,6 +43,7 @@ class AxisCase:
     unit: int
     attempt: Attempt
     last: Attempt
+    segments: int = 1
     meshes: dict[str, Mesh] = field(default_factory=dict)
     affected: Affected = field(default_factory=Affected)
     bytes: int = 0
@@ -80,6 +81,7 @@ class AxisCase:
             fitting = [
                 size
                 for size in axis_sizes(self.size, self.unit, others)
+                if size * others % self.segments == 0 or size * others == 1
                 if all(mesh.device_count % size == 0 for mesh in self.meshes.values())
             ]
             yield axis, fitting, others
@@ -118,7 +120,8 @@ def axis_cases(context: Context, judge: Judge) -> tuple[AxisCase, ...]:
                 fired = attempt is dim.taken
                 over = tuple(sizes[name] for name in axes)
                 key = (axis, dim.size, dim.unit, attempt.span, axes, over, fired)
-                new = AxisCase(axis, dim.size or 0, dim.unit, attempt, dim.attempts[-1])
+                last = dim.attempts[-1]
+                new = AxisCase(axis, dim.size or 0, dim.unit, attempt, last, dim.segments)
                 cases.setdefault(key, new).add(subject, plan)
     return tuple(cases.values())
 
@@ -144,6 +147,11 @@ class Uneven(NamedTuple):
     def cuts_unit(self) -> bool:
         """Say whether the size divides and the units do not."""
         return self.case.size % self.case.ways == 0
+
+    @property
+    def cuts_parts(self) -> bool:
+        """Say whether the size divides, and a shard would have pieces of two parts."""
+        return self.cuts_unit and self.case.ways % self.case.segments != 0
 
     @property
     def step(self) -> int:
@@ -215,7 +223,8 @@ def _places(context: Context, found: Uneven) -> Iterator[tuple[Span | None, str]
     case = found.case
     if case.attempt.span is None:
         return
-    said = "fires all the same, and JAX will refuse" if found.kept else "cannot fire here"
+    refused = "" if found.cuts_unit else ", and JAX will refuse"
+    said = f"fires all the same{refused}" if found.kept else "cannot fire here"
     yield case.attempt.span, said
     declared = context.axes.get(case.axis)
     if declared is not None:
@@ -242,8 +251,9 @@ def _notes(found: Uneven) -> Iterator[str]:
     if found.divides_on:
         affected = f"; only {listed(case.meshes)} {'is' if len(case.meshes) == 1 else 'are'}"
         yield f"divides on {listed(found.divides_on)}{f'{affected} affected' * found.is_only}"
-    yield from _padding(found)
-    yield from _copies(found)
+    if not found.cuts_parts:
+        yield from _padding(found)
+        yield from _copies(found)
 
 
 def _padding(found: Uneven) -> Iterator[str]:
@@ -286,6 +296,8 @@ def _help(found: Uneven) -> str:
     case = found.case
     sizes = near_multiples(case.size, found.step)
     options = [f"{case.axis} = {' or '.join(map(str, sizes))} would divide"]
+    if found.cuts_parts:
+        options = ["`interleaved: true`, if every shard's piece has its share of each part"]
     options += [
         f"`{axis}` in {set_text(fitting)}"
         for axis, fitting, _ in case.axis_sizes()

@@ -68,7 +68,7 @@ _files = st.fixed_dictionaries(
             st.none()
             | sizes
             | _optional(
-                {}, size=sizes, unit=sizes, min_shard=st.integers(1, 99), doc=plain
+                {}, size=sizes, unit=sizes, interleaved=st.booleans(), doc=plain
             ),
             max_size=3,
         ),

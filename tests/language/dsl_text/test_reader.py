@@ -166,6 +166,14 @@ def test_the_sample_says_what_its_yaml_says() -> None:
         ("axis a min_shard 4 unit 2", {"axes": {"a": {"unit": 2, "min_shard": 4}}}),
         ("axis a = b + 2 unit 2 * c", {"axes": {"a": {"size": "b + 2", "unit": "2 * c"}}}),
         ("axis a = (b - 1) * c unit b", {"axes": {"a": {"size": "(b - 1) * c", "unit": "b"}}}),
+        (
+            "axis a = parts (q = 2 * b, k = b,) unit b interleaved",
+            {"axes": {"a": {"parts": {"q": "2 * b", "k": "b"}, "unit": "b", "interleaved": True}}},
+        ),
+        (
+            'axis a = parts (\n  q = 4\n) "w"; axis parts = parts * 2',
+            {"axes": {"a": {"parts": {"q": 4}, "doc": "w"}, "parts": "parts * 2"}},
+        ),
         ("axis min_shard = unit * 2", {"axes": {"min_shard": "unit * 2"}}),
         ("mesh { a = 8 explicit }", {"mesh": {"a": "8 explicit"}}),
         (
@@ -247,7 +255,11 @@ def faults(text: str) -> list[tuple[str, str, str]]:
         ("mesh { fsdp: 4 @ dcn }", ":", "write `fsdp = 4 @ dcn`"),
         ("a -> b", "a", "rules { embed -> model }"),
         ("%", "%", "a statement begins with"),
-        ("axis a 5", "5", "text in double quotes, `=`, `min_shard`, `unit` or the end after `a`"),
+        (
+            "axis a 5",
+            "5",
+            "text in double quotes, `interleaved`, `=`, `min_shard`, `unit` or the end after `a`",
+        ),
         ("axis a = 5 unti 6", "unti", "expected `+`, `-`, `*` or the end after `5`"),
         ("rules", "rules", "expected `{` after `rules`"),
         ("rules { a => b }", "=>", "`embed -> model`"),
