@@ -482,6 +482,15 @@ class LogicalAxis:
 ANY = "*"
 
 
+def axis_of(name: str) -> str:
+    """Return the logical axis that a name means, of which it may be a role.
+
+    >>> axis_of("embed'"), axis_of("in:embed"), axis_of("embed")
+    ('embed', 'embed', 'embed')
+    """
+    return name.rstrip("'").rpartition(":")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class AxisRule:
     """ONE alternative: `a -> x | y` is two of these, adjacent in one flat ordered list.

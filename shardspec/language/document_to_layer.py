@@ -191,7 +191,11 @@ class _Walk:
         """Say whether the key at `route` is a name that expressions can use; report if not."""
         key = self.key(route)
         parsed = expressions.parse_names(key.text)
-        if isinstance(parsed, NamesExpr) and len(parsed.names) == 1 and parsed.names[0] is not None:
+        is_read = (
+            isinstance(parsed, NamesExpr) and len(parsed.names) == 1 and None not in parsed.names
+        )
+        may_be_role = len(route) == 2 and route[0] == "axes"
+        if is_read and (may_be_role or ir.axis_of(key.text) == key.text):
             return True
         self.report(
             point(

@@ -29,6 +29,7 @@ from shardspec.language.files import Boundary, beside, boundary_of, is_revision,
 from shardspec.language.layer import Layer, merge, spec_of
 from shardspec.language.phases import lowered, with_phases
 from shardspec.language.reading import Data, Reading, Route, SourceMap, looks_like_dsl, placed
+from shardspec.language.roles import with_roles
 from shardspec.language.settings import apply_settings, check_settings, is_refusal
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ def load_file(
     if not _add_layers(file, (), loading):
         return None, _in_order(loading.diagnostics)
     layer, misplaced = merge(loading.layers.values())
-    spec, faults = spec_of(layer, tuple(loading.sources))
+    spec, faults = spec_of(with_roles(layer), tuple(loading.sources))
     spec, of_phases = with_phases(spec, layer)
     parents = [each for name, each in loading.layers.items() if name != file.identity]
     unfounded = check_settings(loading.settings, loading.unset, layer, spec, parents)

@@ -18,6 +18,7 @@ from shardspec.ir.spec import Spec
 from shardspec.language.document_to_layer import layer_of
 from shardspec.language.layer import Layer, merge, spec_of
 from shardspec.language.reading import SPEC_ALONE, Data, Reading, Route, SourceMap
+from shardspec.language.roles import with_roles
 from shardspec.language.validate import Validated, validate
 
 #: Each is a spec, checked on all its targets.
@@ -134,7 +135,7 @@ def with_phases(spec: Spec, base: Layer) -> tuple[Spec, tuple[Diagnostic, ...]]:
         merged = merged._replace(source=base.source, doc=doc, targets=targets)
         if not any(layer.axes or layer.lets for layer in layers):
             merged = merged._replace(arrays=(), params=spec.params)
-        phase, lost = spec_of(merged, spec.sources)
+        phase, lost = spec_of(with_roles(merged), spec.sources)
         found.append(replace(phase, phase=name))
         faults += (*misplaced, *lost)
     faults += _shared_names(spec, found)

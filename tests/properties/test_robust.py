@@ -271,7 +271,11 @@ SKELETON: dict[str, Any] = {
         {"path": "y/*", "spec": "(none, model)"},
     ],
     "scan": {"layers/**": "layers@0"},
-    "activations": {"residual": "batch length embed", "**/h_{0,1}": "batch _", "re:b.*": "mlp"},
+    "activations": {
+        "residual": "batch length embed",
+        "**/h_{0,1}": "batch _ embed'",
+        "re:b.*": "mlp",
+    },
     "arrays": {"l_{0..3}/wi_0": "bf16[64, 128]", "y/k": "f32[embed mlp=3*embed]", "s": "f32[]"},
     "manifest": "gpt2",
     "policy": {"indivisible": "keep", "whole_below": "1 KiB"},

@@ -31,7 +31,7 @@ import math
 from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, codes, point
-from shardspec.ir.spec import divisors
+from shardspec.ir.spec import axis_of, divisors
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import near_multiples
 
@@ -39,6 +39,9 @@ from shardspec.lints.evidence.sizes import near_multiples
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each axis whose size its unit does not divide."""
     for axis in context.spec.logical_axes:
+        whole = context.axes.get(axis_of(axis.name), axis)
+        if whole is not axis and whole.span == axis.span:
+            continue
         parts = axis.parts
         broken = [each for each in parts.sizes if each[1] % parts.unit] if parts else []
         if parts is not None and broken:

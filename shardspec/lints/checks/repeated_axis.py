@@ -1,7 +1,9 @@
 """Two dimensions of one array have the same logical axis.
 
 Flax refuses such an array. Here the first of the two takes what the rules give, and the second
-what is left; which one that is depends on their order, so it should not be left to chance.
+what is left; which one that is depends on their order, so it should not be left to chance. Where
+both are meant, one of them is `embed'`, or they are `in:embed` and `out:embed`: a rule for `embed`
+then serves the plain name first, and a rule for `embed'` is for that alone.
 
 Bad:
     shardspec: 1
@@ -49,12 +51,14 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _finding(
     names: LogicalAxes, what: str, place: Span | None, notes: tuple[str, ...]
 ) -> Diagnostic:
+    first = repeated(names)[0]
     return point(
         codes.REPEATED_AXIS,
         f"{listed(repeated(names))} names more than one dimension of {what}",
         place,
         notes=notes,
-        help="give one of them a name of its own, with its own rule",
+        help=f"give one of them a name of its own, with its own rule; or say that both are meant:"
+        f" `{first} {first}'`",
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Fix, Span
 from shardspec.diagnostics.suggest import index_of, is_slip, respelt
-from shardspec.ir.spec import LogicalAxes, Pattern
+from shardspec.ir.spec import LogicalAxes, Pattern, axis_of
 from shardspec.lints.context import Context
 from shardspec.resolve.match import PathMatcher, path_matcher
 
@@ -104,6 +104,7 @@ def lone_axes(context: Context) -> tuple[LoneAxis, ...]:
     if not context.first and not context.spec.path_rules:
         return ()
     known = context.axes_heard_of
+    known = known | {axis_of(name) for name in known}
     places: dict[str, dict[Span | None, None]] = {}
     for rule in context.spec.axis_rules:
         axis = rule.logical_axis

@@ -106,6 +106,10 @@ texts = st.from_regex(r"[A-Za-z_]\w{0,3}([-.]\w{1,2}){0,2}", fullmatch=True).fil
     lambda text: text not in _TAKEN
 )
 names = texts.map(lambda text: Name(text, 0, 0))
+roles = st.builds(
+    "{}{}{}".format, st.sampled_from(("", "in:")), texts, st.sampled_from(("", "'", "''"))
+)
+axes = roles.map(lambda text: Name(text, 0, 0))
 lets = names.filter(lambda name: name.text not in NO_LETS)
 numbers = st.integers(0, 10**6)
 
@@ -141,7 +145,7 @@ def _sums(factors: st.SearchStrategy[Any]) -> st.SearchStrategy[SizeExpr]:
 _nested = _sums(_factors).filter(lambda size: len(size.terms) > 1)
 sizes = _sums(_factors | st.tuples(numbers | names, _nested) | st.tuples(_nested, names))
 array_dims = st.one_of(
-    names.map(lambda name: ArrayDim(name, None, 0, 0)),
+    axes.map(lambda name: ArrayDim(name, None, 0, 0)),
     st.tuples(names, sizes).map(lambda pair: ArrayDim(*pair, 0, 0)),
     numbers.map(lambda number: ArrayDim(None, product(number), 0, 0)),
     st.tuples(numbers, names).map(lambda pair: ArrayDim(None, product(*pair), 0, 0)),
@@ -198,7 +202,7 @@ globs = st.tuples(st.booleans(), st.lists(_parts, min_size=1, max_size=5)).map(
 NODES: dict[str, st.SearchStrategy[Any]] = {
     "axis_rule": st.builds(
         RuleExpr,
-        st.lists(names, min_size=1, max_size=3).map(tuple) | st.just((Name("*", 0, 0),)),
+        st.lists(axes, min_size=1, max_size=3).map(tuple) | st.just((Name("*", 0, 0),)),
         st.lists(rule_targets, min_size=1, max_size=3).map(tuple),
         st.integers(-99, 99),
     ),
@@ -207,7 +211,7 @@ NODES: dict[str, st.SearchStrategy[Any]] = {
     "bound": bounds,
     "place": st.sampled_from(("start", "end")).map(PlaceExpr)
     | st.builds(PlaceExpr, st.sampled_from(("before", "after")), names),
-    "names": st.lists(names | st.none(), min_size=1, max_size=4).map(
+    "names": st.lists(axes | st.none(), min_size=1, max_size=4).map(
         lambda found: NamesExpr(tuple(found))
     ),
     "scan": st.lists(names, min_size=1, max_size=3).map(
@@ -452,6 +456,7 @@ def test_a_fault_says_what_was_expected_where_and_what_works(
         ("bound", " 02.50%", "2.5%"),
         ("bound", "64MiB", "64 MiB"),
         ("names", "embed,mlp", "embed mlp"),
+        ("names", "in:embed , embed''", "in:embed embed''"),
         ("array_type", "f32[ a,b ]", "f32[a b]"),
         ("array_type", "f32[qkv=3*embed 7]", "f32[qkv = 3 * embed, 7]"),
         ("hardware", "1*h100", "h100"),
