@@ -43,7 +43,7 @@ from shardspec.analysis.coverage import PARTS
 from shardspec.analysis.memory import Held, Memory, memory
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, counted, listed
-from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
+from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest
 from shardspec.resolve.state import state_axes
@@ -66,7 +66,7 @@ def _with_right_names(held: Memory) -> Memory:
 
 
 def _is_misnamed(sharding: ParamSharding) -> bool:
-    return sharding.origin is Origin.NONE or sharding.mismatch is not None
+    return sharding.needs_names or sharding.mismatch is not None
 
 
 def _finding(plan: ShardingPlan, held: Memory) -> Diagnostic:
