@@ -19,7 +19,7 @@ LANGUAGE = 1
 LOCK = 1
 MANIFEST = 1
 #: Of programs that are kept in the cache of the user.
-COMPILED = 1
+COMPILED = 2
 CHECK_JSON = "shardspec.check/1"
 COMPILE_JSON = "shardspec.compile/1"
 COST_JSON = "shardspec.cost/1"

@@ -73,6 +73,50 @@ class AxisLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class Input:
+    """A file that something was made from, relative to the spec, and its digest."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedBytes:
+    """Bytes of one device in a step: what was predicted, and what the compiler made of it.
+
+    Attributes:
+      mesh_axes: that they are sent over; none of what is held in memory.
+      compiled: None where it is not known.
+    """
+
+    mesh_axes: tuple[str, ...]
+    predicted: int
+    compiled: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProofLayout:
+    """What the real compiler made of a step on a target, and what that belongs to.
+
+    Attributes:
+      step: as `--step` names it.
+      made_from: digest of the files and arrays of the spec, `made_from` of that day.
+      made_by: names and versions of what it depends on beside the code: jax, the compiler.
+      code: the files of the project that were imported for the step.
+      sent: by mesh axes.
+      room: bytes that a device has for a program; None where that is not known.
+    """
+
+    step: str
+    made_from: str
+    made_by: tuple[tuple[str, str], ...]
+    code: tuple[Input, ...]
+    sent: tuple[ProvedBytes, ...]
+    held: ProvedBytes
+    room: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TargetLayout:
     """Everything on one target.
 
@@ -80,6 +124,7 @@ class TargetLayout:
       hardware: as a spec writes it; empty where a mesh alone is given.
       order: `t5x` or `ring`; empty without hardware.
       devices: digest of the coordinates of all devices in mesh order; empty without hardware.
+      proof: of a step, where one is kept; it is no part of what a diff compares.
     """
 
     name: str
@@ -89,6 +134,7 @@ class TargetLayout:
     devices: str
     arrays: tuple[ArrayLayout, ...] = field(repr=False)
     activations: tuple[ActivationLayout, ...] = ()
+    proof: ProofLayout | None = None
 
     @property
     def mesh(self) -> Mesh:
@@ -109,14 +155,6 @@ class TargetLayout:
             if key not in known:
                 known[key] = array.per_device_bytes(mesh)
             yield known[key]
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A file that the layout was made from, relative to the spec, and its digest."""
-
-    name: str
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +179,12 @@ def layout_of(spec: Spec, plans: Sequence[ShardingPlan]) -> Layout:
     params = [sharding.param for sharding in plans[0].arrays] if plans else []
     targets = tuple(target_layout(plan) for plan in plans)
     return Layout(LANGUAGE, inputs(spec), arrays_digest(params), targets)
+
+
+def made_from(layout: Layout) -> str:
+    """Return a digest of all that a layout was made from: files of the spec, and arrays."""
+    lines = (f"{each.name}\t{each.digest}" for each in layout.inputs)
+    return _digest("\n".join((str(layout.language), *lines, layout.arrays_digest)))
 
 
 def inputs(spec: Spec) -> tuple[Input, ...]:

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from shardspec.analysis.layouts import Layout
+from shardspec.analysis.layouts import Layout, ProofLayout, ProvedBytes, made_from
 from shardspec.cli import options
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
+from shardspec.cli.steps import PROOF, STEP, print_proof, proof_of, step_and_folder
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
+
+if TYPE_CHECKING:
+    from shardspec.programs.proof import Proof
+
+
+@dataclass(frozen=True, slots=True)
+class _Proving:
+    """A step that is to be compiled for the targets of a spec.
+
+    Attributes:
+      target_names: of the targets; none for all that have TPUs or GPUs.
+      asked: how it is compiled.
+    """
+
+    step_name: str
+    target_names: tuple[str, ...]
+    tolerance: float
+    asked: dict[str, Any]
 
 
 @options.verb(
@@ -21,17 +43,57 @@ from shardspec.ir.spec import Params, Spec
     options.ARRAYS,
     *options.FINDINGS,
     options.flag("--check", "Write nothing; exit 1, with what moved, if stale."),
+    options.flag(
+        "--verify",
+        "Have the real compiler compile `--step`, as `shardspec verify` does, and keep its figures"
+        " in the lock.",
+    ),
+    options.option(
+        "-t",
+        "--target",
+        "target_names",
+        metavar="NAME",
+        multiple=True,
+        help="With --verify, a target to compile for, and others by saying it again; else all that"
+        " have TPUs or GPUs. The lock holds all targets either way.",
+    ),
+    STEP,
+    *PROOF,
     options.OUTPUT,
 )
-def command(request: Request, *, check: bool) -> None:
+def command(
+    request: Request,
+    *,
+    check: bool,
+    verify: bool,
+    target_names: tuple[str, ...],
+    step_name: str | None,
+    tolerance: float,
+    timeout_s: float,
+    no_cache: bool,
+) -> None:
     """Write what every device holds on every target, one line for each group of arrays.
 
     The lock of `model/spec.yaml` is `model/spec.lock`. It is made for git: a review shows what a
-    change of the spec, of a preset or of shardspec itself moves.
+    change of the spec, of a preset or of shardspec itself moves. With --verify it holds what the
+    real compiler made of a step, too; --check then says when that belongs to other code, another
+    spec, jax or compiler. A lock that is written anew keeps the proofs that it had.
     """
+    proving = None
+    if check and verify:
+        fail("--check writes nothing, and --verify does", "run one after the other")
+    if verify:
+        if step_name is None:
+            fail("there is no step to compile", "name one: `--verify --step train:step`")
+        asked = {"timeout_s": timeout_s, "is_cached": not no_cache}
+        names = tuple(dict.fromkeys(target_names))
+        proving = _Proving(step_name, names, tolerance, asked)
+    elif step_name is not None or target_names:
+        flag = "--step" if step_name is not None else "--target"
+        fail(f"{flag} says what is compiled, and without --verify nothing is", "add `--verify`")
     files = request.spec_files()
     _require_own_locks(files)
-    for_each(files, lambda file: _lock(file, request, check=check))
+    for_each(files, lambda file: _lock(file, request, proving, check=check))
 
 
 def _require_own_locks(files: Sequence[str]) -> None:
@@ -46,10 +108,11 @@ def _require_own_locks(files: Sequence[str]) -> None:
             fail(f"{other} and {file} have one lock, {lock_path(file)}", help)
 
 
-def _lock(file: str, request: Request, *, check: bool) -> int:
+def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool) -> int:
     """Write or check the lock of one spec; return the exit code."""
     from shardspec.analysis.layouts import layout_of
     from shardspec.lock.lock_file import lock_path
+    from shardspec.lock.proofs import with_proofs
 
     path = request.output or (lock_path(file) if file != "-" else "-")
     spec, diagnostics = request.load(file)
@@ -65,8 +128,120 @@ def _lock(file: str, request: Request, *, check: bool) -> int:
         return FINDINGS
     if check:
         return _check(path, plans, request)
-    _write(path, layout_of(plans[0].spec, plans))
+    layout = layout_of(plans[0].spec, plans)
+    held = path if path != "-" or file == "-" else lock_path(file)
+    proofs = _held_proofs(held, layout, request)
+    if proving is not None:
+        made = _prove(layout, os.path.dirname(held), plans, request, proving)
+        if made is None:
+            request.remark(f"{path} is not written: the promise of the plan is broken")
+            return FINDINGS
+        proofs |= made
+    layout = with_proofs(layout, proofs)
+    for said, help in _old_proofs(layout, held):
+        request.remark(f"{said}; {help}")
+    _write(path, layout)
     return FINE
+
+
+# proofs
+
+
+def _held_proofs(path: str, layout: Layout, request: Request) -> dict[str, ProofLayout]:
+    """Return the proofs that a lock holds already, of targets that are still there."""
+    from shardspec.language.files import read_argument
+    from shardspec.lock.lock_file import read_lock
+    from shardspec.lock.proofs import proofs_of
+
+    source = read_argument(path) if path != "-" and os.path.isfile(path) else None
+    if source is None or isinstance(source, Diagnostic):
+        return {}
+    locked = read_lock(source)
+    if isinstance(locked, Diagnostic):
+        if "\nproof " in source.text:
+            request.remark(f"{path} cannot be read; the proofs in it are left out")
+        return {}
+    names = {each.name for each in layout.targets}
+    return {name: proof for name, proof in proofs_of(locked).items() if name in names}
+
+
+def _old_proofs(layout: Layout, path: str) -> Iterator[tuple[str, str]]:
+    """Yield which proofs would be others today and why, and how to make them anew."""
+    from shardspec.jax_backend.compiling import installed
+    from shardspec.lock.proofs import changes, proofs_of
+
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, proof in proofs_of(layout).items():
+        changed = "; ".join(changes(proof, layout, os.path.dirname(path), installed))
+        if changed:
+            found.setdefault((proof.step, changed), []).append(name)
+    for (step, changed), names in found.items():
+        whose = "the proof of {} is" if len(names) == 1 else "the proofs of {} are"
+        targets = " ".join(f"--target {shlex.quote(name)}" for name in names)
+        anew = f"`shardspec lock --verify --step {step} {targets}` proves it anew"
+        yield f"{whose.format(listed(names))} old: {changed}", anew
+
+
+def _prove(
+    layout: Layout,
+    lock_folder: str,
+    plans: Sequence[ShardingPlan],
+    request: Request,
+    proving: _Proving,
+) -> dict[str, ProofLayout] | None:
+    """Return the proofs of the targets that are meant; None where a promise is broken."""
+    made, broken = {}, False
+    for plan in _proved_plans(plans, request, proving.target_names):
+        proof = proof_of(
+            proving.step_name, plan, request, proving.asked, tolerance=proving.tolerance
+        )
+        if request.output != "-":
+            print_proof(proof)
+        broken = broken or bool(proof.faults)
+        made[plan.target.name] = _kept(proof, layout, lock_folder, proving.step_name)
+    return None if broken else made
+
+
+def _proved_plans(
+    plans: Sequence[ShardingPlan], request: Request, names: Sequence[str]
+) -> list[ShardingPlan]:
+    """Return the plans on the targets that are meant, in the order of the spec."""
+    from shardspec.lock.proofs import is_provable
+
+    known = {plan.target.name: plan for plan in plans}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        fail(f"there is no target `{unknown[0]}`", f"there are {listed(known)}")
+    chosen = [plan for plan in plans if plan.target.name in names or not names]
+    found = [plan for plan in chosen if names or is_provable(plan.target)]
+    for plan in chosen:
+        if plan not in found:
+            request.remark(f"{plan.target.name}: not compiled for, it names no TPUs or GPUs")
+    if not found:
+        fail("no target has TPUs or GPUs to compile for", "`hardware: tpu v5e 4x4` gives it some")
+    return found
+
+
+def _kept(proof: Proof, layout: Layout, lock_folder: str, step_name: str) -> ProofLayout:
+    """Return what a lock keeps of a proof."""
+    from shardspec.jax_backend.compiling import installed
+    from shardspec.lock.proofs import code_inputs
+
+    name, folder = step_and_folder(step_name)
+    package, _, version = proof.compiler.partition(" ")
+    held, memory = proof.cost.memory, proof.memory
+    return ProofLayout(
+        name,
+        made_from(layout),
+        (("jax", installed("jax") or "unknown"), (package, version)),
+        code_inputs(folder, lock_folder),
+        tuple(ProvedBytes(row.mesh_axes, row.predicted, row.compiled) for row in proof.rows),
+        ProvedBytes((), held.total.bytes, None if memory is None else memory.bytes),
+        held.hbm_bytes,
+    )
+
+
+# the file
 
 
 def _plans(
@@ -90,26 +265,36 @@ def _write(path: str, layout: Layout) -> None:
     write_file(path, text)
     if path != "-":
         arrays = counted(len(layout.targets[0].arrays), "array")
-        echo(f"{path}: {arrays} on {counted(len(layout.targets), 'target')}, {len(text):,} bytes")
+        proofs = sum(each.proof is not None for each in layout.targets)
+        proved = f", {counted(proofs, 'proof')}" if proofs else ""
+        targets = counted(len(layout.targets), "target")
+        echo(f"{path}: {arrays} on {targets}{proved}, {len(text):,} bytes")
 
 
 def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     """Say what moved since the lock was written; return the exit code."""
     from shardspec.analysis.layouts import layout_of
     from shardspec.lock.lock_file import lock_text, read_lock
+    from shardspec.lock.proofs import proofs_of, with_proofs
 
     if path == "-" or not os.path.exists(path):
         request.error(f"there is no {path}", "`shardspec lock` writes it")
         return FINDINGS
     layout = layout_of(plans[0].spec, plans)
     (source,) = request.sources([path])
-    if source.text.replace("\r\n", "\n") == lock_text(layout):
-        echo(f"{path} is what the spec says.")
-        return FINE
     locked = read_lock(source)
     if isinstance(locked, Diagnostic):
         request.report([locked])
         return FINDINGS
+    layout = with_proofs(layout, proofs_of(locked))
+    old = list(_old_proofs(layout, path))
+    for said, help in old:
+        request.error(said, help)
+    if source.text.replace("\r\n", "\n") == lock_text(layout):
+        proved = [each.name for each in layout.targets if each.proof is not None and not old]
+        told = f" The proof on {listed(proved)} belongs to it." if proved else ""
+        echo(f"{path} is what the spec says.{told}")
+        return FINDINGS if old else FINE
     from shardspec.analysis.layout_diff import diff_layouts, reasons_of
     from shardspec.lock.diff_forms import diff_lines
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from shardspec.cli import options
 from shardspec.cli.discovery import project_setting
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.streams import FAILED, FINDINGS, fail, progress
+from shardspec.cli.streams import FAILED, FINDINGS, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from shardspec.ir.step import Step
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
+    from shardspec.programs.proof import Proof
 
 Made = TypeVar("Made")
 #: Called with what is being done.
@@ -37,6 +41,40 @@ STEP = options.option(
     flag_value=_OF_PROJECT,
     help="Import this, which runs its code, and trace the step that it makes of a `Resolver`;"
     " alone, the one that `[tool.shardspec] step` of pyproject.toml names.",
+)
+
+_TOLERANCE = re.compile(r"(?P<number>\d{1,3}(?:\.\d{1,6})?)\s*(?P<percent>%?)")
+
+
+def _tolerance(ctx: click.Context, param: click.Parameter, text: str) -> float:
+    """Return the share that `10%` or `0.1` is."""
+    found = _TOLERANCE.fullmatch(text.strip())
+    share = -1.0 if found is None else float(found["number"]) / (100 if found["percent"] else 1)
+    if not 0 <= share <= 1:
+        fail(f"--tolerance {text} is no share", "as in `--tolerance 10%`, `--tolerance 0.1`")
+    return share
+
+
+#: How a step is compiled, and what is proof, for verbs that have it compiled.
+PROOF = (
+    options.option(
+        "--tolerance",
+        default="10%",
+        show_default=True,
+        metavar="SHARE",
+        callback=_tolerance,
+        help="By what share of all compiled bytes the prediction may differ.",
+    ),
+    options.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0.1, max=86400),
+        default=600.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="For each compile.",
+    ),
+    options.flag("--no-cache", "Compile, also what was compiled of the same before; keep nothing."),
 )
 
 
@@ -58,7 +96,7 @@ def with_step(
       done: what was done, for the remark of how long it took.
       is_here: whether the resolver is to have the devices that are here.
     """
-    name, folder = _named(name)
+    name, folder = step_and_folder(name)
     request.remark(f"{name}: importing it, which runs its code")
     started = time.monotonic()
     if not is_here:  # no accelerator is needed, or taken from a run
@@ -98,7 +136,7 @@ def step_costs(name: str, plans: Iterable[ShardingPlan], request: Request) -> tu
     return tuple(cost_of(plan, traced_step(name, plan, request)) for plan in sound)
 
 
-def _named(name: str) -> tuple[str, str]:
+def step_and_folder(name: str) -> tuple[str, str]:
     """Return the name of what makes the step, and the folder where its module is looked for."""
     from shardspec.arrays.reader import is_entry_point
 
@@ -114,6 +152,42 @@ def _named(name: str) -> tuple[str, str]:
     if not is_entry_point(name):
         fail(f"{where} is not MODULE:FUNCTION", _AS_IN)
     return name, folder
+
+
+def proof_of(
+    name: str,
+    plan: ShardingPlan,
+    request: Request,
+    asked: dict[str, Any],
+    *,
+    tolerance: float,
+    is_here: bool = False,
+) -> Proof:
+    """Return the step that `--step` names, predicted and compiled for the target of a plan.
+
+    Args:
+      asked: how it is compiled, as `Compiling` takes it.
+    """
+
+    def proved(resolver: Resolver, call: Call, tell: Tell) -> Proof:
+        from shardspec.jax_backend.compiling import Compiling
+        from shardspec.jax_backend.verifying import verify_step
+
+        how = Compiling(**asked)
+        return verify_step(
+            resolver, *call, tolerance=tolerance, is_here=is_here, how=how, tell=tell
+        )
+
+    target = plan.target.name
+    return with_step(name, plan.spec, target, request, proved, done="compiled", is_here=is_here)
+
+
+def print_proof(proof: Proof) -> None:
+    """Print a prediction beside the program."""
+    from shardspec.diagnostics.lines import fitted
+    from shardspec.programs.proof import proof_lines
+
+    show(fitted(proof_lines(proof), width_of()))
 
 
 def plan_on_target(request: Request, undone: str) -> ShardingPlan:

@@ -249,6 +249,7 @@ class Chip:
       fp8_flops_per_s: peak, dense, one chip.
       pair_bytes_per_s: the link between the devices of one chip, where it is stated.
       matmul_efficiency: the share of the peak that matmuls of models reach.
+      clock_hz: cycles a second, in which TPU compilers estimate time; None of others.
       usable_hbm_bytes: of the memory of one chip, what the compiler hands out, where that is known.
       wrap_size: a torus dimension of this size wraps around by itself (v2, v3, v5e, v6e).
       wrap_multiple: all torus dimensions wrap once each is a multiple of this (v4, v5p, v7x).
@@ -272,6 +273,7 @@ class Chip:
     fp8_flops_per_s: float | None = None
     pair_bytes_per_s: float | None = None
     matmul_efficiency: float | None = None
+    clock_hz: float | None = None
     usable_hbm_bytes: int | None = None
     cores_per_chip: int = 1
     wrap_size: int | None = None

@@ -10,21 +10,25 @@ process alone, and the module that is compiled is the one that the prediction wa
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import distributions, version
+from importlib.metadata import distributions
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics.source import printable
 from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.jax_backend.compile_cache import Compiled, keep, kept, key_of
 from shardspec.programs.memory import memory_of_assignment, memory_of_stats
@@ -50,7 +54,11 @@ _POLL_S = 0.2
 _QUIET_S = 1.0
 #: How long a child that was told to end may take.
 _GRACE_S = 5.0
+#: Bytes that have to be free where the compiler writes; with less, what it writes is cut off.
+_LEAST_FREE = 1 << 20
 _PROGRAM = "*after_optimizations.txt"
+#: The same, once there is code for it: operations say how long they take.
+_WITH_ESTIMATES = "*after_codegen.txt"
 _ASSIGNMENT = "*after_optimizations-buffer-assignment.txt"
 #: Written after the others, so that they are whole once it is.
 _REPORT = "*after_optimizations-memory-usage-report.txt"
@@ -97,21 +105,31 @@ def compiled(
     found = kept(key) if how.is_cached else None
     if found is not None:
         return found
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="shardspec-compile-") as name:
-        folder = Path(name)
-        (folder / "dump").mkdir()
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        (folder / "module.mlirbc").write_bytes(module)
-        with _child(folder) as child:
-            is_over = _watched(child, folder, started + how.timeout_s, how.is_whole, tell)
-        text = _final(folder) if is_over else ""
-        if not text:
-            raise ShardspecError((_no_answer(folder, child, hardware, how.timeout_s),))
-        made = _answer(folder, text, compiler, time.monotonic() - started, how.is_whole)
+    try:
+        with tempfile.TemporaryDirectory(prefix="shardspec-compile-") as name:
+            made = _made(Path(name), module, job, compiler, how, tell)
+    except OSError as error:
+        raise ShardspecError((_no_room(error),)) from error
     if how.is_cached:
         keep(key, made)
     return made
+
+
+def _made(
+    folder: Path, module: bytes, job: dict[str, Any], compiler: str, how: Compiling, tell: Tell
+) -> Compiled:
+    """Return what the compiler makes of a module; the folder is for this alone."""
+    started = time.monotonic()
+    (folder / "dump").mkdir()
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    (folder / "module.mlirbc").write_bytes(module)
+    with _child(folder) as child:
+        end = _watched(child, folder, started + how.timeout_s, how.is_whole, tell)
+    crashed = end.status is not None and end.status < 0
+    text = "" if end.why in ("late", "full") else _final(folder, how.is_whole)
+    if not text or (crashed and (how.is_whole or not _is_written(folder))):
+        raise ShardspecError((_no_answer(folder, end, compiler, job["hardware"], how.timeout_s),))
+    return _answer(folder, text, compiler, time.monotonic() - started, how.is_whole)
 
 
 def _hardware(target: Target) -> Hardware:
@@ -136,10 +154,9 @@ def _compiler(hardware: Hardware) -> str:
     """Return the name and version of the compiler for a chip."""
     platform = hardware.chip.platform
     package, extra = _PACKAGES[platform]
-    where = [*_folders(), *sys.path]
-    found = next(iter(distributions(name=package, path=where)), None)
-    if found is not None and (platform == "tpu" or found.version == version("jax")):
-        return f"{package} {found.version}"
+    found = installed(package)
+    if found is not None and (platform == "tpu" or found == installed("jax")):
+        return f"{package} {found}"
     help = f"pip install 'shardspec[{extra}]'; no {platform.upper()} is needed"
     if platform == "gpu":
         help += (
@@ -149,8 +166,15 @@ def _compiler(hardware: Hardware) -> str:
         )
     message = f"the compiler for {hardware.chip.title} is not installed: `{package}`"
     if found is not None:
-        message = f"`{package}` is {found.version}, and jax is {version('jax')}: they go together"
+        message = f"`{package}` is {found}, and jax is {installed('jax')}: they go together"
     raise ShardspecError((Diagnostic(codes.NOT_COMPILED, message, help=help),))
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a package that is here, the folder of the GPU compiler included."""
+    where = [*_folders(), *sys.path]
+    found = next(iter(distributions(name=package, path=where)), None)
+    return None if found is None else found.version
 
 
 _PACKAGES = {"tpu": ("libtpu", "tpu-aot"), "gpu": ("jax-cuda12-plugin", "gpu-aot")}
@@ -230,6 +254,8 @@ _DNN = "dnn_version_info { major: 9 minor: 1 patch: 0 }"
 
 # the child
 
+_CHILD = ("-P", "-m", "shardspec.jax_backend.compile_child")
+
 
 @contextlib.contextmanager
 def _child(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
@@ -237,7 +263,7 @@ def _child(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
     environment = {**os.environ, **TPU_ENVIRONMENT, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
-    command = [sys.executable, "-P", "-m", "shardspec.jax_backend.compile_child", str(folder)]
+    command = [sys.executable, *_CHILD, str(folder)]
     with (folder / "log.txt").open("wb") as log:
         child = subprocess.Popen(
             command,
@@ -259,21 +285,46 @@ def _child(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             child.wait()
 
 
+class _End(NamedTuple):
+    """Why nobody waits for a compile any longer.
+
+    Attributes:
+      why: its dumps are whole, it ended by itself, its time is over, the disk is full.
+      status: of the process, where it ended by itself; of a signal the negative number.
+    """
+
+    why: Literal["whole", "ended", "late", "full"]
+    status: int | None = None
+
+
 def _watched(
     child: subprocess.Popen[bytes], folder: Path, until: float, is_whole: bool, tell: Tell
-) -> bool:
-    """Wait until the child has ended, or its dumps are whole; say whether that was in time."""
+) -> _End:
+    """Wait until the child has ended, its dumps are whole, or it cannot go on; say which."""
     told = 0
     while time.monotonic() < until:
-        ended = child.poll() is not None
+        status = child.poll()
         stages = _text(folder / "stage.txt").split("\n")[:-1]
         for stage in stages[told:]:
             tell(stage)
         told = len(stages)
-        if ended or (not is_whole and _dumps_are_whole(folder)):
-            return True
+        if _free_bytes(folder) < _LEAST_FREE:
+            return _End("full", status)
+        if status is not None:
+            return _End("ended", status)
+        if not is_whole and _dumps_are_whole(folder):
+            return _End("whole")
         time.sleep(_POLL_S)
-    return False
+    return _End("late")
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def _is_written(folder: Path) -> bool:
+    """Say whether the compiler has written all that it dumps before it generates code."""
+    return any((folder / "dump").glob(_REPORT)) or (folder / "final.txt").exists()
 
 
 def _dumps_are_whole(folder: Path) -> bool:
@@ -282,7 +333,12 @@ def _dumps_are_whole(folder: Path) -> bool:
     if not reports or not programs:
         return False
     quiet = time.time() - max(path.stat().st_mtime for path in (*programs, *reports)) > _QUIET_S
-    return quiet and _text(_largest(programs)).rstrip().endswith("}")
+    return quiet and _is_program(_text(_largest(programs)))
+
+
+def _is_program(text: str) -> bool:
+    """Say whether a program was written to its end."""
+    return text.rstrip().endswith("}")
 
 
 def _largest(paths: list[Path]) -> Path:
@@ -293,9 +349,13 @@ def _largest(paths: list[Path]) -> Path:
 # the answer
 
 
-def _final(folder: Path) -> str:
-    programs = [*(folder / "dump").glob(_PROGRAM), *folder.glob("final.txt")]
-    return _text(_largest(programs)) if programs else ""
+def _final(folder: Path, is_whole: bool) -> str:
+    """Return the final program, with estimates where there is code; nothing where it is cut off."""
+    dumps = folder / "dump"
+    programs = list(dumps.glob(_WITH_ESTIMATES)) if is_whole else []
+    programs = programs or [*dumps.glob(_PROGRAM), *folder.glob("final.txt")]
+    text = _text(_largest(programs)) if programs else ""
+    return text if _is_program(text) else ""
 
 
 def _answer(folder: Path, text: str, compiler: str, seconds: float, is_whole: bool) -> Compiled:
@@ -329,20 +389,67 @@ _REMATERIALIZED = re.compile(
 
 
 def _no_answer(
-    folder: Path, child: subprocess.Popen[bytes], hardware: Hardware, timeout_s: float
+    folder: Path, end: _End, compiler: str, hardware: str, timeout_s: float
 ) -> Diagnostic:
-    """Return why there is no program: the compiler's own words, its end, or the time."""
+    """Return why there is no program: the compiler's own words, its end, the disk, or the time."""
+    if end.why == "full":
+        return _no_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)))
+    if end.why == "late":
+        message = f"no program for {hardware} after {timeout_s:g} s"
+        return Diagnostic(codes.NOT_COMPILED, message, help="give it more time: `--timeout`")
     error = _error(folder)
     if error is not None:
         first = error["text"].strip().partition("\n")[0][:_LONGEST]
         message = f"the compiler refuses the step for {hardware}: {first}"
         return Diagnostic(codes.NOT_COMPILED, message)
-    if child.returncode is not None and child.returncode > 0:
-        last = _text(folder / "log.txt").strip().rpartition("\n")[2][:_LONGEST]
-        message = f"the compiler ended with {child.returncode} and without a program: {last}"
+    words = _last_words(_text(folder / "log.txt"))
+    said = f": {words}" if words else ""
+    status = end.status or 0
+    if status >= 0:
+        message = f"{compiler} ended with {status} and without a program{said}"
         return Diagnostic(codes.NOT_COMPILED, message)
-    message = f"no program for {hardware} after {timeout_s:g} s"
-    return Diagnostic(codes.NOT_COMPILED, message, help="give it more time: `--timeout`")
+    message = f"{compiler} crashed, by {_signal(-status)}{said}"
+    return Diagnostic(codes.NOT_COMPILED, message, help=_WAYS_OUT.get(-status, _A_FAULT_OF_ITS_OWN))
+
+
+_A_FAULT_OF_ITS_OWN = (
+    "this is a fault of the compiler: another version of it, or another mesh, may go through"
+)
+_WAYS_OUT: dict[int, str] = {
+    signal.SIGKILL: "something ended it, on Linux mostly for want of memory: close other programs,"
+    " or compile on a larger machine",
+    signal.SIGTERM: "something ended it: run it again",
+}
+
+
+def _signal(number: int) -> str:
+    """Return the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_words(log: str) -> str:
+    """Return why a process says that it ends: its last fatal line, or its last line at all."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    fatal = [line for line in lines if _FATAL.search(line)]
+    return printable((fatal or lines or [""])[-1])[:_LONGEST]
+
+
+#: How compilers begin the line that says why they end.
+_FATAL = re.compile(r"^F\d{4} |Check failed|^\*\*\* |Fatal Python error|\bFATAL\b")
+
+
+def _no_room(error: OSError) -> Diagnostic:
+    """Return that the folder of the compile cannot be written."""
+    folder = tempfile.gettempdir()
+    reason = (error.strerror or str(error)).lower()
+    return Diagnostic(
+        codes.NOT_COMPILED,
+        f"the compiler cannot work in {folder}: {reason}",
+        help="make room there, or name another folder: `TMPDIR=FOLDER`",
+    )
 
 
 #: Characters of a compiler's message that are passed on.

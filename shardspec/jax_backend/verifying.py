@@ -18,8 +18,8 @@ from shardspec.jax_backend.step_passes import bytecode_of
 from shardspec.jax_backend.step_reading import step_of_traced
 from shardspec.jax_backend.step_trace import Resolving, lowered_here, traced
 from shardspec.programs.memory import memory_of_stats
-from shardspec.programs.proof import Proof, places_in, with_causes
-from shardspec.programs.reading import step_of_program
+from shardspec.programs.proof import Proof, with_causes
+from shardspec.programs.reading import read_program
 
 #: Ten minutes, no code, what was compiled before is taken.
 ANY_WAY = Compiling()
@@ -61,26 +61,34 @@ def verify_step(
         made = _compiled_here(resolver, function, args, dict(kwargs or {}))
     else:
         made = compiled(module, target, how, order=spec.policy.order, tell=tell)
-    return _proof(made, cost, tolerance)
+    return _proof(made, cost, tolerance, has_estimates=how.is_whole)
 
 
-def _proof(made: Compiled, cost: Cost, tolerance: float) -> Proof:
-    """Return a program beside the prediction."""
+def _proof(made: Compiled, cost: Cost, tolerance: float, *, has_estimates: bool) -> Proof:
+    """Return a program beside the prediction.
+
+    Args:
+      has_estimates: whether the compiler was asked how long operations take.
+    """
     arguments = () if cost.step is None else cost.step.arguments
-    program = step_of_program(made.text, cost.target.mesh, arguments)
+    program = read_program(made.text, cost.target.mesh, arguments)
     if isinstance(program, Diagnostic):
         raise ShardspecError((program,))
     held = () if made.memory is None else made.memory.largest
-    notes = (*program.notes, *made.warnings)
+    estimates = program.estimates() if has_estimates else ()
+    notes = (*program.step.notes, *made.warnings)
+    if has_estimates and not estimates:
+        notes = (*notes, f"{made.compiler} does not say how long operations take")
     return Proof(
         cost,
-        replace(with_causes(program, cost), notes=notes),
+        replace(with_causes(program.step, cost), notes=notes),
         made.memory,
         made.compiler,
         made.seconds,
         made.refusal,
         tolerance,
-        places_in(made.text, {each.name for each in held}),
+        program.places({each.name for each in held}),
+        estimates,
     )
 
 

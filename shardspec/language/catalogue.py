@@ -168,6 +168,7 @@ def _chip(data: Mapping[str, Any], figures: Mapping[str, Any]) -> Chip:
         hbm_bytes=figures.get("hbm_bytes"),
         links=figures.get("links"),
         matmul_efficiency=figures.get("matmul_efficiency"),
+        clock_hz=None if "clock_hz" not in figures else float(figures["clock_hz"]),
         usable_hbm_bytes=figures.get("usable_hbm_bytes"),
         wrap_size=wraps.get("axis_equals"),
         wrap_multiple=wraps.get("all_multiples_of"),

@@ -55,7 +55,21 @@ def _target_lines(target: TargetLayout) -> Iterator[str]:
     if target.devices:
         yield f"devices {target.order} = {target.devices}"
     yield from (_activation_line(each) for each in target.activations)
+    if target.proof is not None:
+        yield from _proof_lines(target.proof)
     yield from (f"{path} : {rest}" for path, rest in _groups(target.arrays))
+
+
+def _proof_lines(proof: layouts.ProofLayout) -> Iterator[str]:
+    yield f"proof {proof.step} = {proof.made_from}"
+    yield f"proof by {', '.join(map(' '.join, proof.made_by))}"
+    yield from (f"proof code {quoted_path(each.name)} = {each.digest}" for each in proof.code)
+    for each in proof.sent:
+        axes = " + ".join(map(name_text, each.mesh_axes))
+        yield f"proof sends {axes} = {each.compiled}, predicted {each.predicted}"
+    held = "unknown" if proof.held.compiled is None else proof.held.compiled
+    room = "" if proof.room is None else f", of {proof.room}"
+    yield f"proof holds = {held}, predicted {proof.held.predicted}{room}"
 
 
 def _axis_line(placed: AxisLayout) -> str:
@@ -135,6 +149,8 @@ _DIGEST = r"sha256:[0-9a-f]{32}"
 _SIZE = r"(?:0|[1-9][0-9]{0,18})"
 _DIM = rf"{_NAME}(?:={_SIZE})?"
 _DIMS = rf"\[(?P<dims>(?:{_DIM}(?: {_DIM})*)?)\]"
+_STEP = r"[A-Za-z_][\w.]{0,199}:[A-Za-z_][\w.]{0,199}"
+_MADE_BY = r"[A-Za-z0-9_.-]{1,99} [A-Za-z0-9_.+-]{1,99}"
 _ANSWER = r"\((?P<answer>[^\n]*)\)"
 
 _HEAD = re.compile(r"lock (?P<format>[0-9]{1,9}), language (?P<language>[0-9]{1,9})")
@@ -148,6 +164,17 @@ _MESH = re.compile(
 _DEVICES = re.compile(rf"devices (?P<order>t5x|ring) = (?P<digest>{_DIGEST})")
 _ACTIVATION = re.compile(rf"activation (?P<name>{_NAME}) : {_DIMS} = {_ANSWER}")
 _ARRAY = re.compile(rf"(?P<path>{_PATH}) : (?P<dtype>{_NAME}){_DIMS} = {_ANSWER}")
+_PROOF = re.compile(rf"proof (?P<step>{_STEP}) = (?P<digest>{_DIGEST})")
+_PROOF_BY = re.compile(rf"proof by (?P<made_by>{_MADE_BY}(?:, {_MADE_BY})*)")
+_PROOF_CODE = re.compile(rf"proof code (?P<name>{_PATH}) = (?P<digest>{_DIGEST})")
+_PROOF_SENDS = re.compile(
+    rf"proof sends (?P<axes>{_NAME}(?: \+ {_NAME})*) = (?P<bytes>{_SIZE}),"
+    rf" predicted (?P<ours>{_SIZE})"
+)
+_PROOF_HOLDS = re.compile(
+    rf"proof holds = (?P<bytes>{_SIZE}|unknown),"
+    rf" predicted (?P<ours>{_SIZE})(?:, of (?P<room>{_SIZE}))?"
+)
 _DIM_PARTS = re.compile(rf"(?P<name>{_NAME})(?:=(?P<size>[0-9]+))?")
 _ENTRIES = re.compile(rf"(?:{_NAME}|\((?:{_NAME}(?:, {_NAME})+)\))(?:, (?!$)|$)")
 _NAMES = re.compile(_NAME)
@@ -163,6 +190,7 @@ _FORMS = {
     "mesh": "`mesh NAME = SIZE`, a whole number from 1",
     "devices": "`devices t5x = sha256:` or `devices ring = sha256:`, and 32 digits from 0 to f",
     "activation": "`activation NAME : [NAME=SIZE ...] = (MESH_AXIS, ...)`",
+    "proof": "as `shardspec lock --verify` writes it",
 }
 
 
@@ -225,6 +253,9 @@ class _Reader:
         self.axes: list[AxisLayout] = []
         self.arrays: list[ArrayLayout] = []
         self.activations: list[layouts.ActivationLayout] = []
+        self.proof: layouts.ProofLayout | None = None
+        self.code: list[Input] = []
+        self.sent: list[layouts.ProvedBytes] = []
         self.known: set[tuple[str, str]] = set()
         self.known_here: set[tuple[str, str]] = set()
         self.path_count = 0
@@ -277,6 +308,8 @@ class _Reader:
             self.targets[-1] = replace(target, order=found["order"], devices=found["digest"])
         elif found := _ACTIVATION.fullmatch(text):
             self._activation(found)
+        elif text.startswith("proof "):
+            self._proof(text)
         elif text.startswith(("input ", "arrays =")):
             raise _LineError("it belongs above the first target")
         else:
@@ -289,6 +322,38 @@ class _Reader:
         _check_size(math.prod(size for size in sizes if size))
         answer = self._partition(found["answer"], len(names))
         self.activations.append(layouts.ActivationLayout(name, names, sizes, answer))
+
+    def _proof(self, text: str) -> None:
+        """Add a line of the proof of a step on this target; the first names the step."""
+        if found := _PROOF.fullmatch(text):
+            _refuse_again(self.known_here, "line", "proof")
+            self.proof = layouts.ProofLayout(
+                found["step"],
+                found["digest"],
+                (),
+                (),
+                (),
+                layouts.ProvedBytes((), 0, None),
+            )
+        elif self.proof is None:
+            raise _LineError("a proof begins with its step, `proof train:step = sha256:...`")
+        elif found := _PROOF_BY.fullmatch(text):
+            pairs = (each.partition(" ") for each in found["made_by"].split(", "))
+            made_by = tuple((name, version) for name, _, version in pairs)
+            self.proof = replace(self.proof, made_by=made_by)
+        elif found := _PROOF_CODE.fullmatch(text):
+            self.code.append(Input(_unquoted(found["name"]), found["digest"]))
+        elif found := _PROOF_SENDS.fullmatch(text):
+            axes = tuple(map(_named, _NAMES.findall(found["axes"])))
+            sizes = int(found["ours"]), int(found["bytes"])
+            self.sent.append(layouts.ProvedBytes(axes, *sizes))
+        elif found := _PROOF_HOLDS.fullmatch(text):
+            size, room = found["bytes"], found["room"]
+            compiled = None if size == "unknown" else int(size)
+            held = layouts.ProvedBytes((), int(found["ours"]), compiled)
+            self.proof = replace(self.proof, held=held, room=None if room is None else int(room))
+        else:
+            raise _LineError(_form(text))
 
     def _axis(self, found: re.Match[str]) -> None:
         name, size = _named(found["name"]), int(found["size"])
@@ -347,13 +412,17 @@ class _Reader:
         return answer
 
     def _close(self) -> None:
+        if self.proof is not None:
+            self.proof = replace(self.proof, code=tuple(self.code), sent=tuple(self.sent))
         if self.targets:
             self.targets[-1] = replace(
                 self.targets[-1],
                 axes=tuple(self.axes),
                 arrays=tuple(self.arrays),
                 activations=tuple(self.activations),
+                proof=self.proof,
             )
+        self.proof, self.code, self.sent = None, [], []
         self.axes, self.arrays, self.activations = [], [], []
         self.known_here = set()
 

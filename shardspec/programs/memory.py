@@ -2,6 +2,8 @@
 
 XLA prints every allocation with its size, what it is for, and the values that share it. Allocations
 of another color than the first lie in other memory (the chip's own vector memory, the host's).
+What a computation that is called beside others (a copy on the sparse cores of v7x) is given and
+gives, `thread-local`, is its caller's memory once more: it takes none.
 """
 
 from __future__ import annotations
@@ -118,8 +120,8 @@ def _lines_of_allocations(text: str) -> Iterator[str]:
 
 
 def _kind(about: str) -> str:
-    """Return what an allocation is for; nothing where it lies in another memory."""
-    if ", color " in about:
+    """Return what an allocation is for; nothing where it takes no memory of the device."""
+    if ", color " in about or ", thread-local" in about:
         return ""
     if ", preallocated-temp" in about:
         return "temporary"

@@ -8,22 +8,25 @@ others that send as much.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.analysis.cost import Cost
+from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, grouped, percent
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.step import Carried, Cause, CauseKind, Collective, Place, Step, wire_bytes
-from shardspec.programs.hlo import program_of
+from shardspec.programs.estimates import Estimate, by_line, step_cycles
 from shardspec.programs.memory import CompiledMemory
-from shardspec.programs.op_names import place_of
+from shardspec.report.cost import seconds_text
 
 #: The share of all bytes that may go over mesh axes without a prediction.
 UNPREDICTED_SHARE = 0.01
 #: Collectives that are named although nobody predicted them, and arrays that are named of what
 #: does not fit.
 _MOST = 3
+#: Operations that are named of those that take longest.
+_MOST_OPERATIONS = 5
 #: Below this share of all compiled bytes, mesh axes have no row of their own.
 _LEAST_SHARE = 0.0005
 
@@ -55,6 +58,7 @@ class Proof:
       refusal: the compiler's words where it gave up: the program does not fit.
       tolerance: the share of all compiled bytes by which the prediction may differ.
       places: the user's lines of the largest values that the program holds, by their names.
+      estimates: what operations take, by the compiler; none unless it generated code and says so.
 
     Invariants:
       each: the rows hold every byte of both programs once.
@@ -68,6 +72,7 @@ class Proof:
     refusal: str = ""
     tolerance: float = 0.1
     places: Mapping[str, Place] = field(default_factory=dict, repr=False)
+    estimates: tuple[Estimate, ...] = field(default=(), repr=False)
 
     @property
     def rows(self) -> tuple[AxisProof, ...]:
@@ -77,6 +82,11 @@ class Proof:
         names = dict.fromkeys((*predicted, *compiled))
         rows = (AxisProof(each, predicted.get(each, 0), compiled.get(each, 0)) for each in names)
         return tuple(sorted(rows, key=lambda row: -max(row.compiled, row.predicted)))
+
+    @property
+    def predicted_bytes(self) -> int:
+        """Return what one device sends in a step, by the prediction."""
+        return _bytes(self.cost.step.collectives if self.cost.step else ())
 
     @property
     def compiled_bytes(self) -> int:
@@ -103,6 +113,20 @@ class Proof:
         if self.refusal:
             return False
         return None if room is None or self.memory is None else self.memory.bytes <= room
+
+    @property
+    def seconds_per_cycle(self) -> float | None:
+        """Return how long a cycle is, None where the catalogue has no clock of the chip."""
+        hardware = self.cost.target.hardware
+        clock = None if hardware is None else hardware.chip.clock_hz
+        return 1 / clock if clock else None
+
+    @property
+    def estimated_seconds(self) -> float | None:
+        """Return what all operations take in a step by the compiler's own estimate."""
+        if not self.estimates or self.seconds_per_cycle is None:
+            return None
+        return step_cycles(self.estimates) * self.seconds_per_cycle
 
     def __str__(self) -> str:
         """Return what `shardspec verify` prints."""
@@ -138,6 +162,30 @@ def proof_lines(proof: Proof) -> Iterator[str]:
     yield verdict(proof)
 
 
+def closing_lines(proofs: Sequence[Proof | str]) -> Iterator[str]:
+    """Yield a table of several targets, a row each.
+
+    Args:
+      proofs: in place of a proof, the name of a target that there is no program for.
+    """
+    yield from columns(
+        [_TITLES, *map(_closing, proofs)], right=(1, 2, 3, 4), indent=0, is_prose=True
+    )
+
+
+_TITLES = ("target", "predicted", "compiled", "differs", "holds", "")
+
+
+def _closing(proof: Proof | str) -> tuple[str, ...]:
+    if isinstance(proof, str):
+        return proof, "", "", "", "", "no program"
+    ours, theirs = binary_bytes(proof.predicted_bytes), binary_bytes(proof.compiled_bytes)
+    held = "not known" if proof.memory is None else f"x {binary_bytes(proof.memory.bytes)}"
+    came = f"not proved: {'; '.join(proof.faults)}" if proof.faults else "proved"
+    differs = percent(proof.difference, 1)
+    return proof.cost.target.name, f"~ {ours}", f"x {theirs}", differs, held, came
+
+
 def verdict(proof: Proof) -> str:
     """Return the last line: whether the promise of the plan is kept, and by how much."""
     if proof.faults:
@@ -160,6 +208,12 @@ def rows_of(proof: Proof) -> Iterator[Row]:
         yield "memory", predicted, "not known", ""
     else:
         yield "memory", predicted, f"x {binary_bytes(proof.memory.bytes)}", _room(proof)
+    estimated, time = proof.estimated_seconds, proof.cost.time
+    if estimated is not None:
+        ours = 0.0 if time is None else time.compute_seconds
+        predicted = f"~ {seconds_text(ours)}" if ours else "not known"
+        change = f"{(estimated - ours) / ours * 100:+.1f} %" if ours else ""
+        yield "compute", predicted, f"x~ {seconds_text(estimated)}", change
 
 
 def _change(predicted: int, compiled: int) -> str:
@@ -189,8 +243,25 @@ def _more(proof: Proof) -> Iterator[str]:
     if proof.refusal:
         first = proof.refusal.strip().partition("\n")[0]
         yield f"{proof.compiler}: {first}"
+    if proof.estimated_seconds is not None:
+        yield from _longest(proof)
     for note in proof.step.notes:
         yield f"note: {note}"
+
+
+def _longest(proof: Proof) -> Iterator[str]:
+    """Yield the operations that take longest by the compiler's estimate, those of a line in one."""
+    whole = step_cycles(proof.estimates)
+    rows = []
+    for group in by_line(proof.estimates)[:_MOST_OPERATIONS]:
+        cycles, times = step_cycles(group), sum(each.count for each in group)
+        seconds = seconds_text(cycles * (proof.seconds_per_cycle or 0.0))
+        share, first = percent(cycles, whole or 1), group[0]
+        rows.append(
+            (f"x~ {seconds}", share, f"x{times:g}", first.what, str(first.place), first.phase)
+        )
+    yield f"takes longest, by {proof.compiler}:"
+    yield from columns(rows, right=(0, 1, 2), paths=3)
 
 
 def _differing(proof: Proof) -> Iterator[str]:
@@ -242,18 +313,6 @@ def with_causes(compiled: Step, cost: Cost) -> Step:
     """
     known = _Known(cost)
     return replace(compiled, collectives=tuple(map(known.explained, compiled.collectives)))
-
-
-def places_in(text: str, names: Collection[str]) -> dict[str, Place]:
-    """Return the user's lines of some instructions of a program, by name, where they are known."""
-    program = program_of(text)
-    found = {
-        each.name: place_of(program.frames_of(each), each.op_name)
-        for computation in program.computations.values()
-        for each in computation.instructions.values()
-        if each.name in names
-    }
-    return {name: place for name, place in found.items() if place.is_known}
 
 
 class _Known:

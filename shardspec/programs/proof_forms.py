@@ -7,26 +7,35 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardspec.ir.step import Collective
+from shardspec.programs.estimates import by_line, step_cycles
 from shardspec.programs.proof import AxisProof, Proof, rows_of, rule_of, verdict
 from shardspec.versions import PACKAGE, VERIFY_JSON
 
 
-def proof_markdown(proofs: Sequence[Proof]) -> str:
-    """Return a table for a pull request, of one target or of several."""
+def proof_markdown(proofs: Sequence[Proof | str]) -> str:
+    """Return a table for a pull request, of one target or of several.
+
+    Args:
+      proofs: in place of a proof, the name of a target that there is no program for.
+    """
     lines = ["| target | | predicted | compiled | |", "|---|---|---:|---:|---|"]
     for proof in proofs:
+        if isinstance(proof, str):
+            lines.append(f"| {proof} | no program | | | |")
+            continue
         name = proof.cost.target.name
         lines += (f"| {name} | {' | '.join(row)} |" for row in rows_of(proof))
         lines.append(f"| {name} | {verdict(proof)} | | {proof.compiler} | |")
     return "\n".join(lines)
 
 
-def proof_json(proofs: Sequence[Proof]) -> str:
-    """Return all of it as JSON, `shardspec.verify/1`."""
+def proof_json(proofs: Sequence[Proof | str]) -> str:
+    """Return all of it as JSON, `shardspec.verify/1`; see `proof_markdown`."""
     data = {
         "schema": VERIFY_JSON,
         "made_by": f"shardspec {PACKAGE}",
-        "targets": [_data(proof) for proof in proofs],
+        "targets": [_data(proof) for proof in proofs if not isinstance(proof, str)],
+        "without_program": [proof for proof in proofs if isinstance(proof, str)],
     }
     return json.dumps(data, indent=2)
 
@@ -53,9 +62,32 @@ def _data(proof: Proof) -> dict[str, Any]:
             "hbm_bytes": held.hbm_bytes,
             "fits": proof.fits,
         },
+        "time": _time(proof),
         "not_predicted": [_sent(each) for each in proof.unpredicted],
         "refusal": proof.refusal or None,
         "notes": list(proof.step.notes),
+    }
+
+
+def _time(proof: Proof) -> dict[str, Any] | None:
+    """Return what operations take by the compiler's own estimate; None where it states none."""
+    cycle = proof.seconds_per_cycle
+    if proof.estimated_seconds is None or cycle is None:
+        return None
+    time = proof.cost.time
+    return {
+        "predicted_compute_seconds": None if time is None else time.compute_seconds,
+        "estimated_compute_seconds": proof.estimated_seconds,
+        "operations": [
+            {
+                "operation": group[0].what,
+                "place": {"file": group[0].place.file, "line": group[0].place.line},
+                "phase": group[0].phase,
+                "runs": sum(each.count for each in group),
+                "estimated_seconds": step_cycles(group) * cycle,
+            }
+            for group in by_line(proof.estimates)
+        ],
     }
 
 

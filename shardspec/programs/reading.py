@@ -11,7 +11,7 @@ compute meanwhile; it is told here as if it had done neither.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, takewhile
 
@@ -20,9 +20,10 @@ from shardspec.ir import step as ir
 from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, CollectiveKind, Place, Step
 from shardspec.programs.calls import Calls, Ref, called_by, calls_of
+from shardspec.programs.estimates import Estimate, estimates_of
 from shardspec.programs.groups import Members, members_of
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, program_of
-from shardspec.programs.op_names import einsum_in, phase_of, place_of
+from shardspec.programs.op_names import einsum_in, phase_of, place_of, split_name
 from shardspec.programs.origins import Origin, Origins
 from shardspec.programs.products import einsum_of, flops_of, kind_of
 
@@ -39,10 +40,41 @@ _KEYS = re.compile(r"\['|'\]|\[|\]|\.")
 _NEAR = 12
 
 
+@dataclass(frozen=True, slots=True)
+class ReadProgram:
+    """A compiled program that was read once, and what can be asked of it."""
+
+    step: Step
+    _reader: _Reader = field(repr=False)
+
+    def places(self, names: Collection[str]) -> dict[str, Place]:
+        """Return the user's lines of some instructions, by name, where they are known."""
+        program = self._reader.program
+        found = {
+            each.name: place_of(program.frames_of(each), each.op_name)
+            for computation in program.computations.values()
+            for each in computation.instructions.values()
+            if each.name in names
+        }
+        return {name: place for name, place in found.items() if place.is_known}
+
+    def estimates(self) -> tuple[Estimate, ...]:
+        """Return what operations take by the compiler's own estimate; none where it states none."""
+        return tuple(estimates_of(self._reader.calls, self._reader.told))
+
+
 def step_of_program(
     text: str, mesh: Mesh, arguments: Sequence[ir.StepArgument | None] = ()
 ) -> Step | Diagnostic:
-    """Return what a compiled program sends and computes in one run.
+    """Return what a compiled program sends and computes in one run; see `read_program`."""
+    read = read_program(text, mesh, arguments)
+    return read if isinstance(read, Diagnostic) else read.step
+
+
+def read_program(
+    text: str, mesh: Mesh, arguments: Sequence[ir.StepArgument | None] = ()
+) -> ReadProgram | Diagnostic:
+    """Return a compiled program, read.
 
     Args:
       text: HLO as XLA prints it once all its passes have run.
@@ -64,7 +96,8 @@ def step_of_program(
             f"the program is for {program.partitions} devices, the mesh has {mesh.device_count}",
             f"read it with the mesh it was compiled for, not with {mesh}",
         )
-    return _Reader(program, calls, mesh, tuple(arguments)).step()
+    reader = _Reader(program, calls, mesh, tuple(arguments))
+    return ReadProgram(reader.step(), reader)
 
 
 _OF_XLA = "give the text of `compiled.as_text()`, or a dump `*after_optimizations.txt` of XLA"
@@ -254,6 +287,12 @@ class _Reader:
     def _array(self, ref: Ref, name: str) -> HloArray | None:
         found = self.calls.instruction(Ref(ref.computation, name))
         return found.arrays[0] if found is not None and found.arrays else None
+
+    def told(self, ref: Ref, each: Instruction) -> tuple[str, Place, ir.Phase]:
+        """Return what an instruction does in the user's words, its place and its phase."""
+        place = self._place(ref)
+        last = split_name(each.op_name)[-1]
+        return einsum_in(place) or last or each.operation, place, self._phase(ref)
 
     def _place(self, ref: Ref) -> Place:
         """Return the user's line: of an instruction, of what it is in, or of its neighbours."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardspec.cli.main import cli
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.jax_backend.compile_cache import Compiled
 from shardspec.programs.memory import CompiledMemory, HeldValue
 
@@ -56,6 +58,13 @@ ENTRY %main (p0: bf16[256,2048], p1: bf16[2048,256], p2: bf16[1024,1024]) -> bf1
 """.replace("FSDP", "replica_groups=[2,4]<=[4,2]T(1,0), use_global_device_ids=true").replace(
     "TENSOR", "replica_groups=[4,2]<=[8], use_global_device_ids=true"
 )
+#: The same, as libtpu writes it once there is code.
+TIMED = re.sub(
+    r"(rhs_contracting_dims=\{0\})",
+    r'\1, metadata={op_name="jit(forward)/dot" source_file="train.py" source_line=7},'
+    r' backend_config={"estimated_cycles":"42000"}',
+    PROGRAM,
+).replace("source_line=7", "source_line=6", 1)
 MEMORY = CompiledMemory(
     {0: 2 << 20, 1: 2 << 20, 2: 1 << 16},
     1 << 16,
@@ -126,6 +135,57 @@ def test_several_targets(run: Callable[..., Result]) -> None:
         "predicted_bytes": 6 << 20,
         "compiled_bytes": 6 << 20,
     }
+
+
+def test_several_targets_end_with_a_table(run: Callable[..., Result]) -> None:
+    result = run("-t", "pod", "-t", "other", "-t", "pod")
+    assert result.exit_code == 0
+    *proofs, heading, pod, other = result.stdout.splitlines()
+    assert sum(line.startswith("proved: ") for line in proofs) == 2
+    assert heading.split() == ["target", "predicted", "compiled", "differs", "holds"]
+    assert " ".join(pod.split()) == "pod ~ 8.00 MiB x 8.00 MiB 0 % x 13.1 MiB proved"
+    assert other.split()[0] == "other"
+
+
+def test_a_target_without_a_program_keeps_no_other_from_its_own(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("-t", "pod")
+    found = Compiled(PROGRAM, MEMORY, "libtpu 1", 2.0, False)
+
+    def of_pod(module: bytes, target: Any, how: Any, **_: Any) -> Compiled:
+        if target.name != "pod":
+            raise ShardspecError((Diagnostic(codes.NOT_COMPILED, "no compiler"),))
+        return found
+
+    monkeypatch.setattr("shardspec.jax_backend.verifying.compiled", of_pod)
+    verify = ["verify", "spec.yaml", "--step", "verified_step:step", "-t", "other", "-t", "pod"]
+    result = CliRunner().invoke(cli, verify)
+    assert result.exit_code == 2
+    assert "error[SHD906]: no compiler" in result.stderr
+    assert result.stdout.splitlines()[-2].split() == ["other", "no", "program"]
+    assert result.stdout.splitlines()[-1].endswith("proved")
+    data = json.loads(CliRunner().invoke(cli, [*verify, "--format", "json"]).stdout)
+    assert [each["target"] for each in data["targets"]] == ["pod"]
+    assert data["without_program"] == ["other"]
+    table = CliRunner().invoke(cli, [*verify, "--format", "md"]).stdout
+    assert "| other | no program | | | |" in table
+
+
+def test_the_time_of_operations_by_the_compiler(run: Callable[..., Result]) -> None:
+    assert "x~" not in run("-t", "pod", text=TIMED).stdout
+    result = run("-t", "pod", "--whole", text=TIMED)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    # 84,000 cycles at 1.5 GHz
+    assert lines[4].split()[:1] + lines[4].split()[4:7] == ["compute", "x~", "56.0", "us"]
+    assert lines[5] == "takes longest, by libtpu 1:"
+    assert lines[6] == "  x~ 28.0 us  50 %  x1  dot  train.py:6  forward"
+    data = json.loads(run("-t", "pod", "--whole", "--format", "json", text=TIMED).stdout)
+    time = data["targets"][0]["time"]
+    assert time["estimated_compute_seconds"] == pytest.approx(84000 / 1.5e9)
+    assert [each["runs"] for each in time["operations"]] == [1, 1]
+    assert run("-t", "pod", "--whole").stdout.count("does not say how long operations take") == 1
 
 
 def test_a_table_for_a_pull_request(run: Callable[..., Result], tmp_path: Path) -> None:

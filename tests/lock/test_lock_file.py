@@ -15,6 +15,8 @@ from shardspec.analysis.layouts import (
     AxisLayout,
     Input,
     Layout,
+    ProofLayout,
+    ProvedBytes,
     TargetLayout,
     arrays_digest,
     layout_of,
@@ -70,6 +72,20 @@ def array_layouts(draw: st.DrawFn, mesh_axes: tuple[str, ...]) -> ArrayLayout:
     return ArrayLayout(draw(paths), shape, dtype, logical, PartitionSpec(dims))
 
 
+sizes = st.integers(0, 10**15)
+versions = st.sampled_from([("jax", "0.10.2"), ("libtpu", "0.0.52"), ("jax-cuda12-plugin", "1")])
+proofs = st.builds(
+    ProofLayout,
+    st.sampled_from(["train:step", "a.b_1:c.d"]),
+    st.just(text_digest("p")),
+    st.lists(versions, min_size=1, max_size=2).map(tuple),
+    st.lists(st.builds(Input, paths, st.just(text_digest("c"))), max_size=2).map(tuple),
+    st.lists(st.builds(ProvedBytes, axes, sizes, sizes), max_size=2).map(tuple),
+    st.builds(ProvedBytes, st.just(()), sizes, st.none() | sizes),
+    st.none() | sizes,
+)
+
+
 @st.composite
 def target_layouts(draw: st.DrawFn) -> TargetLayout:
     mesh_axes = draw(axes)
@@ -96,6 +112,7 @@ def target_layouts(draw: st.DrawFn) -> TargetLayout:
         text_digest("devices") if has_hardware else "",
         tuple(sorted(arrays, key=lambda a: (natural(a.path), a.path))),
         draw(st.sampled_from([(), (activation,)])),
+        draw(st.none() | proofs),
     )
 
 
@@ -193,6 +210,11 @@ def _spec():  # type: ignore[no-untyped-def]
         ("mesh data = -1", "should be `mesh NAME = SIZE`"),
         ("mesh data = 2", "the mesh axis `data` stands here for the second time"),
         ("mesh none = 2", "`none` is no name"),
+        ("proof by jax 1", "a proof begins with its step"),
+        (f"proof $(id):x = {DIGEST}", "a proof begins with its step"),
+        (f"proof a:b = {DIGEST}\nproof a:b = {DIGEST}", "stands here for the second time"),
+        (f"proof a:b = {DIGEST}\nproof sends none = 1, predicted 1", "`none` is no name"),
+        (f"proof a:b = {DIGEST}\nproof holds = -1, predicted 1", "no line of a lock"),
         ("a : bf16[x=8] = (model)", "the mesh has no axis `model`; it has `data`"),
         ("a : bf16[x=8 y=8] = (data, data)", "the mesh axis `data` more than once"),
         ("a : bf16[x=8] = (data, )", "has to place 1 dimensions"),

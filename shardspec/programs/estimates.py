@@ -1,0 +1,79 @@
+"""How long the operations of a compiled program take, by the compiler's own estimate.
+
+libtpu states cycles for each fusion once it has generated its code, as it thinks them to be for the
+shapes on one device; it is the figure that it chooses by. What moves between devices, and kernels
+that a user wrote, have none; nor has what it states as more than any step takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from shardspec.diagnostics.words import grouped
+from shardspec.ir.step import Phase, Place
+from shardspec.programs.calls import Calls, Ref
+from shardspec.programs.hlo import Instruction, number
+
+_CYCLES = re.compile(r'"estimated_cycles":"(\d{1,15})"')
+#: What only calls others, which have estimates of their own.
+_CALLS = frozenset(("while", "conditional", "call", "async-start"))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one operation takes.
+
+    Attributes:
+      what: the einsum that it is, or JAX's word for it.
+      cycles: of one device, each time it runs.
+      count: how often it runs in a step.
+    """
+
+    what: str
+    place: Place
+    phase: Phase
+    cycles: int
+    count: float
+
+    @property
+    def step_cycles(self) -> float:
+        """Return what it takes in a step."""
+        return self.cycles * self.count
+
+
+def estimates_of(
+    calls: Calls, told: Callable[[Ref, Instruction], tuple[str, Place, Phase]]
+) -> Iterator[Estimate]:
+    """Yield what the operations of a program take, where the compiler says so.
+
+    Args:
+      told: says of an instruction what it is, its place and its phase.
+    """
+    inside = {
+        name
+        for computation in calls.program.computations.values()
+        for each in computation.instructions.values()
+        if each.operation == "fusion"
+        for name in each.called
+    }
+    for name, times in calls.times.items():
+        if name in inside or name not in calls.program.computations:
+            continue
+        for each in calls.program.computations[name].instructions.values():
+            cycles = _CYCLES.search(each.attributes)
+            if cycles and each.operation not in _CALLS:
+                yield Estimate(*told(Ref(name, each.name), each), number(cycles.group(1)), times)
+
+
+def by_line(estimates: Iterable[Estimate]) -> tuple[tuple[Estimate, ...], ...]:
+    """Return estimates, those of one operation at one line together, the longest first."""
+    groups = grouped(estimates, lambda each: (each.what, str(each.place), each.phase))
+    found = (tuple(group) for group in groups.values())
+    return tuple(sorted(found, key=lambda group: -step_cycles(group)))
+
+
+def step_cycles(estimates: Iterable[Estimate]) -> float:
+    """Return what operations take in a step."""
+    return sum(each.step_cycles for each in estimates)
