@@ -4,12 +4,8 @@
     python -m benchmarks.final_programs llama-8b-v5p    # one
     python -m benchmarks.final_programs --samples       # the small programs of tests/data/programs
 
-libtpu compiles for a TPU that is not there and dumps the final program (`after_optimizations`)
-long before it is done, so every compile runs in a process of its own that is ended once the dump
-is whole. XLA:GPU compiles whole for GPUs that are not there. Needs libtpu (the extra `tpu-aot`) and
-`jax-cuda12-plugin` with `jax-cuda12-pjrt` of jax's own version; those may lie in a folder that only
-PYTHONPATH of this process names (`pip install --no-deps --target`). Takes some minutes; tests read
-the figures it wrote.
+They are compiled as `shardspec verify` compiles. Needs libtpu (the extra `tpu-aot`), and for GPUs
+the plugin's folder in SHARDSPEC_GPU_COMPILER. Takes some minutes; tests read the figures it wrote.
 """
 
 from __future__ import annotations
@@ -17,38 +13,39 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
-from shardspec.jax_backend.compiling import TPU_ENVIRONMENT, described
+from shardspec.jax_backend.compiling import Compiling, compiled
 from shardspec.programs.reading import step_of_program
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests" / "data" / "final_programs.json"
 SAMPLES = ROOT / "tests" / "data" / "programs"
-AOT = {
-    **TPU_ENVIRONMENT,
-    "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "--xla_force_host_platform_device_count=16",
-}
-LIMIT_S = 600
 SMALL_MESH = {"fsdp": 8, "tensor": 2}
 #: Where the small steps are compiled for, by the key of their figures.
-SMALL = {"small": "v5e:4x4", "small-h100": "h100:1x2x8"}
+SMALL = {"small": "tpu v5e 4x4", "small-h100": "2 * h100"}
 #: A kernel is for one kind of chip.
 NOT_COMPILED = {("small-h100", "kernel")}
+#: The machines of samples, by the end of their names.
+MACHINES = {
+    "v4": "tpu v4 2x2x4",
+    "v5e": "tpu v5e 4x4",
+    "v5p": "tpu v5p 2x2x4",
+    "v6e": "tpu v6e 4x4",
+    "tpu7x": "tpu v7x 2x2x2",
+    "h100": "2 * h100",
+    "cpu": "16 cpu",
+}
 #: One small step for every compiler, and others that show what only some programs hold.
 SAMPLED = {
-    "microbatches": ("v4:2x2x4", "v5e:4x4", "v5p:2x2x4", "v6e:4x4", "tpu7x:2x2x2", "cpu"),
-    "clipped_adam": ("h100:1x2x8",),
-    "kept_activations": ("v5e:4x4",),
-    "shard_mapped": ("v5e:4x4", "h100:1x2x8"),
+    "microbatches": ("v4", "v5e", "v5p", "v6e", "tpu7x", "cpu"),
+    "clipped_adam": ("h100",),
+    "kept_activations": ("v5e",),
+    "shard_mapped": ("v5e", "h100"),
     "branch": ("cpu",),
 }
 
@@ -56,99 +53,41 @@ SAMPLED = {
 # compile
 
 
-def compile_here(name: str, topology: str, folder: str) -> None:
-    """Compile one program, with its text in `folder`; runs in a process of its own."""
+def final_text(name: str, hardware: str = "") -> str:
+    """Return the final program of a step, by its name.
+
+    Args:
+      hardware: of a small step, which names none itself.
+    """
     import shardspec
-    from shardspec.jax_backend.step_trace import placed
+    from shardspec.jax_backend.step_passes import bytecode_of
+    from shardspec.jax_backend.step_trace import lowered_here, traced
     from tests.models import small_steps
     from tests.models.steps import CASES
 
-    platform, devices = _devices(topology)
+    build, text = small_steps.PROGRAMS.get(name), small_steps.SPEC
     if name in CASES:
-        loaded = shardspec.loads(CASES[name].spec)
-        resolver = shardspec.Resolver(loaded, "pod", devices=devices, agree_within_s=None)
-        function, args = CASES[name].step(resolver)
-    else:
-        loaded = shardspec.loads(re.sub(r"hardware: tpu v5e 4x4, ", "", small_steps.SPEC))
-        resolver = shardspec.Resolver(loaded, "pod", devices=devices, agree_within_s=None)
-        function, args = small_steps.PROGRAMS[name](resolver)
-    jitted, args = placed(resolver, function, args)
-    lowered = jitted.trace(*args).lower(lowering_platforms=(platform,))
-    if platform == "tpu":
-        options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
-        lowered.compile(compiler_options=options)
-    else:
-        text = lowered.compile().as_text()
-        (Path(folder) / "whole.after_optimizations.txt").write_text(text, encoding="utf-8")
-
-
-def _devices(topology: str) -> tuple[str, Any]:
-    """Return the platform and the devices of a topology, none of which are there."""
-    import jax
-    from jax.experimental import topologies
-
-    import shardspec
-
-    if topology == "cpu":
-        return "cpu", jax.devices()
-    if topology.startswith("h100:"):
-        shape = topology.removeprefix("h100:")
-        spec = shardspec.loads("shardspec: 1\nhardware: h100\nmesh: {all: rest}\n")
-        machine = spec.ir.targets[0].hardware
-        assert machine is not None
-        told = {**described(machine)["described"], "topology": shape}
-        found = topologies.get_topology_desc(shape, platform="cuda", **told)
-        return "cuda", found.devices
-    chip = {"chip_config_name": "megacore"} if topology.startswith("v4") else {}
-    return "tpu", topologies.get_topology_desc(topology, platform="tpu", **chip).devices
-
-
-def final_text(name: str, topology: str) -> str:
-    """Return the final program of a compiler."""
-    with tempfile.TemporaryDirectory() as folder:
-        return compiled(name, topology, folder)
-
-
-def compiled(name: str, topology: str, folder: str) -> str:
-    """Return the final program of a compiler; `folder` then holds its dump."""
-    command = [sys.executable, "-m", "benchmarks.final_programs", "--child"]
-    command += [name, topology, folder]
-    child = subprocess.Popen(command, env={**os.environ, **AOT}, stderr=subprocess.DEVNULL)
-    try:
-        return _awaited(child, Path(folder))
-    finally:
-        child.terminate()
-        child.wait()
-
-
-def _awaited(child: subprocess.Popen[bytes], folder: Path) -> str:
-    """Return the largest dump once it is whole: nothing has changed for two seconds."""
-    start = time.time()
-    while time.time() - start < LIMIT_S:
-        time.sleep(0.5)
-        ended = child.poll() is not None
-        found = sorted(
-            folder.glob("*after_optimizations.txt"), key=lambda path: path.stat().st_size
-        )
-        reports = list(folder.glob("*memory-usage-report.txt"))
-        quiet = [time.time() - path.stat().st_mtime > 2 for path in (*found, *reports)]
-        if found and (ended or (reports and all(quiet))):
-            return found[-1].read_text(encoding="utf-8")
-        if ended:
-            raise RuntimeError(f"libtpu wrote no final program, and ended with {child.returncode}")
-    raise TimeoutError(f"no final program after {LIMIT_S} s")
+        build, text = CASES[name].step, CASES[name].spec
+    assert build is not None
+    spec = shardspec.loads(text.replace(SMALL["small"], hardware or SMALL["small"]))
+    devices: Any = None if hardware.endswith("cpu") else "abstract"
+    resolver = shardspec.Resolver(spec, "pod", devices=devices, agree_within_s=None)
+    function, args = build(resolver)
+    if devices is None:
+        return lowered_here(resolver, function, args, {}).compile().as_text()
+    module = bytecode_of(traced(resolver, function, args, {}).module)
+    return compiled(module, resolver.target, Compiling(is_cached=False)).text
 
 
 # run
 
 
-def figures(name: str, topology: str = "") -> dict[str, int]:
+def figures(name: str, hardware: str = "") -> dict[str, int]:
     """Return what one device sends in a program by mesh axes, by its name."""
     from tests.models.steps import CASES
 
     case = CASES.get(name)
-    text = final_text(name, case.topology if case else topology)
-    return wire_bytes(text, case.mesh if case else SMALL_MESH)
+    return wire_bytes(final_text(name, hardware), case.mesh if case else SMALL_MESH)
 
 
 def wire_bytes(text: str, sizes: dict[str, int]) -> dict[str, int]:
@@ -182,13 +121,13 @@ def cut(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def sample(name: str, topology: str) -> None:
+def sample(name: str, chip: str) -> None:
     """Write one small program to `tests/data/programs`, with what it sends."""
     SAMPLES.mkdir(exist_ok=True)
-    whole = final_text(name, topology)
+    whole = final_text(name, MACHINES[chip])
     text = cut(whole)
     assert wire_bytes(text, SMALL_MESH) == wire_bytes(whole, SMALL_MESH)
-    path = SAMPLES / f"{name}-{topology.partition(':')[0]}.txt"
+    path = SAMPLES / f"{name}-{chip}.txt"
     path.write_text(text, encoding="utf-8")
     print(path.name, len(whole), len(text), wire_bytes(text, SMALL_MESH))
 
@@ -209,11 +148,12 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        compile_here(*sys.argv[2:5])
-    elif sys.argv[1:2] == ["--samples"]:
-        for program, topologies in SAMPLED.items():
-            for each in topologies:
+    # Before jax is imported: steps that are compiled for what is here need as many devices.
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=16"
+    if sys.argv[1:2] == ["--samples"]:
+        for program, chips in SAMPLED.items():
+            for each in chips:
                 if not sys.argv[2:] or program in sys.argv[2:]:
                     sample(program, each)
     else:

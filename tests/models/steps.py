@@ -336,14 +336,12 @@ class Case:
     """A step on a machine.
 
     Attributes:
-      topology: as libtpu names it; of GPUs `h100:` and slices x nodes x devices of a node.
       mesh: sizes by mesh axis.
     """
 
     build: Callable[[Any, Sizes], Any]
     sizes: Sizes
     hardware: str
-    topology: str
     mesh: dict[str, int]
     rules: str = FSDP_TENSOR
 
@@ -363,25 +361,21 @@ def _of(sizes: Sizes, **changes: Any) -> Sizes:
 
 
 CASES = {
-    "llama-8b-v5p": Case(decoder, LLAMA_8B, "tpu v5p 2x2x2", "v5p:2x2x2", {"fsdp": 4, "tensor": 2}),
+    "llama-8b-v5p": Case(decoder, LLAMA_8B, "tpu v5p 2x2x2", {"fsdp": 4, "tensor": 2}),
     "llama-8b-v5e": Case(
-        decoder, _of(LLAMA_8B, batch=256), "tpu v5e 16x16", "v5e:16x16", {"fsdp": 64, "tensor": 4}
+        decoder, _of(LLAMA_8B, batch=256), "tpu v5e 16x16", {"fsdp": 64, "tensor": 4}
     ),
-    "llama-70b-v5p-512": Case(
-        decoder, LLAMA_70B, "tpu v5p 8x8x8", "v5p:8x8x8", {"fsdp": 128, "tensor": 4}
-    ),
+    "llama-70b-v5p-512": Case(decoder, LLAMA_70B, "tpu v5p 8x8x8", {"fsdp": 128, "tensor": 4}),
     "llama-70b-v5p-4096": Case(
         decoder,
         _of(LLAMA_70B, batch=1024),
         "tpu v5p 16x16x16",
-        "v5p:16x16x16",
         {"fsdp": 512, "tensor": 8},
     ),
     "moe-47b-v5p": Case(
         decoder,
         MIXTRAL,
         "tpu v5p 4x4x4",
-        "v5p:4x4x4",
         {"data": 4, "expert": 8, "tensor": 2},
         EXPERTS,
     ),
@@ -389,42 +383,34 @@ CASES = {
         decode,
         _of(LLAMA_8B, batch=64, length=2048),
         "tpu v5e 4x4",
-        "v5e:4x4",
         {"data": 4, "tensor": 4},
         SERVE,
     ),
-    "t5-xxl-v5e": Case(
-        encoder_decoder, T5_XXL, "tpu v5e 16x16", "v5e:16x16", {"fsdp": 64, "tensor": 4}
-    ),
+    "t5-xxl-v5e": Case(encoder_decoder, T5_XXL, "tpu v5e 16x16", {"fsdp": 64, "tensor": 4}),
     "t5-xxl-v4": Case(
         encoder_decoder,
         _of(T5_XXL, remat=False),
         "tpu v4 4x4x4",
-        "v4:4x4x4",
         {"fsdp": 16, "tensor": 4},
     ),
-    "llama-8b-tpu7x": Case(
-        decoder, LLAMA_8B, "tpu v7x 2x2x2", "tpu7x:2x2x2", {"fsdp": 8, "tensor": 2}
-    ),
-    "llama-8b-v6e": Case(decoder, LLAMA_8B, "tpu v6e 4x4", "v6e:4x4", {"fsdp": 8, "tensor": 2}),
+    "llama-8b-tpu7x": Case(decoder, LLAMA_8B, "tpu v7x 2x2x2", {"fsdp": 8, "tensor": 2}),
+    "llama-8b-v6e": Case(decoder, LLAMA_8B, "tpu v6e 4x4", {"fsdp": 8, "tensor": 2}),
     "llama-4-layers-v5p": Case(
         decoder,
         _of(LLAMA_8B, layers=4, batch=64),
         "tpu v5p 4x4x4",
-        "v5p:4x4x4",
         {"fsdp": 32, "tensor": 2},
     ),
     "llama-4-layers-fsdp-v5e": Case(
-        decoder, _of(LLAMA_8B, layers=4, batch=64), "tpu v5e 8x8", "v5e:8x8", {"fsdp": 64}
+        decoder, _of(LLAMA_8B, layers=4, batch=64), "tpu v5e 8x8", {"fsdp": 64}
     ),
     "llama-4-layers-fsdp-v5p": Case(
-        decoder, _of(LLAMA_8B, layers=4, batch=64), "tpu v5p 4x4x4", "v5p:4x4x4", {"fsdp": 64}
+        decoder, _of(LLAMA_8B, layers=4, batch=64), "tpu v5p 4x4x4", {"fsdp": 64}
     ),
     "linen-1b-v5e": Case(
         linen_decoder,
         Sizes(16, 2048, 32, 32, 64, 8192, 32000, 64, 2048),
         "tpu v5e 8x8",
-        "v5e:8x8",
         {"fsdp": 16, "tensor": 4},
     ),
 }
@@ -435,7 +421,7 @@ def _on_h100(name: str) -> Case:
     case = CASES[name]
     nodes = math.prod(case.mesh.values()) // 8
     hardware = f"{nodes} * h100" if nodes > 1 else "h100"
-    return replace(case, hardware=hardware, topology=f"h100:1x{nodes}x8")
+    return replace(case, hardware=hardware)
 
 
 CASES |= {
