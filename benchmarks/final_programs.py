@@ -25,6 +25,9 @@ from shardspec.programs.reading import step_of_program
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests" / "data" / "final_programs.json"
 SAMPLES = ROOT / "tests" / "data" / "programs"
+#: What the lines of the small steps said when a sample was made: they move as steps are added.
+LINES = SAMPLES / "lines.json"
+SMALL_STEPS = ROOT / "tests" / "models" / "small_steps.py"
 SMALL_MESH = {"fsdp": 8, "tensor": 2}
 #: Where the small steps are compiled for, by the key of their figures.
 SMALL = {"small": "tpu v5e 4x4", "small-h100": "2 * h100"}
@@ -129,6 +132,13 @@ def sample(name: str, chip: str) -> None:
     assert wire_bytes(text, SMALL_MESH) == wire_bytes(whole, SMALL_MESH)
     path = SAMPLES / f"{name}-{chip}.txt"
     path.write_text(text, encoding="utf-8")
+    held = json.loads(LINES.read_text(encoding="utf-8")) if LINES.exists() else {}
+    code = SMALL_STEPS.read_text(encoding="utf-8").splitlines()
+    file = re.search(rf'^(\d+) ".*{SMALL_STEPS.name}"$', text, re.MULTILINE)
+    assert file is not None
+    numbers = re.findall(rf"\bfile_name_id={file[1]} .*?\bline=(\d+)", text)
+    held[path.stem] = {each: code[int(each) - 1] for each in sorted(set(numbers), key=int)}
+    LINES.write_text(json.dumps(held, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(path.name, len(whole), len(text), wire_bytes(text, SMALL_MESH))
 
 

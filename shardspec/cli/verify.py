@@ -121,7 +121,9 @@ def _close(proofs: Sequence[Proof | str], request: Request, *, is_shown: bool) -
         "md": lambda: proof_markdown(proofs),
     }
     text = forms[request.form]()
-    if request.output:
+    if request.output not in (None, "-") and any(isinstance(each, str) for each in proofs):
+        request.remark(f"{request.output} is not written: there is a target without a program")
+    elif request.output:
         write_file(request.output, f"{text}\n")
     else:
         echo(text)

@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--seed", default="1")
     parser.add_argument("--found", action="store_true", help="the inputs that once broke a law")
     parser.add_argument("--only", type=int)
+    parser.add_argument("--verb", help="of the inputs those for this verb")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
     options = parser.parse_args()
     numbers = range(options.first, options.first + options.inputs)
@@ -48,6 +49,8 @@ def main() -> None:
             if time.monotonic() - start > options.seconds:
                 break
             each = found_before[number] if options.found else trial(options.seed, number)
+            if options.verb not in (None, each.arguments[0]):
+                continue
             if options.only is not None:
                 _show(each)
             found, code = law_broken_by(each, Path(folder))

@@ -98,6 +98,65 @@ FOREIGN: dict[str, str] = {
 ARRAYS = "shardspec-arrays: 1\narrays:\n  decoder/layers_{0..1}/mlp/kernel: f32[embed=64 mlp=32]\n"
 
 
+#: What the small steps, whose programs are kept, are placed by.
+STEP_SPEC = """\
+shardspec: 1
+targets:
+  pod: {hardware: tpu v5e 4x4, mesh: {fsdp: 8, tensor: 2}}
+  typed: {hardware: 2 * h100, mesh: {fsdp: 8 @ dcn, tensor: 2}}
+rules: [batch -> fsdp, mlp -> tensor, embed -> fsdp]
+params: {"**/wi": embed mlp, "**/wo": mlp embed}
+arrays: {mlp/wi: "f32[1024, 4096]", mlp/wo: "f32[4096, 1024]"}
+activations: {residual: batch _ _, hidden: batch _ mlp}
+"""
+
+
+@cache
+def step_spec(*, is_dsl: bool) -> str:
+    """Return it in one of the two forms."""
+    if not is_dsl:
+        return STEP_SPEC
+    from shardspec.diagnostics import SourceFile
+    from shardspec.language.formatting import formatted
+
+    text, _ = formatted(SourceFile("spec.yaml", STEP_SPEC), "dsl")
+    assert text is not None
+    return text
+
+
+@cache
+def programs() -> tuple[str, ...]:
+    """Return final programs of compilers."""
+    paths = sorted(ROOT.glob("tests/data/programs/*.txt"))
+    return tuple(path.read_text("utf-8") for path in paths)
+
+
+@cache
+def assignment() -> str:
+    """Return the memory of such a program."""
+    return ROOT.joinpath("tests/data/assignments/plain-v5e.txt").read_text("utf-8")
+
+
+def changed_program(chance: random.Random) -> str:
+    """Return a program with pieces of it changed, or lines of several."""
+    text = chance.choice(programs())
+    if chance.random() < 0.2:
+        lines = [line for each in programs() for line in chance.sample(each.splitlines(), 60)]
+        return "HloModule m, num_partitions=16\nENTRY %m () -> f32[] {\n" + "\n".join(lines)
+    for _ in range(chance.choice((0, 1, 3, 10))):
+        text = chance.choice((_characters, _word, _lines, _numbers))(text, chance)
+    return text
+
+
+def _numbers(text: str, chance: random.Random) -> str:
+    """Return a text in which one number is another everywhere."""
+    numbers = re.findall(r"\d+", text)
+    if not numbers:
+        return text
+    put = chance.choice(("0", "1", "7", "9" * 18, "9" * 400, "-1"))
+    return re.sub(rf"\b{chance.choice(numbers)}\b", put, text)
+
+
 def changed(text: str, chance: random.Random) -> str:
     """Return a text with one to four changes: of characters, words or lines, or of its data."""
     if chance.random() < 0.35:

@@ -14,6 +14,9 @@ LOCK = (
     "arrays = sha256:0123456789abcdef0123456789abcdef\n\ntarget default on 8 cpu\nmesh data = 4\n"
     "mesh model = 2 @ dcn explicit : x 4, ring\ndevices t5x = sha256:0123456789abcdef0123456789abcdef\n"
     "activation residual : [batch _ embed=8] = (data, none, none)\n"
+    "proof train:step = sha256:0123456789abcdef0123456789abcdef\nproof by jax 0.10.2, libtpu 0.0.52\n"
+    "proof code train.py = sha256:0123456789abcdef0123456789abcdef\n"
+    "proof sends data + model = 12, predicted 11\nproof holds = 99, predicted 98, of 1000\n"
     "layers_{0..11}/wi : bf16[embed=8 mlp=16] = (data, (model, data))\n"
 )  # fmt: skip
 PYPROJECT = '[tool.shardspec]\nspec = "spec.yaml"\n[tool.shardspec.lints]\nSHD4 = "warn"\nignore = ["dead-rule"]\n'
@@ -88,6 +91,41 @@ def _explain(name: str, files: dict[str, str], chance: random.Random) -> list[st
         ["--why-not", f"{_pattern(chance)}:0=data"],
     )
     return [subject, "--spec", name, *more]
+
+
+STEP = "tests.fuzz.steps:step"
+
+
+def _cost(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    by = chance.choice(("op", "axis", "line", "rule", "array", "op", "axis", "line", "rule", "x"))
+    return [
+        *(name, "--format", chance.choice(("text", "json")), "--by", by),
+        *_step(name, files, chance),
+        *_some(chance, _settings(chance), ["-o", "out.json"], ["--top", "3"], ["--only", _pattern(chance)]),
+        *_some(chance, ["--tokens", chance.choice(("4M", "4M", "7", "0", "9" * 30))]),
+    ]  # fmt: skip
+
+
+def _verify(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    files["program.txt"] = inputs.changed_program(chance)
+    files["assignment.txt"] = inputs.changed(inputs.assignment(), chance)
+    form = chance.choice(("text", "json", "md"))
+    return [
+        *(name, "--format", form, *_step(name, files, chance)),
+        *_some(chance, ["--whole"], ["-o", f"out.{form}"], ["--no-cache"]),
+        *(_settings(chance) if chance.random() < 0.1 else []),
+        *_some(chance, ["-t", "pod", "-t", "typed"], ["--tolerance", chance.choice(("100%", "0", "3%", "x"))]),
+    ]  # fmt: skip
+
+
+def _step(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    """Return `--step`, mostly for a spec that a step goes with."""
+    if chance.random() < 0.05:
+        return []
+    if chance.random() < 0.8:
+        text = inputs.step_spec(is_dsl=not name.endswith(".yaml"))
+        files[name] = inputs.changed(text, chance) if chance.random() < 0.5 else text
+    return ["--step", STEP]
 
 
 def _fmt(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
@@ -200,7 +238,7 @@ def _pattern(chance: random.Random) -> str:
 
 _VERBS = {
     "check": _check, "check2": _check, "compile": _compile, "explain": _explain, "fmt": _fmt, "mesh": _mesh,
-    "lock": _lock, "diff": _diff, "manifest": _manifest, "import": _import, "import2": _import,
+    "cost": _cost, "verify": _verify, "lock": _lock, "diff": _diff, "manifest": _manifest, "import": _import, "import2": _import,
     "export": _export, "schema": _schema,
 }  # fmt: skip
 
