@@ -27,7 +27,8 @@ UNPREDICTED_SHARE = 0.01
 _MOST = 3
 #: Operations that are named of those that take longest.
 _MOST_OPERATIONS = 5
-#: Below this share of all compiled bytes, mesh axes have no row of their own.
+#: Below this share of all compiled bytes, mesh axes have no row, and nothing is told of what goes
+#: over them unpredicted; JSON has all of it.
 _LEAST_SHARE = 0.0005
 
 Row = tuple[str, str, str, str]
@@ -230,8 +231,11 @@ def _room(proof: Proof) -> str:
 
 
 def _more(proof: Proof) -> Iterator[str]:
+    least = _LEAST_SHARE * proof.compiled_bytes
     told = [(_bytes(sent), words) for words, sent in grouped(proof.unpredicted, _told).items()]
     for size, words in sorted(told, key=lambda each: -each[0])[:_MOST]:
+        if size < least:
+            break
         share = percent(size, proof.compiled_bytes or 1)
         yield f"not predicted: {words}, {binary_bytes(size)} ({share})"
     if proof.difference > proof.tolerance:

@@ -107,6 +107,13 @@ def test_little_over_unpredicted_axes_is_told_and_breaks_nothing() -> None:
     )
 
 
+def test_next_to_nothing_over_unpredicted_axes_is_for_json_alone() -> None:
+    compiled = step(sent(("fsdp",), 10**6), sent(("tensor",), 7, line=9))
+    found = proof(step(sent(("fsdp",), 10**6)), compiled)
+    assert not any("not predicted" in line for line in proof_lines(found))
+    assert '"wire_bytes": 7' in proof_json([found])
+
+
 def test_equal_rows_that_nobody_predicted_are_told_once() -> None:
     compiled = step(sent(("fsdp",), 1000), *[sent(("tensor",), 5, line=9)] * 2)
     told = proof_lines(proof(step(sent(("fsdp",), 1000)), compiled))
