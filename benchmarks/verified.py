@@ -112,11 +112,27 @@ def cells(row: Row) -> Iterator[str]:
     predicted = sum(axis.predicted for axis in found.rows)
     yield f"{binary_bytes(predicted)} / {binary_bytes(found.compiled_bytes)}"
     yield f"{found.difference * 100:.2f} %"
+    _remark(row, found)
     held = found.cost.memory.total.bytes
     compiled = "not known" if found.memory is None else binary_bytes(found.memory.bytes)
     room = "" if found.fits is not False else ", does not fit"
     yield f"{binary_bytes(held)} / {compiled}{room}"
     yield f"{seconds:.0f} s"
+
+
+def _remark(row: Row, found: Proof) -> None:
+    """Say on stderr what of a program has no line of the code, or no array and no einsum."""
+    sent, whole = found.step.collectives, found.compiled_bytes
+    lost = sum(not each.place.is_known for each in sent)
+    groups: dict[tuple[str, str], int] = {}
+    for each in sent:
+        if not each.carries.name:
+            key = (each.kind.value, str(each.place))
+            groups[key] = groups.get(key, 0) + each.wire_bytes
+    nameless = [key for key, size in groups.items() if size > whole / 100]
+    if lost or nameless:
+        said = f"{lost} of {len(sent)} collectives have no line, {nameless} carry over 1 % unnamed"
+        print(f"{row.example} on {row.hardware}: {said}", file=sys.stderr)
 
 
 def shares(chips: list[str]) -> None:

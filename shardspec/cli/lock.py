@@ -48,15 +48,7 @@ class _Proving:
         "Have the real compiler compile `--step`, as `shardspec verify` does, and keep its figures"
         " in the lock.",
     ),
-    options.option(
-        "-t",
-        "--target",
-        "target_names",
-        metavar="NAME",
-        multiple=True,
-        help="With --verify, a target to compile for, and others by saying it again; else all that"
-        " have TPUs or GPUs. The lock holds all targets either way.",
-    ),
+    options.TARGETS,
     STEP,
     *PROOF,
     options.OUTPUT,
@@ -76,8 +68,9 @@ def command(
 
     The lock of `model/spec.yaml` is `model/spec.lock`. It is made for git: a review shows what a
     change of the spec, of a preset or of shardspec itself moves. With --verify it holds what the
-    real compiler made of a step, too; --check then says when that belongs to other code, another
-    spec, jax or compiler. A lock that is written anew keeps the proofs that it had.
+    real compiler made of a step on all targets that have TPUs or GPUs, or on those of --target;
+    --check then says when that belongs to other code, another spec, jax or compiler. A lock that is
+    written anew keeps the proofs that it had.
     """
     proving = None
     if check and verify:

@@ -30,6 +30,7 @@ _UNITS = {
     "_flops_per_s": (1e12, "TFLOP/s"),
     "_ops_per_s": (1e12, "TOP/s"),
     "_bytes_per_s": (1e9, "GB/s"),
+    "_hz": (1e9, "GHz"),
 }
 
 Page = Iterator[str] | str
