@@ -191,7 +191,7 @@ def _prove(
         if request.output != "-":
             print_proof(proof)
         broken = broken or bool(proof.faults)
-        made[plan.target.name] = _kept(proof, layout, lock_folder, proving.step_name)
+        made[plan.name] = _kept(proof, layout, lock_folder, proving.step_name)
     return None if broken else made
 
 
@@ -201,15 +201,15 @@ def _proved_plans(
     """Return the plans on the targets that are meant, in the order of the spec."""
     from shardspec.lock.proofs import is_provable
 
-    known = {plan.target.name: plan for plan in plans}
+    known = {plan.name: plan for plan in plans}
     unknown = [name for name in names if name not in known]
     if unknown:
         fail(f"there is no target `{unknown[0]}`", f"there are {listed(known)}")
-    chosen = [plan for plan in plans if plan.target.name in names or not names]
+    chosen = [plan for plan in plans if plan.name in names or not names]
     found = [plan for plan in chosen if names or is_provable(plan.target)]
     for plan in chosen:
         if plan not in found:
-            request.remark(f"{plan.target.name}: not compiled for, it names no TPUs or GPUs")
+            request.remark(f"{plan.name}: not compiled for, it names no TPUs or GPUs")
     if not found:
         fail("no target has TPUs or GPUs to compile for", "`hardware: tpu v5e 4x4` gives it some")
     return found

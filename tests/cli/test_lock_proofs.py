@@ -75,6 +75,16 @@ def test_targets_are_chosen(run: Callable[..., Result]) -> None:
     assert len(lines("proof locked_step:step")) == 2
 
 
+def test_targets_of_phases_have_proofs_of_their_own(run: Callable[..., Result]) -> None:
+    Path("spec.yaml").write_text(f"{SPEC}{ARRAYS}phases:\n  eval:\n    axes: {{batch: 4096}}\n")
+    assert run(*VERIFY, "-t", "eval@pod").exit_code == 0
+    text = Path("spec.lock").read_text()
+    head = next(part for part in text.split("\n\n") if "proof " in part)
+    assert "eval@pod" in head.splitlines()[0]
+    Path("locked_step.py").write_text("x = 1\n")
+    assert "--target eval@pod" in run("--check").stderr
+
+
 def test_a_lock_that_is_written_anew_keeps_its_proofs(run: Callable[..., Result]) -> None:
     run(*VERIFY)
     before = Path("spec.lock").read_text()
