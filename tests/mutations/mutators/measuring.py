@@ -73,6 +73,8 @@ def unit_removed(subject: Subject) -> Iterator[Mistake]:
 def unit_wrong(subject: Subject) -> Iterator[Mistake]:
     """Another unit."""
     for route, value in values(subject, "axes", None, "unit"):
+        if not value.text.isdecimal():
+            continue  # a unit may be the size of an axis
         for other in (int(value.text) * 2, int(value.text) * 16, int(value.text) + 1):
             yield replaced(f"`{route[1]}`: unit {other}", value, str(other))
 
