@@ -485,7 +485,7 @@ def _logical_axes(plan: ShardingPlan) -> set[str]:
 def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
     from shardspec.report.explain_line import explain_logical_axis, explain_mesh_axis
 
-    if name in plan.mesh.names:
+    if name in (*plan.mesh.names, *dict(plan.mesh.wholes)):
         return explain_mesh_axis(name, plan)
     logical = _logical_axes(plan)
     if name in logical:

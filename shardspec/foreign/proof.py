@@ -180,7 +180,10 @@ def rules_for(request: Request) -> tuple[AxisRule, ...]:
     Invariants:
       same: the reduced list gives every array of the plan the same answer.
     """
+    mesh = request.plan.mesh
     rules = reduced(request.plan) if request.is_resolved else request.spec.axis_rules
+    if mesh.wholes:
+        rules = tuple(replace(rule, mesh_axes=mesh.in_parts(rule.mesh_axes)) for rule in rules)
     return tuple(each for rule in rules for each in spelt_out(rule))
 
 
@@ -208,8 +211,9 @@ def reduced(plan: ShardingPlan) -> tuple[AxisRule, ...]:
     idle = _never_fitting(plan)
     kept = []
     for rule in plan.spec.axis_rules:
-        present = tuple(axis for axis in rule.mesh_axes if axis in here)
-        is_dead = bool(rule.mesh_axes) and (not present or not set(rule.mesh_axes) <= known)
+        wanted = plan.mesh.in_parts(rule.mesh_axes)
+        present = tuple(axis for axis in wanted if axis in here)
+        is_dead = bool(wanted) and (not present or not set(wanted) <= known)
         if not is_dead and rule not in idle:
             kept.append(replace(rule, mesh_axes=present))
     return tuple(kept)

@@ -80,7 +80,8 @@ class Attempt:
       blocked_by: the dimension that has the mesh axis, for `BUSY`.
       rule: what asks, where that is a rule.
       span: where it is written.
-      left_out: what a rule that takes what fits goes without, major to minor.
+      left_out: what a rule that takes what fits goes without: first what is absent, then the
+        others, major to minor.
     """
 
     kind: Kind

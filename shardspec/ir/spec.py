@@ -377,14 +377,27 @@ class MeshAxis:
 class Mesh:
     """Mesh axes, major to minor.
 
+    Attributes:
+      wholes: names that stand for several axes, `tensor` for `(kv_tp, attn_dp)`.
+
     Invariants:
-      distinct: no two axes have the same name.
+      distinct: no two axes have the same name, and no whole has that of an axis.
     """
 
     axes: tuple[MeshAxis, ...] = ()
+    wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         assert len(set(self.names)) == len(self.axes), f"a mesh axis is given twice in {self.names}"
+
+    def in_parts(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the names with those of all its parts for each whole.
+
+        >>> Mesh(wholes=(("tensor", ("kv_tp", "attn_dp")),)).in_parts(["data", "tensor"])
+        ('data', 'kv_tp', 'attn_dp')
+        """
+        wholes = dict(self.wholes)
+        return tuple(part for name in names for part in wholes.get(name, (name,)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -804,4 +817,5 @@ class Spec:
     @property
     def own_mesh_axes(self) -> frozenset[str]:
         """Return the names of the mesh axes of the targets that it runs on."""
-        return frozenset(name for target in self.targets for name in target.mesh.names)
+        wholes = (name for target in self.targets for name, _ in target.mesh.wholes)
+        return frozenset((*wholes, *(n for target in self.targets for n in target.mesh.names)))

@@ -27,6 +27,16 @@ def _number_as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+def _parts_as_text(value: Any) -> Any:
+    """Return a mesh axis that is several as an expression: `(kv_tp = 4, q_tp = 2)`."""
+    plain = isinstance(value, dict) and all(
+        isinstance(size, str | int) and not isinstance(size, bool) for size in value.values()
+    )
+    if not plain:
+        return _integer_as_text(value)
+    return f"({', '.join(f'{name} = {size}' for name, size in value.items())})"
+
+
 def _one_as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -58,6 +68,10 @@ def _no_items() -> list[Any]:
 
 
 Expression = Annotated[str, BeforeValidator(_integer_as_text, json_schema_input_type=int | str)]
+Size = Annotated[
+    str,
+    BeforeValidator(_parts_as_text, json_schema_input_type=int | str | dict[str, int | str]),
+]
 Bound = Annotated[str, BeforeValidator(_number_as_text, json_schema_input_type=str)]
 Texts = Annotated[list[str], BeforeValidator(_one_as_list, json_schema_input_type=str | list[str])]
 Names = Annotated[str, BeforeValidator(_names, json_schema_input_type=str)]
@@ -113,10 +127,11 @@ class TargetEntry(_Model):
         description="Catalogue entry and size: `tpu v4 4x8x8`, `2 * tpu v6e 8x8`, `4 * h100`, "
         "`8 cpu`, or an accelerator type such as `v4-512`.",
     )
-    mesh: dict[str, Expression] = Field(
+    mesh: dict[str, Size] = Field(
         description="Mesh axes, major to minor, with sizes: `8`, `tp` (a name of `let`), `rest`, "
         "`submesh 4x2x2x1`, `auto 16`; `@ dcn` for an axis between slices or nodes; last the "
-        "type, where it is not `auto`: `8 explicit`, `8 manual`."
+        "type, where it is not `auto`: `8 explicit`, `8 manual`. One may be several: "
+        "`{kv_tp: fit kv_heads, attn_dp: rest}`; rules that name it mean all of them."
     )
 
 
@@ -228,7 +243,7 @@ class Document(_Model):
     hardware: Expression | None = Field(
         None, description="The machine of the only target, where `targets` is left out."
     )
-    mesh: dict[str, Expression] | None = Field(
+    mesh: dict[str, Size] | None = Field(
         None, description="The mesh of the only target, where `targets` is left out."
     )
     targets: dict[str, TargetEntry] = Field(

@@ -365,21 +365,29 @@ class _Walk:
         if isinstance(machine, Diagnostic):
             faults.append(machine)
             machine = None
-        axes: list[StatedAxis] = []
-        named = {}
+        axes: dict[str, StatedAxis] = {}
+        sizes_of = {}
+        wholes = []
         for each in routes:
             text = self.excerpt(each, sizes[str(each[-1])])
             size = expressions.parse_mesh_size(text.text)
             if isinstance(size, SyntaxFault):
                 faults += [] if is_faulty else [size.diagnostic(text)]
                 size = MeshSize("integer", 1)
-            axes.append(_stated_axis(self.key(each).text, size, text))
-            if size.named is not None:
-                named[self.key(each).text] = (size.named, text)
+            key = self.key(each).text
+            parts = tuple((part.text, part_size) for part, part_size in size.parts)
+            wholes += [(key, tuple(part for part, _ in parts))] if parts else []
+            for axis, part in parts or ((key, size),):
+                twice = axis in axes or (bool(parts) and axis in sizes)
+                faults += [_taken(axis, text)] if twice else []
+                axes[axis] = _stated_axis(axis, part, text)
+                sizes_of[axis] = (part, text)
         is_read = not faults and not is_faulty
-        stated = StatedMesh(name, tuple(axes), machine, self.source_map.key(inner).span, is_read)
+        place = self.source_map.key(inner).span
+        stated = StatedMesh(name, tuple(axes.values()), machine, place, is_read)
         self.diagnostics += [replace(fault, target=name) for fault in faults]
-        return TargetDecl(name, stated, named, self.source_map.key(route or ("mesh",)).span)
+        span = self.source_map.key(route or ("mesh",)).span
+        return TargetDecl(name, stated, sizes_of, tuple(wholes), span)
 
     def path_rules(self) -> Iterator[PathRule]:
         """Yield the entries of `params:`."""
@@ -586,6 +594,12 @@ def _hardware(excerpt: Excerpt) -> Hardware | Diagnostic:
         help = f"no machine has more than {_MOST_DEVICES:,}"
         return point(codes.UNKNOWN_HARDWARE, message, excerpt.span, help=help)
     return found
+
+
+def _taken(axis: str, text: Excerpt) -> Diagnostic:
+    """Return the finding for a part of a mesh axis that has the name of another one."""
+    message = f"the mesh has two axes called `{axis}`"
+    return point(codes.DUPLICATE_KEY, message, text.span, help="give the part a name of its own")
 
 
 def _stated_axis(name: str, size: MeshSize, text: Excerpt) -> StatedAxis:

@@ -23,7 +23,7 @@ from shardspec.diagnostics.words import described, did_you_mean, grouped, listed
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
 from shardspec.language.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
-from shardspec.language.meshes import TargetDecl, solved
+from shardspec.language.meshes import Numbers, TargetDecl, solved
 
 
 class Place(NamedTuple):
@@ -369,7 +369,8 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
     stated = {decl.name for decl in layer.axes if decl.size is not None}
     sizes = {axis.name: axis.size for axis in axes if axis.name in stated}
     params = _params(layer, lets | sizes, diagnostics)
-    targets = tuple(solved(target, lets, diagnostics) for target in layer.targets)
+    known = Numbers(lets, {axis.name: axis for axis in axes})
+    targets = tuple(solved(target, known, diagnostics) for target in layer.targets)
     targets, too_many = countable_targets(targets)
     diagnostics += (*too_many, *too_wide(layer.activations, sizes))
     rules = sorted((placed.rule for placed in layer.rules), key=lambda rule: rule.priority)

@@ -6,14 +6,15 @@ are merged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Span, codes, point
 from shardspec.diagnostics.words import did_you_mean
-from shardspec.ir.spec import Mesh, Target
-from shardspec.language.grammar.syntax import Name, SizeExpr
+from shardspec.ir.spec import LogicalAxis, Mesh, Target
+from shardspec.language.grammar.syntax import MeshSize, Name
 from shardspec.topology.sizes import StatedAxis, StatedMesh, solve
 
 
@@ -21,34 +22,45 @@ class TargetDecl(NamedTuple):
     """A target whose mesh is not solved yet.
 
     Attributes:
-      mesh: with size 1 where `sizes` says it.
-      sizes: by mesh axis, those that names of `let` make, and where they stand.
+      mesh: with size 1 where a name of `let`, or `fit`, says it.
+      sizes: by mesh axis, as stated, and where it stands.
+      wholes: names that stand for several mesh axes.
     """
 
     name: str
     mesh: StatedMesh
-    sizes: Mapping[str, tuple[SizeExpr, Excerpt]]
+    sizes: Mapping[str, tuple[MeshSize, Excerpt]]
+    wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     span: Span | None = None
     is_sound: bool = True
 
 
-def solved(
-    decl: TargetDecl, lets: Mapping[str, int | None], diagnostics: list[Diagnostic]
-) -> Target:
-    """Return a target with every mesh size a number, and report what does not work out.
+class Numbers(NamedTuple):
+    """What meshes may name.
 
-    Args:
+    Attributes:
       lets: what the names of `let` come to, None where that is not known, which is reported.
+      axes: the logical axes.
     """
+
+    lets: Mapping[str, int | None]
+    axes: Mapping[str, LogicalAxis]
+
+
+def solved(decl: TargetDecl, numbers: Numbers, diagnostics: list[Diagnostic]) -> Target:
+    """Return a target with every mesh size a number, and report what does not work out."""
     found: list[Diagnostic] = []
-    axes = [_numbered(axis, decl, lets, found) for axis in decl.mesh.axes]
+    axes = [_numbered(axis, decl, numbers.lets, found) for axis in decl.mesh.axes]
     is_read = decl.mesh.is_read and None not in axes
     stated = tuple(axis or given for axis, given in zip(axes, decl.mesh.axes, strict=True))
+    if is_read:
+        stated = _fitted(stated, decl, numbers.axes, found)
+        is_read = not found
     mesh, unsolved = solve(decl.mesh._replace(axes=stated, is_read=is_read))
-    if decl.sizes:
-        unsolved = tuple(_with_names(fault, decl, mesh) for fault in unsolved)
+    unsolved = tuple(_with_names(fault, decl, mesh) for fault in unsolved)
     diagnostics += [replace(fault, target=decl.name) for fault in (*found, *unsolved)]
     is_sound = decl.is_sound and is_read and not unsolved
+    mesh = replace(mesh, wholes=decl.wholes)
     return Target(decl.name, mesh, decl.mesh.hardware, decl.span, is_sound)
 
 
@@ -59,11 +71,11 @@ def _numbered(
     found: list[Diagnostic],
 ) -> StatedAxis | None:
     """Return an axis with its number; None where there is none, which is reported."""
-    if stated.axis.name not in decl.sizes:
-        return stated
     size, written = decl.sizes[stated.axis.name]
-    found += (_unknown(name, written, lets) for name in size.names if name.text not in lets)
-    count = size.value(lets.get)
+    if size.named is None:
+        return stated
+    found += (_unknown(name, written, lets) for name in size.named.names if name.text not in lets)
+    count = size.named.value(lets.get)
     if count is None:
         return None
     if count < 1:
@@ -73,12 +85,65 @@ def _numbered(
     return stated._replace(axis=replace(stated.axis, size=count))
 
 
+def _fitted(
+    stated: tuple[StatedAxis, ...],
+    decl: TargetDecl,
+    axes: Mapping[str, LogicalAxis],
+    found: list[Diagnostic],
+) -> tuple[StatedAxis, ...]:
+    """Return the axes, those of `fit kv_heads` as large as divides it and what is left over."""
+    fitted = []
+    hardware = decl.mesh.hardware
+    left = 0 if hardware is None else hardware.device_count
+    for each in stated:
+        size, written = decl.sizes[each.axis.name]
+        if size.fits is None:
+            left //= 1 if each.is_rest else each.axis.size
+    for each in stated:
+        size, written = decl.sizes[each.axis.name]
+        if size.fits is not None:
+            fault = _unfit(size.fits, written, decl, axes)
+            if fault is not None:
+                found.append(fault)
+            else:
+                axis = axes[size.fits.text]
+                ways = math.gcd((axis.size or 1) // axis.unit, max(1, left))
+                left //= ways
+                each = each._replace(axis=replace(each.axis, size=ways))
+        fitted.append(each)
+    return tuple(fitted)
+
+
+def _unfit(
+    name: Name, written: Excerpt, decl: TargetDecl, axes: Mapping[str, LogicalAxis]
+) -> Diagnostic | None:
+    """Return why nothing can be fitted to an axis: the machine or the size is not stated."""
+    place = written.at(name.start, name.end)
+    if decl.mesh.hardware is None:
+        message = f"`fit {name.text}` needs hardware; target `{decl.name}` states none"
+        help = "add `hardware: 8 cpu` (or `tpu v5e 4x4`, `2 * h100`), or write a number"
+        return point(codes.UNSOLVED_SIZE, message, place, help=help)
+    axis = axes.get(name.text)
+    if axis is not None and axis.size:
+        return None
+    message = f"`fit {name.text}` needs the size of `{name.text}`, which no entry of `axes` states"
+    near = did_you_mean(name.text, axes) if axis is None else None
+    help = near or f"add `{name.text}: SIZE` to `axes`"
+    return point(codes.UNKNOWN_SIZE, message, place, help=help, subject=name.text)
+
+
 def _with_names(fault: Diagnostic, decl: TargetDecl, mesh: Mesh) -> Diagnostic:
     """Return a fault of the arithmetic with what the names in it come to."""
-    sizes = mesh.sizes
-    named = {axis: written.text for axis, (_, written) in decl.sizes.items()}
-    said = ", ".join(f"`{axis}` is `{text}` = {sizes[axis]}" for axis, text in named.items())
-    return replace(fault, notes=(*fault.notes, f"by `let`, {said}"))
+    said = ", ".join(_names_said(decl, mesh))
+    return replace(fault, notes=(*fault.notes, said)) if said else fault
+
+
+def _names_said(decl: TargetDecl, mesh: Mesh) -> Iterator[str]:
+    for axis, (size, written) in decl.sizes.items():
+        if size.named is not None:
+            yield f"`{axis}` is `{written.text}` = {mesh.sizes[axis]} by `let`"
+        elif size.fits is not None:
+            yield f"`{axis}` is `fit {size.fits.text}` = {mesh.sizes[axis]}"
 
 
 def _unknown(name: Name, written: Excerpt, lets: Mapping[str, int | None]) -> Diagnostic:

@@ -157,8 +157,11 @@ def _smallness(sharding: Sharding) -> str:
 def _taken(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
     if not attempt.mesh_axes:
         return "TAKEN   replicated, as the rule says"
-    dropped = [axis for axis in attempt.asked if axis not in mesh.sizes and not attempt.in_part]
+    wanted = () if attempt.in_part else mesh.in_parts(attempt.asked)
+    dropped = [axis for axis in wanted if axis not in mesh.sizes]
     gone = f"   ({', '.join(dropped)} is not on this target)" if dropped else ""
+    wholes = [name for name, _ in mesh.wholes if name in attempt.asked]
+    gone += f"   (`{'`, `'.join(wholes)}`, in its parts)" if wholes else ""
     if dim.size is None:
         return f"TAKEN   {attempt.ways} ways{gone}"
     if attempt.ways == 1:

@@ -316,6 +316,12 @@ _MOST = 12
 
 def explain_mesh_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
     """Yield what mesh axis `name` splits and what it does not: arrays by size, then activations."""
+    parts = dict(plan.mesh.wholes).get(name, ())
+    if parts:
+        yield f"mesh axis {name} is in parts: {', '.join(parts)}"
+        for part in parts:
+            yield from explain_mesh_axis(part, plan)
+        return
     axis = next(axis for axis in plan.mesh.axes if axis.name == name)
     network = " over DCN" if axis.network == "dcn" else ""
     network += f", {axis.axis_type}" if axis.axis_type != "auto" else ""

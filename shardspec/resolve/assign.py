@@ -32,6 +32,7 @@ class RuleTable:
       known: mesh axes that some other target has; here they drop out of their tuples.
       units: logical axis -> elements that must stay together.
       segments: logical axis -> what the number of its shards is a multiple of.
+      mesh: whose wholes stand for their parts.
       any: what the rules for arrays that nothing names come to, in order.
     """
 
@@ -41,6 +42,7 @@ class RuleTable:
     units: Mapping[str, int]
     segments: Mapping[str, int]
     policy: Policy
+    mesh: Mesh
     any: tuple[Attempt, ...] = ()
 
     def grain(self, axis: str | None) -> tuple[int, int]:
@@ -62,7 +64,9 @@ def rule_table(
     axes = tuple(axes)
     units = {axis.name: axis.unit for axis in axes if axis.unit > 1}
     segments = {axis.name: axis.parts.segments for axis in axes if axis.parts is not None}
-    table = RuleTable(by_axis, mesh.sizes, known_mesh_axes, units, segments, policy or Policy())
+    table = RuleTable(
+        by_axis, mesh.sizes, known_mesh_axes, units, segments, policy or Policy(), mesh
+    )
     found: dict[str, list[Attempt]] = defaultdict(list)
     for position, rule in enumerate(rules):
         found[rule.logical_axis].append(_if_free(rule, position, rule.mesh_axes, table))
@@ -80,8 +84,9 @@ def _if_free(
     rule = source if isinstance(source, AxisRule) else None
     kind = Kind.STATED if rule is None else Kind.RULE if rule.is_read else Kind.UNREAD
     sizes, ways = table.sizes, 1
-    mesh_axes = tuple(axis for axis in asked if axis in sizes)
-    if any(axis not in sizes and axis not in table.known for axis in asked):
+    wanted = table.mesh.in_parts(asked) if table.mesh.wholes else asked
+    mesh_axes = tuple(axis for axis in wanted if axis in sizes)
+    if any(axis not in sizes and axis not in table.known for axis in wanted):
         mesh_axes, outcome = asked, Outcome.UNKNOWN
     elif asked and not mesh_axes:
         mesh_axes, outcome = asked, Outcome.ABSENT
@@ -90,7 +95,7 @@ def _if_free(
         ways = math.prod(sizes[axis] for axis in mesh_axes)
     absent: tuple[LeftOut, ...] = ()
     if rule is not None and rule.in_part:
-        absent = tuple(LeftOut(axis, Outcome.ABSENT) for axis in asked if axis not in mesh_axes)
+        absent = tuple(LeftOut(axis, Outcome.ABSENT) for axis in wanted if axis not in mesh_axes)
     return Attempt(kind, position, asked, mesh_axes, outcome, ways, None, rule, source.span, absent)
 
 
@@ -232,18 +237,18 @@ def _try_in_part(
     if attempt.outcome is not Outcome.TAKEN:
         return attempt
     kept: list[str] = []
-    gone = {each.mesh_axis: each for each in attempt.left_out}
+    gone = list(attempt.left_out)
     ways = 1
     for axis in attempt.mesh_axes:
         grown = ways * table.sizes[axis]
         if axis in used:
-            gone[axis] = LeftOut(axis, Outcome.BUSY, blocked_by=used[axis])
+            gone.append(LeftOut(axis, Outcome.BUSY, blocked_by=used[axis]))
         elif not _fits(grown, size, grain, table.policy):
-            gone[axis] = LeftOut(axis, Outcome.INDIVISIBLE, grown)
+            gone.append(LeftOut(axis, Outcome.INDIVISIBLE, grown))
         else:
             kept.append(axis)
             ways = grown
-    left_out = tuple(gone[axis] for axis in attempt.asked if axis in gone)
+    left_out = tuple(gone)
     if kept:
         return replace(attempt, mesh_axes=tuple(kept), ways=ways, left_out=left_out)
     refused = [each for each in left_out if each.outcome is not Outcome.ABSENT]

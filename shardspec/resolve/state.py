@@ -107,7 +107,7 @@ def state_axes(spec: Spec, mesh: Mesh) -> tuple[str, ...]:
         return ()
     of_batch = (rule.mesh_axes for rule in spec.axis_rules if rule.logical_axis == BATCH)
     for wanted in (policy.over,) if policy.over else of_batch:
-        present = tuple(axis for axis in wanted if axis in mesh.sizes)
+        present = tuple(axis for axis in mesh.in_parts(wanted) if axis in mesh.sizes)
         if present:
             return present
     return ()

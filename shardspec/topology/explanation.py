@@ -269,7 +269,7 @@ def ring_fact(target: Target, placement: Placement) -> RingFact | None:
 
 def _turned(target: Target, owner: MeshAxis, tile: Tile) -> Target:
     axes = (replace(axis, submesh=tile) if axis is owner else axis for axis in target.mesh.axes)
-    return replace(target, mesh=Mesh(tuple(axes)))
+    return replace(target, mesh=Mesh(tuple(axes), target.mesh.wholes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,4 +92,53 @@ def test_what_is_no_number(text: str, code: str, said: str, help: str | None) ->
 
 def test_a_mesh_that_does_not_fit_says_what_its_names_come_to() -> None:
     _, (found,) = pipeline.load_text("let: {tp: 3}\nhardware: 8 cpu\nmesh: {b: 2 * tp}", "s.yaml")
-    assert found.notes[-1] == "by `let`, `b` is `2 * tp` = 6"
+    assert found.notes[-1] == "`b` is `2 * tp` = 6 by `let`"
+
+
+PARTS = """
+axes: {{kv_heads: {{size: 24, unit: 2}}}}
+targets:
+  t: {{hardware: 32 cpu, mesh: {mesh}}}
+rules: [mlp -> tensor, kv_heads -> (tensor)?, "batch -> (data, b)?"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("mesh", "sizes"),
+    [
+        ("{data: 4, tensor: {a: 4, b: 2}}", {"data": 4, "a": 4, "b": 2}),
+        ('{data: rest, tensor: "(a = 4, b = 2)"}', {"data": 4, "a": 4, "b": 2}),
+        ("{data: 2, tensor: {a: fit kv_heads, b: rest}}", {"data": 2, "a": 4, "b": 4}),
+        ("{data: 16, tensor: {a: fit kv_heads, b: 1}}", {"data": 16, "a": 2, "b": 1}),
+        ("{tensor: {a: 8 explicit, b: 4 explicit}}", {"a": 8, "b": 4}),
+    ],
+)
+def test_a_mesh_axis_in_parts(mesh: str, sizes: dict[str, int]) -> None:
+    spec = load(PARTS.format(mesh=mesh))
+    assert spec.targets[0].mesh.sizes == sizes
+    assert spec.targets[0].mesh.wholes == (("tensor", ("a", "b")),)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "code", "said"),
+    [
+        ("{data: 16, tensor: {a: 2}}", "syntax", "`a` alone"),
+        ("{data: 8, tensor: {data: 2, b: 2}}", "duplicate-key", "two axes called `data`"),
+        ("{data: 8, tensor: {a: '(x = 2, y = 2)', b: 1}}", "syntax", "has parts"),
+        ("{data: 8, tensor: {a: fit heads, b: rest}}", "unknown-size", "`fit heads` needs"),
+        ("{data: 8, tensor: {a: 3, b: 2}}", "mesh-product", "is not 32 devices"),
+        ("{data: 8, tensor: {a: [2], b: 2}}", "wrong-type", "mesh.tensor"),
+    ],
+)
+def test_parts_that_do_not_work_out(mesh: str, code: str, said: str) -> None:
+    spec, found = pipeline.load_text(PARTS.format(mesh=mesh), "s.yaml")
+    assert [each.code.name for each in found] == [code]
+    assert said in found[0].message
+    assert spec is not None
+    assert not spec.targets[0].is_sound
+
+
+def test_fit_needs_a_machine() -> None:
+    text = "axes: {kv: 4}\nmesh: {a: fit kv}"
+    _, (found,) = pipeline.load_text(text, "s.yaml")
+    assert found.code.name == "unsolved-size"

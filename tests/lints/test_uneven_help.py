@@ -40,9 +40,9 @@ def plan_of(text: str) -> ShardingPlan:
 def test_two_mesh_axes_hold_each_head_twice(axis: str) -> None:
     note = only(kv(axis)).notes[-1]
     assert "each would be held x2" in note
-    assert "`tensor: 8` and `tensor_copy: 2`" in note
-    assert f"`{axis} -> tensor`, and `(tensor, tensor_copy)`" in note
-    split = kv(axis, "tensor: 8, tensor_copy: 2", "(tensor, tensor_copy)")
+    parts = "tensor: {tensor_part: 8, tensor_copy: 2}"
+    assert f"`{parts}`; then `{axis} -> tensor_part`" in note
+    split = kv(axis, parts).replace(f"{axis} -> tensor", f"{axis} -> tensor_part")
     assert findings_of(split) == ()
     plan = plan_of(split)
     assert plan["k"].shard_count == 8

@@ -322,6 +322,21 @@ def test_spelt_out(spec: Spec, given_params: tuple[Param, ...]) -> None:
         assert [a.partition_spec for a in one] == [a.partition_spec for a in two]
 
 
+@given(rule_lists(), params(), meshes(names=("data", "fsdp", "expert")))
+def test_whole(rules: tuple[AxisRule, ...], param: Param, mesh: Mesh) -> None:
+    """A rule that names a whole says what it would say of its parts."""
+    halves = (MeshAxis("t0", 4), MeshAxis("t1", 2))
+    mesh = Mesh((*mesh.axes, *halves), (("tensor", ("t0", "t1")),))
+    named = tuple(replace(rule, mesh_axes=mesh.in_parts(rule.mesh_axes)) for rule in rules)
+    names = param.logical_axes or ()
+    known = frozenset((*MESH, ABSENT))
+    by_whole, by_parts = (
+        assign_axes(param.shape, names, rule_table(each, mesh, known_mesh_axes=known))
+        for each in (rules, named)
+    )
+    assert [dim.mesh_axes for dim in by_whole] == [dim.mesh_axes for dim in by_parts]
+
+
 @given(specs(), arrays)
 def test_total_and_pure(spec: Spec, given_params: tuple[Param, ...]) -> None:
     """Resolving twice gives equal plans, whatever the spec says."""

@@ -177,8 +177,12 @@ def print_array_type(array_type: syntax.ArrayType) -> str:
 
 def print_mesh_size(size: syntax.MeshSize) -> str:
     """Return `submesh 4x2x2x1`, `2 @ dcn explicit`; `@ ici` and `auto` go without saying."""
+    if size.parts:
+        parts = (f"{name.text} = {print_mesh_size(part)}" for name, part in size.parts)
+        return f"({', '.join(parts)})"
     count = str(size.count) if size.named is None else print_size(size.named)
     words = {
+        "fit": f"fit {size.fits.text}" if size.fits else "",
         "integer": count,
         "rest": "rest",
         "submesh": f"submesh {shape_text(size.tile)}",
@@ -327,7 +331,17 @@ def _one(value: Data) -> Data:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-_MESH = _each(_number("mesh_size"))
+def _mesh_size(value: Data) -> Data:
+    """Return the size of a mesh axis; that of several in one, too, which YAML may write apart."""
+    return _number("mesh_size")(parts_text(value) if isinstance(value, dict) else value)
+
+
+def parts_text(parts: Mapping[str, Any]) -> str:
+    """Return `(kv_tp = 4, q_tp = 2)`."""
+    return f"({', '.join(f'{name} = {size}' for name, size in parts.items())})"
+
+
+_MESH = _each(_mesh_size)
 _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "extends": _list,
     "drop": _list,

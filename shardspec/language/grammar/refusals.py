@@ -21,12 +21,25 @@ NO_NAMES = (
     " `replicate`, with the reason"
 )
 #: Words that mean something where the size of a mesh axis stands: no `let` may take one.
-NO_LETS = NOTHING | {"none", "rest", "submesh", "auto", "explicit", "manual", "dcn", "ici", "all"}
+NO_LETS = NOTHING | {
+    "none",
+    "rest",
+    "fit",
+    "submesh",
+    "auto",
+    "explicit",
+    "manual",
+    "dcn",
+    "ici",
+    "all",
+}
 _REST = "what the other axes leave over is written `rest`"
 _TYPE = "the size stands before the type: `8 explicit`"
 _NETWORK = "the network follows `@`: `2 @ dcn`"
 _WORD_HELP = {"explicit": _TYPE, "manual": _TYPE, "dcn": _NETWORK, "ici": _NETWORK}
-_NO_SIZE = re.compile(rf"\s*({'|'.join(sorted(NO_LETS - {'rest', 'submesh', 'auto'}))})(?![\w.-])")
+_NO_SIZE = re.compile(
+    rf"\s*({'|'.join(sorted(NO_LETS - {'rest', 'fit', 'submesh', 'auto'}))})(?![\w.-])"
+)
 _LONGEST = 20_000
 _DEPTH = 16
 
@@ -101,7 +114,19 @@ def in_array_type(array_type: syntax.ArrayType) -> SyntaxFault | None:
 
 
 def in_mesh_size(size: syntax.MeshSize) -> SyntaxFault | None:
-    """Return a fault where a mesh axis would have no devices."""
+    """Return a fault where a mesh axis would have no devices, or is in parts of parts."""
+    if len(size.parts) == 1:
+        message = f"`{size.parts[0][0].text}` alone is no part of a mesh axis"
+        return SyntaxFault(message, 0, 0, "name two or more: `(kv_tp = 4, attn_dp = 2)`")
+    for _, part in size.parts:
+        if part.parts:
+            return SyntaxFault("a part of a mesh axis has parts", 0, 0, "name them all in one row")
+        fault = in_mesh_size(part)
+        if fault is not None:
+            return fault
+    repeated = _repeated(name for name, _ in size.parts)
+    if repeated is not None:
+        return repeated
     zero = (size.kind in {"integer", "auto"} and size.count == 0) or 0 in size.tile
     if not zero:
         return None

@@ -180,14 +180,18 @@ class MeshSize:
       count: the integer, or N of `auto N`; 1 where `named` says it.
       tile: the submesh.
       named: the integer, or N, where it is worked out from names of `let`.
+      fits: the logical axis of `fit kv_heads`.
+      parts: the mesh axes that this one is in, with the size of each, major to minor.
     """
 
-    kind: Literal["integer", "rest", "submesh", "auto"]
+    kind: Literal["integer", "rest", "submesh", "auto", "fit", "parts"]
     count: int = 0
     tile: tuple[int, ...] = ()
     network: Network = "ici"
     axis_type: AxisType = "auto"
     named: SizeExpr | None = None
+    fits: Name | None = None
+    parts: tuple[tuple[Name, MeshSize], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,12 +363,18 @@ def array_type(tree: Node) -> ArrayType:
 def mesh_size(tree: Node) -> MeshSize:
     """Return the size of a `mesh_size` tree."""
     stated = next(_trees(tree))
+    if str(stated.data).endswith("parts"):
+        inner = (tuple(part.children) for part in _trees(stated))
+        return MeshSize("parts", parts=tuple((_name(_token(n)), mesh_size(s)) for n, s in inner))  # type: ignore[arg-type]
     network: Network = "dcn" if any(token == "dcn" for token in _tokens(tree)) else "ici"
     match str(stated.data):
         case "submesh":
             found = MeshSize("submesh", tile=_tile(tuple(_tokens(stated))[1]), network=network)
         case "rest":
             found = MeshSize("rest", network=network)
+        case "fit":
+            fits = _name(tuple(_tokens(stated))[1])
+            found = MeshSize("fit", 1, network=network, fits=fits)
         case "auto":
             found = _counted("auto", next(_trees(stated)), network)
         case _:

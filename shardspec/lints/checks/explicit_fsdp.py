@@ -229,7 +229,7 @@ def _batch_splits(plan: ShardingPlan) -> Iterator[AxisRule]:
     done: set[str] = set()
     for rule in batch_rules(plan.spec):
         if rule.logical_axis not in done and (
-            rule.is_none or not set(rule.mesh_axes).isdisjoint(plan.mesh.names)
+            rule.is_none or not set(plan.mesh.in_parts(rule.mesh_axes)).isdisjoint(plan.mesh.names)
         ):
             done.add(rule.logical_axis)
             yield rule

@@ -58,6 +58,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         return
     stacked = axes.stacked_axes(context.spec)
     for plan in context.plans:
+        batch |= frozenset(plan.mesh.in_parts(batch))
         for crossing in axes.crossing_axes(plan.target):
             if crossing.axis.name not in batch:
                 split = tuple(_split(plan, crossing.axis.name, stacked))

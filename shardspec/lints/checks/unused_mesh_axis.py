@@ -67,9 +67,9 @@ def _meant_for_others(plan: ShardingPlan) -> set[str]:
         axis
         for rule in plan.spec.axis_rules
         if not plan.activations or rule.logical_axis not in shown
-        for axis in rule.mesh_axes
+        for axis in plan.mesh.in_parts(rule.mesh_axes)
     }
-    return named | set(plan.spec.state.over if plan.spec.state else ())
+    return named | set(plan.mesh.in_parts(plan.spec.state.over) if plan.spec.state else ())
 
 
 def _finding(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> Diagnostic:
@@ -120,7 +120,8 @@ def _for_the_batch(axis: MeshAxis, plan: ShardingPlan) -> Iterator[str]:
     """Yield a rule that would split the batch over the axis as well, where that divides."""
     sizes = {each.name: each.size for each in plan.spec.logical_axes}
     for rule in batch_rules(plan.spec):
-        own = tuple(name for name in rule.mesh_axes if name in plan.mesh.names)
+        wanted = plan.mesh.in_parts(rule.mesh_axes)
+        own = tuple(name for name in wanted if name in plan.mesh.names)
         wider = _with(axis, own, plan.mesh)
         if divides(plan.mesh.ways(wider), sizes.get(rule.logical_axis) or 0):
             yield f"`{rule.logical_axis} -> {target_text(wider)}` would split the batch over it"

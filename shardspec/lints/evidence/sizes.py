@@ -280,15 +280,15 @@ def _copies(found: Uneven) -> Iterator[str]:
         return
     (axis,) = case.attempt.mesh_axes
     taken = {name for mesh in case.meshes.values() for name in mesh.names}
-    copy = f"{axis}_copy"
-    while copy in taken:
-        copy += "_"
+    part, copy = f"{axis}_part", f"{axis}_copy"
+    while {part, copy} & taken:
+        part, copy = f"{part}_", f"{copy}_"
     units = case.ways // times
     of = f" units of {case.unit}" if case.unit > 1 else ""
     yield (
-        f"{units}{of} over {case.ways}: each would be held x{times} if `{axis}` were two mesh axes,"
-        f" `{axis}: {units}` and `{copy}: {times}`; then `{case.axis} -> {axis}`, and `({axis},"
-        f" {copy})` for what splits {case.ways} ways"
+        f"{units}{of} over {case.ways}: each would be held x{times} if `{axis}` were in two parts,"
+        f" `{axis}: {{{part}: {units}, {copy}: {times}}}`; then `{case.axis} -> {part}`, and"
+        f" `{axis}` is both for what splits {case.ways} ways"
     )
 
 

@@ -35,7 +35,8 @@ mesh = st.dictionaries(
     st.sampled_from(
         (
             *(8, "8", "rest", "submesh 4x2x2x1", "2@dcn", "8 explicit", "2 manual@dcn"),
-            *("auto 4 auto", "tp", "2*tp @dcn", "auto tp explicit"),
+            *("auto 4 auto", "tp", "2*tp @dcn", "auto tp explicit", "fit kv", "( a=2,b = fit kv)"),
+            {"a": 2, "b": "rest"},
         )
     ),
     max_size=4,

@@ -449,6 +449,7 @@ def test_a_fault_says_what_was_expected_where_and_what_works(
         ("mesh_size", "8@dcn", "8 @ dcn"),
         ("axis_rule", "a->( x,y ) ?|(z)?", "a -> (x, y)? | (z)?"),
         ("mesh_size", "2*tp explicit", "2 * tp explicit"),
+        ("mesh_size", "(a=2, b = fit  kv@dcn ,)", "(a = 2, b = fit kv @ dcn)"),
         ("mesh_size", "rest @ ici", "rest"),
         ("mesh_size", "2 explicit@dcn", "2 @ dcn explicit"),
         ("mesh_size", "auto 16 auto", "auto 16"),
