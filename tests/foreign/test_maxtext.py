@@ -163,6 +163,24 @@ def test_in_place_is_another_answer_and_said_so() -> None:
     )
 
 
+def test_a_tuple_with_all_its_parts_behind_it_is_one_rule() -> None:
+    parts = ("[mlp, [fsdp, tensor]]", "[mlp, fsdp]", "[mlp, tensor]")
+    text = MESH + rules("[embed, fsdp]", *parts, "[kv, [fsdp, tensor]]", "[kv, fsdp]")
+    spec, _ = spec_of(file(text))
+    assert [str(rule) for rule in spec.axis_rules] == [
+        "embed -> fsdp",
+        "mlp -> (fsdp, tensor)?",
+        "kv -> (fsdp, tensor)",
+        "kv -> fsdp",
+    ]
+    arrays = (
+        Param("a", (8, 8), "f32", ("embed", "mlp")),
+        Param("b", (16,), "f32", ("mlp",)),
+        Param("c", (8, 16), "f32", ("mlp", "kv")),
+    )
+    assert differing(arrays, file(text)) == []
+
+
 def test_a_move_that_changes_no_array_is_not_said() -> None:
     assert read(file(BASE), file(CHILD, "model.yml"), params=(NORM,))[1] == ()
     only = file(rules("[embed, fsdp]"), "model.yml")
