@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-SpecKind = Literal["presets", "hardware", "arrays", "examples"]
+SpecKind = Literal["presets", "hardware", "arrays", "examples", "steps"]
 
 _PACKAGE = Path(__file__).parent
 

@@ -30,6 +30,7 @@ IMPORT_CEILING = 0.085
 
 #: Modules that one other of their folder uses and nothing else does, each with the reason.
 FOR_ONE_SIBLING = {
+    "analysis.step_partition": "one operation on a mesh, apart from whole steps",
     "arrays.orbax": "a format",
     "arrays.safetensors": "a format",
     "foreign.gin": "a language, as YAML is",
@@ -44,6 +45,7 @@ FOR_ONE_SIBLING = {
     "language.document_to_layer": "one document, apart from the phases in it",
     "language.dsl_text.faults": "what to say of a faulty text, apart from reading sound ones",
     "language.settings": "what-ifs, apart from the files",
+    "language.step_section": "a section with a language of its own",
     "language.yaml_text.faults": "what to say of a faulty text, apart from reading sound ones",
     "lints.checks.whole_batch": "a check",
     "programs.groups": "a part of the text of programs",

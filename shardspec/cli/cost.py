@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 
@@ -10,26 +9,24 @@ import click
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.spec_step import stated_step
 from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options
 from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
 from shardspec.cli.steps import STEP, plan_on_target, traced_step
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, width_of, write_file
 from shardspec.ir.step import Step
-
-_TOKENS = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMBT]?)", re.IGNORECASE)
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+from shardspec.language.grammar.step_lines import parse_count
 
 
 def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
     """Return the number that `4M` is."""
     if text is None:
         return None
-    found = _TOKENS.fullmatch(text.strip())
-    number = 0 if found is None else float(found["number"]) * _UNITS[found["unit"].upper()]
-    if not 1 <= number <= 10**18:
+    found = parse_count(text)
+    if not isinstance(found, int):
         fail(f"--tokens {text} is no number of tokens", "as in `--tokens 4194304`, `--tokens 4M`")
-    return round(number)
+    return found
 
 
 @options.verb(
@@ -75,12 +72,14 @@ def command(
     A step is what one call of a function does: `--step train:step` imports `train` and calls
     `step(resolver)`, which returns the function and its arguments, arrays or `ShapeDtypeStruct`s:
     `function, args` or `function, args, kwargs`. It is traced for the target, which need not be
-    here. Without a step, it is the memory of parameters and of `state:`. -o saves it as JSON, for
-    `explain --cost`.
+    here. Without `--step` it is the step that the spec's own `step:` states; without either, the
+    memory of parameters and of `state:`. -o saves it as JSON, for `explain --cost`.
     """
     plan = plan_on_target(request, "no cost is worked out")
     if step_name is not None:
         step = traced_step(step_name, plan, request)
+    elif (stated := stated_step(plan)) is not None:
+        step, tokens = stated.step, tokens or stated.tokens
     else:
         step = None
         if request.only is not None:
@@ -89,7 +88,7 @@ def command(
     _print(found, request, by, top)
     if step is None:
         told = "what a step adds: activations, temporaries, time, and what is sent and why"
-        request.remark(f"\n{told}: --step MODULE:FUNCTION")
+        request.remark(f"\n{told}: --step MODULE:FUNCTION, or `step:` in the spec")
         return
     faults = pipeline.step_findings([found])
     request.report(faults)

@@ -151,6 +151,8 @@ CONTESTED_AXIS = pedantic(
     "SHD233", "contested-axis", "two dimensions of an array want one mesh axis"
 )
 
+STEP_LINE = error("SHD240", "step-line", "a line of `step:` does not go with arrays and axes")
+
 INDIVISIBLE = error("SHD301", "indivisible", "mesh axes do not divide a dimension")
 SIZE_MISMATCH = error("SHD302", "size-mismatch", "an array contradicts the stated size of an axis")
 BELOW_TILE = warning("SHD303", "below-tile", "shards do not fill the tiles of a TPU's memory")

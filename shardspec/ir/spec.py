@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shardspec.diagnostics import Severity, SourceFile, Span
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
+from shardspec.ir.program import StepSpec
 
 if TYPE_CHECKING:
     import jax
@@ -478,6 +479,7 @@ class LogicalAxis:
 
     Attributes:
       size: how long it is, when that is known.
+      factors: the axes whose sizes it is the product of, where it is one of nothing else.
       unit: a shard must hold whole multiples of this many elements (one head, say; of parts that
         are interleaved, one group of all).
       parts: of a fused axis.
@@ -491,6 +493,7 @@ class LogicalAxis:
     span: Span | None = field(default=None, compare=False, repr=False)
     min_shard: int = 1
     parts: Parts | None = None
+    factors: tuple[str, ...] = ()
 
 
 #: In place of a logical axis: any dimension of an array that nothing names.
@@ -773,6 +776,7 @@ class Spec:
     doc: str = ""
     state: StatePolicy | None = None
     coverage: CoverageGate | None = None
+    step: StepSpec | None = None
     replicate: tuple[Replicate, ...] = ()
     placed_rules: tuple[AxisRule, ...] = field(default=(), compare=False, repr=False)
     project_levels: LevelTable = NOTHING_ASKED

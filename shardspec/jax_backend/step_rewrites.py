@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from shardspec.analysis import compiled_sends
 from shardspec.ir.spec import Hardware, Target, array_bytes
 from shardspec.ir.step import CollectiveKind, ring_bytes
 from shardspec.jax_backend.step_graph import Node, Value
@@ -26,23 +27,10 @@ _SUMS = frozenset(("stablehlo.add", "stablehlo.subtract"))
 _REDUCES = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 
 
-#: Sizes of an axis over which libtpu splits a product into turns of a ring: it does not for 2, 64,
-#: 128 and 512; for 4 only where there are 16 devices. Source: compiles of one decoder with
-#: libtpu 0.0.52 for v4, v5e, v5p, v6e and v7x (`tests/data/final_programs.json`).
-_WINDOWED_WAYS = range(8, 33)
-_SMALL_RING = 4
-_LEAST_DEVICES = 16
 #: Source of what is made of few: compiles of the gradients of [heads, kv, embed] with libtpu 0.0.52
 #: for v5e 8x8 and 16x16, v5p 4x4x4: whole with kv of 32 and 64 and up to 128 lanes of embed on a
 #: device; scattered with 256 and more, and with kv of 80, 96 and 128.
 _LANES = 128
-#: From how many devices on, and up to how many bytes on two dimensions, libtpu gathers over all
-#: devices by summing; chips that scatter all the same. Source: compiles of one product and of one
-#: decoder with libtpu 0.0.52 for v4 4x4x4, v5e 8x8, 8x16 and 16x16, v5p 4x4x4, 4x4x8, 4x8x8 and
-#: 8x8x8, v6e 8x8 and v7x 4x4x4, with 8 to 112 MiB gathered.
-_LEAST_WHOLE = 64
-_SMALL_GATHER = 2**24
-_SCATTER = ("v7x",)
 
 
 def corrected(sends: list[Send], target: Target) -> list[Send]:
@@ -369,15 +357,12 @@ def windowed_products(sends: list[Send], ring_devices: int) -> list[Send]:
     """
     for send in sends:
         if _has_ring(send, ring_devices) and _is_windowed(send):
-            send.wire_bytes = send.payload_bytes * (send.ways + 1) // send.ways
+            send.wire_bytes = compiled_sends.windowed_bytes(send.payload_bytes, send.ways)
     return sends
 
 
 def _has_ring(send: Send, ring_devices: int) -> bool:
-    if not ring_devices or len(send.axes) != 1:
-        return False
-    is_small = send.ways == _SMALL_RING and ring_devices >= _LEAST_DEVICES
-    return is_small or send.ways in _WINDOWED_WAYS
+    return compiled_sends.has_ring(len(send.axes), send.ways, ring_devices)
 
 
 def _is_windowed(send: Send) -> bool:
@@ -386,7 +371,7 @@ def _is_windowed(send: Send) -> bool:
     if send.kind is CollectiveKind.REDUCE_SCATTER:
         made_by = send.source.made_by if send.node.name == "sdy.reduce_scatter" else None
         return made_by is not None and made_by.name == "stablehlo.dot_general"
-    if send.kind is not CollectiveKind.ALL_GATHER or send.ways == _SMALL_RING:
+    if send.kind is not CollectiveKind.ALL_GATHER or send.ways == compiled_sends.SMALL_RING:
         return False
     readers = _all_readers(send)
     return (
@@ -435,24 +420,10 @@ def _keeps_few_lanes(send: Send) -> bool:
 
 
 def whole_machine_summed(sends: list[Send], hardware: Hardware | None) -> list[Send]:
-    """Count twice what libtpu moves as an all-reduce, where a collective goes over all devices.
-
-    An axis that alone splits the whole of a slice: gathers are sums of arrays that are zero but for
-    each device's own shard, and sums are sliced where they are whole. So it is on three dimensions;
-    on two only with small gathers, and with sums on a square. The chips with cores for collectives
-    scatter.
-    """
-    if hardware is None or hardware.slice_count > 1 or hardware.device_count < _LEAST_WHOLE:
-        return sends
-    is_deep, is_square = len(hardware.topology) > 2, len(set(hardware.topology)) == 1
+    """Count twice what libtpu moves as an all-reduce, where a collective goes over all devices."""
     for send in sends:
-        if send.is_written or send.ways < hardware.device_count:
-            continue
-        is_gather = send.kind is CollectiveKind.ALL_GATHER
-        is_sum = send.kind is CollectiveKind.REDUCE_SCATTER and hardware.chip.name not in _SCATTER
-        if (is_gather and (is_deep or send.payload_bytes <= _SMALL_GATHER)) or (
-            is_sum and (is_deep or is_square)
-        ):
+        what = send.kind, send.ways, send.payload_bytes
+        if not send.is_written and compiled_sends.is_summed_whole(*what, hardware):
             kind = CollectiveKind.ALL_REDUCE
             send.wire_bytes = ring_bytes(kind, send.payload_bytes, send.ways)
     return sends

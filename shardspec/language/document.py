@@ -209,6 +209,37 @@ class CoverageEntry(_Model):
     )
 
 
+class StepEntry(_Model):
+    """What a step computes, by names: for `cost` and `search` without code."""
+
+    extends: str | None = Field(
+        None, description="A bundled step (`decoder`), or a file, whose `step` this one goes by."
+    )
+    mode: Literal["train", "serve"] | None = Field(
+        None, description="`train`: forward, backward and update; `serve`: forward alone."
+    )
+    tokens: Expression | None = Field(
+        None, description="Tokens of a step on all devices, `4M`; else `batch` times `length`."
+    )
+    microbatches: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Parts that a batch goes through in, one after another."
+    )
+    remat: Texts | None = Field(
+        None,
+        description="What the backward pass computes again: `none`, `full`, `dots` (all but "
+        "products), or the results that are kept.",
+    )
+    dtype: str | None = Field(None, description="The dtype of results and products: `bf16`.")
+    attention: Literal["flash", "einsum"] | None = Field(
+        None, description="Whether `flash(...)` is a kernel, or the products with their scores."
+    )
+    program: list[str] | None = Field(
+        None,
+        description='Lines in order: `residual, "**/query/kernel" -> query`. A pattern runs once '
+        "for each array and layer.",
+    )
+
+
 class ReplicateEntry(_Model):
     """Arrays that are meant to be whole on every device."""
 
@@ -296,6 +327,9 @@ class Document(_Model):
         default_factory=_no_items,
         description="Arrays that are meant to be whole on every device, each with the reason.",
     )
+    step: StepEntry | None = Field(
+        None, description="What a step computes, by names: what `cost` goes by without code."
+    )
     lints: dict[str, Level] = Field(
         default_factory=_nothing,
         description="Severity of findings, by name, by code or by the start of codes: `SHD3`.",
@@ -317,6 +351,7 @@ ENTRIES: dict[str | int, type[BaseModel]] = {
     "state": StateEntry,
     "coverage": CoverageEntry,
     "replicate": ReplicateEntry,
+    "step": StepEntry,
 }
 
 

@@ -30,6 +30,7 @@ from shardspec.language.grammar.syntax import (
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.language.meshes import TargetDecl
 from shardspec.language.reading import Route, SourceMap, is_dsl
+from shardspec.language.step_section import stated_step
 from shardspec.language.validate import Validated
 from shardspec.topology.sizes import StatedAxis, StatedMesh
 
@@ -102,6 +103,7 @@ def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diag
         state=_state(walk, document.state),
         coverage=_coverage(walk, document.coverage),
         replicate=tuple(_replicate(walk, document.replicate)),
+        step=stated_step(walk, document.step),
     )
     return layer, tuple(walk.diagnostics)
 

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import described, did_you_mean, grouped, listed
 from shardspec.ir import spec as ir
+from shardspec.ir.program import StepSpec
 from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
 from shardspec.language.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
 from shardspec.language.meshes import Numbers, TargetDecl, solved
@@ -79,6 +80,7 @@ class Layer(NamedTuple):
       drops: logical axes whose inherited rules go.
       policy: the keys it sets, and no more.
       state: the same, and the spans.
+      step: the same; a program replaces the parent's.
       arrays: inline ones, whose sizes may need the axes of every layer.
       params: those of its manifests.
       inherited_axes: logical axes that what it extends has rules for, replaced or not.
@@ -99,6 +101,7 @@ class Layer(NamedTuple):
     policy: tuple[tuple[str, Any], ...] = ()
     state: tuple[tuple[str, Any], ...] = ()
     coverage: ir.CoverageGate | None = None
+    step: tuple[tuple[str, Any], ...] = ()
     replicate: tuple[ir.Replicate, ...] = ()
     lint_levels: tuple[ir.LintLevel, ...] = ()
     arrays: tuple[ArrayDecl, ...] = ()
@@ -136,6 +139,7 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         state=tuple((dict(parent.state) | dict(child.state)).items()),
         coverage=child.coverage or parent.coverage,
         replicate=child.replicate + parent.replicate,
+        step=tuple((dict(parent.step) | dict(child.step)).items()),
         lint_levels=_by_name(parent.lint_levels, child.lint_levels, lambda level: level.finding),
         arrays=tuple(dict.fromkeys(parent.arrays + child.arrays)),
         params=tuple(dict.fromkeys(parent.params + child.params)),
@@ -390,6 +394,7 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
         policy=ir.Policy(**policy),
         state=ir.StatePolicy(**dict(layer.state)) if layer.state else None,
         coverage=layer.coverage,
+        step=StepSpec(**dict(layer.step)) if layer.step else None,
         replicate=layer.replicate,
         targets=targets,
         params=params,
@@ -443,7 +448,7 @@ def _axes(
         parts = _parts(decl, unit, sizes, diagnostics)
         unit = unit if parts is None else parts.group
         fixed = (decl.doc, decl.span, decl.min_shard)
-        axes.append(ir.LogicalAxis(name, sizes[name], unit, *fixed, parts))
+        axes.append(ir.LogicalAxis(name, sizes[name], unit, *fixed, parts, _factors(decl)))
     return tuple(axes)
 
 
@@ -461,6 +466,15 @@ def _parts(
     if not known or small is not None or len(known) < len(found) or sizes[decl.name] == BEYOND:
         return None
     return ir.Parts(known, unit, decl.is_interleaved)
+
+
+def _factors(decl: AxisDecl) -> tuple[str, ...]:
+    """Return the axes that an axis is the product of; none where a number is among them."""
+    terms = decl.size.terms if decl.size is not None else ()
+    if len(terms) != 1 or terms[0].sign != 1:
+        return ()
+    names = tuple(each.text for each in terms[0].factors if isinstance(each, Name))
+    return names if len(names) == len(terms[0].factors) else ()
 
 
 def _unit(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from shardspec.ir.spec import Arrays, AxisRule, Params, Spec
 from shardspec.language import files
 from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
 from shardspec.language.layer import Layer, merge, spec_of
-from shardspec.language.phases import lowered, with_phases
+from shardspec.language.phases import Lowered, lowered, with_phases
 from shardspec.language.reading import Data, Reading, Route, SourceMap, looks_like_dsl, placed
 from shardspec.language.roles import with_roles
 from shardspec.language.settings import apply_settings, check_settings, is_refusal
@@ -44,7 +44,7 @@ _LOCK = re.compile(r"^lock \d+, language \d+", re.MULTILINE)
 _MANIFEST = re.compile(r"^\s*\{?\s*\"?shardspec-arrays\"?\s*:", re.MULTILINE)
 _KEY = (
     r"(?:shardspec|doc|extends|let|axes|hardware|mesh|targets|rules|drop|params|overrides|scan"
-    r"|activations|arrays|manifest|policy|state|coverage|replicate|lints|phases)"
+    r"|activations|arrays|manifest|policy|state|coverage|replicate|step|lints|phases)"
 )
 #: The first entry of a list of arrays without its header: `"a/kernel": bf16[4]`, or with keys.
 _ARRAYS = re.compile(
@@ -55,7 +55,7 @@ _ARRAYS = re.compile(
 )
 _YAML_LINE = re.compile(rf"\"?{_KEY}\"?\s*:(?:\s|$)")
 _DSL_LINE = re.compile(
-    r"shardspec[ \t]+\d|(?:rules|params|arrays|activations|scan|mesh)[ \t]*\{"
+    r"shardspec[ \t]+\d|(?:rules|params|arrays|activations|scan|mesh|step)[ \t]*\{"
     r"|target[ \t]+\S+[ \t]+on\b|mesh[ \t]+on\b|(?:axis|let)[ \t]+\S+[ \t]*=|extends[ \t]+[\w./]"
     r"|phase[ \t]+\S+[ \t]*\{"
 )
@@ -170,6 +170,7 @@ class _Loading:
         counts once, where it is named first.
       tried: the identities of all files that were opened, readable or not.
       opened, characters: how many files were named so far, and how long the texts read are.
+      is_step: whether only the step of what is read counts.
       unset: the data of the first document before the settings.
       texts: by identity, what counts in place of what a file holds.
     """
@@ -179,6 +180,7 @@ class _Loading:
     arrays: ArrayReader | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     unset: Data = None
+    is_step: bool = False
     is_whole: bool = True
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sources: list[SourceFile] = field(default_factory=list)
@@ -293,6 +295,10 @@ def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
     for name, index in _allowed(document.extends, "extends", source_map, loading):
         excerpt = _item(source_map, "extends", index)
         _add_parent(name, excerpt, file, (*above, file.identity), loading)
+    if document.step is not None and document.step.extends is not None:
+        excerpt = source_map.value(("step", "extends"))
+        path = (*above, file.identity)
+        _add_parent(document.step.extends, excerpt, file, path, loading, "steps")
     loading.layers[file.identity] = own
     return True
 
@@ -316,6 +322,7 @@ def _lowered(
         made = lowered(reading)
         document, layer = made.valids[0][0].document, made.layer
         faults += (*made.shape, *made.lost)
+        layer = layer._replace(phases=tuple(_with_steps(made, file, loading)))
     if faults and file.source.is_outside:
         loading.diagnostics += files.veiled(faults, _checks(file.source.name))
         loading.is_whole = False
@@ -323,6 +330,23 @@ def _lowered(
     emptied = _emptied(layer, faults)
     loading.diagnostics += (placed(fault, emptied) for fault in faults)
     return document, layer, None if reading is None else reading.source_map
+
+
+def _with_steps(made: Lowered, file: File, loading: _Loading) -> Iterator[tuple[str, Layer]]:
+    """Yield the phases of a file, each over the step that its `step:` extends."""
+    for (name, layer), (valid, source_map) in zip(made.layer.phases, made.valids[1:], strict=True):
+        step = valid.document.step
+        if step is None or step.extends is None or loading.is_step:
+            yield name, layer
+            continue
+        inner = _Loading(loading.boundary, {}, texts=loading.texts, is_step=True)
+        excerpt = source_map.value(("step", "extends"))
+        _add_parent(step.extends, excerpt, file, (file.identity,), inner, "steps")
+        loading.sources += inner.sources
+        loading.characters += inner.characters
+        loading.diagnostics += inner.diagnostics
+        parents = merge(inner.layers.values())[0].step if inner.layers else ()
+        yield name, layer._replace(step=tuple((dict(parents) | dict(layer.step)).items()))
 
 
 def _emptied(layer: Layer, faults: Sequence[Diagnostic]) -> frozenset[str]:
@@ -391,11 +415,16 @@ def _item(source_map: SourceMap, section: str, index: int) -> Excerpt:
 
 
 def _add_parent(
-    name: str, excerpt: Excerpt, child: File, above: tuple[str, ...], loading: _Loading
+    name: str,
+    excerpt: Excerpt,
+    child: File,
+    above: tuple[str, ...],
+    loading: _Loading,
+    kind: assets.SpecKind = "presets",
 ) -> None:
     if _identity(name, child) in loading.tried.difference(above):
         return
-    parent = _find(name, excerpt, child, "presets", loading)
+    parent = _find(name, excerpt, child, kind, loading)
     if isinstance(parent, Diagnostic):
         loading.diagnostics.append(parent)
     elif parent.identity in above:
@@ -490,7 +519,7 @@ def _find(
     found = assets.spec_path(kind, name)
     if found is None:
         return _unknown(name, excerpt, kind, child.folder)
-    label = "preset" if kind == "presets" else kind
+    label = {"presets": "preset", "steps": "step"}.get(kind, kind)
     text = found.read_text(encoding="utf-8")
     source = SourceFile(f"{label}:{name}", text, excerpt.span)
     return File(source, str(found.parent), str(found), found.suffix == ".shard")
@@ -510,7 +539,7 @@ def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) ->
     from shardspec.diagnostics.suggest import respelt
 
     known = assets.spec_names(kind)
-    what = "preset" if kind == "presets" else "bundled manifest"
+    what = {"presets": "preset", "steps": "bundled step"}.get(kind, "bundled manifest")
     message = f"no {what} is called `{name}`"
     file = _file_meant(name, folder)
     if file is not None:
@@ -521,7 +550,7 @@ def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) ->
         message,
         excerpt.span,
         help=(did_you_mean(name, known) or f"there are {listed(known, limit=24)}")
-        + f"\na file needs its suffix: `{'./base.yaml' if kind == 'presets' else './arrays.json'}`",
+        + f"\na file needs its suffix: `{'./arrays.json' if kind == 'arrays' else './base.yaml'}`",
         fix=respelt([excerpt.span], name, known),
     )
 

@@ -78,6 +78,7 @@ CHECKS: tuple[str, ...] = (
     "regex_like_glob",
     "nnx_differs",
     "slow_regex",  # after those that ask about paths: what they ran under shows then
+    "step_line",
     "regex_budget",
 )
 

@@ -84,6 +84,9 @@ pieces = st.sampled_from(
             "state optimizer zero1\n",
             "coverage max_replicated_bytes 2%\n",
             'replicate a because "b"\n',
+            "step { remat full; residual, **/k -> b x 2 }\n",
+            "flash(a, b, c) -> d",
+            "residual, a[b as c] -> d",
             "->",
             ",",
             "**/k",
@@ -282,6 +285,18 @@ SKELETON: dict[str, Any] = {
     "state": {"optimizer": "zero1", "over": "(replica, data)", "moments": 1, "dtype": "bf16"},
     "coverage": {"max_replicated_bytes": "2%"},
     "replicate": [{"path": "s", "because": "w"}, {"match": r"y/\w", "because": "v"}],
+    "step": {
+        "extends": "decoder",
+        "tokens": "4K",
+        "microbatches": 2,
+        "remat": ["query", "hidden"],
+        "program": [
+            "gather(tokens[batch length], y/k) -> residual[batch length embed]",
+            'residual, "l_*/wi_0" -> hidden',
+            "flash(hidden, hidden[length as k], hidden[length as k]) -> context x 4",
+            "op(context) -> c[batch embed], flops 2 * batch",
+        ],
+    },
     "lints": {"unmatched-pattern": "allow", "SHD301": "warn", "SHD4": "allow"},
 }
 
@@ -465,6 +480,7 @@ ENTRIES = {
     "arrays": "arrays_entry",
     "activations": "activation_entry",
     "mesh": "mesh_entry",
+    "step": "step_entry",
 }
 
 

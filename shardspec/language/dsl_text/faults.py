@@ -15,6 +15,8 @@ from shardspec.language.grammar.syntax import SyntaxFault
 _Parse = Callable[[str], object]
 
 _PATTERN = r're:?"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|(?:\\.|[^\s:="\\])+'
+#: A key of `step:` with its value.
+STEP_SETTING = r"(?:extends|mode|tokens|microbatches|remat|dtype|attention)\s+[\w.\"(]"
 _BECAUSE = r"(?P<rest>(?:\s+because\b.*)?)$"
 
 #: What stands before an expression and after it, and which expression it is.
@@ -31,6 +33,7 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "mesh": ((r"mesh\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
     "machine": ((r"hardware\b(?P<text>.*)$", expressions.parse_hardware),),
     "let": ((r"let\s+\S+\s*=(?P<text>.*)$", expressions.parse_size),),
+    "step_entry": ((rf"(?!{STEP_SETTING})(?P<text>.*)$", expressions.parse_step_line),),
     "axis": (
         (
             r"axis\s+\S+\s*=(?P<text>[^\"]*?)(?:(?:\s+(?:unit|min_shard)\b|\s*\").*)?$",
@@ -75,6 +78,7 @@ _FORMS = {
     "phase": "phase decode { rules { embed -> none } }",
     "rules_entry": "embed -> model | data",
     "params_entry": "**/mlp/wi/kernel : embed mlp",
+    "step_entry": 'residual, "**/query/kernel" -> query` or `remat full',
     "arrays_entry": "decoder/mlp/wi/kernel : bf16[embed mlp]",
 }
 _BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate|activation)\s+)?re:(?=[^\s\"])")

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 #: Statements that hold entries in braces and nothing before them.
-SECTIONS = ("rules", "params", "scan", "arrays", "activations", "activation")
+SECTIONS = ("rules", "params", "scan", "arrays", "activations", "activation", "step")
 
 #: Statements in which `{` always opens a block.
-BLOCKS = frozenset({"rules", "params", "arrays", "activations", "target", "mesh", "phase"})
+BLOCKS = frozenset({"rules", "params", "arrays", "activations", "target", "mesh", "phase", "step"})
 
 #: The block that holds statements.
 PHASE = "phase"
@@ -56,6 +56,7 @@ OTHER_WORDS = {
     "version": "shardspec",
     "replicated": "replicate",
     "phases": "phase",
+    "program": "step",
 }
 
 

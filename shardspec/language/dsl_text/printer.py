@@ -261,6 +261,18 @@ class _Printer:
         if rules:
             self.close(("rules",))
 
+    def step(self, step: Any) -> None:
+        self.head("step {", ("step",))
+        for key, value in step.items():
+            if key == "program":
+                rows = {at: line.partition(" -> ")[::2] for at, line in enumerate(value)}
+                self.columns(("step", "program"), "->", rows)
+                self.left += self.after.pop(("step", "program"), ())
+            else:
+                shown = ", ".join(value) if isinstance(value, list) else _to_end(str(value))
+                self.line(f"{key} {shown}", ("step", key), indent="  ")
+        self.close(("step",))
+
     def overrides(self, overrides: Any) -> None:
         for index, entry in enumerate(overrides):
             answer = f": {entry['axes']}" if "axes" in entry else f"= {entry['spec']}"
@@ -342,6 +354,7 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "state": lambda printer, value: printer.settings("state", value, _to_end),
     "coverage": lambda printer, value: printer.settings("coverage", value, _to_end),
     "replicate": _Printer.replicate,
+    "step": _Printer.step,
     "lints": lambda printer, value: printer.settings("lints", value),
     "phases": _Printer.phases,
 }

@@ -460,9 +460,33 @@ class _Build:
                 continue
             if isinstance(into, list):
                 self._rule(tree, entry, into)
+            elif section == "step":
+                assert isinstance(into, dict)
+                self._step(tree, entry, into)
             else:
                 assert isinstance(into, dict)
                 self.pair((section,), tree, entry, into)
+
+    def _step(self, tree: Node, entry: Statement, into: dict[str, Data]) -> None:
+        """Take in a key of `step:` with its value, or a line of its program."""
+        line = maybe_child_of(tree, "step_line")
+        if line is not None:
+            program = into.setdefault("program", [])
+            assert isinstance(program, list)
+            route: Route = ("step", "program", len(program))
+            self.values[route] = self.whole(line, entry)
+            self.values.setdefault(("step", "program"), self.values[route])
+            program.append(self.values[route].text)
+        else:
+            key, value = self.tokens(child_of(tree, "step_setting"), entry, deep=True)
+            route = ("step", key.text)
+            if self.is_taken(route, key):
+                return
+            self.keys[route], self.values[route] = key, value
+            words = value.text.replace(",", " ").split()
+            is_list = key.text == "remat" and len(words) > 1
+            into[key.text] = [*words] if is_list else number_or_text(value.text)
+        self.entries.append((route, entry.start, entry.end))
 
     def _rule(self, tree: Node, entry: Statement, into: list[Data]) -> None:
         route: Route = ("rules", len(into))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from shardspec.language.grammar import refusals, syntax
+from shardspec.language.grammar import refusals, step_lines, syntax
 from shardspec.language.grammar.parser import parser
 from shardspec.language.grammar.refusals import NOTHING
 from shardspec.language.grammar.syntax import SyntaxFault
@@ -214,6 +214,9 @@ parse_mesh_size = _reader(
 
 #: `2 * tpu v5p 4x4x8`.
 parse_hardware = _reader("hardware", "hardware", syntax.hardware)
+
+#: `residual, "**/query/kernel" -> query`.
+parse_step_line = _reader("step", "step_line", step_lines.step_line, step_lines.in_step_line)
 
 #: `**/mlp/wi_{0,1}/kernel`.
 parse_glob = _reader(

@@ -139,6 +139,7 @@ _SIZES = frozenset({"size", "array_type"})
 _MESH_SIZES = frozenset({"mesh_size"})
 _HARDWARE = frozenset({"hardware"})
 _GLOBS = frozenset({"path_pattern"})
+_STEPS = frozenset({"step_line"})
 _ANY = _MESH | _OVER | _NAMES | _SCAN | _SIZES | _MESH_SIZES | _HARDWARE | {"place"}
 
 _ARROW = "an arrow joins names and mesh axes: `embed -> model`"
@@ -240,6 +241,12 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
     ),
     (_HARDWARE, r"", r"$", "name a chip: `tpu v4 4x4x8`, `4 * h100`, `8 cpu`"),
     (frozenset({"place"}), r"", r"", "`start`, `end`, `before mlp` or `after mlp`"),
+    (_STEPS, r"^[^>]*$", r"$", "an arrow leads to what the line makes: `a, b -> c`"),
+    (_STEPS, r"^[^>]*[\w\])\"]\s*$", r"=>|=|:|-", "an arrow leads to what the line makes: `->`"),
+    (_STEPS, r"->\s*$", r"", "name what the line makes: `residual, a/kernel -> hidden`"),
+    (_STEPS, r"[\w\])\"]\s*$", r"\*|@|\w", "what is read stands with `,` between: `a, b -> c`"),
+    (_STEPS, r"\[[^\]]*$", r"\d", "a size follows its name: `slot=640`"),
+    (_STEPS, r"flops[^,]*$", r"", "FLOPs are a product of numbers and axes: `2 * batch * embed`"),
     (_GLOBS, r"", r"\}", r"nothing is open here; a brace of the path itself is written `\}`"),
     (_GLOBS, r"", r"\\$", r"`\` makes the next character stand for itself; write `\\` for one"),
     (_GLOBS, r"", r"$", r"close it with `}`; a brace of the path itself is written `\{`"),
@@ -294,6 +301,12 @@ _WORDS = {
     "BECAUSE": "`because`",
     "PARTS": "`parts`",
     "INTERLEAVED": "`interleaved`",
+    "VALUE": "a value",
+    "CALL": "`flash`, `gather`, `route`, `split` or `op`",
+    "FLOPS": "`, flops`",
+    "TIMES": "`x 24`",
+    "PER": "`per`",
+    "AS": "`as`",
 }
 #: What a size in a mesh is made of.
 _IN_MESHES = {"a logical axis": "a name of `let`", "a size": "a number"}

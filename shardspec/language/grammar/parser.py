@@ -27,6 +27,7 @@ STARTS = {
     "mesh_axis": ("mesh_size",),
     "hardware": ("hardware",),
     "path_pattern": ("path_pattern",),
+    "step": ("step_line",),
     "document": (
         *(
             "version",
@@ -42,7 +43,7 @@ STARTS = {
         ),
         *("scan", "activation", "section", "machine", "target", "mesh", "mesh_entry", "phase"),
         *("rules_entry", "params_entry", "scan_entry", "arrays_entry", "activation_entry"),
-        *("state", "coverage", "replicate"),
+        *("state", "coverage", "replicate", "step_entry"),
     ),
 }
 

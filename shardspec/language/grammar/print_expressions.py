@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from shardspec.ir.spec import shape_text, target_text
 from shardspec.language.grammar import expressions, syntax
+from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import Data
 
@@ -204,6 +205,38 @@ def print_hardware(hardware: syntax.HardwareExpr) -> str:
     return " ".join(word for word in words if word)
 
 
+def print_step_line(line: LineExpr) -> str:
+    """Return `residual, "**/query/kernel" -> query x 24`: patterns in quotes."""
+    left = ", ".join(map(_print_term, line.operands))
+    if line.call:
+        left = f"{line.call}({left})"
+    text = f"{left} -> {', '.join(map(_print_term, line.results))}"
+    if line.flops is not None:
+        text += f", flops {print_size(line.flops)}"
+    if line.times is not None:
+        text += f" x {line.times}"
+    return text if line.per is None else f"{text} per {_print_term(line.per)}"
+
+
+def _print_term(term: LineTerm) -> str:
+    from shardspec.language.dsl_text.layout import quoted
+
+    shown = {"value": term.text, "regex": f're"{term.text}"'}.get(term.kind) or quoted(term.text)
+    return shown if term.dims is None else f"{shown}[{_print_dims(term.dims)}]"
+
+
+def _print_dims(dims: tuple[LineDim, ...]) -> str:
+    joint = " " if all(dim.alias is None and dim.size is None for dim in dims) else ", "
+    return joint.join(map(_print_dim, dims))
+
+
+def _print_dim(dim: LineDim) -> str:
+    name = "_" if dim.name is None else dim.name.text
+    if dim.alias is not None:
+        name = f"{name} as {dim.alias.text}"
+    return name if dim.size is None else f"{name}={dim.size}"
+
+
 _KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "axis_rule": (expressions.parse_axis_rule, print_rule),
     "partition": (expressions.parse_partition, print_partition),
@@ -216,6 +249,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "array_type": (expressions.parse_array_type, print_array_type),
     "mesh_size": (expressions.parse_mesh_size, print_mesh_size),
     "hardware": (expressions.parse_hardware, print_hardware),
+    "step_line": (expressions.parse_step_line, print_step_line),
 }
 
 
@@ -331,6 +365,14 @@ def _one(value: Data) -> Data:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
+def _step(value: Data) -> Data:
+    """Return the entry of a step, without a program or names to keep that are none."""
+    fields = _fields(remat=_one, program=_each(_expression("step_line")))(value)
+    if not isinstance(fields, dict):
+        return fields
+    return {key: inner for key, inner in fields.items() if inner not in _EMPTY}
+
+
 def _mesh_size(value: Data) -> Data:
     """Return the size of a mesh axis; that of several in one, too, which YAML may write apart."""
     return _number("mesh_size")(parts_text(value) if isinstance(value, dict) else value)
@@ -362,6 +404,7 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "policy": _fields(whole_below=_expression("bound")),
     "coverage": _fields(max_replicated_bytes=_expression("bound")),
     "phases": _each(canonical),
+    "step": _step,
 }
 
 

@@ -48,6 +48,21 @@ patterns = globs | plain.filter(bool).filter(lambda text: not text.startswith("r
 path_keys = patterns | (regexes | plain).map(lambda text: f"re:{text}")
 
 
+step_lines = st.sampled_from(
+    (
+        'residual,"**/{a,b}/kernel"->query',
+        "query, key[length as klength] -> scores[batch, heads length klength]",
+        "flash(query, key, value) -> context x 24",
+        'op( a,b ) -> c, flops 3*batch * (embed+1) per re".*/wi"',
+        "gather(tokens[batch length], a/b) -> residual[batch length embed=4]",
+        "split(qkv) -> a, b[_ as x, y], c",
+        r"route(scores) -> d[_ as e=4] x 2",
+        "mode, tokens -> remat",
+        r'a, re"\d+\"" -> b',
+    )
+)
+
+
 def _optional(needed: dict[str, Any], **optional: Any) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(needed, optional=optional)
 
@@ -111,6 +126,17 @@ _files = st.fixed_dictionaries(
         ),
         "coverage": _optional(
             {}, max_replicated_bytes=st.sampled_from(("2%", "2.50 %", "64MiB", "0 B", "007 KiB"))
+        ),
+        "step": _optional(
+            {},
+            extends=st.sampled_from(("decoder", "./a.yaml", "a b.yaml")),
+            mode=st.sampled_from(("train", "serve")),
+            tokens=st.sampled_from((4096, "4M", "2.5 k")),
+            microbatches=st.integers(1, 9),
+            remat=st.sampled_from(("full", ["full"], ["query", "key"])),
+            dtype=st.just("bf16"),
+            attention=st.sampled_from(("flash", "einsum")),
+            program=st.lists(step_lines, max_size=3),
         ),
         "replicate": st.lists(
             st.builds(

@@ -23,6 +23,7 @@ TEXTS = {
     "mesh_axis": ("mesh_size", ("8", "rest@dcn", "submesh 2x2 explicit"), "8 8"),
     "hardware": ("hardware", ("tpu v5e 4x4", "2 * 8 h100"), "* *"),
     "path_pattern": ("path_pattern", ("**/a_{0..3}/k*", "x[0-9]/?"), "{a"),
+    "step": ("step_line", ("a, **/k -> b x 2", "flash(a, b, c[d as e]) -> f[_ g=3]"), "a -> ->"),
     "document": ("rules_entry", ("mlp -> model | data",), "mlp ->"),
 }
 

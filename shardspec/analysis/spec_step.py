@@ -1,0 +1,756 @@
+"""The program of `step:` on a mesh -> the same `Step` that a traced function gives.
+
+The forward pass is the program in order. The backward pass runs it from the end: the gradient of an
+einsum by each of its operands is an einsum of the others. Parts of a gradient that several
+operations add to are summed over a mesh axis once. In a loop whose results are not kept, what the
+backward pass needs is computed again first. A weight that is gathered is gathered once for the
+forward pass and once for the rest of its round.
+
+Gradients of weights are summed once a step where every device then has all of them, and in every
+microbatch where each has a part, since the whole would take the memory that splitting it saves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import NamedTuple
+
+from shardspec.analysis.memory import Held, is_trained, memory
+from shardspec.analysis.step_flow import flow_of
+from shardspec.analysis.step_partition import (
+    Laid,
+    Move,
+    Partition,
+    Seat,
+    laid,
+    partition,
+    sent_bytes,
+    shared,
+    summed,
+)
+from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
+from shardspec.diagnostics import Span
+from shardspec.ir.plan import Dims, DimSharding, ShardingPlan
+from shardspec.ir.spec import DTYPE_BITS, PartitionSpec, Shape
+from shardspec.ir.step import (
+    Carried,
+    Cause,
+    CauseKind,
+    Collective,
+    CollectiveKind,
+    OpKind,
+    Phase,
+    Place,
+    Role,
+    Step,
+    StepArgument,
+    StepArray,
+    StepOp,
+    StepTensor,
+)
+from shardspec.resolve.resolver import ArrayResolver, array_resolver
+from shardspec.resolve.state import extra_axes, state_axes
+
+#: FLOPs of a kernel of attention in its backward pass, which makes the scores again, by forward.
+#: Source: FlashAttention-2 (arXiv 2307.08691), section 3.1: five products in place of two.
+_KERNEL_BACKWARD = 2.5
+_KINDS: dict[str, OpKind] = {"flash": "kernel", "gather": "gather", "op": "kernel"}
+
+
+class Stated(NamedTuple):
+    """A step that a spec states.
+
+    Attributes:
+      tokens: what it goes through on all devices; None where sizes are not known.
+    """
+
+    step: Step
+    tokens: int | None
+
+
+def stated_step(plan: ShardingPlan, flow: Flow | None = None) -> Stated | None:
+    """Return the step that a spec states, on the mesh of a plan; None where it states none.
+
+    Args:
+      flow: the program, where it was read before; it does not depend on the mesh.
+    """
+    if plan.spec.step is None:
+        return None
+    flow = flow_of(plan.spec, plan.arrays) if flow is None else flow
+    if not flow.ops or flow.faults:
+        return None
+    return Stated(_Assembly(plan, flow).step(), flow.tokens)
+
+
+@dataclass(slots=True)
+class _Sum:
+    """A gradient as parts of it come in, to be added up at once.
+
+    Attributes:
+      born: the tick of the first part.
+    """
+
+    seats: dict[str, Seat]
+    along: set[str]
+    born: int
+    line: Span | None
+
+
+@dataclass(slots=True)
+class _Life:
+    """When a value is made and read.
+
+    Attributes:
+      again: when it is made again.
+      needed: the last tick of the backward pass that reads it.
+      is_each_kept: whether a loop reads it there, so that every round has its own.
+    """
+
+    born: int
+    read: int
+    again: int | None = None
+    needed: int | None = None
+    is_each_kept: bool = False
+    gradient: tuple[int, int] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Assembly:
+    """The step as it grows, pass by pass."""
+
+    plan: ShardingPlan
+    flow: Flow
+    ops: list[StepOp] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+    tensors: list[StepTensor] = field(default_factory=list)
+    at: int = 0
+    resolver: ArrayResolver = field(init=False)
+    _laid: dict[object, Laid] = field(default_factory=dict)
+    _parts: dict[object, Partition] = field(default_factory=dict)
+    _round_counts: dict[int, int] = field(default_factory=dict)
+    _again: set[Op] = field(default_factory=set)
+    _moved: set[object] = field(default_factory=set)
+    _pending: dict[int, tuple[Value, _Sum]] = field(default_factory=dict)
+    _lives: dict[int, tuple[Value, _Life]] = field(default_factory=dict)
+    _weights: dict[int, tuple[Weight, _Sum]] = field(default_factory=dict)
+    _outside: dict[str, list[tuple[Weight, _Sum]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.resolver = array_resolver(self.plan.spec, self.plan.target)
+
+    def step(self) -> Step:
+        """Return the whole step."""
+        for value in self.flow.inputs:
+            self._live(value)
+        for op in self.flow.ops:
+            self._forward(op, "forward")
+        if self.flow.step.mode == "train":
+            self._train()
+        end = self.at + 1
+        self._end_lives(end)
+        span = self.flow.step.span
+        return Step(
+            "spec",
+            self.plan.mesh,
+            tuple(self.ops),
+            tuple(self.collectives),
+            tuple(self.tensors),
+            tuple(self._arguments()),
+            end,
+            _place(span),
+            tuple(self._notes()),
+        )
+
+    # rounds
+
+    def _stages(self, loop: Loop | None) -> tuple[str, ...]:
+        """Return the mesh axes that split the stacked axis of a loop: each has a part of it."""
+        found = {
+            axis: None
+            for op in self.flow.ops
+            if loop is not None and op.loop is loop and op.weight is not None
+            for dim, lies in enumerate(self.plan[op.weight.first.path].dims)
+            if dim not in op.weight.kept
+            for axis in lies.mesh_axes
+        }
+        return tuple(found)
+
+    def _rounds(self, loop: Loop) -> int:
+        """Return how many rounds of a loop a device runs."""
+        if id(loop) not in self._round_counts:
+            ways = self.plan.mesh.ways(self._stages(loop))
+            self._round_counts[id(loop)] = max(1, loop.rounds // ways)
+        return self._round_counts[id(loop)]
+
+    def _runs(self, op: Op) -> int:
+        return 1 if op.loop is None else self._rounds(op.loop)
+
+    # how things lie
+
+    def _dims(self, source: Value | Weight) -> tuple[DimSharding, ...]:
+        if isinstance(source, Value):
+            return self.resolver.dims(source.shape, source.names)
+        dims = self.plan[source.first.path].dims
+        return tuple(dims[dim] for dim in source.kept)
+
+    def _lies(self, source: Value | Weight, view: View, kind: str = "") -> Laid:
+        """Return how something lies by the indices of an operation.
+
+        Args:
+          kind: `gradient` for that of a weight, which ZeRO may split further.
+        """
+        key = (id(source), view, kind)
+        found = self._laid.get(key)
+        if found is None:
+            found = self._laid[key] = self._lying(source, view, kind)
+        return found
+
+    def _lying(self, source: Value | Weight, view: View, kind: str) -> Laid:
+        if isinstance(source, Value):
+            return laid(view, self._dims(source), source.dtype, self.plan.mesh)
+        dtype = self._wire_dtype(source.first.param.dtype)
+        dims: Sequence[DimSharding] = self._dims(source)
+        if kind == "gradient":
+            whole = self._gradient_dims(self.plan[source.first.path].dims)
+            dims = tuple(whole[dim] for dim in source.kept)
+            dtype = self._gradient_dtype(source.first.param.dtype)
+        return laid(view, dims, dtype, self.plan.mesh, source.first.path)
+
+    def _wire_dtype(self, dtype: str) -> str:
+        """Return the dtype that a weight is sent in: that of products, unless its own is less."""
+        own = self.flow.step.dtype
+        return own if DTYPE_BITS.get(dtype, 32) > DTYPE_BITS.get(own, 32) else dtype
+
+    def _gradient_dtype(self, dtype: str) -> str:
+        return "f32" if self.flow.step.microbatches > 1 else self._wire_dtype(dtype)
+
+    def _gradient_dims(self, dims: Dims) -> Dims:
+        policy = self.plan.spec.state
+        if policy is None or policy.optimizer == "same":
+            return dims
+        axes = state_axes(self.plan.spec, self.plan.mesh)
+        return extra_axes(dims, self.plan.mesh, axes)
+
+    def _array(self, source: Value | Weight, dtype: str | None = None) -> StepArray:
+        """Return what a round uses of something, as the step shows it."""
+        dims = self._dims(source)
+        name = source.name if isinstance(source, Value) else source.first.path
+        own = source.dtype if isinstance(source, Value) else source.first.param.dtype
+        return _step_array(dims, source.shape, dtype or own, name)
+
+    # passes
+
+    def _forward(self, op: Op, phase: Phase) -> None:
+        part = self._partition(op)
+        self.at += 1
+        self._read(op, phase)
+        self._moves(op, op.reads, part, phase)
+        self._op(op, op.reads, op.result, op.view, part, op.flops, phase)
+        result = self._lies(op.result, op.view)
+        split = [axis for axis, name in part.along.items() if name in result.indices]
+        moves = summed(result, part.sums, split, self.plan.mesh)
+        self._send_all((*moves, *_of_result(part)), op, op.result, phase, op.copies)
+        life = self._live(op.result)
+        if phase == "remat":
+            life.again = self.at
+
+    def _partition(self, op: Op) -> Partition:
+        found = self._parts.get(op)
+        if found is None:
+            operands = [self._lies(read.source, read.view) for read in op.reads]
+            result = self._lies(op.result, op.view)
+            tables = [
+                each
+                for each, read in zip(operands, op.reads, strict=True)
+                if op.kind == "gather" and isinstance(read.source, Weight)
+            ]
+            table = next(iter(tables), None)
+            found = partition(operands, result, self.plan.mesh, op.whole, table=table)
+            self._parts[op] = found
+        return found
+
+    def _train(self) -> None:
+        """Add the backward pass, the sums of gradients and the update."""
+        for loop, group in groupby(reversed(self.flow.ops), key=lambda op: op.loop):
+            ops = list(group)
+            for op in ops:
+                self._flush(op.result, 1)  # what lines behind the loop add
+            if loop is not None:
+                again = self._redone(ops)
+                self._again.update(again)
+                for op in again:
+                    self._forward(op, "remat")
+            for op in ops:
+                self._flush(op.result, self._runs(op))
+                self._backward(op)
+                self._end_gradient(op.result)
+            if loop is not None:
+                self._leave(loop, ops)
+        for weight, sums in [pair for found in self._outside.values() for pair in _merged(found)]:
+            self._sum_weight(weight, sums, 1)
+        self._unread()
+        self._gather_updated()
+
+    def _leave(self, loop: Loop, ops: Sequence[Op]) -> None:
+        """Add up what a round adds to the gradients of what came into it."""
+        carried = {id(op.result.base) for op in ops if op.result.base is not None}
+        for value, _ in list(self._pending.values()):
+            if value.loop is not loop and (id(value) in carried or not loop.is_unrolled):
+                self._flush(value, self._rounds(loop))
+
+    def _redone(self, ops: Sequence[Op]) -> list[Op]:
+        """Return the operations of a round that the backward pass does again, in their order."""
+        made = {id(op.result): op for op in ops}
+        wanted = [value for op in ops for value in _needed(op)]
+        again: set[Op] = set()
+        while wanted:
+            value = wanted.pop()
+            op = made.get(id(value))
+            if op is None or op in again or self._is_kept(value):
+                continue
+            again.add(op)
+            wanted += [read.source for read in op.reads if isinstance(read.source, Value)]
+            wanted += [value.base] if value.base is not None else []
+        return [op for op in reversed(ops) if op in again]
+
+    def _is_kept(self, value: Value) -> bool:
+        remat = self.flow.step.remat
+        if value.loop is None or remat == ("none",):
+            return True
+        if remat == ("dots",):
+            return value.maker is not None and value.maker.kind == "einsum"
+        return value.name in remat
+
+    def _backward(self, op: Op) -> None:
+        if op.kind == "route":
+            return
+        if op.kind == "flash":
+            self._kernel_backward(op)
+            return
+        self.at += 1
+        made = Read(op.result, op.view)
+        flops = 2 * op.flops // len(op.reads) if op.kind == "op" else op.flops
+        for read in op.reads:
+            if not self._has_gradient(read.source):
+                continue
+            others = [each for each in op.reads if each is not read]
+            if op.kind == "gather":
+                others = [each for each in others if not isinstance(each.source, Weight)]
+            if op.kind == "view":
+                others = []
+            reads = (made, *others)
+            for each in others:
+                self._need(each.source, op)
+            operands = [self._lies(each.source, each.view) for each in reads]
+            result = self._lies(read.source, read.view, "gradient")
+            table = result if op.kind == "gather" else None
+            part = partition(operands, result, self.plan.mesh, op.whole, table=table)
+            self._moves(op, reads, part, "backward", of_gradient=True)
+            self._op(op, reads, read.source, read.view, part, flops, "backward")
+            self._collect(op, read, part, result)
+
+    def _kernel_backward(self, op: Op) -> None:
+        """Add the one kernel that makes the gradients of all that attention reads."""
+        self.at += 1
+        along = self._partition(op).along
+        made = Read(op.result, op.view)
+        reads = (*op.reads, made)
+        operands = [self._lies(each.source, each.view) for each in reads]
+        flops = round(op.flops * _KERNEL_BACKWARD)
+        for at, read in enumerate(op.reads):
+            self._need(read.source, op)
+            result = self._lies(read.source, read.view, "gradient")
+            part = shared(along, operands, result, self.plan.mesh)
+            if at == 0:
+                self._moves(op, reads, part, "backward")
+                self._op(op, reads, read.source, read.view, part, flops, "backward")
+            if self._has_gradient(read.source):
+                self._collect(op, read, part, result)
+
+    def _has_gradient(self, source: Value | Weight) -> bool:
+        if isinstance(source, Weight):
+            return is_trained(source.first.param.dtype)
+        return source.is_trained
+
+    def _collect(self, op: Op, read: Read, part: Partition, result: Laid) -> None:
+        """Take in one part of the gradient of what is read."""
+        source = read.source
+        along = {axis for axis, name in part.along.items() if name in result.indices}
+        if isinstance(source, Value):
+            self._send_all(_of_result(part), op, source, "backward")
+            _, sums = self._pending.setdefault(
+                id(source), (source, _Sum({}, set(), self.at, op.line.span))
+            )
+            sums.seats.update(part.sums)
+            sums.along |= along
+            life = self._live(source)
+            life.gradient = life.gradient or (self.at, self.at)
+            return
+        found = _Sum(dict(part.sums), along, self.at, op.line.span)
+        self._send_all(_of_result(part), op, source, "backward", 1, "gradient")
+        if op.loop is None:
+            self._outside.setdefault(source.first.path, []).append((source, found))
+        else:
+            self._sum_weight(source, found, self._runs(op))
+        self._weights.setdefault(id(source), (source, found))
+
+    def _flush(self, value: Value, count: int) -> None:
+        """Add up the parts of the gradient of a value."""
+        found = self._pending.pop(id(value), None)
+        if found is None:
+            return
+        sums = found[1]
+        own = self._lies(value, value.view)
+        for move in summed(own, sums.seats, sums.along, self.plan.mesh):
+            self._send(move, count, value, "backward", _place(sums.line))
+
+    def _sum_weight(self, weight: Weight, sums: _Sum, count: int) -> None:
+        view = tuple((index,) for index in _blank(weight))
+        own = self._lies(weight, view, "gradient")
+        for move in summed(own, sums.seats, sums.along, self.plan.mesh):
+            place, is_turned = _place(sums.line), move.kind is CollectiveKind.REDUCE_SCATTER
+            self._send(move, count, weight, "backward", place, "gradient", is_turned=is_turned)
+
+    def _unread(self) -> None:
+        """Add the gradients of arrays that no line reads, such as the scales of norms."""
+        axes = self._batch_seats()
+        at, place = self.at, _place(self.flow.step.span)
+        for each in self.plan.arrays:
+            if each.path in self.flow.used or each.is_state or not is_trained(each.param.dtype):
+                continue
+            weight = Weight((each,), tuple(range(each.param.rank)))
+            view = tuple((index,) for index in _blank(weight))
+            dims = self._gradient_dims(each.dims)
+            own = laid(view, dims, each.param.dtype, self.plan.mesh, each.path)
+            for move in summed(own, axes, (), self.plan.mesh):
+                self._send(move, 1, weight, "backward", place, "gradient")
+            tensor = self._array(weight)
+            self.tensors.append(StepTensor(tensor, tensor.bytes, at, at + 1, place, "backward"))
+
+    def _batch_seats(self) -> dict[str, Seat]:
+        """Return the mesh axes that share the batch, and the positions in it."""
+        sources = [read.source for op in self.flow.ops for read in op.reads]
+        reads = Counter(each.name for each in sources if isinstance(each, Value))
+        batched = [op.result for op in self.flow.ops if "batch" in op.result.names]
+        value = max(batched, key=lambda value: reads[value.name], default=None)
+        if value is None:
+            return {}
+        seats = self._lies(value, value.view).seats
+        return {axis: seat for axis, seat in seats.items() if seat.name in ("batch", "length")}
+
+    def _gather_updated(self) -> None:
+        """Gather the parameters that ZeRO updates in parts."""
+        self.at += 1
+        state = self.plan.spec.state
+        place = _place(state.span if state is not None else None)
+        for each in self.plan.arrays:
+            further = self._gradient_dims(each.dims)
+            if further == each.dims or not is_trained(each.param.dtype):
+                continue
+            weight = Weight((each,), tuple(range(each.param.rank)))
+            view = tuple((index,) for index in _blank(weight))
+            own = laid(view, further, each.param.dtype, self.plan.mesh, each.path)
+            before = laid(view, each.dims, each.param.dtype, self.plan.mesh)
+            axes = tuple(axis for axis in own.seats if axis not in before.seats)
+            if axes:
+                payload = own.bytes(self.plan.mesh.ways(before.seats))
+                seats = tuple(own.seats[axis] for axis in axes)
+                move = Move(CollectiveKind.ALL_GATHER, axes, payload, 0, seats)
+                self._send(move, 1, weight, "update", place, "weight")
+
+    # what is noted down
+
+    def _op(
+        self, op: Op, reads: Sequence[Read], result: Value | Weight, view: View,
+        part: Partition, flops: int, phase: Phase,
+    ) -> None:  # fmt: skip
+        """Note an operation that computes."""
+        if op.kind in ("view", "route"):
+            return
+        kind: OpKind = _KINDS.get(op.kind, "einsum")
+        if op.kind == "gather" and phase == "backward":
+            kind = "scatter"
+        ways = part.ways(self.plan.mesh)
+        copies = op.copies
+        operands = tuple(self._at_work(read.source, read.view, part) for read in reads)
+        self.ops.append(
+            StepOp(
+                kind,
+                _letters(reads, view) if kind == "einsum" else "",
+                operands,
+                self._at_work(result, view, part),
+                flops // copies // ways,
+                self._runs(op) * copies * self.flow.step.microbatches,
+                _place(op.line.span),
+                phase,
+                (*part.along, *self._stages(op.loop)),
+                self.at,
+            )
+        )
+
+    def _at_work(self, source: Value | Weight, view: View, part: Partition) -> StepArray:
+        """Return something as a device holds it while the operation runs."""
+        array = self._array(source)
+        split = tuple(
+            tuple(axis for axis, name in part.along.items() if name in {i.name for i in dim})
+            for dim in view
+        )
+        ways = [self.plan.mesh.ways(axes) for axes in split]
+        shard = tuple(-(-size // by) for size, by in zip(array.shape, ways, strict=True))
+        is_weight = isinstance(source, Weight)
+        dtype = self._wire_dtype(array.dtype) if is_weight else array.dtype
+        return StepArray(dtype, array.shape, PartitionSpec(split), shard, array.name)
+
+    def _moves(
+        self, op: Op, reads: Sequence[Read], part: Partition, phase: Phase,
+        *, of_gradient: bool = False,
+    ) -> None:  # fmt: skip
+        """Send what makes operands lie as the work is shared; a value that is there stays so."""
+        for move in part.moves:
+            if move.of < 0:
+                continue
+            source = reads[move.of].source
+            is_gradient = of_gradient and move.of == 0
+            key = (
+                *(id(source), is_gradient, move.kind, frozenset(move.mesh_axes)),
+                *(phase == "forward" and op.loop is not None, op.loop),
+            )
+            if key in self._moved:
+                continue
+            self._moved.add(key)
+            carried = "weight" if isinstance(source, Weight) else ""
+            is_lone = carried == "weight" and op.kind == "einsum" and not part.sums
+            is_lone &= op.loop is not None or self.flow.step.mode == "serve"
+            is_turned = is_lone and (phase == "forward" or op not in self._again)
+            place = _place(op.line.span)
+            self._send(move, self._runs(op), source, phase, place, carried, is_turned=is_turned)
+            if move.kind is CollectiveKind.ALL_GATHER:
+                self._temporary(reads[move.of], part, phase, op)
+
+    def _temporary(self, read: Read, part: Partition, phase: Phase, op: Op) -> None:
+        array = self._at_work(read.source, read.view, part)
+        place = _place(op.line.span)
+        self.tensors.append(StepTensor(array, array.bytes, self.at, self.at, place, phase))
+
+    def _send_all(
+        self, moves: Iterable[Move], op: Op, source: Value | Weight, phase: Phase,
+        copies: int = 1, carried: str = "",
+    ) -> None:  # fmt: skip
+        for move in moves:
+            self._send(move, self._runs(op) * copies, source, phase, _place(op.line.span), carried)
+
+    def _send(
+        self, move: Move, count: float, source: Value | Weight, phase: Phase, place: Place,
+        carried: str = "", *, is_turned: bool = False,
+    ) -> None:  # fmt: skip
+        """Note a collective; of arrays that stand for layers, one for each.
+
+        Args:
+          is_turned: as `sent_bytes` takes it.
+        """
+        sent = sent_bytes(move, self.plan.target, is_turned=is_turned)
+        if not sent:
+            return
+        array = self._array(source)
+        microbatches = self.flow.step.microbatches
+        is_once = carried == "gradient" and move.kind is CollectiveKind.ALL_REDUCE
+        runs = count * (1 if is_once or phase == "update" else microbatches)
+        causes = tuple(_cause(a, s) for a, s in zip(move.mesh_axes, move.seats, strict=True))
+        paths = [""]
+        if isinstance(source, Weight):
+            paths = [each.path for each in source.arrays]
+            runs = runs * source.copies / len(paths)
+        for path in paths:
+            carries = _carried(source, carried, path)
+            self.collectives.append(
+                Collective(
+                    *(move.kind, move.mesh_axes, move.payload_bytes, sent, runs),
+                    *(replace(array, name=path) if path else array, place, phase),
+                    carries=carries,
+                    because=causes,
+                    at=self.at,
+                )
+            )
+
+    # what is alive
+
+    def _live(self, value: Value) -> _Life:
+        found = self._lives.get(id(value))
+        if found is None:
+            found = self._lives[id(value)] = (value, _Life(self.at, self.at))
+        return found[1]
+
+    def _read(self, op: Op, phase: Phase) -> None:
+        for read in op.reads:
+            if isinstance(read.source, Value):
+                life = self._live(read.source)
+                if phase == "forward":
+                    life.read = self.at
+                else:
+                    self._need(read.source, op)
+
+    def _need(self, source: Value | Weight, op: Op) -> None:
+        if isinstance(source, Value):
+            life = self._live(source)
+            life.needed = self.at
+            life.is_each_kept |= op.loop is not None
+
+    def _end_gradient(self, value: Value) -> None:
+        life = self._live(value)
+        if life.gradient is not None:
+            life.gradient = (life.gradient[0], self.at)
+
+    def _end_lives(self, end: int) -> None:
+        """Note the tensors of all values, and the gradients of weights."""
+        for value, life in self._lives.values():
+            self.tensors += self._value_tensors(value, life)
+        for weight, sums in self._weights.values():
+            self.tensors += self._gradient_tensors(weight, sums, end)
+
+    def _value_tensors(self, value: Value, life: _Life) -> Iterator[StepTensor]:
+        place = _place(value.maker.line.span if value.maker else self.flow.step.span)
+        array = self._array(value)
+        carry = next((loop for loop in self._carried_by(value)), None)
+        is_kept = life.needed is not None and (self._is_kept(value) or life.again is None)
+        if value.maker is not None or (carry is not None and life.is_each_kept):
+            if is_kept and life.needed is not None:
+                loop = (value.loop or carry) if life.is_each_kept else None
+                kept = _stacked(array, self._rounds(loop)) if loop is not None else array
+                yield StepTensor(kept, kept.bytes, life.born, life.needed, place, "forward")
+            else:
+                yield StepTensor(array, array.bytes, life.born, life.read, place, "forward")
+            if life.again is not None and life.needed is not None and not self._is_kept(value):
+                last = max(life.again, life.needed)
+                yield StepTensor(array, array.bytes, life.again, last, place, "remat")
+        if life.gradient is not None:
+            yield StepTensor(array, array.bytes, *life.gradient, place, "backward")
+
+    def _carried_by(self, value: Value) -> Iterator[Loop]:
+        """Yield the loop that a value comes into, and that makes one of its name every round."""
+        for op in self.flow.ops:
+            if op.result.base is value and op.loop is not None and value.loop is not op.loop:
+                yield op.loop
+
+    def _gradient_tensors(self, weight: Weight, sums: _Sum, end: int) -> Iterator[StepTensor]:
+        """Yield the gradients of arrays, alive from when the first of them is made."""
+        born = 0 if self.flow.step.microbatches > 1 else sums.born
+        for each in weight.arrays:
+            dims = self._gradient_dims(self.plan[each.path].dims)
+            array = _step_array(dims, each.param.shape, each.param.dtype, each.path)
+            yield StepTensor(array, array.bytes, born, end, _place(sums.line), "backward")
+
+    # the rest
+
+    def _arguments(self) -> Iterator[StepArgument]:
+        is_training = self.flow.step.mode == "train"
+        for each in self.plan.arrays:
+            array = _step_array(each.dims, each.param.shape, each.param.dtype, each.path)
+            role: Role = "optimizer" if each.is_state else "parameter"
+            yield StepArgument(each.path, role, array, is_training, True)
+        if is_training and self.plan.spec.state is not None:
+            for figure in memory(self.plan).of(Held.MOMENTS):
+                if not figure.arrays.first.is_state:
+                    for each in figure.arrays.shardings * figure.copies:
+                        array = _step_array(
+                            figure.arrays.dims, figure.arrays.shape, figure.arrays.dtype, each.path
+                        )
+                        yield StepArgument(each.path, "optimizer", array, True, True)
+        lookups = [op for op in self.flow.ops if op.kind in ("gather", "route")]
+        indices = {id(op.reads[0].source) for op in lookups}
+        for value in self.flow.inputs:
+            dtype = "s32" if id(value) in indices else None
+            role = "batch" if is_training or dtype is not None else "cache"
+            array = self._array(value, dtype)
+            array = _stacked(array, value.rounds) if value.rounds > 1 else array
+            yield StepArgument(value.name, role, array, role == "cache", True)
+
+    def _notes(self) -> Iterator[str]:
+        """Yield which arrays count by their gradients alone, where that is more than norms."""
+        loops = dict.fromkeys(op.loop for op in self.flow.ops)
+        stages = dict.fromkeys(axis for loop in loops for axis in self._stages(loop))
+        for axis in stages:
+            yield f"layers are split over `{axis}`: what stages pass on and wait for is not counted"
+        total = sum(each.param.bytes for each in self.plan.arrays) or 1
+        left = [each for each in self.plan.arrays if each.path not in self.flow.used]
+        share = sum(each.param.bytes for each in left) / total
+        if share > 0.01:
+            largest = max(left, key=lambda each: each.param.bytes)
+            yield (
+                f"no line of `step:` reads {len(left)} arrays, {share:.0%} of the bytes,"
+                f" {largest.path} the largest: what they compute is not counted"
+            )
+
+
+def _of_result(part: Partition) -> tuple[Move, ...]:
+    return tuple(move for move in part.moves if move.of < 0)
+
+
+def _needed(op: Op) -> Iterator[Value]:
+    """Yield the values that the backward pass of an operation reads."""
+    values = [read.source for read in op.reads if isinstance(read.source, Value)]
+    if op.kind in ("flash", "op"):
+        yield from values
+    elif op.kind == "einsum":
+        has_weight = op.weight is not None
+        yield from (values if has_weight or len(values) > 1 else ())
+
+
+def _merged(found: Sequence[tuple[Weight, _Sum]]) -> Iterator[tuple[Weight, _Sum]]:
+    """Yield the parts of a gradient that are summed over the same axes as one."""
+    by_axes: dict[frozenset[str], tuple[Weight, _Sum]] = {}
+    for weight, sums in found:
+        by_axes.setdefault(frozenset(sums.seats), (weight, sums))
+    yield from by_axes.values()
+
+
+def _blank(weight: Weight) -> Iterator[Index]:
+    for at, size in enumerate(weight.shape):
+        yield Index(f"{at}", size)
+
+
+def _carried(source: Value | Weight, carried: str, path: str) -> Carried:
+    if isinstance(source, Weight):
+        return Carried("gradient" if carried == "gradient" else "weight", path)
+    return Carried("activation", source.name)
+
+
+def _cause(axis: str, seat: Seat | None) -> Cause:
+    if seat is None:
+        return Cause(axis, CauseKind.UNKNOWN)
+    kind = CauseKind.ARGUMENT if seat.path else CauseKind.CONSTRAINT
+    dim = seat.dim if seat.path else None
+    return Cause(axis, kind, seat.path, dim, Place(), seat.logical_axis, seat.attempt)
+
+
+def _place(span: Span | None) -> Place:
+    if span is None:
+        return Place()
+    return Place(span.source.name, span.line)
+
+
+def _step_array(dims: Sequence[DimSharding], shape: Shape, dtype: str, name: str) -> StepArray:
+    split = PartitionSpec(tuple(dim.mesh_axes for dim in dims))
+    shard = tuple(dim.shard_size or 0 for dim in dims)
+    return StepArray(dtype, shape, split, shard, name)
+
+
+def _stacked(array: StepArray, rounds: int) -> StepArray:
+    """Return an array of which every round keeps its own."""
+    split = PartitionSpec(((), *array.split.dims))
+    shape, shard = (rounds, *array.shape), (rounds, *array.shard_shape)
+    return StepArray(array.dtype, shape, split, shard, array.name)
+
+
+def _letters(reads: Sequence[Read], view: View) -> str:
+    """Return an einsum by letter: `abc,cd->abd`."""
+    names: dict[str, str] = {}
+
+    def spelt(one: View) -> str:
+        found = (index.name for dim in one for index in dim)
+        return "".join(names.setdefault(name, chr(97 + len(names) % 26)) for name in found)
+
+    left = ",".join([spelt(read.view) for read in reads])
+    return f"{left}->{spelt(view)}"

@@ -1,0 +1,681 @@
+"""`step:` held against the arrays of a spec: operations in order, on dimensions by name.
+
+No mesh is asked here, so a search reads a program once. A line becomes an operation for each kind
+of array that it matches; arrays that differ in the number of a layer, and the slices of a stacked
+array, are one operation that runs once a round of a loop. A name of an axis that is a product,
+`joined_kv: heads * kv`, stands for its factors, so that `joined_kv` and `heads kv` are the same.
+
+Every line that writes a value makes a new one of that name. It is added to the one before where it
+was made from that (`residual`), or where nothing has read that yet (two branches of a gated MLP).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from shardspec.analysis.step_values import (
+    Flow,
+    Index,
+    Loop,
+    Op,
+    OpName,
+    Read,
+    Value,
+    View,
+    Weight,
+)
+from shardspec.diagnostics import Diagnostic, Span, codes, point
+from shardspec.diagnostics.words import counted, did_you_mean, grouped, listed, numbers_in, template
+from shardspec.ir.plan import ParamSharding
+from shardspec.ir.program import Line, Product, StepSpec, Term
+from shardspec.ir.spec import LogicalAxes, Pattern, Spec, axis_of
+from shardspec.resolve.match import path_matcher
+
+#: Names of stacked axes that need no `scan:`.
+_STACKED = frozenset({"layers", "layer", "stage"})
+#: What tells positions from heads in attention.
+_POSITIONS = ("length", "seq", "pos", "token", "patch")
+
+
+def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
+    """Return the program of a spec over arrays, whose names count and not how they are split."""
+    step = spec.step or StepSpec()
+    build = _Build(spec, step, arrays)
+    for line in step.program:
+        build.line(line)
+    if step.program and not build.used and not build.faults:
+        build.fault("no line of `step:` reads an array that there is", step.span, _NO_ARRAYS)
+    _mark_trained(build.ops)
+    tokens = build.tokens()
+    return Flow(
+        step,
+        tuple(build.ops),
+        tuple(build.inputs),
+        tuple(build.faults),
+        frozenset(build.used),
+        build.sizes,
+        tokens,
+    )
+
+
+_NO_ARRAYS = 'name them in lines of the spec\'s own: `residual, "**/wi/kernel" -> hidden`'
+
+
+class _LostError(Exception):
+    """A line that makes nothing: a fault, which is told, or one that is for other models."""
+
+
+class _Build:
+    """The program as it grows, line by line."""
+
+    def __init__(self, spec: Spec, step: StepSpec, arrays: Sequence[ParamSharding]) -> None:
+        self.spec = spec
+        self.step = step
+        self.arrays = arrays
+        self.axes = {axis.name: axis for axis in spec.logical_axes}
+        named = [each for each in spec.activations if each.pattern is None]
+        self.activations = {each.name: each.logical_axes for each in named}
+        self.stacked = _STACKED | {name for scan in spec.scans for name, _ in scan.axes}
+        self.sizes = {axis.name: axis.size for axis in spec.logical_axes if axis.size is not None}
+        self.values: dict[str, Value] = {}
+        self.inputs: list[Value] = []
+        self.ops: list[Op] = []
+        self.faults: list[Diagnostic] = []
+        self.used: set[str] = set()
+        self.loop: Loop | None = None
+        self._batch()
+
+    def _batch(self) -> None:
+        """Set the size of a batch to that of a microbatch."""
+        step, length = self.step, self.sizes.get("length", 1)
+        if step.tokens is not None:
+            self.sizes["batch"] = max(1, step.tokens // max(1, length))
+        if "batch" in self.sizes:
+            self.sizes["batch"] = max(1, self.sizes["batch"] // step.microbatches)
+
+    def tokens(self) -> int | None:
+        """Return the tokens of a step; None where the sizes of batch or length are not known."""
+        if self.step.tokens is not None:
+            return self.step.tokens
+        batch, length = self.sizes.get("batch"), self.sizes.get("length", 1)
+        return None if batch is None else batch * length * self.step.microbatches
+
+    def fault(self, message: str, span: Span | None, help: str | None = None) -> _LostError:
+        """Note a fault and return what ends the line."""
+        self.faults.append(point(codes.STEP_LINE, message, span, help=help))
+        return _LostError()
+
+    def line(self, line: Line) -> None:
+        """Take in a line."""
+        try:
+            self._line(line)
+        except _LostError:
+            return
+
+    def _line(self, line: Line) -> None:
+        patterns = [at for at, term in enumerate(line.operands) if self._is_array(term)]
+        if len(patterns) > 1:
+            span = line.operands[patterns[1]].span
+            raise self.fault("a line reads one pattern of arrays", span, "write a line for each")
+        found: Sequence[tuple[Weight | None, Loop | None]]
+        if patterns:
+            found = self._weights(line, line.operands[patterns[0]])
+        else:
+            found = [(None, self._loop_of(line))]
+        self._enter(found[0][1])
+        for weight, _ in found:
+            reads = [
+                self._read_weight(weight, term, line)
+                if at in patterns and weight is not None
+                else self._read_value(term, line)
+                for at, term in enumerate(line.operands)
+            ]
+            self._run(line, tuple(reads), weight)
+
+    # what is read
+
+    def _is_array(self, term: Term) -> bool:
+        if term.kind != "value":
+            return True
+        is_value = term.text in self.values or term.text in self.activations
+        return not is_value and any(each.path == term.text for each in self.arrays)
+
+    def _matching(self, term: Term, line: Line) -> list[ParamSharding]:
+        if term.kind == "value":
+            found = [each for each in self.arrays if each.path == term.text]
+        else:
+            matcher = path_matcher((Pattern(term.text, term.kind, term.span),))
+            found = [each for each in self.arrays if matcher.first_match(each.path) is not None]
+        if found:
+            return found
+        if not self._is_own(line):
+            raise _LostError  # of a step that is for other models, too
+        paths = [each.path for each in self.arrays]
+        help = did_you_mean(term.text, paths) or "`shardspec compile` lists the arrays"
+        raise self.fault(f"no array matches `{term.text}`", term.span, help)
+
+    def _is_own(self, line: Line) -> bool:
+        return line.span is not None and line.span.source is self.spec.source
+
+    def _weights(self, line: Line, term: Term) -> list[tuple[Weight | None, Loop | None]]:
+        """Return the kinds of arrays that a pattern matches, each with its loop."""
+        found = self._matching(term, line)
+        self.used.update(each.path for each in found)
+        made: list[tuple[Weight | None, Loop | None]] = []
+        for shape, alike in grouped(found, lambda each: self._stack(each, line)).items():
+            if shape:
+                for each in alike:
+                    kept = tuple(d for d in range(each.param.rank) if d not in shape)
+                    rounds = math.prod(each.param.shape[dim] for dim in shape)
+                    key = _stack_key(each, shape)
+                    made.append((Weight((each,), kept), Loop(rounds, key, is_unrolled=False)))
+                continue
+            kinds = grouped(alike, lambda each: (template(each.path), each.param.shape))
+            made += map(_unstacked, kinds.values())
+        runs = {loop.rounds if loop is not None else 1 for _, loop in made}
+        if len(runs) > 1:
+            counts = listed(f"{count} times" for count in sorted(runs))
+            message = f"`{term.text}` matches arrays of different loops: {counts}"
+            raise self.fault(message, term.span, "write a line for each")
+        return made
+
+    def _stack(self, array: ParamSharding, line: Line) -> tuple[int, ...]:
+        """Return the dimensions of an array that are stacked axes."""
+        names = array.logical_axes
+        written = [dim.name for term in line.results for dim in term.dims or ()]
+        named = self._names_read(line) | set(written)
+        dims = [d for d, name in enumerate(names) if name in self.stacked and name not in named]
+        return tuple(dims)
+
+    def _names_read(self, line: Line) -> set[str | None]:
+        """Return the names of the values that a line reads, aliases too."""
+        found: set[str | None] = set()
+        for term in line.operands:
+            value = self.values.get(term.text) if term.kind == "value" else None
+            found |= set(value.names) if value else set()
+            found |= {dim.alias or dim.name for dim in term.dims or ()}
+        return found
+
+    def _loop_of(self, line: Line) -> Loop | None:
+        """Return the loop of a line that reads no array."""
+        if line.per is not None:
+            return self._weights(line, line.per)[0][1]
+        if line.times is not None:
+            is_same = self.loop is not None and self.loop.rounds == line.times
+            return self.loop if is_same else Loop(line.times, f"x {line.times}")
+        loop = self.loop
+        for term in line.operands:
+            value = self.values.get(term.text)
+            if loop is not None and value is not None and _first_of(value).loop is loop:
+                return loop
+        return None
+
+    def _enter(self, loop: Loop | None) -> None:
+        """Go on in the loop that is open, or begin another."""
+        now = self.loop
+        if loop is None or loop.rounds == 1:
+            self.loop = None
+        elif now is None or (now.rounds, now.key) != (loop.rounds, loop.key):
+            self.loop = loop
+
+    def _read_weight(self, weight: Weight, term: Term, line: Line) -> Read:
+        names: list[str | None] = list(weight.names)
+        what = f"{weight.first.path} [{' '.join(name or '_' for name in names)}]"
+        renamed = self._renamed(names, term, what)
+        view = tuple(
+            self._indices(name, size, f"?{id(weight)}.{at}")
+            for at, (name, size) in enumerate(zip(renamed, weight.shape, strict=True))
+        )
+        twice = next((name for name in renamed if name and renamed.count(name) > 1), None)
+        if twice is not None:
+            help = (
+                f"tell them apart: `[{twice}, {twice} as {twice}_out]`, a name for each dimension"
+            )
+            raise self.fault(f"{what} has two dimensions `{twice}`", term.span, help)
+        return Read(weight, view)
+
+    def _read_value(self, term: Term, line: Line) -> Read:
+        value = self.values.get(term.text) or self._given(term, line)
+        if term.dims is None or (value in self.inputs and not term.is_renamed):
+            return Read(value, value.view)
+        known = [dim[0].name if len(dim) == 1 else None for dim in value.view]
+        what = f"{term.text} [{' '.join(name or '_' for name in value.names)}]"
+        names = self._renamed([n or v for n, v in zip(known, value.names, strict=True)], term, what)
+        view = []
+        for at, (name, dim) in enumerate(zip(names, value.view, strict=True)):
+            is_same = name is None or name in (value.names[at], known[at])
+            size = math.prod(index.size for index in dim)
+            view.append(dim if is_same else self._indices(name, size, ""))
+        return Read(value, tuple(view))
+
+    def _given(self, term: Term, line: Line) -> Value:
+        """Return a value that no line makes: an activation, or one with all its names."""
+        names = self.activations.get(term.text)
+        if names is None and term.dims is not None and not term.is_renamed:
+            names = tuple(dim.name for dim in term.dims)
+        if names is None:
+            if not self._is_own(line):
+                raise _LostError
+            known = [*self.values, *self.activations]
+            help = did_you_mean(term.text, known) or (
+                f"a line before makes it, `activations` names it, or it has its names here:"
+                f" `{term.text}[batch length embed]`"
+            )
+            raise self.fault(f"nothing is called `{term.text}`", term.span, help)
+        layers = [name for name in names if name in self.stacked and self.step.mode == "serve"]
+        rounds = math.prod(self._size(name, term, term.span) for name in layers)
+        names = tuple(name for name in names if name not in layers)
+        value = self._value(term, names, names, line)
+        value.rounds = rounds
+        self.values[term.text] = value
+        self.inputs.append(value)
+        return value
+
+    def _renamed(self, names: list[str | None], term: Term, what: str) -> list[str | None]:
+        """Return names as the brackets of a term have them: all by place, or some by name."""
+        if term.dims is None:
+            return names
+        if len(term.dims) == len(names):
+            return [dim.alias or dim.name for dim in term.dims]
+        found = list(names)
+        for dim in term.dims:
+            if dim.name not in names:
+                raise self.fault(f"{what} has no `{dim.name}`", dim.span or term.span)
+            if dim.alias is None:
+                count = f"{counted(len(term.dims), 'name')} for {counted(len(names), 'dimension')}"
+                help = "all of them, or those that get another name: `[length as kv_length]`"
+                raise self.fault(f"{what}: {count}", term.span, help)
+            found[names.index(dim.name)] = dim.alias
+        return found
+
+    # sizes and indices
+
+    def _indices(self, name: str | None, size: int, blank: str) -> tuple[Index, ...]:
+        """Return a dimension as its factors, where the sizes agree."""
+        if name is None:
+            return (Index(blank, size),)
+        factors = self._factors(name)
+        found = tuple(Index(each, self.sizes.get(each, 0)) for each in factors)
+        if len(found) > 1 and math.prod(index.size for index in found) == size:
+            return found
+        return (Index(name, size),)
+
+    def _factors(self, name: str, depth: int = 0) -> tuple[str, ...]:
+        axis = self.axes.get(name)
+        if axis is None or len(axis.factors) < 2 or depth > 8:
+            return (name,)
+        return tuple(each for part in axis.factors for each in self._factors(part, depth + 1))
+
+    def _size(self, name: str | None, term: Term, span: Span | None) -> int:
+        dims = term.dims or ()
+        written = next((d.size for d in dims if (d.alias or d.name) == name and d.size), None)
+        size = written or (self.sizes.get(axis_of(name)) if name else None)
+        if size is None:
+            what = f"`{name}`" if name else "a dimension without a name"
+            help = f"state it in `axes`: `{name}: 128`" if name else "name it in brackets"
+            help += f", or here: `[{name}=128]`" if name else ""
+            raise self.fault(f"the size of {what} is not known", span or term.span, help)
+        return size
+
+    def _value(self, term: Term, names: LogicalAxes, known: LogicalAxes, line: Line) -> Value:
+        """Return a value of these names.
+
+        Args:
+          names: by which rules place it.
+          known: by which lines know its dimensions.
+        """
+        spans = {dim.alias or dim.name: dim.span for dim in term.dims or ()}
+        shape = tuple(self._size(name, term, spans.get(name)) for name in known)
+        view = tuple(
+            self._indices(name, size, f"?{term.text}.{at}")
+            for at, (name, size) in enumerate(zip(known, shape, strict=True))
+        )
+        return Value(term.text, names, shape, self.step.dtype, view)
+
+    # what is made
+
+    def _run(self, line: Line, reads: tuple[Read, ...], weight: Weight | None) -> None:
+        if line.call == "flash":
+            self._attend(line, reads)
+            return
+        if line.call == "split":
+            self._split(line, reads)
+            return
+        results = [self._result(term, line, reads) for term in line.results]
+        kind: OpName = line.call or ("view" if len(reads) == 1 else "einsum")
+        copies = weight.copies if weight is not None else 1
+        for result in results:
+            flops = self._flops(line, kind, reads, result) * copies // len(results)
+            self._add(Op(kind, line, self.loop, reads, result, result.view, flops, copies=copies))
+
+    def _flops(self, line: Line, kind: OpName, reads: Sequence[Read], result: Value) -> int:
+        if line.flops:
+            return max(0, self._sum(line.flops, line))
+        if kind != "einsum":
+            return 0
+        indices = self._agreed(line, reads, result)
+        return 2 * math.prod(indices.values())
+
+    def _sum(self, products: Sequence[Product], line: Line) -> int:
+        return sum(
+            each.sign * math.prod(self._factor(factor, line) for factor in each.factors)
+            for each in products
+        )
+
+    def _factor(self, factor: int | str | tuple[Product, ...], line: Line) -> int:
+        if isinstance(factor, tuple):
+            return self._sum(factor, line)
+        if isinstance(factor, int):
+            return factor
+        size = self.sizes.get(factor)
+        if size is None:
+            message = f"the size of `{factor}` is not known"
+            raise self.fault(message, line.span, f"state it in `axes`: `{factor}: 128`")
+        return size
+
+    def _agreed(self, line: Line, reads: Sequence[Read], result: Value) -> dict[str, int]:
+        """Return the sizes of the indices of an einsum, which everything in it agrees on."""
+        sizes: dict[str, int] = {}
+        whose: dict[str, str] = {}
+        views = [(term, read.indices) for term, read in zip(line.operands, reads, strict=True)]
+        made = tuple(index for dim in result.view for index in dim)
+        for term, indices in (*views, (line.results[0], made)):
+            for index in indices:
+                first = sizes.setdefault(index.name, index.size)
+                if first != index.size and 1 not in (first, index.size):
+                    message = (
+                        f"`{index.name}` is {first} in `{whose[index.name]}`"
+                        f" and {index.size} in `{term.text}`"
+                    )
+                    help = f"give one another name: `{term.text}[{index.name} as {index.name}_b]`"
+                    raise self.fault(message, term.span, help)
+                whose.setdefault(index.name, term.text)
+        read = {index.name for _, indices in views for index in indices}
+        lone = next((index for index in made if index.name not in read and index.size > 1), None)
+        if lone is not None:
+            there = listed(sorted(name for name in read if not name.startswith("?")), limit=12)
+            message = f"`{line.results[0].text}` has `{lone.name}`, and nothing that is read has it"
+            help = f"read are {there}; or give another name: `[{lone.name} as ...]`"
+            raise self.fault(message, line.results[0].span, help)
+        self._joined(line, views, {index.name for index in made})
+        return sizes
+
+    def _joined(
+        self, line: Line, views: Sequence[tuple[Term, Sequence[Index]]], made: set[str]
+    ) -> None:
+        """Report an einsum that sums over what one operand alone has."""
+        for at, (term, indices) in enumerate(views):
+            others = {i.name for other, (_, v) in enumerate(views) if other != at for i in v}
+            for index in indices:
+                if index.name in made or index.name in others or index.size == 1:
+                    continue
+                message = f"only `{term.text}` has `{index.name}`, and the line would sum over it"
+                help = f"name it in the result, or as the other side does: `[{index.name} as ...]`"
+                raise self.fault(message, term.span, help)
+
+    def _result(self, term: Term, line: Line, reads: Sequence[Read]) -> Value:
+        names = self.activations.get(term.text)
+        written = tuple(dim.alias or dim.name for dim in term.dims) if term.dims else None
+        placed = tuple(dim.name for dim in term.dims) if term.dims else None
+        before = self.values.get(term.text)
+        if names is not None and written is not None and len(names) != len(written):
+            count = f"{counted(len(written), 'name')} for {counted(len(names), 'dimension')}"
+            help = f"`activations` has `{term.text}: {' '.join(name or '_' for name in names)}`"
+            raise self.fault(f"`{term.text}` has {count}", term.span, help)
+        is_bare = written is None and names is None
+        if is_bare and before is not None and self._goes_on(before, reads):
+            return Value(term.text, before.names, before.shape, before.dtype, before.view)
+        names, known = self._by_activation(names, written, term, line, reads)
+        if names is not None and written is None and None in known:
+            help = f"write all of them here: `{term.text}[batch length embed]`"
+            message = f"`{term.text}` has a dimension without a name"
+            raise self.fault(message, term.span, help)
+        return self._value(term, names or placed or known, known, line)
+
+    def _by_activation(
+        self, names: LogicalAxes | None, written: LogicalAxes | None,
+        term: Term, line: Line, reads: Sequence[Read],
+    ) -> tuple[LogicalAxes | None, LogicalAxes]:  # fmt: skip
+        """Return by which names rules place a result, and by which lines know its dimensions.
+
+        They differ where what is read has other names of the same sizes: keys may be `batch
+        kv_length kv_heads kv` to the rules, and are made `batch length ...`. A line of a step that
+        the spec extends does without an activation that is of another form.
+        """
+        if written is not None:
+            return names, written
+        if names is None:
+            return None, self._inferred(term, line, reads)
+        read = {name for each in reads for name in (*each.source.names, *_names_of(each))}
+        made = {each for name in names for each in (name, *self._factors(name or ""))}
+        kinds = [type(each.source) for each in reads]
+        if None in names or made - {""} <= read or line.call or set(kinds) != {Value, Weight}:
+            return names, names
+        inferred = self._inferred(term, line, reads)
+        apart = tuple(each for name in inferred for each in self._factors(name or ""))
+        wanted = [self.sizes.get(name or "") for name in names]
+        for found in (inferred, apart):
+            if [self.sizes.get(name or "") for name in found] == wanted:
+                return names, found
+        return (names, names) if self._is_own(line) else (None, inferred)
+
+    def _inferred(self, term: Term, line: Line, reads: Sequence[Read]) -> LogicalAxes:
+        """Return the names of a product of a value and arrays: those that only one of them has."""
+        weights = [read for read in reads if isinstance(read.source, Weight)]
+        values = [read for read in reads if isinstance(read.source, Value)]
+        if len(reads) == 1:
+            return _spelt(values or weights)
+        if len(weights) != 1 or len(values) != 1 or line.call not in ("", "gather"):
+            help = f"write them: `{term.text}[batch length embed]`, or add it to `activations`"
+            raise self.fault(f"the names of `{term.text}` are not known", term.span, help)
+        if line.call == "gather":
+            return (*_spelt(values), *_spelt(weights)[1:])
+        (value,), (weight,) = values, weights
+        shared = {i.name for i in value.indices} & {i.name for i in weight.indices}
+        if not shared:
+            message = f"`{line.operands[0].text}` and {_title(weight)} have no name in common"
+            raise self.fault(message, line.span, "a product sums over what both have")
+        return (*_spelt([value], shared), *_spelt([weight], shared))
+
+    def _goes_on(self, before: Value, reads: Sequence[Read]) -> bool:
+        """Say whether a result of the same name is added to what there is."""
+        here = id(self.loop) if self.loop is not None else 0
+        is_needed = any(id(before) in _needs(read.source) for read in reads)
+        is_read_here = here in before.read_in or any(read.source is before for read in reads)
+        return (is_needed and is_read_here) or not before.read_in
+
+    def _add(self, op: Op) -> None:
+        result = op.result
+        before = self.values.get(result.name)
+        if before is not None and before.shape == result.shape and self._goes_on(before, op.reads):
+            result.base = before
+        result.loop, result.maker = op.loop, op
+        needs = {i for read in op.reads for i in _needs(read.source)}
+        result.needs = frozenset(needs | (_needs(result.base) if result.base else set()))
+        for read in op.reads:
+            if isinstance(read.source, Value):
+                read.source.read_in.add(id(op.loop) if op.loop is not None else 0)
+        self.values[result.name] = result
+        self.ops.append(op)
+
+    def _split(self, line: Line, reads: tuple[Read, ...]) -> None:
+        """Cut a value into several, side by side."""
+        (read,) = reads
+        whole = math.prod(index.size for index in read.indices)
+        results = [self._result(term, line, reads) for term in line.results]
+        parts = sum(math.prod(each.shape) for each in results)
+        if parts != whole:
+            message = f"the parts have {parts:,} elements, and `{line.operands[0].text}` {whole:,}"
+            raise self.fault(message, line.span, "sizes are those of `axes`, or written: `[kv=64]`")
+        for result in results:
+            self._add(Op("view", line, self.loop, reads, result, result.view, 0))
+
+    # attention
+
+    def _attend(self, line: Line, reads: tuple[Read, ...]) -> None:
+        """Add attention: one kernel, or the products that make scores and use them."""
+        units = {axis.name: axis.unit for axis in self.spec.logical_axes}
+        query, key, value = (Read(read.source, _headed(read.view, units)) for read in reads)
+        positions, aliases = self._roles(line, query, key)
+        keys = [Read(each.source, _aliased(each.view, aliases)) for each in (key, value)]
+        span = query.indices
+        size = next(
+            index.size for read in keys for index in read.indices if index.name == positions
+        )
+        width = [i for i in span if any(i.name == other.name for other in keys[0].indices)]
+        batched = {i.name for i in span[:1]}
+        features = [i for i in width if i.name not in batched and i.name != positions]
+        summed = features[-1].name if features else ""
+        flops = 2 * math.prod(index.size for index in span) * size
+        term = line.results[0]
+        result = self._attended(term, line, reads)
+        if self.step.attention == "flash":
+            whole = frozenset({positions, summed} - {""})
+            made = (query, *keys)
+            view = _flat(result, span)
+            self._add(Op("flash", line, self.loop, made, result, view, 2 * flops, whole))
+            return
+        dims = (*((i,) for i in span if i.name != summed), (Index(positions, size),))
+        names = (*(dim[0].name for dim in dims[:-1]), None)
+        shape = tuple(dim[0].size for dim in dims)
+        scores = Value(f"{term.text} scores", names, shape, self.step.dtype, dims)
+        self._add(Op("einsum", line, self.loop, (query, keys[0]), scores, dims, flops))
+        view = _flat(result, span)
+        made = (Read(scores, dims), keys[1])
+        self._add(Op("einsum", line, self.loop, made, result, view, flops))
+
+    def _attended(self, term: Term, line: Line, reads: tuple[Read, ...]) -> Value:
+        """Return the value that attention makes: as the query, unless it has names of its own."""
+        if term.dims is not None or (term.text in self.activations and self._is_own(line)):
+            return self._result(term, line, reads)
+        query = reads[0].source
+        assert isinstance(query, Value)
+        return Value(term.text, query.names, query.shape, query.dtype, query.view)
+
+    def _roles(self, line: Line, query: Read, key: Read) -> tuple[str, dict[str, str]]:
+        """Return the index of the positions of keys, and what other indices of keys are."""
+        if any(isinstance(read.source, Weight) for read in (query, key)):
+            raise self.fault("`flash` reads values, and no arrays", line.operands[0].span)
+        asked, held = query.indices, key.indices
+        own = [i.name for i in held if i.name not in {j.name for j in asked}]
+        left = [i.name for i in asked if i.name not in {j.name for j in held}]
+        found = next((name for name in own if _is_position(name)), None)
+        if found is None and len(own) > len(left):
+            found = own[0]
+        if found is None:
+            shared = [i.name for i in held if i.name not in own and _is_position(i.name)]
+            if not shared:
+                help = f"name them: `{line.operands[1].text}[length as kv_length]`"
+                message = "which dimension of the keys is their positions is not plain"
+                raise self.fault(message, line.operands[1].span, help)
+            found = f"{shared[0]}'"
+            aliases = {shared[0]: found}
+            left = [name for name in left if name != shared[0]]
+        else:
+            aliases = {}
+            positions = [name for name in left if _is_position(name)] or left[:1]
+            left = [name for name in left if name not in positions[:1]]
+        heads = [name for name in own if name != found]
+        aliases |= dict(zip(heads, left, strict=False))
+        return found, aliases
+
+
+def _mark_trained(ops: Sequence[Op]) -> None:
+    """Mark what parameters have a part in: from the second round on, what a loop carries, too."""
+    for _ in range(2):
+        for op in ops:
+            result, sources = op.result, [read.source for read in op.reads]
+            sources += [result.base] if result.base is not None else []
+            result.is_trained = op.kind != "route" and any(
+                isinstance(source, Weight) or source.is_trained for source in sources
+            )
+            base = result.base
+            if base is not None and op.loop is not None and base.loop is not op.loop:
+                base.is_trained |= result.is_trained
+
+
+def _first_of(value: Value) -> Value:
+    """Return what a value is added to, or what that is, the first of all."""
+    while value.base is not None:
+        value = value.base
+    return value
+
+
+def _headed(view: View, units: dict[str, int]) -> View:
+    """Return a view in which heads that lie side by side are an index of their own."""
+
+    def apart(index: Index) -> tuple[Index, ...]:
+        unit = units.get(index.name, 1)
+        if unit <= 1 or index.size % unit or index.size == unit:
+            return (index,)
+        return Index(f"{index.name}'", index.size // unit), Index(f"{index.name}/unit", unit)
+
+    return tuple(tuple(part for index in dim for part in apart(index)) for dim in view)
+
+
+def _is_position(name: str) -> bool:
+    return any(word in name for word in _POSITIONS)
+
+
+def _aliased(view: View, aliases: dict[str, str]) -> View:
+    return tuple(tuple(Index(aliases.get(i.name, i.name), i.size) for i in dim) for dim in view)
+
+
+def _flat(value: Value, indices: Sequence[Index]) -> View:
+    """Return the view of a value, by the indices of the query where the shapes agree."""
+    found, left = [], list(indices)
+    for size in value.shape:
+        inner = [left.pop(0)] if left else []
+        while left and math.prod(index.size for index in inner) < size:
+            inner.append(left.pop(0))
+        found.append(tuple(inner))
+    is_same = [math.prod(i.size for i in dim) for dim in found] == [*value.shape]
+    return tuple(found) if is_same and not left else value.view
+
+
+def _names_of(read: Read) -> set[str]:
+    return {index.name for index in read.indices}
+
+
+def _needs(source: Value | Weight | None) -> set[int]:
+    return {id(source), *source.needs} if isinstance(source, Value) else set()
+
+
+def _spelt(reads: Iterable[Read], without: Iterable[str] = ()) -> LogicalAxes:
+    """Return the names of what is read, but for dimensions of which an index is left out."""
+    left = set(without)
+    found: list[str | None] = []
+    for read in reads:
+        names = read.source.names
+        for name, dim in zip(names, read.view, strict=True):
+            inner = [index.name for index in dim]
+            if left.isdisjoint(inner):
+                is_known = name is None or len(inner) > 1 or inner[0] == name
+                found.append(name if is_known else inner[0])
+    return tuple(found)
+
+
+def _title(read: Read) -> str:
+    source = read.source
+    return source.first.path if isinstance(source, Weight) else f"`{source.name}`"
+
+
+def _unstacked(arrays: list[ParamSharding]) -> tuple[Weight, Loop | None]:
+    """Return arrays that differ in numbers as one, and the loop over the first of the numbers."""
+    kept = tuple(range(arrays[0].param.rank))
+    numbers = {numbers_in(each.path)[0] for each in arrays if numbers_in(each.path)}
+    rounds = len(numbers)
+    if len(arrays) == 1 or rounds < 2 or len(arrays) % rounds:
+        return Weight(tuple(arrays), kept, len(arrays)), None
+    path = template(arrays[0].path)
+    weight = Weight(tuple(arrays), kept, len(arrays) // rounds)
+    return weight, Loop(rounds, path.partition("#")[0])
+
+
+def _stack_key(array: ParamSharding, dims: tuple[int, ...]) -> str:
+    """Return what tells one stack of layers from another: the path down to it."""
+    parts = array.path.split("/")
+    names = {array.logical_axes[dim] for dim in dims}
+    at = next((place for place, part in enumerate(parts) if part in names), 0)
+    return "/".join(parts[: at + 1])

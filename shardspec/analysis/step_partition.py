@@ -1,0 +1,275 @@
+"""One operation on a mesh: along which index each mesh axis shares its work, and what that costs.
+
+Operands lie as rules place them, and so must the result. For each mesh axis an operation may be
+shared along one of its indices, or not at all. An operand that the axis splits along another index
+has to be gathered or moved by an all-to-all; where the index is summed over, partial sums are
+reduced; where the result is to lie otherwise, it is moved. Where the operands that an axis splits
+agree on the index, it is that one; where they do not, the cheapest in bytes is taken, axis by axis;
+rows are looked up where their table lies.
+That is what makes FSDP gather its weights, and what makes a batch of one move its activations:
+neither is a rule here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardspec.analysis import compiled_sends
+from shardspec.analysis.step_values import View
+from shardspec.ir.plan import Attempt, DimSharding
+from shardspec.ir.spec import DTYPE_BITS, Mesh, Target
+from shardspec.ir.step import CollectiveKind, ring_bytes
+
+
+class Seat(NamedTuple):
+    """Where a mesh axis is in an array.
+
+    Attributes:
+      name: of the index that it splits.
+      dim: of the array.
+      logical_axis: the name of that.
+      attempt: what put it there.
+      path: of the array; empty for a value.
+    """
+
+    name: str
+    dim: int
+    logical_axis: str | None
+    attempt: Attempt | None
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laid:
+    """An array as it lies, by the indices of one operation.
+
+    Attributes:
+      seats: of the mesh axes that split it.
+    """
+
+    indices: frozenset[str]
+    elements: int
+    bits: int
+    seats: dict[str, Seat]
+
+    def bytes(self, ways: int) -> int:
+        """Return the bytes of one of so many parts."""
+        return max(1, self.elements // ways) * self.bits // 8
+
+
+def laid(view: View, dims: Sequence[DimSharding], dtype: str, mesh: Mesh, path: str = "") -> Laid:
+    """Return an array by the indices of an operation.
+
+    A dimension of several indices is split from the first on, which is the major one.
+    """
+    seats: dict[str, Seat] = {}
+    sizes = mesh.sizes
+    for at, (inner, dim) in enumerate(zip(view, dims, strict=True)):
+        taken, left = 0, inner[0].size
+        for axis in dim.mesh_axes:
+            ways = sizes[axis]
+            while taken + 1 < len(inner) and (left == 1 or left % ways):
+                taken, left = taken + 1, inner[taken + 1].size
+            left = max(1, left // ways)
+            if ways > 1:
+                asked = _asked(dim, axis)
+                seats[axis] = Seat(inner[taken].name, at, dim.logical_axis, asked, path)
+    indices = frozenset(index.name for inner in view for index in inner)
+    elements = math.prod(index.size for inner in view for index in inner)
+    return Laid(indices, elements, DTYPE_BITS.get(dtype, 32), seats)
+
+
+def _asked(dim: DimSharding, axis: str) -> Attempt | None:
+    added = dim.added
+    return added if added is not None and axis in added.mesh_axes else dim.taken
+
+
+class Move(NamedTuple):
+    """A collective that makes an array lie otherwise, or that sums it up.
+
+    Attributes:
+      of: the operand, or -1 for the result.
+      payload_bytes: as `ring_bytes` takes it.
+    """
+
+    kind: CollectiveKind
+    mesh_axes: tuple[str, ...]
+    payload_bytes: int
+    of: int
+    seats: tuple[Seat | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """How the work of an operation is shared.
+
+    Attributes:
+      along: the index of each mesh axis that shares it.
+      moves: of operands, before it runs; and of a result that lies otherwise, after.
+      sums: axes over which the result is a sum of parts, with who put them there.
+      held: the bytes of a device that each operand has once it is gathered.
+    """
+
+    along: dict[str, str]
+    moves: tuple[Move, ...]
+    sums: dict[str, Seat]
+    held: tuple[int, ...]
+
+    def ways(self, mesh: Mesh) -> int:
+        """Return how many devices share the work."""
+        return mesh.ways(self.along)
+
+
+def partition(
+    operands: Sequence[Laid],
+    result: Laid,
+    mesh: Mesh,
+    whole: frozenset[str] = frozenset(),
+    *,
+    table: Laid | None = None,
+) -> Partition:
+    """Return how an operation is shared over a mesh.
+
+    Args:
+      result: as it is to lie.
+      whole: indices that no axis may share.
+      table: what rows are looked up in, or added to: its own split is gone by.
+    """
+    along: dict[str, str] = {}
+    for axis in dict.fromkeys(axis for each in (*operands, result) for axis in each.seats):
+        ways = mesh.sizes[axis]
+        found = _options(axis, operands) - whole
+        made = _options(axis, [result]) - whole
+        if table is not None and axis in table.seats:
+            found = {table.seats[axis].name}
+        elif len(found) > 1:
+            found |= made
+        options = sorted(found or made)
+        if options:
+            prices = {name: _price(name, axis, ways, operands, result, mesh) for name in options}
+            along[axis] = min(options, key=lambda name: prices[name])
+    return shared(along, operands, result, mesh)
+
+
+def _options(axis: str, arrays: Sequence[Laid]) -> set[str]:
+    return {each.seats[axis].name for each in arrays if axis in each.seats}
+
+
+def _price(
+    index: str, axis: str, ways: int, operands: Sequence[Laid], result: Laid, mesh: Mesh
+) -> float:
+    """Return the bytes that a device sends if a mesh axis shares the work along an index."""
+    price = 0.0
+    for each in operands:
+        seat = each.seats.get(axis)
+        if seat is None or seat.name == index:
+            continue
+        here = each.bytes(mesh.ways(each.seats))
+        price += here * (ways - 1) / (ways if index in each.indices else 1)
+    seat = result.seats.get(axis)
+    others = mesh.ways(name for name in result.seats if name != axis)
+    whole = result.bytes(others)
+    share = (ways - 1) / ways
+    if index not in result.indices:
+        return price + whole * share * (1 if seat is not None else 2)
+    if seat is None:
+        return price + whole * share
+    return price + (0 if seat.name == index else whole * share / ways)
+
+
+def shared(along: dict[str, str], operands: Sequence[Laid], result: Laid, mesh: Mesh) -> Partition:
+    """Return what sharing the work so asks for."""
+    moves: list[Move] = []
+    held = []
+    for at, each in enumerate(operands):
+        found, size = _operand(at, each, along, mesh)
+        moves += found
+        held.append(size)
+    parts = (axis for axis, name in along.items() if name not in result.indices)
+    sums = {axis: _blame(axis, operands) for axis in parts}
+    moves += _result(along, operands, result, mesh)
+    return Partition(along, tuple(moves), sums, tuple(held))
+
+
+def _operand(at: int, each: Laid, along: dict[str, str], mesh: Mesh) -> tuple[list[Move], int]:
+    """Return what makes an operand lie as the work is shared, and its bytes then."""
+    kept = {axis for axis, name in along.items() if name in each.indices}
+    gathered = tuple(axis for axis in each.seats if axis not in kept)
+    moved = tuple(a for a, seat in each.seats.items() if a in kept and along[a] != seat.name)
+    size = each.bytes(mesh.ways(kept))
+    moves = []
+    if moved:
+        payload = each.bytes(mesh.ways({*kept, *gathered}))
+        moves.append(_move(CollectiveKind.ALL_TO_ALL, moved, payload, at, each))
+    if gathered:
+        moves.append(_move(CollectiveKind.ALL_GATHER, gathered, size, at, each))
+    return moves, size
+
+
+def _result(
+    along: dict[str, str], operands: Sequence[Laid], result: Laid, mesh: Mesh
+) -> list[Move]:
+    """Return what makes a result lie as it is to, its sums left out."""
+    made = {axis: name for axis, name in along.items() if name in result.indices}
+    seats = result.seats
+    wrong = [axis for axis, name in made.items() if axis in seats and seats[axis].name != name]
+    extra = tuple(axis for axis in made if axis not in seats)
+    moves = []
+    if wrong:
+        payload = result.bytes(mesh.ways({*made}))
+        moves.append(_move(CollectiveKind.ALL_TO_ALL, tuple(wrong), payload, -1, result))
+    if extra:
+        payload = result.bytes(mesh.ways(set(made) - set(extra)))
+        blame = tuple(_blame(axis, operands) for axis in extra)
+        moves.append(Move(CollectiveKind.ALL_GATHER, extra, payload, -1, blame))
+    return moves
+
+
+def _move(kind: CollectiveKind, axes: Iterable[str], payload: int, of: int, whose: Laid) -> Move:
+    names = tuple(axes)
+    return Move(kind, names, payload, of, tuple(whose.seats.get(axis) for axis in names))
+
+
+def _blame(axis: str, operands: Sequence[Laid]) -> Seat:
+    """Return who put a mesh axis on what is read."""
+    return next(each.seats[axis] for each in operands if axis in each.seats)
+
+
+def summed(result: Laid, sums: dict[str, Seat], along: Iterable[str], mesh: Mesh) -> list[Move]:
+    """Return what adds up the parts of a result: to where it is to lie, or to everywhere.
+
+    Args:
+      along: the mesh axes that split the parts.
+    """
+    scattered = {axis: seat for axis, seat in sums.items() if axis in result.seats}
+    rest = {axis: seat for axis, seat in sums.items() if axis not in scattered}
+    ways = mesh.ways({*along, *result.seats} - set(sums))
+    moves = []
+    if scattered:
+        payload = result.bytes(ways)
+        seats = tuple(scattered.values())
+        moves.append(Move(CollectiveKind.REDUCE_SCATTER, tuple(scattered), payload, -1, seats))
+    if rest:
+        payload, seats = result.bytes(ways * mesh.ways(scattered)), tuple(rest.values())
+        moves.append(Move(CollectiveKind.ALL_REDUCE, tuple(rest), payload, -1, seats))
+    return moves
+
+
+def sent_bytes(move: Move, target: Target, *, is_turned: bool) -> int:
+    """Return what a device sends in a move, as the compiler of the target carries it out.
+
+    Args:
+      is_turned: whether one product alone reads or makes it, which a TPU may do in turns.
+    """
+    ways, hardware = target.mesh.ways(move.mesh_axes), target.hardware
+    if hardware is not None and hardware.chip.platform == "tpu":
+        if compiled_sends.is_summed_whole(move.kind, ways, move.payload_bytes, hardware):
+            return ring_bytes(CollectiveKind.ALL_REDUCE, move.payload_bytes, ways)
+        is_small = move.kind is CollectiveKind.ALL_GATHER and ways == compiled_sends.SMALL_RING
+        axes, devices = len(move.mesh_axes), target.mesh.device_count
+        if is_turned and not is_small and compiled_sends.has_ring(axes, ways, devices):
+            return compiled_sends.windowed_bytes(move.payload_bytes, ways)
+    return ring_bytes(move.kind, move.payload_bytes, ways)

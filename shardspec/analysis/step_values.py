@@ -1,0 +1,168 @@
+"""What the program of `step:` is made of: values and arrays by index, loops, operations.
+
+None of it knows a mesh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.ir.plan import ParamSharding
+from shardspec.ir.program import Line, StepSpec
+from shardspec.ir.spec import LogicalAxes, Shape
+
+OpName = Literal["einsum", "flash", "gather", "route", "view", "op"]
+
+
+class Index(NamedTuple):
+    """A dimension as an operation counts it; several of them may lie in one of an array."""
+
+    name: str
+    size: int
+
+
+#: The indices of each dimension of something, major to minor.
+View = tuple[tuple[Index, ...], ...]
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """Something that a line makes, or that the step is given.
+
+    Attributes:
+      names: by which rules place it; None is whole.
+      view: by what lines know its dimensions.
+      loop: the one that it is made in; None outside of all.
+      base: what it is added to.
+      maker: the operation that makes it; None for what is given.
+      read_in: the loops that read it; 0 for lines outside of all.
+      needs: all that it is made from, by way of others too.
+      is_trained: whether a parameter has a part in it, so that it has a gradient.
+      rounds: how many of it there are, one for each round of a loop: layers of a cache.
+    """
+
+    name: str
+    names: LogicalAxes
+    shape: Shape
+    dtype: str
+    view: View
+    loop: Loop | None = None
+    base: Value | None = None
+    maker: Op | None = None
+    needs: frozenset[int] = frozenset()
+    read_in: set[int] = field(default_factory=set)
+    is_trained: bool = False
+    rounds: int = 1
+
+
+@dataclass(eq=False, slots=True)
+class Weight:
+    """Arrays that are alike: one for each round of a loop, or all of its rounds in one.
+
+    Attributes:
+      arrays: in order of the rounds.
+      kept: the dimensions that are no stacked axis.
+      copies: how many each round uses: two for `wi_0` and `wi_1`.
+    """
+
+    arrays: tuple[ParamSharding, ...]
+    kept: tuple[int, ...]
+    copies: int = 1
+
+    @property
+    def first(self) -> ParamSharding:
+        """Return the first of the arrays."""
+        return self.arrays[0]
+
+    @property
+    def is_stacked(self) -> bool:
+        """Say whether one array holds all rounds."""
+        return len(self.kept) < self.first.param.rank
+
+    @property
+    def names(self) -> LogicalAxes:
+        """Return the names of what a round uses."""
+        return tuple(self.first.logical_axes[dim] for dim in self.kept)
+
+    @property
+    def shape(self) -> Shape:
+        """Return the shape of what a round uses."""
+        return tuple(self.first.param.shape[dim] for dim in self.kept)
+
+
+@dataclass(eq=False, slots=True)
+class Loop:
+    """Lines that run once for each layer.
+
+    Attributes:
+      key: what tells it from others with as many rounds.
+      is_unrolled: whether every round has arrays of its own.
+    """
+
+    rounds: int
+    key: str
+    is_unrolled: bool = True
+
+
+class Read(NamedTuple):
+    """What an operation reads, and by which indices."""
+
+    source: Value | Weight
+    view: View
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """Return the indices of all dimensions."""
+        return tuple(index for dim in self.view for index in dim)
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """One operation of a round.
+
+    Attributes:
+      view: of the result.
+      whole: indices that have to be whole where it runs, since a kernel goes over all of them.
+      flops: on all devices each time it runs, with all its copies.
+    """
+
+    kind: OpName
+    line: Line
+    loop: Loop | None
+    reads: tuple[Read, ...]
+    result: Value
+    view: View
+    flops: int
+    whole: frozenset[str] = frozenset()
+    copies: int = 1
+
+    @property
+    def count(self) -> int:
+        """Return how often it runs in a pass."""
+        return self.loop.rounds if self.loop is not None else 1
+
+    @property
+    def weight(self) -> Weight | None:
+        """Return the arrays that it reads."""
+        return next((r.source for r in self.reads if isinstance(r.source, Weight)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The program of a step.
+
+    Attributes:
+      inputs: what the step is given besides parameters.
+      faults: lines that cannot be.
+      used: the paths of the arrays that some line reads.
+    """
+
+    step: StepSpec
+    ops: tuple[Op, ...]
+    inputs: tuple[Value, ...]
+    faults: tuple[Diagnostic, ...]
+    used: frozenset[str]
+    sizes: dict[str, int] = field(repr=False)
+    tokens: int | None = None

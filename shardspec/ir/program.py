@@ -1,0 +1,95 @@
+"""What `step:` states: the program of a step by names, before it is held against any array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardspec.diagnostics import Span
+
+#: What a line does: the einsum that its names say, or one of the words.
+Call = Literal["", "flash", "gather", "route", "split", "op"]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A signed product of numbers, axes and sums in parentheses; several of them are a sum."""
+
+    factors: tuple[int | str | tuple[Product, ...], ...]
+    sign: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TermDim:
+    """A dimension in the brackets of a term: `length`, `length as klength`, `slot=640`, `_`.
+
+    Attributes:
+      name: None for `_`.
+      alias: the name that the line knows it by; as `name` where none is written.
+      size: where it is written; else that of the axis.
+    """
+
+    name: str | None
+    alias: str | None = None
+    size: int | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Something that a line reads or makes: a value by name, or arrays by pattern.
+
+    Attributes:
+      kind: `value` for a name; one that no value has may be the path of an array.
+      dims: those in brackets; None where there are none.
+    """
+
+    text: str
+    kind: Literal["value", "glob", "regex"] = "value"
+    dims: tuple[TermDim, ...] | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_renamed(self) -> bool:
+        """Say whether the brackets only give other names to some dimensions: `[length as k]`."""
+        return self.dims is not None and any(dim.alias is not None for dim in self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the program.
+
+    Attributes:
+      flops: what `op` computes each time it runs, as a sum of products.
+      times: how often it runs, where that is written.
+      per: arrays, once for each layer of which it runs.
+    """
+
+    call: Call
+    operands: tuple[Term, ...]
+    results: tuple[Term, ...]
+    flops: tuple[Product, ...] = ()
+    times: int | None = None
+    per: Term | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpec:
+    """What one step computes, as `step:` says it with all that it extends.
+
+    Attributes:
+      tokens: of a step on all devices; None for `batch` times `length`.
+      remat: `("none",)`, `("full",)`, `("dots",)`, or the names of the results that are kept.
+      dtype: of results, and of what is multiplied.
+      attention: whether `flash(...)` is a kernel, or products that make all scores.
+    """
+
+    mode: Literal["train", "serve"] = "train"
+    tokens: int | None = None
+    microbatches: int = 1
+    remat: tuple[str, ...] = ("none",)
+    dtype: str = "bf16"
+    attention: Literal["flash", "einsum"] = "flash"
+    program: tuple[Line, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)

@@ -1,0 +1,172 @@
+"""A line of `step:` as a node: what it reads, what it makes, how often it runs.
+
+`residual, "**/query/kernel" -> query x 24` reads a value and arrays, and makes a value. Offsets are
+relative to the line's own text, as those of all expressions.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from shardspec.language.grammar.syntax import Name, SizeExpr, SyntaxFault
+from shardspec.language.grammar.syntax import size as stated_size
+
+if TYPE_CHECKING:
+    from lark import Token, Tree
+
+    Node: TypeAlias = Tree[Token]
+
+#: Units of a number of tokens.
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_COUNT = re.compile(r"\s*(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMBT]?)\s*", re.I)
+_MOST_TOKENS = 10**18
+_KINDS = {"VALUE": "value", "REGEX": "regex"}
+
+
+class LineDim(NamedTuple):
+    """A dimension in the brackets of a line: `length`, `length as klength`, `slot=640`, `_`.
+
+    Attributes:
+      name: None for `_`.
+      alias: the name that the line knows it by, where it is another.
+      size: where it is written.
+    """
+
+    name: Name | None
+    alias: Name | None = None
+    size: int | None = None
+
+
+class LineTerm(NamedTuple):
+    """Something that a line reads or makes.
+
+    Attributes:
+      kind: `value` for a name, which may be that of an array; else arrays by pattern.
+      dims: those in brackets; None where there are none.
+    """
+
+    text: str
+    kind: Literal["value", "glob", "regex"]
+    dims: tuple[LineDim, ...] | None
+    start: int
+    end: int
+
+
+class LineExpr(NamedTuple):
+    """A whole line.
+
+    Attributes:
+      call: `flash`, `gather`, `route`, `split` or `op`; empty for an einsum.
+      flops: what `op` states.
+      times: the number behind `x`.
+      per: the arrays behind `per`.
+    """
+
+    call: str
+    operands: tuple[LineTerm, ...]
+    results: tuple[LineTerm, ...]
+    flops: SizeExpr | None = None
+    times: int | None = None
+    per: LineTerm | None = None
+
+
+def step_line(tree: Node) -> LineExpr:
+    """Return the line of a `step_line` tree."""
+    parts = {str(node.data): node for node in tree.children if not isinstance(node, str)}
+    times, per = parts.get("times"), parts.get("per")
+    return LineExpr(
+        str(parts["call"].children[0]) if "call" in parts else "",
+        tuple(_term(node) for node in _nodes(parts["operands"])),
+        tuple(_term(node) for node in _nodes(parts["results"])),
+        stated_size(_nodes(parts["flops"])[0]) if "flops" in parts else None,
+        int(str(times.children[-1])) if times is not None else None,
+        _named(_token(per.children[-1])) if per is not None else None,
+    )
+
+
+def _nodes(tree: Node) -> list[Node]:
+    return [child for child in tree.children if not isinstance(child, str)]
+
+
+def _token(child: object) -> Token:
+    assert isinstance(child, str)
+    return child  # type: ignore[return-value]
+
+
+def _term(tree: Node) -> LineTerm:
+    brackets = _nodes(tree)
+    term = _named(_token(tree.children[0]))
+    if not brackets:
+        return term
+    return term._replace(dims=tuple(_dim(node) for node in _nodes(brackets[0])))
+
+
+def _named(token: Token) -> LineTerm:
+    from shardspec.language.dsl_text.layout import unquoted
+
+    text = str(token)
+    if token.type == "STRING":
+        text = unquoted(text)
+    elif token.type == "REGEX":
+        text = text[3:-1]
+    kind: Literal["value", "glob", "regex"] = _KINDS.get(token.type, "glob")  # type: ignore[assignment]
+    return LineTerm(text, kind, None, token.start_pos or 0, token.end_pos or 0)
+
+
+def _dim(tree: Node) -> LineDim:
+    first, *rest = (_token(child) for child in tree.children)
+    name = None if first.type == "BLANK" else _name(first)
+    size = next((int(token) for token in rest if token.type.endswith("SIZE")), None)
+    alias = next((_name(token) for token in rest if token.type.endswith("LOGICAL_AXIS")), None)
+    return LineDim(name, alias, size)
+
+
+def _name(token: Token) -> Name:
+    return Name(str(token), token.start_pos or 0, token.end_pos or 0)
+
+
+def in_step_line(line: LineExpr) -> SyntaxFault | None:
+    """Return what a line lacks, or has too much of."""
+    several = line.results[1] if len(line.results) > 1 else None
+    if several is not None and line.call not in ("split", "op"):
+        help = "a line makes one thing; `split(qkv) -> query, key` makes several"
+        return SyntaxFault("a second result", several.start, several.end, help)
+    if (line.flops is None) == (line.call == "op"):
+        at = line.operands[0]
+        if line.flops is None:
+            help = "say what it computes: `op(a, b) -> c, flops 2 * batch * embed`"
+            return SyntaxFault("`op` without FLOPs", 0, at.start, help)
+        help = "names say what an einsum computes; take it out, or write `op(...)`"
+        return SyntaxFault("only `op` states its FLOPs", at.start, at.end, help)
+    wanted = {"flash": 3, "gather": 2, "split": 1, "route": 1}.get(line.call)
+    if wanted is not None and len(line.operands) != wanted:
+        last = line.operands[-1]
+        message = f"`{line.call}` takes {wanted}, and this is {len(line.operands)}"
+        return SyntaxFault(message, line.operands[0].start, last.end, _FORMS[line.call])
+    if line.times == 0:
+        return SyntaxFault("a line that runs 0 times", 0, line.operands[0].end, "take it out")
+    return None
+
+
+_FORMS = {
+    "flash": "as in `flash(query, key, value) -> context`",
+    "gather": "as in `gather(tokens, embedder/embedding) -> residual`",
+    "route": "as in `route(scores) -> dispatch[batch length expert slot]`",
+    "split": "as in `split(qkv) -> query, key, value`",
+}
+
+
+def parse_count(text: str) -> int | SyntaxFault:
+    """Return the number of tokens that `4M` is.
+
+    >>> parse_count("4M"), parse_count("2.5k")
+    (4000000, 2500)
+    """
+    found = _COUNT.fullmatch(text)
+    number = 0 if found is None else float(found["number"]) * _UNITS[found["unit"].upper()]
+    if not 1 <= number <= _MOST_TOKENS:
+        shown = text.strip()[:24]
+        help = "as in `4194304`, `4M`; K, M, B and T are thousands, millions and on"
+        return SyntaxFault(f"`{shown}` is no number of tokens", 0, len(text), help)
+    return round(number)

@@ -1,0 +1,264 @@
+"""Steps that `step:` states, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.analysis.cost import cost_of
+from shardspec.analysis.spec_step import Stated, stated_step
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.step import CollectiveKind, Step
+
+#: Two layers of an MLP over a batch: B 8, L 16, E 32, M 64; four devices by two.
+TEXT = """
+axes: {batch: 8, length: 16, embed: 32, mlp: 64, layers: 2, vocab: 128}
+mesh: {fsdp: 4, tensor: 2}
+rules: [batch -> fsdp, mlp -> tensor, vocab -> tensor, embed -> fsdp, "length, layers -> none"]
+params: {"**/up": embed mlp, "**/down": mlp embed, table: vocab embed, norm: embed}
+scan: {layers/**: layers@0}
+arrays:
+  layers/up: f32[2, 32, 64]
+  layers/down: f32[2, 64, 32]
+  table: f32[128, 32]
+activations: {residual: batch length embed}
+step:
+  remat: full
+  program:
+    - gather(tokens[batch length], "table") -> residual
+    - residual, "**/up" -> hidden
+    - hidden, "**/down" -> residual
+    - residual, "table" -> logits
+"""
+UNROLLED = TEXT.replace("  layers/up: f32[2, 32, 64]", '  "layers_{0,1}/up": f32[32, 64]').replace(
+    "  layers/down: f32[2, 64, 32]", '  "layers_{0,1}/down": f32[64, 32]'
+)
+
+
+def plan_of(text: str, **settings: str) -> ShardingPlan:
+    named = {name.replace("__", "."): value for name, value in settings.items()}
+    spec, faults = pipeline.load_text(text, settings=named)
+    assert spec is not None
+    assert faults == ()
+    return pipeline.compile_plans(spec)[0]
+
+
+def stated(text: str, **settings: str) -> Stated:
+    found = stated_step(plan_of(text, **settings))
+    assert found is not None
+    return found
+
+
+def step_of(text: str, **settings: str) -> Step:
+    return stated(text, **settings).step
+
+
+def sent(step: Step) -> dict[tuple[str, str, str], float]:
+    """Return how often what is sent over what, by kind, carried array and mesh axes."""
+    found: dict[tuple[str, str, str], float] = {}
+    for each in step.collectives:
+        key = each.kind, str(each.carries), "+".join(each.mesh_axes)
+        found[key] = found.get(key, 0) + each.count
+    return found
+
+
+LAYER = 2 * 8 * 16 * 32 * 64  # FLOPs of a product of a layer, on all devices
+LOGITS = 2 * 8 * 16 * 32 * 128
+
+
+def test_flops_are_those_of_the_products() -> None:
+    """Forward, both gradients, and `up` once more; `down` of the last round nobody reads again."""
+    whole = step_of(TEXT).flops * 8
+    layers = 2 * (2 * LAYER + 4 * LAYER + LAYER)
+    assert whole == layers + 3 * LOGITS
+
+
+def test_without_remat_nothing_runs_twice() -> None:
+    step = step_of(TEXT, step__remat="none")
+    assert step.flops * 8 == 2 * 6 * LAYER + 3 * LOGITS
+    assert "remat" not in {op.phase for op in step.ops}
+
+
+@pytest.mark.parametrize("kept", ["dots", "hidden"])
+def test_what_is_kept_is_not_done_again(kept: str) -> None:
+    assert step_of(TEXT, step__remat=kept).flops == step_of(TEXT, step__remat="none").flops
+
+
+def test_weights_are_gathered_twice_and_sums_are_made_once() -> None:
+    found = sent(step_of(TEXT))
+    gather, scatter = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
+    reduce = CollectiveKind.ALL_REDUCE
+    assert found[gather, "weight layers/up", "fsdp"] == 4  # two rounds, forward and the rest
+    assert found[gather, "weight layers/down", "fsdp"] == 4
+    assert found[scatter, "gradient of layers/up", "fsdp"] == 2
+    assert found[scatter, "gradient of layers/down", "fsdp"] == 2
+    # forward of `down`, backward of `up`, rows of the table, backward of the logits
+    assert found[reduce, "activation residual", "tensor"] == 2 + 2 + 1 + 1
+
+
+def test_bytes_are_those_of_a_ring() -> None:
+    step = step_of(TEXT)
+    (gather,) = {
+        each.wire_bytes_per_run
+        for each in step.collectives
+        if str(each.carries) == "weight layers/up"
+    }
+    assert gather == 3 * (32 * 64 // 2 // 4) * 2  # bf16 on the wire, f32 in memory
+    sums = {
+        each.wire_bytes_per_run
+        for each in step.collectives
+        if each.kind is CollectiveKind.ALL_REDUCE and str(each.carries) == "activation residual"
+    }
+    assert sums == {2 * (8 // 4 * 16 * 32 * 2) // 2}
+
+
+@pytest.mark.parametrize("remat", ["full", "none"])
+def test_layers_of_their_own_are_layers_in_one_array(remat: str) -> None:
+    stacked, apart = step_of(TEXT, step__remat=remat), step_of(UNROLLED, step__remat=remat)
+    assert stacked.flops == apart.flops
+    assert stacked.wire_bytes == apart.wire_bytes
+    names = {each.carries.name for each in apart.collectives}
+    assert {"layers_0/up", "layers_1/up"} <= names
+
+
+def test_microbatches_gather_again_and_send_the_rest_once() -> None:
+    one, two = step_of(TEXT), step_of(TEXT, step__microbatches="2")
+    assert two.flops == one.flops
+    key = CollectiveKind.ALL_GATHER, "weight layers/up", "fsdp"
+    assert sent(two)[key] == 2 * sent(one)[key]
+    tensor = [step.wire_bytes["tensor",] for step in (one, two)]
+    assert tensor[0] == tensor[1]
+
+
+def test_data_parallel_sums_gradients_once_a_step() -> None:
+    text = TEXT.replace("embed -> fsdp", "embed -> none").replace("mlp -> tensor", "mlp -> none")
+    key = CollectiveKind.ALL_REDUCE, "gradient of layers/up", "fsdp"
+    for microbatches in ("1", "2"):
+        found = sent(step_of(text, step__microbatches=microbatches))
+        assert found[key] == 2
+        assert not any("weight" in what for _, what, _ in found)
+
+
+def test_zero_scatters_gradients_and_gathers_parameters() -> None:
+    text = TEXT.replace("embed -> fsdp", "embed -> none") + "state: {optimizer: zero1, over: fsdp}"
+    found = sent(step_of(text))
+    assert found[CollectiveKind.REDUCE_SCATTER, "gradient of layers/up", "fsdp"] == 2
+    assert found[CollectiveKind.ALL_GATHER, "weight layers/up", "fsdp"] == 1
+    assert CollectiveKind.ALL_REDUCE not in {k for k, what, _ in found if "gradient" in what}
+
+
+def test_arrays_in_no_line_have_gradients() -> None:
+    text = TEXT.replace("  table: f32", "  norm: f32[32]\n  table: f32")
+    text = text.replace("embed -> fsdp", "embed -> none")
+    found = sent(step_of(text))
+    assert found[CollectiveKind.ALL_REDUCE, "gradient of norm", "fsdp"] == 1
+
+
+def test_serving_is_the_forward_pass() -> None:
+    step = step_of(TEXT, step__mode="serve")
+    assert {op.phase for op in step.ops} == {"forward"}
+    assert step.flops * 8 == 2 * 2 * LAYER + LOGITS
+    assert sent(step)[CollectiveKind.ALL_GATHER, "weight layers/up", "fsdp"] == 2
+
+
+def test_tokens_say_the_batch() -> None:
+    assert stated(TEXT).tokens == 8 * 16
+    many = stated(TEXT, step__tokens="1024")
+    assert many.tokens == 1024
+    assert many.step.flops == 8 * step_of(TEXT).flops
+
+
+def test_causes_are_rules() -> None:
+    for each in step_of(TEXT).collectives:
+        assert [cause.mesh_axis for cause in each.because] == list(each.mesh_axes)
+        assert all(cause.rule is not None for cause in each.because)
+
+
+@pytest.mark.parametrize("text", [TEXT, UNROLLED])
+def test_ticks_and_axes_are_those_of_a_step(text: str) -> None:
+    """The invariants of `Step`."""
+    step = step_of(text)
+    assert step.source == "spec"
+    ticks = [each.at for each in (*step.ops, *step.collectives)]
+    assert all(0 <= tick <= step.end for tick in ticks)
+    assert all(0 <= each.born <= each.dies <= step.end for each in step.tensors)
+    named = {axis for each in (*step.ops, *step.collectives) for axis in each.mesh_axes}
+    assert named <= set(step.mesh.names)
+
+
+def test_full_remat_keeps_what_comes_into_a_round() -> None:
+    plan = plan_of(TEXT)
+    found = stated_step(plan)
+    assert found is not None
+    cost = cost_of(plan, found.step, tokens=found.tokens)
+    assert cost.memory.activations is not None
+    kept = 2 * (8 // 4) * 16 * 32 * 2
+    assert kept <= cost.memory.activations.bytes <= 3 * kept
+    assert cost.tokens == 128
+
+
+ATTENTION = """
+axes: {batch: 8, length: 16, embed: 32, heads: 4, kv_heads: 2, kv: 8, joined: heads * kv}
+mesh: {data: 2, tensor: 2, context: 2}
+rules: [batch -> data, "joined, heads, kv_heads -> tensor", length -> context, "embed, kv -> none"]
+params: {q: embed joined, k: embed kv_heads kv, v: embed kv_heads kv, o: joined embed}
+arrays: {q: "f32[32, 32]", k: "f32[32, 2, 8]", v: "f32[32, 2, 8]", o: "f32[32, 32]"}
+activations: {residual: batch length embed, query: batch length heads kv}
+step:
+  program:
+    - residual, "q" -> query
+    - residual, "k" -> key
+    - residual, "v" -> value
+    - flash(query, key, value) -> context
+    - context, "o" -> residual
+"""
+
+
+@pytest.mark.parametrize(("attention", "backward"), [("flash", 2.5), ("einsum", 2)])
+def test_attention_computes_scores_and_sums(attention: str, backward: float) -> None:
+    """Grouped heads: two heads of keys serve four of queries, and the FLOPs are the queries'."""
+    step = step_of(ATTENTION, step__attention=attention)
+    scores = 4 * 8 * 16 * 16 * 4 * 8
+    lines = [op for op in step.ops if op.place.line == 13]
+    assert sum(op.flops * op.count for op in lines) * 8 == pytest.approx(scores * (1 + backward))
+    assert {op.kind for op in lines} == {"kernel" if attention == "flash" else "einsum"}
+
+
+def test_context_parallel_gathers_keys_and_values() -> None:
+    found = sent(step_of(ATTENTION))
+    for name in ("key", "value"):
+        assert found[CollectiveKind.ALL_GATHER, f"activation {name}", "context"] == 1
+    assert (CollectiveKind.ALL_GATHER, "activation query", "context") not in found
+
+
+def test_names_that_are_products_are_their_factors() -> None:
+    """`joined` is `heads kv`: nothing moves between the projection and the heads."""
+    assert not any("query" in what for _, what, _ in sent(step_of(ATTENTION)))
+
+
+CACHE = """
+axes: {batch: 4, length: 1, cache_length: 64, layers: 3, embed: 32, kv_heads: 2, kv: 8, heads: 4}
+mesh: {tensor: 2}
+rules: ["heads, kv_heads -> tensor", "batch, length, cache_length, layers, embed, kv -> none"]
+params: {"**/q": embed heads kv, "**/o": heads kv embed}
+scan: {layers/**: layers@0}
+arrays: {layers/q: "bf16[3, 32, 4, 8]", layers/o: "bf16[3, 4, 8, 32]"}
+activations: {residual: batch length embed}
+step:
+  mode: serve
+  program:
+    - residual, "**/q" -> query
+    - flash(query, keys[layers batch cache_length kv_heads kv], values[layers batch cache_length
+      kv_heads kv]) -> context
+    - context, "**/o" -> residual
+"""
+
+
+def test_a_cache_is_held_for_all_layers_and_read_by_each() -> None:
+    step = step_of(CACHE)
+    caches = {each.path: each.array for each in step.arguments if each.role == "cache"}
+    assert caches["keys"].shape == (3, 4, 64, 2, 8)
+    assert caches["keys"].shard_shape == (3, 4, 64, 1, 8)
+    (kernel,) = (op for op in step.ops if op.kind == "kernel")
+    assert kernel.count == 3
+    assert kernel.flops * 2 == 4 * 4 * 64 * 4 * 8
