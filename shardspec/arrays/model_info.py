@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 
 from shardspec.arrays.reading import LARGEST_SIZE, MOST_DIMS, Outcome, damaged, refused
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
-from shardspec.ir.spec import Arrays, Param, PartitionSpec
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, parted
+from shardspec.ir.spec import Arrays, Param, Params, PartitionSpec
 
 _LINE = re.compile(
     r"Variable +(?P<name>\S+) +(?:None|size +(?P<size>\d{1,18}) +shape +\((?P<shape>[^)]*)\)"
@@ -33,20 +33,13 @@ Line = tuple[Param, PartitionSpec | None]
 
 def read(source: SourceFile) -> Outcome:
     """Return the parameters of a `model-info.txt`."""
-    params, partitions, faults = [], [], []
-    for found in _lines(source):
-        if isinstance(found, Diagnostic):
-            faults.append(found)
-            continue
-        param, partition = found
-        params.append(param)
-        if partition is not None:
-            partitions.append((param.path, partition))
-    if not faults:
-        faults += _miscounted(params, source)
+    lines, faults = parted(_lines(source))
+    params = tuple(param for param, _ in lines)
+    faults = faults or tuple(_miscounted(params, source))
     if faults:
         return refused(*faults)
-    return Arrays(tuple(params), tuple(partitions), (source,)), ()
+    partitions = ((param.path, partition) for param, partition in lines if partition is not None)
+    return Arrays(params, tuple(partitions), (source,)), ()
 
 
 def _lines(source: SourceFile) -> Iterator[Line | Diagnostic]:
@@ -106,7 +99,7 @@ def _partition(text: str, rank: int) -> PartitionSpec | None:
     return PartitionSpec(tuple(dims) + ((),) * (rank - len(dims)))
 
 
-def _miscounted(params: list[Param], source: SourceFile) -> Iterator[Diagnostic]:
+def _miscounted(params: Params, source: SourceFile) -> Iterator[Diagnostic]:
     """Yield why the total is not that of the lines: some are missing."""
     counted = sum(param.element_count for param in params)
     total = re.search(rf"^{_TOTAL.pattern}\r?$", source.text, re.MULTILINE)

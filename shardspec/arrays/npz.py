@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 
 from shardspec.arrays import reading
 from shardspec.arrays.reading import MOST_ARRAYS, FrugalFile, damaged, in_bytes, refused, unsafe
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, parted
 from shardspec.ir.spec import Arrays, Param, Shape
 
 _MAGIC = b"\x93NUMPY"
@@ -50,10 +50,8 @@ def read(path: str, name: str) -> reading.Outcome:
             return refused(damaged(f"`{name}` is no sound zip: {_why(fault)}"))
         except (ValueError, OverflowError, UnicodeError, zlib.error) as fault:
             return refused(damaged(f"`{name}` is no sound zip: {_why(fault)}"))
-    faults = [each for each in found if isinstance(each, Diagnostic)]
-    if faults:
-        return refused(*faults)
-    return Arrays(tuple(each for each in found if isinstance(each, Param))), ()
+    params, faults = parted(each for each in found if each is not None)
+    return refused(*faults) if faults else (Arrays(params), ())
 
 
 def _why(fault: Exception) -> str:

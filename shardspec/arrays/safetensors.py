@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import os.path
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shardspec.arrays import reading
 from shardspec.arrays.reading import Outcome, damaged, in_bytes, parse_json, refused
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, parted, point
 from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.spec import Arrays, Param, Shape, array_bytes, dtype_name
 
@@ -49,18 +50,11 @@ def read(path: str, name: str) -> Outcome:
     if isinstance(header, Diagnostic):
         return refused(header)
     data, length = header
-    entries, faults = [], []
-    for key, value in data.items():
-        entry = None if key == _METADATA else _entry(key, value, name)
-        if isinstance(entry, Diagnostic):
-            faults.append(entry)
-        elif entry is not None:
-            entries.append(entry)
+    arrays = ((key, value) for key, value in data.items() if key != _METADATA)
+    entries, faults = parted(_entry(key, value, name) for key, value in arrays)
     misplaced = None if faults else _misplaced(entries, size - _LENGTH - length, name)
-    if misplaced:
-        faults.append(misplaced)
-    if faults:
-        return refused(*faults)
+    if faults or misplaced:
+        return refused(*faults, *filter(None, (misplaced,)))
     return Arrays(tuple(Param(entry.path, entry.shape, entry.dtype) for entry in entries)), ()
 
 
@@ -97,7 +91,7 @@ def _entry(key: str, value: Any, name: str) -> _Entry | Diagnostic:
     return _Entry(key, shape, dtype, start, end)
 
 
-def _misplaced(entries: list[_Entry], room: int, name: str) -> Diagnostic | None:
+def _misplaced(entries: Sequence[_Entry], room: int, name: str) -> Diagnostic | None:
     """Return why the arrays do not cover `room` bytes of weights from end to end."""
     at, before = 0, "the header"
     for entry in sorted(entries, key=lambda entry: (entry.start, entry.end)):

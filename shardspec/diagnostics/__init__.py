@@ -8,6 +8,7 @@ from shardspec.diagnostics.diagnostic import (
     Label,
     Severity,
     labels_at,
+    parted,
     point,
     sort_key,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "SourceFile",
     "Span",
     "labels_at",
+    "parted",
     "point",
     "sort_key",
 ]

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics.source import Span, printable
+
+Read = TypeVar("Read")
 
 
 class Severity(StrEnum):
@@ -176,6 +178,13 @@ def point(
         arrays=arrays,
         bytes=bytes,
     )
+
+
+def parted(found: Iterable[Read | Diagnostic]) -> tuple[tuple[Read, ...], tuple[Diagnostic, ...]]:
+    """Return what was read, and what could not be."""
+    each_one = tuple(found)
+    faults = tuple(each for each in each_one if isinstance(each, Diagnostic))
+    return tuple(each for each in each_one if not isinstance(each, Diagnostic)), faults
 
 
 def labels_at(*places: tuple[Span | None, str]) -> tuple[Label, ...]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile, parted
 from shardspec.foreign import formats
 from shardspec.foreign.formats import Dims, ForeignRule, NoAnswer, Options, ambiguous, bad, lost
 from shardspec.foreign.named_values import is_python, likely, no_list
@@ -255,7 +255,7 @@ def _text(rule: ForeignRule) -> str:
 def _kept(
     rules: Sequence[ForeignRule], tool: str
 ) -> tuple[tuple[ForeignRule, ...], tuple[Diagnostic, ...]]:
-    kept, faults = formats.parted(formats.writable(rules, tool))
+    kept, faults = parted(formats.writable(rules, tool))
     free = (
         lost(
             f"`{rule.name}` is UNCONSTRAINED, which leaves it to the compiler; a spec decides",

@@ -33,9 +33,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import basename
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span, codes, point
+from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span, codes, parted, point
 from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import counted
 from shardspec.foreign.values import Node
@@ -224,8 +224,6 @@ NO_MESH = MeshPart()
 MeshAxes = tuple[str, ...]
 Dims = tuple[MeshAxes, ...]
 
-Read = TypeVar("Read")
-
 _FORM = 'a rule is a pair: ("embed", "data"), ("embed", ("data", "model")) or ("embed", None)'
 
 
@@ -242,13 +240,6 @@ class ForeignRule:
     mesh_axes: MeshAxes
     is_free: bool = False
     span: Span | None = field(default=None, compare=False, repr=False)
-
-
-def parted(found: Iterable[Read | Diagnostic]) -> tuple[tuple[Read, ...], tuple[Diagnostic, ...]]:
-    """Return what was read, and what could not be."""
-    each_one = tuple(found)
-    faults = tuple(each for each in each_one if isinstance(each, Diagnostic))
-    return tuple(each for each in each_one if not isinstance(each, Diagnostic)), faults
 
 
 def read_rules(node: Node, what: str) -> tuple[tuple[ForeignRule, ...], tuple[Diagnostic, ...]]:
@@ -283,12 +274,9 @@ def _rule(node: Node) -> ForeignRule | Diagnostic:
 
 def _mesh_axes(value: Node) -> MeshAxes | Diagnostic:
     """Return the mesh axes of a rule's right side; an empty text is none, as in JAX."""
-    if value.kind == "nothing":
-        return ()
-    if value.kind == "text":
-        return (value.text,) if value.text else ()
-    if value.is_list and all(item.kind == "text" and item.text for item in value.items):
-        return tuple(item.text for item in value.items)
+    names = value.names
+    if names is not None and (all(names) or value.kind == "text"):
+        return tuple(filter(None, names))
     wrong = next((item for item in value.items if item.kind != "text"), value)
     why = f": {wrong.text}" if wrong.kind == "name" else ""
     message = f"a mesh axis is a name, and this is {wrong.described()}{why}"

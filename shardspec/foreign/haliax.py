@@ -24,9 +24,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile, parted
 from shardspec.foreign import formats
-from shardspec.foreign.formats import Answer, ForeignRule, MeshPart, Options, bad, lost, parted
+from shardspec.foreign.formats import Answer, ForeignRule, MeshPart, Options, bad, lost
 from shardspec.foreign.named_values import NamedValues, likely, no_list, read_named_values
 from shardspec.foreign.values import Node, mapping_of
 from shardspec.ir.spec import Mesh, Param, Params
@@ -76,24 +76,14 @@ def read_mapping(node: Node | None) -> tuple[AxisMapping, tuple[Diagnostic, ...]
     mapping: AxisMapping = {}
     faults: list[Diagnostic] = []
     for key, value in node.pairs:
-        axes = _axes(value)
-        if key.kind != "text" or axes is None:
+        axes = value.names
+        if key.kind != "text" or axes is None or not all(axes):
             wrong = key if key.kind != "text" else value
             why = wrong.text if wrong.kind == "unreadable" else wrong.described()
             faults.append(bad(f"an axis maps to names of mesh axes: not {why}", wrong.span))
         else:
             mapping[key.text] = ForeignRule(key.text, axes, span=key.span)
     return mapping, tuple(faults)
-
-
-def _axes(value: Node) -> formats.MeshAxes | None:
-    if value.kind == "nothing":
-        return ()
-    if value.kind == "text" and value.text:
-        return (value.text,)
-    if value.is_list and all(item.kind == "text" and item.text for item in value.items):
-        return tuple(item.text for item in value.items)
-    return None
 
 
 def levanter_mapping(trainer: Node, options: Options) -> LevanterMapping:

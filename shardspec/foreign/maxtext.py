@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes
+from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes, parted
 from shardspec.diagnostics.words import by_key, counted
 from shardspec.foreign import formats, maxtext_config
 from shardspec.foreign.formats import (
@@ -116,7 +116,7 @@ def _document(
     how = "each name in its first place" if in_place else "replaced names at the end, as there"
     doc = f"Rules of MaxText: {how}" if config.replaced else "Rules of MaxText"
     rules = config.in_place if in_place else config.rules
-    kept, wrong = formats.parted(formats.writable(rules, TOOL))
+    kept, wrong = parted(formats.writable(rules, TOOL))
     faults += wrong
     dead = _dead_without(kept, axes)
     if axes is not None:
@@ -169,7 +169,7 @@ def _for_eval(
       trained: the rules of training that the spec has.
       names: the dimensions of the input, which the spec places.
     """
-    kept, wrong = formats.parted(formats.writable(config.for_eval or (), TOOL))
+    kept, wrong = parted(formats.writable(config.for_eval or (), TOOL))
     faults += wrong
     dead = _dead_without(kept, axes)
     rules = (*(rule for rule in kept if rule not in dead), *_without_rule(names, kept))

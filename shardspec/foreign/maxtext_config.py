@@ -24,10 +24,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, parted
 from shardspec.diagnostics.words import grouped
 from shardspec.foreign import formats
-from shardspec.foreign.formats import ForeignRule, Options, bad, lost, parted
+from shardspec.foreign.formats import ForeignRule, Options, bad, lost
 from shardspec.foreign.values import Node, read_data
 from shardspec.language.files import leads_out, read_source
 from shardspec.language.reading import Data, Route
@@ -130,9 +130,7 @@ class MaxTextConfig:
     def names(self, key: str) -> tuple[str, ...] | None:
         """Return a list of words; None where there is none, or something else."""
         node = self.values.get(key)
-        if node is None or not node.is_list or any(item.kind != "text" for item in node.items):
-            return None
-        return tuple(item.text for item in node.items)
+        return node.names if node is not None and node.is_list else None
 
     def read(self, sources: Sequence[SourceFile]) -> None:
         """Take the files that were given; faults are noted."""

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, words
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, parted, words
 from shardspec.diagnostics.words import counted
 from shardspec.foreign import formats
 from shardspec.foreign.formats import Dims, NotRead, bad, came_from, lost
@@ -299,13 +299,7 @@ def read_entries(node: Node) -> tuple[tuple[PathEntry, ...], tuple[Diagnostic, .
     else:
         why = node.text if node.kind == "unreadable" else f"it is {node.described()}"
         return (), (bad(f"the entries cannot be read: {why}", node.span, help=_FORM),)
-    entries: list[PathEntry] = []
-    faults: list[Diagnostic] = []
-    for key, value, span in pairs:
-        entry = _entry(key, value, span)
-        faults += [entry] if isinstance(entry, Diagnostic) else []
-        entries += [entry] if isinstance(entry, PathEntry) else []
-    return tuple(entries), tuple(faults)
+    return parted(_entry(*pair) for pair in pairs)
 
 
 def _pair(item: Node) -> tuple[Node, Node, Span]:
@@ -359,12 +353,8 @@ def _dims(value: Node) -> Dims | str:
 
 
 def _dim(item: Node) -> tuple[str, ...] | str:
-    if item.kind == "nothing":
-        return ()
-    if item.kind == "text":
-        return (item.text,)
-    if item.is_list and all(axis.kind == "text" for axis in item.items):
-        return tuple(axis.text for axis in item.items)
+    if item.names is not None:
+        return item.names
     wrong = next((axis for axis in item.items if axis.kind != "text"), item)
     return _why(wrong) if wrong.kind in ("unreadable", "name", "call") else wrong.described()
 

@@ -28,7 +28,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span, parted
 from shardspec.diagnostics.words import grouped, template
 from shardspec.foreign import formats
 from shardspec.foreign.flax import rule_lines
@@ -280,7 +280,7 @@ def _overrides(config: GinConfig) -> tuple[AxesOverride, ...] | list[Diagnostic]
         return ()
     if not value.is_list:
         return [bad(f"`{_OVERRIDE}` is {value.described()}, not a list of pairs", value.span)]
-    read, faults = formats.parted(map(_override, value.items))
+    read, faults = parted(map(_override, value.items))
     return list(faults) or read
 
 
@@ -586,7 +586,7 @@ def _sizes(binding: GinBinding) -> Tile | Diagnostic:
 
 def _several_slices(ici: GinBinding, dcn: GinBinding) -> formats.MeshPart:
     """Return the mesh (replica, data, model): inside a slice times across slices."""
-    sizes, faults = formats.parted(map(_sizes, (ici, dcn)))
+    sizes, faults = parted(map(_sizes, (ici, dcn)))
     if faults:
         return formats.MeshPart(faults=faults[:1])
     inside, across = sizes

@@ -68,6 +68,14 @@ class Node:
         """Return the keys of a mapping with their values; nothing for what is none."""
         return tuple(zip(self.keys, self.items, strict=False))
 
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Return the texts of nothing, of a text, or of a list of texts; None of anything else."""
+        if self.kind in ("nothing", "text"):
+            return (self.text,) if self.kind == "text" else ()
+        is_named = self.is_list and all(item.kind == "text" for item in self.items)
+        return tuple(item.text for item in self.items) if is_named else None
+
     def get(self, key: str) -> Node | None:
         """Return the value of a mapping at a text key."""
         found = [value for name, value in self.pairs if name.kind == "text" and name.text == key]
