@@ -27,9 +27,9 @@ EXAMPLES = 6
 #: Kinds of which few make a plan worse, and so more are made.
 RARELY_WORSE = {
     "typo_in_axes": 60,
-    "rules_swapped": 80,
+    "rules_swapped": 130,
     "priority_given": 40,
-    "place_wrong": 20,
+    "place_wrong": 47,
     "array_sizes_swapped": 20,
     "two_stars_for_one": 20,
 }
