@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import SourceFile, Span
 from shardspec.ir.plan import Attempt, Kind, Outcome
 from shardspec.ir.spec import (
+    MEMORY_KINDS,
     AxisRule,
     CoverageGate,
     LogicalAxis,
+    MemoryRule,
     Mesh,
     MeshAxis,
     Param,
@@ -109,6 +111,15 @@ replicates = st.lists(
     max_size=3,
 ).map(tuple)
 
+memories = st.lists(
+    st.builds(
+        MemoryRule,
+        st.sampled_from(("**", "a0", "opt_state/**", "opt_state/**/mu/a*", "b")).map(Pattern),
+        st.sampled_from(MEMORY_KINDS),
+    ),
+    max_size=3,
+).map(tuple)
+
 units = st.dictionaries(st.sampled_from(LOGICAL), st.sampled_from((1, 2, 4, 8)), max_size=4)
 policies = st.builds(
     Policy,
@@ -137,6 +148,7 @@ def specs(draw: st.DrawFn) -> Spec:
         state=draw(st.none() | state_policies),
         coverage=draw(st.none() | coverage_gates),
         replicate=draw(replicates),
+        memory=draw(memories),
     )
 
 

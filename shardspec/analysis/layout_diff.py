@@ -34,6 +34,8 @@ class Mark(StrEnum):
     NEW = "new"
     GONE = "gone"
     RESIZED = "resized"
+    MEMORY = "memory"
+    SUMS = "sums"
 
 
 class Reason(NamedTuple):
@@ -243,6 +245,10 @@ def _mark(
         return Mark.NEW if old is None else Mark.GONE
     if (old.shape, old.dtype) != (new.shape, new.dtype):
         return Mark.RESIZED
+    if old.memory != new.memory:
+        return Mark.MEMORY
+    if old.partition.sums != new.partition.sums:
+        return Mark.SUMS
     if not dims:
         return None
     if all((d.before, d.ways_before) == (d.after, d.ways_after) for d in dims):

@@ -12,7 +12,17 @@ from dataclasses import dataclass, field
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import LogicalAxes, Mesh, MeshAxis, Param, PartitionSpec, Shape, Spec
+from shardspec.ir.spec import (
+    HostMemory,
+    LogicalAxes,
+    MemoryKind,
+    Mesh,
+    MeshAxis,
+    Param,
+    PartitionSpec,
+    Shape,
+    Spec,
+)
 from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement, place
 from shardspec.versions import LANGUAGE
@@ -24,6 +34,7 @@ class ArrayLayout:
 
     Attributes:
       logical_axes: one per dimension; None for a dimension without a name.
+      memory: of its host; None for that of the device.
     """
 
     path: str
@@ -31,6 +42,7 @@ class ArrayLayout:
     dtype: str
     logical_axes: LogicalAxes
     partition: PartitionSpec
+    memory: HostMemory | None = None
 
     @property
     def bytes(self) -> int:
@@ -52,12 +64,17 @@ class ArrayLayout:
 
 @dataclass(frozen=True, slots=True)
 class ActivationLayout:
-    """One named activation; a size is None where the spec does not state it."""
+    """One named activation; a size is None where the spec does not state it.
+
+    Attributes:
+      memory: where it is moved to; None where it stays.
+    """
 
     name: str
     logical_axes: LogicalAxes
     sizes: tuple[int | None, ...]
     partition: PartitionSpec
+    memory: MemoryKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +160,14 @@ class TargetLayout:
 
     @property
     def per_device_bytes(self) -> int:
-        """Return the bytes one device holds of all arrays."""
-        return sum(self.array_bytes())
+        """Return the bytes one device holds of all arrays in its own memory."""
+        sized = zip(self.arrays, self.array_bytes(), strict=True)
+        return sum(size for array, size in sized if array.memory is None)
+
+    @property
+    def host_bytes(self) -> int:
+        """Return the bytes of all arrays that lie in host memory, for one device."""
+        return sum(self.array_bytes()) - self.per_device_bytes
 
     def array_bytes(self) -> Iterator[int]:
         """Yield the bytes one device holds of each array; arrays that are alike count once."""
@@ -213,6 +236,7 @@ def target_layout(plan: ShardingPlan) -> TargetLayout:
                 sharding.param.dtype,
                 sharding.logical_axes,
                 sharding.partition_spec,
+                sharding.memory_kind,
             )
             for sharding in plan.arrays
         ),
@@ -222,6 +246,7 @@ def target_layout(plan: ShardingPlan) -> TargetLayout:
                 sharding.activation.logical_axes,
                 tuple(dim.size for dim in sharding.dims),
                 sharding.partition_spec,
+                sharding.memory_kind,
             )
             for sharding in plan.activations
         ),

@@ -22,14 +22,24 @@ libtpu 0.0.52 compiles for v5e and v5p, to which tests/differential/test_libtpu_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from shardspec.diagnostics.words import binary_bytes
-from shardspec.ir.plan import Alike, Dims, ShardingPlan
-from shardspec.ir.spec import DTYPE_BITS, Shape, StatePolicy, Target
-from shardspec.resolve.state import extra_axes, state_axes
+from shardspec.ir.plan import Alike, ParamSharding, ShardingPlan
+from shardspec.ir.spec import (
+    DTYPE_BITS,
+    HostMemory,
+    Shape,
+    Spec,
+    StatePolicy,
+    Target,
+    host_memory,
+)
+from shardspec.resolve.match import path_matcher
+from shardspec.resolve.state import extra_axes, moment_name, state_axes
 
 
 class Held(StrEnum):
@@ -45,7 +55,7 @@ class Figure:
     """The bytes that one device holds of arrays that are alike.
 
     Attributes:
-      arrays: as they are laid out: as the parameters, or split further by ZeRO.
+      arrays: as they are laid out: as the parameters, or split further by ZeRO; and their memory.
       copies: arrays of this shape for each parameter (2 moments for Adam).
     """
 
@@ -66,9 +76,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one device of a target holds, figure by figure.
+    """What one device of a target holds, figure by figure, and apart from it what its host does.
 
     Attributes:
+      figures: of both; `bytes` and what is beside it are those of the device.
       hbm_bytes: what a device has; None where it is not known, or is the host's memory.
 
     Invariants:
@@ -80,13 +91,28 @@ class Memory:
 
     @property
     def bytes(self) -> int:
-        """Return the sum of all figures."""
-        return sum(figure.bytes for figure in self.figures)
+        """Return the sum of the figures of device memory."""
+        return sum(figure.bytes for figure in self.on_device)
+
+    @property
+    def host_bytes(self) -> int:
+        """Return the sum of the figures of host memory, for one device."""
+        return sum(figure.bytes for figure in self.on_host)
 
     @property
     def global_bytes(self) -> int:
         """Return what all devices together must hold, if nothing stood twice."""
-        return sum(figure.global_bytes for figure in self.figures)
+        return sum(figure.global_bytes for figure in self.on_device)
+
+    @property
+    def on_device(self) -> tuple[Figure, ...]:
+        """Return the figures of what lies in the memory of the device."""
+        return tuple(each for each in self.figures if each.arrays.memory_kind is None)
+
+    @property
+    def on_host(self) -> tuple[Figure, ...]:
+        """Return the figures of what lies in the memory of its host."""
+        return tuple(each for each in self.figures if each.arrays.memory_kind is not None)
 
     @property
     def fits(self) -> bool:
@@ -96,18 +122,34 @@ class Memory:
     @property
     def by_kind(self) -> dict[Held, int]:
         """Return the bytes of each kind that there is: `memory.by_kind["parameters"]`."""
-        kinds = dict.fromkeys(figure.held for figure in self.figures)
-        return {held: sum(figure.bytes for figure in self.of(held)) for held in kinds}
+        return _by_kind(self.on_device)
+
+    @property
+    def host_by_kind(self) -> dict[Held, int]:
+        """Return the bytes of each kind that there is in host memory, for one device."""
+        return _by_kind(self.on_host)
 
     def of(self, held: Held) -> tuple[Figure, ...]:
-        """Return the figures of one kind."""
-        return tuple(figure for figure in self.figures if figure.held is held)
+        """Return the figures of one kind in device memory."""
+        return tuple(figure for figure in self.on_device if figure.held is held)
 
     def __str__(self) -> str:
         """Return a line: `parameters 1.00 MiB, gradients 1.00 MiB: 2.00 MiB per device`."""
-        kinds = ", ".join(f"{held} {binary_bytes(size)}" for held, size in self.by_kind.items())
+        kinds, host = map(_kinds_text, (self.by_kind, self.host_by_kind))
         room = "" if self.hbm_bytes is None else f" of {binary_bytes(self.hbm_bytes)}"
-        return f"{kinds or 'no arrays'}: {binary_bytes(self.bytes)}{room} per device"
+        apart = f"; in host memory {host}" if host else ""
+        return f"{kinds or 'no arrays'}: {binary_bytes(self.bytes)}{room} per device{apart}"
+
+
+def _by_kind(figures: Iterable[Figure]) -> dict[Held, int]:
+    found: dict[Held, int] = {}
+    for figure in figures:
+        found[figure.held] = found.get(figure.held, 0) + figure.bytes
+    return found
+
+
+def _kinds_text(sizes: Mapping[Held, int]) -> str:
+    return ", ".join(f"{held} {binary_bytes(size)}" for held, size in sizes.items())
 
 
 def memory(
@@ -133,15 +175,35 @@ def memory(
         held = Held.MOMENTS if arrays.first.is_state else Held.PARAMETERS
         figures.append(Figure(held, arrays.laid_out(dims)))
         if held is Held.PARAMETERS and policy is not None and is_trained(arrays.dtype):
-            figures += _state(arrays, dims, extra_axes(dims, plan.mesh, axes), policy)
+            further = extra_axes(dims, plan.mesh, axes)
+            gradients = arrays.laid_out(further if policy.optimizer == "zero2" else dims)
+            figures.append(Figure(Held.GRADIENTS, replace(gradients, memory_kind=None)))
+            moments = arrays.laid_out(further, policy.dtype)
+            figures += _moments(plan.spec, moments, policy.moments)
     return Memory(tuple(figures), device_hbm_bytes(plan.target))
 
 
-def _state(arrays: Alike, dims: Dims, further: Dims, policy: StatePolicy) -> Iterator[Figure]:
-    """Yield what is held beside parameters: as they are laid out, or split further by ZeRO."""
-    yield Figure(Held.GRADIENTS, arrays.laid_out(further if policy.optimizer == "zero2" else dims))
-    if policy.moments:
-        yield Figure(Held.MOMENTS, arrays.laid_out(further, policy.dtype), policy.moments)
+def _moments(spec: Spec, arrays: Alike, count: int) -> Iterator[Figure]:
+    """Yield the moments of parameters, those of each memory apart."""
+    if not spec.memory:
+        if count:
+            yield Figure(Held.MOMENTS, arrays, count)
+        return
+    found: dict[tuple[HostMemory | None, ...], list[ParamSharding]] = {}
+    for sharding in arrays.shardings:
+        kinds = tuple(_moment_memory(spec, sharding, number) for number in range(count))
+        found.setdefault(kinds, []).append(sharding)
+    for kinds, alike in found.items():
+        for kind, copies in Counter(kinds).items():
+            moments = replace(arrays, shardings=tuple(alike), memory_kind=kind)
+            yield Figure(Held.MOMENTS, moments, copies)
+
+
+def _moment_memory(spec: Spec, owner: ParamSharding, moment: int) -> HostMemory | None:
+    """Return where a moment lies: where an entry of `memory:` says, else beside its parameter."""
+    matcher = path_matcher(tuple(entry.pattern for entry in spec.memory))
+    index = matcher.first_match(moment_name(owner.path, moment))
+    return owner.memory_kind if index is None else host_memory(spec.memory[index].memory)
 
 
 def is_trained(dtype: str) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from shardspec.analysis.memory import Held, device_hbm_bytes, memory, tiled_bytes
+from shardspec.analysis.memory import Figure, Held, device_hbm_bytes, memory, tiled_bytes
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target, array_bytes
@@ -50,6 +50,7 @@ class StepMemory:
       gradients: those alive at the peak; without a step, all of them by `state:`.
       activations: what the forward pass made and the backward pass will read, at the peak.
       temporaries: everything else that is alive at the peak.
+      host: what lies in the memory of its host; no part of the total.
       hbm_bytes: what a device has for a program; None where that is not known, or is the host's.
       peak: what is alive at the peak, the largest first.
       peak_at: the tick of the peak.
@@ -66,6 +67,7 @@ class StepMemory:
     other: Amount | None = None
     activations: Amount | None = None
     temporaries: Amount | None = None
+    host: Amount | None = None
     hbm_bytes: int | None = None
     peak: tuple[StepTensor, ...] = ()
     peak_at: int = 0
@@ -74,6 +76,7 @@ class StepMemory:
     def parts(self) -> dict[str, Amount]:
         """Return the parts that are known, by name, in the order in which they are shown."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
+        del found["host"]
         return {name: part for name, part in found.items() if isinstance(part, Amount)}
 
     @property
@@ -126,23 +129,26 @@ def _by_plan(plan: ShardingPlan) -> StepMemory:
     held = memory(plan)
     found: dict[Held, Amount] = {}
     for kind in Held:
-        amounts = [
-            Amount(one.bytes * figure.arrays.count * figure.copies, one.basis)
-            for figure in held.of(kind)
-            for one in [held_bytes(figure.arrays.shard_shape, figure.arrays.dtype, plan.target)]
-        ]
+        amounts = [_figure_amount(figure, plan.target) for figure in held.of(kind)]
         if amounts or plan.spec.state is not None:
             found[kind] = _sum(amounts)
     return StepMemory(
         found.get(Held.PARAMETERS, Amount(0)),
         found.get(Held.GRADIENTS),
         found.get(Held.MOMENTS),
+        host=Amount(held.host_bytes) if held.on_host else None,
         hbm_bytes=usable_bytes(plan.target),
     )
 
 
+def _figure_amount(figure: Figure, target: Target) -> Amount:
+    one = held_bytes(figure.arrays.shard_shape, figure.arrays.dtype, target)
+    return Amount(one.bytes * figure.arrays.count * figure.copies, one.basis)
+
+
 def _by_step(target: Target, step: Step) -> StepMemory:
-    given = ((argument.role, argument.array) for argument in step.arguments)
+    host = [each.array.bytes for each in step.arguments if each.is_on_host]
+    given = ((each.role, each.array) for each in step.arguments if not each.is_on_host)
     roles = by_key((role, held_bytes(a.shard_shape, a.dtype, target)) for role, a in given)
     sizes = [(each, _tensor_bytes(each, target)) for each in step.tensors]
     at = peak_tick([(each.born, each.dies, size) for each, size in sizes])
@@ -159,6 +165,7 @@ def _by_step(target: Target, step: Step) -> StepMemory:
         batch=_sum(roles.get("batch", ())),
         caches=_sum(roles.get("cache", ())),
         other=_sum(roles.get("other", ())),
+        host=Amount(sum(host)) if host else None,
         hbm_bytes=usable_bytes(target),
         peak=tuple(each for each, _ in sorted(alive, key=lambda pair: -pair[1])),
         peak_at=at,
@@ -198,11 +205,14 @@ class _Kinds:
         parameters = [each.array for each in step.arguments if each.role == "parameter"]
         self._weights = {(each.dtype, each.shape) for each in parameters}
         self._shapes = {each.shape for each in parameters}
+        self._hosted = {each.path for each in step.arguments if each.is_on_host} - {""}
         backward = [op.at for op in step.ops if op.phase in ("backward", "remat")]
         self._backward = min(backward, default=step.end + 1)
 
     def of(self, tensor: StepTensor) -> str:
         array = tensor.array
+        if array.name in self._hosted:
+            return "temporaries"
         if tensor.phase in ("backward", "update") and (array.dtype, array.shape) in self._weights:
             return "gradients"
         is_copy = array.shape in self._shapes

@@ -390,7 +390,7 @@ def _over(limit: Limit, diff: TargetDiff) -> str | None:
     if limit.kind == "change":
         return None if diff.is_same else _changed(diff)
     if limit.kind == "reshard":
-        still = {Mark.SAME, Mark.NEW, Mark.GONE}
+        still = {Mark.SAME, Mark.NEW, Mark.GONE, Mark.MEMORY}
         count = sum(move.mark not in still for move in diff.moves)
         return f"{counted(count, 'array')} to reshard" if count else None
     return _grown(limit, diff) if limit.kind == "memory" else None

@@ -88,6 +88,9 @@ UNKNOWN_PHASE = error("SHD114", "unknown-phase", "no phase has this name")
 FAST_LINK = warning(
     "SHD115", "fast-link", "the fast link inside a chip joins an axis that no layer waits for"
 )
+SUMS_NOT_EXPLICIT = error(
+    "SHD116", "sums-not-explicit", "a sum over mesh axes on a mesh that is not explicit"
+)
 
 UNKNOWN_MESH_AXIS = error("SHD201", "unknown-mesh-axis", "a rule names a mesh axis no target has")
 UNKNOWN_LOGICAL_AXIS = error(

@@ -504,6 +504,7 @@ def python_module(request: Request, title: str, about: Iterable[str], body: Iter
 
 #: Sections that a format may have a place for.
 PARAMS, OVERRIDES, ACTIVATIONS, AXIS_TYPES = "params", "overrides", "activations", "axis types"
+MEMORY = "memory"
 
 
 def losses(request: Request, tool: str, *holds: str) -> Iterator[Diagnostic]:
@@ -525,7 +526,21 @@ def losses(request: Request, tool: str, *holds: str) -> Iterator[Diagnostic]:
         yield from _activations(request, tool)
     if AXIS_TYPES not in holds:
         yield from _axis_types(request, tool)
+    if MEMORY not in holds:
+        yield from _memory(request, tool)
     yield from _state(request, tool)
+
+
+def _memory(request: Request, tool: str) -> Iterator[Diagnostic]:
+    """Yield a finding where arrays, or their state, lie in the memory of a host."""
+    apart = [each for each in request.plan.arrays if each.memory_kind is not None]
+    entries = [each for each in request.spec.memory if each.memory != "device"]
+    entry = apart[0].placed if apart else entries[0] if entries else None
+    if entry is not None:
+        many = f" of {counted(len(apart), 'array')}" if apart else ""
+        message = f"{tool} has no memory kinds: the `{entry.memory}`{many} stays here"
+        help = "`NamedSharding(..., memory_kind=...)` says it in code; `Resolver` does so itself"
+        yield lost(message, entry.span, help=help)
 
 
 def absent(request: Request, tool: str) -> Iterator[Diagnostic]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardspec.diagnostics.words import natural
 from shardspec.foreign.formats import Request, Written
-from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.plan import ActivationSharding, ParamSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import PartitionSpec
 from shardspec.versions import COMPILE_JSON
 
@@ -27,7 +27,7 @@ def plan_text(plan: ShardingPlan) -> str:
     )
     arrays = f"{{\n{lines}\n  }}" if lines else "{}"
     lines = ",\n".join(
-        f"    {json.dumps(s.activation.name)}: {json.dumps(list(_entries(s.partition_spec)))}"
+        f"    {json.dumps(s.activation.name)}: {json.dumps(_activation(s))}"
         for s in sorted(plan.activations, key=lambda s: natural(s.activation.name))
     )
     activations = f"{{\n{lines}\n  }}" if lines else "{}"
@@ -56,6 +56,7 @@ def _head(plan: ShardingPlan) -> dict[str, Any]:
         "dcn": [axis.name for axis in plan.mesh.axes if axis.network == "dcn"],
         **({"axis_types": types} if types else {}),
         "per_device_bytes": plan.per_device_bytes,
+        **({"host_bytes": plan.host_bytes} if plan.host_bytes else {}),
         "total_bytes": sum(sharding.param.bytes for sharding in plan.arrays),
     }
 
@@ -66,9 +67,24 @@ def _array(sharding: ParamSharding) -> dict[str, Any]:
         "dtype": sharding.param.dtype,
         "axes": list(sharding.logical_axes),
         "spec": list(_entries(sharding.partition_spec)),
+        **_more(sharding),
         "shard": list(sharding.shard_shape),
         "per_device_bytes": sharding.per_device_bytes,
     }
+
+
+def _more(sharding: Sharding) -> dict[str, Any]:
+    """Return the mesh axes of sums, and the memory that is not the device's own, where stated."""
+    sums = zip(sharding.sums._fields, sharding.sums, strict=True)
+    memory = sharding.memory_kind
+    found: dict[str, Any] = {kind: list(axes) for kind, axes in sums if axes}
+    return found if memory is None else {**found, "memory": memory}
+
+
+def _activation(sharding: ActivationSharding) -> Any:
+    """Return the entries; an object of them and what is beside them, where something is."""
+    entries, more = list(_entries(sharding.partition_spec)), _more(sharding)
+    return {"spec": entries, **more} if more else entries
 
 
 def _entries(spec: PartitionSpec) -> Iterator[str | list[str] | None]:

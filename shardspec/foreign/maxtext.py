@@ -39,12 +39,16 @@ from shardspec.foreign.formats import (
 )
 from shardspec.foreign.maxtext_config import MaxTextConfig, MaxTextMesh, Rules
 from shardspec.foreign.proof import proof, rules_for, spelt_out
-from shardspec.ir.spec import Activation, AxisRule, Mesh, Params
+from shardspec.ir.spec import Activation, AxisRule, MemoryRule, Mesh, Params
 from shardspec.language.files import leads_out, read_source
-from shardspec.language.reading import Comments, Data
+from shardspec.language.reading import Comments, Data, Route
 from shardspec.language.yaml_text.scalars import load_as_pyyaml
+from shardspec.resolve.state import OPT_STATE
 
 TOOL = "MaxText"
+#: What each of `optimizer_memory_host_offload` and `parameter_memory_host_offload` is about.
+_OFFLOADED = {"optimizer": f"{OPT_STATE}/**", "parameter": "**"}
+_HOST = "pinned_host"
 _INPUT = "input_data_sharding_logical_axes"
 
 
@@ -141,6 +145,7 @@ def _document(
         data["phases"] = {"eval": phase}
         for at, (_, comment) in enumerate(rules_of_phase):
             comments["phases", "eval", "rules", at] = comment
+    _add_memory(config, data, comments)
     data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
     return formats.Imported(data, comments, None, TOOL)
@@ -350,12 +355,23 @@ def _beside_training(config: MaxTextConfig) -> Iterator[Diagnostic]:
         message = "MaxText evaluates by `logical_axis_rules`, whatever this list says"
         help = "the phase `eval` has the list; `custom_mesh_and_rule_for_eval` is what it obeys"
         yield lost(message, listed.span, help=help)
-    for key, what in (("optimizer", "the optimizer's state"), ("parameter", "parameters")):
-        name = f"{key}_memory_host_offload"
-        if config.is_true(name):
-            message = f"`{name}`: {what} lie in the memory of hosts; a spec says no memory kind"
-            help = "what the spec counts as memory of a device is too much by them"
-            yield lost(message, config.values[name].span, help=help)
+
+
+def _add_memory(
+    config: MaxTextConfig, data: dict[str, Data], comments: dict[Route, Comments]
+) -> None:
+    """Add where arrays lie: MaxText's two switches are of the state, and of parameters alone."""
+    offloaded = {key: config.is_true(f"{key}_memory_host_offload") for key in _OFFLOADED}
+    memory: dict[str, Data] = {}
+    for key, pattern in _OFFLOADED.items():
+        if offloaded[key]:
+            memory[pattern] = _HOST
+            span = config.values[f"{key}_memory_host_offload"].span
+            comments["memory", pattern] = formats.came_from(span)
+        elif key == "optimizer" and offloaded["parameter"]:
+            memory[pattern] = "device"
+    if memory:
+        data["memory"] = memory
 
 
 def _data_sharding(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnostic]:
@@ -397,6 +413,8 @@ def write(request: Request) -> formats.Written:
         message = f"no rule counts on target {request.plan.target.name}, and MaxText needs some"
         return None, (Diagnostic(codes.CANNOT_HOLD, message, help="add `rules:`, or `extends:`"),)
     lines = [f"# Exported by shardspec from {request.title}", *_mesh(mesh), *_input(request)]
+    switches = _switches(request.spec.memory)
+    lines += [f"{key}_memory_host_offload: true" for key in switches or ()]
     lines += ["override_logical_axis_rules: true", "logical_axis_rules: ["]
     for rule in rules:
         axes = _flow(rule.mesh_axes)
@@ -404,10 +422,29 @@ def write(request: Request) -> formats.Written:
     text = "\n".join((*lines, "]")) + "\n"
     found = [*_unknown(request), *_mixed_types(mesh), *_activations(request)]
     found += [
-        *formats.losses(request, _TOOL, formats.ACTIVATIONS, formats.AXIS_TYPES),
+        *formats.losses(request, _TOOL, *_held(switches)),
         *formats.unproved(request, _TOOL),
     ]
     return text, (*found, *proof(request, text, "maxtext", Options()))
+
+
+def _held(switches: tuple[str, ...] | None) -> tuple[str, ...]:
+    held = (formats.ACTIVATIONS, formats.AXIS_TYPES)
+    return held if switches is None else (*held, formats.MEMORY)
+
+
+def _switches(memory: Sequence[MemoryRule]) -> tuple[str, ...] | None:
+    """Return what MaxText has to offload for these entries; None where it has no switch for it."""
+    asked = [(str(entry.pattern), entry.memory) for entry in memory]
+    state, whole = _OFFLOADED.values()
+    found: dict[tuple[tuple[str, str], ...], tuple[str, ...]] = {
+        (): (),
+        ((state, _HOST),): ("optimizer",),
+        ((whole, _HOST),): ("optimizer", "parameter"),
+        ((state, _HOST), (whole, _HOST)): ("optimizer", "parameter"),
+        ((state, "device"), (whole, _HOST)): ("parameter",),
+    }
+    return found.get(tuple(asked))
 
 
 def _mesh(mesh: Mesh) -> Iterator[str]:

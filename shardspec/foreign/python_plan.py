@@ -71,6 +71,10 @@ def shardings(mesh_=None):
     return {path: NamedSharding(mesh_, spec) for path, spec in SPECS.items()}
 '''
 
+_WITH_MEMORY = _REST.replace(
+    "NamedSharding(mesh_, spec)", "NamedSharding(mesh_, spec, memory_kind=MEMORY.get(path))"
+)
+
 
 def write(request: Request) -> formats.Written:
     """Return the module; of a mesh that does not fit its machine, why not."""
@@ -79,11 +83,13 @@ def write(request: Request) -> formats.Written:
         return None, (order,)
     hardware = request.plan.target.hardware
     title = f"Layouts of {counted(len(request.plan.arrays), 'array')}"
-    body = (*_head(request, hardware), *order, "", *_specs(request), *_activations(request))
+    specs = (*_specs(request), *_memory(request), *_activations(request))
+    body = (*_head(request, hardware), *order, "", *specs)
     text = formats.python_module(request, title, [f"For {request.target_title}."], body)
-    text += "\n" + _ordered(hardware) + _REST
+    is_apart = any(sharding.memory_kind for sharding in request.plan.arrays)
+    text += "\n" + _ordered(hardware) + (_WITH_MEMORY if is_apart else _REST)
     held = (formats.PARAMS, formats.OVERRIDES, formats.ACTIVATIONS, formats.AXIS_TYPES)
-    return text, tuple(formats.losses(request, "a module of layouts", *held))
+    return text, tuple(formats.losses(request, "a module of layouts", *held, formats.MEMORY))
 
 
 def _head(request: Request, hardware: Hardware | None) -> Iterator[str]:
@@ -142,6 +148,22 @@ def _specs(request: Request) -> Iterator[str]:
     for sharding in sorted(request.plan.arrays, key=lambda s: natural(s.param.path)):
         yield f"    {_key(sharding.param.path)}: {spec_literal(sharding.partition_spec)},"
     yield "}"
+
+
+def _memory(request: Request) -> Iterator[str]:
+    """Yield the memory of arrays that are not in that of their device, and of activations."""
+    apart = [sharding for sharding in request.plan.arrays if sharding.memory_kind]
+    if apart:
+        yield "MEMORY = {"
+        for sharding in sorted(apart, key=lambda s: natural(s.param.path)):
+            yield f'    {_key(sharding.param.path)}: "{sharding.memory_kind}",'
+        yield "}"
+    moved = [each for each in request.plan.activations if each.memory_kind]
+    if moved:
+        yield "ACTIVATION_MEMORY = {"
+        for each in moved:
+            yield f'    {_key(each.activation.name)}: "{each.memory_kind}",'
+        yield "}"
 
 
 def _activations(request: Request) -> Iterator[str]:

@@ -283,5 +283,7 @@ def raw(regex: str) -> str:
 
 
 def spec_literal(partition: PartitionSpec) -> str:
-    """Return `P("data", None)`."""
-    return f"P({', '.join(axes_literal(dim) for dim in partition.dims)})"
+    """Return `P("data", None)`, `P(None, unreduced={"model"})`."""
+    kinds = zip(partition.sums._fields, partition.sums, strict=True)
+    sums = [f"{kind}={{{', '.join(map(axes_literal, zip(axes)))}}}" for kind, axes in kinds if axes]
+    return f"P({', '.join((*map(axes_literal, partition.dims), *sums))})"

@@ -15,7 +15,21 @@ from functools import cached_property
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, grouped
 from shardspec.ir import spec as ir
-from shardspec.ir.spec import AxisRule, Override, Param, PartitionSpec, PathRule, Shape, array_bytes
+from shardspec.ir.spec import (
+    NO_SUMS,
+    AxisRule,
+    HostMemory,
+    MemoryKind,
+    MemoryRule,
+    Override,
+    Param,
+    PartitionSpec,
+    PathRule,
+    Shape,
+    Sums,
+    array_bytes,
+    host_memory,
+)
 
 
 class Kind(StrEnum):
@@ -264,6 +278,8 @@ class _Answer:
 
     __slots__ = ()
     dims: Dims
+    #: The mesh axes of this mesh over which it is a sum.
+    sums: Sums
 
     @property
     def logical_axes(self) -> tuple[str | None, ...]:
@@ -273,7 +289,7 @@ class _Answer:
     @property
     def partition_spec(self) -> PartitionSpec:
         """Return the mesh axes of each dimension."""
-        return PartitionSpec(tuple(dim.mesh_axes for dim in self.dims))
+        return PartitionSpec(tuple(dim.mesh_axes for dim in self.dims), self.sums)
 
     @property
     def shard_shape(self) -> Shape:
@@ -287,8 +303,8 @@ class _Answer:
 
     @property
     def is_replicated(self) -> bool:
-        """Say whether every device holds the whole array."""
-        return self.shard_count == 1
+        """Say whether every device holds the whole array, and no partial sum of it."""
+        return self.shard_count == 1 and not self.sums.unreduced
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
@@ -308,6 +324,8 @@ class ParamSharding(_Answer):
       scan: the entry of `scan:` that added stacked axes.
       mismatch: the names that were given, where their count is not the array's rank; the
         dimensions are then without names.
+      sums: those that an override states, of this mesh.
+      placed: the entry of `memory:`, or the override, that says in which memory it lies.
     """
 
     param: Param
@@ -316,11 +334,18 @@ class ParamSharding(_Answer):
     matched: PathRule | Override | None = None
     scan: ir.ScanRule | None = None
     mismatch: tuple[str | None, ...] | None = None
+    sums: Sums = NO_SUMS
+    placed: MemoryRule | Override | None = None
 
     @property
     def path(self) -> str:
         """Return the path of the array."""
         return self.param.path
+
+    @property
+    def memory_kind(self) -> HostMemory | None:
+        """Return the memory of its host that it lies in; None for that of the device."""
+        return host_memory(None if self.placed is None else self.placed.memory)
 
     @property
     def is_state(self) -> bool:
@@ -352,7 +377,8 @@ class ParamSharding(_Answer):
     def answer_text(self) -> str:
         """Return the first line of the explanation: the array, its layout, its bytes."""
         shard, size = list(self.shard_shape), binary_bytes(self.per_device_bytes)
-        answer = f"{self.partition_spec}   shard {shard}, {size} per device"
+        where = f" in {self.memory_kind}" if self.memory_kind else ""
+        answer = f"{self.partition_spec}   shard {shard}, {size} per device{where}"
         return f"{self.path}   {self.param}   ->   {answer}"
 
     @property
@@ -367,7 +393,7 @@ class ParamSharding(_Answer):
             return f"none: `{given}`{f' from {place}' if matched else ''} is {count}"
         if isinstance(matched, Override):
             if matched.partition is not None:
-                names = f"spec ({', '.join(map(ir.target_text, matched.partition))})"
+                names = f"spec {ir.override_text(matched.partition, matched.sums)}"
             because = f"  because {matched.because}" if matched.because else ""
             return f'{names}     {place}  override "{matched.pattern}"{because}'
         if isinstance(matched, PathRule):
@@ -389,6 +415,12 @@ class ActivationSharding(_Answer):
 
     activation: ir.Activation
     dims: Dims
+    sums: Sums = NO_SUMS
+
+    @property
+    def memory_kind(self) -> MemoryKind | None:
+        """Return the memory that a constraint moves it to; None where it stays where it is."""
+        return self.activation.memory
 
 
 Sharding = ParamSharding | ActivationSharding
@@ -396,11 +428,13 @@ Sharding = ParamSharding | ActivationSharding
 
 @dataclass(frozen=True, slots=True)
 class Alike(_Answer):
-    """Arrays of one shape, layout and dtype on one target."""
+    """Arrays of one shape, layout, memory and dtype on one target."""
 
     dims: Dims
     dtype: str
     shardings: tuple[ParamSharding, ...] = field(repr=False)
+    sums: Sums = NO_SUMS
+    memory_kind: HostMemory | None = None
 
     @property
     def first(self) -> ParamSharding:
@@ -448,9 +482,15 @@ class Alike(_Answer):
 
 
 def alike(shardings: Iterable[ParamSharding]) -> tuple[Alike, ...]:
-    """Return groups of one trace and dtype, state apart, in order of the first of each."""
-    groups = grouped(shardings, lambda each: (each.dims, each.param.dtype, each.is_state))
-    return tuple(Alike(*key[:2], tuple(found)) for key, found in groups.items())
+    """Return groups of one trace, memory and dtype, state apart, in order of the first of each."""
+    groups = grouped(
+        shardings,
+        lambda each: (each.dims, each.param.dtype, each.sums, each.memory_kind, each.is_state),
+    )
+    return tuple(
+        Alike(dims, dtype, tuple(found), sums, kind)
+        for (dims, dtype, sums, kind, _), found in groups.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -503,5 +543,10 @@ class ShardingPlan:
 
     @property
     def per_device_bytes(self) -> int:
-        """Return the bytes one device holds of all arrays."""
-        return sum(sharding.per_device_bytes for sharding in self.arrays)
+        """Return the bytes one device holds of all arrays in its own memory."""
+        return sum(each.device_bytes for each in self.alike if each.memory_kind is None)
+
+    @property
+    def host_bytes(self) -> int:
+        """Return the bytes of all arrays that lie in host memory, for one device."""
+        return sum(each.device_bytes for each in self.alike if each.memory_kind is not None)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from shardspec.diagnostics import Severity, SourceFile, Span
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
@@ -45,6 +45,39 @@ def rooted(path: str) -> str:
     return path.removeprefix(f"{PARAMS}/")
 
 
+class Sums(NamedTuple):
+    """Mesh axes over which an array is a sum, which JAX knows of explicit axes alone.
+
+    Attributes:
+      unreduced: each part of the mesh axis holds a partial sum, and the array is their sum.
+      reduced: the array has been summed up, or lies whole there; its gradient comes `unreduced`.
+    """
+
+    unreduced: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """Return the mesh axes of both kinds."""
+        return self.unreduced + self.reduced
+
+    def on(self, mesh: Mesh) -> Sums:
+        """Return what is left of them on a mesh, axes that stand in parts as these."""
+        return Sums(*map(mesh.in_parts, self)).here(mesh.sizes)
+
+    def here(self, mesh_axes: Container[str]) -> Sums:
+        """Return what is left of them on a mesh of these axes."""
+        return Sums(*(tuple(axis for axis in axes if axis in mesh_axes) for axes in self))
+
+    def __str__(self) -> str:
+        """Return ` unreduced model reduced (a, b)`, as it stands behind a partition."""
+        kinds = zip(self._fields, self, strict=True)
+        return "".join(f" {kind} {target_text(axes)}" for kind, axes in kinds if axes)
+
+
+NO_SUMS = Sums()
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
     """Mesh axes of each dimension, major to minor.
@@ -57,6 +90,7 @@ class PartitionSpec:
     """
 
     dims: tuple[tuple[str, ...], ...] = ()
+    sums: Sums = NO_SUMS
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
@@ -65,8 +99,8 @@ class PartitionSpec:
 
     @property
     def is_replicated(self) -> bool:
-        """Say whether no dimension is split by any mesh axis."""
-        return not any(self.dims)
+        """Say whether no dimension is split by any mesh axis, and no part holds its own sum."""
+        return not any(self.dims) and not self.sums.unreduced
 
     def to_jax(self) -> jax.sharding.PartitionSpec:
         """Return it as JAX's `PartitionSpec`, of full rank; loads jax."""
@@ -74,25 +108,29 @@ class PartitionSpec:
 
         make: Any = JaxSpec
         entries = (dim[0] if len(dim) == 1 else dim or None for dim in self.dims)
-        found: JaxSpec = make(*entries)
+        found: JaxSpec = make(*entries, **jax_sums(self.sums))
         return found
 
     def __eq__(self, other: object) -> bool:
         """Say whether `other` splits an array likewise, be it ours or JAX's."""
         if isinstance(other, PartitionSpec):
-            return self.dims == other.dims
+            return self.dims == other.dims and _alike(self.sums, other.sums)
         entries = _jax_entries(other)
         if entries is None:
             return NotImplemented
-        return _shortened(self.dims) == _shortened(entries)
+        found: Any = other
+        theirs = (found.unreduced, found.reduced)
+        return _shortened(self.dims) == _shortened(entries) and _alike(self.sums, theirs)
 
     def __hash__(self) -> int:
         """Return the hash of the dimensions."""
         return hash(self.dims)
 
     def __str__(self) -> str:
-        """Return it as JAX prints it: `P('data', None, ('x', 'y'))`."""
-        return f"P({', '.join(_entry(dim) for dim in self.dims)})"
+        """Return it as JAX prints it: `P('data', None, ('x', 'y'))`, `P(None, unreduced={'x'})`."""
+        kinds = jax_sums(self.sums)
+        more = [f"{kind}={{{', '.join(map(repr, sorted(axes)))}}}" for kind, axes in kinds.items()]
+        return f"P({', '.join((*map(_entry, self.dims), *more))})"
 
 
 def _jax_entries(spec: Any) -> tuple[Any, ...] | None:
@@ -103,9 +141,24 @@ def _jax_entries(spec: Any) -> tuple[Any, ...] | None:
     kind = getattr(getattr(sys.modules.get("jax"), "sharding", None), "PartitionSpec", None)
     if kind is None or not isinstance(spec, kind):
         return None
-    if getattr(spec, "unreduced", None) or getattr(spec, "reduced", None):
-        return (spec,)  # partial sums, which no plan has
-    return tuple((each,) if isinstance(each, str) else each or () for each in spec)
+    return tuple((each,) if isinstance(each, str) else each or () for each in jax_entries(spec))
+
+
+def jax_entries(spec: Any) -> tuple[Any, ...]:
+    """Return the entries of a `PartitionSpec` of JAX, which one with sums does not iterate over."""
+    found: tuple[Any, ...] = spec.partitions if hasattr(spec, "partitions") else tuple(spec)
+    return found
+
+
+def jax_sums(sums: Sums) -> dict[str, frozenset[str]]:
+    """Return what `jax.sharding.PartitionSpec` takes beside its entries."""
+    kinds = zip(sums._fields, sums, strict=True)
+    return {kind: frozenset(axes) for kind, axes in kinds if axes}
+
+
+def _alike(sums: Iterable[Iterable[str]], others: Iterable[Iterable[str]]) -> bool:
+    """Say whether both are over the same mesh axes, in any order."""
+    return [*map(set, sums)] == [*map(set, others)]
 
 
 def _shortened(dims: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -552,9 +605,9 @@ def target_text(mesh_axes: tuple[str, ...], *, in_part: bool = False) -> str:
     return mesh_axes[0] if len(mesh_axes) == 1 else f"({', '.join(mesh_axes)})"
 
 
-def override_text(dims: Iterable[tuple[str, ...]]) -> str:
+def override_text(dims: Iterable[tuple[str, ...]], sums: Sums = NO_SUMS) -> str:
     """Return the mesh axes of each dimension as an override spells them: `(none, (a, b))`."""
-    return f"({', '.join(map(target_text, dims))})"
+    return f"({', '.join(map(target_text, dims))}){sums}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -583,6 +636,26 @@ class PathRule:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+#: The memories of a device that JAX knows: its own, and two of its host.
+MemoryKind = Literal["device", "pinned_host", "unpinned_host"]
+HostMemory = Literal["pinned_host", "unpinned_host"]
+MEMORY_KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
+
+
+def host_memory(kind: MemoryKind | None) -> HostMemory | None:
+    """Return a memory of a host; None for that of the device, stated or not."""
+    return None if kind == "device" else kind
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRule:
+    """The memory of the arrays whose path matches: an entry of `memory:`."""
+
+    pattern: Pattern
+    memory: MemoryKind
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Override:
     """An entry of `overrides:`: it beats what the array itself says.
@@ -590,6 +663,8 @@ class Override:
     Attributes:
       logical_axes: new names; or None, and then `partition` is the answer itself.
       partition: mesh axes per dimension; rules are not asked.
+      memory: where the arrays lie; None where `memory:` says that, or nothing does.
+      sums: the mesh axes over which they are sums; of a `partition` alone.
     """
 
     pattern: Pattern
@@ -597,6 +672,8 @@ class Override:
     partition: tuple[tuple[str, ...], ...] | None = None
     because: str = ""
     span: Span | None = field(default=None, compare=False, repr=False)
+    memory: MemoryKind | None = None
+    sums: Sums = NO_SUMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -615,12 +692,19 @@ class Activation:
     Attributes:
       name: as written: the name itself, or the pattern of the names that it is for.
       pattern: None for the name of one.
+      logical_axes: one per dimension; all None where `partition` is the answer itself.
+      partition: mesh axes per dimension; rules are not asked.
+      memory: where it is moved to; None leaves it where it is made.
+      sums: the mesh axes over which it is a sum; of a `partition` alone.
     """
 
     name: str
     logical_axes: LogicalAxes
     pattern: Pattern | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+    partition: tuple[tuple[str, ...], ...] | None = None
+    memory: MemoryKind | None = None
+    sums: Sums = NO_SUMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -778,6 +862,7 @@ class Spec:
     coverage: CoverageGate | None = None
     step: StepSpec | None = None
     replicate: tuple[Replicate, ...] = ()
+    memory: tuple[MemoryRule, ...] = ()
     placed_rules: tuple[AxisRule, ...] = field(default=(), compare=False, repr=False)
     project_levels: LevelTable = NOTHING_ASKED
     call_levels: LevelTable = NOTHING_ASKED
@@ -811,6 +896,7 @@ class Spec:
             *(scan.pattern for scan in self.scans),
             *(entry.pattern for entry in self.replicate),
             *(entry.pattern for entry in self.activations if entry.pattern is not None),
+            *(entry.pattern for entry in self.memory),
         )
 
     @property

@@ -318,6 +318,7 @@ class StepArgument:
       path: where it is in the arguments: of a parameter its path in the plan.
       is_donated: whether a result takes its memory.
       is_placed: whether the caller gave it a sharding; otherwise the spec did, or nobody.
+      is_on_host: whether it lies in the memory of the host when the step begins.
     """
 
     path: str
@@ -325,6 +326,7 @@ class StepArgument:
     array: StepArray
     is_donated: bool = False
     is_placed: bool = False
+    is_on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,25 +264,27 @@ def _instead(value: Any, name: str) -> str:
     return "pass arrays or `ShapeDtypeStruct`s, in dicts, lists, tuples or classes of JAX"
 
 
-def refuse_unmovable(tree: Any, verb: str) -> None:
+def refuse_unmovable(tree: Any, verb: str, *, sums: bool = False) -> None:
     """Raise for the first array of a tree that has no values to move.
 
     Args:
       verb: what was to be done, for the message.
+      sums: whether partial sums may be among them.
 
     Raises:
       ShardspecError: it is abstract, traced, deleted, or holds partial sums.
     """
-    if not any(_unmovable(leaf, "", verb) for leaf in jax.tree_util.tree_leaves(tree)):
+    if not any(_unmovable(leaf, "", verb, sums) for leaf in jax.tree_util.tree_leaves(tree)):
         return
     for leaf in leaves_of(tree):
         if leaf.shape is not None:
-            found = _unmovable(leaf.value, f"`{leaf.path}`" if leaf.path else "the array", verb)
+            name = f"`{leaf.path}`" if leaf.path else "the array"
+            found = _unmovable(leaf.value, name, verb, sums)
             if found is not None:
                 raise ShardspecError((found,))
 
 
-def _unmovable(value: Any, name: str, verb: str) -> Diagnostic | None:
+def _unmovable(value: Any, name: str, verb: str, sums: bool = False) -> Diagnostic | None:
     if isinstance(value, jax.ShapeDtypeStruct):
         message = f"{name} is a ShapeDtypeStruct, which has no values to put anywhere"
         help = "make the arrays first: `jax.jit(init, out_shardings=resolver.shardings(tree))`"
@@ -295,7 +297,7 @@ def _unmovable(value: Any, name: str, verb: str) -> Diagnostic | None:
     elif isinstance(value, jax.Array) and value.is_deleted():
         message = f"{name} has been deleted, or donated to a `jax.jit`, and has no values any more"
         help = "use what came out of the `jax.jit` that it was donated to"
-    elif axes := unreduced_axes(getattr(value, "sharding", None)):
+    elif (axes := unreduced_axes(getattr(value, "sharding", None))) and not sums:
         message = f"{name} holds partial sums, one on each part of {', '.join(axes)}"
         help = "`jax.sharding.reshard(array, partition_spec)` in `jax.set_mesh` sums them up"
     else:
@@ -307,6 +309,12 @@ def unreduced_axes(sharding: Any) -> tuple[str, ...]:
     """Return the mesh axes over which an array holds partial sums."""
     found = getattr(getattr(sharding, "spec", None), "unreduced", None)
     return tuple(sorted(map(str, found or ())))
+
+
+def mesh_axes_of_sums(sharding: Any) -> tuple[str, ...]:
+    """Return the mesh axes of all sums of a sharding, `unreduced` and `reduced`."""
+    found = getattr(getattr(sharding, "spec", None), "reduced", None)
+    return (*unreduced_axes(sharding), *sorted(map(str, found or ())))
 
 
 def refuse_unusable(array: Any, name: str, error: Exception, verb: str) -> None:

@@ -25,18 +25,19 @@ import jax
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import counted, did_you_mean, listed
-from shardspec.ir.plan import Dims, Origin, ParamSharding, ShardingPlan
-from shardspec.ir.spec import LogicalAxes, Mesh, Param
+from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
+from shardspec.ir.spec import Activation, LogicalAxes, MemoryKind, Mesh, Param, Sums, jax_entries
 from shardspec.jax_backend.arguments import (
     UNUSABLE,
     kind_of,
+    mesh_axes_of_sums,
     names_given,
     refuse_no_tree,
     refuse_unusable,
     sizes_given,
 )
 from shardspec.jax_backend.mesh import is_abstract, need_devices
-from shardspec.jax_backend.shardings import TreePlacer
+from shardspec.jax_backend.shardings import Bare, TreePlacer, refuse_sums
 from shardspec.jax_backend.tree_plan import raise_errors
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, uncountable
 from shardspec.lints.context import Context
@@ -104,6 +105,7 @@ def constrained(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any = 
     if mesh is None:
         mesh = surroundings(x, sharding.mesh)
     kinds: tuple[Any, ...] = mesh.axis_types
+    refuse_sums(mesh_axes_of_sums(sharding), mesh)
     if is_abstract(sharding.mesh) and not _is_traced(x):
         need_devices(sharding.mesh, "constrain() outside of jit")
     if kinds.count(jax.sharding.AxisType.Auto) == len(kinds):
@@ -131,7 +133,7 @@ def _explicit(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any) -> 
     if not isinstance(resharded, jax.core.Tracer):
         # In eager code a constraint forgets what the array's type says.
         closed = jax.sharding.PartitionSpec(
-            *(None if _is_open(entry) else entry for entry in sharding.spec)
+            *(None if _is_open(entry) else entry for entry in jax_entries(sharding.spec))
         )
         placed: jax.Array = jax.device_put(x, _named(sharding.mesh, closed))
         return placed
@@ -176,7 +178,7 @@ def _without_manual(sharding: jax.sharding.NamedSharding) -> Any:
     mesh: Any = sharding.mesh
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     entries = []
-    for entry in sharding.spec:
+    for entry in jax_entries(sharding.spec):
         names = _names(entry)
         kept = tuple(name for name in names if kinds[name] != jax.sharding.AxisType.Manual)
         is_open = bool(names) and not kept
@@ -191,9 +193,28 @@ def _along(mesh: Any, spec: Any, kind: Any) -> Any:
     kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
     axes = {name for name, found in kinds if found == kind}
     keeps_open = kind == jax.sharding.AxisType.Auto
-    kept = (tuple(name for name in _names(entry) if name in axes) or None for entry in spec)
-    kept = (e if keeps_open and _is_open(e) else k for e, k in zip(spec, kept, strict=True))
-    return _named(mesh, jax.sharding.PartitionSpec(*kept))
+    entries = jax_entries(spec)
+    kept = (tuple(name for name in _names(entry) if name in axes) or None for entry in entries)
+    kept = (e if keeps_open and _is_open(e) else k for e, k in zip(entries, kept, strict=True))
+    make: Any = jax.sharding.PartitionSpec
+    sums = {
+        name: frozenset(getattr(spec, name, None) or ()).intersection(axes) for name in Sums._fields
+    }
+    return _named(mesh, make(*kept, **{name: found for name, found in sums.items() if found}))
+
+
+def moved(x: Any, kind: MemoryKind | None) -> Any:
+    """Return `x` in a memory of its devices; as it is where none is asked for.
+
+    A constraint says nothing of memories, and JAX passes over one that does.
+    """
+    if kind is None:
+        return x
+    if not isinstance(x, jax.core.Tracer):
+        return jax.device_put(x, x.sharding.with_memory_kind(kind))
+    spaces: Any = jax.memory.Space
+    here = jax.typeof(x).memory_space  # what its gradient comes back to
+    return jax.device_put(x, spaces.Device if kind == "device" else spaces.Host, src=here)
 
 
 def _is_open(entry: Any) -> bool:
@@ -237,13 +258,44 @@ class ActivationResolver:
         Raises:
           ShardspecError: there is none of this name, however loud the spec wants that finding.
         """
+        return self.entry(activation).logical_axes
+
+    def entry(self, activation: str) -> Activation:
+        """Return the entry of `activations` that is for this name; raise as `named` does."""
         self.refuse_unnamed(activation)
         entries = self.arrays.spec.activations
         found = activation_for(entries, activation)
         if found is None:
             known = tuple(entry.name for entry in entries)
             raise ShardspecError([_unknown_activation(activation, known)])
-        return found.logical_axes
+        return found
+
+    def stated(
+        self,
+        entry: Activation,
+        shape: Sequence[Any],
+        *,
+        manual: frozenset[str] = NOTHING,
+        array: Any = None,
+    ) -> ActivationSharding:
+        """Return the sharding of an activation whose partition the spec states.
+
+        Args:
+          manual: the mesh axes along which `shape` is that of one shard.
+
+        Raises:
+          ShardspecError: it has another number of dimensions, or its mesh axes do not divide them.
+        """
+        axes, given = entry.logical_axes, sizes_given(shape)
+        label = _Label(entry.name, "f32" if array is None else dtype_of(array))
+        if len(given) != len(axes):
+            self._raise(_wrong_rank(axes, given, label))
+        arrays = self._arrays_inside(manual)
+        sizes = tuple(size if isinstance(size, int) else None for size in given)
+        found = arrays.constrained(entry, sizes)
+        self._raise_uneven(axes, found.dims, arrays, label)
+        kept = found.sums.here({*arrays.target.mesh.names} - manual)
+        return replace(found, sums=kept)
 
     def refuse_unnamed(self, activation: Any) -> None:
         """Raise TypeError for what cannot be the name of an activation."""
@@ -413,6 +465,10 @@ def _wrong_rank(axes: LogicalAxes, shape: Shape, label: _Label) -> Diagnostic:
     )
 
 
+#: What a constraint asks for: a layout, and the memory to move to.
+_Asked = tuple[jax.sharding.NamedSharding, MemoryKind | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Constrainer:
     """The constraints of one spec on one mesh; answers are remembered."""
@@ -420,7 +476,7 @@ class Constrainer:
     mesh: jax.sharding.Mesh
     activations: ActivationResolver
     placer: TreePlacer
-    _known: dict[object, jax.sharding.NamedSharding] = field(default_factory=dict, repr=False)
+    _known: dict[object, _Asked] = field(default_factory=dict, repr=False)
 
     def constrain(self, x: Any, names: Any, activation: str | None, name: str | None) -> Any:
         """Return an array, or a tree of them, with a constraint; see `Resolver.constrain`."""
@@ -438,20 +494,22 @@ class Constrainer:
             if type(x) in SCALARS:
                 self.activations.dims(asked, (), name=name or activation, array=x)
                 return x
-            return self._tree(x, asked, name or activation or "")
+            return self._tree(x, asked, name or activation or "", activation)
         from jax import named_scope
 
         mesh = self._surroundings(x, name)
         manual = manual_axes(mesh, self.mesh)
         given: Any = names if type(names) is str or names is None else names_given(names)
         key = (given, activation, shape, manual)
-        sharding = self._known.get(key)
-        if sharding is None:
-            asked = given if activation is None else self.activations.named(activation)
-            sharding = self._known[key] = self._sharding(x, asked, manual, name or activation)
+        found = self._known.get(key)
+        if found is None:
+            memory = None if activation is None else self.activations.entry(activation).memory
+            sharding = self._sharding(x, given, activation, manual, name or activation)
+            found = self._known[key] = (sharding, memory)
+        sharding, memory = found
         try:
             with named_scope(constraint_scope(activation or _spelt(given))):
-                return constrained(x, sharding, mesh)
+                return moved(constrained(x, sharding, mesh), memory)
         except UNUSABLE as error:
             refuse_unusable(x, name or activation or "", error, "constrain")
             raise
@@ -464,13 +522,28 @@ class Constrainer:
             raise
 
     def _sharding(
-        self, x: Any, names: Names, manual: frozenset[str], name: str | None
+        self,
+        x: Any,
+        names: Names,
+        activation: str | None,
+        manual: frozenset[str],
+        name: str | None,
     ) -> jax.sharding.NamedSharding:
+        if activation is not None:
+            entry = self.activations.entry(activation)
+            if entry.partition is not None:
+                found = self.activations.stated(entry, x.shape, manual=manual, array=x)
+                return self.placer.placed(Bare(found.dims, found.sums))
+            names = entry.logical_axes
         dims = self.activations.dims(names, x.shape, manual=manual, name=name, array=x)
         return self.placer.named(dims)
 
-    def _tree(self, tree: Any, names: Any, name: str) -> Any:
-        """Return a tree with each array constrained by the string that stands for it in `names`."""
+    def _tree(self, tree: Any, names: Any, name: str, activation: str | None) -> Any:
+        """Return a tree with each array constrained by the string that stands for it in `names`.
+
+        Args:
+          activation: whose names they are.
+        """
         refuse_no_tree(tree)
 
         def is_array(leaf: Any) -> bool:
@@ -486,7 +559,8 @@ class Constrainer:
                 if asked is None or not is_asked:
                     return leaf
                 path = path_of((*above, *keys))
-                return self.constrain(leaf, asked, None, "/".join(filter(None, (name, path))))
+                title = "/".join(filter(None, (name, path)))
+                return self.constrain(leaf, None if activation else asked, activation, title)
 
             return jax.tree_util.tree_map_with_path(one, node)
 

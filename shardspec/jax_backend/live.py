@@ -34,17 +34,17 @@ from shardspec.analysis.layout_diff import diff_layouts
 from shardspec.analysis.layouts import Layout, inputs, target_layout, text_digest
 from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile, codes
 from shardspec.diagnostics.render import render_all
-from shardspec.diagnostics.words import listed
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Param, PartitionSpec, Spec, Target, array_bytes
+from shardspec.ir.spec import Param, PartitionSpec, Spec, Sums, Target, array_bytes, jax_entries
 from shardspec.jax_backend.arguments import (
     UNUSABLE,
     kind_of,
+    mesh_axes_of_sums,
     path_given,
     refuse_unusable,
     unreduced_axes,
 )
-from shardspec.jax_backend.shardings import partition_entries
+from shardspec.jax_backend.shardings import Bare, named_sharding, refuse_unknown_memory
 from shardspec.jax_backend.trees import SCALARS, component, dtype_of, leaves_of, shape_of
 from shardspec.lints.checks import checkpoint_differs, lock_differs, sharding_differs
 from shardspec.lints.checks.processes_differ import FAILED, View, finding
@@ -80,15 +80,10 @@ class LivePlan:
         for leaf, planned in zip(leaves, self.plan.arrays, strict=True):
             wanted = known.get(planned.dims)
             if wanted is None:
-                wanted = known[planned.dims] = self._sharding(planned)
+                wanted = known[planned.dims] = named_sharding(self.mesh, Bare(planned.dims))
             found = _differing(leaf.value, planned, wanted, self.memory_kinds)
             if found is not None:
                 yield found
-
-    def _sharding(self, planned: ParamSharding) -> Any:
-        partition_spec: Any = jax.sharding.PartitionSpec
-        spec = partition_spec(*partition_entries(planned.dims))
-        return jax.sharding.NamedSharding(self.mesh, spec)
 
     def findings(self, tree: Any) -> tuple[Diagnostic, ...]:
         """Return what is wrong with where the arrays of the tree are, by cause."""
@@ -107,12 +102,7 @@ def in_memory(sharding: Any, kind: str | None) -> Any:
         return sharding
     if not isinstance(kind, str):
         raise TypeError(f"a memory is named by a string, not by {kind_of(kind)}")
-    device = next(iter(sharding.device_set))
-    known = sorted(memory.kind for memory in device.addressable_memories())
-    if kind not in known:
-        message = f"{device.platform} devices have no memory `{kind}`"
-        diagnostic = Diagnostic(codes.WRONG_TYPE, message, help=f"they have {listed(known)}")
-        raise ShardspecError((diagnostic,))
+    refuse_unknown_memory(next(iter(sharding.device_set)), kind)
     return sharding.with_memory_kind(kind)
 
 
@@ -122,16 +112,52 @@ def moved_to(arrays: list[Any], shardings: list[Any]) -> list[Any]:
     Raises:
       ShardspecError: JAX takes one of them for no array.
     """
+    arrays = [_summed(array) for array in arrays]
     try:
-        moved: list[Any] = jax.device_put(arrays, shardings)
+        moved: list[Any] = jax.device_put(arrays, list(map(_bare, shardings)))
+        moved = [_in_parts(array, to) for array, to in zip(moved, shardings, strict=True)]
     except UNUSABLE:
         for array, sharding in zip(arrays, shardings, strict=True):
             try:
-                jax.device_put(array, sharding)
+                jax.device_put(array, _bare(sharding))
             except UNUSABLE as error:
                 refuse_unusable(array, "", error, "put")
         raise
     return moved
+
+
+def _bare(sharding: Any) -> Any:
+    """Return a sharding without sums, which `jax.device_put` knows nothing of."""
+    spec = getattr(sharding, "spec", None)
+    if not mesh_axes_of_sums(sharding):
+        return sharding
+    plain: Any = jax.sharding.PartitionSpec
+    return sharding.update(spec=plain(*jax_entries(spec)))
+
+
+def _summed(array: Any) -> Any:
+    """Return an array as itself, where it was partial sums."""
+    sharding = getattr(array, "sharding", None)
+    return _laid_out(array, _bare(sharding)) if unreduced_axes(sharding) else array
+
+
+def _in_parts(array: Any, sharding: Any) -> Any:
+    """Return an array as the partial sums, or with the gradients, that a sharding asks for."""
+    if not mesh_axes_of_sums(sharding):
+        return array
+    own = sharding.with_memory_kind(_own_memory(sharding))
+    made = _laid_out(jax.device_put(array, _bare(own)), own)
+    return jax.device_put(made, sharding)
+
+
+def _laid_out(array: Any, sharding: Any) -> Any:
+    """Return an array laid out by a program of its own: `reshard` refuses some meshes."""
+    return jax.jit(_itself, out_shardings=sharding)(array)
+
+
+def _itself(array: Any) -> Any:
+    """Return an array: a function with a name, so that JAX compiles it once for each sharding."""
+    return array
 
 
 def _differing(
@@ -144,19 +170,35 @@ def _differing(
         return entry if planned.param.shape else None
     found = value.sharding
     rank = len(planned.param.shape)
-    kind = found.memory_kind
     if not rank and not getattr(value, "committed", True):
         return None
-    if axes := unreduced_axes(found):
-        return _entry(planned, f"partial sums over {', '.join(axes)}", Cause.UNREDUCED, 0)
-    if wanted.is_equivalent_to(found, rank):
-        return None
-    if kind is not None and wanted.with_memory_kind(kind).is_equivalent_to(found, rank):
-        if kind in {_own_memory(found), *memory_kinds}:
+    cause = _cause_of_sums(found, planned)
+    if cause is not None:
+        return _entry(planned, _sums_text(found), cause, 0)
+    found = _bare(found)
+    kind = found.memory_kind or _own_memory(found)
+    if wanted.with_memory_kind(kind).is_equivalent_to(found.with_memory_kind(kind), rank):
+        if kind in {planned.memory_kind or _own_memory(found), *memory_kinds}:
             return None
         return _entry(planned, f"its shards in `{kind}`", Cause.MEMORY, 0)
     more = _shard_bytes(found, planned) - planned.per_device_bytes
     return _entry(planned, _place_text(found, wanted, rank), _cause(value, found, wanted), more)
+
+
+def _cause_of_sums(found: Any, planned: ParamSharding) -> Cause | None:
+    """Return what is wrong with the sums of an array, None where nothing is."""
+    if set(unreduced_axes(found)) != set(planned.sums.unreduced):
+        return Cause.NOT_PARTS if planned.sums.unreduced else Cause.UNREDUCED
+    reduced = getattr(getattr(found, "spec", None), "reduced", None) or ()
+    return None if set(reduced) == set(planned.sums.reduced) else Cause.REDUCED
+
+
+def _sums_text(sharding: Any) -> str:
+    spec = getattr(sharding, "spec", None)
+    kinds = zip(("partial sums", "reduced"), Sums._fields, strict=True)
+    found = [(text, sorted(getattr(spec, kind, None) or ())) for text, kind in kinds]
+    said = [f"{text} over {', '.join(axes)}" for text, axes in found if axes]
+    return " and ".join(said) or "no sums"
 
 
 def _own_memory(sharding: Any) -> str:
@@ -167,7 +209,9 @@ def _own_memory(sharding: Any) -> str:
 
 def _entry(planned: ParamSharding, found: str, cause: Cause, more: int) -> Differing:
     param = planned.param
-    return Differing(param.path, str(param), str(planned.partition_spec), found, cause, more)
+    memory = f" in {planned.memory_kind}" if planned.memory_kind else ""
+    wanted = f"{planned.partition_spec}{memory}"
+    return Differing(param.path, str(param), wanted, found, cause, more)
 
 
 def _refuse_without_place(value: Any, planned: ParamSharding) -> None:
@@ -221,7 +265,7 @@ def _place_text(found: Any, wanted: Any, rank: int) -> str:
     """Return where an array is: its partition and mesh, or the one device."""
     spec, mesh = getattr(found, "spec", None), getattr(found, "mesh", None)
     if spec is not None and mesh is not None:
-        entries = (*spec, *(None,) * (rank - len(spec)))
+        entries = (*jax_entries(spec), *(None,) * (rank - len(jax_entries(spec))))
         dims = tuple((each,) if isinstance(each, str) else tuple(each or ()) for each in entries)
         sizes = " ".join(f"{name}={size}" for name, size in mesh.shape.items())
         is_ours = dict(mesh.shape) == dict(wanted.mesh.shape)

@@ -275,7 +275,8 @@ def alike_owners(placer: TreePlacer, params: Any) -> Owners:
         return found
 
     spec = placer.arrays.spec
-    by_path = bool(spec.overrides or spec.path_rules)  # they may name state by its path
+    # they may be about state by its path
+    by_path = bool(spec.overrides or spec.path_rules or spec.memory)
     walk = Walk(placer, params, place, nothing=_NO_ARRAY, by_path=by_path)
     placed = jax.tree_util.tree_leaves(walk.placed(params))
     nodes, structures = _structures(params)

@@ -43,7 +43,7 @@ from shardspec.jax_backend.live import (
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.moving import Moved, moved_between
 from shardspec.jax_backend.shardings import tree_placer
-from shardspec.jax_backend.state import StatePlacer
+from shardspec.jax_backend.state import Accumulation, StatePlacer
 from shardspec.jax_backend.train_state import (
     Held,
     contents_of,
@@ -66,6 +66,9 @@ from shardspec.report.plan import Plan
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver
 from shardspec.versions import renamed
+
+#: Findings about a spec that no array has to be there for.
+_OF_MESHES = (codes.UNKNOWN_MESH_AXIS, codes.SUMS_NOT_EXPLICIT)
 
 #: An array, or a tree of them.
 Tree = TypeVar("Tree")
@@ -129,7 +132,7 @@ class Resolver:
             self.target: Target = _chosen(lowered, target, devices)
             self.mesh: Any = mesh_for(self.target, devices, lowered.policy.order)
             found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])
-            raise_errors(d for d in found if d.code == codes.UNKNOWN_MESH_AXIS)
+            raise_errors(d for d in found if d.code in _OF_MESHES)
         if agree_within_s is not None:
             agree(lowered, self.target, self.mesh, agree_within_s)
         self._arrays = array_resolver(lowered, self.target)
@@ -238,6 +241,20 @@ class Resolver:
         """
         return self._state.gradients(params_alone(params))
 
+    def accumulation_shardings(self, params: Any) -> Accumulation:
+        """Return shardings for gradients that are added up over microbatches, unsummed.
+
+        `.params` is for the parameters as the loss takes them, `.sums` for what their gradients are
+        added to; both by `jax.sharding.reshard`. Then devices of the mesh axes that see other data
+        (`over:` of `state:`, or those of `batch`) sum up once a step, and not once a microbatch:
+        `reshard(total, resolver.grad_shardings(params))` does, and scatters under `zero2`. A
+        parameter that is split by such an axis itself is summed up over it in every microbatch.
+
+        Raises:
+          ShardspecError: the mesh is not explicit, or no mesh axis is known to see other data.
+        """
+        return self._state.accumulation(params_alone(params))
+
     def partition_spec(self, names: Names) -> jax.sharding.PartitionSpec:
         """Return the `PartitionSpec` for logical axes, e.g. `"batch length embed"`.
 
@@ -285,12 +302,13 @@ class Resolver:
     def put(self, tree: Tree, *, like: Any = None, memory_kind: str | None = None) -> Tree:
         """Return `tree` with its arrays on the devices where the plan wants them.
 
-        Python numbers stay what they are: a module may branch on them. What was in another memory
-        of the devices, such as `pinned_host`, comes into that one of `memory_kind`.
+        Python numbers stay what they are: a module may branch on them. Each array comes into the
+        memory that the plan says, or that of `memory_kind`; partial sums are summed up, or made,
+        as it says.
 
         Args:
           like: what has the names of a tree without boxes: its boxed form, or the plan of that.
-          memory_kind: None for the memory that the devices compute in.
+          memory_kind: of all arrays; None for what the spec's `memory:` says of each.
 
         Raises:
           ShardspecError: as `shardings` does, or for an array that has no values to move: it is
@@ -298,7 +316,7 @@ class Resolver:
         """
         need_devices(self.mesh, "put()")
         refuse_no_arrays(tree, "tree")
-        refuse_unmovable(tree, "put")
+        refuse_unmovable(tree, "put", sums=True)
         shardings = self.shardings(tree) if like is None else self._shardings_like(tree, like)
         treedef: Any
         leaves, treedef = jax.tree_util.tree_flatten(tree)
@@ -462,8 +480,8 @@ class Resolver:
             two may stand in the order of `state_shardings`, too.
           like: what has the names of a tree without boxes: its boxed form, or the plan of that.
           strict: whether to raise where a finding is an error.
-          memory_kinds: memories in which arrays may lie beside the one that the devices compute in,
-            such as `("pinned_host",)` for state that is offloaded.
+          memory_kinds: memories in which arrays may lie beside the planned one, such as
+            `("pinned_host",)` for state that is offloaded at times.
 
         Raises:
           ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
@@ -521,7 +539,7 @@ class Resolver:
         """
         plan, of_params = self._plans_like(tree, like)
         raise_errors(plan_faults(self._arrays, of_params))
-        return [self._placer.named(each.dims) for each in plan.arrays]
+        return list(map(self._placer.placed, plan.arrays))
 
     def _held(self, tree: Any) -> Held | None:
         refuse_no_arrays(tree, "tree")

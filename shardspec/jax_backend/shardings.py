@@ -29,14 +29,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import attrgetter, getitem
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics.words import listed
 from shardspec.ir.plan import DimSharding, ParamSharding
-from shardspec.ir.spec import LogicalAxes, Param, Pattern, Shape, tree_path
+from shardspec.ir.spec import (
+    NO_SUMS,
+    LogicalAxes,
+    MemoryKind,
+    Param,
+    Pattern,
+    Shape,
+    Sums,
+    jax_sums,
+    tree_path,
+)
 from shardspec.jax_backend.arguments import opened, refuse_no_tree
+from shardspec.jax_backend.mesh import is_abstract
 from shardspec.jax_backend.state_types import COUNT, STATE_NAMES, may_be_state, optax_fields
 from shardspec.jax_backend.tree_plan import raise_faults
 from shardspec.jax_backend.trees import (
@@ -133,6 +145,30 @@ def _is_blind(part: str) -> bool:
     return part.count("(") == part.count(")") and _BLIND.fullmatch(part) is not None
 
 
+class Answer(Protocol):
+    """What decides how an array lies: a `ParamSharding`, an `ActivationSharding`, or dimensions."""
+
+    @property
+    def dims(self) -> Sequence[DimSharding]:
+        """Return the dimensions."""
+
+    @property
+    def sums(self) -> Sums:
+        """Return the mesh axes over which it is a sum."""
+
+    @property
+    def memory_kind(self) -> MemoryKind | None:
+        """Return its memory, None for that of the device."""
+
+
+class Bare(NamedTuple):
+    """Dimensions alone."""
+
+    dims: Sequence[DimSharding]
+    sums: Sums = NO_SUMS
+    memory_kind: MemoryKind | None = None
+
+
 def partition_entries(dims: Sequence[DimSharding]) -> tuple[Any, ...]:
     """Return what `jax.sharding.PartitionSpec` takes, one entry for every dimension.
 
@@ -141,6 +177,60 @@ def partition_entries(dims: Sequence[DimSharding]) -> tuple[Any, ...]:
     """
     entries = (dim.mesh_axes for dim in dims)
     return tuple(None if not axes else axes[0] if len(axes) == 1 else axes for axes in entries)
+
+
+def partition_spec(answer: Answer) -> jax.sharding.PartitionSpec:
+    """Return JAX's own for an answer, of full rank, with its sums."""
+    make: Any = jax.sharding.PartitionSpec
+    found: jax.sharding.PartitionSpec = make(
+        *partition_entries(answer.dims), **jax_sums(answer.sums)
+    )
+    return found
+
+
+def named_sharding(mesh: Any, answer: Answer) -> jax.sharding.NamedSharding:
+    """Return the sharding for an answer on a mesh, in its memory.
+
+    Raises:
+      ShardspecError: the devices have no such memory, or the mesh can have no sums.
+    """
+    refuse_sums(answer.sums.mesh_axes, mesh)
+    spec = partition_spec(answer)
+    kind = answer.memory_kind
+    if kind is None:
+        return jax.sharding.NamedSharding(mesh, spec)
+    if not is_abstract(mesh):
+        refuse_unknown_memory(mesh.devices.flat[0], kind)
+    return jax.sharding.NamedSharding(mesh, spec, memory_kind=kind)
+
+
+def refuse_sums(sums: Sequence[str], mesh: Any) -> None:
+    """Raise for sums over mesh axes on a mesh that has automatic ones.
+
+    Raises:
+      ShardspecError: JAX has sums in the types of arrays alone, on meshes that are all explicit.
+    """
+    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    auto = [name for name, kind in kinds if kind == jax.sharding.AxisType.Auto]
+    if sums and auto:
+        are = f"{listed(auto)} {'is' if len(auto) == 1 else 'are'}"
+        message = f"sums over {listed(sums)}, where {are} left to the compiler"
+        help = "JAX computes with sums where all mesh axes are `explicit`, or manual in `shard_map`"
+        raise ShardspecError([Diagnostic(codes.SUMS_NOT_EXPLICIT, message, help=help)])
+
+
+def refuse_unknown_memory(device: Any, kind: str) -> None:
+    """Raise for a memory that a device has not.
+
+    Raises:
+      ShardspecError: saying which it has.
+    """
+    known = sorted(memory.kind for memory in device.addressable_memories())
+    if kind not in known:
+        message = f"{device.platform} devices have no memory `{kind}`"
+        raise ShardspecError(
+            (Diagnostic(codes.WRONG_TYPE, message, help=f"they have {listed(known)}"),)
+        )
 
 
 @contextmanager
@@ -210,12 +300,15 @@ class TreePlacer:
     _by_spec: dict[Any, jax.sharding.NamedSharding] = field(default_factory=dict, repr=False)
 
     def named(self, dims: Sequence[DimSharding]) -> jax.sharding.NamedSharding:
-        """Return the one sharding object for this answer."""
-        partition_spec: Any = jax.sharding.PartitionSpec
-        spec = partition_spec(*partition_entries(dims))
-        found = self._by_spec.get(spec)
+        """Return the one sharding object for these dimensions."""
+        return self.placed(Bare(dims))
+
+    def placed(self, answer: Answer) -> jax.sharding.NamedSharding:
+        """Return the one sharding object for this answer: its dimensions, sums and memory."""
+        key = (partition_spec(answer), answer.memory_kind)
+        found = self._by_spec.get(key)
         if found is None:
-            found = self._by_spec[spec] = jax.sharding.NamedSharding(self.mesh, spec)
+            found = self._by_spec[key] = named_sharding(self.mesh, answer)
         return found
 
     def walk(self, tree: Any, *, boxed: bool = True) -> Walk:
@@ -224,7 +317,7 @@ class TreePlacer:
         Args:
           boxed: whether the boxes of Flax stay around the shardings.
         """
-        return Walk(self, tree, lambda _, answer: self.named(answer.dims), boxed=boxed)
+        return Walk(self, tree, lambda _, answer: self.placed(answer), boxed=boxed)
 
     def mark(self, path: str) -> str:
         """Return what a path has in common with those of the same answer."""
@@ -243,7 +336,7 @@ def _no_rules(_: Any) -> None:
 def tree_placer(arrays: ArrayResolver, mesh: Any) -> TreePlacer:
     """Return the shardings of trees on `mesh`, none of them known yet."""
     spec = arrays.spec
-    entries: tuple[Any, ...] = (*spec.overrides, *spec.path_rules, *spec.scans)
+    entries: tuple[Any, ...] = (*spec.overrides, *spec.path_rules, *spec.scans, *spec.memory)
     patterns = [entry.pattern for entry in entries]
     return TreePlacer(arrays, mesh, template_maker(patterns))
 

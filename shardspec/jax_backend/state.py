@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -23,8 +23,9 @@ from shardspec import pipeline
 from shardspec.analysis.coverage import allowed_paths, is_large
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics import codes as c
-from shardspec.diagnostics.words import binary_bytes, counted
+from shardspec.diagnostics.words import binary_bytes, counted, listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.spec import Sums
 from shardspec.jax_backend.owners import (
     Loose,
     Owners,
@@ -34,7 +35,7 @@ from shardspec.jax_backend.owners import (
     owners_of_plan,
     parts_of,
 )
-from shardspec.jax_backend.shardings import TreePlacer, collector_at_rest
+from shardspec.jax_backend.shardings import Bare, TreePlacer, collector_at_rest
 from shardspec.jax_backend.tree_plan import raise_errors
 from shardspec.jax_backend.trees import (
     Leaf,
@@ -56,6 +57,7 @@ from shardspec.resolve.state import (
     Relation,
     StateResolver,
     StateSharding,
+    data_axes,
     of_state,
     parameter,
     state_resolver,
@@ -202,6 +204,32 @@ _OF_OWN_NAMES = frozenset(
 _WARNED_OF = (c.STATE_NOT_SPLIT, c.UNRELATED_STATE, c.REPLICATED_LARGE)
 
 
+class Accumulation(NamedTuple):
+    """Shardings with which gradients of microbatches are added up before devices sum them up.
+
+    Attributes:
+      params: of the parameters as the loss takes them, `reduced` over the mesh axes that see other
+        data: their gradients come unsummed.
+      sums: of what the gradients are added to, `unreduced` over the same.
+    """
+
+    params: Any
+    sums: Any
+
+
+def _no_sums(automatic: Sequence[str], target: str) -> Diagnostic:
+    if automatic:
+        verb = "is" if len(automatic) == 1 else "are"
+        message = (
+            f"no sums of gradients on target `{target}`, where {listed(automatic)} {verb} `auto`"
+        )
+        help = f"make all its mesh axes explicit, as in `{automatic[0]}: 8 explicit`"
+        return Diagnostic(codes.SUMS_NOT_EXPLICIT, message, help=help)
+    message = f"no mesh axis of target `{target}` is known to see other data"
+    help = "give `batch` a rule, or say `state: {over: data}`"
+    return Diagnostic(codes.WRONG_TYPE, message, help=help)
+
+
 @dataclass(frozen=True, slots=True)
 class StatePlacer:
     """The state of one spec on one mesh."""
@@ -259,6 +287,32 @@ class StatePlacer:
         structure: Any = jax.tree_util.tree_structure(params)
         return structure.unflatten(
             None if position is None else known[position] for position in owners.of_nodes
+        )
+
+    def accumulation(self, params: Any) -> Accumulation:
+        """Return the shardings of parameters and of sums of their gradients over microbatches.
+
+        Raises:
+          ShardspecError: the mesh is not explicit, or the spec does not say what sees other data.
+        """
+        if isinstance(params, ShardingPlan):
+            raise TypeError("gradients have the structure of the parameters; a plan has none")
+        spec, target = self.arrays.spec, self.arrays.target
+        over = [axis for axis in data_axes(spec, target.mesh) if target.mesh.sizes[axis] > 1]
+        automatic = [axis.name for axis in target.mesh.axes if axis.axis_type == "auto"]
+        if not over or automatic:
+            raise ShardspecError((_no_sums(automatic, target.name),))
+        owners = self._owners(params)
+        free = [tuple(a for a in over if a not in each.mesh_axes) for each in owners.groups]
+        pairs = list(zip(owners.groups, free, strict=True))
+        reduced = [self.placer.placed(Bare(each.dims, Sums((), axes))) for each, axes in pairs]
+        sums = [self.placer.placed(Bare(each.dims, Sums(axes))) for each, axes in pairs]
+        structure: Any = jax.tree_util.tree_structure(params)
+        return Accumulation(
+            *(
+                structure.unflatten(None if at is None else known[at] for at in owners.of_nodes)
+                for known in (reduced, sums)
+            )
         )
 
     def _owners(self, params: Any) -> Owners:
@@ -320,7 +374,7 @@ class _Shardings:
             return None
         if id(answer) not in self.distinct:
             self.distinct[id(answer)] = answer
-            self._by_id[id(answer)] = self.placer.named(answer.dims)
+            self._by_id[id(answer)] = self.placer.placed(answer)
         return self._by_id[id(answer)]
 
 

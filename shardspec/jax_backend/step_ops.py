@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -208,7 +209,8 @@ def tensors_of(
     for node in graph.nodes():
         for value in node.results:
             if value.bytes >= _LEAST_TENSOR_BYTES and _is_kept(node, value):
-                yield _tensor(graph, node, value, donated > 0)
+                tensor = _tensor(graph, node, value, donated > 0)
+                yield _named_copy(tensor, node, arguments)
 
 
 def _is_kept(node: Node, value: Value) -> bool:
@@ -217,7 +219,7 @@ def _is_kept(node: Node, value: Value) -> bool:
         body = node.bodies[0]
         return body.yields[at] is not body.arguments[at]
     if node.name in _MAKERS:
-        return True
+        return _memory_of_copy(node) in (None, "device")
     if node.phase == "forward" and node.name not in VIEWS and _is_saved(value):
         return True
     if _narrows(node):
@@ -225,6 +227,15 @@ def _is_kept(node: Node, value: Value) -> bool:
         is_own = made_by is not None and made_by.name not in (_MAKERS | VIEWS)
         return is_own and len(_contractions(value)) > 1
     return node.name not in VIEWS and len(_contractions(value)) > 1
+
+
+def _memory_of_copy(node: Node) -> str | None:
+    """Return the memory that an operation moves its operand to; None for any other operation."""
+    if not _is_mark(node) or "mhlo.frontend_attributes" not in node.op.attributes:
+        return None
+    stated = str(node.op.attributes["mhlo.frontend_attributes"])
+    told = re.search(r'_xla_buffer_placement = "(\w+)"', stated)
+    return told[1] if told else None
 
 
 def _is_saved(value: Value) -> bool:
@@ -309,6 +320,15 @@ def _tensor(graph: Graph, node: Node, value: Value, donates: bool) -> StepTensor
     places = (each.where.place for each in (node, *_first_readers(value)))
     place = next((each for each in places if each.is_known), node.where.place)
     return StepTensor(value.array(), held, born, dies, place, node.phase)
+
+
+def _named_copy(tensor: StepTensor, node: Node, arguments: Sequence[Given | None]) -> StepTensor:
+    """Return a copy of what lies in host memory by the name of that; any other value as it is."""
+    at = node.operands[0].argument if _memory_of_copy(node) else None
+    given = arguments[at] if at is not None and at < len(arguments) else None
+    if given is None:
+        return tensor
+    return replace(tensor, array=replace(tensor.array, name=given.path))
 
 
 def _first_readers(value: Value) -> Iterator[Node]:

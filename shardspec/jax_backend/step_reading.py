@@ -113,7 +113,8 @@ def _arguments(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[Step
             yield StepArgument("", "other", value.array())
         else:
             array = value.array(given.path)
-            yield StepArgument(given.path, given.role, array, given.is_donated, given.is_placed)
+            told = (given.is_donated, given.is_placed, given.is_on_host)
+            yield StepArgument(given.path, given.role, array, *told)
 
 
 def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:

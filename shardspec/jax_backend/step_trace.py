@@ -10,13 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import jax
 
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
-from shardspec.ir.spec import AxisRule, Spec, Target
+from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory, jax_entries
 from shardspec.ir.step import Place, Role
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.constrain import ActivationResolver
@@ -69,6 +69,7 @@ class Given:
       dims: its dimensions with the rules that were tried, where the spec places it.
       owner: the path of the parameter, for optimizer state.
       is_number: whether it is one of Python, and no array.
+      is_on_host: whether its sharding is of another memory than the device's.
     """
 
     path: str
@@ -78,6 +79,7 @@ class Given:
     is_placed: bool = False
     is_donated: bool = False
     is_number: bool = False
+    is_on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +128,22 @@ class Layouts:
     def dims(self, names: str, shape: tuple[int, ...]) -> tuple[DimSharding, ...]:
         """Return the answer for logical axes or an activation's name; none if they do not fit."""
         own = {each.name for each in self.spec.activations}
-        readings = (self._named, str) if names in own else (str, self._named)
-        for read in readings:
+        readings = (self._of_name, self._of_axes)
+        for read in readings if names in own else reversed(readings):
             try:
-                return tuple(self.resolver._activations.dims(read(names), shape))
+                return tuple(read(names, shape))
             except ShardspecError:
                 continue
         return ()
 
-    def _named(self, activation: str) -> tuple[str | None, ...]:
-        return self.resolver._activations.named(activation)
+    def _of_axes(self, names: str, shape: tuple[int, ...]) -> Sequence[DimSharding]:
+        return self.resolver._activations.dims(names, shape)
+
+    def _of_name(self, activation: str, shape: tuple[int, ...]) -> Sequence[DimSharding]:
+        entry = self.resolver._activations.entry(activation)
+        if entry.partition is not None:
+            return self.resolver._activations.stated(entry, shape).dims
+        return self._of_axes(" ".join(name or "_" for name in entry.logical_axes), shape)
 
     def constrained(
         self, names: str, shape: tuple[int, ...], split: Split
@@ -319,11 +327,22 @@ class _Plan:
 
 def _plans(resolver: Resolving, trees: Sequence[Any], names: Sequence[str]) -> list[_Plan]:
     params = next((tree for tree in trees if _holds_params(resolver, tree)), None)
-    plans = [_plan(resolver, tree, params, name) for tree, name in zip(trees, names, strict=True)]
-    return [
-        replace(plan, given=tuple(_with_name(each, name) for each in plan.given))
-        for plan, name in zip(plans, names, strict=True)
-    ]
+    found = []
+    for tree, name in zip(trees, names, strict=True):
+        plan = _plan(resolver, tree, params, name)
+        places = plan.shardings or (None,) * len(plan.given)
+        arrays = zip(plan.given, _arrays(tree), places, strict=True)
+        given = (
+            replace(_with_name(each, name), is_on_host=_is_on_host(_sharding(value) or place))
+            for each, (_, value), place in arrays
+        )
+        found.append(replace(plan, given=tuple(given)))
+    return found
+
+
+def _is_on_host(sharding: Any) -> bool:
+    kind = getattr(sharding, "memory_kind", None)
+    return host_memory(kind) in get_args(HostMemory)
 
 
 def _argument_names(function: Callable[..., Any], count: int, keywords: Sequence[str]) -> list[str]:
@@ -478,7 +497,8 @@ def _split(info: Any) -> tuple[tuple[str, ...], ...]:
     own = _sharding(info)
     if own is None:
         return ()
-    entries = (*own.spec, *(None,) * (len(info.shape) - len(own.spec)))
+    stated = jax_entries(own.spec)
+    entries = (*stated, *(None,) * (len(info.shape) - len(stated)))
     return tuple(map(names_of, entries))
 
 

@@ -51,6 +51,10 @@ def _text_as_rule(value: Any) -> Any:
     return {"rule": value} if isinstance(value, str) else value
 
 
+def _names_as_activation(value: Any) -> Any:
+    return value if isinstance(value, dict) else {"axes": value}
+
+
 def _names(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         text = " ".join(value)
@@ -76,6 +80,7 @@ Bound = Annotated[str, BeforeValidator(_number_as_text, json_schema_input_type=s
 Texts = Annotated[list[str], BeforeValidator(_one_as_list, json_schema_input_type=str | list[str])]
 Names = Annotated[str, BeforeValidator(_names, json_schema_input_type=str)]
 Level = Literal["allow", "warn", "error"]
+Memory = Literal["device", "pinned_host", "unpinned_host"]
 
 
 def _unit_as_text(value: Any) -> Any:
@@ -154,9 +159,25 @@ class OverrideEntry(_Model):
     axes: Names | None = Field(None, description="Logical axes, one per dimension: `embed mlp`.")
     spec: str | None = Field(
         None,
-        description="Mesh axes, one entry per dimension: `(none, model)`. Rules are not asked.",
+        description="Mesh axes, one entry per dimension: `(none, model)`. Rules are not asked."
+        " Behind them the mesh axes of sums: `(data, none) unreduced model`.",
     )
+    memory: Memory | None = Field(None, description="Where these arrays lie, as in `memory`.")
     because: str = Field("", description="Why, for whoever reads this next.")
+
+
+class ActivationEntry(_Model):
+    """A named constraint, by names or by the partition itself."""
+
+    axes: Names | None = Field(None, description="Logical axes, one per dimension: `batch embed`.")
+    spec: str | None = Field(
+        None,
+        description="Mesh axes, one entry per dimension, and those of sums: `(data, none)"
+        " unreduced model`. Rules are not asked.",
+    )
+    memory: Literal["device", "pinned_host"] | None = Field(
+        None, description="Where `constrain` moves it; left out, it stays where it is made."
+    )
 
 
 class PolicyEntry(_Model):
@@ -252,6 +273,10 @@ Axis = Annotated[
     AxisEntry, BeforeValidator(_size_as_axis, json_schema_input_type=int | str | AxisEntry | None)
 ]
 Rule = Annotated[RuleEntry, BeforeValidator(_text_as_rule, json_schema_input_type=str | RuleEntry)]
+Activation = Annotated[
+    ActivationEntry,
+    BeforeValidator(_names_as_activation, json_schema_input_type=str | ActivationEntry),
+]
 
 
 class Document(_Model):
@@ -301,7 +326,12 @@ class Document(_Model):
         default_factory=_nothing,
         description="Stacked axes by path: `layers@0` puts the axis `layers` at position 0.",
     )
-    activations: dict[str, Names] = Field(
+    memory: dict[str, Memory] = Field(
+        default_factory=_nothing,
+        description="In which memory arrays lie, by path: `device`, `pinned_host` or"
+        " `unpinned_host`. Optimizer state is called `opt_state/...`. The first match wins.",
+    )
+    activations: dict[str, Activation] = Field(
         default_factory=_nothing,
         description="Named constraints that code asks for by name: a name, a glob, or `re:` and a"
         " regex. The name itself comes first, then the first pattern that matches.",
@@ -347,6 +377,7 @@ ENTRIES: dict[str | int, type[BaseModel]] = {
     "targets": TargetEntry,
     "rules": RuleEntry,
     "overrides": OverrideEntry,
+    "activations": ActivationEntry,
     "policy": PolicyEntry,
     "state": StateEntry,
     "coverage": CoverageEntry,

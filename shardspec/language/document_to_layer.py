@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span, codes, point
 from shardspec.diagnostics.words import did_you_mean, listed
@@ -36,6 +36,7 @@ from shardspec.topology.sizes import StatedAxis, StatedMesh
 
 if TYPE_CHECKING:
     from shardspec.language.document import (
+        ActivationEntry,
         AxisEntry,
         CoverageEntry,
         OverrideEntry,
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Entry = TypeVar("Entry", bound="OverrideEntry | ReplicateEntry")
+#: The mesh axes of each dimension.
+Dims = tuple[tuple[str, ...], ...]
+Chosen: TypeAlias = "OverrideEntry | ReplicateEntry | ActivationEntry"
 
 #: Beyond any machine there is; a placement is worked out device by device.
 _MOST_DEVICES = 1 << 18
@@ -96,6 +100,7 @@ def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diag
         path_rules=tuple(walk.path_rules()),
         overrides=tuple(walk.overrides()),
         scans=tuple(walk.scans()),
+        memory=tuple(walk.memory()),
         activations=tuple(walk.activations()),
         policy=_policy(walk),
         lint_levels=tuple(walk.lint_levels()),
@@ -149,7 +154,7 @@ class _Walk:
         self.diagnostics.append(diagnostic)
 
     def choice_fault(
-        self, route: Route, entry: OverrideEntry | ReplicateEntry, noun: str, choice: Choice
+        self, route: Route, entry: Chosen, noun: str, choice: Choice
     ) -> Diagnostic | None:
         """Return what is wrong where an entry has both fields of a choice, or neither."""
         what, first, second, forms = choice
@@ -410,26 +415,49 @@ class _Walk:
                 axes = tuple((name.text, position) for name, position in parsed.axes)
                 yield ScanRule(pattern, axes, self.source_map.entry(route))
 
+    def memory(self) -> Iterator[ir.MemoryRule]:
+        """Yield the entries of `memory:`."""
+        for key, kind in self.document.memory.items():
+            route: Route = ("memory", key)
+            pattern = self._key_pattern(route)
+            if pattern is not None:
+                yield ir.MemoryRule(pattern, kind, self.source_map.entry(route))
+
     def activations(self) -> Iterator[ir.Activation]:
         """Yield the named activations; one whose name means others is a pattern."""
         from shardspec.language.patterns.glob import glob_literal
 
-        for name, text in self.document.activations.items():
+        for name, entry in self.document.activations.items():
             route: Route = ("activations", name)
             if not name.strip():
                 message = "an activation needs a name"
                 self.report(point(codes.WRONG_TYPE, message, self.key(route).span))
                 continue
-            axes = self._axes(self.excerpt(route, text))
-            pattern = self._key_pattern(route)
-            if axes is None or pattern is None:
+            fault = self.choice_fault(route, entry, "activation", _ANSWER)
+            if fault is not None:
+                self.report(fault)
+                continue
+            pattern, answer = self._key_pattern(route), self._activation_answer(route, entry)
+            if pattern is None or answer is None:
                 continue
             literal = glob_literal(name) if pattern.dialect == "glob" else None
             span = self.source_map.entry(route)
-            if literal is None:
-                yield ir.Activation(name, axes, pattern, span)
-            else:
-                yield ir.Activation(literal, axes, span=span)
+            found = ir.Activation(name, answer[0], pattern, span, *answer[1:])
+            yield found if literal is None else replace(found, name=literal, pattern=None)
+
+    def _activation_answer(
+        self, route: Route, entry: ActivationEntry
+    ) -> tuple[ir.LogicalAxes, Dims | None, ir.MemoryKind | None, ir.Sums] | None:
+        """Return what an activation says: its names or its partition, its memory and its sums."""
+        inner = (*route, "axes" if entry.spec is None else "spec")
+        exact = inner if inner in self.source_map.values else route
+        if entry.axes is not None:
+            axes = self._axes(self.excerpt(exact, entry.axes))
+            return None if axes is None else (axes, None, entry.memory, ir.NO_SUMS)
+        found = self._partition(self.excerpt(exact, entry.spec or ""))
+        return (
+            None if found is None else ((None,) * len(found[0]), found[0], entry.memory, found[1])
+        )
 
     def entries(
         self, section: str, noun: str, entries: Sequence[Entry], *choices: Choice
@@ -461,13 +489,33 @@ class _Walk:
             axes = self._axes(self.excerpt((*route, "axes"), entry.axes))
             if pattern is None or axes is None:
                 return None
-            return Override(pattern, logical_axes=axes, because=entry.because, span=span)
+            return Override(
+                pattern,
+                logical_axes=axes,
+                because=entry.because,
+                span=span,
+                memory=entry.memory,
+            )
         stated = self.excerpt((*route, "spec"), entry.spec or "")
-        parsed = self.parse(expressions.parse_partition, stated)
-        if pattern is None or parsed is None:
+        found = self._partition(stated)
+        if pattern is None or found is None:
             return None
-        partition = tuple(_mesh_axes(dim) for dim in parsed.dims)
-        return Override(pattern, partition=partition, because=entry.because, span=stated.span)
+        return Override(
+            pattern,
+            partition=found[0],
+            because=entry.because,
+            span=stated.span,
+            memory=entry.memory,
+            sums=found[1],
+        )
+
+    def _partition(self, excerpt: Excerpt) -> tuple[Dims, ir.Sums] | None:
+        """Return the mesh axes of each dimension, and those of sums."""
+        parsed = self.parse(expressions.parse_partition, excerpt)
+        if parsed is None:
+            return None
+        sums = ir.Sums(*(tuple(axis.text for axis in axes) for axes in parsed.sums))
+        return tuple(_mesh_axes(dim) for dim in parsed.dims), sums
 
     def lint_levels(self) -> Iterator[ir.LintLevel]:
         """Yield the severities that the document sets, for findings that exist."""

@@ -97,6 +97,7 @@ class Layer(NamedTuple):
     path_rules: tuple[ir.PathRule, ...] = ()
     overrides: tuple[ir.Override, ...] = ()
     scans: tuple[ir.ScanRule, ...] = ()
+    memory: tuple[ir.MemoryRule, ...] = ()
     activations: tuple[Activation, ...] = ()
     policy: tuple[tuple[str, Any], ...] = ()
     state: tuple[tuple[str, Any], ...] = ()
@@ -134,6 +135,7 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         path_rules=child.path_rules + parent.path_rules,
         overrides=child.overrides + parent.overrides,
         scans=child.scans + parent.scans,
+        memory=child.memory + parent.memory,
         activations=_activations(parent.activations, child.activations),
         policy=tuple((dict(parent.policy) | dict(child.policy)).items()),
         state=tuple((dict(parent.state) | dict(child.state)).items()),
@@ -378,7 +380,6 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
     targets, too_many = countable_targets(targets)
     diagnostics += (*too_many, *too_wide(layer.activations, sizes))
     rules = sorted((placed.rule for placed in layer.rules), key=lambda rule: rule.priority)
-    policy: dict[str, Any] = dict(layer.policy)
     spec = Spec(
         source=layer.source,
         logical_axes=axes,
@@ -390,8 +391,9 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
         path_rules=layer.path_rules,
         overrides=layer.overrides,
         scans=layer.scans,
+        memory=layer.memory,
         activations=layer.activations,
-        policy=ir.Policy(**policy),
+        policy=ir.Policy(**dict[str, Any](layer.policy)),
         state=ir.StatePolicy(**dict(layer.state)) if layer.state else None,
         coverage=layer.coverage,
         step=StepSpec(**dict(layer.step)) if layer.step else None,

@@ -27,7 +27,9 @@ _SOURCE = "--set"
 
 #: Sections whose keys are names that the document makes up: a setting may not add one. `axes` is
 #: none of them: a setting may state the size of an axis that something names.
-_OPEN = frozenset({"let", "mesh", "targets", "params", "scan", "activations", "arrays", "phases"})
+_OPEN = frozenset(
+    {"let", "mesh", "targets", "params", "scan", "memory", "activations", "arrays", "phases"}
+)
 
 #: Sections of entries that stand in order.
 _LISTS = frozenset({"rules", "overrides", "replicate"})

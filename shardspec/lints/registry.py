@@ -69,6 +69,7 @@ CHECKS: tuple[str, ...] = (
     "replicated_here",
     "explicit_fsdp",
     "fast_link",
+    "sums_not_explicit",
     "rule_without_array",
     "fallback_never_reached",
     "contested_axis",

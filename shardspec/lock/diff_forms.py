@@ -27,6 +27,8 @@ MEANING = {
     Mark.NEW: "new array",
     Mark.GONE: "array is gone",
     Mark.RESIZED: "array has another shape or dtype",
+    Mark.MEMORY: "in another memory",
+    Mark.SUMS: "a sum over other mesh axes",
 }
 
 _ORDER = tuple(MEANING)
@@ -115,6 +117,9 @@ def _target_lines(diff: TargetDiff, most_rows: int | None, moving: str) -> Itera
     if diff.machine_changed:
         yield from _after("  machine     ", machine_change(diff.before, diff.after))
     yield f"  per device  {bytes_change(diff.before.per_device_bytes, diff.after.per_device_bytes)}"
+    hosts = (diff.before.host_bytes, diff.after.host_bytes)
+    if any(hosts):
+        yield f"  on host     {bytes_change(*hosts)}"
     if diff.moves or diff.held_by is not None:
         yield f"  {moving:<10}  {restore_text(diff)}"
     for cause in causes(diff):
@@ -157,7 +162,9 @@ def array_text(array: ArrayLayout | None, mark: Mark) -> str:
     """Return one side of a move: the answer, and type where that is what changed."""
     if array is None:
         return ""
-    answer = override_text(array.partition.dims)
+    answer = override_text(array.partition.dims, array.partition.sums)
+    if array.memory is not None or mark is Mark.MEMORY:
+        answer += f" in {array.memory or 'device'}"
     if mark in {Mark.NEW, Mark.GONE, Mark.RESIZED}:
         return f"{array.dtype}{list(array.shape)} {answer}"
     return answer
@@ -214,6 +221,8 @@ def restore_text(diff: TargetDiff) -> str:
 
 def cause_texts(cause: Cause) -> tuple[str, ...]:
     """Return `mlp: model -> data, by spec.yaml:31 (mlp -> data)` for each dimension that moved."""
+    if cause.mark in {Mark.MEMORY, Mark.SUMS}:
+        return (MEANING[cause.mark], *map(dim_text, cause.dims))
     return tuple(map(dim_text, cause.dims)) or (MEANING[cause.mark],)
 
 
@@ -249,7 +258,8 @@ def activation_change(before: ActivationLayout | None, after: ActivationLayout |
 
 def _activation_side(side: ActivationLayout) -> str:
     names = " ".join(name or "_" for name in side.logical_axes)
-    return f"[{names}] {override_text(side.partition.dims)}"
+    memory = f" in {side.memory}" if side.memory else ""
+    return f"[{names}] {override_text(side.partition.dims, side.partition.sums)}{memory}"
 
 
 #: Rows shown for one cause; a comment is read by people.
@@ -381,6 +391,7 @@ def _side(target: TargetLayout | None) -> dict[str, Any] | None:
         "hardware": target.hardware or None,
         "mesh": target.mesh.sizes,
         "per_device_bytes": target.per_device_bytes,
+        **({"host_bytes": target.host_bytes} if target.host_bytes else {}),
     }
 
 
@@ -414,7 +425,11 @@ def _array(array: ArrayLayout | None) -> dict[str, Any] | None:
     entries = [
         None if not dim else dim[0] if len(dim) == 1 else list(dim) for dim in array.partition.dims
     ]
-    return {"shape": list(array.shape), "dtype": array.dtype, "spec": entries}
+    kinds = zip(array.partition.sums._fields, array.partition.sums, strict=True)
+    more: dict[str, Any] = {kind: list(axes) for kind, axes in kinds if axes}
+    if array.memory is not None:
+        more["memory"] = array.memory
+    return {"shape": list(array.shape), "dtype": array.dtype, "spec": entries, **more}
 
 
 def _dim(dim: DimMove) -> dict[str, Any]:

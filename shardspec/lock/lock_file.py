@@ -23,7 +23,17 @@ from shardspec.analysis.layouts import ArrayLayout, AxisLayout, Input, Layout, T
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import MOST_PATHS, collapsed, expanded, listed, natural, template
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import MOST_ELEMENTS, AxisType, MeshAxis, PartitionSpec, Spec
+from shardspec.ir.spec import (
+    MEMORY_KINDS,
+    MOST_ELEMENTS,
+    AxisType,
+    HostMemory,
+    MemoryKind,
+    MeshAxis,
+    PartitionSpec,
+    Spec,
+    Sums,
+)
 from shardspec.language.files import read_argument, veiled
 from shardspec.versions import LANGUAGE, LOCK
 
@@ -82,8 +92,12 @@ def _axis_line(placed: AxisLayout) -> str:
 
 def _activation_line(activation: layouts.ActivationLayout) -> str:
     dims = " ".join(map(_dim_text, activation.logical_axes, activation.sizes))
-    answer = partition_text(activation.partition)
+    answer = partition_text(activation.partition) + _memory_text(activation.memory)
     return f"activation {name_text(activation.name)} : [{dims}] = {answer}"
+
+
+def _memory_text(memory: MemoryKind | None) -> str:
+    return "" if memory is None else f" memory {memory}"
 
 
 def _groups(arrays: Sequence[ArrayLayout]) -> Iterator[tuple[str, str]]:
@@ -91,7 +105,7 @@ def _groups(arrays: Sequence[ArrayLayout]) -> Iterator[tuple[str, str]]:
     found: dict[tuple[str, str], list[str]] = {}
     texts: dict[tuple[object, ...], str] = {}
     for array in arrays:
-        key = (array.dtype, array.shape, array.logical_axes, array.partition)
+        key = (array.dtype, array.shape, array.logical_axes, array.partition, array.memory)
         text = texts.get(key)
         if text is None:
             text = texts[key] = _array_text(array)
@@ -111,7 +125,8 @@ def _groups(arrays: Sequence[ArrayLayout]) -> Iterator[tuple[str, str]]:
 
 def _array_text(array: ArrayLayout) -> str:
     dims = " ".join(map(_dim_text, array.logical_axes, array.shape))
-    return f"{name_text(array.dtype)}[{dims}] = {partition_text(array.partition)}"
+    answer = partition_text(array.partition) + _memory_text(array.memory)
+    return f"{name_text(array.dtype)}[{dims}] = {answer}"
 
 
 def _dim_text(name: str | None, size: int | None) -> str:
@@ -121,7 +136,9 @@ def _dim_text(name: str | None, size: int | None) -> str:
 
 def partition_text(partition: PartitionSpec) -> str:
     """Return an answer as an override spells it: `(none, (replica, data))`."""
-    return f"({', '.join(map(_entry, partition.dims))})"
+    kinds = zip(partition.sums._fields, partition.sums, strict=True)
+    sums = "".join(f" {kind} {_entry(axes)}" for kind, axes in kinds if axes)
+    return f"({', '.join(map(_entry, partition.dims))}){sums}"
 
 
 def _entry(dim: tuple[str, ...]) -> str:
@@ -151,7 +168,10 @@ _DIM = rf"{_NAME}(?:={_SIZE})?"
 _DIMS = rf"\[(?P<dims>(?:{_DIM}(?: {_DIM})*)?)\]"
 _STEP = r"[A-Za-z_][\w.]{0,199}:[A-Za-z_][\w.]{0,199}"
 _MADE_BY = r"[A-Za-z0-9_.-]{1,99} [A-Za-z0-9_.+-]{1,99}"
-_ANSWER = r"\((?P<answer>[^\n]*)\)"
+_AXES = rf"(?:{_NAME}|\({_NAME}(?:, {_NAME})+\))"
+_SUMS = rf"(?: unreduced (?P<unreduced>{_AXES}))?(?: reduced (?P<reduced>{_AXES}))?"
+_MEMORY = rf"(?: memory (?P<memory>{'|'.join(MEMORY_KINDS)}))?"
+_ANSWER = rf"\((?P<answer>[^\n]*?)\){_SUMS}{_MEMORY}"
 
 _HEAD = re.compile(r"lock (?P<format>[0-9]{1,9}), language (?P<language>[0-9]{1,9})")
 _INPUT = re.compile(rf"input (?P<name>{_PATH}) = (?P<digest>{_DIGEST})")
@@ -320,8 +340,9 @@ class _Reader:
         _refuse_again(self.known_here, "activation", name)
         names, sizes = _dims(found["dims"])
         _check_size(math.prod(size for size in sizes if size))
-        answer = self._partition(found["answer"], len(names))
-        self.activations.append(layouts.ActivationLayout(name, names, sizes, answer))
+        answer = self._partition(found, len(names))
+        memory = cast(MemoryKind | None, found["memory"])
+        self.activations.append(layouts.ActivationLayout(name, names, sizes, answer, memory))
 
     def _proof(self, text: str) -> None:
         """Add a line of the proof of a step on this target; the first names the step."""
@@ -377,10 +398,13 @@ class _Reader:
         if len(shape) != len(sizes):
             raise _LineError("an array has all its sizes")
         _check_size(math.prod(shape))
-        answer = self._partition(found["answer"], len(names))
+        answer = self._partition(found, len(names))
+        if found["memory"] == "device":
+            raise _LineError("an array of the device's own memory has no word for it")
+        memory = cast(HostMemory | None, found["memory"])
         paths = self._paths(found["path"])
         dtype = _unquoted(found["dtype"])
-        self.arrays += [ArrayLayout(path, shape, dtype, names, answer) for path in paths]
+        self.arrays += [ArrayLayout(path, shape, dtype, names, answer, memory) for path in paths]
 
     def _paths(self, text: str) -> list[str]:
         """Return the paths of a line, none of which the target had before."""
@@ -398,10 +422,12 @@ class _Reader:
         self.path_count += len(paths)
         return paths
 
-    def _partition(self, text: str, rank: int) -> PartitionSpec:
+    def _partition(self, found: re.Match[str], rank: int) -> PartitionSpec:
         """Return an answer, which names axes of the mesh of this target, each once."""
-        answer = _partition(text, rank)
-        names = [name for dim in answer.dims for name in dim]
+        kinds = (_NAMES.findall(found[kind] or "") for kind in Sums._fields)
+        sums = Sums(*(tuple(map(_named, names)) for names in kinds))
+        answer = replace(_partition(found["answer"], rank), sums=sums)
+        names = [*answer.mesh_axes, *sums.mesh_axes]
         mesh = [placed.axis.name for placed in self.axes]
         for name in names:
             if name not in mesh:
@@ -538,12 +564,13 @@ def lock_remark(plan: ShardingPlan, path: str | None) -> str | None:
     if found.stale is not None:
         return f"lock: {found.stale.message}; {found.stale.help}"
     locked = next((t for t in found.layout.targets if t.name == plan.name), None)
-    arrays = {array.path: array.partition for array in locked.arrays} if locked else {}
-    if path not in arrays:
+    arrays = {array.path: array for array in locked.arrays} if locked else {}
+    if path is None or path not in arrays:
         return None
-    if arrays[path] == plan[path].partition_spec:
+    array, now = arrays[path], plan[path]
+    if (array.partition, array.memory) == (now.partition_spec, now.memory_kind):
         return f"lock: {found.path} agrees"
-    said = partition_text(arrays[path])
+    said = partition_text(array.partition) + _memory_text(array.memory)
     return (
         f"lock: {found.path} says {said}: made by another shardspec; see `shardspec lock --check`"
     )

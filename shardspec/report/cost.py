@@ -119,6 +119,8 @@ def cost_lines(
 def _memory(memory: figures.StepMemory) -> Iterator[str]:
     parts = (f"   {name} {_amount(part)}" for name, part in memory.parts.items() if part.bytes)
     yield f"memory  {_amount(memory.total)}{_room(memory)}{''.join(parts)}"
+    if memory.host is not None:
+        yield f"        {_amount(memory.host)} in host memory, for each device"
     alike = grouped(memory.peak, lambda each: (str(each.array), each.phase, each.place))
     largest = sorted(alike.values(), key=lambda group: -sum(each.bytes for each in group))
     rows = (_tensors(group) for group in largest[:_LARGEST])

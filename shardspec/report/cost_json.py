@@ -86,7 +86,8 @@ def _memory(memory: StepMemory) -> Data:
     parts = {name: _amount(known[name]) if name in known else None for name in _PARTS}
     largest = [_tensor(tensor) for tensor in memory.peak[:_MOST_LARGEST]]
     whole = {"total": _amount(memory.total), "hbm_bytes": memory.hbm_bytes, "fits": memory.fits}
-    return {**parts, **whole, "largest": largest}
+    host = {} if memory.host is None else {"host": _amount(memory.host)}
+    return {**parts, **whole, **host, "largest": largest}
 
 
 #: Tensors alive at the peak that are written.
@@ -233,11 +234,13 @@ def _memory_schema() -> Data:
     )
     return _object(
         "what one device holds",
+        ("host",),
         **{name: _figure("null where only a step could tell") for name in _PARTS},
         total=_figure("the sum of the parts"),
         hbm_bytes=_of(["integer", "null"], "what a device has", minimum=0),
         fits=_of(["boolean", "null"], "of a floor, only `false` is certain"),
         largest=_list(tensor, "of what is alive at the peak"),
+        host=_figure("in the memory of its host, no part of the total; left out without any"),
     )
 
 

@@ -24,7 +24,7 @@ from shardspec.ir.plan import (
     Sharding,
     ShardingPlan,
 )
-from shardspec.ir.spec import AxisRule, Mesh, target_text
+from shardspec.ir.spec import AxisRule, Mesh, Override, override_text, target_text
 from shardspec.resolve.resolver import array_resolver
 
 
@@ -36,6 +36,8 @@ def explain(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
     if sharding.scan is not None:
         stacked = ", ".join(f"{name}@{position}" for name, position in sharding.scan.axes)
         yield f'scan    {stacked}     {_place(sharding.scan.span)}  scan "{sharding.scan.pattern}"'
+    if sharding.placed is not None:
+        yield memory_line(sharding)
     if not sharding.dims:
         yield "dims    none: a scalar is replicated"
         return
@@ -52,15 +54,30 @@ def explain_activation(
     """
     activation = sharding.activation
     by = f", by the pattern {activation.name}" if name not in ("", activation.name) else ""
-    yield f"activation {name or activation.name}{by}   ->   {sharding.partition_spec}"
+    memory = f" in {activation.memory}" if activation.memory else ""
+    yield f"activation {name or activation.name}{by}   ->   {sharding.partition_spec}{memory}"
     yield ""
     names = " ".join(name or "_" for name in activation.logical_axes)
+    if activation.partition is not None:
+        names = f"spec {override_text(activation.partition, activation.sums)}"
     yield f"names   {names}     {_place(activation.span)}".rstrip()
     if sharding.dims:
         yield from _dims(sharding, plan)
 
 
+def memory_line(sharding: ParamSharding) -> str:
+    """Return in which memory an array lies, and which entry says so."""
+    entry = sharding.placed
+    assert entry is not None, "some entry says it"
+    section = "override" if isinstance(entry, Override) else "memory"
+    return f'memory  {entry.memory}     {_place(entry.pattern.span)}  {section} "{entry.pattern}"'
+
+
 def _dims(sharding: Sharding, plan: ShardingPlan) -> Iterator[str]:
+    sums = sharding.sums
+    for kind, axes in zip(sums._fields, sums, strict=True):
+        if axes:
+            yield f"sums    {kind} over {', '.join(axes)}: {_SUMS[kind]}"
     yield "dims"
     dims = enumerate(sharding.dims)
     rows = [row for index, dim in dims for row in _rows(index, dim, sharding, plan)]
@@ -76,6 +93,12 @@ def _names(sharding: ParamSharding, plan: ShardingPlan) -> str:
 
 
 Row = tuple[str, str, str, str, str, str]
+
+#: What JAX means by a kind of sum.
+_SUMS = {
+    "unreduced": "each part holds a partial sum",
+    "reduced": "whole on each part; its gradient comes unreduced",
+}
 
 
 def _rows(index: int, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> Iterator[Row]:
@@ -132,7 +155,8 @@ def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: M
     match attempt.outcome:
         case Outcome.TAKEN:
             if not attempt.mesh_axes and attempt.kind is Kind.STATED:
-                return "TAKEN   replicated, as the spec of the override says"
+                whose = "override" if isinstance(sharding, ParamSharding) else "activation"
+                return f"TAKEN   replicated, as the spec of the {whose} says"
             if attempt.kind is Kind.SMALL:
                 return f"TAKEN   whole: {_smallness(sharding)}"
             return _taken(attempt, dim, mesh)

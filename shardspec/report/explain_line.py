@@ -25,6 +25,7 @@ from shardspec.ir.plan import (
 from shardspec.ir.spec import (
     ANY,
     AxisRule,
+    MemoryRule,
     Override,
     PathRule,
     Replicate,
@@ -35,6 +36,7 @@ from shardspec.ir.spec import (
 from shardspec.report.explain import explain_activation, outcome_text
 from shardspec.report.table import Row, rows, spec_text
 from shardspec.resolve.match import PathMatcher
+from shardspec.resolve.state import moment_name
 
 _ASK = "ask for a line with a rule, a pattern, an axis, an array, an activation or a target"
 
@@ -147,14 +149,16 @@ def _covers(span: Span | None, file: str, line: int) -> bool:
 def _entries(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     """Yield what the path patterns on the line do."""
     spec = plan.spec
-    entries: tuple[PathRule | Override | ScanRule | Replicate, ...]
-    entries = (*spec.path_rules, *spec.overrides, *spec.scans, *spec.replicate)
+    entries: tuple[PathRule | Override | ScanRule | Replicate | MemoryRule, ...]
+    entries = (*spec.path_rules, *spec.overrides, *spec.scans, *spec.memory, *spec.replicate)
     for entry in entries:
         if _covers(entry.pattern.span, file, line) or _covers(entry.span, file, line):
             if isinstance(entry, ScanRule):
                 yield from _scan(entry, plan)
             elif isinstance(entry, Replicate):
                 yield from _replicate(entry, plan)
+            elif isinstance(entry, MemoryRule):
+                yield from _memory(entry, plan)
             else:
                 yield from _entry(entry, plan)
 
@@ -260,6 +264,25 @@ def _others(matching: list[ParamSharding], entry: PathRule | Override) -> Iterat
 
 def _place(pattern: ir.Pattern) -> str:
     return f" ({pattern.span.place})" if pattern.span else ""
+
+
+def _memory(entry: MemoryRule, plan: ShardingPlan) -> Iterator[str]:
+    """Yield which arrays an entry places, and what it does to optimizer state."""
+    yield f'memory "{entry.pattern}": {entry.memory}'
+    placed = [sharding for sharding in plan.arrays if sharding.placed is entry]
+    if placed:
+        size = binary_bytes(sum(sharding.per_device_bytes for sharding in placed))
+        yield f"  places {_described(placed)}, {size} per device"
+    matcher = PathMatcher((entry.pattern,))
+    state = [
+        each
+        for each in plan.arrays
+        if any(matcher.first_match(moment_name(each.path, at)) is not None for at in range(2))
+    ]
+    if state:
+        yield f"  is about the optimizer state of {_described(state)}"
+    if not placed and not state:
+        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
 
 
 def _replicate(entry: Replicate, plan: ShardingPlan) -> Iterator[str]:

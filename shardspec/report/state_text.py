@@ -9,7 +9,7 @@ from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import target_text
-from shardspec.report.explain import explain
+from shardspec.report.explain import explain, memory_line
 from shardspec.report.table import table
 from shardspec.resolve.state import Relation, StateSharding
 
@@ -28,9 +28,17 @@ def plan_lines(plan: ShardingPlan) -> Iterator[str]:
 
 def _state_lines(state: Sequence[StateSharding], plan: ShardingPlan) -> Iterator[str]:
     """Yield a line for each array: path, type, answer, reason; then the bytes of them all."""
-    rows = [(s.path, str(s.param), str(s.partition_spec), reason(s, plan)) for s in state]
+    rows = [(s.path, str(s.param), _answer(s), reason(s, plan)) for s in state]
     yield from columns(rows, indent=0, paths=0)
-    yield f"{binary_bytes(sum(each.per_device_bytes for each in state))} of state per device"
+    held = replace(plan, arrays=tuple(state))
+    yield f"{binary_bytes(held.per_device_bytes)} of state per device"
+    if any(each.memory_kind for each in state):
+        yield f"{binary_bytes(held.host_bytes)} of state in host memory, for each device"
+
+
+def _answer(found: StateSharding) -> str:
+    memory = f" in {found.memory_kind}" if found.memory_kind else ""
+    return f"{found.partition_spec}{memory}"
 
 
 def explain_state(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
@@ -45,6 +53,8 @@ def explain_state(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
     owner = sharding.owner
     if owner is not None:
         yield f"of      {owner.path}   {owner.param}   ->   {owner.partition_spec}"
+    if sharding.placed is not None and sharding.relation is not Relation.OWN:
+        yield memory_line(sharding)
     if sharding.relation is Relation.OWN:
         yield from list(explain(sharding, plan))[2:]
     else:

@@ -10,7 +10,7 @@ from shardspec.analysis.coverage import coverage
 from shardspec.diagnostics import words
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, natural
-from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.plan import DimSharding, ParamSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Hardware, Mesh, PartitionSpec, Target, shape_text, target_text
 
 _HEADINGS = ("array", "shape", "spec", "shard", "per device", "rules")
@@ -48,11 +48,12 @@ def _alike(arrays: list[ParamSharding]) -> Iterable[list[ParamSharding]]:
     """Return arrays of one template in rows; mostly they are one, which is seen at a glance."""
     first = arrays[0]
     if all(each.dims is first.dims and each.matched is first.matched for each in arrays) and (
-        len({(each.param.dtype, each.origin) for each in arrays}) == 1
+        len({(each.param.dtype, each.origin, each.placed) for each in arrays}) == 1
     ):
         return (arrays,)
     return words.grouped(
-        arrays, lambda each: (each.param.dtype, each.dims, each.origin, each.matched)
+        arrays,
+        lambda each: (each.param.dtype, each.dims, each.origin, each.matched, each.placed),
     ).values()
 
 
@@ -68,8 +69,9 @@ def table(plan: ShardingPlan) -> Iterator[str]:
     yield ""
     shown = rows(plan)
     lines = [_HEADINGS, *(_cells(row, plan) for row in shown)]
-    total = sum(row.per_device_bytes for row in shown)
-    lines.append(("total", "", "", "", f"= {binary_bytes(total)}", ""))
+    lines.append(("total", "", "", "", f"= {binary_bytes(plan.per_device_bytes)}", ""))
+    if any(row.first.memory_kind for row in shown):
+        lines.append(("in host memory", "", "", "", f"= {binary_bytes(plan.host_bytes)}", ""))
     yield from columns(lines, right=(4,), paths=0)
     yield f"  {summary(plan)}"
     if plan.activations:
@@ -82,7 +84,7 @@ def _activations(plan: ShardingPlan) -> Iterator[str]:
     lines = [("activation", "names", "spec")]
     for sharding in plan.activations:
         names = " ".join(_named_size(dim) for dim in sharding.dims)
-        lines.append((sharding.activation.name, names, spec_text(sharding.partition_spec)))
+        lines.append((sharding.activation.name, names, layout_text(sharding)))
     yield from columns(lines)
 
 
@@ -139,7 +141,7 @@ def _cells(row: Row, plan: ShardingPlan) -> tuple[str, ...]:
     return (
         row.name,
         str(first.param),
-        spec_text(first.partition_spec),
+        layout_text(first),
         str(list(first.shard_shape)),
         binary_bytes(row.per_device_bytes),
         _rules(first, plan),
@@ -148,9 +150,15 @@ def _cells(row: Row, plan: ShardingPlan) -> tuple[str, ...]:
 
 def spec_text(spec: PartitionSpec) -> str:
     """Return `model, data`, `-` for a whole dimension, `replicated` where all are whole."""
-    if spec.is_replicated:
-        return "replicated"
-    return ", ".join(target_text(dim) if dim else "-" for dim in spec.dims)
+    if not any(spec.dims):
+        return f"replicated{spec.sums}" if spec.is_replicated else str(spec.sums).strip()
+    return f"{', '.join(target_text(dim) if dim else '-' for dim in spec.dims)}{spec.sums}"
+
+
+def layout_text(sharding: Sharding) -> str:
+    """Return what `spec_text` does, and the memory where that is not the device's own."""
+    memory = sharding.memory_kind
+    return f"{spec_text(sharding.partition_spec)}{f' in {memory}' if memory else ''}"
 
 
 def _rules(sharding: ParamSharding, plan: ShardingPlan) -> str:

@@ -18,7 +18,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, LeftOut, Outcome, divides
-from shardspec.ir.spec import AxisRule, LogicalAxes, LogicalAxis, Mesh, Override, Policy
+from shardspec.ir.spec import (
+    Activation,
+    AxisRule,
+    LogicalAxes,
+    LogicalAxis,
+    Mesh,
+    Override,
+    Policy,
+)
+
+#: What may state a partition itself.
+Stating = Override | Activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,10 @@ def rule_table(
 
 
 def _if_free(
-    source: AxisRule | Override, position: int, asked: tuple[str, ...], table: RuleTable
+    source: AxisRule | Stating,
+    position: int,
+    asked: tuple[str, ...],
+    table: RuleTable,
 ) -> Attempt:
     """Return how what is asked ends on an array that uses no mesh axis yet."""
     rule = source if isinstance(source, AxisRule) else None
@@ -121,17 +135,17 @@ def assign_axes(shape: Sequence[int | None], logical_axes: LogicalAxes, table: R
 
 
 def assign_stated(
-    shape: Sequence[int], override: Override, position: int, table: RuleTable
+    shape: Sequence[int | None], stating: Stating, position: int, table: RuleTable
 ) -> Dims:
-    """Return each dimension of an array whose partition an override states.
+    """Return each dimension of an array whose partition an override or an activation states.
 
     What is stated is held against the mesh as rules are, in order of dimension; no rule is asked.
 
     Args:
-      position: of the override in its spec.
+      position: of what states it in its spec.
     """
-    stated = enumerate(override.partition or ())
-    candidates = [(dim, dim, _if_free(override, position, axes, table)) for dim, axes in stated]
+    stated = enumerate(stating.partition or ())
+    candidates = [(dim, dim, _if_free(stating, position, axes, table)) for dim, axes in stated]
     return _assigned(shape, (None,) * len(shape), candidates, table)
 
 

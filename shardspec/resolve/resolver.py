@@ -16,7 +16,18 @@ from typing import TypeVar
 
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
-from shardspec.ir.spec import LogicalAxes, Override, Param, PathRule, ScanRule, Spec, Target
+from shardspec.ir.spec import (
+    NO_SUMS,
+    LogicalAxes,
+    MemoryRule,
+    Override,
+    Param,
+    PathRule,
+    ScanRule,
+    Spec,
+    Sums,
+    Target,
+)
 from shardspec.resolve.assign import (
     RuleTable,
     assign_any,
@@ -54,6 +65,7 @@ class NameSource:
     overrides: PathMatcher = field(repr=False)
     path_rules: PathMatcher = field(repr=False)
     scans: PathMatcher = field(repr=False)
+    memory: PathMatcher = field(repr=False)
     _known: dict[tuple[int, int], Naming] = field(default_factory=dict, compare=False, repr=False)
 
     def name(self, param: Param) -> Naming:
@@ -84,7 +96,20 @@ class NameSource:
     @property
     def needs_paths(self) -> bool:
         """Say whether an array that carries its own names still depends on its path."""
-        return bool(self.spec.overrides)
+        return bool(self.spec.overrides or self.spec.memory)
+
+    def placed(
+        self, path: str, matched: PathRule | Override | None = None
+    ) -> MemoryRule | Override | None:
+        """Return the entry that says in which memory an array lies, None where nothing does.
+
+        Args:
+          matched: what names the array: an override may say it as well, and then it does.
+        """
+        if isinstance(matched, Override) and matched.memory is not None:
+            return matched
+        index = self.memory.first_match(path) if self.spec.memory else None
+        return None if index is None else self.spec.memory[index]
 
     def _fitted(
         self, param: Param, names: LogicalAxes, origin: Origin, matched: PathRule | Override
@@ -110,6 +135,7 @@ def name_source(spec: Spec) -> NameSource:
         path_matcher(tuple(override.pattern for override in spec.overrides)),
         path_matcher(tuple(rule.pattern for rule in spec.path_rules)),
         path_matcher(tuple(scan.pattern for scan in spec.scans)),
+        path_matcher(tuple(entry.pattern for entry in spec.memory)),
     )
 
 
@@ -163,16 +189,17 @@ class ArrayResolver:
         """
         naming = self.names.name(param) if entry is None else self.names.given_by(entry, param)
         matched = naming.matched
+        placed = self.names.placed(param.path, matched)
         if isinstance(matched, Override) and matched.partition is not None:
-            return self._as_stated(param, matched, matched.partition)
-        axes = naming.logical_axes
-        is_unnamed = naming.origin is Origin.NONE and naming.mismatch is None
+            return self._as_stated(param, matched, matched.partition, placed)
+        axes, scan, mismatch = naming.logical_axes, naming.scan, naming.mismatch
+        is_unnamed = naming.origin is Origin.NONE and mismatch is None
         axes = axes if axes is not None else (None,) * param.rank
         dims = self._small(param, axes)
         if dims is None:
             is_of_any = is_unnamed and bool(self.table.any)
             dims = self._any(param.shape) if is_of_any else self.dims(param.shape, axes)
-        return ParamSharding(param, dims, naming.origin, matched, naming.scan, naming.mismatch)
+        return ParamSharding(param, dims, naming.origin, matched, scan, mismatch, NO_SUMS, placed)
 
     def _small(self, param: Param, logical_axes: LogicalAxes) -> Dims | None:
         """Return the dimensions of an array that the policy keeps whole; None for others."""
@@ -204,23 +231,50 @@ class ArrayResolver:
         """Return the sharding of a named activation, with the sizes that axes state."""
         sizes = {axis.name: axis.size for axis in self.spec.logical_axes}
         shape = tuple(sizes.get(name) if name else None for name in activation.logical_axes)
-        return ActivationSharding(activation, self.dims(shape, activation.logical_axes))
+        return self.constrained(activation, shape)
+
+    def constrained(
+        self, activation: ir.Activation, shape: tuple[int | None, ...]
+    ) -> ActivationSharding:
+        """Return the sharding of a named activation of these sizes."""
+        if activation.partition is None:
+            return ActivationSharding(activation, self.dims(shape, activation.logical_axes))
+        key = (shape, activation)
+        dims = self._known.get(key)
+        if dims is None:
+            position = self.spec.activations.index(activation)
+            dims = self._known[key] = assign_stated(shape, activation, position, self.table)
+        return ActivationSharding(activation, dims, self._sums(activation))
+
+    def _sums(self, entry: Override | ir.Activation) -> Sums:
+        """Return the mesh axes of sums that this target has, and those that no target has."""
+        here, known = self.table.sizes, self.table.known
+        asked = map(self.target.mesh.in_parts, entry.sums)
+        kept = [tuple(a for a in axes if a in here or a not in known) for axes in asked]
+        return Sums(*kept) if entry.sums.mesh_axes else NO_SUMS
 
     def _as_stated(
-        self, param: Param, override: Override, partition: tuple[tuple[str, ...], ...]
+        self,
+        param: Param,
+        override: Override,
+        partition: tuple[tuple[str, ...], ...],
+        placed: MemoryRule | Override | None,
     ) -> ParamSharding:
         """Return the partition an override states, tried as one rule a dimension."""
         if len(partition) != param.rank:
             unnamed = self.dims(param.shape, (None,) * param.rank)
             given = tuple("none" if not axes else " ".join(axes) for axes in partition)
-            return ParamSharding(param, unnamed, Origin.OVERRIDE, override, mismatch=given)
+            return ParamSharding(
+                param, unnamed, Origin.OVERRIDE, override, mismatch=given, placed=placed
+            )
         key = (param.shape, override)
         found = self._known.get(key)
         if found is None:
             position = self.spec.overrides.index(override)
             found = assign_stated(param.shape, override, position, self.table)
             self._known[key] = found
-        return ParamSharding(param, found, Origin.OVERRIDE, override)
+        sums = self._sums(override)
+        return ParamSharding(param, found, Origin.OVERRIDE, override, sums=sums, placed=placed)
 
 
 def activation_for(activations: Sequence[Named], name: str) -> Named | None:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Mesh, Override, Param, PathRule, Shape, Spec
+from shardspec.ir.spec import MemoryRule, Mesh, Override, Param, PathRule, Shape, Spec
 from shardspec.resolve.match import PathMatcher
 from shardspec.resolve.resolver import ArrayResolver
 
@@ -103,10 +103,14 @@ def state_axes(spec: Spec, mesh: Mesh) -> tuple[str, ...]:
     `over:` they are those of the first rule of `batch` that has any of this mesh.
     """
     policy = spec.state
-    if policy is None or policy.optimizer == "same":
-        return ()
+    return () if policy is None or policy.optimizer == "same" else data_axes(spec, mesh)
+
+
+def data_axes(spec: Spec, mesh: Mesh) -> tuple[str, ...]:
+    """Return the mesh axes whose devices see different data: `over:` of `state:`, or of `batch`."""
+    over = spec.state.over if spec.state is not None else ()
     of_batch = (rule.mesh_axes for rule in spec.axis_rules if rule.logical_axis == BATCH)
-    for wanted in (policy.over,) if policy.over else of_batch:
+    for wanted in (over,) if over else of_batch:
         present = tuple(axis for axis in mesh.in_parts(wanted) if axis in mesh.sizes)
         if present:
             return present
@@ -248,6 +252,8 @@ def as_state(
         sharding.matched,
         sharding.scan,
         sharding.mismatch,
+        sharding.sums,
+        sharding.placed,
         relation,
         owner,
         field,
@@ -289,11 +295,39 @@ def parameter(owner: ParamSharding) -> StateSharding:
     return as_state(owner, Relation.PARAMETER, owner)
 
 
-def unowned(state: Param) -> StateSharding:
+def unowned(state: Param, placed: MemoryRule | Override | None = None) -> StateSharding:
     """Return the replicated sharding of an array that belongs to no parameter."""
     relation = Relation.UNOWNED if state.rank else Relation.SCALAR
     dims = Dims(DimSharding(size, None) for size in state.shape)
-    return StateSharding(state, dims, relation=relation)
+    return StateSharding(state, dims, placed=placed, relation=relation)
+
+
+#: What the whole of an optimizer's state is called in patterns, wherever it stands in a tree.
+OPT_STATE = "opt_state"
+
+#: What arrays of state are called where there is no tree of them: those of `optax.adam`.
+MOMENTS = ("0/mu", "0/nu")
+
+
+def state_name(path: str) -> str:
+    """Return what patterns of `memory:` call an array of state.
+
+    >>> state_name("0/mu/wi/kernel"), state_name("state/opt_state/0/nu/wi/kernel")
+    ('opt_state/0/mu/wi/kernel', 'opt_state/0/nu/wi/kernel')
+    """
+    parts = path.split("/")
+    start = parts.index(OPT_STATE) + 1 if OPT_STATE in parts else 0
+    return "/".join((OPT_STATE, *parts[start:]))
+
+
+def moment_name(path: str, moment: int) -> str:
+    """Return what patterns of `memory:` call a moment of a parameter, the first being 0.
+
+    >>> moment_name("wi/kernel", 1)
+    'opt_state/0/nu/wi/kernel'
+    """
+    name = MOMENTS[moment] if moment < len(MOMENTS) else str(moment)
+    return f"{OPT_STATE}/{name}/{path}"
 
 
 def _relation(
@@ -437,10 +471,11 @@ class StateResolver:
           rest: components of its path below the parameter's.
         """
         own = self._own(state, owner) if state.rank else None
+        placed = self._placed(state.path, owner, own)
         if own is not None:
-            return as_state(own, Relation.OWN, owner, name)
+            return as_state(replace(own, placed=placed), Relation.OWN, owner, name)
         if owner is None:
-            return unowned(state)
+            return unowned(state, placed)
         key = (owner.dims, owner.param.shape, state.shape, name, rest)
         known = self._known.get(key)
         if known is None:
@@ -449,6 +484,7 @@ class StateResolver:
             state,
             known.dims,
             owner.origin,
+            placed=placed,
             relation=known.relation,
             owner=owner,
             field=name,
@@ -456,6 +492,15 @@ class StateResolver:
             readings=known.readings,
             split=known.split,
         )
+
+    def _placed(
+        self, path: str, owner: ParamSharding | None, own: ParamSharding | None
+    ) -> MemoryRule | Override | None:
+        """Return what says in which memory an array of state lies: else its parameter's does."""
+        is_state = owner is not None or OPT_STATE in path.split("/") or path[:1].isdecimal()
+        name = state_name(path) if is_state else path  # the `step` of a train state is none
+        found = self.arrays.names.placed(name, None if own is None else own.matched)
+        return owner.placed if found is None and owner is not None else found
 
     def gradient(self, owner: ParamSharding) -> Dims:
         """Return how the gradient of a parameter lies: split further under `zero2`."""

@@ -19,6 +19,7 @@ from shardspec.analysis.layout_diff import (
 )
 from shardspec.analysis.layouts import ArrayLayout, AxisLayout, TargetLayout, layout_of
 from shardspec.ir.spec import MeshAxis, PartitionSpec, array_bytes
+from shardspec.lock.diff_forms import causes, move_rows
 
 SPEC = """
 shardspec: 1
@@ -186,3 +187,26 @@ def test_the_only_targets_are_compared_whatever_their_names() -> None:
     found = diff_of(SPEC, named)
     assert found.name == "pod"
     assert marks(found) == {"q": Mark.LESS}
+
+
+def test_another_memory_and_another_sum_move_nothing_between_devices() -> None:
+    offloaded = f"{SPEC}memory: {{wi: pinned_host}}\n"
+    diff = diff_of(SPEC, offloaded)
+    assert marks(diff) == {"wi": Mark.MEMORY}
+    assert diff.before is not None
+    assert diff.after is not None
+    assert (diff.before.host_bytes, diff.after.host_bytes) == (0, 2 * 8 * 16 // 2)
+    assert diff.before.per_device_bytes == diff.after.per_device_bytes + diff.after.host_bytes
+    assert restore(diff.before, diff.after).total_bytes == 0
+    (cause,) = causes(diff)
+    (row,) = move_rows(cause)
+    assert (row.before, row.after) == ("(none, model) in device", "(none, model) in pinned_host")
+    explicit = SPEC.replace("data: 4, model: 2", "data: 4 explicit, model: 2 explicit")
+    stated = explicit + 'overrides: [{path: wi, spec: "(none, none)SUMS"}]\n'
+    summed = diff_of(stated.replace("SUMS", ""), stated.replace("SUMS", " unreduced data"))
+    assert marks(summed) == {"wi": Mark.SUMS}
+    (row,) = move_rows(causes(summed)[0])
+    assert row.after == "(none, none) unreduced data"
+    assert marks(diff_of(offloaded, offloaded.replace("mlp -> model", "mlp -> data"))) == {
+        "wi": Mark.MORE
+    }

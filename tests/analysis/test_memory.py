@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.analysis.memory import Held, Memory, memory
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Param, Spec, StatePolicy
+from shardspec.ir.spec import MemoryRule, Param, Spec, StatePolicy
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 from tests.analysis.test_alike import arrays
@@ -122,3 +122,54 @@ def test_splitting_further_never_takes_more(
                 memory(plan, state=policy).bytes
                 <= memory(plan, state=replace(state, optimizer="same")).bytes
             )
+
+
+@pytest.mark.parametrize(
+    ("more", "device", "host"),
+    [
+        ('memory: {"opt_state/**": pinned_host}', [1, 1, 0], [0, 0, 4]),
+        ('memory: {"opt_state/**/mu/**": pinned_host}', [1, 1, 2], [0, 0, 2]),
+        ('memory: {"opt_state/**/layers_0/**": unpinned_host}', [1, 1, 3], [0, 0, 1]),
+        ('memory: {"opt_state/**": device, "**": pinned_host}', [0, 1, 4], [1, 0, 0]),
+        ('memory: {"layers_*/kernel": pinned_host}', [0, 1, 0], [1, 0, 4]),
+        ('memory: {"**": device}', [1, 1, 4], [0, 0, 0]),
+    ],
+)
+def test_what_lies_on_the_host_is_counted_apart(
+    more: str, device: list[int], host: list[int]
+) -> None:
+    plan = plan_of(f"state: {{optimizer: same}}\n{more}")
+    held, all_on_device = memory(plan), memory(plan_of("state: {optimizer: same}"))
+    unit = 2 * KERNELS // 4
+
+    def units(sizes: dict[Held, int]) -> list[int]:
+        return [round(sizes.get(kind, 0) / unit) for kind in Held]
+
+    assert units(held.by_kind) == device
+    assert units(held.host_by_kind) == host
+    assert held.bytes + held.host_bytes == all_on_device.bytes
+    assert plan.per_device_bytes + plan.host_bytes == all_on_device.by_kind[Held.PARAMETERS]
+    assert ("in host memory" in str(held)) == any(host)
+
+
+def test_what_lies_on_the_host_needs_no_room_on_the_device() -> None:
+    more = "state: {optimizer: same}\narrays:\n  a: bf16[_=131072 mlp=262144]\n"
+    text = f"hardware: tpu v5e 4x4\nmesh: {{model: rest}}\nrules: [mlp -> model]\n{more}"
+    for memory_text, fits in (("", False), ('memory: {"opt_state/**": pinned_host}\n', True)):
+        spec, _ = pipeline.load_text(text + memory_text)
+        assert spec is not None
+        assert memory(pipeline.compile_plans(spec)[0]).fits is fits
+
+
+@given(strategies.specs(), st.lists(strategies.params(), max_size=3), strategies.memories)
+def test_memory_moves_bytes_and_makes_none(
+    spec: Spec, params: list[Param], rules: tuple[MemoryRule, ...]
+) -> None:
+    """Invariant apart: device and host together hold what the device held alone."""
+    named = [replace(param, path=f"a{at}") for at, param in enumerate(params)]
+    target = spec.targets[0]
+    plain, moved = (
+        memory(resolve(replace(spec, memory=each), target, named)) for each in ((), rules)
+    )
+    assert plain.host_bytes == 0
+    assert moved.bytes + moved.host_bytes == plain.bytes

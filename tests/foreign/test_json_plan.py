@@ -28,3 +28,19 @@ def test_axis_types(mesh: str, types: dict[str, str] | None, remark: str) -> Non
     (plan,) = pipeline.compile_plans(spec, ())
     assert json.loads(plan_text(plan)).get("axis_types") == types
     assert list(heading(plan))[1] == remark
+
+
+def test_memories_and_sums_are_in_it() -> None:
+    spec, _ = pipeline.load_text(
+        "mesh: {data: 2 explicit}\nrules: [a -> data]\n"
+        'memory: {w: pinned_host}\narrays: {w: "f32[a=4]", x: "f32[a=4]"}\n'
+        'overrides: [{path: x, spec: "(none) unreduced data"}]\n'
+        "activations: {h: a, s: {axes: a, memory: pinned_host}}\n"
+    )
+    assert spec is not None
+    (plan,) = pipeline.compile_plans(spec)
+    found = json.loads(plan_text(plan))
+    assert (found["per_device_bytes"], found["host_bytes"]) == (16, 8)
+    assert found["arrays"]["w"]["memory"] == "pinned_host"
+    assert found["arrays"]["x"]["unreduced"] == ["data"]
+    assert found["activations"] == {"h": ["data"], "s": {"spec": ["data"], "memory": "pinned_host"}}

@@ -17,12 +17,15 @@ from shardspec.foreign.formats import (
     Imported,
     NoAnswer,
     Options,
+    Request,
     linen_axes,
     spec_text,
 )
 from shardspec.foreign.maxtext_config import MaxTextConfig, read_configs
 from shardspec.foreign.proof import differences
 from shardspec.ir.spec import Mesh, MeshAxis, Param, Params, Spec
+from shardspec.language.yaml_text.printer import print_yaml
+from shardspec.resolve.resolver import resolve
 
 DATA = Path(__file__).parents[1] / "data" / "maxtext"
 MESH = "mesh_axes: [data, fsdp, tensor]\nici_fsdp_parallelism: 4\nici_tensor_parallelism: 2\n"
@@ -484,8 +487,6 @@ def test_sizes_that_maxtext_refuses_are_refused(text: str) -> None:
         ),
         ("logical_axis_rules_for_eval: [[embed, []]]\n", "the phase `eval` has the list"),
         ("custom_mesh_and_rule_for_eval: pure-fsdp\n", "maxtext/configs"),
-        ("optimizer_memory_host_offload: true\n", "too much"),
-        ("parameter_memory_host_offload: True\n", "too much"),
     ],
 )
 def test_what_maxtext_does_in_code_is_said(text: str, word: str) -> None:
@@ -505,6 +506,55 @@ def test_what_maxtext_does_in_code_is_said(text: str, word: str) -> None:
 )
 def test_what_is_not_used_is_not_said(text: str) -> None:
     assert read(file(MESH + text + rules("[embed, fsdp]")))[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [
+        ("optimizer_memory_host_offload: true\n", {"opt_state/**": "pinned_host"}),
+        (
+            "parameter_memory_host_offload: True\n",
+            {"opt_state/**": "device", "**": "pinned_host"},
+        ),
+        (
+            "optimizer_memory_host_offload: yes\nparameter_memory_host_offload: true\n",
+            {"opt_state/**": "pinned_host", "**": "pinned_host"},
+        ),
+        ("optimizer_memory_host_offload: false\n", None),
+    ],
+)
+def test_what_is_offloaded_lies_in_host_memory_and_comes_back(text: str, memory: Any) -> None:
+    imported, faults = read(file(MESH + text + rules("[embed, fsdp]")))
+    assert imported is not None
+    assert faults == ()
+    assert imported.data.get("memory") == memory
+    spec, found = pipeline.load_text(print_yaml(imported.data), "spec.yaml")
+    assert spec is not None, found
+    param = Param("mlp/wi", (64, 64), "f32", ("embed", None))
+    plan = resolve(spec, spec.targets[0], [param])
+    on_host = "parameter_memory" in text
+    assert plan["mlp/wi"].memory_kind == ("pinned_host" if on_host else None)
+    written, faults = maxtext.write(Request(plan))
+    assert written is not None
+    assert not [fault for fault in faults if "memory" in fault.message]
+    for key in ("optimizer", "parameter"):
+        line = f"{key}_memory_host_offload: true"
+        is_on = f"{key}_memory_host_offload" in text and "false" not in text
+        assert (line in written.splitlines()) is is_on
+
+
+def test_a_memory_that_maxtext_has_no_switch_for_is_said() -> None:
+    spec, _ = pipeline.load_text(
+        "mesh: {fsdp: 4}\nrules: [embed -> fsdp]\nmemory: {emb: pinned_host}\n", "spec.yaml"
+    )
+    assert spec is not None
+    plan = resolve(spec, spec.targets[0], [Param("emb", (64, 8), "f32", ("embed", None))])
+    written, faults = maxtext.write(Request(plan))
+    assert written is not None
+    assert "offload" not in written
+    (fault,) = [fault for fault in faults if "memory" in fault.message]
+    said = "MaxText's YAML has no memory kinds: the `pinned_host` of 1 array stays here"
+    assert fault.message == said
 
 
 def test_rules_for_evaluation_are_a_spec_of_their_own() -> None:

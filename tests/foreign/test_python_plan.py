@@ -168,3 +168,25 @@ def test_a_mesh_needs_the_right_number_of_devices() -> None:
     space = module(plan_of(SPEC.format(machine=MACHINES["bare"])))[1]
     with pytest.raises(ValueError, match="3 devices for the mesh"):
         space["mesh"]([1, 2, 3])
+
+
+def test_memories_and_sums_stand_in_the_module() -> None:
+    spec, faults = pipeline.load_text(
+        "mesh: {data: 2 explicit, model: 4 explicit}\nrules: [a -> data]\n"
+        'memory: {w: pinned_host}\narrays: {w: "f32[a=4]", x: "f32[a=4]"}\n'
+        'overrides: [{path: x, spec: "(none) unreduced (data, model)"}]\n'
+        "activations: {s: {axes: a, memory: pinned_host}}\n"
+    )
+    assert spec is not None, faults
+    text, found = write(Request(pipeline.compile_plans(spec)[0]))
+    assert text is not None
+    assert found == ()
+    space: dict[str, Any] = {}
+    exec(text, space)
+    assert space["ACTIVATION_MEMORY"] == {"s": "pinned_host"}
+    assert set(space["SPECS"]["x"].unreduced) == {"data", "model"}
+    placed = space["shardings"](space["mesh"]())
+    assert {path: each.memory_kind for path, each in placed.items()} == {
+        "w": "pinned_host",
+        "x": "device",
+    }

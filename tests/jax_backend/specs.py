@@ -11,6 +11,8 @@ from shardspec.ir.spec import (
     AxisRule,
     LintLevel,
     LogicalAxis,
+    MemoryKind,
+    MemoryRule,
     Mesh,
     MeshAxis,
     Override,
@@ -67,6 +69,7 @@ def make_spec(
     activations: Mapping[str, str] | None = None,
     indivisible: Any = "next",
     lints: Mapping[str, Severity] | None = None,
+    memory: Mapping[str, MemoryKind] | None = None,
 ) -> Spec:
     target = Target("here", Mesh(tuple(MeshAxis(name, size) for name, size in mesh.items())))
     return Spec(
@@ -78,5 +81,6 @@ def make_spec(
         activations=tuple(Activation(n, names(a)) for n, a in (activations or {}).items()),
         policy=Policy(indivisible),
         targets=(target,),
+        memory=tuple(MemoryRule(Pattern(p), kind) for p, kind in (memory or {}).items()),
         lint_levels=tuple(LintLevel(name, level) for name, level in (lints or {}).items()),
     )

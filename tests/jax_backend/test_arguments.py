@@ -242,8 +242,11 @@ def test_put_refuses_what_is_traced(verb: str) -> None:
 def test_put_says_which_array_has_no_values(put: Any) -> None:
     with pytest.raises(ShardspecError, match="`b/kernel` has been deleted, or donated"):
         put({"a": {"kernel": jnp.ones((8, 16))}, "b": {"kernel": donated()}})
+
+
+def test_a_batch_of_partial_sums_is_refused() -> None:
     with pytest.raises(ShardspecError, match="holds partial sums, one on each part of data"):
-        put({"kernel": unreduced()})
+        BATCH.put({"kernel": unreduced()})
 
 
 def test_a_batch_that_is_not_like_its_names() -> None:

@@ -213,3 +213,69 @@ def test_a_size_of_code_that_differs_from_axes_is_told_apart() -> None:
     labels = [label.text for label in raised.value.diagnostics[0].labels]
     assert "`batch` is 16 here, and 15 in what is refused" in labels
     assert "`batch` is 15" not in labels
+
+
+MEMORIES = """
+mesh: {data: 2 KIND, model: 4 KIND}
+rules: [batch -> data, mlp -> model]
+activations:
+  saved: {axes: batch mlp, memory: pinned_host}
+  back: {axes: batch mlp, memory: device}
+  stated: {spec: "(none, data)"}
+"""
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_an_activation_is_moved_to_its_memory_and_back(kind: str) -> None:
+    found = Resolver(shardspec.loads(MEMORIES.replace("KIND", kind)))
+
+    def loss(x: Any) -> Any:
+        kept = found.constrain(2 * x, activation="saved")
+        return jnp.sum(found.constrain(kept, activation="back") ** 2)
+
+    with jax.set_mesh(found.mesh):
+        x = jax.device_put(X, found.sharding("batch mlp"))
+        np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), 8 * X)
+        for run in (jax.jit, lambda function: function):
+            result = run(lambda x: found.constrain(x, activation="saved"))(x)
+            assert result.sharding.memory_kind == "pinned_host"
+            assert result.sharding.spec == P("data", "model")
+        tree = found.constrain({"a": x, "n": 3}, activation="saved")
+        assert tree["a"].sharding.memory_kind == "pinned_host"
+        assert found.constrain(x, activation="stated").sharding.spec == P(None, "data")
+    with pytest.raises(ShardspecError, match="does not divide over `data` = 2"):
+        found.constrain(jnp.ones((4, 3)), activation="stated")
+    with pytest.raises(ShardspecError, match="names 2 dimensions"):
+        found.constrain(jnp.ones(4), activation="stated")
+
+
+def test_partial_sums_come_and_go() -> None:
+    text = MEMORIES.replace("KIND", "explicit")
+    text += '  partial: {spec: "(data, none) unreduced model"}\n'
+    text += '  whole: {spec: "(data, none) reduced model"}\n'
+    found = Resolver(shardspec.loads(text))
+    sums = P("data", None, unreduced={"model"})
+    with jax.set_mesh(found.mesh):
+        x = jax.device_put(X, found.sharding("batch _"))
+        for run in (jax.jit, lambda function: function):
+            partial = run(lambda x: found.constrain(x, activation="partial"))(x)
+            assert partial.sharding.spec == sums
+            back = run(lambda x: found.constrain(x, "batch mlp"))(partial)
+            assert back.sharding.spec == P("data", "model")
+            np.testing.assert_array_equal(back, X)
+            whole = run(lambda x: found.constrain(x, activation="whole"))(x)
+            assert whole.sharding.spec == P("data", None, reduced={"model"})
+        w = jnp.ones((X.shape[1], X.shape[1]))
+
+        def gradient(w: Any) -> Any:
+            w = found.constrain(w, activation="whole")
+            return jax.grad(lambda w: jnp.sum(jnp.sin(w)))(w)
+
+        assert jax.jit(gradient)(w).sharding.spec == sums
+
+    auto = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    with (
+        jax.set_mesh(auto),
+        pytest.raises(ShardspecError, match="sums over `model`, where `data`, `model` are left"),
+    ):
+        jax.jit(lambda x: found.constrain(x, activation="partial"))(X)

@@ -22,8 +22,10 @@ from jax.sharding import PartitionSpec as P
 
 from shardspec.cli.main import cli
 from shardspec.diagnostics import Diagnostic, Severity, ShardspecError
+from shardspec.ir.spec import MemoryKind
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.lock.lock_file import LockWarning
+from shardspec.public import loads
 from tests.jax_backend.specs import make_spec
 
 NAMES = {"**/kernel": "embed mlp", "**/bias": "mlp"}
@@ -139,7 +141,7 @@ def test_another_memory_is_a_finding_unless_it_is_meant() -> None:
     host = found.put(tree, memory_kind="pinned_host")
     assert host["mlp"]["kernel"].sharding.memory_kind == "pinned_host"
     said = text(only(found.verify_placement(host)))
-    assert said.startswith("2 arrays are in another memory than devices compute in")
+    assert said.startswith("2 arrays are in another memory than planned")
     assert "planned P('data', 'model'), found its shards in `pinned_host`" in said
     assert found.verify_placement(host, memory_kinds=["pinned_host"]) == ()
     assert found.verify_placement(found.put(host)) == ()
@@ -154,6 +156,93 @@ def test_another_memory_is_a_finding_unless_it_is_meant() -> None:
     assert found.verify_placement(params, offloaded, memory_kinds=["pinned_host"]) == ()
     with pytest.raises(ShardspecError, match=r"no memory `attic`\n.*`pinned_host`"):
         found.put(tree, memory_kind="attic")
+
+
+OFFLOADED: dict[str, MemoryKind] = {"opt_state/**": "pinned_host", "mlp/bias": "pinned_host"}
+
+
+def test_arrays_lie_in_the_memory_that_the_spec_says() -> None:
+    found, tree = resolver(memory=OFFLOADED), {"mlp": layer()}
+    placed = found.put(tree)
+    kinds = jax.tree.map(lambda array: array.sharding.memory_kind, placed)
+    assert kinds == {"mlp": {"kernel": "device", "bias": "pinned_host"}}
+    assert jax.tree.map(lambda each: each.memory_kind, found.shardings(tree)) == kinds
+    assert found.verify_placement(placed) == ()
+    tx = optax.adam(1e-3)
+    state = tx.init(tree)
+    places = found.state_shardings(state, tree)
+    assert {each.memory_kind for each in jax.tree.leaves(places)} == {"pinned_host"}
+    made = jax.jit(tx.init, out_shardings=places)(placed)
+    assert found.verify_placement(placed, made) == ()
+    moved = jax.tree.map(lambda x: jax.device_put(x, x.sharding.with_memory_kind("device")), placed)
+    said = text(only(found.verify_placement(moved)))
+    assert said.startswith("`mlp/bias` is in another memory than planned")
+    assert "planned P('model') in pinned_host, found its shards in `device`" in said
+    assert found.verify_placement(moved, memory_kinds=["device"]) == ()
+    struct = found.abstract(jax.eval_shape(lambda: tree))["mlp"]["bias"]
+    assert struct.sharding.memory_kind == "pinned_host"
+
+
+def test_state_is_called_so_wherever_it_stands() -> None:
+    tree = {"mlp": layer()}
+    state = optax.adam(1e-3).init(tree)
+    held = {"params": tree, "opt_state": state, "step": jnp.zeros((), int)}
+    cases: list[tuple[dict[str, MemoryKind], Any, Any, Any]] = [
+        ({"opt_state/0/mu/**": "pinned_host"}, "pinned_host", None, None),
+        ({"opt_state/**": "device", "**": "pinned_host"}, None, None, "pinned_host"),
+        ({"mlp/bias": "pinned_host"}, "pinned_host", "pinned_host", "pinned_host"),
+        ({"opt_state/**/nu/**/bias": "unpinned_host"}, None, "unpinned_host", None),
+    ]
+    for memory, first, second, bias in cases:
+        found = resolver(memory=memory)
+        plan, whole = found.state_plan(state, tree), found.plan(held)
+        for above, each in (("", plan), ("opt_state/", whole)):
+            assert each[f"{above}0/mu/mlp/bias"].memory_kind == first, memory
+            assert each[f"{above}0/nu/mlp/bias"].memory_kind == second, memory
+        assert whole["mlp/bias"].memory_kind == bias, memory
+        for tree_of, shardings in (
+            (plan, found.state_shardings(state, tree)),
+            (whole, found.shardings(held)),
+        ):
+            kinds = [each.memory_kind for each in jax.tree.leaves(shardings)]
+            assert kinds == [each.memory_kind or "device" for each in tree_of.arrays], memory
+
+
+def test_partial_sums_of_the_plan_are_put_and_checked() -> None:
+    found = Resolver(
+        loads(
+            "mesh: {data: 2 explicit, model: 4 explicit}\n"
+            "rules: [mlp -> model]\n"
+            'overrides: [{path: "**/kernel", spec: "(data, none) unreduced model"}]\n'
+            'params: {"**/bias": mlp}\n'
+        )
+    )
+    tree = {"a": {"kernel": jnp.arange(128.0).reshape(8, 16), "bias": jnp.ones(16)}}
+    placed = found.put(tree)
+    kernel = placed["a"]["kernel"]
+    assert kernel.sharding.spec == P("data", None, unreduced={"model"})
+    assert found.verify_placement(placed) == ()
+    summed = jax.sharding.reshard(kernel, NamedSharding(found.mesh, P(None, None)))
+    np.testing.assert_array_equal(np.asarray(summed), np.asarray(tree["a"]["kernel"]))
+    said = text(only(found.verify_placement({"a": {**placed["a"], "kernel": summed}})))
+    assert said.startswith("`a/kernel` is no partial sums over")
+    assert "planned P('data', None, unreduced={'model'}), found no sums" in said
+    plain = Resolver(make_spec(params=NAMES))
+    back = plain.put({"kernel": kernel})["kernel"]
+    assert plain.verify_placement({"kernel": back}) == ()
+    np.testing.assert_array_equal(np.asarray(back), np.asarray(tree["a"]["kernel"]))
+
+
+def test_sums_need_a_mesh_that_is_explicit() -> None:
+    text = (
+        "mesh: {data: 2, model: 4 explicit}\n"
+        'overrides: [{path: "**/kernel", spec: "(none, none) unreduced model"}]\n'
+    )
+    with pytest.raises(ShardspecError, match="SHD116"):
+        Resolver(loads(text))
+    quiet = Resolver(loads(f"{text}lints: {{sums-not-explicit: allow}}\n"))
+    with pytest.raises(ShardspecError, match="sums over `model`, where `data` is left"):
+        quiet.shardings({"a": {"kernel": jnp.ones((8, 16))}})
 
 
 def test_partial_sums_are_a_finding() -> None:

@@ -17,6 +17,7 @@ from flax import linen as nn
 from flax import nnx
 from flax.core import freeze
 from flax.training.train_state import TrainState
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from optax import contrib
 
@@ -591,3 +592,58 @@ def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     printed = next(body for language, body in blocks if language == "text")
     exec(compile(program, str(page), "exec"), {})
     assert capsys.readouterr().out == printed
+
+
+EXPLICIT = """
+mesh: {data: 2 explicit, model: 4 explicit}
+rules: [batch -> data, mlp -> model, rows -> data]
+params: {w: _ mlp, rows: rows _}
+state: {optimizer: zero2}
+"""
+
+
+def test_gradients_are_added_up_before_they_are_summed_up() -> None:
+    found = Resolver(loads(EXPLICIT))
+    params = {"w": jnp.arange(128.0).reshape(8, 16) / 100, "rows": jnp.ones((4, 3)), "f": jnp.tanh}
+    places = found.accumulation_shardings(params)
+    assert places.params["w"].spec == P(None, "model", reduced={"data"})
+    assert places.sums["w"].spec == P(None, "model", unreduced={"data"})
+    assert places.sums["rows"].spec == P("data", None)
+    assert places.sums["f"] is None
+    del params["f"]
+    places = found.accumulation_shardings(params)
+    batches = jnp.arange(3.0 * 4 * 8).reshape(3, 4, 8) / 50
+
+    def loss(params: Any, x: Any) -> Any:
+        return jnp.sum(jnp.sin(x @ params["w"]))
+
+    @jax.jit
+    def step(params: Any, batches: Any) -> Any:
+        seen = jax.sharding.reshard(params, places.params)
+        start = jax.sharding.reshard(jax.tree.map(jnp.zeros_like, params), places.sums)
+
+        def add(total: Any, x: Any) -> Any:
+            return jax.tree.map(jnp.add, total, jax.grad(loss)(seen, x)), None
+
+        total, _ = jax.lax.scan(add, start, batches)
+        return jax.sharding.reshard(total, found.grad_shardings(params))
+
+    with jax.set_mesh(found.mesh):
+        split = jax.device_put(batches, NamedSharding(found.mesh, P(None, "data", None)))
+        placed = found.put(params)
+        after = step(placed, split)
+        text = step.lower(placed, split).compile().as_text()
+    assert after["w"].sharding.spec == P("data", "model")
+    plain = sum(jax.grad(loss)(params, x)["w"] for x in batches)
+    np.testing.assert_allclose(after["w"], plain, rtol=1e-5)
+    over_data = re.findall(r"(all-reduce|reduce-scatter)\(.*replica_groups=\{\{0,4\}", text)
+    assert len(over_data) == 1, "one sum over data, and none in the loop"
+
+
+def test_sums_of_gradients_need_explicit_axes_and_a_batch() -> None:
+    params = {"w": jnp.ones((8, 16))}
+    with pytest.raises(ShardspecError, match=r"SHD116.*`data`, `model` are `auto`\n.*8 explicit"):
+        Resolver(loads(EXPLICIT.replace(" explicit", ""))).accumulation_shardings(params)
+    alone = EXPLICIT.replace("batch -> data, ", "").replace("state: {optimizer: zero2}", "")
+    with pytest.raises(ShardspecError, match=r"no mesh axis.*other data\n.*give `batch` a rule"):
+        Resolver(loads(alone)).accumulation_shardings(params)

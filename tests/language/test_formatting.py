@@ -49,12 +49,21 @@ overrides:
   - match: .*/wo\\d
     axes: mlp _
     because: another module
+  - path: a/norm
+    spec: (none)
+    memory: pinned_host
 
 scan:
   layers/**: layers@0
 
+memory:
+  opt_state/**: pinned_host
+  re:a/n.*: device
+
 activations:
   residual: batch _ _
+  kept: {axes: batch _ _, memory: pinned_host}
+  partial: {spec: "(none, (replica, model)) unreduced data"}
 
 arrays:
   a/wi: bf16[8, 14336]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -24,7 +25,7 @@ from shardspec.analysis.layouts import (
 )
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.words import collapsed, expanded, natural
-from shardspec.ir.spec import MeshAxis, PartitionSpec
+from shardspec.ir.spec import MeshAxis, PartitionSpec, Sums
 from shardspec.lock.lock_file import lock_text, read_lock
 
 SPEC = """
@@ -69,7 +70,10 @@ def array_layouts(draw: st.DrawFn, mesh_axes: tuple[str, ...]) -> ArrayLayout:
         tuple(free.pop() for _ in range(draw(st.integers(0, min(2, len(free)))))) for _ in shape
     )
     dtype = draw(st.sampled_from(["bf16", "f32", "key<fry>", "s8"]))
-    return ArrayLayout(draw(paths), shape, dtype, logical, PartitionSpec(dims))
+    kinds = [tuple(free.pop() for _ in range(draw(st.integers(0, len(free))))) for _ in range(2)]
+    memory = draw(st.sampled_from((None, None, "pinned_host", "unpinned_host")))
+    partition = PartitionSpec(dims, Sums(*kinds))
+    return ArrayLayout(draw(paths), shape, dtype, logical, partition, memory)
 
 
 sizes = st.integers(0, 10**15)
@@ -288,3 +292,55 @@ def test_any_damage_is_a_diagnostic_or_a_layout(data: st.DataObject) -> None:
     end = data.draw(st.integers(start, min(len(text), start + 20)))
     damaged = text[:start] + data.draw(st.text(max_size=8)) + text[end:]
     assert isinstance(read_lock(SourceFile("spec.lock", damaged)), Diagnostic | Layout)
+
+
+HELD = """
+shardspec: 1
+mesh: {data: 2 explicit, model: 2 explicit}
+rules: [mlp -> model]
+memory: {"wi": pinned_host}
+arrays: {wi: "bf16[_=8 mlp=16]", sum: "f32[8, 8]"}
+overrides: [{path: sum, spec: "(data, none) unreduced model"}]
+activations:
+  saved: {axes: _ mlp, memory: device}
+  part: {spec: "(none) reduced (data, model)", memory: pinned_host}
+"""
+
+
+def test_memories_and_sums_are_locked() -> None:
+    spec, faults = pipeline.load_text(HELD, "spec.yaml")
+    assert spec is not None
+    assert faults == ()
+    layout = layout_of(spec, pipeline.compile_plans(spec))
+    text = lock_text(layout)
+    assert "wi : bf16[_=8 mlp=16] = (none, model) memory pinned_host\n" in text
+    assert "sum : f32[_=8 _=8] = (data, none) unreduced model\n" in text
+    assert "activation saved : [_ mlp] = (none, model) memory device\n" in text
+    assert "part : [_] = (none) reduced (data, model) memory pinned_host\n" in text
+    again = read_lock(SourceFile("spec.lock", text))
+    assert isinstance(again, Layout)
+    (before,), (after,) = layout.targets, again.targets
+    assert sorted(before.arrays, key=lambda each: each.path) == list(after.arrays)
+    assert before.activations == after.activations
+    assert (after.per_device_bytes, after.host_bytes) == (4 * 8 * 8 // 2, 2 * 8 * 16 // 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("memory attic", "it should be|place 2 dimensions|no line"),
+        ("memory device", "has no word for it"),
+        ("unreduced data", "more than once"),
+        ("unreduced pod", "no axis `pod`"),
+    ],
+)
+def test_memories_and_sums_that_no_lock_has(text: str, said: str) -> None:
+    spec, _ = pipeline.load_text(HELD, "spec.yaml")
+    assert spec is not None
+    whole = lock_text(layout_of(spec, pipeline.compile_plans(spec)))
+    line = "sum : f32[_=8 _=8] = (data, none) "
+    found = read_lock(
+        SourceFile("spec.lock", whole.replace(f"{line}unreduced model", f"{line}{text}"))
+    )
+    assert isinstance(found, Diagnostic)
+    assert re.search(said, found.message), found.message

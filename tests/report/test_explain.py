@@ -70,3 +70,31 @@ def test_an_activation_shows_names_sizes_and_attempts() -> None:
     assert "0  batch   ?  data  TAKEN   2 ways" in text
     assert "1  embed  64  fsdp  TAKEN   64 / 4 = 16" in text
     assert "replicated: the dimension has no name" in text
+
+
+HELD = """\
+shardspec: 1
+mesh: {data: 2 explicit, model: 4 explicit}
+rules: [mlp -> model]
+memory: {"opt_state/**": pinned_host, "w*": unpinned_host}
+arrays: {wi: "f32[8 mlp=16]", sum: "f32[8, 8]"}
+overrides: [{path: sum, spec: "(data, none) unreduced model", memory: pinned_host}]
+activations: {part: {spec: "(none, data) reduced model", memory: pinned_host}}
+"""
+
+
+def test_where_an_array_lies_and_what_it_is_a_sum_over() -> None:
+    held = HELD.replace("f32[8 mlp", "f32[_=8 mlp")
+    lines = _explained("wi", held).splitlines()
+    assert lines[0].endswith("128 B per device in unpinned_host")
+    assert 'memory  unpinned_host     spec.yaml:4  memory "w*"' in lines
+    lines = _explained("sum", held).splitlines()
+    assert "P('data', None, unreduced={'model'})" in lines[0]
+    assert 'memory  pinned_host     spec.yaml:6  override "sum"' in lines
+    assert "sums    unreduced over model: each part holds a partial sum" in lines
+    plan = _plan(held)
+    told = "\n".join(explain_activation(plan.activations[0], plan))
+    assert "P(None, 'data', reduced={'model'}) in pinned_host" in told
+    assert "names   spec (none, data) reduced model" in told
+    assert "sums    reduced over model: whole on each part; its gradient comes unreduced" in told
+    assert "TAKEN   replicated, as the spec of the activation says" in told

@@ -17,14 +17,21 @@ _Parse = Callable[[str], object]
 _PATTERN = r're:?"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|(?:\\.|[^\s:="\\])+'
 #: A key of `step:` with its value.
 STEP_SETTING = r"(?:extends|mode|tokens|microbatches|remat|dtype|attention)\s+[\w.\"(]"
-_BECAUSE = r"(?P<rest>(?:\s+because\b.*)?)$"
+_MEMORY = r"(?:\s+memory\s+\w+)?"
+_BECAUSE = rf"(?P<rest>{_MEMORY}(?:\s+because\b.*)?)$"
 
 #: What stands before an expression and after it, and which expression it is.
 _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "rules_entry": ((r"(?P<text>.*?)(?:\s+at\b.*)?$", expressions.parse_axis_rule),),
     "params_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_names),),
-    "activation_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_names),),
-    "activation": ((rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_names),),
+    "activation_entry": (
+        (rf"(?:{_PATTERN})\s*:(?P<text>.*?){_MEMORY}$", expressions.parse_names),
+        (rf"(?:{_PATTERN})\s*=(?P<text>.*?){_MEMORY}$", expressions.parse_partition),
+    ),
+    "activation": (
+        (rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*?){_MEMORY}$", expressions.parse_names),
+        (rf"\w+\s+(?:{_PATTERN})\s*=(?P<text>.*?){_MEMORY}$", expressions.parse_partition),
+    ),
     "scan_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_scan),),
     "scan": ((rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_scan),),
     "arrays_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_array_type),),
@@ -69,6 +76,7 @@ _FORMS = {
     "scan": "scan decoder/layers/** : layers@0",
     "scan_entry": "decoder/layers/** : layers@0",
     "activation": "activation residual : batch length embed",
+    "memory_entry": "opt_state/** : pinned_host",
     "activation_entry": "residual : batch length embed",
     "section": "rules { embed -> model }",
     "machine": "hardware tpu v4 4x4x8",

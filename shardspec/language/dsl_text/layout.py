@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 #: Statements that hold entries in braces and nothing before them.
-SECTIONS = ("rules", "params", "scan", "arrays", "activations", "activation", "step")
+SECTIONS = ("rules", "params", "scan", "arrays", "activations", "activation", "memory", "step")
 
 #: Statements in which `{` always opens a block.
-BLOCKS = frozenset({"rules", "params", "arrays", "activations", "target", "mesh", "phase", "step"})
+BLOCKS = frozenset(
+    {"rules", "params", "arrays", "activations", "memory", "target", "mesh", "phase", "step"}
+)
 
 #: The block that holds statements.
 PHASE = "phase"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from shardspec.ir.spec import MEMORY_KINDS
 from shardspec.language.dsl_text.layout import quoted
 from shardspec.language.reading import Comments, Data, Route
 from shardspec.language.yaml_text.comments import comment_line
@@ -18,6 +19,7 @@ _KEY = re.compile(r"\w[\w./-]*")
 _REFERENCE = re.compile(r"[\w./@+~-]+")
 _PATTERN = re.compile(r"(?!re[:\"])(?:\\\S|[^\s:=\"#;()\[\]\\])+")
 _RAW_REGEX = re.compile(r'(?:[^"\\\n]|\\[^\n])*')
+_LIKE_MEMORY = re.compile(rf"\bmemory ({'|'.join(MEMORY_KINDS)})$")
 _REST = re.compile(r"[\w(][\w%(),.-]*(?: [\w%(),.-]+)*")
 _AMOUNT = re.compile(r"[0-9][0-9.]*[ \t]*[A-Za-z%]+")
 _GROUPS = {
@@ -275,10 +277,24 @@ class _Printer:
 
     def overrides(self, overrides: Any) -> None:
         for index, entry in enumerate(overrides):
-            answer = f": {entry['axes']}" if "axes" in entry else f"= {entry['spec']}"
             because = f" because {quoted(entry['because'])}" if "because" in entry else ""
-            text = f"override {_entry_pattern(entry)} {answer}{because}"
+            text = f"override {_entry_pattern(entry)} {' '.join(_answer(entry))}{because}"
             self._sectioned("overrides", text, index)
+
+    def activations(self, entries: Any) -> None:
+        """Add a block of activations, their colons and equal signs below each other."""
+        self.head("activations {" if entries else "activations {}", ("activations",))
+        answers = {
+            name: _answer(entry if isinstance(entry, dict) else {"axes": entry})
+            for name, entry in entries.items()
+        }
+        names = {name: _pattern(name) for name in answers}
+        width = max((len(name) for name in names.values() if len(name) <= _LEFT), default=0)
+        for name, (mark, answer) in answers.items():
+            text = f"{names[name]:<{width}} {mark} {answer}"
+            self.line(text, ("activations", name), indent="  ")
+        if entries:
+            self.close(("activations",))
 
     def replicate(self, entries: Any) -> None:
         for index, entry in enumerate(entries):
@@ -305,6 +321,15 @@ def _amount(text: str) -> str:
 
 def _to_end(text: str) -> str:
     return text if _REST.fullmatch(text) and _is_balanced(text, "()") else quoted(text)
+
+
+def _answer(entry: Mapping[str, str]) -> tuple[str, str]:
+    """Return the mark of names or of a partition, and what stands behind it."""
+    memory = f" memory {entry['memory']}" if "memory" in entry else ""
+    if "axes" not in entry:
+        return "=", f"{entry['spec']}{memory}"
+    # Two last names that read like a memory are parted by a comma.
+    return ":", _LIKE_MEMORY.sub(r"memory, \1", entry["axes"]) + memory
 
 
 def _entry_pattern(entry: Mapping[str, str]) -> str:
@@ -347,7 +372,8 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "params": lambda printer, value: printer.pairs("params", _pattern, value),
     "overrides": _Printer.overrides,
     "scan": lambda printer, value: printer.pairs("scan", _pattern, value),
-    "activations": lambda printer, value: printer.pairs("activations", _pattern, value),
+    "memory": lambda printer, value: printer.pairs("memory", _pattern, value),
+    "activations": _Printer.activations,
     "arrays": lambda printer, value: printer.pairs("arrays", _pattern, value),
     "manifest": _Printer.manifest,
     "policy": lambda printer, value: printer.settings("policy", value, _amount),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
@@ -112,6 +113,39 @@ class _Build:
         self.keys[inner], self.values[inner] = key, value
         into[key.text] = number_or_text(value.text) if route[-1] == "mesh" else value.text
         self.entries.append((inner, entry.start, entry.end))
+
+    def activation(self, tree: Node, entry: Statement, into: dict[str, Data]) -> None:
+        """Take in an activation: names alone, or names or a partition and a memory."""
+        if maybe_child_of(tree, "names") is not None and len(tree.children) == 2:
+            self.pair(("activations",), tree, entry, into)
+            return
+        key = self.tokens(child_of(tree, "pattern"), entry)[0]
+        route: Route = ("activations", key.text)
+        if self.is_taken(route, key):
+            return
+        self.keys[route] = key
+        self.values[route] = Excerpt("", Span(self.source, key.span.end, entry.end))
+        stated: dict[str, Data] = {}
+        self._answer(tree, entry, route, stated)
+        into[key.text] = stated
+        self.entries.append((route, entry.start, entry.end))
+
+    def _entry_taker(self, section: str) -> Callable[[Node, Statement, dict[str, Data]], None]:
+        """Return what takes in an entry of a section of names or patterns."""
+        return self.activation if section == "activations" else partial(self.pair, (section,))
+
+    def _answer(
+        self, tree: Node, statement: Statement, route: Route, stated: dict[str, Data]
+    ) -> None:
+        """Take in names or a partition, and the memory behind them."""
+        for name, node in (("axes", "names"), ("spec", "partition")):
+            found = maybe_child_of(tree, node)
+            if found is not None:
+                self.say(route, stated, name, self.whole(found, statement))
+        memory = maybe_child_of(tree, "memory")
+        if memory is not None:
+            kind = child_of(memory, "memory_kind")
+            self.say(route, stated, "memory", self.tokens(kind, statement)[0])
 
     def open(self, route: Route, statement: Statement) -> None:
         """Note where a section stands that several statements may add to."""
@@ -413,10 +447,7 @@ class _Build:
         if is_regex:
             pattern = pattern.part(3, len(pattern.text))
         self.say(route, stated, "match" if is_regex else "path", pattern)
-        for name, node in (("axes", "names"), ("spec", "partition")):
-            found = maybe_child_of(tree, node)
-            if found is not None:
-                self.say(route, stated, name, self.whole(found, statement))
+        self._answer(tree, statement, route, stated)
         because = maybe_child_of(tree, "because")
         if because is not None:
             self.say(route, stated, "because", self.tokens(because, statement, deep=True)[-1])
@@ -445,7 +476,7 @@ class _Build:
         into = self.data.setdefault(section, {})
         assert isinstance(into, dict)
         self.open((section,), statement)
-        self.pair((section,), inner, statement, into)
+        self._entry_taker(section)(inner, statement, into)
 
     def _section(self, section: str, statement: Statement) -> None:
         """Take in a block of entries."""
@@ -465,7 +496,7 @@ class _Build:
                 self._step(tree, entry, into)
             else:
                 assert isinstance(into, dict)
-                self.pair((section,), tree, entry, into)
+                self._entry_taker(section)(tree, entry, into)
 
     def _step(self, tree: Node, entry: Statement, into: dict[str, Data]) -> None:
         """Take in a key of `step:` with its value, or a line of its program."""

@@ -43,7 +43,7 @@ STARTS = {
         ),
         *("scan", "activation", "section", "machine", "target", "mesh", "mesh_entry", "phase"),
         *("rules_entry", "params_entry", "scan_entry", "arrays_entry", "activation_entry"),
-        *("state", "coverage", "replicate", "step_entry"),
+        *("state", "coverage", "replicate", "step_entry", "memory_entry"),
     ),
 }
 

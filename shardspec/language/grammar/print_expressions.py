@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from shardspec.ir import spec as ir
 from shardspec.ir.spec import shape_text, target_text
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm
@@ -131,7 +132,8 @@ def print_rule(rule: syntax.RuleExpr) -> str:
 
 def print_partition(partition: syntax.PartitionExpr) -> str:
     """Return `((replica, data), none)`."""
-    return f"({', '.join(map(print_mesh_axes, partition.dims))})"
+    sums = ir.Sums(*(tuple(axis.text for axis in axes) for axes in partition.sums))
+    return f"({', '.join(map(print_mesh_axes, partition.dims))}){sums}"
 
 
 def print_mesh_axes(target: syntax.AxisTarget) -> str:
@@ -357,6 +359,15 @@ def _rule(value: Data) -> Data:
     return fields["rule"] if fields.keys() == {"rule"} else fields
 
 
+def _activation(value: Data) -> Data:
+    """Return the entry of an activation; the names alone where there is no more."""
+    if not isinstance(value, dict):
+        return _expression("names")(value)
+    fields = _fields(axes=_expression("names"), spec=_expression("partition"))(value)
+    assert isinstance(fields, dict)
+    return fields["axes"] if fields.keys() == {"axes"} else fields
+
+
 def _list(value: Data) -> Data:
     return [value] if isinstance(value, str) else value
 
@@ -398,7 +409,7 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "overrides": _each(_fields(axes=_expression("names"), spec=_expression("partition"))),
     "replicate": _each(_fields()),
     "scan": _each(_expression("scan")),
-    "activations": _each(_expression("names")),
+    "activations": _each(_activation),
     "arrays": _each(_expression("array_type")),
     "state": _fields(over=_expression("mesh_axes")),
     "policy": _fields(whole_below=_expression("bound")),

@@ -70,9 +70,11 @@ def in_rule(rule: syntax.RuleExpr) -> SyntaxFault | None:
 
 
 def in_partition(partition: syntax.PartitionExpr) -> SyntaxFault | None:
-    """Return a fault where a mesh axis is given twice."""
+    """Return a fault where a mesh axis is given twice, be it of a dimension or of sums."""
     misspelt = next(_target_faults(partition.dims), None)
-    return misspelt or _repeated(axis for dim in partition.dims for axis in dim.mesh_axes)
+    sums = [axis for axes in partition.sums for axis in axes]
+    split = [axis for dim in partition.dims for axis in dim.mesh_axes]
+    return misspelt or _repeated((*split, *sums))
 
 
 def in_mesh_axes(target: syntax.AxisTarget) -> SyntaxFault | None:
@@ -233,7 +235,7 @@ def _repeated(axes: Iterable[syntax.Name]) -> SyntaxFault | None:
     for axis in axes:
         if seen[axis.text]:
             message = f"mesh axis `{axis.text}` is given twice"
-            help = "a mesh axis can split an array once"
+            help = "a mesh axis can split an array, or sum it up, once"
             return SyntaxFault(message, axis.start, axis.end, help)
         seen[axis.text] += 1
     return None

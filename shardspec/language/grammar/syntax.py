@@ -86,9 +86,14 @@ class NamesExpr(NamedTuple):
 
 
 class PartitionExpr(NamedTuple):
-    """`(none, model)`, `((replica, data), none)`, `(model,)` or `()`: one entry a dimension."""
+    """`(none, model)`, `(model,)`, `()`, `(data) unreduced model`: one entry a dimension, and sums.
+
+    Attributes:
+      sums: the mesh axes that are `unreduced`, and those that are `reduced`.
+    """
 
     dims: tuple[AxisTarget, ...]
+    sums: tuple[tuple[Name, ...], tuple[Name, ...]] = ((), ())
 
 
 class SizeTerm(NamedTuple):
@@ -312,7 +317,14 @@ def axis_rule(tree: Node) -> RuleExpr:
 
 def partition(tree: Node) -> PartitionExpr:
     """Return the partition of a `partition` tree."""
-    return PartitionExpr(tuple(map(_target, _trees(tree))))
+    dims = tuple(_target(node) for node in _trees(tree) if node.data != "sums")
+    sums: dict[str, tuple[Name, ...]] = {}
+    for node in _trees(tree):
+        if node.data == "sums":
+            kind = next(_tokens(node)).value
+            axes = _target(next(_trees(node))).mesh_axes
+            sums[kind] = sums.get(kind, ()) + axes
+    return PartitionExpr(dims, (sums.get("unreduced", ()), sums.get("reduced", ())))
 
 
 def mesh_axes(tree: Node) -> AxisTarget:

@@ -103,7 +103,7 @@ LONGEST_KEY = 1000
 _ONE_LINE: tuple[tuple[str | None, ...], ...] = (
     *(("policy",), ("lints",), ("extends",), ("drop",), ("manifest",), ("axes", None)),
     ("axes", None, "parts"),
-    *(("state",), ("coverage",), ("let",), ("step",), ("step", "remat")),
+    *(("state",), ("coverage",), ("let",), ("step",), ("step", "remat"), ("activations", None)),
 )
 _SHORT = (("mesh",), ("targets", None, "mesh"))
 _SHORT_ENTRIES = 3

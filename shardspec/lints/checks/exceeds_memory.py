@@ -3,9 +3,10 @@
 Parameters, and where the spec has `state:` (training) gradients of the parameters' dtype and the
 optimizer's moments, laid out as `state:` says. That is a lower bound: activations, the
 compiler's buffers and the padding of tiles come on top, so a plan without this finding may still
-not fit. The memory is that of a chip, shared by the devices it shows; a target without hardware,
-or on CPU, has no limit. Nothing is said where names that are missing or do not fit make it too
-much (SHD205, SHD206): with its names, an array will be split.
+not fit. What `memory:` puts into that of the host does not count. The memory is that of a chip,
+shared by the devices it shows; a target without hardware, or on CPU, has no limit. Nothing is said
+where names that are missing or do not fit make it too much (SHD205, SHD206): with its names, an
+array will be split.
 
 Bad:
     shardspec: 1
@@ -44,9 +45,10 @@ from shardspec.analysis.memory import Held, Memory, memory
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, counted, listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.spec import MemoryRule, Pattern
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest
-from shardspec.resolve.state import state_axes
+from shardspec.resolve.state import OPT_STATE, state_axes
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -156,3 +158,8 @@ def _what_ifs(plan: ShardingPlan) -> Iterator[tuple[str, Memory]]:
         if axis.size > 1:
             what = f"splitting every array over `{axis.name}` as well"
             yield what, memory(plan, over=(axis.name,))
+    if memory(plan).of(Held.MOMENTS):
+        entry = MemoryRule(Pattern(f"{OPT_STATE}/**"), "pinned_host")
+        spec = replace(plan.spec, memory=(entry, *plan.spec.memory))
+        what = f'`memory: {{"{entry.pattern}": {entry.memory}}}`'
+        yield what, memory(replace(plan, spec=spec))

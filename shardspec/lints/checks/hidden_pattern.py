@@ -63,8 +63,8 @@ class _Hidden:
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each entry of the spec itself that decides on no array."""
-    overrides, params, _, replicate = sections(context)
-    for section in (overrides, params, replicate):
+    overrides, params, _, *others = sections(context)
+    for section in (overrides, params, *others):
         if section.own:
             hidden, wins = _hidden(section)
             for at in sorted(hidden):

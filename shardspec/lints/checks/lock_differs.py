@@ -95,4 +95,5 @@ def _now(move: ArrayMove) -> str:
 
 
 def _text(array: ArrayLayout) -> str:
-    return f"{array.dtype}[{', '.join(map(str, array.shape))}] {array.partition}"
+    memory = f" in {array.memory}" if array.memory else ""
+    return f"{array.dtype}[{', '.join(map(str, array.shape))}] {array.partition}{memory}"

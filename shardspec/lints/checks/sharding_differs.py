@@ -4,8 +4,9 @@
 it. What was made without `out_shardings`, came from a checkpoint of another mesh, or went through a
 step that lost its sharding still computes the right numbers, only on too few devices or with too
 many bytes on each. An array in another memory than the one its devices compute in (`pinned_host`)
-is told as well; `resolver.verify_placement(tree, memory_kinds=["pinned_host"])` says that it may be
-there. So are partial sums, which an array of explicit axes may hold.
+is told as well, unless `memory:` of the spec says so, and so is one that `memory:` wants elsewhere;
+`resolver.verify_placement(tree, memory_kinds=["pinned_host"])` says that it may be there. So are
+partial sums, which an array of explicit axes may hold, where the spec does not say `unreduced`.
 
 Bad:
     # params = init(rng)                      all on the first device, uncommitted
@@ -58,8 +59,10 @@ class Cause(StrEnum):
     ELSEWHERE = "on other devices than the mesh"
     ORDER = "on the devices of the mesh, in another order"
     SPLIT = "split otherwise than planned"
-    MEMORY = "in another memory than devices compute in"
+    MEMORY = "in another memory than planned"
     UNREDUCED = "not summed up: each part of a mesh axis holds a partial sum"
+    NOT_PARTS = "no partial sums over the mesh axes that the plan has them over"
+    REDUCED = "summed up over other mesh axes than planned, as gradients will tell"
 
 
 _HELP = {
@@ -70,9 +73,11 @@ _HELP = {
     + "where they are right, make the resolver with the `devices` they are on",
     Cause.ORDER: _PUT + "make every sharding with `resolver.mesh`, never with a mesh of its own",
     Cause.SPLIT: _PUT + _OUT,
-    Cause.MEMORY: _PUT + 'where it is meant, `resolver.put(tree, memory_kind="pinned_host")` and'
-    ' `resolver.verify_placement(tree, memory_kinds=["pinned_host"])`',
-    Cause.UNREDUCED: "`jax.sharding.reshard(array, partition_spec)` in `jax.set_mesh` sums them up",
+    Cause.MEMORY: _PUT + "`memory:` in the spec says where arrays lie, or"
+    ' `resolver.verify_placement(tree, memory_kinds=["pinned_host"])` where they may',
+    Cause.UNREDUCED: "`resolver.put(tree)` sums them up; so does `jax.sharding.reshard` in a step",
+    Cause.NOT_PARTS: "`resolver.put(tree)` makes them partial sums",
+    Cause.REDUCED: "`resolver.put(tree)` makes them what is planned",
 }
 
 

@@ -71,7 +71,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         yield _without_axes(context.spec, policy)
         return
     for plan in context.plans:
-        held = sum(figure.bytes for figure in memory(plan).of(Held.MOMENTS))
+        held = sum(each.bytes for each in memory(plan).figures if each.held is Held.MOMENTS)
         yield from _findings(_of_plan(plan, policy), plan.target, policy, held)
 
 
@@ -97,7 +97,8 @@ def findings(plan: ShardingPlan) -> Iterator[Diagnostic]:
         )
         for (_, _, split), group in failed.items()
     )
-    yield from _findings(unsplit, plan.target, policy, plan.per_device_bytes)
+    held = plan.per_device_bytes + plan.host_bytes
+    yield from _findings(unsplit, plan.target, policy, held)
 
 
 def _of_plan(plan: ShardingPlan, policy: StatePolicy) -> Iterator[Unsplit]:

@@ -37,6 +37,7 @@ from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, subjects, with_cost
 from shardspec.lints.evidence.entries import first_word
+from shardspec.resolve.assign import Stating
 
 #: Places that are shown; more are counted.
 _SHOWN = 4
@@ -68,8 +69,10 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _uses(spec: Spec) -> Iterator[tuple[Span | None, tuple[str, ...]]]:
     """Yield each place that names mesh axes, with those axes."""
     yield from ((rule.span, rule.mesh_axes) for rule in (*spec.axis_rules, *spec.any_rules))
-    for override in spec.overrides:
-        yield override.span, tuple(axis for dim in override.partition or () for axis in dim)
+    entries: tuple[Stating, ...] = (*spec.overrides, *spec.activations)
+    for entry in entries:
+        stated = tuple(axis for dim in entry.partition or () for axis in dim)
+        yield entry.span, stated + entry.sums.mesh_axes
     if spec.state is not None:
         yield spec.state.over_span, spec.state.over
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Fix, Span
 from shardspec.diagnostics.suggest import index_of, is_slip, respelt
-from shardspec.ir.spec import LogicalAxes, Pattern, axis_of
+from shardspec.ir.spec import LogicalAxes, Override, Pattern, axis_of
 from shardspec.lints.context import Context
 from shardspec.resolve.match import PathMatcher, path_matcher
+from shardspec.resolve.state import MOMENTS, moment_name
 
 _JOINS = "-."
 
@@ -63,27 +64,39 @@ class Section:
 
 
 def sections(context: Context) -> tuple[Section, ...]:
-    """Return the overrides, the entries of `params:`, `scan:` and `replicate:`."""
+    """Return the overrides, the entries of `params:`, `scan:`, `replicate:` and `memory:`.
+
+    Beside its arrays, `memory:` is about their optimizer state.
+    """
     return context.once(_sections)
 
 
 def _sections(context: Context) -> tuple[Section, ...]:
     spec = context.spec
-    overrides = ((each, each.logical_axes or each.partition or ()) for each in spec.overrides)
+    overrides = ((each, _answer(each)) for each in spec.overrides)
+    state = tuple(moment_name(path, at) for path in context.paths for at in range(len(MOMENTS)))
     found = (
         [Entry("override", each.pattern, answer) for each, answer in overrides],
         [Entry("params", each.pattern, each.logical_axes) for each in spec.path_rules],
         [Entry("scan", each.pattern, each.axes) for each in spec.scans],
         [Entry("replicate", each.pattern, ()) for each in spec.replicate],
+        [Entry("memory", each.pattern, ((each.memory,),)) for each in spec.memory],
     )
     return tuple(
         Section(
             tuple(entries),
-            context.paths,
+            context.paths + state if entries and entries[0].section == "memory" else context.paths,
             frozenset(at for at, each in enumerate(entries) if context.is_own(each.pattern.span)),
         )
         for entries in found
     )
+
+
+def _answer(entry: Override) -> LogicalAxes | tuple[tuple[object, ...], ...]:
+    """Return what an override says of an array: equal for those that say the same."""
+    if entry.partition is None:
+        return entry.logical_axes or ()
+    return (*entry.partition, *entry.sums) if entry.sums.mesh_axes else entry.partition
 
 
 class LoneAxis(NamedTuple):

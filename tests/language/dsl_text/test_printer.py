@@ -61,6 +61,12 @@ step_lines = st.sampled_from(
         r'a, re"\d+\"" -> b',
     )
 )
+memories = st.sampled_from(("device", "pinned_host", "unpinned_host"))
+#: Names that read like what may stand behind them.
+odd_names = st.sampled_from(("batch memory device", "memory", "a memory, pinned_host", "reduced b"))
+partitions = st.sampled_from(
+    ("(none, model)", "()", "((a,b),c)", "(a) unreduced b", "() reduced (a,b) unreduced c")
+)
 
 
 def _optional(needed: dict[str, Any], **optional: Any) -> st.SearchStrategy[dict[str, Any]]:
@@ -103,13 +109,20 @@ _files = st.fixed_dictionaries(
                 st.tuples(st.just("path"), patterns)
                 | st.tuples(st.just("match"), regexes | plain.filter(bool)),
                 st.tuples(st.just("axes"), names)
-                | st.tuples(st.just("spec"), st.sampled_from(("(none, model)", "()", "((a,b),c)"))),
-                _optional({}, because=plain),
+                | st.tuples(st.just("spec"), partitions),
+                _optional({}, memory=memories, because=plain),
             ),
             max_size=3,
         ),
         "scan": st.dictionaries(path_keys, st.sampled_from(("layers@0", "a@0, b@1")), max_size=2),
-        "activations": st.dictionaries(keys | path_keys, names, max_size=2),
+        "memory": st.dictionaries(path_keys, memories, max_size=2),
+        "activations": st.dictionaries(
+            keys | path_keys,
+            names
+            | _optional({"axes": names | odd_names}, memory=memories)
+            | _optional({"spec": partitions}, memory=memories),
+            max_size=2,
+        ),
         "arrays": st.dictionaries(
             patterns, st.sampled_from(("f32[]", "bf16[a b]", "s8[3,4]")), max_size=2
         ),
