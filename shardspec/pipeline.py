@@ -12,7 +12,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point, sort
 from shardspec.diagnostics.levels import NOTHING_ASKED, UNDENIABLE, Levels, LevelTable
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Params, Spec, Target
+from shardspec.ir.spec import Params, Spec, Target, family
 from shardspec.language import loader
 from shardspec.language.silencing import project_levels, suppressed
 from shardspec.resolve.resolver import resolve
@@ -141,7 +141,7 @@ def plans_of_phases(
         for plan in compile_plans(
             each,
             None if params is spec.params else params,
-            [found for found in each.targets if target in (None, found.name)],
+            [found for found in each.targets if target is None or found.is_called(target)],
         )
     )
 
@@ -269,7 +269,11 @@ def check(
         assert isinstance(chosen, Diagnostic), "a target that there is has a plan"
         return Told(_as_loud_as(spec.levels, (*suppressed(faults)[0], chosen)))
     faults = (*about(faults, target), *nothing_checked.findings(spec, params, targets))
-    phases = tuple(each for each in spec.phases if target is None or target in each.targets)
+    phases = tuple(
+        each
+        for each in spec.phases
+        if target is None or any(found.is_called(target) for found in each.targets)
+    )
     found = everything(spec, faults, plans, costs=costs, is_whole=is_whole, phases=phases)
     return Told(shown(spec, found), len(targets), len(unheard(spec, found)))
 
@@ -352,7 +356,11 @@ def _as_loud_as(levels: Levels, diagnostics: Iterable[Diagnostic]) -> tuple[Diag
 
 def about(diagnostics: Iterable[Diagnostic], target: str | None) -> tuple[Diagnostic, ...]:
     """Return the diagnostics that concern `target`; all of them for None."""
-    return tuple(d for d in diagnostics if target is None or d.target in (None, target))
+    return tuple(
+        d
+        for d in diagnostics
+        if target is None or d.target is None or target in (d.target, family(d.target))
+    )
 
 
 def find_phase(spec: Spec, name: str | None) -> Spec | Diagnostic:
@@ -384,6 +392,11 @@ def find_target(spec: Spec, name: str | None) -> Target | Diagnostic:
         if target.name == name:
             return target
     names = [target.name for target in spec.targets]
+    several = [target.name for target in spec.targets if target.is_called(name)]
+    if several:
+        message = f"target `{name}` stands for {len(several)} counts of slices"
+        help = f"say which: {listed(several)}"
+        return point(codes.UNKNOWN_TARGET, message, spec.targets[0].span, help=help)
     help = did_you_mean(name, names) or f"targets: {listed(names)}"
     return point(
         codes.UNKNOWN_TARGET, f"no target is called `{name}`", spec.targets[0].span, help=help

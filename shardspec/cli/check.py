@@ -296,7 +296,8 @@ def _checked(
     elif step_name is not None:
         from shardspec.cli.steps import step_costs
 
-        targets = [t for t in spec.targets if request.target in (None, t.name)]
+        name = request.target
+        targets = [each for each in spec.targets if name is None or each.is_called(name)]
         costs = step_costs(step_name, pipeline.compile_plans(spec, params, targets), request)
         told = pipeline.check(spec, faults, params, request.target, costs=costs, is_whole=is_whole)
     shown = _with_cost(told.shown, spec, request)

@@ -803,9 +803,23 @@ class Target:
         """Return the hash of the name, as what equals the name must."""
         return hash(self.name)
 
+    def is_called(self, name: str) -> bool:
+        """Say whether it has this name, or is one of the counts of slices that the name is for."""
+        return name in (self.name, family(self.name))
+
     def __str__(self) -> str:
         """Return the name."""
         return self.name
+
+
+def family(name: str) -> str:
+    """Return the name of all counts of slices that a target is one of.
+
+    >>> family("pod[4]"), family("pod")
+    ('pod', 'pod')
+    """
+    start, bracket, rest = name.rpartition("[")
+    return start if bracket and rest.endswith("]") and rest[:-1].isdecimal() else name
 
 
 @dataclass(frozen=True, slots=True)

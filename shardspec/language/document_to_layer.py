@@ -20,7 +20,9 @@ from shardspec.language.grammar import expressions
 from shardspec.language.grammar.print_expressions import parse_bound, parse_bytes
 from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import (
+    MOST_COUNTS,
     AxisTarget,
+    HardwareExpr,
     MeshSize,
     NamesExpr,
     SizeExpr,
@@ -323,7 +325,7 @@ class _Walk:
             name: (("targets", name), entry) for name, entry in self.document.targets.items()
         }
         if self.document.mesh is not None and not entries:
-            yield self._target("default", (), self.document.hardware, self.document.mesh)
+            yield from self._counted("default", (), self.document.hardware, self.document.mesh)
         elif self.document.mesh is None and "mesh" in self.document.model_fields_set:
             span = self.source_map.key(("mesh",)).span
             self.report(
@@ -335,7 +337,7 @@ class _Walk:
             message = "`hardware` stands without a `mesh`"
             self.report(point(codes.WRONG_TYPE, message, span, help=help))
         for name, (route, entry) in entries.items():
-            yield self._target(name, route, entry.hardware, entry.mesh)
+            yield from self._counted(name, route, entry.hardware, entry.mesh)
         if self.document.mesh is not None and entries:
             self.report(self._mesh_beside(entries))
             known = self._target("default", (), self.document.hardware, self.document.mesh)
@@ -357,6 +359,22 @@ class _Walk:
         if not is_dsl(span.source):
             labels.append(Label(self.source_map.key(("targets",)).span, "", primary=False))
         return Diagnostic(codes.WRONG_TYPE, message, tuple(labels), help=help)
+
+    def _counted(
+        self, name: str, route: Route, hardware: str | None, sizes: dict[str, str]
+    ) -> Iterator[TargetDecl]:
+        """Yield a target; `pod[1]`, `pod[2]`, ... where it stands for several counts of slices."""
+        target = self._target(name, route, hardware, sizes)
+        excerpt = self.excerpt((*route, "hardware"), hardware or "")
+        expr = expressions.parse_hardware(excerpt.text) if hardware else None
+        machine = target.mesh.hardware
+        if machine is None or not isinstance(expr, HardwareExpr) or not expr.counts:
+            yield target
+            return
+        for count in expr.counts:
+            own = f"{name}[{count}]"
+            stated = target.mesh._replace(target=own, hardware=replace(machine, slice_count=count))
+            yield target._replace(name=own, mesh=stated)
 
     def _target(
         self, name: str, route: Route, hardware: str | None, sizes: dict[str, str]
@@ -638,6 +656,12 @@ def _hardware(excerpt: Excerpt) -> Hardware | Diagnostic:
     parsed = expressions.parse_hardware(excerpt.text)
     if isinstance(parsed, SyntaxFault):
         return machine_fault(parsed, excerpt.text).diagnostic(excerpt)
+    if parsed.counts and (parsed.counts[0] < 1 or len(parsed.counts) > MOST_COUNTS):
+        many = f"more than {MOST_COUNTS} counts of slices"
+        none = "a number of slices is 1 or more, and a range goes up"
+        message = none if parsed.counts[0] < 1 else many
+        help = f"as in `{{1..8}} * tpu v5e 16x16`; a target stands for {MOST_COUNTS} at most"
+        return point(codes.UNKNOWN_HARDWARE, message, excerpt.span, help=help)
     found = find_hardware(parsed, excerpt)
     if isinstance(found, Hardware) and found.device_count > _MOST_DEVICES:
         message = f"`{excerpt.text}` is {found.device_count:,} devices"

@@ -131,7 +131,7 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         lets=_by_name(parent.lets, child.lets, lambda let: let.name),
         axes=_by_name(parent.axes, child.axes, lambda axis: axis.name),
         rules=tuple(PlacedRule(rule) for rule in _rules(parent, child, diagnostics)),
-        targets=_by_name(parent.targets, child.targets, lambda target: target.name),
+        targets=_targets(parent, child),
         path_rules=child.path_rules + parent.path_rules,
         overrides=child.overrides + parent.overrides,
         scans=child.scans + parent.scans,
@@ -171,6 +171,18 @@ def _activations(
     patterns = [entry for entry in merged if entry.pattern is not None]
     patterns.sort(key=lambda entry: entry.name not in own)
     return (*(entry for entry in merged if entry.pattern is None), *patterns)
+
+
+def _targets(parent: Layer, child: Layer) -> tuple[TargetDecl, ...]:
+    """Return targets by name; one of the child replaces all counts of slices of its name."""
+    own = {target.name for target in child.targets}
+    families = {ir.family(name) for name in own}
+    kept = tuple(
+        target
+        for target in parent.targets
+        if target.name in own or ir.family(target.name) not in families
+    )
+    return _by_name(kept, child.targets, lambda target: target.name)
 
 
 def _rules(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> list[AxisRule]:

@@ -7,10 +7,12 @@ import pytest
 
 pytest.importorskip("jax")
 
+from shardspec import pipeline
 from shardspec.jax_backend.mesh import (
     describe_devices,
     device_extents,
     devices_by_coordinate,
+    match_target,
     slices_of,
 )
 from tests.differential.test_t5x_vectors import StandInTpu, tpu_devices
@@ -41,6 +43,20 @@ def test_slices_are_numbered_in_order_of_their_index() -> None:
     assert describe_devices(devices) == (
         "8 devices of kind 'TPU v5 lite' in 2 slices in a topology of 2x2x1 chips"
     )
+
+
+def test_the_count_of_slices_that_are_here_is_taken() -> None:
+    """As after a restart on fewer: the spec has a target for each."""
+    text = (
+        'targets: {pod: {hardware: "{1..4} * tpu v5e 2x2", mesh: {replica: rest @ dcn, fsdp: 4}}}\n'
+        "rules: [embed -> fsdp]\n"
+    )
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    both = _two_slices()
+    assert match_target(spec.targets, both).name == "pod[2]"
+    left = [device for device in both if device.slice_index == 3]
+    assert match_target(spec.targets, left).name == "pod[1]"
 
 
 def test_a_slice_need_not_begin_at_the_origin() -> None:

@@ -114,6 +114,8 @@ _BEGINS = re.compile(
     rf"|phase[^\S\n]+\S[^\n]*\{{"
     rf"|(?:{'|'.join(sorted(KEYWORDS - BLOCKS))})[^\S\n]+[\w\"./*]"
 )
+#: The slices of a machine: `{1..8} * tpu v5e 16x16`.
+_COUNTS = re.compile(r"\{[\s\d.,]*\d[\s\d.,]*\}\s*\*")
 #: A line that cannot go on with what stands in brackets above it.
 _NEW_ENTRY = re.compile(r"[^\n]*?(?:->|:|\})")
 
@@ -334,7 +336,7 @@ class _Cutter:
         """Say whether the `{` here opens a block, and is not the brace of a pattern."""
         word = self.lexemes[head].text
         if word in BLOCKS:
-            return True
+            return not _COUNTS.match(self.text, self.lexemes[self.at].start)
         if word in KEYWORDS:
             return word in SECTIONS and self.at == head + 1
         brace = self.lexemes[self.at]

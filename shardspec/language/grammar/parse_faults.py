@@ -282,6 +282,7 @@ _WORDS = {
     "SIZE": "a size",
     "SIGN": "`+`, `-`",
     "COUNT": "a number",
+    "COUNTS": "several (`{1..8}`)",
     "REST": "`rest`",
     "SUBMESH": "`submesh`",
     "AUTO": "`auto`",

@@ -198,7 +198,8 @@ def print_mesh_size(size: syntax.MeshSize) -> str:
 def print_hardware(hardware: syntax.HardwareExpr) -> str:
     """Return `2 * tpu v5p 4x4x8`."""
     words = (
-        f"{hardware.slices} *" if hardware.slices != 1 else "",
+        f"{hardware.slices} *" if hardware.slices != 1 and not hardware.counts else "",
+        f"{_counts(hardware.counts)} *" if hardware.counts else "",
         "" if hardware.count is None else str(hardware.count),
         hardware.platform or "",
         hardware.chip.text,
@@ -237,6 +238,13 @@ def _print_dim(dim: LineDim) -> str:
     if dim.alias is not None:
         name = f"{name} as {dim.alias.text}"
     return name if dim.size is None else f"{name}={dim.size}"
+
+
+def _counts(counts: tuple[int, ...]) -> str:
+    """Return `{1..8}`, or `{1,2,4}` where some are left out."""
+    if len(counts) > 1 and counts == tuple(range(counts[0], counts[-1] + 1)):
+        return f"{{{counts[0]}..{counts[-1]}}}"
+    return f"{{{','.join(map(str, counts))}}}"
 
 
 _KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {

@@ -204,7 +204,8 @@ class HardwareExpr:
     """`2 * tpu v5p 4x4x8`, `v4-512`, `4 * h100`, `8 cpu`.
 
     Attributes:
-      slices: the number before `*`; 1 when left out.
+      slices: the number before `*`; 1 when left out, the largest of several.
+      counts: of `{1..8} * ...`, each number, ascending; empty where there is one.
       platform: `tpu`, `gpu` or `cpu` where it was written.
       chip: the catalogue name or accelerator type: `v5p`, `h100`, `v4-512`, `a3-highgpu-8g`.
       count: the number before a chip without `*`: `8 cpu`.
@@ -216,6 +217,7 @@ class HardwareExpr:
     platform: str | None = None
     count: int | None = None
     topology: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
 
 
 class ScanExpr(NamedTuple):
@@ -406,16 +408,34 @@ def _counted(kind: Literal["integer", "auto"], tree: Node, network: Network) -> 
 
 def hardware(tree: Node) -> HardwareExpr:
     """Return the machine of a `hardware` tree."""
-    numbers = {node.data: int(next(_tokens(node))) for node in _trees(tree)}
+    stated = {node.data: next(_tokens(node)) for node in _trees(tree)}
+    several = stated["slices"] if stated.get("slices", "").startswith("{") else None
+    counts = _counts(several) if several else ()
+    numbers = {name: int(text) for name, text in stated.items() if text is not several}
     tokens = {token.type: token for token in _tokens(tree)}
     platform = tokens.get("PLATFORM") if "CHIP" in tokens else None
     return HardwareExpr(
         chip=_name(tokens.get("CHIP") or tokens["PLATFORM"]),
-        slices=numbers.get("slices", 1),
+        slices=counts[-1] if counts else numbers.get("slices", 1),
         platform=None if platform is None else platform.value,
         count=numbers.get("count"),
         topology=_tile(tokens["TILE"]) if "TILE" in tokens else (),
+        counts=counts,
     )
+
+
+#: Numbers of slices that one target may stand for: each is a machine of its own.
+MOST_COUNTS = 64
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    """Return the numbers of `{1..8}` or `{1,2,4}`, ascending; one too many where there are more."""
+    found: set[int] = set()
+    for part in text.strip("{} ").split(","):
+        first, _, last = (number.strip() for number in part.partition(".."))
+        end = min(int(last or first), int(first) + MOST_COUNTS)
+        found.update(range(int(first), end + 1))
+    return tuple(sorted(found)) or (0,)
 
 
 def path_pattern(tree: Node) -> Glob:

@@ -105,6 +105,9 @@ _NO_SPACE = re.compile(r"""[ \t]*(?:-[ \t]+)?([^\s"'#:{\[][^\s"'#:]*)(:)([^\s:/]
 
 
 _PARTITION = re.compile(r"(?:\w+\.)*(?:P|PartitionSpec)\((?:[^()]|\([^()]*\))*\)")
+#: `hardware: {1..8} * tpu v5e 16x16`, up to what ends the value.
+_COUNTS = re.compile(r":\s+(\{[\d.,\s]+\}\s*\*[^,{}#\n]*[^,{}#\s])")
+
 _ANCHORS = ("while scanning an alias", "while scanning an anchor")
 
 
@@ -161,6 +164,13 @@ def _sign(trouble: Trouble) -> Diagnostic | None:
     is_tag = sign == "!" and ("tag" in trouble.context or "tag" in trouble.problem)
     if not is_tag and not trouble.context.startswith(_ANCHORS):
         return None
+    line = trouble.text[trouble.line_start(start) : trouble.line_end(start)]
+    counts = _COUNTS.search(line) if sign == "*" else None
+    if counts is not None:
+        at = trouble.line_start(start) + counts.start(1)
+        message = "braces without quotes are a mapping in YAML"
+        end = at + len(counts[1])
+        return trouble.report(message, trouble.span(at, end), "", f'quote it: "{counts[1]}"')
     kind = {"*": "an alias", "&": "an anchor"}.get(sign, "a tag")
     end = max(trouble.word_end(start), start + 1)
     message = f"a plain word that starts with `{sign}` is {kind} in YAML"

@@ -41,7 +41,17 @@ mesh = st.dictionaries(
     ),
     max_size=4,
 )
-hardware = st.sampled_from(("tpu v4 4x4x8", "2*tpu v5p 4x4x8", "4 * h100", "8 cpu", "v4-512"))
+hardware = st.sampled_from(
+    (
+        "tpu v4 4x4x8",
+        "{1..8}*tpu v5e 16x16",
+        "{1, 4} * h100",
+        "2*tpu v5p 4x4x8",
+        "4 * h100",
+        "8 cpu",
+        "v4-512",
+    )
+)
 globs = st.sampled_from(("**/mlp/wi_{0,1}/kernel", "a/*", "{a,b}", r"a\{b", "x:y", "a b#c", "re"))
 regexes = st.sampled_from((r".*/a\d", 'a"b', r"a\"b", "a\nb", "é+", "a\\\\"))
 patterns = globs | plain.filter(bool).filter(lambda text: not text.startswith("re:"))
