@@ -14,7 +14,7 @@ twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -457,12 +457,13 @@ def _axes(
 ) -> tuple[ir.LogicalAxis, ...]:
     """Return the axes with sizes and units as numbers; either may name other axes in any order."""
     axes = []
+    own = {decl.name for decl in decls}
     for decl in decls:
         name, unit = decl.name, _unit(decl, by_name, sizes, diagnostics)
         parts = _parts(decl, unit, sizes, diagnostics)
         unit = unit if parts is None else parts.group
         fixed = (decl.doc, decl.span, decl.min_shard)
-        axes.append(ir.LogicalAxis(name, sizes[name], unit, *fixed, parts, _factors(decl)))
+        axes.append(ir.LogicalAxis(name, sizes[name], unit, *fixed, parts, _factors(decl, own)))
     return tuple(axes)
 
 
@@ -482,13 +483,13 @@ def _parts(
     return ir.Parts(known, unit, decl.is_interleaved)
 
 
-def _factors(decl: AxisDecl) -> tuple[str, ...]:
+def _factors(decl: AxisDecl, axes: Set[str]) -> tuple[str, ...]:
     """Return the axes that an axis is the product of; none where a number is among them."""
     terms = decl.size.terms if decl.size is not None else ()
     if len(terms) != 1 or terms[0].sign != 1:
         return ()
     names = tuple(each.text for each in terms[0].factors if isinstance(each, Name))
-    return names if len(names) == len(terms[0].factors) else ()
+    return names if len(names) == len(terms[0].factors) and axes >= set(names) else ()
 
 
 def _unit(

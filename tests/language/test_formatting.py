@@ -84,6 +84,12 @@ replicate:
 
 lints: {SHD4: allow, indivisible: warn}
 
+step:
+  tokens: 1024
+  program:
+    - residual, "**/wi" -> hidden
+    # the other half
+
 phases:
   # one token at a time
   decode:

@@ -46,8 +46,10 @@ def print_dsl(data: Data, comments: Mapping[Route, Comments]) -> str:
     return "\n".join(_lines(data, comments)) + "\n"
 
 
-def _lines(data: dict[str, Any], comments: Mapping[Route, Comments]) -> list[str]:
-    """Return the lines of a document, or of a phase."""
+def _lines(
+    data: dict[str, Any], comments: Mapping[Route, Comments], *, in_braces: bool = False
+) -> list[str]:
+    """Return the lines of a document, or of a phase, whose last comments stand before a brace."""
     printer = _Printer(data, comments)
     keys = [key for key in data if key != "hardware" or "mesh" not in data]
     for _, group in groupby(keys, key=lambda key: _GROUPS.get(key, key)):
@@ -55,7 +57,7 @@ def _lines(data: dict[str, Any], comments: Mapping[Route, Comments]) -> list[str
         for key in group:
             _PRINTERS[key](printer, data[key])
             printer.leave(key)
-    printer.rest()
+    printer.rest(in_braces=in_braces)
     return printer.lines
 
 
@@ -74,14 +76,15 @@ class _Printer:
         if self.lines:
             self.lines.append("")
 
-    def rest(self) -> None:
+    def rest(self, *, in_braces: bool) -> None:
         """Add the comments that belong to nothing below them."""
         found = self._take((*self.comments, *self.after))
         lines = _comment_lines(
             (*self.left, *found.before, *([found.trailing] if found.trailing is not None else []))
         )
         if lines:
-            self.gap()
+            if not in_braces:
+                self.gap()
             self.lines += lines
 
     def line(self, text: str, *routes: Route, indent: str = "") -> None:
@@ -234,7 +237,7 @@ class _Printer:
         for at, (name, entry) in enumerate(phases.items()):
             route: Route = ("phases", name)
             inner = self._inner_comments(route)
-            lines = _lines(entry, inner)
+            lines = _lines(entry, inner, in_braces=True)
             start = f"phase {_key(name)} {{"
             if at:
                 self.gap()
