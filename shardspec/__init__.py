@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from shardspec.resolve.state import StateSharding
 
 __all__ = [
+    "Accumulation",
     "ActivationSharding",
     "Alike",
     "Amount",
@@ -98,6 +99,7 @@ __version__ = PACKAGE
 #: Where a public name lives, which is loaded when it is first asked for.
 _HOMES = {
     "ActivationSharding": "shardspec.ir.plan",
+    "Accumulation": "shardspec.jax_backend.state",
     "Alike": "shardspec.ir.plan",
     "Amount": "shardspec.analysis.step_memory",
     "Asker": "shardspec.analysis.traffic",

@@ -55,7 +55,7 @@ _QUIET_S = 1.0
 #: How long a child that was told to end may take.
 _GRACE_S = 5.0
 #: Bytes that have to be free where the compiler writes; with less, what it writes is cut off.
-_LEAST_FREE = 1 << 20
+_LEAST_FREE = 2**20
 _PROGRAM = "*after_optimizations.txt"
 #: The same, once there is code for it: operations say how long they take.
 _WITH_ESTIMATES = "*after_codegen.txt"

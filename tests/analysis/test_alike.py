@@ -39,5 +39,6 @@ def test_arrays_of_one_shape_names_and_dtype_are_one_group(
     spec: Spec, params: tuple[Param, ...]
 ) -> None:
     plan = resolve(spec, spec.targets[0], params)
-    distinct = {(p.shape, p.logical_axes, p.dtype) for p in params}
+    kinds = {each.param.path: each.memory_kind for each in plan.arrays}
+    distinct = {(p.shape, p.logical_axes, p.dtype, kinds[p.path]) for p in params}
     assert len(plan.alike) <= len(distinct)

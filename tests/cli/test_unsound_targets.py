@@ -36,14 +36,15 @@ _UNSOLVED = {
     "SHD103": "{hardware: 8 cpu, mesh: {data: rest, model: rest}}",
     "SHD104": "{mesh: {data: rest, model: 2}}",
     "SHD101": "{hardware: tpu v9 4x4, mesh: {data: rest, model: 2}}",
-    "SHD002": "{hardware: 8 cpu, mesh: {data: eight, model: 2}}",
+    "SHD002": "{hardware: 8 cpu, mesh: {data: 4 4, model: 2}}",
+    "SHD211": "{hardware: 8 cpu, mesh: {data: eight, model: 2}}",
 }
 
 #: What-ifs that are refused, each with the finding that says so.
 _REFUSED = {
     "mesh.model=3": "SHD102",
     "mesh.modle=4": "SHD003",
-    "mesh.model=many": "SHD002",
+    "mesh.model=many": "SHD211",
     "mesh.model=submesh 3x2x1x1": "SHD105",
     "targets.big.hardware=9_cpu": "SHD002",
     "targets.big.hardware=tpu v9 4x4": "SHD101",

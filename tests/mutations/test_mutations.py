@@ -43,7 +43,9 @@ FLOORS: dict[str, float] = {
     "tuple_member_lost": 0.75,
     "alternatives_turned": 0.88,
     "alternative_lost": 0.33,
-    "rules_swapped": 0.80,  # 14 MiB of a device of T5 11B: not large
+    "rules_swapped": 0.60,  # 14 MiB of a device of T5 11B: not large; attention-DP
+    "priority_given": 0.90,  # the same of attention-DP: its axis splits another dimension then
+    "place_wrong": 0.60,
     "mesh_axis_renamed": 0.97,
     "mesh_product_wrong": 0.91,
     "mesh_does_not_divide": 0.56,

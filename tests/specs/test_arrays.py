@@ -36,8 +36,8 @@ PUBLISHED = {
 }
 BITS = {"f32": 32, "bf16": 16}
 
-# Axes that an example may declare for the sizes of others, or for `scan` alone.
-FACTORS = {"heads", "kv_heads", "kv", "layers"}
+# Axes that an example may declare for the sizes of others, for `scan` or for `step` alone.
+FACTORS = {"heads", "kv_heads", "kv", "layers", "slot"}
 
 
 def load(name: str) -> dict[str, Any]:
