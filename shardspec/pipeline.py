@@ -122,8 +122,14 @@ def compile_plans(
       targets: None for all of the spec.
     """
     chosen = spec.targets if targets is None else targets
-    arrays = spec.params if params is None else params
+    arrays = spec.params if params is None else (*params, *_caches_beside(params, spec))
     return tuple(resolve(spec, target, arrays) for target in chosen)
+
+
+def _caches_beside(params: Params, spec: Spec) -> Params:
+    """Return the caches of the spec that are not among the arrays."""
+    known = {param.path for param in params} if spec.caches else ()
+    return tuple(cache for cache in spec.caches if cache.path not in known)
 
 
 def plans_of_phases(

@@ -42,6 +42,7 @@ FOR_ONE_SIBLING = {
     "jax_backend.owners": "whose state an array is, apart from how it lies",
     "jax_backend.step_carries": "a pass over steps",
     "jax_backend.step_reshards": "a pass over steps",
+    "language.derive_section": "a section whose entries are made from each other's paths",
     "language.document_to_layer": "one document, apart from the phases in it",
     "language.dsl_text.faults": "what to say of a faulty text, apart from reading sound ones",
     "language.settings": "what-ifs, apart from the files",

@@ -48,6 +48,7 @@ class Held(StrEnum):
     PARAMETERS = "parameters"
     GRADIENTS = "gradients"
     MOMENTS = "optimizer state"
+    CACHES = "caches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,7 @@ def memory(
         for axis in over:
             dims = extra_axes(dims, plan.mesh, (axis,))
         held = Held.MOMENTS if arrays.first.is_state else Held.PARAMETERS
+        held = Held.CACHES if arrays.first.param.is_cache else held
         figures.append(Figure(held, arrays.laid_out(dims)))
         if held is Held.PARAMETERS and policy is not None and is_trained(arrays.dtype):
             further = extra_axes(dims, plan.mesh, axes)

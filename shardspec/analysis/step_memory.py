@@ -136,6 +136,7 @@ def _by_plan(plan: ShardingPlan) -> StepMemory:
         found.get(Held.PARAMETERS, Amount(0)),
         found.get(Held.GRADIENTS),
         found.get(Held.MOMENTS),
+        caches=found.get(Held.CACHES) if plan.spec.caches else None,
         host=Amount(held.host_bytes) if held.on_host else None,
         hbm_bytes=usable_bytes(plan.target),
     )

@@ -66,7 +66,9 @@ def asker(cause: Cause) -> Asker:
 def _asked(attempt: Attempt) -> str:
     if attempt.kind in {Kind.RULE, Kind.ANY}:
         return str(attempt)
-    what = {Kind.STATED: "override", Kind.ZERO: "state"}.get(attempt.kind, "unread rule")
+    what = {Kind.STATED: "override", Kind.ZERO: "state", Kind.PARENT: "parent"}.get(
+        attempt.kind, "unread rule"
+    )
     return f"{what} -> {target_text(attempt.asked)}"
 
 

@@ -71,7 +71,7 @@ def _print_plan(plan: ShardingPlan, request: Request) -> None:
     elif request.output != "-":
         from shardspec.report.table import table
 
-        show(table(plan))
+        show(table(plan, is_whole=request.only is None))
 
 
 def _json(plan: ShardingPlan) -> str:

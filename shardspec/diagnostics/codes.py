@@ -156,6 +156,13 @@ CONTESTED_AXIS = pedantic(
 
 STEP_LINE = error("SHD240", "step-line", "a line of `step:` does not go with arrays and axes")
 
+MISSING_PARENT = error(
+    "SHD241", "missing-parent", "the array that another derives from is not there"
+)
+DERIVED_MISFIT = error(
+    "SHD242", "derived-misfit", "an array has not the dimensions that `derive:` gives it"
+)
+
 INDIVISIBLE = error("SHD301", "indivisible", "mesh axes do not divide a dimension")
 SIZE_MISMATCH = error("SHD302", "size-mismatch", "an array contradicts the stated size of an axis")
 BELOW_TILE = warning("SHD303", "below-tile", "shards do not fill the tiles of a TPU's memory")

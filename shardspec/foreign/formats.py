@@ -384,8 +384,8 @@ def _dims(chosen: Sequence[ForeignRule | None]) -> Dims | NoAnswer:
 #: The order of sections, as the language's own documents have it.
 _ORDER = (
     *("shardspec", "doc", "extends", "axes", "hardware", "mesh", "targets", "rules", "drop"),
-    *("params", "overrides", "scan", "activations", "arrays", "manifest", "policy", "state"),
-    *("coverage", "replicate", "lints", "phases"),
+    *("params", "overrides", "derive", "scan", "activations", "arrays", "caches", "manifest"),
+    *("policy", "state", "coverage", "replicate", "lints", "phases"),
 )
 
 
@@ -504,7 +504,7 @@ def python_module(request: Request, title: str, about: Iterable[str], body: Iter
 
 #: Sections that a format may have a place for.
 PARAMS, OVERRIDES, ACTIVATIONS, AXIS_TYPES = "params", "overrides", "activations", "axis types"
-MEMORY = "memory"
+DERIVE, MEMORY = "derive", "memory"
 
 
 def losses(request: Request, tool: str, *holds: str) -> Iterator[Diagnostic]:
@@ -522,6 +522,8 @@ def losses(request: Request, tool: str, *holds: str) -> Iterator[Diagnostic]:
         yield from _params(request, tool)
     if OVERRIDES not in holds:
         yield from _overrides(request, tool)
+    if DERIVE not in holds:
+        yield from _derived(request, tool)
     if ACTIVATIONS not in holds:
         yield from _activations(request, tool)
     if AXIS_TYPES not in holds:
@@ -608,6 +610,17 @@ def _overrides(request: Request, tool: str) -> Iterator[Diagnostic]:
         message = f"{tool} has no overrides, and `{override.pattern.text}` is one{arrays}"
         what = "this layout" if override.logical_axes is None else "these names"
         yield lost(message, override.span, help=f"the model has to give the arrays {what} itself")
+
+
+def _derived(request: Request, tool: str) -> Iterator[Diagnostic]:
+    """Yield a finding for each entry of `derive:` that lays an array out."""
+    count = Counter(each.matched for each in request.plan.arrays if each.derivation is not None)
+    for rule in request.spec.derives:
+        if count[rule] or not request.plan.arrays:
+            arrays = f": {counted(count[rule], 'array')}" if count[rule] else ""
+            message = f"{tool} lays no array out from another, as `{rule.pattern}` is{arrays}"
+            help = "give them the partitions that `shardspec export` writes by path, or a plan has"
+            yield lost(message, rule.span, help=help)
 
 
 def _activations(request: Request, tool: str) -> Iterator[Diagnostic]:

@@ -297,7 +297,7 @@ def write(request: Request) -> formats.Written:
     text = json.dumps(plans, indent=2) + "\n"
     proved = [s for s in request.plan.arrays if _key(_unit(s)) not in refused]
     faults += [
-        *formats.losses(request, _TOOL, formats.PARAMS, formats.OVERRIDES),
+        *formats.losses(request, _TOOL, formats.PARAMS, formats.OVERRIDES, formats.DERIVE),
         *_proof(text, proved, axis, request),
     ]
     return text, tuple(faults)

@@ -20,7 +20,17 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.words import described, grouped
 from shardspec.foreign import formats, path_entries
 from shardspec.foreign.flax import axes_literal
-from shardspec.foreign.formats import OVERRIDES, PARAMS, Answer, Request, Written, bad, losses, lost
+from shardspec.foreign.formats import (
+    DERIVE,
+    OVERRIDES,
+    PARAMS,
+    Answer,
+    Request,
+    Written,
+    bad,
+    losses,
+    lost,
+)
 from shardspec.foreign.path_entries import PathEntry, Taken, left_out
 from shardspec.foreign.regex import Group, all_taken, check_call, groups, line_end, matching, raw
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
@@ -166,7 +176,7 @@ def write(request: Request) -> Written:
     body = (f"# {request.target_title}", "LAYOUT_MAP = {", *lines, "}")
     text = formats.python_module(request, "Entries of a Keras LayoutMap", use, body)
     left_out = [_left_out(group) for group in found if _is_joined(group)]
-    return text, (*left_out, *losses(request, "a LayoutMap", PARAMS, OVERRIDES))
+    return text, (*left_out, *losses(request, "a LayoutMap", PARAMS, OVERRIDES, DERIVE))
 
 
 def _is_joined(group: Group) -> bool:

@@ -88,8 +88,11 @@ def write(request: Request) -> formats.Written:
     text = formats.python_module(request, title, [f"For {request.target_title}."], body)
     is_apart = any(sharding.memory_kind for sharding in request.plan.arrays)
     text += "\n" + _ordered(hardware) + (_WITH_MEMORY if is_apart else _REST)
-    held = (formats.PARAMS, formats.OVERRIDES, formats.ACTIVATIONS, formats.AXIS_TYPES)
-    return text, tuple(formats.losses(request, "a module of layouts", *held, formats.MEMORY))
+    held = (
+        *(formats.PARAMS, formats.OVERRIDES, formats.DERIVE),
+        *(formats.ACTIVATIONS, formats.AXIS_TYPES, formats.MEMORY),
+    )
+    return text, tuple(formats.losses(request, "a module of layouts", *held))
 
 
 def _head(request: Request, hardware: Hardware | None) -> Iterator[str]:

@@ -269,7 +269,9 @@ def write(request: Request) -> Written:
     about = "The first regex that matches the whole path wins, and none matches any other array."
     body = ("from jax.sharding import PartitionSpec as P", "", f"# {request.target_title}")
     text = formats.python_module(request, title, [about], (*body, "RULES = [", *lines, "]"))
-    return text, tuple(losses(request, "a list of regexes", PARAMS, formats.OVERRIDES))
+    return text, tuple(
+        losses(request, "a list of regexes", PARAMS, formats.OVERRIDES, formats.DERIVE)
+    )
 
 
 def raw(regex: str) -> str:

@@ -31,6 +31,9 @@ from shardspec.ir.spec import (
     host_memory,
 )
 
+#: An entry of the spec that says what the dimensions of an array are.
+Entry = PathRule | Override | ir.DeriveRule
+
 
 class Kind(StrEnum):
     """What asks for mesh axes in an attempt."""
@@ -39,6 +42,8 @@ class Kind(StrEnum):
     RULE = "rule"
     #: an override that states the partition itself
     STATED = "stated"
+    #: the dimension of a parent that a derived array has as well
+    PARENT = "parent"
     #: ZeRO, on top of what placed the dimension
     ZERO = "zero"
     #: a rule for the arrays that nothing names
@@ -87,7 +92,7 @@ class Attempt:
 
     Attributes:
       position: of what asks, in `Spec.axis_rules` or `Spec.any_rules`, or of an override in
-        `Spec.overrides`.
+        `Spec.overrides`; of a dimension of the parent, in that.
       asked: the mesh axes as they are written.
       mesh_axes: those of them that are asked for on this target, absent ones dropped.
       ways: product of the sizes of mesh_axes.
@@ -269,6 +274,8 @@ class Origin(StrEnum):
 
     OVERRIDE = "override"
     ARRAY = "array"
+    CACHES = "caches"
+    DERIVE = "derive"
     PARAMS = "params"
     NONE = "none"
 
@@ -313,6 +320,31 @@ class _Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Derivation:
+    """How an array follows from another, or why it does not.
+
+    Attributes:
+      parent: None where none of the paths in `wanted` is an array.
+      reading: for each dimension what it is, as far as ranks go together; `()` for an array of one
+        element.
+      wanted: where the parent was looked for.
+      fault: what does not fit; "" where all does.
+    """
+
+    parent: ParamSharding | None
+    reading: ir.DerivedDims = ()
+    wanted: tuple[str, ...] = ()
+    fault: str = ""
+
+    def __str__(self) -> str:
+        """Return `decoder/mlp/kernel, dims 0 _`."""
+        if self.parent is None:
+            return f"{' or '.join(self.wanted) or 'a parameter'}, which is not there"
+        what = f"dims {ir.derived_text(self.reading)}" if self.reading else "one element, whole"
+        return f"{self.parent.path}, {self.fault or what}"
+
+
+@dataclass(frozen=True, slots=True)
 class ParamSharding(_Answer):
     """One array with its answer and the reasons for it.
 
@@ -320,22 +352,24 @@ class ParamSharding(_Answer):
 
     Attributes:
       origin: which of the three sources named the dimensions.
-      matched: the entry of `overrides:` or `params:` that did.
+      matched: the entry of `overrides:`, `derive:` or `params:` that did.
       scan: the entry of `scan:` that added stacked axes.
       mismatch: the names that were given, where their count is not the array's rank; the
         dimensions are then without names.
       sums: those that an override states, of this mesh.
       placed: the entry of `memory:`, or the override, that says in which memory it lies.
+      derivation: from which array, where `derive:` lays it out.
     """
 
     param: Param
     dims: Dims
     origin: Origin = Origin.NONE
-    matched: PathRule | Override | None = None
+    matched: Entry | None = None
     scan: ir.ScanRule | None = None
     mismatch: tuple[str | None, ...] | None = None
     sums: Sums = NO_SUMS
     placed: MemoryRule | Override | None = None
+    derivation: Derivation | None = None
 
     @property
     def path(self) -> str:
@@ -391,6 +425,8 @@ class ParamSharding(_Answer):
             given = " ".join(name or "_" for name in self.mismatch)
             count = f"{len(self.mismatch)} names for {self.param.rank} dimensions"
             return f"none: `{given}`{f' from {place}' if matched else ''} is {count}"
+        if isinstance(matched, ir.DeriveRule):
+            return f'as {self.derivation}     {place}  derive "{matched.pattern}"'
         if isinstance(matched, Override):
             if matched.partition is not None:
                 names = f"spec {ir.override_text(matched.partition, matched.sums)}"
@@ -398,6 +434,8 @@ class ParamSharding(_Answer):
             return f'{names}     {place}  override "{matched.pattern}"{because}'
         if isinstance(matched, PathRule):
             return f'{names}     {place}  params "{matched.pattern}"'
+        if self.origin is Origin.CACHES:
+            return f"{names}     an entry of `caches`"
         if self.origin is Origin.ARRAY:
             span = self.param.span
             return f"{names}{f'     {span.place}' if span else ''}  the array's own"
@@ -482,14 +520,17 @@ class Alike(_Answer):
 
 
 def alike(shardings: Iterable[ParamSharding]) -> tuple[Alike, ...]:
-    """Return groups of one trace, memory and dtype, state apart, in order of the first of each."""
+    """Return groups of one trace, memory and dtype; state, and caches, apart; in order."""
     groups = grouped(
         shardings,
-        lambda each: (each.dims, each.param.dtype, each.sums, each.memory_kind, each.is_state),
+        lambda each: (
+            *(each.dims, each.param.dtype, each.sums, each.memory_kind),
+            *(each.is_state, each.param.is_cache),
+        ),
     )
     return tuple(
         Alike(dims, dtype, tuple(found), sums, kind)
-        for (dims, dtype, sums, kind, _), found in groups.items()
+        for (dims, dtype, sums, kind, *_), found in groups.items()
     )
 
 

@@ -234,6 +234,7 @@ class Param:
       logical_axes: the names the array itself carries, one per dimension, None for a
         dimension without a name; None where it carries none at all.
       span: the manifest entry it came from.
+      is_cache: whether it is no parameter but a cache that stands beside the model: `caches:`.
     """
 
     path: str
@@ -241,6 +242,7 @@ class Param:
     dtype: str = "f32"
     logical_axes: LogicalAxes | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+    is_cache: bool = False
 
     @property
     def rank(self) -> int:
@@ -685,6 +687,60 @@ class ScanRule:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+class ParentDim(NamedTuple):
+    """What one dimension of a derived array is of its parent: `0`, `-1/128`, `...`.
+
+    Attributes:
+      place: of the dimension in the parent; below 0 from the end; None for `...`.
+      operator: `/` where it has one for each `by` of the parent's, `*` where it has `by` for each.
+      by: None for `any`: the sizes say it.
+    """
+
+    place: int | None
+    operator: str = ""
+    by: int | None = None
+
+    @property
+    def place_text(self) -> str:
+        """Return `0`, or `...`."""
+        return "..." if self.place is None else str(self.place)
+
+    def __str__(self) -> str:
+        """Return it as it is written: `0/128`."""
+        by = "any" if self.by is None else str(self.by)
+        return f"{self.place_text}{self.operator}{by}" if self.operator else self.place_text
+
+
+#: The dimensions of a derived array: of its parent, by a name of their own, or None: whole.
+DerivedDims = tuple[ParentDim | str | None, ...]
+
+
+def derived_text(dims: DerivedDims) -> str:
+    """Return `0/128 rank _`."""
+    return " ".join("_" if dim is None else str(dim) for dim in dims)
+
+
+@dataclass(frozen=True, slots=True)
+class DeriveRule:
+    """Arrays that are laid out from another: an entry of `derive:`.
+
+    Attributes:
+      parent: the path of the other array, in the wildcards of the pattern; "" where it is the
+        parameter that optimizer state belongs to.
+      answers: the dimensions, one answer for each rank.
+    """
+
+    pattern: Pattern
+    parent: str
+    answers: tuple[DerivedDims, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """Return `from **/kernel dims 0 _`."""
+        dims = " | ".join(map(derived_text, self.answers))
+        return f"from {self.parent} dims {dims}" if self.parent else f"dims {dims}"
+
+
 @dataclass(frozen=True, slots=True)
 class Activation:
     """A named constraint that code asks for by name.
@@ -862,6 +918,7 @@ class Spec:
     any_rules: tuple[AxisRule, ...] = ()
     path_rules: tuple[PathRule, ...] = ()
     overrides: tuple[Override, ...] = ()
+    derives: tuple[DeriveRule, ...] = ()
     scans: tuple[ScanRule, ...] = ()
     activations: tuple[Activation, ...] = ()
     policy: Policy = Policy()
@@ -907,11 +964,23 @@ class Spec:
         return (
             *(override.pattern for override in self.overrides),
             *(rule.pattern for rule in self.path_rules),
+            *(derive.pattern for derive in self.derives),
             *(scan.pattern for scan in self.scans),
             *(entry.pattern for entry in self.replicate),
             *(entry.pattern for entry in self.activations if entry.pattern is not None),
             *(entry.pattern for entry in self.memory),
         )
+
+    @property
+    def caches(self) -> Params:
+        """Return the arrays that `caches:` lists."""
+        return tuple(param for param in self.params if param.is_cache)
+
+    @property
+    def derived_axes(self) -> tuple[str, ...]:
+        """Return the logical axes that entries of `derive:` name."""
+        dims = (dim for rule in self.derives for answer in rule.answers for dim in answer)
+        return tuple(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
 
     @property
     def mesh_axis_names(self) -> frozenset[str]:

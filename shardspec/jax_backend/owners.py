@@ -244,7 +244,7 @@ def each_owner(arrays: ArrayResolver, params: Any) -> Owners:
     """Return the parameters of a tree one by one, with their paths."""
     leaves = leaves_of(params)
     made = [leaf.param for leaf in leaves]
-    groups = [arrays.resolve(param) for param in made if param is not None]
+    groups = arrays.resolve_all(param for param in made if param is not None)
     positions = iter(range(len(groups)))
     nodes, structures = _structures(params)
     return Owners(
@@ -276,7 +276,7 @@ def alike_owners(placer: TreePlacer, params: Any) -> Owners:
 
     spec = placer.arrays.spec
     # they may be about state by its path
-    by_path = bool(spec.overrides or spec.path_rules or spec.memory)
+    by_path = bool(spec.overrides or spec.derives or spec.path_rules or spec.memory)
     walk = Walk(placer, params, place, nothing=_NO_ARRAY, by_path=by_path)
     placed = jax.tree_util.tree_leaves(walk.placed(params))
     nodes, structures = _structures(params)

@@ -50,7 +50,7 @@ from shardspec.ir.spec import (
 from shardspec.jax_backend.arguments import opened, refuse_no_tree
 from shardspec.jax_backend.mesh import is_abstract
 from shardspec.jax_backend.state_types import COUNT, STATE_NAMES, may_be_state, optax_fields
-from shardspec.jax_backend.tree_plan import raise_faults
+from shardspec.jax_backend.tree_plan import kind_of, raise_faults
 from shardspec.jax_backend.trees import (
     IS_JAXS,
     NNX_NAMES,
@@ -338,7 +338,9 @@ def tree_placer(arrays: ArrayResolver, mesh: Any) -> TreePlacer:
     spec = arrays.spec
     entries: tuple[Any, ...] = (*spec.overrides, *spec.path_rules, *spec.scans, *spec.memory)
     patterns = [entry.pattern for entry in entries]
-    return TreePlacer(arrays, mesh, template_maker(patterns))
+    is_apart = spec.derives or spec.caches  # with a parent, or a name, of its own
+    template = None if is_apart else template_maker(patterns)
+    return TreePlacer(arrays, mesh, template)
 
 
 #: Stands in the first walk for an answer that is not known yet.
@@ -376,7 +378,8 @@ class Walk:
         """
         self._placer, self._made = placer, made
         self._boxed, self._nothing, self._by_path = boxed, nothing, by_path
-        self._known, self._beside = placer.known, names_beside(tree)
+        derives = bool(placer.arrays.spec.derives)  # answers then go by the other arrays as well
+        self._known, self._beside = {} if derives else placer.known, names_beside(tree)
         self.template: Callable[[str], str] = placer.template or _NUMBERS_APART
         policy = placer.arrays.spec.policy
         if self._beside or policy.whole_below is not None:  # dtypes count, and layers may differ
@@ -414,9 +417,10 @@ class Walk:
         if not self._fresh:
             return self._first
         arrays = self._placer.arrays
-        found = {question: arrays.resolve(param) for question, param in self._fresh.items()}
+        answers = arrays.resolve_all(self._fresh.values())
+        found = dict(zip(self._fresh, answers, strict=True))
         # The resolver keeps equal dims as one object, which lives as long as it does.
-        distinct = {(each.dims, each.origin, each.mismatch): each for each in found.values()}
+        distinct = {kind_of(each): each for each in answers}
         raise_faults(arrays, tuple(distinct.values()), tree)
         self._known.update(found)
         self._root = Spot(self, ())

@@ -197,8 +197,11 @@ _OF_OWN_NAMES = frozenset(
         c.CUT_UNIT,
         c.SIZE_MISMATCH,
         c.UNKNOWN_LOGICAL_AXIS,
+        c.MISSING_PARENT,
+        c.DERIVED_MISFIT,
     )
 )
+_OWN = frozenset((Relation.OWN, Relation.DERIVED))
 
 #: Warnings about a state, which a spec may make errors.
 _WARNED_OF = (c.STATE_NOT_SPLIT, c.UNRELATED_STATE, c.REPLICATED_LARGE)
@@ -388,7 +391,7 @@ def _may_be_at_fault(answers: Collection[StateSharding], resolver: StateResolver
         return True
     if may_be_stray(answers):
         return True
-    own = tuple(answer for answer in answers if answer.relation is Relation.OWN)
+    own = tuple(answer for answer in answers if answer.relation in _OWN)
     sample = ShardingPlan(spec, resolver.arrays.target, own)
     return any(diagnostic.is_error for diagnostic in state_findings(sample)) if own else False
 
@@ -397,7 +400,7 @@ def state_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     """Return everything the checks have to say about the arrays of a state."""
     checks = (ambiguous_state, state_not_split, unrelated_state)
     about_state = [diagnostic for each in checks for diagnostic in each.findings(plan)]
-    own = tuple(found for found in of_state(plan) if found.relation is Relation.OWN)
+    own = tuple(found for found in of_state(plan) if found.relation in _OWN)
     named = pipeline.findings(plan.spec, [ShardingPlan(plan.spec, plan.target, own)]) if own else ()
     kept = (diagnostic for diagnostic in named if diagnostic.code in _OF_OWN_NAMES)
     return (*pipeline.leveled(plan.spec, about_state), *kept)

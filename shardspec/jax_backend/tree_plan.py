@@ -27,13 +27,15 @@ _OF_ONE_ARRAY = frozenset(
         c.INDIVISIBLE,
         c.SIZE_MISMATCH,
         c.CUT_UNIT,
+        c.MISSING_PARENT,
+        c.DERIVED_MISFIT,
     )
 )
 
 
 def plan_of(arrays: ArrayResolver, tree: Any) -> Plan:
     """Return the plan for the arrays of a pytree."""
-    resolved = tuple(arrays.resolve(param) for param in params_of(tree))
+    resolved = arrays.resolve_all(params_of(tree))
     return Plan(arrays.spec, arrays.target, resolved, is_checked=False)
 
 
@@ -50,13 +52,20 @@ def raise_faults(arrays: ArrayResolver, fresh: Sequence[ParamSharding], tree: An
 def plan_faults(arrays: ArrayResolver, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     """Return the errors about arrays that `shardings` of the tree would raise."""
     # The resolver keeps equal dims as one object, which lives as long as it does.
-    distinct = {(each.dims, each.origin, each.mismatch): each for each in plan.arrays}
+    distinct = {kind_of(each): each for each in plan.arrays}
     if not distinct or not _is_at_fault(arrays, tuple(distinct.values())):
         return ()
     kept = {*_OF_ONE_ARRAY, c.UNKNOWN_LOGICAL_AXIS}
     found = pipeline.heard(pipeline.with_axes_of_code(plan), [plan])
     errors = (each for each in found if each.is_error and each.code in kept)
     return tuple(dict.fromkeys(map(pipeline.for_trees, sorted(errors, key=sort_key))))
+
+
+def kind_of(sharding: ParamSharding) -> tuple[object, ...]:
+    """Return what arrays of one answer have in common, as far as findings about one go."""
+    derivation = sharding.derivation
+    fits = derivation is None or (derivation.parent is not None and not derivation.fault)
+    return sharding.dims, sharding.origin, sharding.mismatch, fits
 
 
 def _is_at_fault(arrays: ArrayResolver, sample: Sequence[ParamSharding]) -> bool:

@@ -323,6 +323,11 @@ class Document(_Model):
         default_factory=_no_items,
         description="Names or partitions that beat what the array itself says. First match wins.",
     )
+    derive: dict[str, str] = Field(
+        default_factory=_nothing,
+        description="Arrays that are laid out from another, by path: `from **/kernel dims 0 _` is "
+        "the first dimension of the kernel beside it, and one of its own.",
+    )
     scan: dict[str, str] = Field(
         default_factory=_nothing,
         description="Stacked axes by path: `layers@0` puts the axis `layers` at position 0.",
@@ -340,6 +345,11 @@ class Document(_Model):
     arrays: dict[str, str] = Field(
         default_factory=_nothing,
         description="Arrays by path, with ranges: `bf16[embed mlp]` or `bf16[10240, 4096]`.",
+    )
+    caches: dict[str, str] = Field(
+        default_factory=_nothing,
+        description="Key-value caches by path, with ranges: `bf16[batch cache_length kv_heads kv]`."
+        " They stand beside the model, and count apart in memory.",
     )
     manifest: Texts = Field(
         default_factory=_no_items,

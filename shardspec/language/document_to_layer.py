@@ -16,6 +16,7 @@ from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import AxisRule, Hardware, Override, PathRule, Pattern, ScanRule
 from shardspec.language.catalogue import find_hardware, machine_fault
+from shardspec.language.derive_section import stated_derives
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.print_expressions import parse_bound, parse_bytes
 from shardspec.language.grammar.refusals import NO_LETS
@@ -101,6 +102,7 @@ def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diag
         targets=tuple(walk.targets()),
         path_rules=tuple(walk.path_rules()),
         overrides=tuple(walk.overrides()),
+        derives=tuple(stated_derives(walk, document.derive)),
         scans=tuple(walk.scans()),
         memory=tuple(walk.memory()),
         activations=tuple(walk.activations()),
@@ -418,7 +420,7 @@ class _Walk:
         """Yield the entries of `params:`."""
         for key, names in self.document.params.items():
             route: Route = ("params", key)
-            pattern = self._key_pattern(route)
+            pattern = self.key_pattern(route)
             axes = self._axes(self.excerpt(route, names))
             if pattern is not None and axes is not None:
                 yield PathRule(pattern, axes, self.source_map.entry(route))
@@ -427,7 +429,7 @@ class _Walk:
         """Yield the entries of `scan:`."""
         for key, text in self.document.scan.items():
             route: Route = ("scan", key)
-            pattern = self._key_pattern(route)
+            pattern = self.key_pattern(route)
             parsed = self.parse(expressions.parse_scan, self.excerpt(route, text))
             if pattern is not None and parsed is not None:
                 axes = tuple((name.text, position) for name, position in parsed.axes)
@@ -437,7 +439,7 @@ class _Walk:
         """Yield the entries of `memory:`."""
         for key, kind in self.document.memory.items():
             route: Route = ("memory", key)
-            pattern = self._key_pattern(route)
+            pattern = self.key_pattern(route)
             if pattern is not None:
                 yield ir.MemoryRule(pattern, kind, self.source_map.entry(route))
 
@@ -455,7 +457,7 @@ class _Walk:
             if fault is not None:
                 self.report(fault)
                 continue
-            pattern, answer = self._key_pattern(route), self._activation_answer(route, entry)
+            pattern, answer = self.key_pattern(route), self._activation_answer(route, entry)
             if pattern is None or answer is None:
                 continue
             literal = glob_literal(name) if pattern.dialect == "glob" else None
@@ -558,12 +560,14 @@ class _Walk:
 
     def arrays(self) -> Iterator[ArrayDecl]:
         """Yield the inline arrays, not yet expanded: their sizes need every layer's axes."""
-        for path, text in self.document.arrays.items():
-            route: Route = ("arrays", path)
-            stated = self.excerpt(route, text)
-            parsed = self.parse(expressions.parse_array_type, stated)
-            if parsed is not None:
-                yield ArrayDecl(self.key(route), stated, parsed)
+        document = self.document
+        for section, entries in (("arrays", document.arrays), ("caches", document.caches)):
+            for path, text in entries.items():
+                route: Route = (section, path)
+                stated = self.excerpt(route, text)
+                parsed = self.parse(expressions.parse_array_type, stated)
+                if parsed is not None:
+                    yield ArrayDecl(self.key(route), stated, parsed, section == "caches")
 
     def _axes(self, excerpt: Excerpt) -> ir.LogicalAxes | None:
         parsed = self.parse(expressions.parse_names, excerpt)
@@ -571,7 +575,8 @@ class _Walk:
             return None
         return tuple(name.text if name else None for name in parsed.names)
 
-    def _key_pattern(self, route: Route) -> Pattern | None:
+    def key_pattern(self, route: Route) -> Pattern | None:
+        """Return the pattern in the key that `route` ends in, a regex behind `re:`."""
         key = self.key(route)
         if key.text.startswith("re:"):
             return self.pattern(key.part(3, len(key.text)), is_regex=True)

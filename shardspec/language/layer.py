@@ -65,11 +65,13 @@ class ArrayDecl(NamedTuple):
 
     Attributes:
       written: the type as it stands, and where.
+      is_cache: whether it stands under `caches:`.
     """
 
     path: Excerpt
     written: Excerpt
     type: ArrayType
+    is_cache: bool = False
 
 
 class Layer(NamedTuple):
@@ -96,6 +98,7 @@ class Layer(NamedTuple):
     targets: tuple[TargetDecl, ...] = ()
     path_rules: tuple[ir.PathRule, ...] = ()
     overrides: tuple[ir.Override, ...] = ()
+    derives: tuple[ir.DeriveRule, ...] = ()
     scans: tuple[ir.ScanRule, ...] = ()
     memory: tuple[ir.MemoryRule, ...] = ()
     activations: tuple[Activation, ...] = ()
@@ -134,6 +137,7 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         targets=_targets(parent, child),
         path_rules=child.path_rules + parent.path_rules,
         overrides=child.overrides + parent.overrides,
+        derives=child.derives + parent.derives,
         scans=child.scans + parent.scans,
         memory=child.memory + parent.memory,
         activations=_activations(parent.activations, child.activations),
@@ -143,11 +147,18 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         replicate=child.replicate + parent.replicate,
         step=tuple((dict(parent.step) | dict(child.step)).items()),
         lint_levels=_by_name(parent.lint_levels, child.lint_levels, lambda level: level.finding),
-        arrays=tuple(dict.fromkeys(parent.arrays + child.arrays)),
+        arrays=_declared(parent, child),
         params=tuple(dict.fromkeys(parent.params + child.params)),
         inherited_axes=tuple(dict.fromkeys(_known_axes(parent) + child.inherited_axes)),
         phases=parent.phases + child.phases,
     )
+
+
+def _declared(parent: Layer, child: Layer) -> tuple[ArrayDecl, ...]:
+    """Return the inline arrays of both; a cache that the child states anew is the child's."""
+    anew = {decl.path.text for decl in child.arrays if decl.is_cache}
+    kept = (d for d in parent.arrays if not (d.is_cache and d.path.text in anew))
+    return tuple(dict.fromkeys((*kept, *child.arrays)))
 
 
 def _known_axes(layer: Layer) -> tuple[str, ...]:
@@ -395,13 +406,12 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
     spec = Spec(
         source=layer.source,
         logical_axes=axes,
-        axis_rules=tuple(rule for rule in rules if rule.logical_axis != ir.ANY),
+        axis_rules=_of_axes(rules),
         any_rules=tuple(rule for rule in rules if rule.logical_axis == ir.ANY),
-        placed_rules=tuple(
-            placed.rule for placed in layer.rules if placed.rule.logical_axis != ir.ANY
-        ),
+        placed_rules=_of_axes(placed.rule for placed in layer.rules),
         path_rules=layer.path_rules,
         overrides=layer.overrides,
+        derives=layer.derives,
         scans=layer.scans,
         memory=layer.memory,
         activations=layer.activations,
@@ -418,6 +428,11 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
         doc=layer.doc,
     )
     return spec, tuple(diagnostics)
+
+
+def _of_axes(rules: Iterable[ir.AxisRule]) -> tuple[ir.AxisRule, ...]:
+    """Return the rules without those for `*`."""
+    return tuple(rule for rule in rules if rule.logical_axis != ir.ANY)
 
 
 def _params(
@@ -654,7 +669,8 @@ def _arrays(
             diagnostics.append(point(codes.SYNTAX, message, decl.path.span, help=help))
         elif template is not None:
             shape, dtype, names = template.shape, template.dtype, template.logical_axes
-            params += [Param(path, shape, dtype, names, template.span) for path in paths]
+            span, is_cache = template.span, decl.is_cache
+            params += [Param(path, shape, dtype, names, span, is_cache) for path in paths]
     return params
 
 

@@ -23,7 +23,7 @@ from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, S
 from shardspec.diagnostics.diagnostic import sort_key
 from shardspec.diagnostics.suggest import nearest
 from shardspec.diagnostics.words import did_you_mean, listed
-from shardspec.ir.spec import Arrays, AxisRule, Params, Spec
+from shardspec.ir.spec import Arrays, AxisRule, DeriveRule, Params, Spec
 from shardspec.language import files
 from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
 from shardspec.language.layer import Layer, merge, spec_of
@@ -43,8 +43,8 @@ _SPEC = re.compile(r'"spec"\s*:\s*"([^"\\\n]+)"')
 _LOCK = re.compile(r"^lock \d+, language \d+", re.MULTILINE)
 _MANIFEST = re.compile(r"^\s*\{?\s*\"?shardspec-arrays\"?\s*:", re.MULTILINE)
 _KEY = (
-    r"(?:shardspec|doc|extends|let|axes|hardware|mesh|targets|rules|drop|params|overrides|scan"
-    r"|activations|arrays|manifest|policy|state|coverage|replicate|memory|step|lints|phases)"
+    r"(?:shardspec|doc|extends|let|axes|hardware|mesh|targets|rules|drop|params|overrides|derive|scan"
+    r"|activations|arrays|caches|manifest|policy|state|coverage|replicate|memory|step|lints|phases)"
 )
 #: The first entry of a list of arrays without its header: `"a/kernel": bf16[4]`, or with keys.
 _ARRAYS = re.compile(
@@ -55,7 +55,8 @@ _ARRAYS = re.compile(
 )
 _YAML_LINE = re.compile(rf"\"?{_KEY}\"?\s*:(?:\s|$)")
 _DSL_LINE = re.compile(
-    r"shardspec[ \t]+\d|(?:rules|params|arrays|activations|scan|mesh|step)[ \t]*\{"
+    r"shardspec[ \t]+\d"
+    r"|(?:rules|params|derive|arrays|caches|activations|scan|mesh|step)[ \t]*\{"
     r"|target[ \t]+\S+[ \t]+on\b|mesh[ \t]+on\b|(?:axis|let)[ \t]+\S+[ \t]*=|extends[ \t]+[\w./]"
     r"|phase[ \t]+\S+[ \t]*\{"
 )
@@ -361,6 +362,7 @@ def _emptied(layer: Layer, faults: Sequence[Diagnostic]) -> frozenset[str]:
         "axes": layer.axes,
         "rules": any(not _touches(each.rule.span, places) for each in layer.rules),
         "params": layer.path_rules,
+        "derive": layer.derives,
         "overrides": layer.overrides,
         "arrays": layer.arrays,
         "targets": layer.targets,
@@ -582,6 +584,14 @@ def preset_rules(name: str) -> tuple[AxisRule, ...]:
     spec, _ = load_text(f"extends: {name}\n")
     assert spec is not None, "presets load"
     return spec.axis_rules
+
+
+@cache
+def known_derives() -> tuple[tuple[str, DeriveRule], ...]:
+    """Return the entries of `derive:` that presets have, each with the name of its preset."""
+    names = [name for name in assets.spec_names("presets") if name.startswith("derive/")]
+    loaded = [(name, load_text(f"extends: {name}\n")[0]) for name in names]
+    return tuple((name, rule) for name, spec in loaded if spec for rule in spec.derives)
 
 
 def bundled_doc(kind: assets.SpecKind, name: str) -> str:

@@ -133,7 +133,7 @@ def with_phases(spec: Spec, base: Layer) -> tuple[Spec, tuple[Diagnostic, ...]]:
         targets = tuple(own.values()) or base.targets
         doc = merged.doc or base.doc
         merged = merged._replace(source=base.source, doc=doc, targets=targets)
-        if not any(layer.axes or layer.lets for layer in layers):
+        if not any(layer.axes or layer.lets or layer.arrays for layer in layers):  # those: caches
             merged = merged._replace(arrays=(), params=spec.params)
         phase, lost = spec_of(with_roles(merged), spec.sources)
         found.append(replace(phase, phase=name))
@@ -149,12 +149,15 @@ def with_phases(spec: Spec, base: Layer) -> tuple[Spec, tuple[Diagnostic, ...]]:
 
 
 def _resized(spec: Spec, phase: Spec) -> Iterator[Diagnostic]:
-    """Yield a finding for each entry of `arrays` that a phase gives another shape."""
+    """Yield a finding for each entry of `arrays` that a phase gives another shape.
+
+    Caches are made anew in each phase.
+    """
     if phase.params is spec.params:
         return
     there = {param.path: param for param in phase.params}
     pairs = ((param, there[param.path]) for param in spec.params if param.path in there)
-    differing = (pair for pair in pairs if pair[0] != pair[1])
+    differing = (pair for pair in pairs if pair[0] != pair[1] and not pair[1].is_cache)
     for group in by_key((pair[0].span, pair) for pair in differing).values():
         here, other = group[0]
         paths = tuple(param.path for param, _ in group)

@@ -28,7 +28,8 @@ _SOURCE = "--set"
 #: Sections whose keys are names that the document makes up: a setting may not add one. `axes` is
 #: none of them: a setting may state the size of an axis that something names.
 _OPEN = frozenset(
-    {"let", "mesh", "targets", "params", "scan", "memory", "activations", "arrays", "phases"}
+    {"let", "mesh", "targets", "params", "derive", "scan", "memory", "activations", "arrays"}
+    | {"caches", "phases"}
 )
 
 #: Sections of entries that stand in order.
@@ -169,6 +170,7 @@ def _axis_names(
     named += [param.logical_axes or () for param in spec.params]
     names |= {name for axes in named for name in axes}
     names |= {name for scan in spec.scans for name, _ in scan.axes}
+    names |= set(spec.derived_axes)
     stated = [size for axis in layer.axes for size in (axis.size, axis.unit) if size is not None]
     names |= {name.text for size in stated for name in size.names}
     for array in layer.arrays:

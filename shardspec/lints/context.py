@@ -142,6 +142,7 @@ class Context:
         yield from (rule.logical_axes for rule in spec.path_rules)
         yield from (override.logical_axes or () for override in spec.overrides)
         yield from (tuple(name for name, _ in scan.axes) for scan in spec.scans)
+        yield spec.derived_axes
         yield from (activation.logical_axes for activation in spec.activations)
         yield from (param.logical_axes or () for param in spec.params)
         yield from dict.fromkeys(sharding.logical_axes for sharding in self.first)

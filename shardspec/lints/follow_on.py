@@ -26,8 +26,8 @@ _LOSSES = frozenset(
     | {"SHD015", "SHD016", "SHD101", "SHD208", "SHD211"}
 )
 _RULES = frozenset({"rules", "drop", "extends"})
-_NAMES = frozenset({"params", "overrides", "scan", "extends"})
-_ARRAYS = frozenset({"arrays", "manifest"})
+_NAMES = frozenset({"params", "overrides", "derive", "scan", "extends"})
+_ARRAYS = frozenset({"arrays", "caches", "manifest"})
 _MACHINES = frozenset({"targets", "mesh", "hardware"})
 _AXES = frozenset({"axes"})
 
@@ -37,6 +37,7 @@ _EXPLAINED_BY: dict[str, frozenset[str]] = {
     "SHD205": _NAMES,
     "SHD206": frozenset({"scan"}),
     "SHD204": _ARRAYS,
+    "SHD241": _ARRAYS,
     "SHD217": _NAMES | _ARRAYS,
     "SHD102": _MACHINES,
     "SHD104": _MACHINES,
@@ -65,7 +66,9 @@ _SAID_AT_PLACE: dict[str, frozenset[str]] = {
 #: Findings, and the errors that make them needless on a target.
 _SAID_OF_TARGET: dict[str, frozenset[str]] = {"SHD405": frozenset({"SHD301"})}
 #: Findings, and those that say the same of the same arrays and more; each behind those it names.
-_WHY_WHOLE = frozenset({"SHD201", "SHD202", "SHD204", "SHD206", "SHD232", "SHD301"})
+_WHY_WHOLE = frozenset(
+    {"SHD201", "SHD202", "SHD204", "SHD206", "SHD232", "SHD241", "SHD242", "SHD301"}
+)
 _SAID_OF_ARRAYS: dict[str, frozenset[str]] = {
     "SHD401": _WHY_WHOLE,
     "SHD403": frozenset({"SHD205", "SHD206"}),

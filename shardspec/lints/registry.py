@@ -37,6 +37,8 @@ CHECKS: tuple[str, ...] = (
     "hidden_pattern",
     "single_digit",
     "unnamed_array",
+    "missing_parent",
+    "derived_misfit",
     "rank_mismatch",
     "repeated_axis",
     "indivisible",

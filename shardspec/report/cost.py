@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from shardspec.analysis import cost as figures
+from shardspec.analysis.room import room_lines
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic
@@ -105,6 +106,7 @@ def cost_lines(
     yield ""
     yield from _memory(cost.memory)
     if cost.step is None:
+        yield from (f"        {line}" for line in room_lines(cost.plan))
         return
     yield from _time(cost)
     yield ""

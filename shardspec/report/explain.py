@@ -15,6 +15,7 @@ from shardspec.diagnostics.words import binary_bytes, counted, did_you_mean
 from shardspec.ir.plan import (
     ActivationSharding,
     Attempt,
+    Derivation,
     Dims,
     DimSharding,
     Kind,
@@ -106,7 +107,7 @@ def _rows(index: int, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) 
     size = "?" if dim.size is None else str(dim.size)
     head = (str(index), dim.logical_axis or "_", size)
     if not dim.attempts:
-        yield (*head, "", f"replicated: {_without_rule(dim, sharding)}", "")
+        yield (*head, "", f"replicated: {_without_rule(index, dim, sharding)}", "")
         return
     for attempt in dim.attempts:
         said = outcome_text(attempt, dim, sharding, plan.mesh)
@@ -120,7 +121,7 @@ def _rows(index: int, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) 
             yield (*head, f"  {each.mesh_axis}", why, "")
     if dim.taken is None:
         is_other = sharding.dims.is_of_any and sharding.dims.not_split_by_any is None
-        why = _without_rule(dim, sharding) if is_other else "no rule is left"
+        why = _without_rule(index, dim, sharding) if is_other else "no rule is left"
         yield ("", "", "", "", f"replicated: {why}", "")
 
 
@@ -140,7 +141,9 @@ def _why_left_out(each: LeftOut, dim: DimSharding, sharding: Sharding, mesh: Mes
     return f"left out: not on this target, which has {', '.join(mesh.names)}"
 
 
-def _without_rule(dim: DimSharding, sharding: Sharding) -> str:
+def _without_rule(index: int, dim: DimSharding, sharding: Sharding) -> str:
+    if isinstance(sharding, ParamSharding) and sharding.derivation is not None:
+        return _underived(index, dim, sharding.derivation)
     if dim.logical_axis is not None:
         return f"no rule for `{dim.logical_axis}`"
     if sharding.dims.is_of_any:
@@ -150,10 +153,26 @@ def _without_rule(dim: DimSharding, sharding: Sharding) -> str:
     return "the dimension has no name"
 
 
+def _underived(index: int, dim: DimSharding, derivation: Derivation) -> str:
+    """Return why a dimension has no mesh axes of a parent."""
+    if derivation.fault or derivation.parent is None:
+        return "no parent to follow"
+    if not derivation.reading:
+        return "one element"
+    of_parent = derivation.reading[index]
+    if isinstance(of_parent, str):
+        return f"no rule for `{of_parent}`"
+    if of_parent is None:
+        return "no dimension of the parent"
+    return f"dim {of_parent.place} of the parent is whole" if dim.size != 1 else "size 1"
+
+
 def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: Mesh) -> str:
     """Return how one attempt ended, with its numbers."""
     match attempt.outcome:
         case Outcome.TAKEN:
+            if attempt.kind is Kind.PARENT:
+                return f"{_taken(attempt, dim, mesh)}, as dim {attempt.position} of the parent"
             if not attempt.mesh_axes and attempt.kind is Kind.STATED:
                 whose = "override" if isinstance(sharding, ParamSharding) else "activation"
                 return f"TAKEN   replicated, as the spec of the {whose} says"
@@ -283,8 +302,10 @@ def why_not(
         attempt = dim.attempts[0]
         said = outcome_text(attempt, dim, sharding, plan.mesh).partition(": ")[2]
         yield f"  {said}{_in_brackets(attempt.span)}: no rule is asked"
+    elif isinstance(sharding, ParamSharding) and sharding.derivation is not None:
+        yield from _derived(sharding, index, plan)
     elif sharding.dims.is_of_any:
-        yield f"  {_without_rule(dim, sharding)}"
+        yield f"  {_without_rule(index, dim, sharding)}"
         yield "  help: name the dimensions, by an entry of `params` that matches the path"
     elif dim.logical_axis is None:
         yield from _unnamed(sharding)
@@ -333,6 +354,19 @@ def _stated(
             yield f"  {_in_use(sharding, other, wanted)}"
         if not blockers:
             yield from _not_divisible(dim, wanted, plan)
+
+
+def _derived(sharding: ParamSharding, index: int, plan: ShardingPlan) -> Iterator[str]:
+    """Yield what a derived array takes from its parent; that is what rules are about."""
+    dim, derivation = sharding.dims[index], sharding.derivation
+    if derivation is None or derivation.parent is None:
+        yield "  the array derives from one that is not there  <- SHD241"
+        return
+    for attempt in dim.attempts:
+        yield f"  {outcome_text(attempt, dim, sharding, plan.mesh)}"
+    if not dim.attempts:
+        yield f"  {_underived(index, dim, derivation)}"
+    yield f"  help: it lies as {derivation.parent.path}: explain that one, or write an override"
 
 
 def _unnamed(sharding: Sharding) -> Iterator[str]:

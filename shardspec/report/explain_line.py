@@ -16,6 +16,7 @@ from shardspec.ir.plan import (
     ActivationSharding,
     Attempt,
     DimSharding,
+    Entry,
     Origin,
     Outcome,
     ParamSharding,
@@ -25,9 +26,9 @@ from shardspec.ir.plan import (
 from shardspec.ir.spec import (
     ANY,
     AxisRule,
+    DeriveRule,
     MemoryRule,
     Override,
-    PathRule,
     Replicate,
     ScanRule,
     Spec,
@@ -149,9 +150,9 @@ def _covers(span: Span | None, file: str, line: int) -> bool:
 def _entries(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     """Yield what the path patterns on the line do."""
     spec = plan.spec
-    entries: tuple[PathRule | Override | ScanRule | Replicate | MemoryRule, ...]
-    entries = (*spec.path_rules, *spec.overrides, *spec.scans, *spec.memory, *spec.replicate)
-    for entry in entries:
+    entries: tuple[Entry | ScanRule | MemoryRule, ...]
+    entries = (*spec.path_rules, *spec.derives, *spec.overrides, *spec.scans, *spec.memory)
+    for entry in (*entries, *spec.replicate):
         if _covers(entry.pattern.span, file, line) or _covers(entry.span, file, line):
             if isinstance(entry, ScanRule):
                 yield from _scan(entry, plan)
@@ -222,18 +223,20 @@ def _said(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: Sharding
     return f"loses, {outcome_text(attempt, dim, sharding, plan.mesh)}"
 
 
-def _entry_text(entry: PathRule | Override) -> str:
-    return f'{"override" if isinstance(entry, Override) else "params"} "{entry.pattern}"'
+def _entry_text(entry: Entry) -> str:
+    section = "override" if isinstance(entry, Override) else "params"
+    return f'{"derive" if isinstance(entry, DeriveRule) else section} "{entry.pattern}"'
 
 
-def _entry(entry: PathRule | Override, plan: ShardingPlan) -> Iterator[str]:
+def _entry(entry: Entry, plan: ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry names, and who names the others that it matches."""
     yield _entry_text(entry)
     named = [sharding for sharding in plan.arrays if sharding.matched is entry]
     matcher = PathMatcher((entry.pattern,))
     matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
     if named:
-        yield f"  names {_described(named)}"
+        verb = "lays out" if isinstance(entry, DeriveRule) else "names"
+        yield f"  {verb} {_described(named)}"
     counts = Counter(str(s.partition_spec) for s in named if s.mismatch is None)
     for spec, count in counts.most_common():
         yield f"  {spec}   {counted(count, 'array')}"
@@ -247,7 +250,7 @@ def _entry(entry: PathRule | Override, plan: ShardingPlan) -> Iterator[str]:
         yield from _others(matching, entry)
 
 
-def _others(matching: list[ParamSharding], entry: PathRule | Override) -> Iterator[str]:
+def _others(matching: list[ParamSharding], entry: Entry) -> Iterator[str]:
     """Yield what else gives names to arrays that an entry matches."""
     others = (sharding for sharding in matching if sharding.matched is not entry)
     for taker, group in words.grouped(others, lambda sharding: sharding.matched).items():
@@ -324,6 +327,8 @@ def _why_unscanned(sharding: ParamSharding) -> str:
         return "with names of their own"
     if sharding.matched is None:
         return "without names, which it could add to"
+    if sharding.derivation is not None:
+        return "that derive from others"
     if sharding.is_stated:
         return "with a spec that an override states"
     return "with as many names as dimensions without it"

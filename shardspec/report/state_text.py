@@ -19,7 +19,7 @@ def plan_lines(plan: ShardingPlan) -> Iterator[str]:
     state = [each for each in plan.arrays if isinstance(each, StateSharding) and each.is_state]
     others = tuple(each for each in plan.arrays if not each.is_state)
     if others or not state:
-        yield from table(replace(plan, arrays=others) if state else plan)
+        yield from table(replace(plan, arrays=others) if state else plan, is_whole=not state)
     if others and state:
         yield ""
     if state:

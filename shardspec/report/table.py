@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.analysis.coverage import coverage
+from shardspec.analysis.room import room_lines
 from shardspec.diagnostics import words
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, natural
@@ -63,8 +64,13 @@ def _row_name(paths: Sequence[str]) -> str:
     return f"{words.collapsed(paths) or paths[0] + ' ..'} x{len(paths)}"
 
 
-def table(plan: ShardingPlan) -> Iterator[str]:
-    """Yield the lines of the table: heading, rows, total, and what to notice."""
+def table(plan: ShardingPlan, *, is_whole: bool = True) -> Iterator[str]:
+    """Yield the lines of the table: heading, rows, total, and what to notice.
+
+    Args:
+      is_whole: whether the plan has all that a device holds; only then is it said how much more
+        its caches may hold.
+    """
     yield from heading(plan)
     yield ""
     shown = rows(plan)
@@ -74,6 +80,7 @@ def table(plan: ShardingPlan) -> Iterator[str]:
         lines.append(("in host memory", "", "", "", f"= {binary_bytes(plan.host_bytes)}", ""))
     yield from columns(lines, right=(4,), paths=0)
     yield f"  {summary(plan)}"
+    yield from (f"  {line}" for line in (room_lines(plan) if is_whole else ()))
     if plan.activations:
         yield ""
         yield from _activations(plan)
@@ -95,8 +102,12 @@ def _named_size(dim: DimSharding) -> str:
 
 def heading(plan: ShardingPlan) -> Iterator[str]:
     """Yield the two lines that say what this is a plan of."""
-    elements = sum(math.prod(group.shape) * group.count for group in plan.alike)
-    count = f"{counted(len(plan.arrays), 'array')}, {words.element_count(elements)} elements"
+    alike = [group for group in plan.alike if not group.first.param.is_cache]
+    elements = sum(math.prod(group.shape) * group.count for group in alike)
+    arrays = sum(group.count for group in alike)
+    count = f"{counted(arrays, 'array')}, {words.element_count(elements)} elements"
+    caches = len(plan.arrays) - arrays
+    count += f", {counted(caches, 'cache')}" if caches else ""
     model = f"{plan.spec.source.name}   {count}"
     phase = f"phase {plan.spec.phase}, " if plan.spec.phase else ""
     yield f"{model}       {phase}{target_title(plan.target)}"

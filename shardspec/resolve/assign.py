@@ -124,6 +124,11 @@ def assign_axes(shape: Sequence[int | None], logical_axes: LogicalAxes, table: R
     Invariants:
       once, divides, complete, unit, append, rename, factor: see tests/properties.
     """
+    return _assigned(shape, logical_axes, _candidates(logical_axes, table), table)
+
+
+def _candidates(logical_axes: LogicalAxes, table: RuleTable) -> list[_Candidate]:
+    """Return the rules for the axes of an array, in turn."""
     candidates = [
         (attempt.position, dim, attempt)
         for dim, axis in enumerate(logical_axes)
@@ -131,7 +136,7 @@ def assign_axes(shape: Sequence[int | None], logical_axes: LogicalAxes, table: R
         for attempt in table.by_axis.get(axis, ())
     ]
     candidates.sort(key=_in_turn)
-    return _assigned(shape, logical_axes, candidates, table)
+    return candidates
 
 
 def assign_stated(
@@ -184,6 +189,25 @@ def kept_whole(shape: Sequence[int], logical_axes: LogicalAxes, table: RuleTable
     )
 
 
+def assign_beside(
+    placed: Sequence[DimSharding | None],
+    shape: Sequence[int],
+    logical_axes: LogicalAxes,
+    table: RuleTable,
+) -> Dims:
+    """Return the dimensions of an array some of which are placed, by what it derives from.
+
+    Rules are asked about the others, and find the mesh axes of those in use.
+
+    Args:
+      placed: one for each dimension, None for one that rules are asked about.
+    """
+    used = {axis: at for at, dim in enumerate(placed) if dim for axis in dim.mesh_axes}
+    names = tuple(None if dim else name for dim, name in zip(placed, logical_axes, strict=True))
+    found = _assigned(shape, names, _candidates(names, table), table, used)
+    return Dims(dim or other for dim, other in zip(placed, found, strict=True))
+
+
 _Candidate = tuple[int, int, Attempt]
 
 #: Unit and segments of a dimension.
@@ -199,12 +223,17 @@ def _assigned(
     logical_axes: LogicalAxes,
     candidates: Iterable[_Candidate],
     table: RuleTable,
+    in_use: Mapping[str, int] | None = None,
 ) -> Dims:
-    """Return each dimension with those of the candidates, which come in turn, that it tried."""
+    """Return each dimension with those of the candidates, which come in turn, that it tried.
+
+    Args:
+      in_use: mesh axes that a dimension has already.
+    """
     grains = [table.grain(axis) for axis in logical_axes]
     attempts: list[list[Attempt]] = [[] for _ in logical_axes]
     decided: set[int] = set()
-    used: dict[str, int] = {}
+    used: dict[str, int] = dict(in_use or {})
     for _, dim, attempt in candidates:
         if dim in decided:
             continue

@@ -2,7 +2,10 @@
 
 An array is named by the first source that says anything: overrides, its own names, `params:`. A
 count of names that is not the array's rank is kept as a mismatch, and never falls through. Rules
-for `*` are for arrays that no source names.
+for `*` are for arrays that no source names, and not for caches.
+
+An array of `derive:` takes its mesh axes from its parent, which is found among the arrays that are
+resolved together, and among those of the spec.
 
 Models repeat themselves: ten thousand arrays have a dozen pairs of shape and names. Each pair
 is resolved once, and the arrays share the result.
@@ -10,19 +13,19 @@ is resolved once, and the arrays share the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from shardspec.ir import spec as ir
-from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
+from shardspec.ir.plan import ActivationSharding, Dims, Entry, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import (
     NO_SUMS,
+    DeriveRule,
     LogicalAxes,
     MemoryRule,
     Override,
     Param,
-    PathRule,
     ScanRule,
     Spec,
     Sums,
@@ -36,6 +39,7 @@ from shardspec.resolve.assign import (
     kept_whole,
     rule_table,
 )
+from shardspec.resolve.derive import derived
 from shardspec.resolve.match import PathMatcher, path_matcher
 
 Named = TypeVar("Named", ir.Activation, ActivationSharding)
@@ -52,7 +56,7 @@ class Naming:
 
     logical_axes: LogicalAxes | None
     origin: Origin = Origin.NONE
-    matched: PathRule | Override | None = None
+    matched: Entry | None = None
     scan: ScanRule | None = None
     mismatch: LogicalAxes | None = None
 
@@ -63,9 +67,11 @@ class NameSource:
 
     spec: Spec
     overrides: PathMatcher = field(repr=False)
+    derives: PathMatcher = field(repr=False)
     path_rules: PathMatcher = field(repr=False)
     scans: PathMatcher = field(repr=False)
     memory: PathMatcher = field(repr=False)
+    caches: Mapping[str, Param] = field(default_factory=dict, repr=False)
     _known: dict[tuple[int, int], Naming] = field(default_factory=dict, compare=False, repr=False)
 
     def name(self, param: Param) -> Naming:
@@ -75,6 +81,12 @@ class NameSource:
             return self.given_by(self.spec.overrides[index], param)
         if param.logical_axes is not None:
             return _checked(param, param.logical_axes, Origin.ARRAY)
+        cache = self.caches.get(param.path)
+        if cache is not None and cache.logical_axes is not None:
+            return _checked(param, cache.logical_axes, Origin.CACHES)
+        index = self.derives.first_match(param.path) if self.spec.derives else None
+        if index is not None:
+            return self.given_by(self.spec.derives[index], param)
         index = self.path_rules.first_match(param.path) if self.spec.path_rules else None
         if index is None:
             return Naming((), Origin.NONE) if param.rank == 0 else Naming(None)
@@ -86,8 +98,10 @@ class NameSource:
             found = self._known[key] = self.given_by(self.spec.path_rules[index], param)
         return found
 
-    def given_by(self, entry: PathRule | Override, param: Param) -> Naming:
+    def given_by(self, entry: Entry, param: Param) -> Naming:
         """Return the names that one entry of the spec gives an array."""
+        if isinstance(entry, DeriveRule):
+            return Naming(None, Origin.DERIVE, entry)
         origin = Origin.OVERRIDE if isinstance(entry, Override) else Origin.PARAMS
         if entry.logical_axes is None:
             return Naming(None, origin, entry)
@@ -96,11 +110,9 @@ class NameSource:
     @property
     def needs_paths(self) -> bool:
         """Say whether an array that carries its own names still depends on its path."""
-        return bool(self.spec.overrides or self.spec.memory)
+        return bool(self.spec.overrides or self.spec.derives or self.spec.memory or self.caches)
 
-    def placed(
-        self, path: str, matched: PathRule | Override | None = None
-    ) -> MemoryRule | Override | None:
+    def placed(self, path: str, matched: Entry | None = None) -> MemoryRule | Override | None:
         """Return the entry that says in which memory an array lies, None where nothing does.
 
         Args:
@@ -111,9 +123,7 @@ class NameSource:
         index = self.memory.first_match(path) if self.spec.memory else None
         return None if index is None else self.spec.memory[index]
 
-    def _fitted(
-        self, param: Param, names: LogicalAxes, origin: Origin, matched: PathRule | Override
-    ) -> Naming:
+    def _fitted(self, param: Param, names: LogicalAxes, origin: Origin, matched: Entry) -> Naming:
         """Return `names` with the stacked axes of a scanned array put in."""
         if len(names) == param.rank or not self.spec.scans:
             return _checked(param, names, origin, matched)
@@ -133,9 +143,11 @@ def name_source(spec: Spec) -> NameSource:
     return NameSource(
         spec,
         path_matcher(tuple(override.pattern for override in spec.overrides)),
+        path_matcher(tuple(rule.pattern for rule in spec.derives)),
         path_matcher(tuple(rule.pattern for rule in spec.path_rules)),
         path_matcher(tuple(scan.pattern for scan in spec.scans)),
         path_matcher(tuple(entry.pattern for entry in spec.memory)),
+        {param.path: param for param in spec.caches},
     )
 
 
@@ -163,7 +175,7 @@ def _checked(
     param: Param,
     names: LogicalAxes,
     origin: Origin,
-    matched: PathRule | Override | None = None,
+    matched: Entry | None = None,
     scan: ScanRule | None = None,
 ) -> Naming:
     if len(names) == param.rank:
@@ -173,31 +185,52 @@ def _checked(
 
 @dataclass(frozen=True, slots=True)
 class ArrayResolver:
-    """A spec made ready for one target."""
+    """A spec made ready for one target.
+
+    Attributes:
+      arrays: by path, among which the parents of derived arrays are looked for.
+    """
 
     spec: Spec
     target: Target
     names: NameSource = field(repr=False)
     table: RuleTable = field(repr=False)
+    arrays: Mapping[str, Param] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[object, Dims] = field(default_factory=dict, compare=False, repr=False)
 
-    def resolve(self, param: Param, entry: PathRule | Override | None = None) -> ParamSharding:
+    def among(self, params: Iterable[Param]) -> ArrayResolver:
+        """Return the same for arrays that are resolved together, so that parents are found."""
+        if not self.spec.derives:
+            return self
+        return replace(self, arrays={**self.arrays, **{param.path: param for param in params}})
+
+    def resolve_all(self, params: Iterable[Param]) -> tuple[ParamSharding, ...]:
+        """Return the answers for arrays that belong together, in order."""
+        found = tuple(params)
+        return tuple(map(self.among(found).resolve, found))
+
+    def resolve(self, param: Param, entry: Entry | None = None, depth: int = 0) -> ParamSharding:
         """Return the answer for one array, with its trace.
 
         Args:
           entry: of the spec, that names the array; None for whatever names it by its path.
+          depth: how many arrays derive from this one, one from the other.
         """
         naming = self.names.name(param) if entry is None else self.names.given_by(entry, param)
         matched = naming.matched
         placed = self.names.placed(param.path, matched)
+        if isinstance(matched, DeriveRule):
+            return replace(derived(self, param, matched, depth), placed=placed)
         if isinstance(matched, Override) and matched.partition is not None:
             return self._as_stated(param, matched, matched.partition, placed)
+        if naming.origin is Origin.CACHES:
+            param = replace(param, is_cache=True)
         axes, scan, mismatch = naming.logical_axes, naming.scan, naming.mismatch
         is_unnamed = naming.origin is Origin.NONE and mismatch is None
+        is_of_any = is_unnamed and bool(self.table.any) and param.path not in self.names.caches
         axes = axes if axes is not None else (None,) * param.rank
         dims = self._small(param, axes)
         if dims is None:
-            is_of_any = is_unnamed and bool(self.table.any)
             dims = self._any(param.shape) if is_of_any else self.dims(param.shape, axes)
         return ParamSharding(param, dims, naming.origin, matched, scan, mismatch, NO_SUMS, placed)
 
@@ -305,7 +338,8 @@ def array_resolver(spec: Spec, target: Target) -> ArrayResolver:
         policy=spec.policy,
         any_rules=spec.any_rules,
     )
-    return ArrayResolver(spec, target, name_source(spec), table)
+    listed = {param.path: param for param in spec.params} if spec.derives else {}
+    return ArrayResolver(spec, target, name_source(spec), table, listed)
 
 
 def resolve(spec: Spec, target: Target, params: Iterable[Param]) -> ShardingPlan:
@@ -314,6 +348,6 @@ def resolve(spec: Spec, target: Target, params: Iterable[Param]) -> ShardingPlan
     return ShardingPlan(
         spec,
         target,
-        tuple(resolver.resolve(param) for param in params),
+        resolver.resolve_all(params),
         tuple(resolver.activation(activation) for activation in spec.activations),
     )

@@ -28,8 +28,18 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from shardspec.diagnostics.words import counted
-from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
-from shardspec.ir.spec import MemoryRule, Mesh, Override, Param, PathRule, Shape, Spec
+from shardspec.ir.plan import (
+    Attempt,
+    Dims,
+    DimSharding,
+    Entry,
+    Kind,
+    Outcome,
+    ParamSharding,
+    ShardingPlan,
+)
+from shardspec.ir.spec import DeriveRule, MemoryRule, Mesh, Override, Param, PathRule, Shape, Spec
+from shardspec.resolve.derive import derived, laid_out, wanted_paths
 from shardspec.resolve.match import PathMatcher
 from shardspec.resolve.resolver import ArrayResolver
 
@@ -134,6 +144,8 @@ class Relation(StrEnum):
     STACKED = "stacked"
     #: the spec, or the state itself, names its dimensions
     OWN = "own"
+    #: an entry of `derive:` says what its dimensions are
+    DERIVED = "derived"
     #: one number
     SCALAR = "scalar"
     #: one number that stands where another optimizer or parameter would have an array
@@ -200,6 +212,8 @@ class StateSharding(ParamSharding):
                 return f"{whose} and {more}: its sharding, the rest whole"
             case Relation.OWN:
                 return f"{whose}: {_own_text(self)}"
+            case Relation.DERIVED:
+                return f"{whose}: as {self.derivation}"
             case Relation.SCALAR:
                 return f"{whose}: scalar, replicated"
             case Relation.PLACEHOLDER:
@@ -254,6 +268,7 @@ def as_state(
         sharding.mismatch,
         sharding.sums,
         sharding.placed,
+        sharding.derivation,
         relation,
         owner,
         field,
@@ -439,10 +454,8 @@ def factored_dims(whole: Shape) -> tuple[int, int]:
     return second, largest
 
 
-Entry = Override | PathRule
-
 #: What ZeRO may split further: the others are small, or laid out by hand.
-_SPLIT = {Relation.SAME, Relation.REDUCED, Relation.STACKED}
+_SPLIT = {Relation.SAME, Relation.REDUCED, Relation.STACKED, Relation.DERIVED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,6 +485,9 @@ class StateResolver:
         """
         own = self._own(state, owner) if state.rank else None
         placed = self._placed(state.path, owner, own)
+        if own is not None and own.derivation is not None:
+            own = replace(own, placed=placed)
+            return self._split(as_state(own, Relation.DERIVED, owner, name))
         if own is not None:
             return as_state(replace(own, placed=placed), Relation.OWN, owner, name)
         if owner is None:
@@ -523,10 +539,22 @@ class StateResolver:
             return self.arrays.resolve(state, override)
         if _has_own_names(state, owner):
             return self.arrays.resolve(state)
+        rule = self._entry(names.derives, spec.derives, state.path, owner)
+        if isinstance(rule, DeriveRule):
+            return self._derived(state, rule, owner)
         entry = self._entry(names.path_rules, spec.path_rules, state.path, owner)
         if entry is None:
             return None
         return self.arrays.resolve(replace(state, logical_axes=None), entry)
+
+    def _derived(
+        self, state: Param, rule: DeriveRule, owner: ParamSharding | None
+    ) -> ParamSharding:
+        """Return what an entry of `derive:` says; its parent is the owner, or found by its path."""
+        wanted = wanted_paths(rule, state.path)
+        if owner is not None and (not rule.parent or owner.path in wanted):
+            return laid_out(state, rule, owner, self.arrays.table, wanted)
+        return derived(self.arrays, state, rule)
 
     def _entry(
         self,

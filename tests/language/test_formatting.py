@@ -53,6 +53,10 @@ overrides:
     spec: (none)
     memory: pinned_host
 
+derive:
+  "**/lora_a": from **/{wi,wo1} dims 0 rank
+  "**/w_scale": dims .../128 _ | 0*any
+
 scan:
   layers/**: layers@0
 
@@ -69,6 +73,9 @@ arrays:
   a/wi: bf16[8, 14336]
   a/wo1: bf16[14336, 8]
   a/norm: f32[8]
+
+caches:
+  cache/{0..3}/{key,value}: bf16[2, 8]
 
 manifest: gpt2
 policy: {indivisible: keep}

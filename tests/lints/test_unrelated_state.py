@@ -104,3 +104,12 @@ def test_a_level_makes_it_an_error_of_the_shardings() -> None:
     strict = Resolver(loads(TEXT + "lints: {unrelated-state: error}\n"))
     with pytest.raises(ShardspecError, match="SHD409"):
         strict.state_shardings(state, model())
+
+
+def test_the_entry_of_derive_that_the_help_says_works() -> None:
+    (found,) = said(TEXT)
+    entry = re.search(r'`("[^"]*": dims [^`]*)`', found.help or "")
+    assert entry is not None
+    (after,) = said(f"{TEXT}derive: {{{entry[1]}}}\n")
+    assert after.message.startswith("`preconditioners/"), "the next largest"
+    assert after.notes[0] == "9 arrays of such state, 216 MiB on each device"

@@ -66,7 +66,44 @@ OURS = {
     "context": "context fsdp",
     "expert": "expert fsdp",
     "pipeline": "stage",
+    "serving": "data tensor",
 }
+
+#: Parameters of LoRA and quantization by the names of their libraries: what lies as what.
+DERIVED: dict[str, list[tuple[str, str, str, str, str]]] = {
+    "derive/nnx-lora": [
+        ("l/kernel", "64, 128", "l/lora/lora_a", "64, 4", "P('a', None)"),
+        ("l/kernel", "64, 128", "l/lora/lora_b", "4, 128", "P(None, 'b')"),
+        ("l/kernel", "6, 64, 128", "l/lora/lora_b", "6, 4, 128", "P(None, None, 'b')"),
+        ("l/base_module/kernel", "64, 128", "l/lora_a", "64, 4", "P('a', None)"),
+    ],
+    "derive/qwix": [
+        ("l/kernel/array/qvalue", "64, 128", "l/kernel/array/scale", "1, 128", "P(None, 'b')"),
+        ("l/kernel/array/qvalue", "64, 128", "l/kernel/array/zero_point", "8, 128", "P('a', 'b')"),
+        ("l/kernel/array/qvalue", "64, 128", "l/kernel_lora_a", "64, 4", "P('a', None)"),
+        ("l/kernel", "64, 128", "l/kernel_lora_b", "4, 128", "P(None, 'b')"),
+    ],
+    "derive/peft": [
+        ("m.q.weight", "64, 128", "base_model.model.m.q.lora_A.weight", "4, 128", "P(None, 'b')"),
+        ("m.q.weight", "64, 128", "base_model.model.m.q.lora_B.weight", "64, 4", "P('a', None)"),
+        ("m.q.base_layer.weight", "64, 128", "m.q.lora_B.default.weight", "64, 4", "P('a', None)"),
+        ("m.e.weight", "64, 128", "m.e.lora_embedding_A", "4, 64", "P(None, 'a')"),
+        ("m.e.weight", "64, 128", "m.e.lora_embedding_B", "128, 4", "P('b', None)"),
+        ("m.q.weight", "64, 128", "m.q.lora_magnitude_vector", "64", "P('a')"),
+    ],
+    "derive/quantized": [
+        ("m.q.weight", "64, 128", "m.q.weight_scale", "64, 1", "P('a', None)"),
+        ("m.q.weight", "64, 128", "m.q.weight_scale", "64", "P('a')"),
+        ("m.q.weight", "64, 128", "m.q.weight_scale", "1", "P(None)"),
+        ("m.q.weight_packed", "64, 16", "m.q.weight_scale", "64, 4", "P('a', 'b')"),
+        ("m.q.weight_packed", "64, 16", "m.q.weight_zero_point", "8, 4", "P('a', 'b')"),
+        ("m.q.weight_packed", "64, 16", "m.q.weight_shape", "2", "P(None)"),
+        ("m.q.weight", "64, 128", "m.q.input_scale", "", "P()"),
+        ("m.q.weight", "512, 1024", "m.q.weight_scale_inv", "4, 8", "P('a', 'b')"),
+        ("m.e.w_blocks", "8, 64, 4, 16", "m.e.w_scales", "8, 64, 4", "P(None, 'a', 'b')"),
+    ],
+}
+NAMES_OF_RANK = {2: "x y", 3: "_ x y", 4: "_ x y _"}
 
 # T5X's canonical names, and those that our sets add for what T5 does not have.
 CANONICAL = {axis for axis, _ in STANDARD["t5x/1d"] + STANDARD_TAIL}
@@ -101,7 +138,7 @@ def placed(extends: str, mesh: str, array: str) -> str:
 
 
 def test_every_preset_is_known_here() -> None:
-    assert set(NAMES) == {*T5X, *OURS}
+    assert set(NAMES) == {*T5X, *OURS, *DERIVED}
 
 
 @pytest.mark.parametrize("name", T5X)
@@ -120,10 +157,41 @@ def test_extending_a_t5x_preset_gives_exactly_the_pairs_of_t5x(name: str) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_preset_says_what_it_is_for_and_pins_no_machine(name: str) -> None:
     data = load(name)
-    assert list(data) == ["shardspec", "doc", "rules"]
+    assert list(data) == ["shardspec", "doc", "derive" if name in DERIVED else "rules"]
     assert data["shardspec"] == 1
     assert 20 <= len(data["doc"]) <= 110
     assert "\n" not in data["doc"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parent", "whole", "path", "shape", "expected"),
+    [(name, *case) for name, cases in DERIVED.items() for case in cases],
+)
+def test_derived_arrays_lie_as_their_parents(
+    name: str, parent: str, whole: str, path: str, shape: str, expected: str
+) -> None:
+    names = NAMES_OF_RANK[whole.count(",") + 1]
+    text = (
+        f"extends: {name}\nmesh: {{a: 2, b: 2}}\nrules: [x -> a, y -> b]\n"
+        f'params: {{"{parent}": {names}}}\n'
+        f'arrays: {{{parent}: "s8[{whole}]", {path}: "f32[{shape}]"}}'
+    )
+    spec, diagnostics = load_text(text)
+    assert spec is not None
+    assert diagnostics == ()
+    plans = compile_plans(spec)
+    assert findings(spec, plans) == ()
+    assert str(plans[0][path].partition_spec) == expected
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_a_name_without_its_preset_is_told_of(name: str) -> None:
+    parent, whole, path, shape, _ = DERIVED[name][0]
+    text = f'mesh: {{a: 2}}\narrays: {{{parent}: "s8[{whole}]", {path}: "f32[{shape}]"}}'
+    spec, _ = load_text(text)
+    assert spec is not None
+    helps = [each.help or "" for each in findings(spec, compile_plans(spec))]
+    assert any(f"`extends: {name}`" in help and f"`{parent}`" in help for help in helps)
 
 
 @pytest.mark.parametrize(("name", "mesh_axes"), OURS.items())
@@ -182,7 +250,13 @@ SEQUENCE = "[fsdp-tensor, sequence]", "{fsdp: 4, tensor: 2}"
 CONTEXT = "[fsdp-tensor, context]", "{fsdp: 4, context: 2, tensor: 2}"
 EXPERT = "[fsdp-tensor, expert]", "{fsdp: 2, expert: 4, tensor: 2}"
 PIPELINE = "[fsdp-tensor, pipeline]", "{stage: 2, fsdp: 4, tensor: 2}"
+SERVING = "serving", "{data: 2, tensor: 4}"
 OUR_CASES = [
+    # Requests over data, heads over tensor, a request's tokens together.
+    (SERVING, "batch=8 cache_length=64 kv_heads=8 kv=16", "P('data', None, 'tensor', None)"),
+    (SERVING, "pages=8 page_size=16 kv_heads=8 kv=16", "P('data', None, 'tensor', None)"),
+    (SERVING, "embed=8 mlp=16", "P(None, 'tensor')"),
+    (SERVING, "joined_kv=16 embed=8", "P('tensor', None)"),
     # Weights by embed; by what they have, where they have none; small things whole.
     (FSDP, "embed=8 mlp=16", "P('fsdp', None)"),
     (FSDP, "mlp=16 embed=8", "P(None, 'fsdp')"),

@@ -34,6 +34,7 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     ),
     "scan_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_scan),),
     "scan": ((rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_scan),),
+    "derive_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_derived),),
     "arrays_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_array_type),),
     "mesh_entry": ((r"[^=]*=(?P<text>.*)$", expressions.parse_mesh_size),),
     "target": ((r"target\s+\S+\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
@@ -87,7 +88,9 @@ _FORMS = {
     "rules_entry": "embed -> model | data",
     "params_entry": "**/mlp/wi/kernel : embed mlp",
     "step_entry": 'residual, "**/query/kernel" -> query` or `remat full',
+    "derive_entry": "**/lora_a : from **/kernel dims 0 _",
     "arrays_entry": "decoder/mlp/wi/kernel : bf16[embed mlp]",
+    "caches": "caches { cache/{key,value} : bf16[batch cache_length kv_heads kv] }",
 }
 _BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate|activation)\s+)?re:(?=[^\s\"])")
 _BARE_REASON = re.compile(r'\sbecause\s*(?P<reason>(?:(?<=\s)[^"\s][^"]*)?)$')
@@ -166,7 +169,7 @@ def phase_in_phase() -> SyntaxFault:
 
 def entry_of(keyword: str) -> str:
     """Return the start symbol of the entries of a block."""
-    starts = {"activations": "activation_entry", "target": "mesh_entry"}
+    starts = {"activations": "activation_entry", "target": "mesh_entry", "caches": "arrays_entry"}
     return starts.get(keyword, f"{keyword}_entry")
 
 

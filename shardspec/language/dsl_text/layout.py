@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 #: Statements that hold entries in braces and nothing before them.
-SECTIONS = ("rules", "params", "scan", "arrays", "activations", "activation", "memory", "step")
+SECTIONS = (
+    *("rules", "params", "derive", "scan", "arrays", "caches", "activations", "activation"),
+    *("memory", "step"),
+)
 
 #: Statements in which `{` always opens a block.
 BLOCKS = frozenset(
-    {"rules", "params", "arrays", "activations", "memory", "target", "mesh", "phase", "step"}
+    {"rules", "params", "derive", "arrays", "caches", "activations", "memory"}
+    | {"target", "mesh", "phase", "step"}
 )
 
 #: The block that holds statements.
@@ -55,6 +59,8 @@ OTHER_WORDS = {
     "rule": "rules",
     "param": "params",
     "array": "arrays",
+    "cache": "caches",
+    "derived": "derive",
     "version": "shardspec",
     "replicated": "replicate",
     "phases": "phase",

@@ -186,6 +186,9 @@ parse_names = _reader("names", "names", syntax.names, refusals.in_names, plain_n
 #: `layers@0`.
 parse_scan = _reader("names", "scan", syntax.scan, refusals.in_scan)
 
+#: `from **/kernel dims 0 _`.
+parse_derived = _reader("derived", "derived", syntax.derived, refusals.in_derived)
+
 #: `heads * kv`, `inner + 2 * state`.
 parse_size = _reader(
     "array_type",

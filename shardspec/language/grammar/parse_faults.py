@@ -136,11 +136,12 @@ _NAMES = frozenset({"names"})
 _SCAN = frozenset({"scan"})
 _TYPES = frozenset({"array_type"})
 _SIZES = frozenset({"size", "array_type"})
+_DERIVED = frozenset({"derived"})
 _MESH_SIZES = frozenset({"mesh_size"})
 _HARDWARE = frozenset({"hardware"})
 _GLOBS = frozenset({"path_pattern"})
 _STEPS = frozenset({"step_line"})
-_ANY = _MESH | _OVER | _NAMES | _SCAN | _SIZES | _MESH_SIZES | _HARDWARE | {"place"}
+_ANY = _MESH | _OVER | _NAMES | _SCAN | _SIZES | _DERIVED | _MESH_SIZES | _HARDWARE | {"place"}
 
 _ARROW = "an arrow joins names and mesh axes: `embed -> model`"
 _TUPLE = "several mesh axes stand in parentheses: `(replica, data)`; no mesh axis is `none`"
@@ -194,6 +195,26 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
     (_NAMES, r"", r"->", "names only: mesh axes are placed by `rules`"),
     (_SCAN, r"@\s*$", r"", "a position is counted from 0 at the front of the array: `layers@0`"),
     (_SCAN, r"", r"=|:|\d|$", "an axis and its position are joined by `@`: `layers@0`"),
+    (
+        _DERIVED,
+        r"^\s*$",
+        r"",
+        "name the parent, and which of its dimensions these are: `from **/kernel dims 0 _`",
+    ),
+    (
+        _DERIVED,
+        r"from\s+\S+\s+$",
+        r"",
+        "the dimensions stand behind `dims`: `from **/kernel dims 0 _`",
+    ),
+    (_DERIVED, r"dims\b.*$", r"none\b", "a dimension that is none of the parent's is written `_`"),
+    (_DERIVED, r"dims\b.*$", r"\[|\(", "dimensions stand one after another: `dims 0 _`"),
+    (
+        _DERIVED,
+        r"dims\b.*$",
+        r"",
+        "a dimension of the parent (`0`, `-1`, `0/128`, `0*8`), a name, or `_`",
+    ),
     (_TYPES, r"^\s*\w*\s*$", r"\(|<|\{|$", "sizes stand in brackets: `bf16[embed mlp]`"),
     (_TYPES, r"^\s*$", r"\[|\d", "a dtype comes first: `f32[4096, 512]`"),
     (_TYPES, r"", r"none\b", "a dimension without a name is its size: `4096`, or `_=4096`"),
@@ -278,6 +299,9 @@ _WORDS = {
     "POSITION": "a position",
     "EDGE": "`start`, `end`",
     "SIDE": "`before`, `after`",
+    "PARENT": "the path of a parent",
+    "PLACE": "a dimension of the parent",
+    "ELLIPSIS": "`...`",
     "DTYPE": "a dtype",
     "SIZE": "a size",
     "SIGN": "`+`, `-`",

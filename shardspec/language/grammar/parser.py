@@ -24,6 +24,7 @@ STARTS = {
     "axis_rule": ("axis_rule", "partition", "mesh_axes"),
     "names": ("names", "scan", "place"),
     "array_type": ("array_type", "size"),
+    "derived": ("derived",),
     "mesh_axis": ("mesh_size",),
     "hardware": ("hardware",),
     "path_pattern": ("path_pattern",),
@@ -43,7 +44,7 @@ STARTS = {
         ),
         *("scan", "activation", "section", "machine", "target", "mesh", "mesh_entry", "phase"),
         *("rules_entry", "params_entry", "scan_entry", "arrays_entry", "activation_entry"),
-        *("state", "coverage", "replicate", "step_entry", "memory_entry"),
+        *("derive_entry", "state", "coverage", "replicate", "step_entry", "memory_entry"),
     ),
 }
 

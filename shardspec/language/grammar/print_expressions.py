@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shardspec.ir import spec as ir
-from shardspec.ir.spec import shape_text, target_text
+from shardspec.ir.spec import derived_text, shape_text, target_text
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm
 from shardspec.language.grammar.syntax import SyntaxFault
@@ -156,6 +156,23 @@ def print_scan(scan: syntax.ScanExpr) -> str:
     return " ".join(f"{name.text}@{position}" for name, position in scan.axes)
 
 
+def print_derived(derived: syntax.DerivedExpr) -> str:
+    """Return `from **/kernel dims 0 _`; `dims ...` goes without saying behind a parent."""
+    parent, dims = "", " | ".join(map(derived_text, derived.dims))
+    if derived.parent is not None:
+        text = derived.parent.text
+        parent = f"from {text}" if _PLAIN_PARENT.fullmatch(text) else f"from {_quoted(text)}"
+    return parent if parent and dims == "..." else f"{parent} dims {dims}".lstrip()
+
+
+_PLAIN_PARENT = re.compile(r'[^\s"|;#]+')
+
+
+def _quoted(text: str) -> str:
+    escaped = re.sub(r'(["\\])', r"\\\1", text)
+    return f'"{escaped}"'
+
+
 def print_size(size: syntax.SizeExpr) -> str:
     """Return `3 * embed`, `inner + 2 * (groups - 1)`."""
     words = []
@@ -255,6 +272,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "place": (expressions.parse_place, print_place),
     "names": (expressions.parse_names, print_names),
     "scan": (expressions.parse_scan, print_scan),
+    "derived": (expressions.parse_derived, print_derived),
     "size": (expressions.parse_size, print_size),
     "array_type": (expressions.parse_array_type, print_array_type),
     "mesh_size": (expressions.parse_mesh_size, print_mesh_size),
@@ -416,9 +434,11 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "params": _each(_expression("names")),
     "overrides": _each(_fields(axes=_expression("names"), spec=_expression("partition"))),
     "replicate": _each(_fields()),
+    "derive": _each(_expression("derived")),
     "scan": _each(_expression("scan")),
     "activations": _each(_activation),
     "arrays": _each(_expression("array_type")),
+    "caches": _each(_expression("array_type")),
     "state": _fields(over=_expression("mesh_axes")),
     "policy": _fields(whole_below=_expression("bound")),
     "coverage": _fields(max_replicated_bytes=_expression("bound")),

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from shardspec.ir.spec import ParentDim
 from shardspec.language.grammar import syntax
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import DIGITS
@@ -108,6 +109,49 @@ def in_scan(scan: syntax.ScanExpr) -> SyntaxFault | None:
             return SyntaxFault(message, name.start, name.end, "give each its own position")
         taken[position] = name
     return None
+
+
+def in_derived(derived: syntax.DerivedExpr) -> SyntaxFault | None:
+    """Return a fault where dimensions repeat, `...` is not the first, or a rank has two answers."""
+    ranks: set[tuple[int, bool]] = set()
+    for answer, dims in zip(derived.answers, derived.dims, strict=False):
+        seen: set[int | None] = set()
+        for name, dim in zip(answer, dims, strict=True):
+            fault = _dim_fault(name, dim, seen)
+            if fault is not None:
+                return fault
+        rank = (len(dims), None in seen)
+        if rank in ranks:
+            message = f"two answers are for {len(dims)} dimensions"
+            help = "behind `|` stands an answer for another number of dimensions"
+            return SyntaxFault(message, answer[0].start, answer[-1].end, help)
+        ranks.add(rank)
+    return in_names(syntax.NamesExpr(tuple(name for names in derived.answers for name in names)))
+
+
+def _dim_fault(
+    name: syntax.Name, dim: ParentDim | str | None, seen: set[int | None]
+) -> SyntaxFault | None:
+    """Return what is wrong with one dimension, and note which of the parent's it is."""
+    if not isinstance(dim, ParentDim):
+        seen.add(-_BEHIND)
+        return None
+    if dim.place in seen:
+        help = "a dimension of the parent is one of the array; the others are `_`, or have names"
+        return SyntaxFault(f"`{dim.place_text}` is given twice", name.start, name.end, help)
+    if dim.place is None and seen:
+        help = "`...` is the first dimensions, as many as there is room for: `... -2 _`"
+        message = "`...` stands behind other dimensions"
+        return SyntaxFault(message, name.start, name.end, help)
+    if dim.operator and dim.by == 0:
+        help = "write 1 or more, or `any`"
+        return SyntaxFault("a size is no multiple of 0", name.start, name.end, help)
+    seen.add(dim.place)
+    return None
+
+
+#: Stands for a dimension that is none of the parent's.
+_BEHIND = 1 << 60
 
 
 def in_array_type(array_type: syntax.ArrayType) -> SyntaxFault | None:

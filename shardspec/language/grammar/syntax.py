@@ -9,13 +9,14 @@ A parse tree becomes a node by one function for each start symbol.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, codes, point
-from shardspec.ir.spec import AxisType, Network
+from shardspec.ir.spec import AxisType, DerivedDims, Network, ParentDim
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -226,6 +227,25 @@ class ScanExpr(NamedTuple):
     axes: tuple[tuple[Name, int], ...]
 
 
+class DerivedExpr(NamedTuple):
+    """`from **/kernel dims 0 _ | 0`.
+
+    Attributes:
+      parent: None where it is left out.
+      answers: the dimensions for each rank; `()` where they are left out.
+    """
+
+    parent: Name | None
+    answers: tuple[tuple[Name, ...], ...]
+
+    @property
+    def dims(self) -> tuple[DerivedDims, ...]:
+        """Return what the answers mean; `...` where there are none."""
+        if not self.answers:
+            return ((ParentDim(None),),)
+        return tuple(tuple(_derived_dim(dim.text) for dim in answer) for answer in self.answers)
+
+
 @dataclass(frozen=True, slots=True)
 class GlobText:
     """Characters that stand for themselves; `/` is one, and escapes are resolved.
@@ -349,6 +369,35 @@ def scan(tree: Node) -> ScanExpr:
     """Return the stacked axes of a `scan` tree."""
     pairs = (tuple(_tokens(stacked)) for stacked in _trees(tree))
     return ScanExpr(tuple((_name(name), int(position)) for name, position in pairs))
+
+
+def derived(tree: Node) -> DerivedExpr:
+    """Return the parent and the dimensions of a `derived` tree."""
+    found = {str(node.data): node for node in _trees(tree)}
+    parent = next(_tokens(found["parent"])) if "parent" in found else None
+    answers = tuple(
+        tuple(map(_name, _tokens(answer)))
+        for answer in (_trees(found["dims"]) if "dims" in found else ())
+    )
+    named = None if parent is None else _parent(parent)
+    return DerivedExpr(named, answers)
+
+
+def _parent(token: Token) -> Name:
+    start, end = token.start_pos or 0, token.end_pos or 0
+    if token.type == "STRING":
+        return Name(re.sub(r"\\(.)", r"\1", token.value[1:-1]), start + 1, end - 1)
+    return Name(token.value, start, end)
+
+
+def _derived_dim(text: str) -> ParentDim | str | None:
+    if text == "_":
+        return None
+    if not re.match(r"-?[0-9]|\.", text):
+        return text
+    place, operator, by = re.split("([/*])", text) if re.search("[/*]", text) else (text, "", "")
+    at = None if place == "..." else int(place)
+    return ParentDim(at, operator, int(by) if by.isdecimal() else None)
 
 
 def size(tree: Node) -> SizeExpr:

@@ -35,10 +35,10 @@ def expand(text: str) -> tuple[str, ...] | SyntaxFault:
     >>> expand("layers_{0..2}/wi_{0,1}")[:3]
     ('layers_0/wi_0', 'layers_0/wi_1', 'layers_1/wi_0')
     """
-    parts = _parsed(text)
+    parts = parts_of(text)
     if isinstance(parts, SyntaxFault):
         return parts
-    for part in _all_parts(parts):
+    for part in all_parts(parts):
         if isinstance(part, Star | DoubleStar | syntax.AnyChar):
             wildcard = text[part.start : part.end]
             message = f"an array needs a path, not a pattern: `{wildcard}` matches many"
@@ -48,7 +48,7 @@ def expand(text: str) -> tuple[str, ...] | SyntaxFault:
     if count > MAX_PATHS or characters > MAX_CHARACTERS:
         message = f"this stands for {_approximate(count)} paths, more than can be listed"
         return SyntaxFault(message, 0, len(text), f"at most {MAX_PATHS:,} paths an entry")
-    return tuple(_paths(parts))
+    return tuple(paths_of(parts))
 
 
 @lru_cache(maxsize=KEPT)
@@ -75,7 +75,7 @@ def glob_regex(text: str) -> str | SyntaxFault:
     >>> glob_regex("**/mlp")
     '(?:[^/]*/)*mlp'
     """
-    parts = _parsed(text)
+    parts = parts_of(text)
     if isinstance(parts, SyntaxFault):
         return parts
     if parts == (DoubleStar(),):
@@ -94,7 +94,7 @@ def glob_literal(text: str) -> str | None:
     """Return the one path that a glob matches, where it is a path itself."""
     if not any(special in text for special in "*?{}\\"):
         return text or None
-    parts = _parsed(text)
+    parts = parts_of(text)
     if not isinstance(parts, SyntaxFault) and all(isinstance(part, GlobText) for part in parts):
         return "".join(part.text for part in parts if isinstance(part, GlobText))
     return None
@@ -118,7 +118,7 @@ def range_regex(low: int, high: int, width: int = 0) -> str:
     return f"(?:{'|'.join(blocks)})"
 
 
-def _parsed(text: str) -> Parts | SyntaxFault:
+def parts_of(text: str) -> Parts | SyntaxFault:
     """Return the parts of a glob, once it is known to be of a sane size."""
     if len(text) > MAX_LENGTH:
         message = f"a glob of {len(text):,} characters is too long"
@@ -132,7 +132,7 @@ def _regex(parts: Parts, *, opens: bool, closes: bool) -> str | DoubleStar:
 
     `opens` says that a component begins where the sequence begins, `closes` that one ends there.
     """
-    atoms = tuple(_atoms(parts))
+    atoms = tuple(atoms_of(parts))
     sources: list[str] = []
     for at, atom in enumerate(atoms):
         before = atoms[at - 1] == "/" if at else opens
@@ -170,7 +170,7 @@ def _is_taken(atoms: tuple[Part | str, ...], at: int, sources: list[str]) -> boo
     return at > 0 and isinstance(atoms[at - 1], DoubleStar) and sources[-1] == _ABOVE
 
 
-def _atoms(parts: Parts) -> Iterator[Part | str]:
+def atoms_of(parts: Parts) -> Iterator[Part | str]:
     """Yield the parts with literals cut at slashes: text, and `/` on its own."""
     for part in parts:
         if isinstance(part, GlobText):
@@ -196,12 +196,13 @@ def _source(atom: Part | str, before: bool, after: bool) -> str | DoubleStar:
     raise AssertionError(atom)
 
 
-def _all_parts(parts: Parts) -> Iterator[Part]:
+def all_parts(parts: Parts) -> Iterator[Part]:
+    """Yield the parts of a sequence, and those within its braces."""
     for part in parts:
         yield part
         if isinstance(part, Braces):
             for alternative in part.alternatives:
-                yield from _all_parts(alternative)
+                yield from all_parts(alternative)
 
 
 def _volume(parts: Parts) -> tuple[int, int]:
@@ -230,7 +231,8 @@ def _approximate(count: int) -> str:
     return f"{count:,}" if count < 10**12 else "more than a million million"
 
 
-def _paths(parts: Parts) -> Iterator[str]:
+def paths_of(parts: Parts) -> Iterator[str]:
+    """Return the paths that a sequence of text, braces and ranges stands for."""
     return map("".join, product(*(tuple(_texts(part)) for part in parts)))
 
 
@@ -242,7 +244,7 @@ def _texts(part: Part) -> Iterator[str]:
             yield from part.texts
         case Braces(alternatives=alternatives):
             for alternative in alternatives:
-                yield from _paths(alternative)
+                yield from paths_of(alternative)
 
 
 def _equal_lengths(low: int, high: int, width: int) -> Iterator[tuple[str, str]]:

@@ -133,8 +133,8 @@ def _said(entry: Entry) -> str:
     return f"`{' '.join(parts)}`"
 
 
-def _axes(dim: tuple[object, ...]) -> tuple[str, ...]:
-    return tuple(map(str, dim))
+def _axes(dim: object) -> tuple[str, ...]:
+    return tuple(map(str, dim)) if isinstance(dim, tuple) else ()
 
 
 def _help(paths: Sequence[str]) -> str:

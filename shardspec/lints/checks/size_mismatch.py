@@ -55,7 +55,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
             for index, dim in enumerate(sharding.dims)
             if dim.logical_axis not in outvoted and _is_wrong(dim, sizes)
         )
-        if wrong:
+        if wrong and not sharding.param.is_cache:  # a live one may be shorter
             place = sharding.named_at
             groups.setdefault((place, wrong), []).append(sharding)
     for (place, wrong), group in groups.items():
@@ -71,7 +71,7 @@ def _outvoted(
     """
     uses: dict[str, dict[int | None, list[ParamSharding]]] = {}
     for sharding in context.first:
-        for dim in sharding.dims:
+        for dim in () if sharding.param.is_cache else sharding.dims:
             if dim.logical_axis is not None and dim.logical_axis in sizes:
                 by_size = uses.setdefault(dim.logical_axis, {})
                 by_size.setdefault(dim.size, []).append(sharding)

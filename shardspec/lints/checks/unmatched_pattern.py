@@ -2,7 +2,8 @@
 
 It does nothing, and nobody notices: the arrays it was for keep other names or none. Patterns
 match whole paths: `wo/kernel` is not `mlp/wo/kernel`; and `.*` belongs in a regex (`re:`), `**`
-in a glob. Patterns in what a spec extends may be for other models, and are not looked at.
+in a glob. Patterns in what a spec extends may be for other models, and are not looked at; entries
+of `derive:` without `from` are about optimizer state alone.
 
 Bad:
     shardspec: 1
@@ -37,7 +38,7 @@ from shardspec.ir.spec import Pattern, Spec
 from shardspec.language.patterns.backtracking import ran_out
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
-from shardspec.lints.evidence.entries import sections
+from shardspec.lints.evidence.entries import Entry, sections
 from shardspec.lints.evidence.spellings import fix_for, looks, working
 
 
@@ -51,6 +52,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         for section in sections(context)
         for at in sorted(section.own.difference(*set(section.matches)))
         if section.entries[at].pattern.text not in ran_out()  # these have a finding of their own
+        and not _is_of_state(section.entries[at])
     ]
     offers = working([entry.pattern for entry in unmatched], paths)
     groups = grouped(paths if unmatched else (), template)
@@ -78,10 +80,17 @@ def check(context: Context) -> Iterator[Diagnostic]:
         yield with_cost(finding, context, whole[meant], "meant for them, maybe: ")
 
 
+def _is_of_state(entry: Entry) -> bool:
+    """Say whether an entry is about optimizer state, which is not among the arrays."""
+    return entry.section == "derive" and not entry.answer[0]
+
+
 def _keys(spec: Spec, section: str) -> frozenset[str]:
     """Return the patterns that are keys of a section, which stand there once."""
     if section == "params":
         return frozenset(str(rule.pattern) for rule in spec.path_rules)
+    if section == "derive":
+        return frozenset(str(rule.pattern) for rule in spec.derives)
     return frozenset(str(scan.pattern) for scan in spec.scans if section == "scan")
 
 

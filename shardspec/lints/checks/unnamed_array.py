@@ -43,6 +43,7 @@ from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest, with_cost
+from shardspec.resolve.derive import wanted_paths
 from shardspec.resolve.match import path_matcher
 
 #: Places that are shown of what is small.
@@ -117,12 +118,14 @@ def _groups(context: Context) -> Iterator[_Group]:
 def _of_one(context: Context, group: _Group) -> Diagnostic:
     param = group.arrays[0].param
     names = " ".join("AXIS" for _ in param.shape)
+    known = _convention(context, (param.path,))
     finding = point(
         codes.UNNAMED_ARRAY,
         f"nothing names the dimensions of `{group.shown}` {param}",
         param.span,
         "no override and no entry of `params` matches it",
-        help=f'add to `params`: `"{group.shown}": {names}` (`_` for a dimension without a name);'
+        help=known
+        or f'add to `params`: `"{group.shown}": {names}` (`_` for a dimension without a name);'
         " or to `replicate`, with the reason, what is meant to be whole",
     )
     return with_cost(finding, context, group.paths)
@@ -140,11 +143,28 @@ def _of_many(context: Context, groups: Sequence[_Group]) -> Diagnostic:
         f"nothing names the dimensions of {counted(len(paths), 'array')} that are small,"
         f" {binary_bytes(sum(group.bytes for group in groups))} in all",
         labels_at(*((span, "no entry matches it") for span in shown)),
-        help=f"add to `replicate`: {pattern}; or their names to `params`",
+        help=_convention(context, paths)
+        or f"add to `replicate`: {pattern}; or their names to `params`",
     )
     sizes = [(each.param.path, each.param.bytes) for group in groups for each in group.arrays]
     finding = with_cost(finding, context, paths)
     return replace(finding, notes=(*finding.notes, *largest(sizes)))
+
+
+def _convention(context: Context, paths: Sequence[str]) -> str | None:
+    """Return the preset by which arrays lie as those that they are made from, where one fits."""
+    from shardspec.language.loader import known_derives
+
+    rules = known_derives()
+    matcher = path_matcher(tuple(rule.pattern for _, rule in rules))
+    every = frozenset(context.paths)
+    for path in paths:
+        for at in matcher.all_matches(path):
+            name, rule = rules[at]
+            parent = next((each for each in wanted_paths(rule, path) if each in every), None)
+            if parent is not None:
+                return f"`extends: {name}` lays `{path}` out as `{parent}`: `{rule}`"
+    return None
 
 
 def _glob_of(paths: Sequence[str], every: Sequence[str]) -> str | None:

@@ -2,9 +2,9 @@
 
 State lies as its parameter does in the dimensions it has of it. Some optimizers keep more than
 that: Shampoo a square of statistics for each dimension, GaLore a projection to a small rank.
-Nothing says how those are split, so they are whole, and ZeRO leaves them so. An override that
-matches the path of the state says how they lie; `replicate:` with a reason says that they are
-meant to be whole.
+Nothing says how those are split, so they are whole, and ZeRO leaves them so. An entry of `derive:`
+that matches the path of the state says which dimension of the parameter they go with, or an
+override how they lie; `replicate:` with a reason says that they are meant to be whole.
 
 Bad:
     # state: {"statistics": f32[16384, 16384]} of `kernel`
@@ -71,8 +71,26 @@ def _finding(found: Sequence[StateSharding], mesh: Mesh) -> Diagnostic:
             f"{counted(len(found), 'array')} of such state, {binary_bytes(size)} on each device",
             *largest((each.path, each.per_device_bytes) for each in found),
         ),
-        help=_help(shown, first.dims, mesh),
+        help="; else ".join(
+            filter(None, (_derivation(shown, first), _help(shown, first.dims, mesh)))
+        ),
     )
+
+
+def _derivation(path: str, state: StateSharding) -> str | None:
+    """Return the entry of `derive:` for state with one dimension as long as one that is split."""
+    owner = state.owner.dims if state.owner is not None else Dims()
+    alike = [
+        (at, place)
+        for at, size in enumerate(state.param.shape)
+        for place, dim in enumerate(owner)
+        if dim.size == size and dim.mesh_axes
+    ]
+    if not alike or len({place for _, place in alike}) > 1:
+        return None
+    at, place = alike[0]
+    dims = " ".join(str(place) if each == at else "_" for each in range(state.param.rank))
+    return f'if it goes with dim {place} of the parameter, add to `derive`: `"{path}": dims {dims}`'
 
 
 def _help(path: str, dims: Dims, mesh: Mesh) -> str:

@@ -34,7 +34,7 @@ class Entry:
 
     section: str
     pattern: Pattern
-    answer: LogicalAxes | tuple[tuple[object, ...], ...] = field(repr=False)
+    answer: tuple[object, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Section:
 
 
 def sections(context: Context) -> tuple[Section, ...]:
-    """Return the overrides, the entries of `params:`, `scan:`, `replicate:` and `memory:`.
+    """Return overrides, the entries of `params:`, `scan:`, `replicate:`, `derive:` and `memory:`.
 
     Beside its arrays, `memory:` is about their optimizer state.
     """
@@ -80,6 +80,7 @@ def _sections(context: Context) -> tuple[Section, ...]:
         [Entry("params", each.pattern, each.logical_axes) for each in spec.path_rules],
         [Entry("scan", each.pattern, each.axes) for each in spec.scans],
         [Entry("replicate", each.pattern, ()) for each in spec.replicate],
+        [Entry("derive", each.pattern, (each.parent, *each.answers)) for each in spec.derives],
         [Entry("memory", each.pattern, ((each.memory,),)) for each in spec.memory],
     )
     return tuple(

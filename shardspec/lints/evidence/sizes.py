@@ -261,7 +261,8 @@ def _padding(found: Uneven) -> Iterator[str]:
     case = found.case
     size = padded(case.size, found.step)
     extra = size - case.size
-    if not case.affected.arrays or not 0 < 2 * extra <= case.size:
+    is_derived = case.attempt.kind is Kind.PARENT
+    if is_derived or not case.affected.arrays or not 0 < 2 * extra <= case.size:
         return
     length = -(-case.size // case.ways) * case.ways if found.kept else case.size
     split = 1 if found.kept else case.ways
@@ -294,6 +295,11 @@ def _copies(found: Uneven) -> Iterator[str]:
 
 def _help(found: Uneven) -> str:
     case = found.case
+    if case.attempt.kind is Kind.PARENT:
+        return (
+            f"the parent is split {case.ways} ways there, which would cut what each of the"
+            f" {case.size} is for; `_` for this dimension in `dims` keeps it whole"
+        )
     sizes = near_multiples(case.size, found.step)
     options = [f"{case.axis} = {' or '.join(map(str, sizes))} would divide"]
     if found.cuts_parts:

@@ -124,6 +124,13 @@ _files = st.fixed_dictionaries(
             ),
             max_size=3,
         ),
+        "derive": st.dictionaries(
+            patterns,
+            st.sampled_from(
+                ("from **", "from  **/k  dims 0,_", "dims ... -2/any b|0*8", 'from "a b;#" dims 1')
+            ),
+            max_size=2,
+        ),
         "scan": st.dictionaries(path_keys, st.sampled_from(("layers@0", "a@0, b@1")), max_size=2),
         "memory": st.dictionaries(path_keys, memories, max_size=2),
         "activations": st.dictionaries(
@@ -135,6 +142,9 @@ _files = st.fixed_dictionaries(
         ),
         "arrays": st.dictionaries(
             patterns, st.sampled_from(("f32[]", "bf16[a b]", "s8[3,4]")), max_size=2
+        ),
+        "caches": st.dictionaries(
+            patterns, st.sampled_from(("bf16[batch kv]", "s8[3,4]")), max_size=2
         ),
         "manifest": plain | st.lists(plain, min_size=1, max_size=2),
         "policy": st.sampled_from(

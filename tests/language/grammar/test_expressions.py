@@ -21,6 +21,7 @@ from shardspec.language.grammar.syntax import (
     ArrayType,
     AxisTarget,
     Braces,
+    DerivedExpr,
     DoubleStar,
     Glob,
     GlobText,
@@ -49,6 +50,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "bound": parse_bound,
     "names": expressions.parse_names,
     "scan": expressions.parse_scan,
+    "derived": expressions.parse_derived,
     "size": expressions.parse_size,
     "array_type": expressions.parse_array_type,
     "mesh_size": expressions.parse_mesh_size,
@@ -94,6 +96,7 @@ PRINTERS: dict[str, Callable[[Any], str]] = {
     "bound": print_bound,
     "names": print_expressions.print_names,
     "scan": print_expressions.print_scan,
+    "derived": print_expressions.print_derived,
     "size": print_expressions.print_size,
     "array_type": print_expressions.print_array_type,
     "mesh_size": print_expressions.print_mesh_size,
@@ -112,6 +115,21 @@ roles = st.builds(
 axes = roles.map(lambda text: Name(text, 0, 0))
 lets = names.filter(lambda name: name.text not in NO_LETS)
 numbers = st.integers(0, 10**6)
+
+
+parents = st.sampled_from(("**", "a/*/{b,c}", "a b", "a;", "é#|")).map(
+    lambda text: Name(text, 0, 0)
+)
+derived_dims = st.sampled_from(
+    (("...", "-2/any", "rank"), ("...",), ("0",), ("_", "1*8"), ("-1", "_", "b-c", "0/128"))
+)
+
+
+def _derived(parent: Name | None, answers: list[tuple[str, ...]]) -> DerivedExpr:
+    by_rank = {(len(each), "..." in each): each for each in answers}
+    named = tuple(tuple(Name(dim, 0, 0) for dim in each) for each in by_rank.values())
+    is_left_out = parent is not None and list(by_rank.values()) == [("...",)]
+    return DerivedExpr(parent, () if is_left_out else named)
 
 
 def _target(axes: list[str]) -> AxisTarget:
@@ -217,6 +235,7 @@ NODES: dict[str, st.SearchStrategy[Any]] = {
     "scan": st.lists(names, min_size=1, max_size=3).map(
         lambda found: ScanExpr(tuple((name, i) for i, name in enumerate(found)))
     ),
+    "derived": st.builds(_derived, st.none() | parents, st.lists(derived_dims, min_size=1)),
     "size": sizes,
     "array_type": st.builds(
         ArrayType,
@@ -397,6 +416,16 @@ def test_a_rule_has_names_alternatives_and_priority() -> None:
         ("scan", "layers", "", "`@`", "layers@0"),
         ("scan", "layers@x", "x", "a position", "counted from 0"),
         ("scan", "a@0 b@0", "b", "both stand at position 0", "its own"),
+        ("derived", "", "", "`dims` or `from`", "`from **/kernel dims 0 _`"),
+        ("derived", "from a 0", "0", "`dims`", "behind `dims`"),
+        ("derived", "from a dims", "", "a dimension of the parent", "`0/128`"),
+        ("derived", "dims 0 none", "none", "`_`", "`_`"),
+        ("derived", "dims [0]", "[", "a dimension of the parent", "one after another"),
+        ("derived", "dims 0 -1 0/128", "0/128", "`0` is given twice", "`_`"),
+        ("derived", "dims _ ...", "...", "behind other", "`... -2 _`"),
+        ("derived", "dims 0/0", "0/0", "multiple of 0", "`any`"),
+        ("derived", "dims 0 | 1", "1", "two answers", "another number"),
+        ("derived", "dims 0 None", "None", "no logical axis", "`_`"),
         ("place", "befor x", "befor", "`before`", "`before mlp`"),
         ("size", "4x4", "4x4", "a size", "`*`"),
         ("size", "9" * 5000, "9" * 5000, "5000 digits", "15"),

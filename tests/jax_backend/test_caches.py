@@ -1,0 +1,43 @@
+"""Live key-value caches lie as `caches:` says, whatever their batch and length."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from shardspec import Resolver, ShardspecError, loads
+
+TEXT = """\
+shardspec: 1
+extends: serving
+mesh: {data: 2, tensor: 4}
+axes: {batch: 64, cache_length: 128, kv_heads: 8, kv: 16}
+params: {"**/kernel": embed mlp}
+caches: {"cache/{0,1}/{key,value}": "bf16[batch cache_length kv_heads kv]"}
+"""
+
+
+def layer(batch: int) -> dict[str, jnp.ndarray]:
+    return {name: jnp.zeros((batch, 32, 8, 16), jnp.bfloat16) for name in ("key", "value")}
+
+
+def test_a_live_cache_has_the_names_of_its_path() -> None:
+    resolver = Resolver(loads(TEXT))
+    tree = {"cache": [layer(4), layer(4)], "mlp": {"kernel": jnp.zeros((8, 16))}}
+    found = resolver.shardings(tree)
+    assert found["cache"][1]["value"].spec == P("data", None, "tensor", None)
+    assert found["mlp"]["kernel"].spec == P(None, "tensor")
+    resolver.verify_placement(resolver.put(tree))
+    held = resolver.plan(tree).memory().by_kind
+    assert held == {"parameters": 8 * 16 * 4 // 4, "caches": 4 * (4 * 32 * 8 * 16 * 2) // 8}
+
+
+def test_another_path_has_no_names() -> None:
+    with pytest.raises(ShardspecError, match="SHD205"):
+        Resolver(loads(TEXT)).shardings({"cache": [{"other": jnp.zeros((4, 32, 8, 16))}]})
+
+
+def test_a_batch_that_does_not_divide_is_an_error() -> None:
+    with pytest.raises(ShardspecError, match="SHD301"):
+        Resolver(loads(TEXT)).shardings({"cache": [layer(3)]})
