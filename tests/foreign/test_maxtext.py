@@ -22,7 +22,7 @@ from shardspec.foreign.formats import (
     spec_text,
 )
 from shardspec.foreign.maxtext_config import MaxTextConfig, read_configs
-from shardspec.foreign.proof import differences
+from shardspec.foreign.proof import differences, spelt_out
 from shardspec.ir.spec import Mesh, MeshAxis, Param, Params, Spec
 from shardspec.language.yaml_text.printer import print_yaml
 from shardspec.resolve.resolver import resolve
@@ -399,7 +399,8 @@ def test_chains_and_overlays_are_those_of_maxtext(
         return
     assert imported is not None, faults
     spec, _ = spec_of(*files)
-    assert [(rule.logical_axis, list(rule.mesh_axes)) for rule in spec.axis_rules] == [
+    spelt = [part for rule in spec.axis_rules for part in spelt_out(rule)]
+    assert [(rule.logical_axis, list(rule.mesh_axes)) for rule in spelt] == [
         (name, axes) for name, axes in expected
     ]
     params = tuple(Param(f"a_{i}", (64,) * len(n), "f32", n) for i, n in enumerate(all_names))

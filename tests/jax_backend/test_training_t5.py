@@ -26,7 +26,9 @@ by_preset = in_turn(t5_linen, t5_nnx)
 
 
 def test_every_preset_is_trained_with() -> None:
-    assert set(STRATEGIES) == set(assets.spec_names("presets"))
+    others = {"serving"}  # answers, and does not train
+    names = {name for name in assets.spec_names("presets") if not name.startswith("derive/")}
+    assert set(STRATEGIES) == names - others
 
 
 @by_preset
