@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from shardspec import pipeline
 from shardspec.cli import streams
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: Findings shown in full; a file broken from end to end has thousands.
 MOST_IN_FULL = 100
 NO_ARRAYS = "add `arrays:` or `manifest:`, or pass --arrays FILE"
+
+
+Found = TypeVar("Found", Spec, Target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +98,19 @@ class Request:
 
     def of_phase(self, spec: Spec, diagnostics: Sequence[Diagnostic] = ()) -> Spec:
         """Return the phase that is meant, the spec itself where none is; exit where it has none."""
-        found = pipeline.find_phase(spec, self.phase)
-        if isinstance(found, Diagnostic):
-            shown = pipeline.shown(spec, (*diagnostics, found))
-            self.report(shown)
-            raise SystemExit(FAILED if found in shown else FINDINGS)
-        return found
+        return self._the(pipeline.find_phase(spec, self.phase), spec, diagnostics)
 
     def choose_target(self, spec: Spec, diagnostics: Sequence[Diagnostic] = ()) -> Target:
         """Return the target that is meant; exit where there is none: with 1 if faults took it."""
-        found = pipeline.find_target(spec, self.target)
-        if isinstance(found, Diagnostic):
-            shown = pipeline.shown(spec, (*diagnostics, found))
-            self.report(shown)
-            raise SystemExit(FAILED if found in shown else FINDINGS)
-        return found
+        return self._the(pipeline.find_target(spec, self.target), spec, diagnostics)
+
+    def _the(self, found: Found | Diagnostic, spec: Spec, others: Sequence[Diagnostic]) -> Found:
+        """Return what was found by its name; exit, after a report of all, where nothing was."""
+        if not isinstance(found, Diagnostic):
+            return found
+        shown = pipeline.shown(spec, (*others, found))
+        self.report(shown)
+        raise SystemExit(FAILED if found in shown else FINDINGS)
 
     def require_sound(self, target: Target, found: Sequence[Diagnostic]) -> None:
         """Exit with 1, after a report, where the mesh of the target is not known."""
