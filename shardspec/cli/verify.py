@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -77,31 +77,41 @@ def command(
     asked = {"timeout_s": timeout_s, "is_whole": whole, "is_cached": not no_cache}
     is_shown = request.form == "text" and not request.output
 
-    proofs: list[Proof | str] = []
-    code = FINE
-
     def proved(name: str | None) -> Proof:
         plan = plan_on_target(replace(request, target=name), "nothing is compiled")
         is_here = backend == "here"
-        made = proof_of(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
-        if is_shown:
-            if any(not isinstance(each, str) for each in proofs):
-                echo("")
-            print_proof(made)
-        return made
+        return proof_of(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
 
-    names = tuple(dict.fromkeys(target_names))
+    proofs, code = _each(tuple(dict.fromkeys(target_names)), proved, is_shown=is_shown)
+    _close(proofs, request, is_shown=is_shown)
+    found = any(not isinstance(each, str) and each.faults for each in proofs)
+    raise SystemExit(max(code, FINDINGS if found else FINE))
+
+
+def _each(
+    names: Sequence[str], proved: Callable[[str | None], Proof], *, is_shown: bool
+) -> tuple[list[Proof | str], int]:
+    """Return each target's proof, or its name where it has no program; and the worst exit code.
+
+    A single target without a program ends the verb.
+    """
+    proofs: list[Proof | str] = []
+    code = FINE
     for name in names or (None,):
         try:
-            proofs.append(proved(name))
+            made = proved(name)
         except SystemExit as end:
             if len(names) < 2:
                 raise
             proofs.append(str(name))
             code = max(code, FAILED if end.code is None else int(end.code))
-    _close(proofs, request, is_shown=is_shown)
-    found = any(not isinstance(each, str) and each.faults for each in proofs)
-    raise SystemExit(max(code, FINDINGS if found else FINE))
+            continue
+        if is_shown:
+            if any(not isinstance(each, str) for each in proofs):
+                echo("")
+            print_proof(made)
+        proofs.append(made)
+    return proofs, code
 
 
 def _close(proofs: Sequence[Proof | str], request: Request, *, is_shown: bool) -> None:
