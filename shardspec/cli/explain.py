@@ -117,10 +117,16 @@ def command(
     else:
         _show(lines, subject, plan, match, request)
     _compare_lock(plan, subject, request)
-    count = len(plan.spec.targets)
-    if count > 1 and request.target is None and not porcelain:
-        request.remark(f"\non target {plan.target.name}; --target shows another of {count}")
+    if not porcelain:
+        _name_target(plan, request)
     raise SystemExit(FINDINGS if has_errors(diagnostics) else 0)
+
+
+def _name_target(plan: ShardingPlan, request: Request) -> None:
+    """Say on stderr which of several targets was chosen, where none is named."""
+    count = len(plan.spec.targets)
+    if count > 1 and request.target is None:
+        request.remark(f"\non target {plan.target.name}; --target shows another of {count}")
 
 
 def _show(
@@ -158,10 +164,10 @@ def _plan(
 
 def _phase_of_line(spec: Spec, line: re.Match[str] | None) -> Spec:
     """Return the phase in which alone something stands on a line; the spec itself elsewhere."""
-    from shardspec.report.explain_line import explain_line
-
     if line is None or not spec.phases:
         return spec
+    from shardspec.report.explain_line import explain_line
+
     for each in spec.in_phases:
         for plan in pipeline.compile_plans(each, (), each.targets[:1]):
             if any(True for _ in explain_line(line["file"], int(line["line"]), plan)):

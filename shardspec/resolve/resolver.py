@@ -39,7 +39,6 @@ from shardspec.resolve.assign import (
     kept_whole,
     rule_table,
 )
-from shardspec.resolve.derive import derived
 from shardspec.resolve.match import PathMatcher, path_matcher
 
 Named = TypeVar("Named", ir.Activation, ActivationSharding)
@@ -220,6 +219,8 @@ class ArrayResolver:
         matched = naming.matched
         placed = self.names.placed(param.path, matched)
         if isinstance(matched, DeriveRule):
+            from shardspec.resolve.derive import derived  # few specs have such arrays
+
             return replace(derived(self, param, matched, depth), placed=placed)
         if isinstance(matched, Override) and matched.partition is not None:
             return self._as_stated(param, matched, matched.partition, placed)

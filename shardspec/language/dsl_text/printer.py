@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from shardspec.ir.spec import MEMORY_KINDS
-from shardspec.language.dsl_text.layout import quoted
+from shardspec.language.grammar.quoting import quoted
 from shardspec.language.reading import Comments, Data, Route
 from shardspec.language.yaml_text.comments import comment_line
 

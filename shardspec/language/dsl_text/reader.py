@@ -16,7 +16,8 @@ from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, 
 from shardspec.language import reading
 from shardspec.language.dsl_text import faults, layout
 from shardspec.language.dsl_text.faults import entry_of
-from shardspec.language.dsl_text.layout import SECTIONS, Comment, Statement, unquoted
+from shardspec.language.dsl_text.layout import SECTIONS, Comment, Statement
+from shardspec.language.grammar.quoting import bad_escape, unquoted
 from shardspec.language.grammar.refusals import before_size
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import SECTION_OF, Data, Reading, Route, number_or_text
@@ -270,7 +271,7 @@ class _Build:
                 self.report(faults.statement_fault(start, text), statement.start)
             return None
         for token in tree.scan_values(lambda token: isinstance(token, str)):
-            wrong = layout.bad_escape(token) if token.type in {"STRING", "ESCAPED_REGEX"} else None
+            wrong = bad_escape(token) if token.type in {"STRING", "ESCAPED_REGEX"} else None
             if wrong:
                 at = token.start_pos or 0
                 message = f"`{token[slice(*wrong)]}` means nothing in text"

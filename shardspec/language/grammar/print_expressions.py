@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import derived_text, shape_text, target_text
 from shardspec.language.grammar import expressions, syntax
+from shardspec.language.grammar.quoting import quoted
 from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import Data
@@ -239,8 +240,6 @@ def print_step_line(line: LineExpr) -> str:
 
 
 def _print_term(term: LineTerm) -> str:
-    from shardspec.language.dsl_text.layout import quoted
-
     shown = {"value": term.text, "regex": f're"{term.text}"'}.get(term.kind) or quoted(term.text)
     return shown if term.dims is None else f"{shown}[{_print_dims(term.dims)}]"
 

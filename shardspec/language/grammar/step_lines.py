@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from shardspec.language.grammar.quoting import unquoted
 from shardspec.language.grammar.syntax import Name, SizeExpr, SyntaxFault
 from shardspec.language.grammar.syntax import size as stated_size
 
@@ -103,8 +104,6 @@ def _term(tree: Node) -> LineTerm:
 
 
 def _named(token: Token) -> LineTerm:
-    from shardspec.language.dsl_text.layout import unquoted
-
     text = str(token)
     if token.type == "STRING":
         text = unquoted(text)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
 from shardspec.language.document import Document
-from shardspec.language.dsl_text.layout import quoted, unquoted
 from shardspec.language.dsl_text.printer import print_dsl
 from shardspec.language.dsl_text.reader import read_dsl
 from shardspec.language.grammar.print_expressions import canonical
+from shardspec.language.grammar.quoting import quoted, unquoted
 from shardspec.language.reading import SPEC_ALONE, Comments, Reading, Route
 
 _allowed = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff")
