@@ -166,8 +166,12 @@ def one_line(message: str) -> str:
 
 
 def came_from(span: Span, more: str = "") -> Comments:
-    """Return the comment that says where an entry came from: `# from my.gin:12`."""
-    return Comments(trailing=f"from {place(span)}{f': {more}' if more else ''}")
+    """Return the comment that says where an entry came from: `# from my.gin:12`.
+
+    Args:
+      more: what else there is to say, in the words of a file that may hold anything.
+    """
+    return Comments(trailing=f"from {place(span)}{f': {printable(more)}' if more else ''}")
 
 
 def place(span: Span) -> str:

@@ -76,3 +76,10 @@ def test_many_entries_are_read() -> None:
     entry = format_named("regex")
     assert entry is not None
     survives(entry, "rules.py", f"RULES = [{pairs}]", match="search")
+
+
+def test_a_control_character_in_a_style_is_spelt_in_the_comment() -> None:
+    entry = next(each for each in FORMATS if each.name == "hf-tp-plan")
+    plan = '{"layers.*.up_proj": "colwise", "layers.*.down_proj": "\x1frowwise"}'
+    text = f"class LlamaConfig(PreTrainedConfig):\n    base_model_tp_plan = {plan}\n"
+    survives(entry, "configuration.py", text, params=ARRAYS, **options_of(entry))
