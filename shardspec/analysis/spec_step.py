@@ -33,7 +33,7 @@ from shardspec.analysis.step_partition import (
 )
 from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
 from shardspec.diagnostics import Span
-from shardspec.ir.plan import Dims, DimSharding, ShardingPlan
+from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import DTYPE_BITS, PartitionSpec, Shape
 from shardspec.ir.step import (
     Carried,
@@ -128,6 +128,7 @@ class _Assembly:
     tensors: list[StepTensor] = field(default_factory=list)
     at: int = 0
     resolver: ArrayResolver = field(init=False)
+    arrays: tuple[ParamSharding, ...] = field(init=False)
     _laid: dict[object, Laid] = field(default_factory=dict)
     _parts: dict[object, Partition] = field(default_factory=dict)
     _round_counts: dict[int, int] = field(default_factory=dict)
@@ -140,6 +141,7 @@ class _Assembly:
 
     def __post_init__(self) -> None:
         self.resolver = array_resolver(self.plan.spec, self.plan.target)
+        self.arrays = tuple(each for each in self.plan.arrays if not each.param.is_cache)
 
     def step(self) -> Step:
         """Return the whole step."""
@@ -418,7 +420,7 @@ class _Assembly:
         """Add the gradients of arrays that no line reads, such as the scales of norms."""
         axes = self._batch_seats()
         at, place = self.at, _place(self.flow.step.span)
-        for each in self.plan.arrays:
+        for each in self.arrays:
             if each.path in self.flow.used or each.is_state or not is_trained(each.param.dtype):
                 continue
             weight = Weight((each,), tuple(range(each.param.rank)))
@@ -446,7 +448,7 @@ class _Assembly:
         self.at += 1
         state = self.plan.spec.state
         place = _place(state.span if state is not None else None)
-        for each in self.plan.arrays:
+        for each in self.arrays:
             further = self._gradient_dims(each.dims)
             if further == each.dims or not is_trained(each.param.dtype):
                 continue
@@ -648,8 +650,9 @@ class _Assembly:
         is_training = self.flow.step.mode == "train"
         for each in self.plan.arrays:
             array = _step_array(each.dims, each.param.shape, each.param.dtype, each.path)
-            role: Role = "optimizer" if each.is_state else "parameter"
-            yield StepArgument(each.path, role, array, is_training, True)
+            is_cache = each.param.is_cache
+            role: Role = "optimizer" if each.is_state else "cache" if is_cache else "parameter"
+            yield StepArgument(each.path, role, array, is_training or is_cache, True)
         if is_training and self.plan.spec.state is not None:
             for figure in memory(self.plan).of(Held.MOMENTS):
                 if not figure.arrays.first.is_state:
@@ -658,11 +661,11 @@ class _Assembly:
                             figure.arrays.dims, figure.arrays.shape, figure.arrays.dtype, each.path
                         )
                         yield StepArgument(each.path, "optimizer", array, True, True)
-        lookups = [op for op in self.flow.ops if op.kind in ("gather", "route")]
-        indices = {id(op.reads[0].source) for op in lookups}
         for value in self.flow.inputs:
-            dtype = "s32" if id(value) in indices else None
+            dtype = "s32" if self.flow.is_index(value) else None
             role = "batch" if is_training or dtype is not None else "cache"
+            if role == "cache" and self.flow.is_one_of(self.plan.spec.caches, value):
+                continue
             array = self._array(value, dtype)
             array = _stacked(array, value.rounds) if value.rounds > 1 else array
             yield StepArgument(value.name, role, array, role == "cache", True)
@@ -673,8 +676,8 @@ class _Assembly:
         stages = dict.fromkeys(axis for loop in loops for axis in self._stages(loop))
         for axis in stages:
             yield f"layers are split over `{axis}`: what stages pass on and wait for is not counted"
-        total = sum(each.param.bytes for each in self.plan.arrays) or 1
-        left = [each for each in self.plan.arrays if each.path not in self.flow.used]
+        total = sum(each.param.bytes for each in self.arrays) or 1
+        left = [each for each in self.arrays if each.path not in self.flow.used]
         share = sum(each.param.bytes for each in left) / total
         if share > 0.01:
             largest = max(left, key=lambda each: each.param.bytes)

@@ -72,7 +72,7 @@ class _Build:
     def __init__(self, spec: Spec, step: StepSpec, arrays: Sequence[ParamSharding]) -> None:
         self.spec = spec
         self.step = step
-        self.arrays = arrays
+        self.arrays = [each for each in arrays if not each.param.is_cache]
         self.axes = {axis.name: axis for axis in spec.logical_axes}
         named = [each for each in spec.activations if each.pattern is None]
         self.activations = {each.name: each.logical_axes for each in named}

@@ -5,13 +5,14 @@ None of it knows a mesh.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.program import Line, StepSpec
-from shardspec.ir.spec import LogicalAxes, Shape
+from shardspec.ir.spec import LogicalAxes, Param, Shape
 
 OpName = Literal["einsum", "flash", "gather", "route", "view", "op"]
 
@@ -166,3 +167,15 @@ class Flow:
     used: frozenset[str]
     sizes: dict[str, int] = field(repr=False)
     tokens: int | None = None
+
+    def is_index(self, value: Value) -> bool:
+        """Say whether an input is looked up by: token ids, and what routes go by."""
+        lookups = (op.reads[0] for op in self.ops if op.kind in ("gather", "route"))
+        return any(read.source is value for read in lookups)
+
+    def is_one_of(self, caches: Sequence[Param], value: Value) -> bool:
+        """Say whether an input is one of these caches: attended to, or named as one of them."""
+        reads = (read for op in self.ops if op.kind == "flash" for read in op.reads[1:])
+        is_attended = any(read.source is value for read in reads)
+        names = (set(cache.logical_axes or ()) for cache in caches)
+        return bool(caches) and (is_attended or any(set(value.names) <= own for own in names))

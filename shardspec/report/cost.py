@@ -105,8 +105,8 @@ def cost_lines(
     yield "   ".join(heading)
     yield ""
     yield from _memory(cost.memory)
+    yield from (f"        {line}" for line in room_lines(cost.plan))
     if cost.step is None:
-        yield from (f"        {line}" for line in room_lines(cost.plan))
         return
     yield from _time(cost)
     yield ""

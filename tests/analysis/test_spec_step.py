@@ -262,3 +262,19 @@ def test_a_cache_is_held_for_all_layers_and_read_by_each() -> None:
     (kernel,) = (op for op in step.ops if op.kind == "kernel")
     assert kernel.count == 3
     assert kernel.flops * 2 == 4 * 4 * 64 * 4 * 8
+
+
+def test_caches_of_the_spec_are_what_a_step_reads_and_count_once() -> None:
+    """One of them is called as a weight is: `cache/q` is no `"**/q"`."""
+    caches = 'caches: {"cache/{q,v}": "bf16[layers batch cache_length kv_heads kv]"}\n'
+    stated, bare = step_of(CACHE + caches), step_of(CACHE)
+    found = [each.path for each in stated.arguments if each.role == "cache"]
+    assert found == ["cache/q", "cache/v", "residual"]
+
+    def held(step: Step, role: str) -> int:
+        return sum(each.array.bytes for each in step.arguments if each.role == role)
+
+    assert held(stated, "parameter") == held(bare, "parameter")
+    assert held(stated, "cache") == held(bare, "cache")
+    assert stated.flops == bare.flops
+    assert stated.notes == bare.notes == ()
