@@ -1,8 +1,9 @@
 """README, CONTRIBUTING, `docs/`: blocks that start with a command hold what it prints.
 
 `pytest --update-cases` rewrites the blocks. A page may bring files of its own: a block whose first
-line is `# NAME`; its commands run beside them. A diff on a page differs. The examples of the page
-of a framework are run as they stand, with the page's spec beside it, on eight CPU devices.
+line is `# NAME`; its commands run beside them. A block that begins with `# specs/...` is a part of
+that file. A diff on a page differs, and a check may have errors. The examples of the page of a
+framework are run as they stand, with the page's spec beside it, on eight CPU devices.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ FRAMEWORKS = sorted((ROOT / "docs" / "frameworks").glob("*.md"))
 _BLOCK = re.compile(r"^```console\n(\$ shardspec [^\n]*\n)(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FENCED = re.compile(r"^```(yaml|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"^```\w+\n# ([\w-]+\.\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_EXCERPT = re.compile(r"^```\w+\n# (specs/[\w./-]+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
@@ -39,7 +41,8 @@ def test_blocks_are_real_output(
     def printed(block: re.Match[str]) -> str:
         result = CliRunner().invoke(cli, shlex.split(block[1].removeprefix("$ shardspec ")))
         differs = block[1].startswith("$ shardspec diff ")
-        assert result.exit_code == int(differs), result.output
+        has_errors = block[1].startswith("$ shardspec check ") and "\nFound " in result.output
+        assert result.exit_code == int(differs or has_errors), result.output
         return f"```console\n{block[1]}{result.output}```"
 
     text = page.read_text(encoding="utf-8")
@@ -48,6 +51,12 @@ def test_blocks_are_real_output(
         page.write_text(real, encoding="utf-8")
     else:
         assert text == real
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_parts_of_files_are_as_they_stand_there(page: Path) -> None:
+    for file, part in _EXCERPT.findall(page.read_text(encoding="utf-8")):
+        assert part in (ROOT / file).read_text(encoding="utf-8"), file
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

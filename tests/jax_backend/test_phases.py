@@ -108,8 +108,9 @@ def test_to_other_devices_everything_moves() -> None:
     assert set(there["wi"].sharding.device_set) == set(jax.devices()[4:])
 
 
-def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    page = Path(__file__).parents[2] / "docs" / "phases.md"
+@pytest.mark.parametrize("name", ["phases", "slices"])
+def test_the_page_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2] / "docs" / f"{name}.md"
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     program = next(body for language, body in blocks if language == "python")
     printed = next(body for language, body in blocks if language == "text")
