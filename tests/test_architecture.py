@@ -49,6 +49,8 @@ FOR_ONE_SIBLING = {
     "language.step_section": "a section with a language of its own",
     "language.yaml_text.faults": "what to say of a faulty text, apart from reading sound ones",
     "lints.checks.whole_batch": "a check",
+    "lsp.outline": "what editors show beside a text",
+    "lsp.server": "which texts are open, apart from what is asked about them",
     "programs.groups": "a part of the text of programs",
     "programs.origins": "a part of the text of programs",
     "programs.products": "a part of the text of programs",

@@ -1,29 +1,25 @@
 """`shardspec check`: every finding over all targets of one or many specs, and the fixes of some.
 
-A file is looked at, and fixed round by round until no fix is left to take. That happens on texts in
-memory; files are written once, at the end. Only files named on the command line, or extended by
-those within their folders, are changed: a preset never is.
+Files are fixed in memory, and written once, at the end.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from shardspec import pipeline
+from shardspec import fixing, pipeline
 from shardspec.cli import options, streams
 from shardspec.cli.request import MOST_IN_FULL, Request, has_errors
 from shardspec.cli.steps import STEP
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, show
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Severity, SourceFile, Span, codes
-from shardspec.diagnostics.diagnostic import Edited, apply
+from shardspec.diagnostics import Diagnostic, Severity, SourceFile, codes
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.diagnostics.words import counted, tallied
+from shardspec.fixing import Changed, fixes_within
 from shardspec.ir.spec import Spec
 
 #: Findings that leave nothing to check.
@@ -102,26 +98,26 @@ def _fix(
     files: tuple[str, ...], request: Request, *, is_unsafe: bool
 ) -> tuple[tuple[Checked, ...], tuple[str, ...]]:
     """Fix the files; return what is found afterwards, and what to say of the fixes."""
-    fixing = Fixing(files, request, is_unsafe)
-    fixing.run()
-    write(fixing.changed)
+    run = Fixing(files, request, is_unsafe)
+    run.run()
+    write(run.changed)
     if "-" in files:
-        streams.echo_bytes(fixing.stdin_text())
-    notes = [f"not done, since the text could not be read then: {t}" for t in fixing.refused]
-    more = f" ({fixing.unsure} more with --unsafe-fixes)" if fixing.unsure else ""
-    return fixing.checked, (*notes, f"Fixed {len(fixing.fixed)}{more}.")
+        streams.echo_bytes(run.stdin_text())
+    notes = [f"not done, since the text could not be read then: {t}" for t in run.refused]
+    more = f" ({run.unsure} more with --unsafe-fixes)" if run.unsure else ""
+    return run.checked, (*notes, f"Fixed {len(run.fixed)}{more}.")
 
 
 def _diff(files: tuple[str, ...], request: Request, *, is_unsafe: bool) -> int:
     """Show what fixing would change; return the exit code."""
-    fixing = Fixing(files, request, is_unsafe)
-    fixing.run()
-    streams.echo_data(diff_text(fixing.changed))
-    more = f" ({fixing.unsure} more with --unsafe-fixes)" if fixing.unsure else ""
-    request.remark(f"Would fix {len(fixing.fixed)}{more}.")
-    if _exit_code(_all(fixing.checked)) == FAILED:
+    run = Fixing(files, request, is_unsafe)
+    run.run()
+    streams.echo_data(diff_text(run.changed))
+    more = f" ({run.unsure} more with --unsafe-fixes)" if run.unsure else ""
+    request.remark(f"Would fix {len(run.fixed)}{more}.")
+    if _exit_code(_all(run.checked)) == FAILED:
         return FAILED
-    return FINDINGS if fixing.changed else FINE
+    return FINDINGS if run.changed else FINE
 
 
 # what is printed
@@ -236,8 +232,6 @@ def _fixable(found: Sequence[Diagnostic], files: Sequence[str]) -> list[str]:
 
 # fixing
 
-#: Fixes may make room for others, but not for ever.
-MOST_ROUNDS = 10
 _BOM = "\ufeff"
 
 
@@ -318,66 +312,31 @@ def _with_cost(
     return (*(with_cost(found, saved, spec) for found in shown), *told)
 
 
-class Changed(NamedTuple):
-    """A file before and after.
+class Fixing(fixing.Fixing):
+    """A run over the files of a command line, of which standard input may be one."""
 
-    Attributes:
-      name: as it was named on the command line or in `extends`.
-    """
+    def __init__(self, files: Sequence[str], request: Request, is_unsafe: bool) -> None:
+        """Start with the files as they are on disk."""
+        super().__init__(files, is_unsafe=is_unsafe)
+        self.request = request
+        self.by_file: dict[str, Checked] = {}
+        self.has_mark = False
 
-    name: str
-    old: str
-    new: str
+    @property
+    def checked(self) -> tuple[Checked, ...]:
+        """Return what is found once the fixes are taken, file by file."""
+        return tuple(self.by_file[file] for file in self.files)
 
-
-@dataclass(slots=True)
-class Fixing:
-    """One run over some files.
-
-    Attributes:
-      checked: what is found once the fixes are taken, file by file.
-      texts, olds, names: by real path: the new text, the text on disk, what to call it.
-      fixed: the titles of the fixes taken.
-      refused: the titles of those that would have left a text that cannot be read.
-    """
-
-    files: Sequence[str]
-    request: Request
-    is_unsafe: bool
-    checked: tuple[Checked, ...] = ()
-    texts: dict[str, str] = field(default_factory=dict)
-    olds: dict[str, str] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-    fixed: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    has_mark: bool = False
+    def look(self, file: str) -> Sequence[Diagnostic]:
+        """Return all findings of one spec."""
+        self.by_file[file] = check_file(file, self.request, self.texts)
+        return self.by_file[file].diagnostics
 
     def run(self) -> None:
         """Check and fix until nothing is left to fix, or for long enough."""
         if "-" in self.files:
             self._take_in_stdin()
-        for _ in range(MOST_ROUNDS):
-            self._check()
-            fixes = [each for each in self._fixes() if self.is_unsafe or each.is_sure]
-            if not fixes:
-                return
-            self._take(self._readable(fixes))
-        self._check()
-
-    @property
-    def changed(self) -> tuple[Changed, ...]:
-        """Return the files whose text is another now, in order of name."""
-        pairs = sorted((self.names[real], real) for real in self.texts if real in self.names)
-        return tuple(
-            Changed(name, self.olds[real], self.texts[real])
-            for name, real in pairs
-            if self.olds[real] != self.texts[real]
-        )
-
-    @property
-    def unsure(self) -> int:
-        """Return how many fixes are left that only `--unsafe-fixes` takes."""
-        return sum(not each.is_sure for each in self._fixes())
+        super().run()
 
     def stdin_text(self) -> str:
         """Return what standard input has become, byte order mark included."""
@@ -396,89 +355,6 @@ class Fixing:
         self.has_mark = raw.startswith(_BOM.encode())
         real = os.path.realpath("-")
         self.texts[real] = self.olds[real] = source.text
-
-    def _check(self) -> None:
-        self.checked = tuple(check_file(file, self.request, self.texts) for file in self.files)
-
-    def _fixes(self) -> Iterator[Fix]:
-        """Yield what could be taken, with files by their real paths."""
-        found = chain.from_iterable(each.diagnostics for each in self.checked)
-        for fix in fixes_within(found, self.files):
-            if fix.title not in self.refused:
-                yield self._canonical(fix)
-
-    def _canonical(self, fix: Fix) -> Fix:
-        edits = []
-        for edit in fix.edits:
-            source = edit.span.source
-            real = os.path.realpath(source.name)
-            self.names.setdefault(real, source.name)
-            self.olds.setdefault(real, source.text)
-            span = Span(SourceFile(real, source.text), edit.span.start, edit.span.end)
-            edits.append(Edit(span, edit.text))
-        return fix._replace(edits=tuple(edits))
-
-    def _readable(self, fixes: list[Fix]) -> Edited:
-        """Return as many fixes taken together as leave texts that can be read."""
-        together = apply(fixes)
-        if self._can_be_read(together):
-            return together
-        good = [fix for fix in fixes if self._can_be_read(apply([fix]))]
-        self.refused += [fix.title for fix in fixes if fix not in good]
-        together = apply(good)
-        return together if self._can_be_read(together) else apply(good[:1])
-
-    def _can_be_read(self, edited: Edited) -> bool:
-        return all(
-            _reads_as_well(self.names[real], self.texts, {**self.texts, **edited.texts})
-            for real in edited.texts
-        )
-
-    def _take(self, edited: Edited) -> None:
-        self.texts.update(edited.texts)
-        self.fixed += [fix.title for fix in edited.taken]
-
-
-def fixes_within(diagnostics: Iterable[Diagnostic], files: Iterable[str]) -> Iterator[Fix]:
-    """Yield the fixes that change only `files`, and what lies in their folders."""
-    named = {os.path.realpath(file) for file in files}
-    folders = {os.path.dirname(file) for file in named}
-    allowed: dict[str, bool] = {}
-    for diagnostic in diagnostics:
-        fix = diagnostic.fix
-        if fix is None or not fix.edits:
-            continue
-        for edit in fix.edits:
-            name = edit.span.source.name
-            if name not in allowed:
-                allowed[name] = _may_change(name, named, folders)
-        if all(allowed[edit.span.source.name] for edit in fix.edits):
-            yield fix
-
-
-def _may_change(name: str, named: set[str], folders: set[str]) -> bool:
-    real = os.path.realpath(name)
-    if real in named:
-        return True
-    return os.path.isfile(real) and any(_is_below(real, folder) for folder in folders)
-
-
-def _is_below(path: str, folder: str) -> bool:
-    try:
-        return os.path.commonpath((path, folder)) == folder
-    except ValueError:
-        return False
-
-
-def _reads_as_well(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Say whether reading a file finds no fault of form that it did not find before."""
-    before, after = _faults_of_form(name, old), _faults_of_form(name, new)
-    return not after - before
-
-
-def _faults_of_form(name: str, texts: Mapping[str, str]) -> Counter[str]:
-    _, diagnostics = pipeline.load_path(name, with_manifests=False, texts=texts)
-    return Counter(each.code.id for each in diagnostics if each.code.id.startswith("SHD0"))
 
 
 def write(changed: Iterable[Changed]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +13,6 @@ from shardspec.diagnostics import Diagnostic
 #: Of a YAML file, what is looked at to tell whether it is a spec.
 _LOOKED_AT_BYTES = 2**20
 _YAML = (".yaml", ".yml")
-_TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=\s|$)", re.MULTILINE)
-#: A spec without a version says one of these, and nothing that is no key of a spec.
-_TELLING = frozenset({"rules", "extends", "mesh", "targets"})
 _NO_SOURCES = frozenset({"node_modules", "__pycache__"})
 
 _MOST_LISTED = 8
@@ -208,11 +204,6 @@ def _is_spec(path: str) -> bool:
             text = stream.read(_LOOKED_AT_BYTES).decode("utf-8-sig", errors="replace")
     except OSError:
         return False
-    keys = set(_TOP_KEY.findall(text))
-    if "shardspec" in keys:
-        return True
-    if not keys & _TELLING or len(keys) < 2:
-        return False
-    from shardspec.language.validate import fields_at
+    from shardspec.language.validate import looks_like_spec
 
-    return keys <= set(fields_at(()))
+    return looks_like_spec(text)

@@ -27,6 +27,7 @@ VERBS = {
     "mesh": "Show which devices each mesh axis runs over.",
     "example": "Copy an example, to begin with.",
     "schema": "Print the JSON Schema of the YAML format.",
+    "lsp": "Answer an editor: findings as you type, hover, completion, rename.",
 }
 
 #: Verbs that are words of Python, which no module can be called.

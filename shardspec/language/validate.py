@@ -7,6 +7,7 @@ faults in the same run.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,10 @@ _PLACEHOLDERS: dict[str | int, Any] = {
     "overrides": {"path": ""},
     "replicate": {"path": "", "because": ""},
 }
+
+_TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=\s|$)", re.MULTILINE)
+#: A spec without a version says one of these, and nothing that is no key of a spec.
+_TELLING = frozenset({"rules", "extends", "mesh", "targets"})
 
 _WANTED = {
     "string_type": "text",
@@ -287,6 +292,18 @@ def fields_at(route: Sequence[str | int], *, is_phase: bool = False) -> tuple[st
     if model is not None:
         return tuple(model.model_fields)
     return tuple(each for each in Document.model_fields if not (is_phase and each in SPEC_ALONE))
+
+
+def looks_like_spec(text: str) -> bool:
+    r"""Say whether YAML is a spec and not somebody else's: by its keys at the margin.
+
+    >>> looks_like_spec("rules: []\nmesh: {}\n"), looks_like_spec("rules: []\nservices: {}\n")
+    (True, False)
+    """
+    keys = set(_TOP_KEY.findall(text))
+    if "shardspec" in keys:
+        return True
+    return bool(keys & _TELLING) and len(keys) > 1 and keys <= set(fields_at(()))
 
 
 def _entry_model(section: str | int) -> type[BaseModel] | None:

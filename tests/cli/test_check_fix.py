@@ -13,10 +13,11 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.cli.check import Checked, Fixing, check_file, fixes_within
+from shardspec.cli.check import Checked, Fixing, check_file
 from shardspec.cli.main import cli
 from shardspec.cli.request import Request
 from shardspec.diagnostics.diagnostic import apply
+from shardspec.fixing import fixes_within
 from tests.test_cases import CASES, files_of
 
 BAD = """\

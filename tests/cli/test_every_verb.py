@@ -28,9 +28,9 @@ BAD = SPEC.replace("-> model", "-> modle")
 CONTEXT = click.Context(cli, info_name="shardspec")
 
 #: Verbs whose arguments are no specs, and so have none of a spec's findings or targets.
-WITHOUT_SPECS = {"manifest", "import", "schema", "example"}
+WITHOUT_SPECS = {"manifest", "import", "schema", "example", "lsp"}
 #: Verbs that make something of no finding: there is nothing to select.
-WITHOUT_FINDINGS = {"manifest", "schema", "example"}
+WITHOUT_FINDINGS = {"manifest", "schema", "example", "lsp"}
 #: A verb -> arguments that run it well on `spec.yaml`; `spec.yaml` stands for what it works on.
 RUNS = {
     "compile": ["spec.yaml"],
@@ -47,6 +47,7 @@ RUNS = {
     "mesh": ["spec.yaml"],
     "schema": [],
     "example": ["tiny-t5"],
+    "lsp": ["--stdio"],
 }
 
 #: A step that sends nothing, and what a compiler makes of it.
@@ -149,7 +150,7 @@ def test_findings_are_named_by_the_same_words(name: str) -> None:
 @every_verb
 def test_what_a_verb_makes_goes_where_o_says(name: str) -> None:
     assert not {"--out", "--file", "--write"} & set(given(name))
-    assert ("-o" in given(name)) == (name not in {"explain", "check", "diff", "example"})
+    assert ("-o" in given(name)) == (name not in {"explain", "check", "diff", "example", "lsp"})
 
 
 # help and version

@@ -1,0 +1,66 @@
+"""`shardspec lsp`: the language server, which editors start."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from shardspec.cli import options
+from shardspec.cli.request import Request
+from shardspec.cli.streams import fail
+
+
+@options.verb(
+    "lsp",
+    options.option("--stdio", is_flag=True, help="Talk over stdin and stdout, as it always does."),
+    options.option("--log", metavar="FILE", help="Write down what goes wrong, for a report."),
+)
+def command(request: Request, *, stdio: bool, log: str | None) -> None:
+    """Answer an editor about specs: findings as you type, fixes, hover, completion, rename.
+
+    It speaks the Language Server Protocol over stdin and stdout, and is started by the editor:
+    docs/editors.md has the lines for each. It runs no code of what it reads.
+    """
+    try:
+        from shardspec.lsp.features import made
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("pygls", "lsprotocol"):
+            raise
+        fail(
+            f"the language server needs {missing.name}", "pip install 'shardspec[lsp]', and run it"
+        )
+    _settle_log(log)
+    gc.enable()  # it runs all day, unlike other verbs
+    with _own_stdout() as stream:
+        made().start_io(stdout=stream)
+
+
+@contextmanager
+def _own_stdout() -> Iterator[BinaryIO]:
+    """Give the protocol stdout to itself: what anything else prints meanwhile goes to stderr."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield os.fdopen(os.dup(stdout), "wb")  # which the server closes
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def _settle_log(file: str | None) -> None:
+    """Send what the server's library says to a file, else nowhere: stdout is the protocol's."""
+    logger = logging.getLogger("pygls")
+    logger.propagate = False
+    if file is None:
+        logger.addHandler(logging.NullHandler())
+        return
+    try:
+        handler = logging.FileHandler(file, encoding="utf-8")
+    except OSError as error:
+        fail(f"cannot write {file}: {error.strerror or error}", "name another file with --log")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)

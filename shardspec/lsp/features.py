@@ -1,0 +1,98 @@
+"""The messages of the protocol, each with who answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lsprotocol import types
+
+from shardspec.language.formatting import formatted
+from shardspec.lsp import findings, outline
+from shardspec.lsp.server import SpecServer, watch_files
+from shardspec.lsp.snapshot import Snapshot
+
+
+def made() -> SpecServer:
+    """Return a server that answers all that it can."""
+    server = SpecServer()
+    _follow_texts(server)
+    _answer_about_findings(server)
+    _answer_about_shape(server)
+    return server
+
+
+def _follow_texts(server: SpecServer) -> None:
+    @server.feature(types.INITIALIZED)
+    async def initialized(params: types.InitializedParams) -> None:
+        watch_files(server)
+        await server.warm_up()
+
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    def opened(params: types.DidOpenTextDocumentParams) -> None:
+        text = params.text_document
+        server.put(text.uri, text.version, text.text, text.language_id)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+    def changed(params: types.DidChangeTextDocumentParams) -> None:
+        if params.content_changes:
+            text = params.text_document
+            server.put(text.uri, text.version, params.content_changes[-1].text)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(params: types.DidCloseTextDocumentParams) -> None:
+        server.drop(params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    def saved(params: types.DidSaveTextDocumentParams) -> None:
+        server.files_changed()
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    def files_changed(params: types.DidChangeWatchedFilesParams) -> None:
+        server.files_changed()
+
+
+def _answer_about_findings(server: SpecServer) -> None:
+    kinds = [types.CodeActionKind.QuickFix, types.CodeActionKind.SourceFixAll]
+
+    @server.feature(
+        types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=kinds)
+    )
+    async def actions(params: types.CodeActionParams) -> list[types.CodeAction] | None:
+        only = params.context.only
+
+        def answer(snapshot: Snapshot) -> list[types.CodeAction]:
+            found = []
+            if _is_asked(types.CodeActionKind.QuickFix, only):
+                found += findings.actions(snapshot, *snapshot.lines.offsets(params.range))
+            if only and _is_asked(types.CodeActionKind.SourceFixAll, only):
+                found += filter(None, [findings.fix_all(snapshot)])
+            return found
+
+        return await server.ask(params.text_document.uri, answer)
+
+
+def _is_asked(kind: str, only: Sequence[types.CodeActionKind | str] | None) -> bool:
+    """Say whether a kind of actions is among those that an editor wants, or below one of them."""
+    return only is None or any(f"{kind}.".startswith(f"{wanted}.") for wanted in map(_word, only))
+
+
+def _word(kind: types.CodeActionKind | str) -> str:
+    return kind.value if isinstance(kind, types.CodeActionKind) else kind
+
+
+def _answer_about_shape(server: SpecServer) -> None:
+    @server.feature(types.TEXT_DOCUMENT_FORMATTING)
+    async def formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+        def answer(snapshot: Snapshot) -> list[types.TextEdit] | None:
+            text, _ = formatted(snapshot.source)
+            return None if text is None else snapshot.lines.edits_to(text)
+
+        return await server.ask(params.text_document.uri, answer)
+
+    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    async def symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol] | None:
+        return await server.ask(params.text_document.uri, outline.symbols)
+
+    @server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)
+    async def folds(params: types.FoldingRangeParams) -> list[types.FoldingRange] | None:
+        return await server.ask(params.text_document.uri, outline.folds)

@@ -1,0 +1,157 @@
+"""A spec as it stands in an editor, and what is worked out of it: read once, asked many times.
+
+What other buffers hold counts in place of their files, as it does for `--fix`. The rest is worked
+out when it is asked for: an edit needs the findings, and only a hover the plans.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from lsprotocol import types
+from pygls import uris
+
+from shardspec import assets, pipeline
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec
+from shardspec.language import loader
+from shardspec.language.files import boundary_of, leads_out, real_path
+from shardspec.language.reading import Reading, is_dsl
+from shardspec.lsp.positions import Lines
+
+#: What stands before the name of a bundled file, and the folder that it is in.
+_BUNDLED: dict[str, assets.SpecKind] = {"preset": "presets", "step": "steps", "arrays": "arrays"}
+
+
+class Snapshot:
+    """One version of one text.
+
+    Attributes:
+      uri, version: what the editor calls it.
+      path: the file, which need not be there; a name alone for a text that has none.
+      texts: by real path, what the open buffers hold, this one's too.
+      stamp: how many changes of any text came before it.
+      spec: None where nothing can be made of the text.
+      found: all findings, as `check` says them.
+      reads: the real paths of the files that the findings depend on.
+      misses: whether a file that it names is not there, so that any file may change them.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        version: int,
+        path: str,
+        texts: Mapping[str, str],
+        *,
+        stamp: int = 0,
+        encoding: types.PositionEncodingKind | str = types.PositionEncodingKind.Utf16,
+    ) -> None:
+        """Read the text, and find what is wrong with it."""
+        self.uri, self.version, self.path, self.stamp = uri, version, path, stamp
+        self.texts, self.encoding = texts, encoding
+        self.text = texts[real_path(path)]
+        self.spec: Spec | None
+        self.spec, faults = pipeline.load_path(path, texts=texts)
+        self.found = faults
+        if self.spec is not None:
+            self.found = pipeline.check(self.spec, faults, self.spec.params).shown
+        sources = (self.source, *(self.spec.sources if self.spec else ()))
+        self.reads = frozenset(real_path(source.name) for source in sources)
+        self.misses = self.spec is None or any(f.code is codes.UNKNOWN_PRESET for f in faults)
+
+    @cached_property
+    def source(self) -> SourceFile:
+        """Return the text as the findings name it."""
+        return SourceFile(self.path, self.text) if self.spec is None else self.spec.source
+
+    @cached_property
+    def is_dsl(self) -> bool:
+        """Say whether it is in the DSL."""
+        return is_dsl(self.source)
+
+    @cached_property
+    def lines(self) -> Lines:
+        """Return the text as the editor counts it."""
+        return Lines(self.text, self.encoding)
+
+    @cached_property
+    def reading(self) -> Reading | None:
+        """Return its data, and where every piece stands; None where nothing can be read."""
+        return self.read(self.source)
+
+    def read(self, source: SourceFile) -> Reading | None:
+        """Return the data of this text or of one that it extends."""
+        return loader.read(loader.File(source, "", source.name, is_dsl(source)))[0]
+
+    @cached_property
+    def plans(self) -> tuple[ShardingPlan, ...]:
+        """Return the plans on all targets whose mesh is known, those of phases too."""
+        if self.spec is None or not self.spec.is_whole:
+            return ()
+        plans = pipeline.plans_of_phases(self.spec, self.spec.params)
+        return tuple(plan for plan in plans if plan.target.is_sound)
+
+    def is_own(self, span: Span) -> bool:
+        """Say whether a span lies in this text."""
+        return span.source.name == self.path
+
+    def own_place(self, span: Span) -> Span | None:
+        """Return the span, or the place in this text that pulled the file of it in."""
+        found: Span | None = span
+        while found is not None and not self.is_own(found):
+            found = found.source.included_from
+        return found
+
+    def location(self, span: Span) -> types.Location | None:
+        """Return where an editor finds a span; None for a file outside the project."""
+        name = span.source.name
+        if self.is_own(span):
+            return types.Location(self.uri, self.lines.range_of(span))
+        path = _bundled_path(name) or name
+        if span.source.is_outside or not os.path.isabs(path):
+            return None
+        uri = uris.from_fs_path(path)
+        return types.Location(uri, self.lines_of(span.source).range_of(span)) if uri else None
+
+    def lines_of(self, source: SourceFile) -> Lines:
+        """Return a text that this one reads, as the editor counts it."""
+        return self.lines if source.name == self.path else Lines(source.text, self.encoding)
+
+    def file_location(self, path: str) -> types.Location | None:
+        """Return the beginning of a file of the project, or of one that comes along."""
+        is_bundled = Path(path).is_relative_to(assets.data_folder())
+        if not os.path.isfile(path) or not (is_bundled or self.may_show(path)):
+            return None
+        uri = uris.from_fs_path(path)
+        start = types.Position(0, 0)
+        return types.Location(uri, types.Range(start, start)) if uri else None
+
+    def may_show(self, path: str) -> bool:
+        """Say whether a file lies in the project of this one, links followed."""
+        return boundary_of(self.path).holds(path) and not leads_out(self.path)
+
+    def said(self, text: str) -> str:
+        """Return a message, files named as seen from the folder of this one."""
+        return text.replace(os.path.dirname(self.path) + os.sep, "")
+
+    def at(self, offset: int) -> Iterator[Diagnostic]:
+        """Yield the findings whose place in this text holds an offset."""
+        for finding in self.found:
+            label = finding.primary
+            place = None if label is None else self.own_place(label.span)
+            if place is not None and place.start <= offset <= place.end:
+                yield finding
+
+
+def _bundled_path(name: str) -> str | None:
+    """Return the file of `preset:t5x/2d`; None for what is no bundled name."""
+    kind, colon, inner = name.partition(":")
+    if not colon or kind not in _BUNDLED:
+        return None
+    path = assets.spec_path(_BUNDLED[kind], inner)
+    return None if path is None else str(path)

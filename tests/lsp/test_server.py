@@ -1,0 +1,197 @@
+"""The server over stdin and stdout: findings, shape, formatting, and what is never answered."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardspec import pipeline
+from tests.lsp.client import ROOT, Editor, edited, editor, under
+
+SPEC = """\
+shardspec: 1
+axes: {embed: 64, mlp: 256}
+mesh: {data: 2, model: 4}
+rules:
+  - embed -> data
+  - mlp -> model
+params:
+  "**/wi/kernel": embed mlp
+arrays:
+  "layers_{0..3}/wi/kernel": bf16[64, 256]
+"""
+DSL = """\
+shardspec 1
+axis embed = 64
+axis mlp = 256
+mesh { data = 2; model = 4 }
+rules {
+  embed -> data
+  mlp -> model
+}
+params {
+  **/wi/kernel : embed mlp
+}
+arrays {
+  layers_{0..3}/wi/kernel : bf16[64, 256]
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
+    with editor(tmp_path_factory.mktemp("lsp")) as opened:
+        yield opened
+
+
+def test_findings_are_those_of_check(session: Editor) -> None:
+    text = SPEC.replace("mlp -> model", "mlp -> modle").replace("embed mlp", "embed mpl")
+    uri = session.open("same.yaml", text)
+    found = session.findings(uri)
+    path = str(session.folder / "same.yaml")
+    spec, faults = pipeline.load_path(path, texts={os.path.realpath(path): text})
+    assert spec is not None
+    shown = pipeline.check(spec, faults, spec.params).shown
+    assert [each["code"] for each in found] == [each.code.id for each in shown] != []
+    for mine, theirs in zip(found, shown, strict=True):
+        assert theirs.primary is not None
+        assert under(text, mine["range"]) == theirs.primary.span.text
+        assert mine["message"].startswith(theirs.message)
+        assert mine["severity"] == (1 if theirs.is_error else 2)
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.yaml", SPEC), ("a.shard", DSL)])
+def test_findings_come_and_go_with_the_text(session: Editor, name: str, text: str) -> None:
+    uri = session.open(name, text)
+    assert session.findings(uri) == []
+    wrong = text.replace("-> model", "-> modle")
+    session.edit(uri, wrong)
+    (found,) = session.findings(uri)
+    assert (found["code"], under(wrong, found["range"])) == ("SHD201", "modle")
+    session.edit(uri, text)
+    assert session.findings(uri) == []
+
+
+def test_columns_are_utf_16(session: Editor) -> None:
+    text = SPEC.replace('"**/wi/kernel": embed mlp', '"**/{🧊🧊,wi}/kernel": embed mpl')
+    found = session.findings(session.open("wide.yaml", text))
+    assert {under(text, each["range"]) for each in found} == {"mpl"}
+
+
+def test_a_base_that_is_open_counts_as_it_stands(session: Editor) -> None:
+    (session.folder / "base.yaml").write_text("rules:\n  - embed -> data\n", encoding="utf-8")
+    child = SPEC.replace("  - embed -> data\n", "").replace("axes:", "extends: ./base.yaml\naxes:")
+    uri = session.open("child.yaml", child)
+    assert session.findings(uri) == []
+    base = session.open("base.yaml", "shardspec: 1\nrules:\n  - embed -> dtaa\n")
+    (found,) = session.next_findings(uri)
+    assert found["code"] == "SHD201"
+    assert under(child, found["range"]) == "./base.yaml"
+    related = found["relatedInformation"][0]["location"]
+    assert (related["uri"], related["range"]["start"]["line"]) == (base, 2)
+    session.close(base)
+    assert session.next_findings(uri) == []
+
+
+def test_levels_of_the_project_count(tmp_path: Path) -> None:
+    project = '[tool.shardspec.lints]\nSHD201 = "warn"\n'
+    (tmp_path / "pyproject.toml").write_text(project, encoding="utf-8")
+    with editor(tmp_path) as session:
+        uri = session.open("spec.yaml", SPEC.replace("-> model", "-> modle"))
+        assert [each["severity"] for each in session.findings(uri)] == [2]
+        (tmp_path / "pyproject.toml").unlink()
+        changed = {"changes": [{"uri": session.uri("pyproject.toml"), "type": 3}]}
+        session.notify("workspace/didChangeWatchedFiles", changed)
+        assert [each["severity"] for each in session.next_findings(uri)] == [1]
+
+
+def test_other_yaml_is_left_alone(session: Editor) -> None:
+    uri = session.open("compose.yaml", "services:\n  web: {image: x}\n")
+    assert session.about("documentSymbol", uri) is None
+    assert uri not in session.published
+
+
+@pytest.mark.parametrize(("name", "text"), [("f.yaml", SPEC), ("f.shard", DSL)])
+def test_formatting_is_that_of_fmt(session: Editor, name: str, text: str) -> None:
+    uri = session.open(name, text.replace("embed -> data", "embed   ->  data"))
+    options = {"tabSize": 2, "insertSpaces": True}
+    edits = session.about("formatting", uri, options=options)
+    done = edited(text.replace("embed -> data", "embed   ->  data"), edits)
+    session.edit(uri, done)
+    assert "embed -> data" in done
+    assert session.about("formatting", uri, options=options) == []
+    session.edit(uri, "rules: [")
+    assert session.about("formatting", uri, options=options) is None
+
+
+@pytest.mark.parametrize(("name", "text"), [("s.yaml", SPEC), ("s.shard", DSL)])
+def test_symbols(session: Editor, name: str, text: str) -> None:
+    found = session.about("documentSymbol", session.open(name, text))
+    by_name = {each["name"]: each for each in found}
+    assert list(by_name) == ["shardspec", "axes", "mesh", "rules", "params", "arrays"]
+    assert [each["name"] for each in by_name["rules"]["children"]] == [
+        "embed -> data",
+        "mlp -> model",
+    ]
+    assert [each["name"] for each in by_name["axes"]["children"]] == ["embed", "mlp"]
+    assert under(text, by_name["axes"]["children"][1]["selectionRange"]) == "mlp"
+    for symbol in found:
+        whole = under(text, symbol["range"])
+        assert under(text, symbol["selectionRange"]) in whole
+
+
+def test_folding_needs_no_sound_text(session: Editor) -> None:
+    uri = session.open("folds.yaml", SPEC + "overrides:\n  - path: [\n")
+    found = [(each["startLine"], each["endLine"]) for each in session.about("foldingRange", uri)]
+    assert found == [(3, 5), (6, 7), (8, 9), (10, 11)]
+    uri = session.open("folds.shard", DSL)
+    found = [(each["startLine"], each["endLine"]) for each in session.about("foldingRange", uri)]
+    assert found == [(4, 6), (8, 9), (11, 12)]
+
+
+def test_fast_typing_is_looked_at_once(session: Editor) -> None:
+    """What `t5-1.1-xxl` takes is in docs/measured.md; here, that an edit is not waited for."""
+    text = (ROOT / "specs/examples/t5-1.1-xxl.yaml").read_text(encoding="utf-8")
+    text = text.replace("../arrays/t5-1.1-xxl.yaml", "t5-1.1-xxl")
+    uri = session.open("t5.yaml", text)
+    assert session.findings(uri) == []
+    before = len(session.published[uri])
+    for size in (2, 4, 16, 8):
+        session.edit(uri, text.replace("model: 8", f"model: {size}"))
+    assert session.findings(uri) == []
+    assert len(session.published[uri]) - before <= 2
+
+
+def test_it_says_what_is_missing(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['pygls'] = None; sys.argv = ['shardspec', 'lsp'];"
+        "from shardspec.cli.main import main; main()"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "the language server needs pygls" in run.stderr
+    assert "pip install 'shardspec[lsp]'" in run.stderr
+
+
+def test_a_session_without_a_client_ends() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "shardspec", "lsp"],
+        input=b"",
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=120,
+    )
+    assert (run.returncode, run.stdout) == (0, b"")
