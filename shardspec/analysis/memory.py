@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import Alike, ParamSharding, ShardingPlan
@@ -230,6 +231,7 @@ SUBLANES = 8
 _LEAST_BYTES = 512
 
 
+@lru_cache(maxsize=1 << 14)
 def tiled_bytes(shape: Shape, dtype: str) -> int | None:
     """Return the bytes of an array with its tiles filled up; None for dtypes not known here.
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
 from shardspec.analysis.memory import Held, is_trained, memory
 from shardspec.analysis.step_flow import flow_of
+from shardspec.analysis.step_layout import StepLayout, stacked_array, step_array
 from shardspec.analysis.step_partition import (
     Laid,
     Move,
@@ -33,8 +35,7 @@ from shardspec.analysis.step_partition import (
 )
 from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
 from shardspec.diagnostics import Span
-from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan
-from shardspec.ir.spec import DTYPE_BITS, PartitionSpec, Shape
+from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.step import (
     Carried,
     Cause,
@@ -47,12 +48,10 @@ from shardspec.ir.step import (
     Role,
     Step,
     StepArgument,
-    StepArray,
     StepOp,
     StepTensor,
 )
-from shardspec.resolve.resolver import ArrayResolver, array_resolver
-from shardspec.resolve.state import extra_axes, state_axes
+from shardspec.resolve.resolver import array_resolver
 
 #: FLOPs of a kernel of attention in its backward pass, which makes the scores again, by forward.
 #: Source: FlashAttention-2 (arXiv 2307.08691), section 3.1: five products in place of two.
@@ -71,18 +70,21 @@ class Stated(NamedTuple):
     tokens: int | None
 
 
-def stated_step(plan: ShardingPlan, flow: Flow | None = None) -> Stated | None:
+def stated_step(plan: ShardingPlan, layout: StepLayout | None = None) -> Stated | None:
     """Return the step that a spec states, on the mesh of a plan; None where it states none.
 
     Args:
-      flow: the program, where it was read before; it does not depend on the mesh.
+      layout: how the program lies on that mesh, where that is known.
     """
     if plan.spec.step is None:
         return None
-    flow = flow_of(plan.spec, plan.arrays) if flow is None else flow
+    if layout is None:
+        resolver = array_resolver(plan.spec, plan.target)
+        layout = StepLayout(plan, flow_of(plan.spec, plan.arrays), resolver)
+    flow = layout.flow
     if not flow.ops or flow.faults:
         return None
-    return Stated(_Assembly(plan, flow).step(), flow.tokens)
+    return Stated(_Assembly(layout).step(), flow.tokens)
 
 
 @dataclass(slots=True)
@@ -121,17 +123,15 @@ class _Life:
 class _Assembly:
     """The step as it grows, pass by pass."""
 
-    plan: ShardingPlan
-    flow: Flow
+    layout: StepLayout
     ops: list[StepOp] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
     tensors: list[StepTensor] = field(default_factory=list)
     at: int = 0
-    resolver: ArrayResolver = field(init=False)
+    plan: ShardingPlan = field(init=False)
+    flow: Flow = field(init=False)
     arrays: tuple[ParamSharding, ...] = field(init=False)
-    _laid: dict[object, Laid] = field(default_factory=dict)
     _parts: dict[object, Partition] = field(default_factory=dict)
-    _round_counts: dict[int, int] = field(default_factory=dict)
     _again: set[Op] = field(default_factory=set)
     _moved: set[object] = field(default_factory=set)
     _pending: dict[int, tuple[Value, _Sum]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class _Assembly:
     _outside: dict[str, list[tuple[Weight, _Sum]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.resolver = array_resolver(self.plan.spec, self.plan.target)
+        self.plan, self.flow = self.layout.plan, self.layout.flow
         self.arrays = tuple(each for each in self.plan.arrays if not each.param.is_cache)
 
     def step(self) -> Step:
@@ -166,83 +166,6 @@ class _Assembly:
             tuple(self._notes()),
         )
 
-    # rounds
-
-    def _stages(self, loop: Loop | None) -> tuple[str, ...]:
-        """Return the mesh axes that split the stacked axis of a loop: each has a part of it."""
-        found = {
-            axis: None
-            for op in self.flow.ops
-            if loop is not None and op.loop is loop and op.weight is not None
-            for dim, lies in enumerate(self.plan[op.weight.first.path].dims)
-            if dim not in op.weight.kept
-            for axis in lies.mesh_axes
-        }
-        return tuple(found)
-
-    def _rounds(self, loop: Loop) -> int:
-        """Return how many rounds of a loop a device runs."""
-        if id(loop) not in self._round_counts:
-            ways = self.plan.mesh.ways(self._stages(loop))
-            self._round_counts[id(loop)] = max(1, loop.rounds // ways)
-        return self._round_counts[id(loop)]
-
-    def _runs(self, op: Op) -> int:
-        return 1 if op.loop is None else self._rounds(op.loop)
-
-    # how things lie
-
-    def _dims(self, source: Value | Weight) -> tuple[DimSharding, ...]:
-        if isinstance(source, Value):
-            return self.resolver.dims(source.shape, source.names)
-        dims = self.plan[source.first.path].dims
-        return tuple(dims[dim] for dim in source.kept)
-
-    def _lies(self, source: Value | Weight, view: View, kind: str = "") -> Laid:
-        """Return how something lies by the indices of an operation.
-
-        Args:
-          kind: `gradient` for that of a weight, which ZeRO may split further.
-        """
-        key = (id(source), view, kind)
-        found = self._laid.get(key)
-        if found is None:
-            found = self._laid[key] = self._lying(source, view, kind)
-        return found
-
-    def _lying(self, source: Value | Weight, view: View, kind: str) -> Laid:
-        if isinstance(source, Value):
-            return laid(view, self._dims(source), source.dtype, self.plan.mesh)
-        dtype = self._wire_dtype(source.first.param.dtype)
-        dims: Sequence[DimSharding] = self._dims(source)
-        if kind == "gradient":
-            whole = self._gradient_dims(self.plan[source.first.path].dims)
-            dims = tuple(whole[dim] for dim in source.kept)
-            dtype = self._gradient_dtype(source.first.param.dtype)
-        return laid(view, dims, dtype, self.plan.mesh, source.first.path)
-
-    def _wire_dtype(self, dtype: str) -> str:
-        """Return the dtype that a weight is sent in: that of products, unless its own is less."""
-        own = self.flow.step.dtype
-        return own if DTYPE_BITS.get(dtype, 32) > DTYPE_BITS.get(own, 32) else dtype
-
-    def _gradient_dtype(self, dtype: str) -> str:
-        return "f32" if self.flow.step.microbatches > 1 else self._wire_dtype(dtype)
-
-    def _gradient_dims(self, dims: Dims) -> Dims:
-        policy = self.plan.spec.state
-        if policy is None or policy.optimizer == "same":
-            return dims
-        axes = state_axes(self.plan.spec, self.plan.mesh)
-        return extra_axes(dims, self.plan.mesh, axes)
-
-    def _array(self, source: Value | Weight, dtype: str | None = None) -> StepArray:
-        """Return what a round uses of something, as the step shows it."""
-        dims = self._dims(source)
-        name = source.name if isinstance(source, Value) else source.first.path
-        own = source.dtype if isinstance(source, Value) else source.first.param.dtype
-        return _step_array(dims, source.shape, dtype or own, name)
-
     # passes
 
     def _forward(self, op: Op, phase: Phase) -> None:
@@ -251,7 +174,7 @@ class _Assembly:
         self._read(op, phase)
         self._moves(op, op.reads, part, phase)
         self._op(op, op.reads, op.result, op.view, part, op.flops, phase)
-        result = self._lies(op.result, op.view)
+        result = self.layout.lies(op.result, op.view)
         split = [axis for axis, name in part.along.items() if name in result.indices]
         moves = summed(result, part.sums, split, self.plan.mesh)
         self._send_all((*moves, *_of_result(part)), op, op.result, phase, op.copies)
@@ -262,8 +185,8 @@ class _Assembly:
     def _partition(self, op: Op) -> Partition:
         found = self._parts.get(op)
         if found is None:
-            operands = [self._lies(read.source, read.view) for read in op.reads]
-            result = self._lies(op.result, op.view)
+            operands = [self.layout.lies(read.source, read.view) for read in op.reads]
+            result = self.layout.lies(op.result, op.view)
             tables = [
                 each
                 for each, read in zip(operands, op.reads, strict=True)
@@ -286,7 +209,7 @@ class _Assembly:
                 for op in again:
                     self._forward(op, "remat")
             for op in ops:
-                self._flush(op.result, self._runs(op))
+                self._flush(op.result, self.layout.runs(op))
                 self._backward(op)
                 self._end_gradient(op.result)
             if loop is not None:
@@ -301,7 +224,7 @@ class _Assembly:
         carried = {id(op.result.base) for op in ops if op.result.base is not None}
         for value, _ in list(self._pending.values()):
             if value.loop is not loop and (id(value) in carried or not loop.is_unrolled):
-                self._flush(value, self._rounds(loop))
+                self._flush(value, self.layout.rounds(loop))
 
     def _redone(self, ops: Sequence[Op]) -> list[Op]:
         """Return the operations of a round that the backward pass does again, in their order."""
@@ -346,8 +269,8 @@ class _Assembly:
             reads = (made, *others)
             for each in others:
                 self._need(each.source, op)
-            operands = [self._lies(each.source, each.view) for each in reads]
-            result = self._lies(read.source, read.view, "gradient")
+            operands = [self.layout.lies(each.source, each.view) for each in reads]
+            result = self.layout.lies(read.source, read.view, "gradient")
             table = result if op.kind == "gather" else None
             part = partition(operands, result, self.plan.mesh, op.whole, table=table)
             self._moves(op, reads, part, "backward", of_gradient=True)
@@ -360,11 +283,11 @@ class _Assembly:
         along = self._partition(op).along
         made = Read(op.result, op.view)
         reads = (*op.reads, made)
-        operands = [self._lies(each.source, each.view) for each in reads]
+        operands = [self.layout.lies(each.source, each.view) for each in reads]
         flops = round(op.flops * _KERNEL_BACKWARD)
         for at, read in enumerate(op.reads):
             self._need(read.source, op)
-            result = self._lies(read.source, read.view, "gradient")
+            result = self.layout.lies(read.source, read.view, "gradient")
             part = shared(along, operands, result, self.plan.mesh)
             if at == 0:
                 self._moves(op, reads, part, "backward")
@@ -396,7 +319,7 @@ class _Assembly:
         if op.loop is None:
             self._outside.setdefault(source.first.path, []).append((source, found))
         else:
-            self._sum_weight(source, found, self._runs(op))
+            self._sum_weight(source, found, self.layout.runs(op))
         self._weights.setdefault(id(source), (source, found))
 
     def _flush(self, value: Value, count: int) -> None:
@@ -405,13 +328,13 @@ class _Assembly:
         if found is None:
             return
         sums = found[1]
-        own = self._lies(value, value.view)
+        own = self.layout.lies(value, value.view)
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
             self._send(move, count, value, "backward", _place(sums.line))
 
     def _sum_weight(self, weight: Weight, sums: _Sum, count: int) -> None:
         view = tuple((index,) for index in _blank(weight))
-        own = self._lies(weight, view, "gradient")
+        own = self.layout.lies(weight, view, "gradient")
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
             place, is_turned = _place(sums.line), move.kind is CollectiveKind.REDUCE_SCATTER
             self._send(move, count, weight, "backward", place, "gradient", is_turned=is_turned)
@@ -425,12 +348,13 @@ class _Assembly:
                 continue
             weight = Weight((each,), tuple(range(each.param.rank)))
             view = tuple((index,) for index in _blank(weight))
-            dims = self._gradient_dims(each.dims)
+            dims = self.layout.gradient_dims(each.dims)
             own = laid(view, dims, each.param.dtype, self.plan.mesh, each.path)
             for move in summed(own, axes, (), self.plan.mesh):
                 self._send(move, 1, weight, "backward", place, "gradient")
-            tensor = self._array(weight)
-            self.tensors.append(StepTensor(tensor, tensor.bytes, at, at + 1, place, "backward"))
+            tensor, count = self.layout.array(weight), self.layout.count_of(each.path)
+            lives = StepTensor(tensor, tensor.bytes, at, at + 1, place, "backward", count)
+            self.tensors.append(lives)
 
     def _batch_seats(self) -> dict[str, Seat]:
         """Return the mesh axes that share the batch, and the positions in it."""
@@ -440,7 +364,7 @@ class _Assembly:
         value = max(batched, key=lambda value: reads[value.name], default=None)
         if value is None:
             return {}
-        seats = self._lies(value, value.view).seats
+        seats = self.layout.lies(value, value.view).seats
         return {axis: seat for axis, seat in seats.items() if seat.name in ("batch", "length")}
 
     def _gather_updated(self) -> None:
@@ -449,7 +373,7 @@ class _Assembly:
         state = self.plan.spec.state
         place = _place(state.span if state is not None else None)
         for each in self.arrays:
-            further = self._gradient_dims(each.dims)
+            further = self.layout.gradient_dims(each.dims)
             if further == each.dims or not is_trained(each.param.dtype):
                 continue
             weight = Weight((each,), tuple(range(each.param.rank)))
@@ -477,34 +401,21 @@ class _Assembly:
             kind = "scatter"
         ways = part.ways(self.plan.mesh)
         copies = op.copies
-        operands = tuple(self._at_work(read.source, read.view, part) for read in reads)
+        operands = tuple(self.layout.at_work(read.source, read.view, part) for read in reads)
         self.ops.append(
             StepOp(
                 kind,
-                _letters(reads, view) if kind == "einsum" else "",
+                _letters(tuple([read.view for read in reads]), view) if kind == "einsum" else "",
                 operands,
-                self._at_work(result, view, part),
+                self.layout.at_work(result, view, part),
                 flops // copies // ways,
-                self._runs(op) * copies * self.flow.step.microbatches,
+                self.layout.runs(op) * copies * self.flow.step.microbatches,
                 _place(op.line.span),
                 phase,
-                (*part.along, *self._stages(op.loop)),
+                (*part.along, *self.layout.stages(op.loop)),
                 self.at,
             )
         )
-
-    def _at_work(self, source: Value | Weight, view: View, part: Partition) -> StepArray:
-        """Return something as a device holds it while the operation runs."""
-        array = self._array(source)
-        split = tuple(
-            tuple(axis for axis, name in part.along.items() if name in {i.name for i in dim})
-            for dim in view
-        )
-        ways = [self.plan.mesh.ways(axes) for axes in split]
-        shard = tuple(-(-size // by) for size, by in zip(array.shape, ways, strict=True))
-        is_weight = isinstance(source, Weight)
-        dtype = self._wire_dtype(array.dtype) if is_weight else array.dtype
-        return StepArray(dtype, array.shape, PartitionSpec(split), shard, array.name)
 
     def _moves(
         self, op: Op, reads: Sequence[Read], part: Partition, phase: Phase,
@@ -527,13 +438,13 @@ class _Assembly:
             is_lone = carried == "weight" and op.kind == "einsum" and not part.sums
             is_lone &= op.loop is not None or self.flow.step.mode == "serve"
             is_turned = is_lone and (phase == "forward" or op not in self._again)
-            place = _place(op.line.span)
-            self._send(move, self._runs(op), source, phase, place, carried, is_turned=is_turned)
+            runs, place = self.layout.runs(op), _place(op.line.span)
+            self._send(move, runs, source, phase, place, carried, is_turned=is_turned)
             if move.kind is CollectiveKind.ALL_GATHER:
                 self._temporary(reads[move.of], part, phase, op)
 
     def _temporary(self, read: Read, part: Partition, phase: Phase, op: Op) -> None:
-        array = self._at_work(read.source, read.view, part)
+        array = self.layout.at_work(read.source, read.view, part)
         place = _place(op.line.span)
         self.tensors.append(StepTensor(array, array.bytes, self.at, self.at, place, phase))
 
@@ -541,8 +452,9 @@ class _Assembly:
         self, moves: Iterable[Move], op: Op, source: Value | Weight, phase: Phase,
         copies: int = 1, carried: str = "",
     ) -> None:  # fmt: skip
+        runs, place = self.layout.runs(op) * copies, _place(op.line.span)
         for move in moves:
-            self._send(move, self._runs(op) * copies, source, phase, _place(op.line.span), carried)
+            self._send(move, runs, source, phase, place, carried)
 
     def _send(
         self, move: Move, count: float, source: Value | Weight, phase: Phase, place: Place,
@@ -556,20 +468,20 @@ class _Assembly:
         sent = sent_bytes(move, self.plan.target, is_turned=is_turned)
         if not sent:
             return
-        array = self._array(source)
+        array = self.layout.array(source)
         microbatches = self.flow.step.microbatches
         is_once = carried == "gradient" and move.kind is CollectiveKind.ALL_REDUCE
         runs = count * (1 if is_once or phase == "update" else microbatches)
         causes = tuple(_cause(a, s) for a, s in zip(move.mesh_axes, move.seats, strict=True))
-        paths = [""]
+        paths: Iterable[tuple[str, float]] = [("", 1)]
         if isinstance(source, Weight):
-            paths = [each.path for each in source.arrays]
-            runs = runs * source.copies / len(paths)
-        for path in paths:
+            alike, part = self.layout.arrays_of(source), source.copies / len(source.arrays)
+            paths = [(each.path, count * part) for each, count in alike]
+        for path, share in paths:
             carries = _carried(source, carried, path)
             self.collectives.append(
                 Collective(
-                    *(move.kind, move.mesh_axes, move.payload_bytes, sent, runs),
+                    *(move.kind, move.mesh_axes, move.payload_bytes, sent, runs * share),
                     *(replace(array, name=path) if path else array, place, phase),
                     carries=carries,
                     because=causes,
@@ -614,13 +526,13 @@ class _Assembly:
 
     def _value_tensors(self, value: Value, life: _Life) -> Iterator[StepTensor]:
         place = _place(value.maker.line.span if value.maker else self.flow.step.span)
-        array = self._array(value)
+        array = self.layout.array(value)
         carry = next((loop for loop in self._carried_by(value)), None)
         is_kept = life.needed is not None and (self._is_kept(value) or life.again is None)
         if value.maker is not None or (carry is not None and life.is_each_kept):
             if is_kept and life.needed is not None:
                 loop = (value.loop or carry) if life.is_each_kept else None
-                kept = _stacked(array, self._rounds(loop)) if loop is not None else array
+                kept = stacked_array(array, self.layout.rounds(loop)) if loop is not None else array
                 yield StepTensor(kept, kept.bytes, life.born, life.needed, place, "forward")
             else:
                 yield StepTensor(array, array.bytes, life.born, life.read, place, "forward")
@@ -639,50 +551,53 @@ class _Assembly:
     def _gradient_tensors(self, weight: Weight, sums: _Sum, end: int) -> Iterator[StepTensor]:
         """Yield the gradients of arrays, alive from when the first of them is made."""
         born = 0 if self.flow.step.microbatches > 1 else sums.born
-        for each in weight.arrays:
-            dims = self._gradient_dims(self.plan[each.path].dims)
-            array = _step_array(dims, each.param.shape, each.param.dtype, each.path)
-            yield StepTensor(array, array.bytes, born, end, _place(sums.line), "backward")
+        for each, count in self.layout.arrays_of(weight):
+            dims = self.layout.gradient_dims(each.dims)
+            array = step_array(dims, each.param.shape, each.param.dtype, each.path)
+            yield StepTensor(array, array.bytes, born, end, _place(sums.line), "backward", count)
 
     # the rest
 
     def _arguments(self) -> Iterator[StepArgument]:
         is_training = self.flow.step.mode == "train"
         for each in self.plan.arrays:
-            array = _step_array(each.dims, each.param.shape, each.param.dtype, each.path)
-            is_cache = each.param.is_cache
+            array = step_array(each.dims, each.param.shape, each.param.dtype, each.path)
+            is_cache, count = each.param.is_cache, self.layout.count_of(each.path)
             role: Role = "optimizer" if each.is_state else "cache" if is_cache else "parameter"
-            yield StepArgument(each.path, role, array, is_training or is_cache, True)
+            is_donated = is_training or is_cache
+            yield StepArgument(each.path, role, array, is_donated, True, count=count)
         if is_training and self.plan.spec.state is not None:
             for figure in memory(self.plan).of(Held.MOMENTS):
                 if not figure.arrays.first.is_state:
-                    for each in figure.arrays.shardings * figure.copies:
-                        array = _step_array(
-                            figure.arrays.dims, figure.arrays.shape, figure.arrays.dtype, each.path
-                        )
-                        yield StepArgument(each.path, "optimizer", array, True, True)
+                    alike = figure.arrays
+                    for each in alike.shardings * figure.copies:
+                        array = step_array(alike.dims, alike.shape, alike.dtype, each.path)
+                        count = self.layout.count_of(each.path)
+                        yield StepArgument(each.path, "optimizer", array, True, True, count=count)
         for value in self.flow.inputs:
             dtype = "s32" if self.flow.is_index(value) else None
             role = "batch" if is_training or dtype is not None else "cache"
             if role == "cache" and self.flow.is_one_of(self.plan.spec.caches, value):
                 continue
-            array = self._array(value, dtype)
-            array = _stacked(array, value.rounds) if value.rounds > 1 else array
+            array = self.layout.array(value, dtype)
+            array = stacked_array(array, value.rounds) if value.rounds > 1 else array
             yield StepArgument(value.name, role, array, role == "cache", True)
 
     def _notes(self) -> Iterator[str]:
         """Yield which arrays count by their gradients alone, where that is more than norms."""
         loops = dict.fromkeys(op.loop for op in self.flow.ops)
-        stages = dict.fromkeys(axis for loop in loops for axis in self._stages(loop))
+        stages = dict.fromkeys(axis for loop in loops for axis in self.layout.stages(loop))
         for axis in stages:
             yield f"layers are split over `{axis}`: what stages pass on and wait for is not counted"
-        total = sum(each.param.bytes for each in self.arrays) or 1
+        count_of = self.layout.count_of
+        sizes = {each.path: each.param.bytes * count_of(each.path) for each in self.arrays}
         left = [each for each in self.arrays if each.path not in self.flow.used]
-        share = sum(each.param.bytes for each in left) / total
+        share = sum(sizes[each.path] for each in left) / (sum(sizes.values()) or 1)
         if share > 0.01:
+            count = sum(count_of(each.path) for each in left)
             largest = max(left, key=lambda each: each.param.bytes)
             yield (
-                f"no line of `step:` reads {len(left)} arrays, {share:.0%} of the bytes,"
+                f"no line of `step:` reads {count} arrays, {share:.0%} of the bytes,"
                 f" {largest.path} the largest: what they compute is not counted"
             )
 
@@ -728,26 +643,15 @@ def _cause(axis: str, seat: Seat | None) -> Cause:
     return Cause(axis, kind, seat.path, dim, Place(), seat.logical_axis, seat.attempt)
 
 
+@lru_cache(maxsize=1 << 10)
 def _place(span: Span | None) -> Place:
     if span is None:
         return Place()
     return Place(span.source.name, span.line)
 
 
-def _step_array(dims: Sequence[DimSharding], shape: Shape, dtype: str, name: str) -> StepArray:
-    split = PartitionSpec(tuple(dim.mesh_axes for dim in dims))
-    shard = tuple(dim.shard_size or 0 for dim in dims)
-    return StepArray(dtype, shape, split, shard, name)
-
-
-def _stacked(array: StepArray, rounds: int) -> StepArray:
-    """Return an array of which every round keeps its own."""
-    split = PartitionSpec(((), *array.split.dims))
-    shape, shard = (rounds, *array.shape), (rounds, *array.shard_shape)
-    return StepArray(array.dtype, shape, split, shard, array.name)
-
-
-def _letters(reads: Sequence[Read], view: View) -> str:
+@lru_cache(maxsize=1 << 10)
+def _letters(views: tuple[View, ...], view: View) -> str:
     """Return an einsum by letter: `abc,cd->abd`."""
     names: dict[str, str] = {}
 
@@ -755,5 +659,5 @@ def _letters(reads: Sequence[Read], view: View) -> str:
         found = (index.name for dim in one for index in dim)
         return "".join(names.setdefault(name, chr(97 + len(names) % 26)) for name in found)
 
-    left = ",".join([spelt(read.view) for read in reads])
+    left = ",".join(map(spelt, views))
     return f"{left}->{spelt(view)}"

@@ -19,7 +19,7 @@ from shardspec.analysis.memory import Figure, Held, device_hbm_bytes, memory, ti
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target, array_bytes
-from shardspec.ir.step import Step, StepTensor
+from shardspec.ir.step import Step, StepArgument, StepTensor
 
 #: How well a figure is known, the best first: counted, told by a compiler, worked out by a model
 #: of the machine, or at the least so much.
@@ -148,9 +148,9 @@ def _figure_amount(figure: Figure, target: Target) -> Amount:
 
 
 def _by_step(target: Target, step: Step) -> StepMemory:
-    host = [each.array.bytes for each in step.arguments if each.is_on_host]
-    given = ((each.role, each.array) for each in step.arguments if not each.is_on_host)
-    roles = by_key((role, held_bytes(a.shard_shape, a.dtype, target)) for role, a in given)
+    host = [each.array.bytes * each.count for each in step.arguments if each.is_on_host]
+    given = (each for each in step.arguments if not each.is_on_host)
+    roles = by_key((each.role, _argument_amount(each, target)) for each in given)
     sizes = [(each, _tensor_bytes(each, target)) for each in step.tensors]
     at = peak_tick([(each.born, each.dies, size) for each, size in sizes])
     alive = [(each, size) for each, size in sizes if each.born <= at <= each.dies and size]
@@ -174,10 +174,15 @@ def _by_step(target: Target, step: Step) -> StepMemory:
     )
 
 
+def _argument_amount(argument: StepArgument, target: Target) -> Amount:
+    one = held_bytes(argument.array.shard_shape, argument.array.dtype, target)
+    return one if argument.count == 1 else Amount(one.bytes * argument.count, one.basis)
+
+
 def _tensor_bytes(tensor: StepTensor, target: Target) -> int:
     array = tensor.array
     held = held_bytes(array.shard_shape, array.dtype, target).bytes
-    return held if tensor.bytes == array.bytes else tensor.bytes
+    return (held if tensor.bytes == array.bytes else tensor.bytes) * tensor.count
 
 
 def peak_tick(lives: Sequence[tuple[int, int, int]]) -> int:

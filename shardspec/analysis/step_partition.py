@@ -148,7 +148,9 @@ def partition(
         elif len(found) > 1:
             found |= made
         options = sorted(found or made)
-        if options:
+        if len(options) == 1:
+            along[axis] = options[0]
+        elif options:
             prices = {name: _price(name, axis, ways, operands, result, mesh) for name in options}
             along[axis] = min(options, key=lambda name: prices[name])
     return shared(along, operands, result, mesh)

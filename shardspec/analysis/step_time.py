@@ -190,7 +190,7 @@ def update_bytes(step: Step) -> int:
     donated = False
     for each in step.arguments:
         if each.role in held:
-            held[each.role] += each.array.bytes
+            held[each.role] += each.array.bytes * each.count
             donated = donated or (each.role == "parameter" and each.is_donated)
     if not held["optimizer"] and not donated:
         return 0

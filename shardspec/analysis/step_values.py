@@ -138,16 +138,16 @@ class Op:
     flops: int
     whole: frozenset[str] = frozenset()
     copies: int = 1
+    weight: Weight | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = (read.source for read in self.reads if isinstance(read.source, Weight))
+        self.weight = next(found, None)
 
     @property
     def count(self) -> int:
         """Return how often it runs in a pass."""
         return self.loop.rounds if self.loop is not None else 1
-
-    @property
-    def weight(self) -> Weight | None:
-        """Return the arrays that it reads."""
-        return next((r.source for r in self.reads if isinstance(r.source, Weight)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -442,8 +442,10 @@ class Mesh:
 
     axes: tuple[MeshAxis, ...] = ()
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    _sizes: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_sizes", {axis.name: axis.size for axis in self.axes})
         assert len(set(self.names)) == len(self.axes), f"a mesh axis is given twice in {self.names}"
 
     def in_parts(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -463,7 +465,7 @@ class Mesh:
     @property
     def sizes(self) -> dict[str, int]:
         """Return the size of each axis by name, in mesh order."""
-        return {axis.name: axis.size for axis in self.axes}
+        return dict(self._sizes)
 
     @property
     def device_count(self) -> int:
@@ -472,8 +474,10 @@ class Mesh:
 
     def ways(self, names: Iterable[str]) -> int:
         """Return into how many shards these axes split; one that is not here splits nothing."""
-        sizes = self.sizes
-        return math.prod(sizes.get(name, 1) for name in names)
+        ways, sizes = 1, self._sizes
+        for name in names:
+            ways *= sizes.get(name, 1)
+        return ways
 
     def __str__(self) -> str:
         """Return `data=16 model=16`."""

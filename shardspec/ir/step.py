@@ -297,6 +297,7 @@ class StepTensor:
       bytes: on one device, without the padding of tiles; 0 for what shares another's memory.
       born: the tick it is made in.
       dies: the last tick that reads it.
+      count: how many there are of it, each as large.
     """
 
     array: StepArray
@@ -305,6 +306,7 @@ class StepTensor:
     dies: int
     place: Place
     phase: Phase
+    count: int = 1
 
 
 Role = Literal["parameter", "optimizer", "batch", "cache", "other"]
@@ -319,6 +321,7 @@ class StepArgument:
       is_donated: whether a result takes its memory.
       is_placed: whether the caller gave it a sharding; otherwise the spec did, or nobody.
       is_on_host: whether it lies in the memory of the host when the step begins.
+      count: how many there are of it, of other paths.
     """
 
     path: str
@@ -327,6 +330,7 @@ class StepArgument:
     is_donated: bool = False
     is_placed: bool = False
     is_on_host: bool = False
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,10 @@ class ArrayResolver:
     arrays: Mapping[str, Param] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[object, Dims] = field(default_factory=dict, compare=False, repr=False)
 
+    def on(self, target: Target) -> ArrayResolver:
+        """Return the same spec made ready for another target."""
+        return ArrayResolver(self.spec, target, self.names, _table(self.spec, target), self.arrays)
+
     def among(self, params: Iterable[Param]) -> ArrayResolver:
         """Return the same for arrays that are resolved together, so that parents are found."""
         if not self.spec.derives:
@@ -331,7 +335,12 @@ def activation_for(activations: Sequence[Named], name: str) -> Named | None:
 
 def array_resolver(spec: Spec, target: Target) -> ArrayResolver:
     """Return `spec` made ready for `target`."""
-    table = rule_table(
+    listed = {param.path: param for param in spec.params} if spec.derives else {}
+    return ArrayResolver(spec, target, name_source(spec), _table(spec, target), listed)
+
+
+def _table(spec: Spec, target: Target) -> RuleTable:
+    return rule_table(
         spec.axis_rules,
         target.mesh,
         known_mesh_axes=spec.mesh_axis_names,
@@ -339,8 +348,6 @@ def array_resolver(spec: Spec, target: Target) -> ArrayResolver:
         policy=spec.policy,
         any_rules=spec.any_rules,
     )
-    listed = {param.path: param for param in spec.params} if spec.derives else {}
-    return ArrayResolver(spec, target, name_source(spec), table, listed)
 
 
 def resolve(spec: Spec, target: Target, params: Iterable[Param]) -> ShardingPlan:

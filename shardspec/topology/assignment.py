@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shardspec.topology.machine import Digit, Machine, PhysicalAxis, joined_digits
 
@@ -141,8 +142,9 @@ class _Partial:
     scores: tuple[AxisScore, ...] = ()
 
 
+@lru_cache(maxsize=1 << 12)
 def assign_digits(
-    requests: Sequence[Request], machine: Machine
+    requests: tuple[Request, ...], machine: Machine
 ) -> tuple[tuple[Digit, ...], ...] | None:
     """Return the digits of every mesh axis, in the order of `requests`.
 

@@ -112,7 +112,7 @@ def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
         return tile
     if tiled and tile is not None:
         return _place_tiled(target.mesh, hardware, machine, tiled[0], tile, order)
-    digits = assign_digits([_request(axis) for axis in axes], machine)
+    digits = assign_digits(tuple(map(_request, axes)), machine)
     assert digits is not None, "sizes that multiply to the devices always have digits"
     return _placement(hardware, machine, target.mesh, digits, order, None)
 
@@ -150,8 +150,8 @@ def _place_tiled(
     if isinstance(tiling, Tiling) and len(others) <= 1 and across in (1, hardware.slice_count):
         digits = _t5x_digits(mesh, machine, owner, tiling, hardware.slice_count // across)
         return _placement(hardware, machine, mesh, digits, order, tiling.path)
-    requests = [_request(axis, (1, *tile) if axis is owner else None) for axis in mesh.axes]
-    assigned = assign_digits(requests, machine)
+    tiles = [(1, *tile) if axis is owner else None for axis in mesh.axes]
+    assigned = assign_digits(tuple(map(_request, mesh.axes, tiles)), machine)
     if assigned is None:
         message = f"the mesh does not fit {slice_text(hardware)} beside this submesh"
         return point(codes.SUBMESH_TILING, message, owner.span, help="let one axis be `rest`")
@@ -185,13 +185,13 @@ def _placement(
     path: str | None,
 ) -> Placement:
     axes = tuple(
-        AxisPlacement(axis, own, _route(own, machine, order))
+        AxisPlacement(axis, own, route_of(own, machine, order))
         for axis, own in zip(mesh.axes, digits, strict=True)
     )
     return Placement(hardware, machine, axes, order, path)
 
 
-def _route(digits: tuple[Digit, ...], machine: Machine, order: Order) -> tuple[Coordinate, ...]:
+def route_of(digits: Sequence[Digit], machine: Machine, order: Order) -> tuple[Coordinate, ...]:
     """Return the offsets of a mesh axis in counting order, or along a ring of chips."""
     torus = [digit for digit in digits if machine[digit.axis].link == "ici"]
     if order == "t5x" or len(torus) < 2:

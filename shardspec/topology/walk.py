@@ -27,12 +27,23 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from shardspec.ir.spec import Hardware
 from shardspec.ir.step import CollectiveKind
 from shardspec.topology.assignment import is_ring
 from shardspec.topology.explanation import network_per_device
-from shardspec.topology.machine import Coordinate, Digit, Link, PhysicalAxis, joined_digits
-from shardspec.topology.placement import AxisPlacement, Placement
+from shardspec.topology.machine import (
+    Coordinate,
+    Digit,
+    Link,
+    Machine,
+    PhysicalAxis,
+    digit_offsets,
+    joined_digits,
+    machine_of,
+)
+from shardspec.topology.placement import Order, Placement, route_of
 
 #: What one hop takes, however little is sent.
 #: Source: "How to Scale Your Model", part 3: about 1 us a hop on ICI.
@@ -70,7 +81,10 @@ def legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | No
     for link in ("chip", "nvlink", "ici", "dcn"):
         own = [digit for digit in digits if placement.machine[digit.axis].link == link]
         if own:
-            leg = _torus(placement, placed, own) if link == "ici" else _switch(placement, own, link)
+            if link == "ici":
+                leg = _torus(placement.hardware, placement.order, tuple(p.digits for p in placed))
+            else:
+                leg = _switch(placement, own, link)
             if leg is None:
                 return None
             found.append(leg)
@@ -119,11 +133,16 @@ def _switch(placement: Placement, digits: Sequence[Digit], link: Link) -> Leg | 
     return None if speed is None else Leg(link, ways, speed, speed, speed)
 
 
-def _torus(
-    placement: Placement, placed: Sequence[AxisPlacement], digits: Sequence[Digit]
-) -> Leg | None:
+#: The digits of some mesh axes, which say where the groups of all others begin, too.
+_Placed = tuple[tuple[Digit, ...], ...]
+
+
+@lru_cache(maxsize=1 << 12)
+def _torus(hardware: Hardware, order: Order, placed: _Placed) -> Leg | None:
     """Return the leg over the torus; the devices of one chip share its links."""
-    machine, chip = placement.machine, placement.hardware.chip
+    machine, chip = machine_of(hardware), hardware.chip
+    own = [digit for digits in placed for digit in digits if digit.size > 1]
+    digits = [digit for digit in own if machine[digit.axis].link == "ici"]
     if chip.link_bytes_per_s is None:
         return None
     link = chip.link_bytes_per_s / chip.devices_per_chip
@@ -133,7 +152,7 @@ def _torus(
         ring = sum(2 / digit.stride for digit, _ in runs)
         shift = 1 / max(digit.stride for digit, _ in runs)
     else:
-        forward, both = _most_shared(placement, placed)
+        forward, both = _most_shared(machine, order, placed)
         ring, shift = 2 / both, 1 / forward
     distance = sum(_mean_distance(digit, axis) for digit, axis in runs)
     lanes = sum(2 if is_ring(digit, axis) else 1 for digit, axis in runs)
@@ -147,20 +166,33 @@ def _torus(
     )
 
 
-def _most_shared(placement: Placement, placed: Sequence[AxisPlacement]) -> tuple[int, int]:
+def _most_shared(machine: Machine, order: Order, placed: _Placed) -> tuple[int, int]:
     """Return how many steps share the busiest link: of rings that go one way, and both ways.
 
     All groups go the same ring, each from a corner of its own. The torus is x, y and z.
     """
-    torus = [at for at, axis in enumerate(placement.machine) if axis.link == "ici"]
-    axes = [placement.machine[at] for at in torus]
-    ring = _places(placed, torus)
+    torus = [at for at, axis in enumerate(machine) if axis.link == "ici"]
+    axes = [machine[at] for at in torus]
+    ring = _places([route_of(digits, machine, order) for digits in placed], torus)
     steps = list(zip(ring, (*ring[1:], ring[0]), strict=True))
     there = Counter(wire for one, other in steps for wire in _route(one, other, axes))
     back = Counter(wire for one, other in steps for wire in _route(other, one, axes))
-    corners = _places([each for each in placement.axes if each not in placed], torus)
+    others = digit_offsets(_left_over(placed, machine, torus), len(machine))
+    corners = _places([others], torus)
     extents = [axis.extent for axis in axes]
     return _busiest(there, corners, extents), _busiest(there + back, corners, extents)
+
+
+def _left_over(placed: _Placed, machine: Machine, torus: Sequence[int]) -> Iterator[Digit]:
+    """Yield the digits of the torus that some mesh axes leave to the others."""
+    joined = joined_digits(digit for digits in placed for digit in digits)
+    for at in torus:
+        below = 1
+        for digit in joined:
+            if digit.axis == at:
+                yield Digit(at, digit.stride // below, below)
+                below = digit.span
+        yield Digit(at, machine[at].extent // below, below)
 
 
 def _busiest(loads: Counter[_Wire], corners: Sequence[Coordinate], extents: Sequence[int]) -> int:
@@ -183,9 +215,9 @@ def _busiest(loads: Counter[_Wire], corners: Sequence[Coordinate], extents: Sequ
 _Wire = tuple[Coordinate, int, int]
 
 
-def _places(placed: Sequence[AxisPlacement], torus: Sequence[int]) -> tuple[Coordinate, ...]:
+def _places(routes: Sequence[Sequence[Coordinate]], torus: Sequence[int]) -> tuple[Coordinate, ...]:
     """Return the places on the torus that mesh axes reach together, in their order."""
-    offsets = itertools.product(*(each.route for each in placed))
+    offsets = itertools.product(*routes)
     reached = (tuple(sum(offset[at] for offset in each) for at in torus) for each in offsets)
     return tuple(dict.fromkeys(reached))
 

@@ -1,0 +1,185 @@
+"""How the values and arrays of a program lie on one mesh, each worked out once.
+
+What an array is split by comes from the plan, what a value is split by from the rules for its
+names; a gradient may be split further, by ZeRO. Arrays that are alike may be one of them here, with
+how many it stands for: a search looks at many meshes, and none of them tells such arrays apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardspec.analysis.step_partition import Laid, Partition, laid
+from shardspec.analysis.step_values import Flow, Loop, Op, Value, View, Weight
+from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.spec import DTYPE_BITS, PartitionSpec, Shape
+from shardspec.ir.step import StepArray
+from shardspec.resolve.resolver import ArrayResolver
+from shardspec.resolve.state import extra_axes, state_axes
+
+
+@dataclass(slots=True, eq=False)
+class StepLayout:
+    """How everything in a program lies.
+
+    Attributes:
+      flow: the program, which does not depend on the mesh.
+      counts: by path, how many arrays of the program one of the plan stands for; empty where the
+        plan has all of them.
+    """
+
+    plan: ShardingPlan
+    flow: Flow
+    resolver: ArrayResolver
+    counts: Mapping[str, int] = field(default_factory=dict)
+    _zero_axes: tuple[str, ...] | None = field(init=False)
+    _dims: dict[object, tuple[DimSharding, ...]] = field(default_factory=dict)
+    _laid: dict[object, Laid] = field(default_factory=dict)
+    _arrays: dict[object, StepArray] = field(default_factory=dict)
+    _stages: dict[Loop, tuple[str, ...]] = field(default_factory=dict)
+    _rounds: dict[Loop, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        spec, policy = self.plan.spec, self.plan.spec.state
+        is_split = policy is not None and policy.optimizer != "same"
+        self._zero_axes = state_axes(spec, self.plan.mesh) if is_split else None
+
+    # arrays of the plan
+
+    def count_of(self, path: str) -> int:
+        """Return how many arrays one of the plan stands for, itself one of them."""
+        return self.counts.get(path, 1)
+
+    def arrays_of(self, weight: Weight) -> Iterator[tuple[ParamSharding, int]]:
+        """Yield the arrays of a weight as they lie, and how many each stands for."""
+        for each in weight.arrays:
+            if not self.counts or each.path in self.counts:
+                yield self.plan[each.path], self.count_of(each.path)
+
+    # rounds
+
+    def stages(self, loop: Loop | None) -> tuple[str, ...]:
+        """Return the mesh axes that split the stacked axis of a loop: each has a part of it."""
+        if loop is None:
+            return ()
+        if loop not in self._stages:
+            found = {
+                axis: None
+                for op in self.flow.ops
+                if op.loop is loop and op.weight is not None and op.weight.is_stacked
+                for dim, lies in enumerate(self.plan[op.weight.first.path].dims)
+                if dim not in op.weight.kept
+                for axis in lies.mesh_axes
+            }
+            self._stages[loop] = tuple(found)
+        return self._stages[loop]
+
+    def rounds(self, loop: Loop) -> int:
+        """Return how many rounds of a loop a device runs."""
+        if loop not in self._rounds:
+            ways = self.plan.mesh.ways(self.stages(loop))
+            self._rounds[loop] = max(1, loop.rounds // ways)
+        return self._rounds[loop]
+
+    def runs(self, op: Op) -> int:
+        """Return how often a device runs an operation in a pass."""
+        return 1 if op.loop is None else self.rounds(op.loop)
+
+    # how things lie
+
+    def dims(self, source: Value | Weight) -> tuple[DimSharding, ...]:
+        """Return how the dimensions of what a round uses are split."""
+        found = self._dims.get(source)
+        if found is None:
+            if isinstance(source, Value):
+                found = self.resolver.dims(source.shape, source.names)
+            else:
+                dims = self.plan[source.first.path].dims
+                found = tuple(dims[dim] for dim in source.kept)
+            self._dims[source] = found
+        return found
+
+    def lies(self, source: Value | Weight, view: View, kind: str = "") -> Laid:
+        """Return how something lies by the indices of an operation.
+
+        Args:
+          kind: `gradient` for that of a weight, which ZeRO may split further.
+        """
+        key = (source, view, "" if isinstance(source, Value) else kind)
+        found = self._laid.get(key)
+        if found is None:
+            found = self._laid[key] = self._lying(source, view, kind)
+        return found
+
+    def _lying(self, source: Value | Weight, view: View, kind: str) -> Laid:
+        mesh = self.plan.mesh
+        if isinstance(source, Value):
+            return laid(view, self.dims(source), source.dtype, mesh)
+        dtype = self.wire_dtype(source.first.param.dtype)
+        dims: Sequence[DimSharding] = self.dims(source)
+        if kind == "gradient":
+            whole = self.gradient_dims(self.plan[source.first.path].dims)
+            dims = tuple(whole[dim] for dim in source.kept)
+            dtype = self.gradient_dtype(source.first.param.dtype)
+        return laid(view, dims, dtype, mesh, source.first.path)
+
+    def wire_dtype(self, dtype: str) -> str:
+        """Return the dtype that a weight is sent in: that of products, unless its own is less."""
+        own = self.flow.step.dtype
+        return own if DTYPE_BITS.get(dtype, 32) > DTYPE_BITS.get(own, 32) else dtype
+
+    def gradient_dtype(self, dtype: str) -> str:
+        """Return the dtype that a gradient is summed in."""
+        return "f32" if self.flow.step.microbatches > 1 else self.wire_dtype(dtype)
+
+    def gradient_dims(self, dims: Dims) -> Dims:
+        """Return how the gradient of an array lies, of which ZeRO may leave each device a part."""
+        if self._zero_axes is None:
+            return dims
+        return extra_axes(dims, self.plan.mesh, self._zero_axes)
+
+    # as a step shows it
+
+    def array(self, source: Value | Weight, dtype: str | None = None) -> StepArray:
+        """Return what a round uses of something."""
+        key = (source, dtype)
+        found = self._arrays.get(key)
+        if found is None:
+            if isinstance(source, Value):
+                name, own = source.name, source.dtype
+            else:
+                name, own = source.first.path, source.first.param.dtype
+            found = step_array(self.dims(source), source.shape, dtype or own, name)
+            self._arrays[key] = found
+        return found
+
+    def at_work(self, source: Value | Weight, view: View, part: Partition) -> StepArray:
+        """Return something as a device holds it while an operation runs."""
+        axes = tuple(part.along.items())
+        key = (source, view, axes)
+        found = self._arrays.get(key)
+        if found is None:
+            array, mesh = self.array(source), self.plan.mesh
+            inner = [{index.name for index in dim} for dim in view]
+            split = tuple(tuple(axis for axis, name in axes if name in names) for names in inner)
+            ways = [mesh.ways(each) for each in split]
+            shard = tuple(-(-size // by) for size, by in zip(array.shape, ways, strict=True))
+            dtype = self.wire_dtype(array.dtype) if isinstance(source, Weight) else array.dtype
+            found = StepArray(dtype, array.shape, PartitionSpec(split), shard, array.name)
+            self._arrays[key] = found
+        return found
+
+
+def step_array(dims: Sequence[DimSharding], shape: Shape, dtype: str, name: str) -> StepArray:
+    """Return an array as a step shows it."""
+    split = PartitionSpec(tuple([dim.mesh_axes for dim in dims]))
+    shard = tuple([dim.shard_size or 0 for dim in dims])
+    return StepArray(dtype, shape, split, shard, name)
+
+
+def stacked_array(array: StepArray, rounds: int) -> StepArray:
+    """Return an array of which every round keeps its own."""
+    split = PartitionSpec(((), *array.split.dims))
+    shape, shard = (rounds, *array.shape), (rounds, *array.shard_shape)
+    return StepArray(array.dtype, shape, split, shard, array.name)

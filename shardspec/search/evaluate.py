@@ -1,0 +1,121 @@
+"""What one step costs on one of many meshes, quickly: what no mesh changes is worked out once.
+
+The program of `step:` is read once. Arrays that no mesh tells apart - those of layers, of one shape
+and with names from one entry - are resolved and counted as one. Meshes that differ in where they
+lie on the machine alone have the same step, and only the walks of its collectives anew. So the
+figures are those of `cost_of`, up to the rounding of sums in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.spec_step import Stated, stated_step
+from shardspec.analysis.step_flow import flow_of
+from shardspec.analysis.step_layout import StepLayout
+from shardspec.analysis.step_memory import StepMemory, step_memory
+from shardspec.analysis.step_time import step_time
+from shardspec.analysis.step_values import Flow
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.words import grouped
+from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.spec import Mesh, Params, Spec, Target
+from shardspec.resolve.resolver import ArrayResolver, array_resolver
+from shardspec.topology.placement import Order
+
+
+class _Known(NamedTuple):
+    """What is known of all placements of a mesh."""
+
+    plan: ShardingPlan
+    stated: Stated
+    memory: StepMemory
+
+
+@dataclass(slots=True, eq=False)
+class Evaluator:
+    """A spec with a step, asked what it costs on one target after the other.
+
+    Attributes:
+      faults: of the program, which then costs nothing.
+    """
+
+    spec: Spec
+    params: Params
+    flow: Flow = field(init=False)
+    _kinds: Params = field(init=False)
+    _counts: Mapping[str, int] = field(init=False)
+    _resolver: ArrayResolver = field(init=False)
+    _last: tuple[Hashable, _Known | None] = ((), None)
+
+    def __post_init__(self) -> None:
+        self._resolver = array_resolver(self.spec, Target("", Mesh()))
+        arrays = self._resolver.resolve_all(self.params)
+        self.flow = flow_of(self.spec, arrays)
+        kinds = grouped(arrays, _kinds(self.spec, self.flow))
+        self._kinds = tuple(alike[0].param for alike in kinds.values())
+        self._counts = {alike[0].path: len(alike) for alike in kinds.values()}
+
+    @property
+    def kind_count(self) -> int:
+        """Return how many arrays are resolved for a mesh."""
+        return len(self._kinds)
+
+    @property
+    def faults(self) -> tuple[Diagnostic, ...]:
+        """Return the lines of the program that cannot be."""
+        return self.flow.faults
+
+    def cost(self, target: Target, order: Order | None = None) -> Cost | None:
+        """Return what a step costs on a target; None where the spec has no step that can be.
+
+        The plan has one array of each kind, and the step counts them.
+
+        Args:
+          order: in place of that of the policy.
+        """
+        key = (target.mesh.names, tuple(target.mesh.sizes.values()), target.hardware)
+        if key != self._last[0]:
+            self._last = key, self._worked_out(target)
+        known = self._last[1]
+        if known is None:
+            return None
+        spec = self.spec
+        if order is not None and order != spec.policy.order:
+            spec = replace(spec, policy=replace(spec.policy, order=order))
+        plan = replace(known.plan, target=target, spec=spec)
+        time = step_time(plan, known.stated.step)
+        return Cost(plan, known.stated.step, known.memory, time, known.stated.tokens)
+
+    def _worked_out(self, target: Target) -> _Known | None:
+        resolver = self._resolver.on(target)
+        plan = ShardingPlan(self.spec, target, resolver.resolve_all(self._kinds))
+        stated = stated_step(plan, StepLayout(plan, self.flow, resolver, self._counts))
+        if stated is None:
+            return None
+        return _Known(plan, stated, step_memory(plan, stated.step))
+
+
+def _kinds(spec: Spec, flow: Flow) -> Callable[[ParamSharding], Hashable]:
+    """Return what tells arrays apart of which a mesh may make something else.
+
+    What an array derives from, and where its state lies, goes by its path.
+    """
+    if spec.derives or spec.memory:
+        return lambda each: each.path
+    readers: dict[str, list[int]] = {}
+    weights = dict.fromkeys(op.weight for op in flow.ops if op.weight is not None)
+    for number, weight in enumerate(weights):
+        for each in weight.arrays:
+            readers.setdefault(each.path, []).append(number)
+
+    def kind(each: ParamSharding) -> Hashable:
+        param = each.param
+        named = (each.origin, id(each.matched), each.logical_axes, each.mismatch)
+        read_by = tuple(readers.get(each.path, ()))
+        return (param.shape, param.dtype, param.is_cache, named, read_by)
+
+    return kind

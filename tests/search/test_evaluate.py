@@ -1,0 +1,141 @@
+"""The quick way to the cost of a mesh gives what `cost` gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardspec import pipeline
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.spec_step import stated_step
+from shardspec.ir.spec import Mesh, MeshAxis, Spec, Target
+from shardspec.ir.step import wire_bytes
+from shardspec.search.evaluate import Evaluator
+
+EXAMPLES = "specs/examples"
+#: Two kinds of layers of their own, a norm that no line reads, state that ZeRO splits.
+TEXT = """
+axes: {batch: 48, length: 16, embed: 32, mlp: 96, layers: 6, vocab: 128}
+hardware: tpu v5e 4x4
+mesh: {data: 4, fsdp: 2, tensor: 2}
+rules: ["batch -> (data, fsdp)", mlp -> tensor, vocab -> tensor, embed -> fsdp, length -> none]
+params: {"**/up": embed mlp, "**/down": mlp embed, table: vocab embed, "{**/,last_}norm": embed}
+arrays:
+  "layers_{0..2}/up": f32[32, 96]
+  "layers_{0..2}/down": f32[96, 32]
+  "layers_{0..2}/norm": f32[32]
+  "extra_{0,1}/up": f32[32, 96]
+  "extra_{0,1}/down": f32[96, 32]
+  table: f32[128, 32]
+  last_norm: f32[32]
+activations: {residual: batch length embed}
+state: {optimizer: same}
+step:
+  microbatches: 1
+  remat: full
+  program:
+    - gather(tokens[batch length], "table") -> residual
+    - residual, "layers_*/up" -> hidden
+    - hidden, "layers_*/down" -> residual
+    - residual, "extra_*/up" -> hidden
+    - hidden, "extra_*/down" -> residual
+    - residual, "table" -> logits
+"""
+SIZES = [(a, b, 16 // a // b) for a in (1, 2, 4, 8, 16) for b in (1, 2, 4, 8, 16) if a * b <= 16]
+
+
+def spec_of(text: str, **changes: str) -> Spec:
+    named = {name.replace("__", "."): value for name, value in changes.items()}
+    spec, faults = pipeline.load_text(text, settings=named)
+    assert spec is not None
+    assert faults == ()
+    return spec
+
+
+def on(target: Target, *sizes: int) -> Target:
+    """Return a target with a mesh of other sizes."""
+    pairs = zip(target.mesh.names, sizes, strict=True)
+    return replace(target, mesh=Mesh(tuple(MeshAxis(name, size) for name, size in pairs)))
+
+
+def whole_cost(spec: Spec, target: Target) -> Cost:
+    """Return what `shardspec cost` works out."""
+    (plan,) = pipeline.compile_plans(spec, None, [target])
+    stated = stated_step(plan)
+    assert stated is not None
+    return cost_of(plan, stated.step, tokens=stated.tokens)
+
+
+def assert_same(quick: Cost | None, whole: Cost) -> None:
+    assert quick is not None
+    assert quick.step is not None
+    assert whole.step is not None
+    assert quick.memory.parts == whole.memory.parts
+    assert quick.memory.host == whole.memory.host
+    assert (quick.tokens, quick.flops) == (whole.tokens, whole.flops)
+    assert quick.step.notes == whole.step.notes
+    found, wanted = wire_bytes(quick.step.collectives), wire_bytes(whole.step.collectives)
+    assert found == pytest.approx(wanted, abs=len(whole.step.collectives))
+    assert quick.time is not None
+    assert whole.time is not None
+    assert quick.time.bound == whole.time.bound
+    assert quick.time.notes == whole.time.notes
+    assert [axis.mesh_axis for axis in quick.time.axes] == [a.mesh_axis for a in whole.time.axes]
+    for name in ("step_seconds", "compute_seconds", "hbm_seconds", "mfu"):
+        assert getattr(quick.time, name) == pytest.approx(getattr(whole.time, name), rel=1e-9)
+
+
+@given(
+    st.sampled_from(SIZES),
+    st.sampled_from(["t5x", "ring"]),
+    st.sampled_from(["same", "zero1", "zero2"]),
+    st.sampled_from(["none", "full", "dots"]),
+    st.sampled_from(["1", "4"]),
+)
+@settings(max_examples=40)
+def test_figures_are_those_of_cost(
+    sizes: tuple[int, int, int], order: str, state: str, remat: str, microbatches: str
+) -> None:
+    changes = {"state__optimizer": state, "step__remat": remat, "step__microbatches": microbatches}
+    spec = spec_of(TEXT, policy__order=order, **changes)
+    target = on(spec.targets[0], *sizes)
+    assert_same(Evaluator(spec, spec.params).cost(target), whole_cost(spec, target))
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("llama-3-8b-long", (4, 16, 2)),
+        ("mixtral-8x7b", (16, 4, 2)),
+        ("t5-1.0-11b", (64, 8)),
+        ("gemma-2-9b", (2, 8)),
+    ],
+)
+def test_figures_of_real_models_are_those_of_cost(name: str, sizes: tuple[int, ...]) -> None:
+    spec, _ = pipeline.load_path(f"{EXAMPLES}/{name}.yaml")
+    assert spec is not None
+    evaluator = Evaluator(spec, spec.params)
+    assert evaluator.kind_count < 40
+    for order in ("t5x", "ring"):
+        own = replace(spec, policy=replace(spec.policy, order=order))
+        target = on(spec.targets[0], *sizes)
+        assert_same(evaluator.cost(target, order), whole_cost(own, target))
+
+
+def test_arrays_that_differ_by_their_path_are_not_one() -> None:
+    """State of some layers lies in host memory, which the path says."""
+    spec = spec_of(TEXT + 'memory: {"opt_state/**/layers_0/**": pinned_host}\n')
+    target = on(spec.targets[0], 2, 4, 2)
+    evaluator = Evaluator(spec, spec.params)
+    assert evaluator.kind_count == len(spec.params)
+    assert_same(evaluator.cost(target), whole_cost(spec, target))
+
+
+def test_a_program_with_faults_costs_nothing() -> None:
+    spec = spec_of(TEXT.replace('residual, "table" -> logits', "nothing -> logits"))
+    evaluator = Evaluator(spec, spec.params)
+    assert evaluator.faults
+    assert evaluator.cost(spec.targets[0]) is None
