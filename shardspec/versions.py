@@ -18,6 +18,7 @@ PACKAGE = "0.2.0"
 LANGUAGE = 1
 LOCK = 1
 MANIFEST = 1
+CALIBRATION = 1
 #: Of programs that are kept in the cache of the user.
 COMPILED = 2
 CHECK_JSON = "shardspec.check/1"
@@ -34,6 +35,7 @@ def version_lines() -> Iterator[str]:
     yield f"{'language':<20} {LANGUAGE:<5} `shardspec: {LANGUAGE}` in a spec"
     yield f"{'lock':<20} {LOCK:<5} `lock {LOCK}` in spec.lock"
     yield f"{'manifest':<20} {MANIFEST:<5} `shardspec-arrays: {MANIFEST}` in a manifest"
+    yield f"{'calibration':<20} {CALIBRATION:<5} `shardspec-calibration: {CALIBRATION}` in a file"
     for schema in (CHECK_JSON, COMPILE_JSON, COST_JSON, DIFF_JSON, MESH_JSON, VERIFY_JSON):
         name, _, version = schema.partition("/")
         verb = name.removeprefix("shardspec.")

@@ -1,8 +1,9 @@
 """How long a step takes: operations, memory, and what of the collectives nothing hides.
 
-An operation takes as long as its FLOPs at the share of the peak that such an operation reaches, or
-as long as its bytes take to and from memory, whichever is longer; what the optimizer updates goes
-to memory and back. A collective takes the time of its walk over the links (`topology.walk`).
+An operation takes as long as its FLOPs at the peak, or as its bytes to and from memory, whichever
+is longer, over the share of that which such an operation reaches by its local shape and dtype
+(`efficiency`); what the optimizer updates goes to memory and back. A collective takes the time of
+its walk over the links (`topology.walk`).
 
 What a step waits for depends on what is sent. A weight is gathered a layer ahead and a gradient
 reduced behind the layer, beside computation: a share of that shows all the same, and all that
@@ -18,18 +19,23 @@ far a measured step may lie away.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from shardspec.ir.calibration import MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, array_bytes
 from shardspec.ir.step import Collective, Step, StepOp, idle_ways
 from shardspec.topology.placement import Placement, place
 from shardspec.topology.walk import legs, walk_seconds
 
-#: The share of the peak that attention reaches in a kernel.
-#: Source: fitted with the next on 44 public measurements of decoders of 4B and more on TPU
+#: The share of what a compiler estimates for a matmul alone that matmuls of a whole step reach.
+#: Source: fitted with the next two on 44 public measurements of decoders of 4B and more on TPU
 #: (MaxText, Paxml, axlearn), mean error 7.7 % for a model of which no row was in the fit.
+REACHED_SHARE = 0.80
+#: The share of the peak that attention reaches in a kernel.
+#: Source: as above.
 KERNEL_EFFICIENCY = 0.79
 #: The share of what is sent beside computation that shows in the time of a step. Source: as above.
 #: Measured throughputs of T5 11B (see `topology.walk`) lie in the order that activations which are
@@ -153,20 +159,85 @@ def peak(dtype: str, chip: Chip) -> float:
     return _per_device(per_s or chip.bf16_flops_per_s, chip)
 
 
-def efficiency(op: StepOp, chip: Chip) -> float:
-    """Return the share of the peak that an operation reaches, by its local shape and dtype.
+def efficiency(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
+    """Return the share of the roofline that a matmul [m, k] x [k, n] reaches on one device.
 
-    One share for each chip, and one for kernels: shapes do not count yet.
+    It is that of the compiler's estimates or of measurements, `Chip.calibration`, looked up by the
+    local sizes; so a mesh axis that makes one of them thin costs what it costs. What is smaller
+    than the smallest of the table takes as long as that: lanes and a fixed start that stay empty.
+    Where there is no table it is the chip's one share for all sizes.
+
+    Invariants:
+      share: in (0, 1].
     """
-    share = KERNEL_EFFICIENCY if op.kind == "kernel" else chip.matmul_efficiency
-    assert share is not None, "only a chip that has one is timed"
-    return share
+    table = _table(chip, dtype)
+    if table is None:
+        assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
+        return chip.matmul_efficiency
+    full = max(m, table.m[0]), max(k, table.k[0]), max(n, table.n[0])
+    filled = matmul_seconds(chip, dtype, m, k, n) / matmul_seconds(chip, dtype, *full)
+    return table.share(*full) * filled
+
+
+def _table(chip: Chip, dtype: str) -> MatmulTable | None:
+    """Return the table for a dtype: its own, else that of another as wide, else that of bf16."""
+    if chip.calibration is None:
+        return None
+    width = array_bytes((8,), dtype)
+    is_float = not dtype.startswith(("s", "u"))
+
+    def distance(table: MatmulTable) -> tuple[bool, bool, bool]:
+        other = array_bytes((8,), table.dtype)
+        is_other_kind = is_float == table.dtype.startswith(("s", "u"))
+        return table.dtype != dtype, width != other or is_other_kind, table.dtype != "bf16"
+
+    return min(chip.calibration.matmuls, key=distance, default=None)
+
+
+def matmul_seconds(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
+    """Return the roofline of a matmul on one device: the longer of its FLOPs and its bytes."""
+    read, written = (array_bytes((8,), each) / 8 for each in (dtype, result_dtype(dtype)))
+    moved = read * (m * k + k * n) + written * m * n
+    return max(2 * m * k * n / peak(dtype, chip), moved / _per_device(chip.hbm_bytes_per_s, chip))
+
+
+def result_dtype(dtype: str) -> str:
+    """Return the dtype that a matmul of another gives: integers are summed in 32 bits."""
+    return "s32" if dtype.startswith(("s", "u")) else "bf16" if dtype.startswith("f8") else dtype
+
+
+def matmul_sizes(op: StepOp) -> tuple[float, float, float] | None:
+    """Return m, k and n of a contraction of two arrays on one device; None of anything else.
+
+    Its FLOPs over the elements of the result are what is contracted, over those of an operand what
+    only the other has. What both operands and the result have is a batch: to the multipliers that
+    is more rows, since the matmuls of a batch follow each other without a start of their own.
+    """
+    if op.kind != "einsum" or len(op.operands) != 2 or not op.flops:
+        return None
+    left, result = (math.prod(each.shard_shape) for each in (op.operands[0], op.result))
+    k, n = op.flops / 2 / result, op.flops / 2 / left
+    m = result / n
+    return max(1.0, m), max(1.0, k), max(1.0, n)
 
 
 def op_seconds(op: StepOp, chip: Chip) -> tuple[float, float]:
     """Return what the FLOPs of an operation take each time it runs, and what its bytes take."""
-    flops = op.flops / (peak(op.dtype, chip) * efficiency(op, chip))
-    return flops, op_bytes(op) / _per_device(chip.hbm_bytes_per_s, chip)
+    of_peak, of_bandwidth = _reached(op, chip)
+    flops = op.flops / (peak(op.dtype, chip) * of_peak)
+    return flops, op_bytes(op) / (_per_device(chip.hbm_bytes_per_s, chip) * of_bandwidth)
+
+
+def _reached(op: StepOp, chip: Chip) -> tuple[float, float]:
+    """Return the shares of the peak and of the memory's bandwidth that an operation reaches."""
+    if op.kind == "kernel":
+        return KERNEL_EFFICIENCY, 1.0
+    sizes = matmul_sizes(op)
+    if sizes is not None and _table(chip, op.dtype) is not None:
+        share = efficiency(chip, op.dtype, *sizes)
+        return REACHED_SHARE * share, share
+    assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
+    return chip.matmul_efficiency, 1.0
 
 
 def op_bytes(op: StepOp) -> int:

@@ -16,6 +16,7 @@ VERBS = {
     "compile": "Resolve every array on one target and print the table.",
     "cost": "Show what a device holds, and what a step sends and takes.",
     "verify": "Have the real compiler prove it, for machines that are not here.",
+    "calibrate": "Find out how fast a kind of chip is, and keep it in a file.",
     "explain": "Say why: an array, a line of the spec, a mesh axis, a finding, a field.",
     "check": "Report everything that is wrong, on all targets.",
     "fmt": "Format specs, or turn YAML into the DSL and back.",

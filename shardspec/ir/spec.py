@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from shardspec.diagnostics import Severity, SourceFile, Span
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
+from shardspec.ir.calibration import Calibration
 from shardspec.ir.program import StepSpec
 
 if TYPE_CHECKING:
@@ -310,6 +311,7 @@ class Chip:
       wrap_size: a torus dimension of this size wraps around by itself (v2, v3, v5e, v6e).
       wrap_multiple: all torus dimensions wrap once each is a multiple of this (v4, v5p, v7x).
       compiler: what XLA is told of a GPU that is not there, by the names that it has for it.
+      calibration: what is known beyond these figures, by a compiler or by measurements.
     """
 
     name: str
@@ -335,6 +337,7 @@ class Chip:
     wrap_size: int | None = None
     wrap_multiple: int | None = None
     compiler: tuple[tuple[str, str], ...] = ()
+    calibration: Calibration | None = field(default=None, repr=False)
 
     def wraps(self, topology: tuple[int, ...]) -> tuple[bool, ...]:
         """Return, for each torus dimension of a slice, whether its ends are joined."""

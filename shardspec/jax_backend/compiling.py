@@ -99,7 +99,7 @@ def compiled(
         it was not done in time.
     """
     hardware = _hardware(target)
-    compiler = _compiler(hardware)
+    compiler = compiler_of(hardware)
     job = _job(target, hardware, order)
     key = key_of(module, job, compiler, is_whole=how.is_whole)
     found = kept(key) if how.is_cached else None
@@ -109,7 +109,7 @@ def compiled(
         with tempfile.TemporaryDirectory(prefix="shardspec-compile-") as name:
             made = _made(Path(name), module, job, compiler, how, tell)
     except OSError as error:
-        raise ShardspecError((_no_room(error),)) from error
+        raise ShardspecError((no_room(error),)) from error
     if how.is_cached:
         keep(key, made)
     return made
@@ -123,12 +123,12 @@ def _made(
     (folder / "dump").mkdir()
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     (folder / "module.mlirbc").write_bytes(module)
-    with _child(folder) as child:
+    with child_in(folder) as child:
         end = _watched(child, folder, started + how.timeout_s, how.is_whole, tell)
     crashed = end.status is not None and end.status < 0
     text = "" if end.why in ("late", "full") else _final(folder, how.is_whole)
     if not text or (crashed and (how.is_whole or not _is_written(folder))):
-        raise ShardspecError((_no_answer(folder, end, compiler, job["hardware"], how.timeout_s),))
+        raise ShardspecError((no_answer(folder, end, compiler, job["hardware"], how.timeout_s),))
     return _answer(folder, text, compiler, time.monotonic() - started, how.is_whole)
 
 
@@ -150,7 +150,7 @@ def _hardware(target: Target) -> Hardware:
     return hardware
 
 
-def _compiler(hardware: Hardware) -> str:
+def compiler_of(hardware: Hardware) -> str:
     """Return the name and version of the compiler for a chip."""
     platform = hardware.chip.platform
     package, extra = _PACKAGES[platform]
@@ -258,7 +258,7 @@ _CHILD = ("-P", "-m", "shardspec.jax_backend.compile_child")
 
 
 @contextlib.contextmanager
-def _child(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def child_in(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run the compile in a process of its own, which has ended when this is left."""
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
@@ -285,7 +285,7 @@ def _child(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             child.wait()
 
 
-class _End(NamedTuple):
+class End(NamedTuple):
     """Why nobody waits for a compile any longer.
 
     Attributes:
@@ -299,7 +299,7 @@ class _End(NamedTuple):
 
 def _watched(
     child: subprocess.Popen[bytes], folder: Path, until: float, is_whole: bool, tell: Tell
-) -> _End:
+) -> End:
     """Wait until the child has ended, its dumps are whole, or it cannot go on; say which."""
     told = 0
     while time.monotonic() < until:
@@ -309,13 +309,13 @@ def _watched(
             tell(stage)
         told = len(stages)
         if _free_bytes(folder) < _LEAST_FREE:
-            return _End("full", status)
+            return End("full", status)
         if status is not None:
-            return _End("ended", status)
+            return End("ended", status)
         if not is_whole and _dumps_are_whole(folder):
-            return _End("whole")
+            return End("whole")
         time.sleep(_POLL_S)
-    return _End("late")
+    return End("late")
 
 
 def _free_bytes(folder: Path) -> int:
@@ -388,19 +388,24 @@ _REMATERIALIZED = re.compile(
 )
 
 
-def _no_answer(
-    folder: Path, end: _End, compiler: str, hardware: str, timeout_s: float
+def no_answer(
+    folder: Path,
+    end: End,
+    compiler: str,
+    hardware: str,
+    timeout_s: float,
+    what: str = "the step",
 ) -> Diagnostic:
     """Return why there is no program: the compiler's own words, its end, the disk, or the time."""
     if end.why == "full":
-        return _no_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)))
+        return no_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)))
     if end.why == "late":
         message = f"no program for {hardware} after {timeout_s:g} s"
         return Diagnostic(codes.NOT_COMPILED, message, help="give it more time: `--timeout`")
     error = _error(folder)
     if error is not None:
         first = error["text"].strip().partition("\n")[0][:_LONGEST]
-        message = f"the compiler refuses the step for {hardware}: {first}"
+        message = f"the compiler refuses {what} for {hardware}: {first}"
         return Diagnostic(codes.NOT_COMPILED, message)
     words = _last_words(_text(folder / "log.txt"))
     said = f": {words}" if words else ""
@@ -441,7 +446,7 @@ def _last_words(log: str) -> str:
 _FATAL = re.compile(r"^F\d{4} |Check failed|^\*\*\* |Fatal Python error|\bFATAL\b")
 
 
-def _no_room(error: OSError) -> Diagnostic:
+def no_room(error: OSError) -> Diagnostic:
     """Return that the folder of the compile cannot be written."""
     folder = tempfile.gettempdir()
     reason = (error.strerror or str(error)).lower()

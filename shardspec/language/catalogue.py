@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
+from shardspec.assets import spec_path
 from shardspec.diagnostics import Diagnostic, Excerpt, codes, point
 from shardspec.diagnostics.source import excerpt_of
 from shardspec.diagnostics.suggest import nearest
 from shardspec.diagnostics.words import listed
+from shardspec.ir.calibration import Calibration
 from shardspec.ir.spec import Chip, Hardware, shape_text
+from shardspec.language.calibration import calibration_of
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import HardwareExpr, SyntaxFault
 
@@ -137,7 +140,7 @@ def catalogue_entry(name: str) -> CatalogueEntry:
     accelerator_types = data.get("accelerator_types", {})
     shapes = data.get("shapes", {})
     return CatalogueEntry(
-        chip=_chip(data, figures),
+        chip=replace(_chip(data, figures), calibration=_estimates(name)),
         names=tuple(data["names"]),
         shapes=SliceShapes(
             listed=tuple(parse_shape(shape) for shape in shapes.get("listed", ())),
@@ -155,7 +158,9 @@ def catalogue_entry(name: str) -> CatalogueEntry:
 
 def _chip(data: Mapping[str, Any], figures: Mapping[str, Any]) -> Chip:
     wraps = data.get("wraps", {})
-    speeds = {key: float(value) for key, value in figures.items() if key.endswith("_per_s")}
+    speeds: dict[str, Any] = {
+        key: float(value) for key, value in figures.items() if key.endswith("_per_s")
+    }
     return Chip(
         name=data["name"],
         title=data["title"],
@@ -177,12 +182,16 @@ def _chip(data: Mapping[str, Any], figures: Mapping[str, Any]) -> Chip:
     )
 
 
+def _estimates(name: str) -> Calibration | None:
+    """Return what the compiler of a chip says of it; None where nobody asked it."""
+    file = f"estimates/{name}"
+    return calibration_of(catalogue_data(file)) if spec_path("hardware", file) else None
+
+
 @cache
 def catalogue_data(name: str) -> dict[str, Any]:
     """Return the data of one catalogue file as it stands, sources included: `tpu_v4`, `names`."""
     import yaml
-
-    from shardspec.assets import spec_path
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     path = spec_path("hardware", name)

@@ -67,6 +67,16 @@ def estimates_of(
                 yield Estimate(*told(Ref(name, each.name), each), number(cycles.group(1)), times)
 
 
+def cycles_in(text: str) -> int | None:
+    """Return the cycles of all operations of a program that runs each once; None where it has none.
+
+    >>> cycles_in('a = fusion(), backend_config={"estimated_cycles":"7"}'), cycles_in("a = f32[]")
+    (7, None)
+    """
+    found = [number(each) for each in _CYCLES.findall(text)]
+    return sum(found) if found else None
+
+
 def by_line(estimates: Iterable[Estimate]) -> tuple[tuple[Estimate, ...], ...]:
     """Return estimates, those of one operation at one line together, the longest first."""
     groups = grouped(estimates, lambda each: (each.what, str(each.place), each.phase))

@@ -21,6 +21,7 @@ from shardspec.language import catalogue
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.loader import bundled_doc
+from shardspec.report.calibration import calibration_lines
 
 #: What `explain --list` can list.
 LISTS = ("findings", "presets", "hardware", "examples")
@@ -109,6 +110,9 @@ def _chip_lines(file: str, machine: Hardware | None) -> Iterator[str]:
     yield ""
     yield from columns(_figures(data["figures"]), indent=0, is_prose=True)
     yield ""
+    if entry.chip.calibration is not None:
+        yield from calibration_lines(entry.chip.calibration)
+        yield ""
     yield from columns(_names(entry, data), indent=0, is_prose=True)
 
 

@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 
 from shardspec.analysis.step_time import (
     EXPOSED_SHARE,
+    KERNEL_EFFICIENCY,
+    REACHED_SHARE,
     StepTime,
     efficiency,
+    matmul_seconds,
+    matmul_sizes,
     op_bytes,
     op_seconds,
     peak,
@@ -17,12 +21,13 @@ from shardspec.analysis.step_time import (
     update_bytes,
 )
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import PartitionSpec
+from shardspec.ir.spec import Chip, PartitionSpec
 from shardspec.ir.step import (
     Carried,
     CarriedKind,
     Collective,
     CollectiveKind,
+    OpKind,
     Phase,
     Place,
     Step,
@@ -62,12 +67,15 @@ def timed(plan: ShardingPlan, step: Step) -> StepTime:
 
 
 BIG = product(4096, 4096, 4096)
+#: Of a step that is this matmul alone.
+MFU = REACHED_SHARE * efficiency(V5E, "bf16", 4096, 4096, 4096)
+BIG_SHARE = efficiency(V5E, "bf16", 4096, 4096, 4096)
 
 
 def test_an_operation_takes_as_long_as_its_flops_or_its_bytes() -> None:
     flops, hbm = op_seconds(BIG, V5E)
-    assert flops == pytest.approx(2 * 4096**3 / (197e12 * 0.78))
-    assert hbm == pytest.approx(3 * 4096 * 4096 * 2 / 819e9)
+    assert flops == pytest.approx(2 * 4096**3 / (197e12 * REACHED_SHARE * BIG_SHARE))
+    assert hbm == pytest.approx(3 * 4096 * 4096 * 2 / (819e9 * BIG_SHARE))
     one_token = op_seconds(product(1, 4096, 4096), V5E)
     assert one_token[1] > one_token[0]
 
@@ -87,8 +95,61 @@ def test_peak_of_a_device_and_of_f32_on_a_tpu() -> None:
 
 
 def test_a_kernel_has_a_share_of_its_own() -> None:
-    assert efficiency(BIG, V5E) == V5E.matmul_efficiency
-    assert efficiency(replace(BIG, kind="kernel"), V5E) != V5E.matmul_efficiency
+    flops, _ = op_seconds(replace(BIG, kind="kernel"), V5E)
+    assert flops == pytest.approx(2 * 4096**3 / (197e12 * KERNEL_EFFICIENCY))
+
+
+def test_without_a_table_there_is_one_share() -> None:
+    assert efficiency(H100, "bf16", 8192, 8192, 8192) == H100.matmul_efficiency
+    assert op_seconds(BIG, H100)[0] == pytest.approx(2 * 4096**3 / (989e12 * 0.7))
+
+
+def test_a_thin_shard_costs_what_it_costs() -> None:
+    """A tensor axis of 64 leaves 64 columns of 4096: the multipliers wait."""
+    whole, thin = (op_seconds(product(8192, n, 4096), V5E) for n in (4096, 64))
+    assert max(thin) > 5 * max(whole) / 64
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "result", "sizes"),
+    [
+        ((16, 32), (32, 64), (16, 64), (16, 32, 64)),
+        ((2, 8, 32), (32, 4, 16), (2, 8, 4, 16), (16, 32, 64)),
+        ((4, 16, 32), (4, 32, 64), (4, 16, 64), (64, 32, 64)),
+    ],
+)
+def test_sizes_of_a_contraction(
+    left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...], sizes: tuple[int, ...]
+) -> None:
+    m, k, n = sizes
+    arrays = (array(*left), array(*right)), array(*result)
+    op = StepOp("einsum", "", *arrays, 2 * m * k * n, 1, Place(), "forward")
+    assert matmul_sizes(op) == sizes
+
+
+@pytest.mark.parametrize("kind", ["gather", "kernel", "convolution"])
+def test_what_is_no_contraction_has_no_sizes(kind: OpKind) -> None:
+    assert matmul_sizes(replace(BIG, kind=kind)) is None
+
+
+chips = st.sampled_from(
+    [catalogue_entry(f"tpu_{name}").chip for name in ("v4", "v5e", "v5p", "v6e", "v7x")]
+)
+dtypes = st.sampled_from(["bf16", "f32", "s8", "f8_e4m3fn", "f16", "u8", "f8_e5m2"])
+sizes = st.integers(1, 100_000)
+
+
+@given(chips, dtypes, sizes, sizes, sizes)
+def test_efficiency_is_a_share(chip: Chip, dtype: str, m: int, k: int, n: int) -> None:
+    assert 0 < efficiency(chip, dtype, m, k, n) <= 1
+
+
+@given(chips, st.integers(1, 64), st.integers(1, 64))
+def test_what_is_smaller_than_the_table_takes_as_long(chip: Chip, one: int, other: int) -> None:
+    def seconds(n: int) -> float:
+        return matmul_seconds(chip, "bf16", 512, 512, n) / efficiency(chip, "bf16", 512, 512, n)
+
+    assert seconds(one) == pytest.approx(seconds(other))
 
 
 def test_a_lookup_reads_the_rows_that_it_takes() -> None:
@@ -135,8 +196,8 @@ def test_work_that_is_done_again_is_time_and_no_merit() -> None:
     split = replace(BIG, mesh_axes=("data", "model"))
     once = timed(plan, Step("code", plan.mesh, (split,)))
     again = timed(plan, Step("code", plan.mesh, (split, replace(split, phase="remat"))))
-    assert once.mfu == pytest.approx(0.78)
-    assert again.mfu == pytest.approx(0.78 / 2)
+    assert once.mfu == pytest.approx(MFU)
+    assert again.mfu == pytest.approx(MFU / 2)
     assert again.step_seconds == pytest.approx(2 * once.step_seconds)
 
 
@@ -144,8 +205,8 @@ def test_what_devices_do_alike_counts_once() -> None:
     plan = plan_of()
     split = timed(plan, Step("code", plan.mesh, (replace(BIG, mesh_axes=("data", "model")),)))
     alike = timed(plan, Step("code", plan.mesh, (replace(BIG, mesh_axes=("data",)),)))
-    assert split.mfu == pytest.approx(0.78)
-    assert alike.mfu == pytest.approx(0.78 / 4)
+    assert split.mfu == pytest.approx(MFU)
+    assert alike.mfu == pytest.approx(MFU / 4)
 
 
 def test_the_update_goes_to_memory_and_back() -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from shardspec import __version__
 from shardspec.cli import options
 from shardspec.cli.main import VERBS, cli
+from shardspec.ir.calibration import Calibration
 from shardspec.jax_backend.compile_cache import Compiled
 from shardspec.programs.memory import CompiledMemory
 
@@ -30,12 +31,13 @@ CONTEXT = click.Context(cli, info_name="shardspec")
 #: Verbs whose arguments are no specs, and so have none of a spec's findings or targets.
 WITHOUT_SPECS = {"manifest", "import", "schema", "example", "lsp"}
 #: Verbs that make something of no finding: there is nothing to select.
-WITHOUT_FINDINGS = {"manifest", "schema", "example", "lsp"}
+WITHOUT_FINDINGS = {"calibrate", "manifest", "schema", "example", "lsp"}
 #: A verb -> arguments that run it well on `spec.yaml`; `spec.yaml` stands for what it works on.
 RUNS = {
     "compile": ["spec.yaml"],
     "cost": ["spec.yaml"],
     "verify": ["spec.yaml", "--step", "idle_step:step"],
+    "calibrate": ["spec.yaml", "--compiler"],
     "explain": ["norm/scale", "--spec", "spec.yaml"],
     "check": ["spec.yaml"],
     "fmt": ["spec.yaml"],
@@ -80,6 +82,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "rules.json").write_text('[["embed", "data"], ["mlp", "model"]]')
     (tmp_path / "idle_step.py").write_text(STEP)
     monkeypatch.setattr("shardspec.jax_backend.verifying.compiled", lambda *_, **__: COMPILED)
+    made = Calibration("v5e", "TPU v5 lite", "2026-11-22", "libtpu 1")
+    monkeypatch.setattr("shardspec.jax_backend.estimating.estimated", lambda *_: made)
     return tmp_path
 
 
@@ -288,7 +292,7 @@ def test_a_spec_is_named_once(name: str, folder: Path) -> None:
 @with_specs
 def test_ignored_findings_are_gone(name: str, folder: Path) -> None:
     """`--ignore` is for all verbs what `lints:` in the spec is."""
-    if name == "mesh":  # which says of a spec only what keeps it from its mesh
+    if name in ("mesh", "calibrate"):  # say of a spec only what keeps them from its machine
         return
     (folder / "spec.yaml").write_text("polcy: {}\n" + SPEC)
     assert "SHD003" in run(name, *RUNS[name]).output

@@ -1,0 +1,98 @@
+"""What is known of how fast a kind of chip is, beyond the figures of its datasheet.
+
+A matmul reaches the speed of the machine only where its sizes are large enough: one dimension that
+a mesh axis made thin, and the multipliers wait. How much of the speed is left is a table, which a
+compiler's estimates fill, or measurements, for matmuls [m, k] x [k, n] over a grid of sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatmulTable:
+    """The share of the roofline that matmuls of one dtype reach, by their sizes.
+
+    The roofline is the longer of what the FLOPs take at the peak, and what the bytes of both
+    operands and the result take to and from memory.
+
+    Attributes:
+      dtype: of the operands.
+      m: rows of the left operand, ascending.
+      k: what is contracted.
+      n: columns of the right operand.
+      shares: in (0, 1], for each m each k, and for each of these each n.
+
+    Invariants:
+      exact: at a point of the grid, `share` is what the table holds there.
+      between: elsewhere it is none but between the shares at the corners around it, and where these
+        ascend along a size, so does it.
+    """
+
+    dtype: str
+    m: Sizes
+    k: Sizes
+    n: Sizes
+    shares: tuple[float, ...]
+
+    def share(self, m: float, k: float, n: float) -> float:
+        """Return the share at sizes that need not be on the grid; beyond its edge that of the edge.
+
+        Times grow by factors, and so do sizes: between points both are taken by their logarithms.
+        """
+        return _share(self, m, k, n)
+
+
+@lru_cache(maxsize=1 << 16)
+def _share(table: MatmulTable, m: float, k: float, n: float) -> float:
+    columns, planes = len(table.n), len(table.k) * len(table.n)
+    around = product(_around(table.m, m), _around(table.k, k), _around(table.n, n))
+    corners = [
+        (table.shares[row * planes + inner * columns + column], by_m * by_k * by_n)
+        for (row, by_m), (inner, by_k), (column, by_n) in around
+    ]
+    shares = [share for share, _ in corners]
+    if len(corners) == 1:
+        return shares[0]
+    found = math.exp(sum(weight * math.log(share) for share, weight in corners))
+    return min(max(shares), max(min(shares), found))
+
+
+def _around(sizes: Sequence[int], size: float) -> tuple[tuple[int, float], ...]:
+    """Return the points next to a size by their numbers, with what each counts for."""
+    above = bisect_right(sizes, size)
+    if above == 0:
+        return ((0, 1.0),)
+    if above == len(sizes) or sizes[above - 1] == size:
+        return ((above - 1, 1.0),)
+    low, high = sizes[above - 1], sizes[above]
+    weight = math.log(size / low) / math.log(high / low)
+    return (above - 1, 1.0 - weight), (above, weight)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """How fast the devices of one kind of chip are, found out on a day.
+
+    Attributes:
+      chip: as the catalogue calls it: `v5e`.
+      device_kind: as JAX calls it.
+      date: `2026-11-22`.
+      how: by what the figures were found, for people.
+      versions: of what took part, by package.
+    """
+
+    chip: str
+    device_kind: str
+    date: str
+    how: str
+    versions: tuple[tuple[str, str], ...] = ()
+    matmuls: tuple[MatmulTable, ...] = ()
