@@ -380,7 +380,7 @@ class ActivationResolver:
     ) -> None:
         """Raise where a name is given twice, or mesh axes do not divide a size."""
         spec = arrays.spec
-        suspects = {codes.REPEATED_AXIS, codes.CUT_UNIT, codes.INDIVISIBLE}
+        suspects = {codes.REPEATED_AXIS, codes.CUT_UNIT, codes.CUT_PART, codes.INDIVISIBLE}
         if spec.policy.indivisible == "keep":
             suspects.remove(codes.INDIVISIBLE)
         sizes = tuple(dim.size or 0 for dim in dims)

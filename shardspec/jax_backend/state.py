@@ -195,6 +195,7 @@ _OF_OWN_NAMES = frozenset(
         c.REPEATED_AXIS,
         c.INDIVISIBLE,
         c.CUT_UNIT,
+        c.CUT_PART,
         c.SIZE_MISMATCH,
         c.UNKNOWN_LOGICAL_AXIS,
         c.MISSING_PARENT,

@@ -27,6 +27,7 @@ _OF_ONE_ARRAY = frozenset(
         c.INDIVISIBLE,
         c.SIZE_MISMATCH,
         c.CUT_UNIT,
+        c.CUT_PART,
         c.MISSING_PARENT,
         c.DERIVED_MISFIT,
     )

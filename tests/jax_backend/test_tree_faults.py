@@ -95,3 +95,28 @@ def test_a_tree_without_names_is_told_of_like() -> None:
         resolver().shardings({"bias": jnp.ones(16)})
     (found,) = (each for each in caught.value.diagnostics if each.code.id == "SHD205")
     assert "like=BOXED" in (found.help or "")
+
+
+SIZES = [
+    ("mlp: 18", "SHD301"),
+    ("mlp: {size: 16, unit: 8}", "SHD312"),
+    ("mlp: {parts: {gate: 6, up: 10}}", "SHD313"),
+]
+
+
+@pytest.mark.parametrize(("axis", "code"), SIZES)
+def test_a_dimension_that_ends_whole_unasked_is_raised_wherever_it_comes_in(
+    axis: str, code: str
+) -> None:
+    """`model` = 4 divides none of them, in whole units and parts."""
+    found = Resolver(loads(f"axes: {{{axis}}}\n{TEXT.replace('RULE', 'length')}"))
+    size = 18 if code == "SHD301" else 16
+    kernel = jax.ShapeDtypeStruct((8, size), "float32")
+    for lay in (
+        lambda: found.shardings({"kernel": kernel}),
+        lambda: found.sharding("_ mlp", kernel.shape),
+        lambda: jax.eval_shape(lambda x: found.constrain(x, "_ mlp"), kernel),
+    ):
+        with pytest.raises(ShardspecError) as caught:
+            lay()
+        assert [each.code.id for each in caught.value.diagnostics] == [code]

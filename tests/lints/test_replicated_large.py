@@ -7,7 +7,8 @@ import pytest
 from shardspec.lints.checks import replicated_large
 from tests.lints.findings_of import findings_of, found_by
 
-HEAD = "mesh: {data: 8, model: 3}\naxes: {vocab: 32768, embed: 4096}\n"
+JOINED = "joined: {parts: {q: 3072, k: 29696}}"
+HEAD = f"mesh: {{data: 8, model: 3}}\naxes: {{vocab: 32768, embed: 4096, {JOINED}}}\n"
 EMBEDDING = "arrays: {embedding: 'bf16[vocab embed]'}\n"
 
 
@@ -19,6 +20,7 @@ EMBEDDING = "arrays: {embedding: 'bf16[vocab embed]'}\n"
         ("rules: [vocab -> data]\narrays: {embedding: 'bf16[32768, 4096]'}\n", "SHD205"),
         (f"rules: [embed -> none, vocab -> dta]\n{EMBEDDING}", "SHD201"),
         (f"rules: [embed -> none, vocab -> model]\n{EMBEDDING}", "SHD301"),
+        ("rules: [embed -> none, joined -> data]\narrays: {a: 'bf16[joined embed]'}\n", "SHD313"),
         (
             "rules: [vocab -> data]\noverrides: [{path: embedding, axes: vocab}]\n"
             "arrays: {embedding: 'bf16[32768, 4096]'}\n",
@@ -44,6 +46,21 @@ def test_each_dimension_says_why_it_is_whole() -> None:
         "dim 0 (vocab=32768): `model` = 3 does not divide it",
         "dim 1 (embed=4096): `dta` is on no target",
     )
+
+
+@pytest.mark.parametrize(
+    ("axis", "why"),
+    [
+        (JOINED, "would cut parts"),
+        ("joined: {size: 32768, unit: 16384}", "would cut a unit of 16384"),
+    ],
+)
+def test_what_divides_and_would_cut_says_so(axis: str, why: str) -> None:
+    text = (
+        HEAD.replace(JOINED, axis) + "rules: [joined -> data]\narrays: {a: 'bf16[joined _=4096]'}\n"
+    )
+    (found,) = found_by(replicated_large, text)
+    assert found.notes[1] == f"dim 0 (joined=32768): `data` = 8 {why}"
 
 
 def test_names_that_would_make_it_fit_hide_no_overflow_once_allowed() -> None:

@@ -3,7 +3,7 @@
 Because no rule was left that fits, because this target lacks the mesh axes, because an axis has no
 rule, or because nothing names the dimensions. Whoever names the array under `replicate:` with a
 reason is not bothered. Where rules say `none` for all of it, that is SHD410. Where a finding of the
-same arrays is shown that says why (SHD201, SHD202, SHD204, SHD206, SHD301), that one is enough.
+same arrays is shown that says why (such as SHD201, SHD204, SHD301 or SHD313), that one is enough.
 
 Bad:
     shardspec: 1
@@ -94,13 +94,16 @@ def _why(index: int, dim: DimSharding) -> str:
         return f"{name}: a rule says `{target_text(dim.mesh_axes)}`"
     if dim.logical_axis is None:
         return f"{name} has no name"
-    reasons = ", ".join(map(_outcome, dim.attempts))
+    reasons = ", ".join(_outcome(attempt, dim) for attempt in dim.attempts)
     return f"{name}: {reasons or 'no rule is for it'}"
 
 
-def _outcome(attempt: Attempt) -> str:
+def _outcome(attempt: Attempt, dim: DimSharding) -> str:
     axes = f"`{target_text(attempt.mesh_axes or attempt.asked)}`"
     if attempt.outcome is Outcome.INDIVISIBLE:
+        if dim.size is not None and dim.size % attempt.ways == 0:
+            whole = "parts" if dim.cuts_parts(attempt.ways) else f"a unit of {dim.unit}"
+            return f"{axes} = {attempt.ways} would cut {whole}"
         return f"{axes} = {attempt.ways} does not divide it"
     where = "no target" if attempt.outcome is Outcome.UNKNOWN else "other targets only"
     return f"{axes} is on {where}"
