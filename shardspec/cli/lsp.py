@@ -28,11 +28,10 @@ def command(request: Request, *, stdio: bool, log: str | None) -> None:
     try:
         from shardspec.lsp.features import made
     except ModuleNotFoundError as missing:
-        if missing.name not in ("pygls", "lsprotocol"):
+        package = (missing.name or "").partition(".")[0]
+        if package not in ("pygls", "lsprotocol"):
             raise
-        fail(
-            f"the language server needs {missing.name}", "pip install 'shardspec[lsp]', and run it"
-        )
+        fail(f"the language server needs {package}", "pip install 'shardspec[lsp]'")
     _settle_log(log)
     gc.enable()  # it runs all day, unlike other verbs
     with _own_stdout() as stream:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException
 
 from shardspec.language.formatting import formatted
-from shardspec.lsp import findings, outline
+from shardspec.lsp import completion, findings, navigation, outline
+from shardspec.lsp.hover import hover as hovered
 from shardspec.lsp.server import SpecServer, watch_files
 from shardspec.lsp.snapshot import Snapshot
+
+T = TypeVar("T")
+_REQUEST_FAILED = -32803
 
 
 def made() -> SpecServer:
@@ -18,6 +24,8 @@ def made() -> SpecServer:
     _follow_texts(server)
     _answer_about_findings(server)
     _answer_about_shape(server)
+    _answer_about_names(server)
+    _rename(server)
     return server
 
 
@@ -96,3 +104,84 @@ def _answer_about_shape(server: SpecServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)
     async def folds(params: types.FoldingRangeParams) -> list[types.FoldingRange] | None:
         return await server.ask(params.text_document.uri, outline.folds)
+
+
+_TRIGGERS = [" ", "/", "[", "(", ",", ">", "|", ":", '"']
+
+
+def _answer_about_names(server: SpecServer) -> None:
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    async def hover(params: types.HoverParams) -> types.Hover | None:
+        def answer(snapshot: Snapshot) -> types.Hover | None:
+            text = hovered(snapshot, snapshot.lines.offset(params.position))
+            markup = types.MarkupContent(types.MarkupKind.Markdown, text or "")
+            return types.Hover(markup) if text else None
+
+        return await server.ask(params.text_document.uri, answer)
+
+    @server.feature(
+        types.TEXT_DOCUMENT_COMPLETION,
+        types.CompletionOptions(trigger_characters=_TRIGGERS, resolve_provider=True),
+    )
+    async def complete(params: types.CompletionParams) -> list[types.CompletionItem] | None:
+        uri = params.text_document.uri
+
+        def answer(snapshot: Snapshot) -> list[types.CompletionItem]:
+            offset = snapshot.lines.offset(params.position)
+            return completion.completions(snapshot, server.last_spec(uri), offset)
+
+        return await server.ask(uri, answer)
+
+    @server.feature(types.COMPLETION_ITEM_RESOLVE)
+    def resolve(item: types.CompletionItem) -> types.CompletionItem:
+        return completion.resolve(item)
+
+    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
+    async def definition(params: types.DefinitionParams) -> list[types.Location] | None:
+        def answer(snapshot: Snapshot) -> list[types.Location]:
+            return navigation.definitions(snapshot, snapshot.lines.offset(params.position))
+
+        return await server.ask(params.text_document.uri, answer)
+
+    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
+    async def references(params: types.ReferenceParams) -> list[types.Location] | None:
+        def answer(snapshot: Snapshot) -> list[types.Location]:
+            offset = snapshot.lines.offset(params.position)
+            stated = params.context.include_declaration
+            return navigation.references(snapshot, offset, with_stated=stated)
+
+        return await server.ask(params.text_document.uri, answer)
+
+    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
+    async def highlights(
+        params: types.DocumentHighlightParams,
+    ) -> list[types.DocumentHighlight] | None:
+        def answer(snapshot: Snapshot) -> list[types.DocumentHighlight]:
+            return navigation.own_references(snapshot, snapshot.lines.offset(params.position))
+
+        return await server.ask(params.text_document.uri, answer)
+
+
+def _rename(server: SpecServer) -> None:
+    @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
+    async def prepare(params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
+        def answer(snapshot: Snapshot) -> types.PrepareRenamePlaceholder:
+            return navigation.renamed_range(snapshot, snapshot.lines.offset(params.position))
+
+        return await _or_refusal(server, params.text_document.uri, answer)
+
+    @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
+    async def rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
+        def answer(snapshot: Snapshot) -> types.WorkspaceEdit:
+            offset = snapshot.lines.offset(params.position)
+            return navigation.renamed(snapshot, offset, params.new_name)
+
+        return await _or_refusal(server, params.text_document.uri, answer)
+
+
+async def _or_refusal(server: SpecServer, uri: str, answer: Callable[[Snapshot], T]) -> T | None:
+    """Return an answer; a refusal is told to the person who asked."""
+    try:
+        return await server.ask(uri, answer)
+    except navigation.RefusedError as refused:
+        raise JsonRpcException(str(refused), _REQUEST_FAILED) from None

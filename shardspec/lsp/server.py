@@ -21,6 +21,7 @@ from pygls.exceptions import JsonRpcContentModified
 from pygls.lsp.server import LanguageServer
 
 from shardspec import __version__
+from shardspec.ir.spec import Spec
 from shardspec.language.files import real_path
 from shardspec.language.validate import looks_like_spec
 from shardspec.lsp.findings import diagnostics
@@ -72,6 +73,7 @@ class SpecServer(LanguageServer):
         self.open: dict[str, OpenText] = {}
         self.settings: dict[str, Any] = {}
         self._snapshots: dict[str, Snapshot] = {}
+        self._specs: dict[str, Spec] = {}
         self._pending: dict[tuple[str, int], asyncio.Future[Snapshot]] = {}
         self._announcing: dict[str, asyncio.Task[None]] = {}
         self._changes: dict[str, int] = {}
@@ -98,6 +100,7 @@ class SpecServer(LanguageServer):
             return
         self._touch(closed.path)
         self._snapshots.pop(uri, None)
+        self._specs.pop(uri, None)
         if closed.is_spec:
             self._publish(uri, None, [])
         self._announce_dependents(closed.path, but=uri)
@@ -148,7 +151,13 @@ class SpecServer(LanguageServer):
         now = self.open.get(opened.uri)
         if now is not None and self._is_fresh(snapshot, now):
             self._snapshots[opened.uri] = snapshot
+        if snapshot.spec is not None:
+            self._specs[opened.uri] = snapshot.spec
         return snapshot
+
+    def last_spec(self, uri: str) -> Spec | None:
+        """Return the last spec that could be made of a text: its names are offered meanwhile."""
+        return self._specs.get(uri)
 
     def _is_fresh(self, snapshot: Snapshot, opened: OpenText) -> bool:
         """Say whether nothing has changed that a snapshot is made of."""

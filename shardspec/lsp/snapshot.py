@@ -15,13 +15,18 @@ from lsprotocol import types
 from pygls import uris
 
 from shardspec import assets, pipeline
+from shardspec.analysis.cost import cost_of
+from shardspec.analysis.spec_step import stated_step
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.language import loader
 from shardspec.language.files import boundary_of, leads_out, real_path
 from shardspec.language.reading import Reading, is_dsl
+from shardspec.lsp.names import Use, uses
 from shardspec.lsp.positions import Lines
+from shardspec.report.cost_json import cost_text, read_data
+from shardspec.report.saved_cost import SavedCost
 
 #: What stands before the name of a bundled file, and the folder that it is in.
 _BUNDLED: dict[str, assets.SpecKind] = {"preset": "presets", "step": "steps", "arrays": "arrays"}
@@ -55,6 +60,7 @@ class Snapshot:
         self.uri, self.version, self.path, self.stamp = uri, version, path, stamp
         self.texts, self.encoding = texts, encoding
         self.text = texts[real_path(path)]
+        self._costs: dict[str, SavedCost | None] = {}
         self.spec: Spec | None
         self.spec, faults = pipeline.load_path(path, texts=texts)
         self.found = faults
@@ -95,6 +101,41 @@ class Snapshot:
             return ()
         plans = pipeline.plans_of_phases(self.spec, self.spec.params)
         return tuple(plan for plan in plans if plan.target.is_sound)
+
+    @cached_property
+    def uses(self) -> tuple[Use, ...]:
+        """Return the names in this text."""
+        return () if self.reading is None else uses(self.reading)
+
+    @cached_property
+    def all_uses(self) -> tuple[Use, ...]:
+        """Return the names in this text and in all that it extends, as far as that is shown."""
+        found = [*self.uses]
+        for source in self.spec.sources if self.spec else ():
+            is_other = source.name != self.path and not source.is_outside
+            reading = self.read(source) if is_other else None
+            found += uses(reading) if reading is not None else ()
+        return tuple(found)
+
+    def cost(self, plan: ShardingPlan) -> SavedCost | None:
+        """Return what the step that the spec states costs; None where it states none, or is wrong.
+
+        It has the form of a saved cost, so that lines and axes are asked about in one way.
+        """
+        key = plan.name
+        if key not in self._costs:
+            self._costs[key] = self._cost(plan)
+        return self._costs[key]
+
+    def _cost(self, plan: ShardingPlan) -> SavedCost | None:
+        if plan.spec.step is None or any(each.is_error for each in self.found):
+            return None
+        stated = stated_step(plan)
+        if stated is None:
+            return None
+        text = cost_text(cost_of(plan, stated.step, tokens=stated.tokens))
+        data = read_data(SourceFile("step", text))
+        return None if isinstance(data, Diagnostic) else SavedCost("`step`", data)
 
     def is_own(self, span: Span) -> bool:
         """Say whether a span lies in this text."""

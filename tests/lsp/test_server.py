@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardspec import pipeline
-from tests.lsp.client import ROOT, Editor, edited, editor, under
+from tests.lsp.client import ROOT, Editor, RefusedError, at, edited, editor, under
 
 SPEC = """\
 shardspec: 1
@@ -195,3 +195,47 @@ def test_a_session_without_a_client_ends() -> None:
         timeout=120,
     )
     assert (run.returncode, run.stdout) == (0, b"")
+
+
+def test_names_over_the_wire(session: Editor) -> None:
+    """Hover, completion, definition, references, highlights and rename, as an editor asks."""
+    uri = session.open("names.yaml", SPEC)
+    here = {"position": at(SPEC, "mlp -> model")}
+    hovered = session.about("hover", uri, **here)
+    assert hovered["contents"]["kind"] == "markdown"
+    assert "rule `mlp -> model`" in hovered["contents"]["value"]
+    (stated,) = session.about("definition", uri, **here)
+    assert under(SPEC, stated["range"]) == "mlp"
+    context = {"includeDeclaration": True}
+    places = session.about("references", uri, **here, context=context)
+    assert [place["range"]["start"]["line"] for place in places] == [1, 5, 7]
+    kinds = [each["kind"] for each in session.about("documentHighlight", uri, **here)]
+    assert kinds == [3, 2, 2]
+    items = session.about("completion", uri, position=at(SPEC, "model\nparams"))
+    assert {"data", "model", "none"} <= {item["label"] for item in items}
+    whole = session.about("prepareRename", uri, **here)
+    assert (under(SPEC, whole["range"]), whole["placeholder"]) == ("mlp", "mlp")
+    edits = session.about("rename", uri, **here, newName="hidden")["changes"][uri]
+    assert edited(SPEC, edits) == SPEC.replace("mlp", "hidden")
+    with pytest.raises(RefusedError, match="`embed` is the name of a logical axis already") as no:
+        session.about("rename", uri, **here, newName="embed")
+    assert no.value.code == -32803
+
+
+def test_an_answer_for_an_older_text_is_not_given(session: Editor) -> None:
+    uri = session.open("stale.yaml", SPEC)
+    session.findings(uri)
+    asked = session.begin(
+        "textDocument/hover", {"textDocument": {"uri": uri}, "position": at(SPEC, "mlp")}
+    )
+    session.edit(uri, f"# another line\n{SPEC}")
+    assert refusal_of(session, asked) in (None, -32801)
+
+
+def refusal_of(session: Editor, asked: int) -> int | None:
+    """Return the code of a refusal; None where an answer came before the edit."""
+    try:
+        session.end(asked)
+    except RefusedError as refused:
+        return refused.code
+    return None

@@ -1,0 +1,398 @@
+"""What can stand at the cursor: names of the spec, what comes along, words of the language."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from lsprotocol import types
+
+from shardspec import assets
+from shardspec.diagnostics import codes
+from shardspec.diagnostics.words import binary_bytes, counted
+from shardspec.ir.spec import DTYPE_BITS, MEMORY_KINDS, LogicalAxis, Spec, shape_text
+from shardspec.language import catalogue
+from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS
+from shardspec.language.loader import bundled_doc
+from shardspec.language.reading import SECTION_OF, SPEC_ALONE
+from shardspec.language.validate import fields_at
+from shardspec.lsp.context import ITEM, Place, place_at
+from shardspec.lsp.names import Kind as Name
+from shardspec.lsp.snapshot import Snapshot
+from shardspec.report.pages import field_page, finding_page
+from shardspec.report.table import rows
+
+Kind = types.CompletionItemKind
+#: Characters of what is being written, behind which an item replaces it.
+_WORD = re.compile(r"[\w.-]*$")
+_TEXT = re.compile(r"[^\s\"'{}\[\],:]*$")
+_PATH = re.compile(r"[^\s\"']*$")
+#: Paths offered; an editor filters what it has.
+_MOST = 2000
+
+
+class Choice(NamedTuple):
+    """Something that may stand here.
+
+    Attributes:
+      detail: what it is, behind it.
+      text: what is written, where that is more than the label.
+      page: what there is to read on it.
+    """
+
+    label: str
+    kind: types.CompletionItemKind
+    detail: str = ""
+    text: str = ""
+    page: str = ""
+
+
+def completions(snapshot: Snapshot, known: Spec | None, offset: int) -> list[types.CompletionItem]:
+    """Return what may stand at an offset.
+
+    Args:
+      known: the last spec that could be made of the text, whose names are offered.
+    """
+    place = place_at(snapshot.text, offset, is_dsl=snapshot.is_dsl)
+    choices = _Choices(snapshot, known, place)
+    line_start = snapshot.text.rfind("\n", 0, offset) + 1
+    before = snapshot.text[line_start:offset]
+    found = []
+    for number, choice in enumerate(choices.found()):
+        pattern = _PATH if choice.kind in (Kind.Value, Kind.File) else _TEXT
+        pattern = _WORD if choices.is_expression else pattern
+        written = pattern.search(before)
+        start = offset - len(written[0] if written else "")
+        found.append(
+            types.CompletionItem(
+                label=choice.label,
+                kind=choice.kind,
+                detail=choice.detail or None,
+                documentation=choice.page or None,
+                sort_text=f"{number:05}",
+                filter_text=choice.label,
+                text_edit=types.TextEdit(
+                    snapshot.lines.range(start, offset), choice.text or choice.label
+                ),
+            )
+        )
+    return found
+
+
+class _Choices:
+    """The choices at one place.
+
+    Attributes:
+      is_expression: whether names stand between other things here: `->`, `*`, brackets.
+    """
+
+    def __init__(self, snapshot: Snapshot, known: Spec | None, place: Place) -> None:
+        self.snapshot = snapshot
+        self.spec = snapshot.spec or known
+        self.place = place
+        self.is_expression = False
+
+    def found(self) -> Iterator[Choice]:
+        """Yield them, the likeliest first."""
+        place = self.place
+        if place.is_comment:
+            yield from self._comment()
+        elif not place.inner and place.is_key:
+            yield from self._sections()
+        elif place.is_key:
+            yield from self._keys()
+        else:
+            yield from self._values()
+
+    # keys
+
+    def _comment(self) -> Iterator[Choice]:
+        if re.search(r"shardspec:\s*ignore(-file)?\[[^\]]*$", self.place.written):
+            yield from _findings(by_code=True)
+        elif "shardspec" in self.place.written or not self.place.written.strip():
+            detail = "silences findings on this line, or on the next"
+            yield Choice("shardspec: ignore[]", Kind.Snippet, detail)
+
+    def _sections(self) -> Iterator[Choice]:
+        in_phase = self.place.route[:1] == ("phases",)
+        words = KEYWORDS if self.place.is_dsl else fields_at((), is_phase=in_phase)
+        for word in sorted(words) if self.place.is_dsl else words:
+            section = SECTION_OF.get(word, word)
+            if in_phase and section in SPEC_ALONE:
+                continue
+            lines = field_page(section)
+            detail = lines[0].partition(": ")[2] if lines else ""
+            text = f"{word} " if self.place.is_dsl else f"{word}: "
+            if self.place.is_dsl and word in BLOCKS and word not in ("target", "phase"):
+                text = f"{word} {{"
+            yield Choice(word, Kind.Keyword, detail, text)
+
+    def _keys(self) -> Iterator[Choice]:
+        inner = self.place.inner
+        section = inner[0]
+        if section == "lints":
+            yield from _findings(ending=self._ending)
+        elif inner[-1] == "mesh":
+            yield from self._mesh_axes(ending=" = " if self.place.is_dsl else ": ")
+        elif section == "axes" and len(inner) == 1:
+            stated = {axis.name for axis in self._spec_axes()}
+            yield from (c for c in self._logical_axes(": ") if c.label not in stated)
+        elif section in ("params", "derive", "scan", "memory") and len(inner) == 1:
+            yield from self._paths(is_key=True)
+        elif section == "policy" or len(inner) == _depth_of_entry(section):
+            yield from self._fields(section)
+
+    @property
+    def _ending(self) -> str:
+        return " " if self.place.is_dsl else ": "
+
+    def _fields(self, section: str) -> Iterator[Choice]:
+        """Yield the keys of an entry that is a mapping."""
+        for name in fields_at((section,)):
+            if name not in fields_at(()) or section == "targets" or len(self.place.inner) > 1:
+                lines = field_page(f"{section}.{name}")
+                detail = lines[0].partition(": ")[2] if lines else ""
+                yield Choice(name, Kind.Property, detail, f"{name}{self._ending}")
+
+    # values
+
+    def _values(self) -> Iterator[Choice]:
+        inner = self.place.inner
+        where = tuple(part for part in inner if part != ITEM)
+        section, last = where[0], where[-1]
+        if section == "targets" and len(where) > 2:
+            section = "hardware" if where[2] == "hardware" else "mesh"
+        if section in ("overrides", "activations", "replicate", "step", "state") and (
+            len(where) > 1 and (section != "activations" or len(where) > 2)
+        ):
+            section = f"*.{last}" if section != "step" else f"step.{last}"
+        if section == "rules" and last == "at":
+            section = "rules.at"
+        if inner in (("overrides", ITEM), ("replicate", ITEM)):
+            yield from self._fields(inner[0])
+            return
+        reader = self._readers().get(section)
+        if reader is not None:
+            yield from reader()
+        yield from _constants(where)
+
+    def _readers(self) -> Mapping[str, Callable[[], Iterator[Choice]]]:
+        return {
+            "rules": self._rule,
+            "rules.at": self._at,
+            "mesh": self._mesh_size,
+            "hardware": _machines,
+            "extends": lambda: self._files("presets", (".yaml", ".yml", ".shard")),
+            "manifest": lambda: self._files("arrays", (".yaml", ".yml", ".json")),
+            "step.extends": lambda: self._files("steps", (".yaml", ".yml", ".shard")),
+            "step.program": self._names,
+            "axes": self._sizes,
+            "let": self._sizes,
+            "params": self._names,
+            "scan": self._names,
+            "activations": self._names,
+            "derive": self._derived,
+            "drop": self._logical_axes,
+            "arrays": self._array,
+            "caches": self._array,
+            "*.axes": self._names,
+            "*.spec": self._partition,
+            "*.over": self._partition,
+            "*.path": self._paths,
+            "*.match": self._paths,
+        }
+
+    def _rule(self) -> Iterator[Choice]:
+        self.is_expression = True
+        if "->" not in self.place.written:
+            yield from self._logical_axes(" -> " if " " not in self.place.written else "")
+        else:
+            yield from self._partition()
+
+    def _partition(self) -> Iterator[Choice]:
+        self.is_expression = True
+        yield from self._mesh_axes()
+        yield Choice("none", Kind.Keyword, "whole on every device")
+
+    def _at(self) -> Iterator[Choice]:
+        self.is_expression = True
+        words = {"start": "first", "end": "last", "before": "an axis", "after": "an axis"}
+        yield from (Choice(word, Kind.Keyword, detail) for word, detail in words.items())
+        yield from self._logical_axes()
+
+    def _mesh_size(self) -> Iterator[Choice]:
+        self.is_expression = True
+        words = {
+            "rest": "what the other axes leave over",
+            "submesh": "a tile of the torus: `submesh 4x2x2x1`",
+            "auto": "so many ways, where the compiler likes: `auto 16`",
+            "fit": "the largest size that divides a logical axis: `fit kv_heads`",
+            "dcn": "between slices or nodes: `4 @ dcn`",
+            "explicit": "an axis type of JAX",
+            "manual": "an axis type of JAX",
+        }
+        yield from self._numbers()
+        yield from (Choice(word, Kind.Keyword, detail) for word, detail in words.items())
+        if "fit" in self.place.written:
+            yield from self._logical_axes()
+
+    def _sizes(self) -> Iterator[Choice]:
+        self.is_expression = True
+        yield from self._numbers()
+        yield from self._logical_axes()
+
+    def _names(self) -> Iterator[Choice]:
+        self.is_expression = True
+        yield from self._logical_axes()
+        yield Choice("_", Kind.Keyword, "a dimension without a name")
+
+    def _derived(self) -> Iterator[Choice]:
+        self.is_expression = True
+        yield Choice("from", Kind.Keyword, "the array that it is laid out from")
+        yield Choice("dims", Kind.Keyword, "which of its dimensions each is")
+        yield from self._logical_axes()
+
+    def _array(self) -> Iterator[Choice]:
+        self.is_expression = True
+        if "[" in self.place.written:
+            yield from self._sizes()
+            return
+        for name, bits in DTYPE_BITS.items():
+            yield Choice(name, Kind.TypeParameter, f"{bits} bits", f"{name}[")
+
+    # names
+
+    def _uses(self, kind: Name) -> Iterator[str]:
+        yield from dict.fromkeys(use.name for use in self.snapshot.all_uses if use.kind is kind)
+
+    def _spec_axes(self) -> tuple[LogicalAxis, ...]:
+        return self.spec.logical_axes if self.spec else ()
+
+    def _logical_axes(self, ending: str = "") -> Iterator[Choice]:
+        sizes = {axis.name: axis.size for axis in self._spec_axes()}
+        names = [*sizes, *self._uses(Name.LOGICAL_AXIS)]
+        if self.spec is not None:
+            names += [rule.logical_axis for rule in self.spec.axis_rules]
+        for name in dict.fromkeys(names):
+            detail = "logical axis" + (f" = {sizes[name]}" if sizes.get(name) else "")
+            yield Choice(name, Kind.Field, detail, f"{name}{ending}")
+
+    def _mesh_axes(self, ending: str = "") -> Iterator[Choice]:
+        targets = [t for each in (self.spec.in_phases if self.spec else ()) for t in each.targets]
+        sizes: dict[str, list[str]] = {}
+        for target in targets:
+            wholes = ((name, target.mesh.ways(parts)) for name, parts in target.mesh.wholes)
+            for name, size in (*target.mesh.sizes.items(), *wholes):
+                sizes.setdefault(name, []).append(str(size))
+        for name in dict.fromkeys((*sizes, *self._uses(Name.MESH_AXIS))):
+            stated = ", ".join(dict.fromkeys(sizes.get(name, ())))
+            detail = "mesh axis" + (f" = {stated}" if stated else "")
+            yield Choice(name, Kind.EnumMember, detail, f"{name}{ending}")
+
+    def _numbers(self) -> Iterator[Choice]:
+        for name in self._uses(Name.NUMBER):
+            yield Choice(name, Kind.Constant, "a name of `let`")
+
+    def _paths(self, *, is_key: bool = False) -> Iterator[Choice]:
+        """Yield the paths of the arrays, layers that agree as one, and their endings."""
+        found = rows(self.snapshot.plans[0]) if self.snapshot.plans else ()
+        names = {row.name.rpartition(" x")[0] or row.name: row for row in found}
+        ends = dict.fromkeys(f"**/{'/'.join(name.split('/')[-2:])}" for name in names)
+        written = _PATH.search(self.place.written)
+        is_quoted = bool(written) and self.place.written.startswith(('"', "'"))
+        ending = (" : " if self.place.is_dsl else ": ") if is_key and not is_quoted else ""
+        for name, row in [*names.items()][:_MOST]:
+            size = binary_bytes(sum(each.param.bytes for each in row.shardings))
+            detail = f"{row.first.param}, {counted(len(row.shardings), 'array')}, {size}"
+            yield Choice(name, Kind.Value, detail, self._quoted(name, is_quoted) + ending)
+        for end in [*ends][:_MOST]:
+            yield Choice(
+                end, Kind.Value, "wherever it stands", self._quoted(end, is_quoted) + ending
+            )
+
+    def _quoted(self, path: str, is_quoted: bool) -> str:
+        """Return a path as YAML takes it: one with signs of a glob needs quotes."""
+        needs = bool(re.search(r"[*{}\[\],&!|>%@`#]", path)) and not self.place.is_dsl
+        return f'"{path}"' if needs and not is_quoted else path
+
+    def _files(self, kind: assets.SpecKind, suffixes: tuple[str, ...]) -> Iterator[Choice]:
+        """Yield bundled names, and the files beside the spec."""
+        if "./" not in self.place.written:
+            for name in assets.spec_names(kind):
+                yield Choice(name, Kind.Module, bundled_doc(kind, name))
+        folder = os.path.dirname(self.snapshot.path)
+        written = re.search(r"((?:\.\.?/)(?:[^\s\"']*/)?)[^/\s\"']*$", self.place.written)
+        inner = written[1] if written else "./"
+        where = os.path.normpath(os.path.join(folder, inner))
+        for name in _listed(where, suffixes):
+            path = os.path.join(where, name)
+            if path != self.snapshot.path and self.snapshot.may_show(path):
+                yield Choice(f"{inner}{name}", Kind.File)
+
+
+def _listed(folder: str, suffixes: tuple[str, ...]) -> list[str]:
+    try:
+        names = sorted(os.listdir(folder))
+    except (OSError, ValueError):
+        return []
+    return [name for name in names if name.endswith(suffixes) and not name.startswith(".")][:_MOST]
+
+
+def _findings(*, ending: str = "", by_code: bool = False) -> Iterator[Choice]:
+    for code in codes.ALL:
+        label, other = (code.id, code.name) if by_code else (code.name, code.id)
+        yield Choice(label, Kind.Event, f"{other}: {code.summary}", f"{label}{ending}")
+
+
+def _machines() -> Iterator[Choice]:
+    """Yield the names of the catalogue, each as a spec begins with it."""
+    for name, file in catalogue.hardware_names().items():
+        entry = catalogue.catalogue_entry(file)
+        chip = entry.chip
+        memory = f", {binary_bytes(chip.hbm_bytes)}" if chip.hbm_bytes else ""
+        text = f"tpu {name}" if chip.platform == "tpu" else name
+        sizes = "; ".join(map(shape_text, entry.shapes.listed[:3]))
+        detail = f"{chip.title}{memory}{f'; slices such as {sizes}' if sizes else ''}"
+        yield Choice(text, Kind.Unit, detail)
+
+
+#: Words that stand alone, by the keys above them.
+_WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("policy", "indivisible"): ("next", "keep"),
+    ("policy", "order"): ("t5x", "ring"),
+    ("state", "optimizer"): ("same", "zero1", "zero2"),
+    ("state", "dtype"): ("f32", "bf16"),
+    ("step", "mode"): ("train", "serve"),
+    ("step", "attention"): ("flash", "einsum"),
+    ("step", "remat"): ("none", "full", "dots"),
+    ("step", "dtype"): ("bf16", "f32"),
+}
+
+
+def _constants(where: tuple[str, ...]) -> Iterator[Choice]:
+    words: Iterable[str] = _WORDS.get(where[:2], ())
+    if where[0] == "lints" and len(where) > 1:
+        words = ("allow", "warn", "error")
+    elif where[0] == "memory" or where[-1:] == ("memory",):
+        words = MEMORY_KINDS
+    elif where == ("shardspec",):
+        words = ("1",)
+    elif where[-1:] == ("interleaved",):
+        words = ("true", "false")
+    yield from (Choice(word, Kind.EnumMember) for word in words)
+
+
+def _depth_of_entry(section: str) -> int:
+    """Return how deep the keys of an entry stand: `axes`, a name, then its keys."""
+    return 1 if section in ("policy", "state", "coverage", "step") else 2
+
+
+def resolve(item: types.CompletionItem) -> types.CompletionItem:
+    """Return an item with its page: that of a finding is long, and read one at a time."""
+    found = next((code for code in codes.ALL if item.label in (code.id, code.name)), None)
+    if found is not None and item.kind is Kind.Event:
+        text = finding_page(found)
+        item.documentation = types.MarkupContent(types.MarkupKind.PlainText, text)
+    return item

@@ -1,0 +1,225 @@
+"""What a name or a line is about: what `explain` says of it, for the target that comes first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from shardspec.analysis.memory import memory
+from shardspec.diagnostics.words import binary_bytes, counted, described, listed
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import DTYPE_BITS, Spec, dtype_name
+from shardspec.language.loader import bundled_doc
+from shardspec.lsp.names import Kind, Use
+from shardspec.lsp.navigation import use_at
+from shardspec.lsp.snapshot import Snapshot
+from shardspec.report import explain_line, pages, shipped
+from shardspec.report.table import rows, target_title
+from shardspec.resolve.match import PathMatcher
+
+#: Lines of an answer; of more, `shardspec explain` shows the rest.
+MOST_LINES = 30
+#: Arrays shown of a pattern, layers that agree as one.
+_MOST_ROWS = 12
+
+
+def hover(snapshot: Snapshot, offset: int) -> str | None:
+    """Return what there is to say at an offset, as Markdown; None for nothing."""
+    use = use_at(snapshot, offset)
+    parts = []
+    if use is not None:
+        plan = plan_for(use, snapshot)
+        parts = [_block(map(snapshot.said, part)) for part in _about(use, snapshot, plan)]
+    for found in islice(snapshot.at(offset), 1):
+        parts.append(_page(pages.finding_page(found.code)))
+    return "\n\n---\n\n".join(filter(None, parts)) or None
+
+
+def _block(lines: Iterable[str]) -> str:
+    """Return lines as they stand, cut after some."""
+    shown = [line.rstrip() for line in lines]
+    while shown and not shown[-1]:
+        shown.pop()
+    more = len(shown) - MOST_LINES
+    if more > 1:
+        shown = [*shown[:MOST_LINES], f"... and {counted(more, 'more line')}"]
+    text = "\n".join(shown).replace("```", "` ` `")
+    return f"```text\n{text}\n```" if text else ""
+
+
+def _page(text: str) -> str:
+    return _block(text.split("\n")) if text else ""
+
+
+def plan_for(use: Use, snapshot: Snapshot) -> ShardingPlan | None:
+    """Return the plan that a name is explained on: of its phase, with its mesh axis or target."""
+    phase = str(use.route[1]) if use.route[:1] == ("phases",) and len(use.route) > 1 else ""
+    plans = [plan for plan in snapshot.plans if plan.spec.phase == phase] or snapshot.plans
+    if use.kind is Kind.MESH_AXIS:
+        named = {use.name}
+        fit = (p for p in plans if named & {*p.mesh.names, *dict(p.mesh.wholes)})
+    elif use.kind is Kind.TARGET:
+        fit = (p for p in plans if p.target.is_called(use.name))
+    else:
+        fit = (p for p in plans)
+    chosen = [*fit]
+    own = [p for p in chosen if "targets" in use.route and p.target.name in use.route]
+    return next(iter(own or chosen), None)
+
+
+Lines = Iterable[str]
+
+
+def _about(use: Use, snapshot: Snapshot, plan: ShardingPlan | None) -> Iterator[Lines]:
+    """Yield the answers about a name, the nearest first."""
+    if use.kind is Kind.WORD:
+        yield _word(use)
+    elif use.kind is Kind.FINDING:
+        code = pages.find_code(use.name)
+        yield pages.finding_page(code).split("\n") if code else ()
+    elif use.kind is Kind.HARDWARE:
+        page = shipped.hardware_page(use.name)
+        yield [page] if isinstance(page, str) else page
+    elif use.kind is Kind.DTYPE:
+        name = dtype_name(use.name)
+        yield [f"{name}: {DTYPE_BITS[name]} bits an element"] if name else ()
+    elif use.kind in (Kind.BASE, Kind.STEP, Kind.MANIFEST):
+        yield _file(use, snapshot)
+    elif use.kind is Kind.NUMBER:
+        yield _number(use, snapshot)
+    elif plan is None:
+        return
+    elif use.kind is Kind.TARGET:
+        yield _target(plan)
+    elif use.kind is Kind.PHASE:
+        yield (f"phase {use.name} on {listed(_targets_of(use.name, snapshot.spec))}",)
+    else:
+        yield from _with_plan(use, snapshot, plan)
+
+
+def _with_plan(use: Use, snapshot: Snapshot, plan: ShardingPlan) -> Iterator[Lines]:
+    is_rule = "rules" in use.route
+    if use.kind in (Kind.PATTERN, Kind.ARRAY, Kind.ACTIVATION) or is_rule:
+        yield _line(use, snapshot, plan)
+    if use.kind is Kind.PATTERN:
+        yield _matching(use, plan)
+    if use.kind is Kind.LOGICAL_AXIS:
+        yield _logical_axis(use.name, plan)
+    elif use.kind is Kind.MESH_AXIS:
+        yield _mesh_axis(use.name, snapshot, plan)
+        yield _axis_cost(use.name, snapshot, plan)
+
+
+def _word(use: Use) -> Lines:
+    """Return the page of a key of the language."""
+    words = [str(part) for part in use.route if isinstance(part, str)]
+    if words[:1] == ["phases"] and len(words) > 2:
+        words = words[2:]
+    section, last = (words or [use.name])[0], (words or [use.name])[-1]
+    inner = pages.field_page(f"{section}.{last}") if len(words) > 1 else ()
+    if not inner and last == "mesh":
+        inner = pages.field_page("targets.mesh")
+    return inner or pages.field_page(section)
+
+
+def _file(use: Use, snapshot: Snapshot) -> Lines:
+    """Yield what a base is for, and its rules; of arrays, how many there are."""
+    kinds = {Kind.BASE: "presets", Kind.STEP: "steps", Kind.MANIFEST: "arrays"}
+    if use.kind is Kind.BASE:
+        page = shipped.preset_page(use.name)
+        if not isinstance(page, str):
+            return page
+    if use.kind is Kind.MANIFEST:
+        return _manifest(use, snapshot)
+    doc = bundled_doc(kinds[use.kind], use.name)  # type: ignore[arg-type]
+    return [f"{use.kind} {use.name}   {doc}".rstrip()]
+
+
+def _manifest(use: Use, snapshot: Snapshot) -> Lines:
+    params = snapshot.spec.params if snapshot.spec else ()
+    stem = os.path.basename(use.name)
+    here = [p for p in params if p.span is not None and _is_of(p.span.source.name, use.name, stem)]
+    size = binary_bytes(sum(param.bytes for param in here))
+    return [f"manifest {use.name}", f"  {described(p.path for p in here)}, {size}" if here else ""]
+
+
+def _is_of(source: str, name: str, stem: str) -> bool:
+    return source == f"arrays:{name}" or os.path.basename(source) == stem
+
+
+def _number(use: Use, snapshot: Snapshot) -> Lines:
+    """Yield what a name of `let` stands for, as it is written."""
+    stated = (each for each in snapshot.all_uses if each.kind is Kind.NUMBER and each.is_definition)
+    for each in stated:
+        if each.name == use.name:
+            reading = snapshot.reading
+            text = reading.source_map.value(each.route).text if reading else ""
+            yield f"let {each.name} = {text}   {snapshot.said(each.span.place)}"
+
+
+def _targets_of(phase: str, spec: Spec | None) -> list[str]:
+    phases = spec.phases if spec else ()
+    return [t.name for each in phases if each.phase == phase for t in each.targets]
+
+
+def _target(plan: ShardingPlan) -> Lines:
+    yield target_title(plan.target)
+    yield f"mesh {plan.mesh}"
+    yield f"{memory(plan)}"
+
+
+def _line(use: Use, snapshot: Snapshot, plan: ShardingPlan) -> Lines:
+    """Yield what `explain FILE:LINE` says of the line of a name, and what it sends."""
+    line = use.span.line
+    name = use.span.source.name
+    told = [*explain_line.explain_line(name, line, plan)]
+    yield from told
+    if told and len(snapshot.plans) > 1:
+        yield f"on target {plan.name}"
+    saved = snapshot.cost(plan)
+    if saved is not None and told:
+        from shardspec.report.saved_cost import line_lines
+
+        yield from line_lines(saved, name, line, plan)
+
+
+def _matching(use: Use, plan: ShardingPlan) -> Lines:
+    """Yield the arrays that a pattern matches, those that agree as one."""
+    matcher = PathMatcher((use.pattern,))
+    here = tuple(s for s in plan.arrays if matcher.first_match(s.path) is not None)
+    found = rows(ShardingPlan(plan.spec, plan.target, here))
+    for row in found[:_MOST_ROWS]:
+        yield f"{row.name}   {row.first.param}   {row.first.partition_spec}"
+    if len(found) > _MOST_ROWS:
+        yield f"... and {len(found) - _MOST_ROWS} more rows"
+
+
+def _logical_axis(name: str, plan: ShardingPlan) -> Lines:
+    for axis in plan.spec.logical_axes:
+        if axis.name == name:
+            unit = f", unit {axis.unit}" if axis.unit > 1 else ""
+            size = "any size" if axis.size is None else str(axis.size)
+            yield f"{name} = {size}{unit}{f'   {axis.doc}' if axis.doc else ''}"
+    yield from explain_line.explain_logical_axis(name, plan)
+
+
+def _mesh_axis(name: str, snapshot: Snapshot, plan: ShardingPlan) -> Lines:
+    """Yield the size of a mesh axis on every target, and what it splits on one."""
+    sizes = {p.name: p.mesh.ways(p.mesh.in_parts([name])) for p in snapshot.plans if _has(name, p)}
+    yield ", ".join(f"{size} on {target}" for target, size in sizes.items())
+    if not _has(name, plan):
+        return
+    yield from explain_line.explain_mesh_axis(name, plan)
+
+
+def _axis_cost(name: str, snapshot: Snapshot, plan: ShardingPlan) -> Lines:
+    saved = snapshot.cost(plan)
+    if saved is not None and name in plan.mesh.names:
+        from shardspec.report.saved_cost import axis_lines
+
+        yield from axis_lines(saved, name, plan)
+
+
+def _has(name: str, plan: ShardingPlan) -> bool:
+    return name in plan.mesh.names or name in dict(plan.mesh.wholes)

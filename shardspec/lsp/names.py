@@ -1,0 +1,328 @@
+"""Every name in a text, and what it is the name of: for hover, definition, rename and colours.
+
+Sections say what their keys name, and which expression their values are; the parser of that says
+where each name in it stands. What cannot be read has no names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from shardspec.diagnostics import Excerpt, SourceFile, Span
+from shardspec.ir.spec import ANY, Pattern, axis_of
+from shardspec.language.grammar import expressions
+from shardspec.language.grammar.syntax import AxisTarget, MeshSize, Name, SizeExpr, SyntaxFault
+from shardspec.language.reading import Reading, Route
+from shardspec.language.silencing import marked
+
+
+class Kind(StrEnum):
+    """What a name is of."""
+
+    #: a key of the language: `rules`, `hardware`
+    WORD = "word"
+    LOGICAL_AXIS = "logical axis"
+    MESH_AXIS = "mesh axis"
+    #: a name of `let`
+    NUMBER = "number"
+    TARGET = "target"
+    PHASE = "phase"
+    #: a bundled name or a file, of a base, of arrays or of a step
+    BASE = "base"
+    MANIFEST = "manifest"
+    STEP = "step"
+    HARDWARE = "hardware"
+    #: a pattern over paths, an override's too
+    PATTERN = "pattern"
+    #: an entry of `arrays:` or `caches:`
+    ARRAY = "array"
+    ACTIVATION = "activation"
+    FINDING = "finding"
+    DTYPE = "dtype"
+
+
+class Use(NamedTuple):
+    """A name where it stands.
+
+    Attributes:
+      is_definition: whether it is stated here what the name is.
+      route: of the entry that it stands in.
+      whole: all of the expression that it is part of.
+    """
+
+    kind: Kind
+    name: str
+    span: Span
+    is_definition: bool
+    route: Route
+    whole: Excerpt
+
+    @property
+    def pattern(self) -> Pattern:
+        """Return the pattern that the name is."""
+        is_regex = self.name.startswith("re:") or self.route[-1:] == ("match",)
+        return Pattern(self.name.removeprefix("re:"), "regex" if is_regex else "glob")
+
+
+def uses(reading: Reading) -> tuple[Use, ...]:
+    """Return the names of a text, in the order of their places."""
+    places = reading.source_map
+    lets = frozenset(str(route[-1]) for route in places.keys if _inner(route)[:1] == ("let",))
+    found: list[Use] = []
+    for route, key in places.keys.items():
+        found += _of_key(route, key)
+    for route, value in places.values.items():
+        if value.text:
+            found += _of_value(route, value, lets)
+    found += _of_comments(reading.source)
+    unique = {(use.span.start, use.span.end, use.kind): use for use in found}
+    return tuple(sorted(unique.values(), key=lambda use: (use.span.start, use.span.end)))
+
+
+def _inner(route: Route) -> Route:
+    """Return a route counted from the phase that it is in, if it is in one."""
+    return route[2:] if route[:1] == ("phases",) and len(route) > 2 else route
+
+
+def text_of(excerpt: Excerpt) -> Span:
+    """Return where the text of an excerpt stands, without its quotes."""
+    return excerpt.at(0, len(excerpt.text))
+
+
+#: Sections whose keys are names, and what of; their inner keys are words.
+_KEYS: Mapping[str, Kind] = {
+    "axes": Kind.LOGICAL_AXIS,
+    "let": Kind.NUMBER,
+    "targets": Kind.TARGET,
+    "mesh": Kind.MESH_AXIS,
+    "phases": Kind.PHASE,
+    "params": Kind.PATTERN,
+    "derive": Kind.PATTERN,
+    "scan": Kind.PATTERN,
+    "memory": Kind.PATTERN,
+    "activations": Kind.ACTIVATION,
+    "arrays": Kind.ARRAY,
+    "caches": Kind.ARRAY,
+    "lints": Kind.FINDING,
+}
+
+
+def _of_key(route: Route, key: Excerpt) -> Iterator[Use]:
+    inner = _inner(route)
+    kind = Kind.WORD
+    section = str(inner[0])
+    if (len(inner) == 2 and section in _KEYS) or (len(inner) == 3 and section == "mesh"):
+        kind = _KEYS[section]
+    elif section == "targets" and len(inner) > 3 and inner[2] == "mesh":
+        kind = Kind.MESH_AXIS
+    elif inner[2:3] == ("parts",) and len(inner) == 4:
+        return
+    if kind is Kind.LOGICAL_AXIS:
+        yield _axis_use(key, 0, len(key.text), key.text, route, is_definition=True)
+        return
+    is_definition = kind not in (Kind.WORD, Kind.FINDING, Kind.PATTERN)
+    yield Use(kind, key.text, text_of(key), is_definition, route, key)
+
+
+def _axis_use(
+    excerpt: Excerpt, start: int, end: int, name: str, route: Route, *, is_definition: bool = False
+) -> Use:
+    """Return the use of a logical axis, without the role that it has: `embed` of `in:embed'`."""
+    axis = axis_of(name)
+    at = start + name.rstrip("'").rfind(axis)
+    span = excerpt.at(at, at + len(axis))
+    return Use(Kind.LOGICAL_AXIS, axis, span, is_definition, route, excerpt)
+
+
+class _Expression:
+    """An expression on the way to its names."""
+
+    def __init__(self, excerpt: Excerpt, route: Route, lets: frozenset[str]) -> None:
+        self.excerpt = excerpt
+        self.route = route
+        self.lets = lets
+
+    def parsed(self, parse: Callable[[str], Any]) -> Any:
+        """Return what a parser makes of it; None where it cannot be read."""
+        found = parse(self.excerpt.text)
+        return None if isinstance(found, SyntaxFault) else found
+
+    def use(self, kind: Kind, name: Name, *, is_definition: bool = False) -> Use:
+        span = self.excerpt.at(name.start, name.end)
+        return Use(kind, name.text, span, is_definition, self.route, self.excerpt)
+
+    def whole(self, kind: Kind) -> Iterator[Use]:
+        """Yield the whole expression as one name."""
+        span = text_of(self.excerpt)
+        yield Use(kind, self.excerpt.text, span, False, self.route, self.excerpt)
+
+    def axes(self, names: Iterable[Name | None]) -> Iterator[Use]:
+        """Yield logical axes."""
+        for name in names:
+            if name is not None and name.text != ANY:
+                yield _axis_use(self.excerpt, name.start, name.end, name.text, self.route)
+
+    def mesh_axes(self, targets: Iterable[AxisTarget]) -> Iterator[Use]:
+        """Yield the mesh axes of right sides."""
+        for target in targets:
+            for name in target.mesh_axes:
+                yield self.use(Kind.MESH_AXIS, name)
+
+    def sizes(self, size: SizeExpr | None) -> Iterator[Use]:
+        """Yield the axes and numbers that a size names."""
+        for name in size.names if size is not None else ():
+            if name.text in self.lets:
+                yield self.use(Kind.NUMBER, name)
+            else:
+                yield from self.axes([name])
+
+
+def _of_value(route: Route, value: Excerpt, lets: frozenset[str]) -> Iterator[Use]:
+    inner = _inner(route)
+    found = _Expression(value, route, lets)
+    last = str(inner[-1])
+    section = str(inner[0])
+    if section == "targets":
+        section = "hardware" if last == "hardware" else "mesh" if "mesh" in inner[2:] else ""
+    elif section in ("overrides", "activations", "replicate") and len(inner) == 3:
+        section = f"*.{last}"
+    elif section in ("step", "rules", "state") and len(inner) > 1 and isinstance(inner[1], str):
+        section = f"{section}.{inner[1]}"
+    elif section == "rules" and last == "at":
+        section = "rules.at"
+    elif section == "axes" and last in ("doc", "min_shard", "interleaved") and len(inner) == 3:
+        return
+    reader = _READERS.get(section)
+    if reader is not None:
+        yield from reader(found)
+
+
+def _rule(found: _Expression) -> Iterator[Use]:
+    rule = found.parsed(expressions.parse_axis_rule)
+    if rule is not None:
+        yield from found.axes(rule.names)
+        yield from found.mesh_axes(rule.targets)
+
+
+def _place(found: _Expression) -> Iterator[Use]:
+    place = found.parsed(expressions.parse_place)
+    if place is not None:
+        yield from found.axes([place.axis])
+
+
+def _names(found: _Expression) -> Iterator[Use]:
+    names = found.parsed(expressions.parse_names)
+    if names is not None:
+        yield from found.axes(names.names)
+
+
+def _scan(found: _Expression) -> Iterator[Use]:
+    scan = found.parsed(expressions.parse_scan)
+    if scan is not None:
+        yield from found.axes(name for name, _ in scan.axes)
+
+
+def _partition(found: _Expression) -> Iterator[Use]:
+    stated = found.parsed(expressions.parse_partition)
+    if stated is not None:
+        yield from found.mesh_axes(stated.dims)
+        yield from (found.use(Kind.MESH_AXIS, name) for names in stated.sums for name in names)
+
+
+def _over(found: _Expression) -> Iterator[Use]:
+    target = found.parsed(expressions.parse_mesh_axes)
+    if target is not None:
+        yield from found.mesh_axes([target])
+
+
+def _size(found: _Expression) -> Iterator[Use]:
+    yield from found.sizes(found.parsed(expressions.parse_size))
+
+
+def _mesh(found: _Expression) -> Iterator[Use]:
+    size = found.parsed(expressions.parse_mesh_size)
+    if size is not None:
+        yield from _mesh_size(size, found)
+
+
+def _mesh_size(size: MeshSize, found: _Expression) -> Iterator[Use]:
+    yield from found.sizes(size.named)
+    yield from found.axes([size.fits])
+    for part, inner in size.parts:
+        yield found.use(Kind.MESH_AXIS, part, is_definition=True)
+        yield from _mesh_size(inner, found)
+
+
+def _array(found: _Expression) -> Iterator[Use]:
+    stated = found.parsed(expressions.parse_array_type)
+    if stated is not None:
+        yield found.use(Kind.DTYPE, stated.dtype)
+        for dim in stated.dims:
+            if dim.name is not None:
+                yield from found.axes([dim.name])
+            yield from found.sizes(dim.size)
+
+
+def _derived(found: _Expression) -> Iterator[Use]:
+    stated = found.parsed(expressions.parse_derived)
+    if stated is None:
+        return
+    if stated.parent is not None:
+        yield found.use(Kind.PATTERN, stated.parent)
+    for answer in stated.answers:
+        yield from found.axes(dim for dim in answer if re.match(r"[^\W\d]", dim.text))
+
+
+def _line(found: _Expression) -> Iterator[Use]:
+    line = found.parsed(expressions.parse_step_line)
+    if line is None:
+        return
+    aliases = set[str]()
+    for term in (*line.operands, *line.results):
+        aliases |= {dim.alias.text for dim in term.dims or () if dim.alias is not None}
+    for term in (*line.operands, *line.results):
+        if term.kind != "value":
+            yield found.use(Kind.PATTERN, Name(term.text, term.start, term.end))
+        names = (dim.name for dim in term.dims or () if dim.name is not None)
+        yield from found.axes(name for name in names if name.text not in aliases)
+    yield from found.sizes(line.flops)
+
+
+def _whole(kind: Kind) -> Callable[[_Expression], Iterator[Use]]:
+    return lambda found: found.whole(kind)
+
+
+_READERS: Mapping[str, Callable[[_Expression], Iterator[Use]]] = {
+    "axes": _size,
+    "let": _size,
+    "rules": _rule,
+    "rules.at": _place,
+    "drop": _names,
+    "params": _names,
+    "scan": _scan,
+    "derive": _derived,
+    "activations": _names,
+    "arrays": _array,
+    "caches": _array,
+    "mesh": _mesh,
+    "hardware": _whole(Kind.HARDWARE),
+    "extends": _whole(Kind.BASE),
+    "manifest": _whole(Kind.MANIFEST),
+    "step.extends": _whole(Kind.STEP),
+    "step.program": _line,
+    "state.over": _over,
+    "*.path": _whole(Kind.PATTERN),
+    "*.match": _whole(Kind.PATTERN),
+    "*.axes": _names,
+    "*.spec": _partition,
+}
+
+
+def _of_comments(source: SourceFile) -> Iterator[Use]:
+    """Yield the findings that comments silence."""
+    for each in marked(source).suppressions:
+        for name in each.findings:
+            yield Use(Kind.FINDING, name.text, name.span, False, (), name)
