@@ -33,6 +33,7 @@ FOR_ONE_SIBLING = {
     "analysis.step_partition": "one operation on a mesh, apart from whole steps",
     "arrays.orbax": "a format",
     "arrays.safetensors": "a format",
+    "cli.measured": "an option of predictions, apart from a verb",
     "foreign.gin": "a language, as YAML is",
     "foreign.hf_models": "what classes of transformers say, apart from plans",
     "foreign.maxtext_config": "MaxText's files, apart from what their rules mean",

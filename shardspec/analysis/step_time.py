@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardspec.ir.calibration import MatmulTable
 from shardspec.ir.plan import ShardingPlan
@@ -79,6 +79,7 @@ class StepTime:
       mfu: the share of the peak that the model's own FLOPs are, without work that is done again
         or by several devices alike.
       notes: what could not be counted as it is.
+      scale: by what all seconds are multiplied, so that a step that was measured takes what it did.
 
     Invariants:
       sum: step_seconds is compute_seconds and what the axes expose.
@@ -90,6 +91,7 @@ class StepTime:
     spread: float
     mfu: float
     notes: tuple[str, ...] = ()
+    scale: float = 1.0
 
     @property
     def step_seconds(self) -> float:
@@ -103,6 +105,22 @@ class StepTime:
         shares["memory"] = self.hbm_seconds
         shares["compute"] = self.compute_seconds - self.hbm_seconds
         return max(reversed(shares), key=lambda name: shares[name])
+
+
+def scaled(time: StepTime, scale: float) -> StepTime:
+    """Return a step that takes `scale` times as long, in all of its parts alike."""
+    axes = (
+        AxisTime(each.mesh_axis, each.seconds * scale, each.exposed_seconds * scale)
+        for each in time.axes
+    )
+    return replace(
+        time,
+        compute_seconds=time.compute_seconds * scale,
+        hbm_seconds=time.hbm_seconds * scale,
+        axes=tuple(axes),
+        mfu=time.mfu / scale,
+        scale=time.scale * scale,
+    )
 
 
 def step_time(plan: ShardingPlan, step: Step) -> StepTime | None:

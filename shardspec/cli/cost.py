@@ -12,6 +12,7 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
 from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options
+from shardspec.cli.measured import MEASURED, Measured, held_to
 from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
 from shardspec.cli.steps import STEP, plan_on_target, traced_step
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, width_of, write_file
@@ -62,10 +63,17 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
         callback=_tokens,
         help="Tokens of a step, on all devices: `4M`; else read off the batch.",
     ),
+    MEASURED,
     options.OUTPUT,
 )
 def command(
-    request: Request, *, step_name: str | None, by: By, top: int, tokens: int | None
+    request: Request,
+    *,
+    step_name: str | None,
+    by: By,
+    top: int,
+    tokens: int | None,
+    measured: Measured | None,
 ) -> None:
     """Show what a device holds, and what a step sends and takes.
 
@@ -75,24 +83,32 @@ def command(
     here. Without `--step` it is the step that the spec's own `step:` states; without either, the
     memory of parameters and of `state:`. -o saves it as JSON, for `explain --cost`.
     """
-    plan = plan_on_target(request, "no cost is worked out")
-    if step_name is not None:
-        step = traced_step(step_name, plan, request)
-    elif (stated := stated_step(plan)) is not None:
-        step, tokens = stated.step, tokens or stated.tokens
-    else:
-        step = None
-        if request.only is not None:
-            plan = replace(plan, arrays=tuple(select(request.only, plan)))
-    found = cost_of(plan, step, tokens=tokens)
+    found = _found(request, step_name, tokens)
+    if measured is not None:
+        found = held_to(measured, found, request, lambda at: _found(at, step_name, tokens, False))
     _print(found, request, by, top)
-    if step is None:
+    if found.step is None:
         told = "what a step adds: activations, temporaries, time, and what is sent and why"
         request.remark(f"\n{told}: --step MODULE:FUNCTION, or `step:` in the spec")
         return
     faults = pipeline.step_findings([found])
     request.report(faults)
     raise SystemExit(FINDINGS if has_errors(faults) else FINE)
+
+
+def _found(
+    request: Request, step_name: str | None, tokens: int | None, is_told: bool = True
+) -> Cost:
+    """Return the cost on the target that is meant, with the step where there is one."""
+    plan = plan_on_target(request, "no cost is worked out", is_told=is_told)
+    if step_name is not None:
+        return cost_of(plan, traced_step(step_name, plan, request), tokens=tokens)
+    stated = stated_step(plan)
+    if stated is not None:
+        return cost_of(plan, stated.step, tokens=tokens or stated.tokens)
+    if request.only is not None:
+        plan = replace(plan, arrays=tuple(select(request.only, plan)))
+    return cost_of(plan)
 
 
 # what is printed

@@ -190,20 +190,22 @@ def print_proof(proof: Proof) -> None:
     show(fitted(proof_lines(proof), width_of()))
 
 
-def plan_on_target(request: Request, undone: str) -> ShardingPlan:
+def plan_on_target(request: Request, undone: str, *, is_told: bool = True) -> ShardingPlan:
     """Return the plan on the target that is meant; exit where it has errors.
 
     Args:
       undone: what is not done then, said behind the findings.
+      is_told: whether findings that are no errors are said.
     """
     plan, found = request.plan()
     spec, chosen = plan.spec, plan.target
     request.require_sound(chosen, found)
-    request.report(found)
+    if is_told or has_errors(found):
+        request.report(found)
     if has_errors(found):
         request.remark(f"{undone}: {spec.source.name} has errors")
         raise SystemExit(FINDINGS)
     count = len(spec.targets)
-    if request.target is None and count > 1:
+    if request.target is None and count > 1 and is_told:
         request.remark(f"target {chosen.name}; --target shows another of {count}")
     return plan

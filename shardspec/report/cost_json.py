@@ -124,6 +124,7 @@ def _time(time: StepTime) -> Data:
         "axes": axes,
         "bound": time.bound,
         "spread": time.spread,
+        "scale": time.scale,
     }
 
 
@@ -249,12 +250,14 @@ def _time_schema() -> Data:
     return _or_null(
         _object(
             "of one step, by a model of the machine; null where it is not known",
+            ("scale",),
             basis=_of("string", enum=["modelled", "compiled"]),
             step_s=_seconds("seconds"),
             compute_s=_seconds("of operations"),
             hbm_s=_seconds("of it, what waits for memory"),
             axes=_map(axis, "by mesh axis; `+` joins those that go together"),
             bound=_of("string", "compute, memory or a mesh axis"),
+            scale=_of("number", "by what all seconds were multiplied, to fit a measured step"),
             spread=_seconds("how far a measured step may lie to either side, as a share"),
         )
     )
