@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from shardspec.language.formatting import formatted
-from shardspec.lsp import completion, findings, navigation, outline
+from shardspec.lsp import completion, findings, hints, navigation, outline, tokens
 from shardspec.lsp.hover import hover as hovered
 from shardspec.lsp.server import SpecServer, watch_files
 from shardspec.lsp.snapshot import Snapshot
@@ -26,6 +26,7 @@ def made() -> SpecServer:
     _answer_about_shape(server)
     _answer_about_names(server)
     _rename(server)
+    _decorate(server)
     return server
 
 
@@ -79,9 +80,12 @@ def _answer_about_findings(server: SpecServer) -> None:
         return await server.ask(params.text_document.uri, answer)
 
 
-def _is_asked(kind: str, only: Sequence[types.CodeActionKind | str] | None) -> bool:
+def _is_asked(
+    kind: types.CodeActionKind, only: Sequence[types.CodeActionKind | str] | None
+) -> bool:
     """Say whether a kind of actions is among those that an editor wants, or below one of them."""
-    return only is None or any(f"{kind}.".startswith(f"{wanted}.") for wanted in map(_word, only))
+    name = f"{kind.value}."
+    return only is None or any(name.startswith(f"{wanted}.") for wanted in map(_word, only))
 
 
 def _word(kind: types.CodeActionKind | str) -> str:
@@ -185,3 +189,36 @@ async def _or_refusal(server: SpecServer, uri: str, answer: Callable[[Snapshot],
         return await server.ask(uri, answer)
     except navigation.RefusedError as refused:
         raise JsonRpcException(str(refused), _REQUEST_FAILED) from None
+
+
+def _decorate(server: SpecServer) -> None:
+    @server.feature(types.INITIALIZE)
+    def initialize(params: types.InitializeParams) -> None:
+        server.settings = _settings(params.initialization_options)
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
+    def configured(params: types.DidChangeConfigurationParams) -> None:
+        server.settings = _settings(params.settings)
+        workspace = server.client_capabilities.workspace
+        if workspace and workspace.inlay_hint and workspace.inlay_hint.refresh_support:
+            server.workspace_inlay_hint_refresh(None)
+
+    @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
+    async def inlay(params: types.InlayHintParams) -> list[types.InlayHint] | None:
+        kinds = hints.wanted(server.settings)
+
+        def answer(snapshot: Snapshot) -> list[types.InlayHint]:
+            return hints.hints(snapshot, *snapshot.lines.offsets(params.range), kinds)
+
+        return await server.ask(params.text_document.uri, answer)
+
+    @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, tokens.LEGEND)
+    async def coloured(params: types.SemanticTokensParams) -> types.SemanticTokens | None:
+        return await server.ask(params.text_document.uri, tokens.tokens)
+
+
+def _settings(given: Any) -> dict[str, Any]:
+    """Return what an editor's user has set, with `shardspec` around it or not."""
+    stated = given if isinstance(given, dict) else {}
+    inner = stated.get("shardspec", stated)
+    return inner if isinstance(inner, dict) else {}

@@ -12,6 +12,7 @@ from lsprotocol import types
 
 from shardspec import fixing, pipeline
 from shardspec.diagnostics import Diagnostic, Edit, Severity, Span
+from shardspec.diagnostics.levels import UNDENIABLE
 from shardspec.language.files import real_path
 from shardspec.language.silencing import marked
 from shardspec.lsp.snapshot import Snapshot
@@ -88,7 +89,7 @@ def _silences(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[typ
     """Yield a comment for each line that a finding stands on, where it has none."""
     for found in touched:
         label = found.primary
-        if label is None or not snapshot.is_own(label.span) or found.is_error:
+        if label is None or not snapshot.is_own(label.span) or found.code.id in UNDENIABLE:
             continue
         number = snapshot.lines.line_of(label.span.start)
         line = snapshot.lines.line(number)

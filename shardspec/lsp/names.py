@@ -79,7 +79,12 @@ def uses(reading: Reading) -> tuple[Use, ...]:
             found += _of_value(route, value, lets)
     found += _of_comments(reading.source)
     unique = {(use.span.start, use.span.end, use.kind): use for use in found}
-    return tuple(sorted(unique.values(), key=lambda use: (use.span.start, use.span.end)))
+    return tuple(sorted(unique.values(), key=_place_of))
+
+
+def _place_of(use: Use) -> tuple[int, int, bool]:
+    """Return the key of reading order; where a word stands for a name, the name comes first."""
+    return use.span.start, use.span.end, use.kind is Kind.WORD
 
 
 def _inner(route: Route) -> Route:

@@ -1,0 +1,100 @@
+"""What an editor offers for a finding is what `--fix` does, and the edits do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lsprotocol import types
+
+from shardspec.lsp import findings
+from shardspec.lsp.snapshot import Snapshot
+from tests.lsp.client import Editor, at, edited, editor
+from tests.lsp.texts import SPEC, snapshot_of
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
+    with editor(tmp_path_factory.mktemp("fixes")) as opened:
+        yield opened
+
+
+def after(snapshot: Snapshot, action: types.CodeAction) -> str:
+    assert action.edit is not None
+    assert action.edit.changes is not None
+    (edits,) = action.edit.changes.values()
+    spans = [(*snapshot.lines.offsets(each.range), each.new_text) for each in edits]
+    text = snapshot.text
+    for start, end, new in sorted(spans, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def test_a_sure_fix_is_preferred_and_mends(tmp_path: Path) -> None:
+    text = SPEC.replace("heads -> model", "heads -> modle")
+    snapshot = snapshot_of(tmp_path, "spec.yaml", text)
+    where = text.index("modle")
+    action = findings.actions(snapshot, where, where)[0]
+    assert (action.title, action.is_preferred) == ("Replace `modle` by `model`", True)
+    assert after(snapshot, action) == SPEC
+
+
+def test_an_unsure_fix_is_offered_as_such(tmp_path: Path) -> None:
+    text = SPEC.replace("heads -> model", "heads -> modeling")
+    snapshot = snapshot_of(tmp_path, "spec.yaml", text)
+    where = text.index("modeling")
+    found = [each for each in findings.actions(snapshot, where, where) if "model`" in each.title]
+    assert all("(may not be what you mean)" in each.title for each in found)
+    assert [each.is_preferred for each in found] == [False]
+    assert findings.fix_all(snapshot) is None
+
+
+def test_line_ends_stay(tmp_path: Path) -> None:
+    text = SPEC.replace("heads -> model", "heads -> modle").replace("\n", "\r\n")
+    snapshot = snapshot_of(tmp_path, "spec.yaml", text)
+    action = findings.fix_all(snapshot)
+    assert action is not None
+    assert after(snapshot, action) == SPEC.replace("\n", "\r\n")
+
+
+def test_a_finding_can_be_silenced(tmp_path: Path) -> None:
+    text = SPEC.replace("params:\n", "params:\n  nothing/**: embed\n")
+    snapshot = snapshot_of(tmp_path, "spec.yaml", text)
+    (found,) = snapshot.found
+    assert found.primary is not None
+    where = found.primary.span.start
+    silence = next(
+        each for each in findings.actions(snapshot, where, where) if "Silence" in each.title
+    )
+    mended = snapshot_of(tmp_path, "spec.yaml", after(snapshot, silence))
+    assert mended.found == ()
+
+
+def test_all_fixes_in_one_go(session: Editor) -> None:
+    text = SPEC.replace("heads -> model", "heads -> modle").replace(": mlp embed", ": mlp embde")
+    uri = session.open("spec.yaml", text)
+    whole = {"start": at(text, "shardspec"), "end": at(text, "decode")}
+    context = {"diagnostics": [], "only": ["source.fixAll"]}
+    (action,) = session.about("codeAction", uri, range=whole, context=context)
+    assert action["kind"] == "source.fixAll"
+    assert edited(text, action["edit"]["changes"][uri]) == SPEC
+    context = {"diagnostics": []}
+    titles = [
+        each["title"] for each in session.about("codeAction", uri, range=whole, context=context)
+    ]
+    assert titles[0].startswith("Replace `modle`")
+    assert "Fix all" not in " ".join(titles)
+
+
+def test_hints_and_colours_over_the_wire(session: Editor) -> None:
+    uri = session.open("hints.yaml", SPEC)
+    whole = {"start": at(SPEC, "shardspec"), "end": at(SPEC, "decode")}
+    labels = [each["label"] for each in session.about("inlayHint", uri, range=whole)]
+    assert "4 arrays" in labels
+    settings = {"settings": {"shardspec": {"inlayHints": {"patterns": False}}}}
+    session.notify("workspace/didChangeConfiguration", settings)
+    labels = [each["label"] for each in session.about("inlayHint", uri, range=whole)]
+    assert "4 arrays" not in labels
+    assert labels
+    assert len(session.about("semanticTokens/full", uri)["data"]) % 5 == 0

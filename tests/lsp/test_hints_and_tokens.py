@@ -1,0 +1,78 @@
+"""Figures behind lines, and names by their colours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardspec.lsp import hints, tokens
+from shardspec.lsp.snapshot import Snapshot
+from tests.lsp.texts import BOTH, SPEC, snapshot_of
+
+both = pytest.mark.parametrize(("name", "text"), BOTH)
+
+
+def shown(snapshot: Snapshot, *kinds: str) -> dict[str, list[str]]:
+    """Return the hints by the text of the line that they stand on."""
+    found: dict[str, list[str]] = {}
+    for hint in hints.hints(snapshot, 0, len(snapshot.text), frozenset(kinds or hints.KINDS)):
+        line = snapshot.lines.line(hint.position.line).strip()
+        found.setdefault(line, []).append(str(hint.label))
+    return found
+
+
+@both
+def test_hints_are_the_figures_of_the_plan(tmp_path: Path, name: str, text: str) -> None:
+    snapshot = snapshot_of(tmp_path, name, text)
+    found = {line.lstrip("- "): labels for line, labels in shown(snapshot).items()}
+    assert found["embed -> data"] == ["64 → 4 (4 arrays)"]
+    assert found["heads -> model"] == ["takes nothing"]
+    pod = next(labels for line, labels in found.items() if "pod" in line and "4x4x4" in line)
+    held = sum(array.per_device_bytes for array in snapshot.plans[0].arrays)
+    assert pod == [f"{held / 1024:.1f} KiB of 32.0 GiB"]
+    wi = next(labels for line, labels in found.items() if "**/wi/kernel" in line)
+    assert wi == ["4 arrays"]
+
+
+@both
+def test_hints_stand_behind_what_they_are_of(tmp_path: Path, name: str, text: str) -> None:
+    snapshot = snapshot_of(tmp_path, name, text)
+    for hint in hints.hints(snapshot, 0, len(text), frozenset({"rules"})):
+        before = text[: snapshot.lines.offset(hint.position)]
+        assert before.endswith(("data", "model", "model)"))
+
+
+def test_hints_can_be_switched_off(tmp_path: Path) -> None:
+    snapshot = snapshot_of(tmp_path, "spec.yaml", SPEC)
+    assert shown(snapshot, "targets").keys() < shown(snapshot).keys()
+    for off in (False, {"enabled": False}, dict.fromkeys(hints.KINDS, False)):
+        assert hints.wanted({"inlayHints": off}) == frozenset()
+    assert hints.wanted({}) == frozenset(hints.KINDS)
+
+
+@both
+def test_tokens_lie_side_by_side(tmp_path: Path, name: str, text: str) -> None:
+    wide = text.replace("measured", "🧊 measured").replace("odd/kernel", "o🧊d/kernel")
+    snapshot = snapshot_of(tmp_path, name, wide)
+    data = tokens.tokens(snapshot).data
+    line = column = 0
+    found = []
+    for at in range(0, len(data), 5):
+        step, start, length, kind, _ = data[at : at + 5]
+        column = column + start if step == 0 else start
+        line += step
+        units = snapshot.lines.line(line).encode("utf-16-le")
+        word = units[2 * column : 2 * (column + length)].decode("utf-16-le")
+        found.append((word, tokens.LEGEND.token_types[kind]))
+    assert len(found) > 40
+    assert {
+        ("embed", "parameter"),
+        ("data", "enumMember"),
+        ("tp", "number"),
+        ("pod", "class"),
+        ("tpu v4 4x4x4", "type"),
+        ("**/wi/kernel", "regexp"),
+        ("o🧊d/kernel", "variable"),
+        ("repeated-axis", "macro"),
+    } <= set(found)
