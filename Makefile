@@ -60,11 +60,11 @@ bench: .venv/test
 	@touch $@
 
 .venv/demo: .venv/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable '.[report]'
 	@touch $@
 
 .venv/test: .venv/demo pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[flax,optax,equinox,haiku,orbax,tpu-aot,terminal,lsp]' --group test
+	$(BIN)/python -m pip install --quiet --editable '.[flax,optax,equinox,haiku,orbax,tpu-aot,terminal,lsp,report]' --group test
 	@touch $@
 
 # XLA for GPUs that are not here, in a folder of its own: beside JAX it would complain of them. Linux only.

@@ -38,7 +38,7 @@ class Asker:
 
 
 #: What asked, where it is no line of the spec.
-_OTHERS = {
+OTHERS = {
     CauseKind.ARGUMENT: "sharding of an argument",
     CauseKind.CONSTRAINT: "constraint",
     CauseKind.RESULT: "sharding of a result",
@@ -57,7 +57,7 @@ def asker(cause: Cause) -> Asker:
     if cause.attempt is not None:
         place = cause.span.place if cause.span is not None else ""
         return Asker(_asked(cause.attempt), place)
-    text = _OTHERS[cause.kind]
+    text = OTHERS[cause.kind]
     if cause.array and cause.kind is not CauseKind.UNKNOWN:
         text = f"{text}: {template(cause.array)}"
     return Asker(text, str(cause.place) if cause.place.is_known else "")
@@ -136,7 +136,7 @@ class TrafficRow:
 def askers(collective: Collective) -> tuple[Asker, ...]:
     """Return who asked for the mesh axes of a collective, each once."""
     found = tuple(dict.fromkeys(map(asker, collective.because)))
-    return found or (Asker(_OTHERS[CauseKind.UNKNOWN]),)
+    return found or (Asker(OTHERS[CauseKind.UNKNOWN]),)
 
 
 def array_of(collective: Collective) -> str:

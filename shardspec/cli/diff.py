@@ -162,7 +162,7 @@ def _old_and_new(old: str | None, new: str | None, request: Request) -> tuple[Si
         new = request.spec_file()
         _tell_of_found(old, new, request)
     old, new = (find_spec(name) if os.path.isdir(name) else name for name in (old, new))
-    return _side(_at_revision(old, new), request), _side(_at_revision(new, old), request)
+    return side_of(at_revision(old, new), request), side_of(at_revision(new, old), request)
 
 
 def _only_spec(old: str | None, new: str | None, request: Request) -> str:
@@ -221,7 +221,7 @@ def _only(glob: str, *sides: Side) -> Iterator[Side]:
         yield replace(side, layout=replace(side.layout, targets=targets))
 
 
-def _at_revision(name: str, other: str) -> str:
+def at_revision(name: str, other: str) -> str:
     """Return `git:REV` with the path of the other side."""
     if not name.startswith(_GIT) or ":" in name.removeprefix(_GIT):
         return name
@@ -245,7 +245,8 @@ def _plans(
     return spec, plans, diagnostics
 
 
-def _side(name: str, request: Request) -> Side:
+def side_of(name: str, request: Request) -> Side:
+    """Return the side that a spec, a revision of one, or a lock is; exit where it has faults."""
     if name.endswith(".lock"):
         return _locked(name, request)
     spec, plans, diagnostics = _plans(name, request)

@@ -26,6 +26,7 @@ VERBS = {
     "import": "Make a spec of the rules of another tool, with the proof.",
     "export": "Write the rules or the plan of a spec for another tool.",
     "mesh": "Show which devices each mesh axis runs over.",
+    "report": "Write a page to look at in a browser: all of it, and why.",
     "example": "Copy an example, to begin with.",
     "schema": "Print the JSON Schema of the YAML format.",
     "lsp": "Answer an editor: findings as you type, hover, completion, rename.",

@@ -165,11 +165,12 @@ def _time(cost: figures.Cost) -> Iterator[str]:
     compute = f"compute ~ {seconds_text(time.compute_seconds)}"
     if time.hbm_seconds:
         compute += f", {seconds_text(time.hbm_seconds)} of it memory"
-    axes = map(_axis, time.axes)
+    axes = map(axis_text, time.axes)
     yield "   ".join((f"time    {step}, bound by {time.bound}", compute, *axes, rates))
 
 
-def _axis(each: figures.AxisTime) -> str:
+def axis_text(each: figures.AxisTime) -> str:
+    """Return `tensor ~ 2.29 s, all exposed`."""
     exposed = seconds_text(each.exposed_seconds)
     if each.exposed_seconds >= each.seconds:
         exposed = "all"
@@ -183,8 +184,13 @@ def _rates(cost: figures.Cost) -> list[str]:
     if cost.mfu is not None:
         found.append(f"MFU ~ {percent(cost.mfu, 1)}")
     if cost.tokens_per_s is not None:
-        found.append(f"~ {element_count(round(cost.tokens_per_s))} tokens/s")
+        found.append(tokens_text(cost.tokens_per_s))
     return found
+
+
+def tokens_text(tokens_per_s: float) -> str:
+    """Return `~ 544 K tokens/s`."""
+    return f"~ {element_count(round(tokens_per_s))} tokens/s"
 
 
 def flops_text(flops: int) -> str:

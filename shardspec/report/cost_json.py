@@ -45,6 +45,12 @@ def cost_text(
     return ",\n".join((head[:-2], *written)) + "\n}\n"
 
 
+def cost_data(cost: Cost) -> Data:
+    """Return a cost as JSON data: what `cost_text` writes."""
+    sent = () if cost.step is None else cost.step.collectives
+    return {**_head(cost, None), "collectives": _collectives(sent)}
+
+
 def _lines(items: Sequence[Data]) -> str:
     lines = ",\n".join(f"    {json.dumps(each)}" for each in items)
     return f"[\n{lines}\n  ]" if lines else "[]"

@@ -33,16 +33,7 @@ def explain(sharding: ParamSharding, plan: ShardingPlan) -> Iterator[str]:
     """Yield the lines of the explanation: the answer, where names came from, every rule tried."""
     yield sharding.answer_text
     yield ""
-    yield f"names   {_names(sharding, plan)}"
-    if sharding.scan is not None:
-        stacked = ", ".join(f"{name}@{position}" for name, position in sharding.scan.axes)
-        yield f'scan    {stacked}     {_place(sharding.scan.span)}  scan "{sharding.scan.pattern}"'
-    if sharding.placed is not None:
-        yield memory_line(sharding)
-    if not sharding.dims:
-        yield "dims    none: a scalar is replicated"
-        return
-    yield from _dims(sharding, plan)
+    yield from _told(sharding, plan)
 
 
 def explain_activation(
@@ -58,12 +49,38 @@ def explain_activation(
     memory = f" in {activation.memory}" if activation.memory else ""
     yield f"activation {name or activation.name}{by}   ->   {sharding.partition_spec}{memory}"
     yield ""
-    names = " ".join(name or "_" for name in activation.logical_axes)
-    if activation.partition is not None:
-        names = f"spec {override_text(activation.partition, activation.sums)}"
-    yield f"names   {names}     {_place(activation.span)}".rstrip()
+    yield from _told(sharding, plan)
+
+
+def _told(sharding: Sharding, plan: ShardingPlan) -> Iterator[str]:
+    """Yield what is known of the whole, a line each, and the table of the dimensions."""
+    yield from (f"{label:<8}{text}".rstrip() for label, text in facts(sharding, plan))
     if sharding.dims:
-        yield from _dims(sharding, plan)
+        yield "dims"
+        yield from columns(dim_rows(sharding, plan), right=(0, 2))
+
+
+def facts(sharding: Sharding, plan: ShardingPlan) -> Iterator[tuple[str, str]]:
+    """Yield what is said of an array or activation as a whole: `names`, `scan`, `sums`, and it."""
+    if isinstance(sharding, ActivationSharding):
+        activation = sharding.activation
+        names = " ".join(name or "_" for name in activation.logical_axes)
+        if activation.partition is not None:
+            names = f"spec {override_text(activation.partition, activation.sums)}"
+        yield "names", f"{names}     {_place(activation.span)}"
+    else:
+        yield "names", _names(sharding, plan)
+        if (scan := sharding.scan) is not None:
+            stacked = ", ".join(f"{name}@{position}" for name, position in scan.axes)
+            yield "scan", f'{stacked}     {_place(scan.span)}  scan "{scan.pattern}"'
+        if sharding.placed is not None:
+            yield "memory", memory_line(sharding).removeprefix("memory").strip()
+        if not sharding.dims:
+            yield "dims", "none: a scalar is replicated"
+    sums = sharding.sums
+    for kind, axes in zip(sums._fields, sums, strict=True):
+        if axes and sharding.dims:
+            yield "sums", f"{kind} over {', '.join(axes)}: {_SUMS[kind]}"
 
 
 def memory_line(sharding: ParamSharding) -> str:
@@ -74,15 +91,10 @@ def memory_line(sharding: ParamSharding) -> str:
     return f'memory  {entry.memory}     {_place(entry.pattern.span)}  {section} "{entry.pattern}"'
 
 
-def _dims(sharding: Sharding, plan: ShardingPlan) -> Iterator[str]:
-    sums = sharding.sums
-    for kind, axes in zip(sums._fields, sums, strict=True):
-        if axes:
-            yield f"sums    {kind} over {', '.join(axes)}: {_SUMS[kind]}"
-    yield "dims"
+def dim_rows(sharding: Sharding, plan: ShardingPlan) -> list[Row]:
+    """Return a row for each rule tried: dim, name, size, mesh axes, outcome, place."""
     dims = enumerate(sharding.dims)
-    rows = [row for index, dim in dims for row in _rows(index, dim, sharding, plan)]
-    yield from columns(rows, right=(0, 2))
+    return [row for index, dim in dims for row in _rows(index, dim, sharding, plan)]
 
 
 def _names(sharding: ParamSharding, plan: ShardingPlan) -> str:
@@ -103,7 +115,7 @@ _SUMS = {
 
 
 def _rows(index: int, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> Iterator[Row]:
-    """Yield a row for each rule tried: dim, name, size, target, outcome, place."""
+    """Yield the rows of one dimension, which the first of them names."""
     size = "?" if dim.size is None else str(dim.size)
     head = (str(index), dim.logical_axis or "_", size)
     if not dim.attempts:

@@ -26,7 +26,16 @@ from shardspec.topology.placement import Placement, place
 from shardspec.topology.submesh import SubmeshChoice, choose_submesh
 from shardspec.versions import MESH_JSON
 
-_HEADINGS = ("axis", "size", "runs over", "shape", "hops", "hosts", "slices", "one way, per device")
+AXIS_HEADINGS = (
+    "axis",
+    "size",
+    "runs over",
+    "shape",
+    "hops",
+    "hosts",
+    "slices",
+    "one way, per device",
+)
 _COLOURS = (196, 39, 46, 226, 201, 51, 208, 129, 118, 33, 199, 220, 44, 160, 105, 154)
 _PLANES_DRAWN = 4
 _ROWS_DRAWN = 32
@@ -40,16 +49,17 @@ def mesh_lines(target: Target, placement: Placement, *, color: bool = False) -> 
 
 def _report(target: Target, placement: Placement) -> Iterator[str]:
     yield target_title(target)
-    yield from _machine_lines(placement)
+    yield from machine_lines(placement)
     yield f"mesh {placement.mesh}{_asked(placement)}"
     yield ""
     yield from axis_table(explain_axes(placement))
     yield ""
-    notes = tuple(_notes(placement))
+    notes = tuple(note_lines(placement))
     yield from (*notes, "") if notes else ()
 
 
-def _machine_lines(placement: Placement) -> Iterator[str]:
+def machine_lines(placement: Placement) -> Iterator[str]:
+    """Yield what hosts have, and how far the torus wraps around."""
     hardware = placement.hardware
     hosts = shape_text(host_shape(hardware))
     wrapped = [axis.name for axis in placement.machine if axis.wraps]
@@ -85,10 +95,11 @@ def tile_of(placement: Placement, name: str) -> tuple[int, ...]:
 
 def axis_table(explanations: Sequence[AxisExplanation]) -> Iterator[str]:
     """Return the lines of the table of mesh axes."""
-    return columns([_HEADINGS, *map(_cells, explanations)])
+    return columns([AXIS_HEADINGS, *map(axis_cells, explanations)])
 
 
-def _cells(explanation: AxisExplanation) -> tuple[str, ...]:
+def axis_cells(explanation: AxisExplanation) -> tuple[str, ...]:
+    """Return the cells of a mesh axis under `AXIS_HEADINGS`."""
     runs = "; ".join(map(str, explanation.runs)) or "-"
     return (
         explanation.name,
@@ -122,7 +133,8 @@ def speed_text(explanation: AxisExplanation) -> str:
     return f"~ {speed} GB/s {names[explanation.bottleneck]}"
 
 
-def _notes(placement: Placement) -> Iterator[str]:
+def note_lines(placement: Placement) -> Iterator[str]:
+    """Yield what is worth saying of cores, of chosen tiles, and of the order."""
     if placement.hardware.chip.platform == "tpu":
         yield f"  {core_note(placement.hardware)}"
     name = drawn_axis(placement)
@@ -244,13 +256,13 @@ def compare_lines(
     yield f"A  {target_title(before[0])}   mesh {before[1].mesh}{_asked(before[1])}"
     yield f"B  {target_title(after[0])}   mesh {after[1].mesh}{_asked(after[1])}"
     yield ""
-    lines: list[tuple[str, ...]] = [("", *_HEADINGS)]
+    lines: list[tuple[str, ...]] = [("", *AXIS_HEADINGS)]
     ours = {entry.name: entry for entry in explain_axes(before[1])}
     theirs = {entry.name: entry for entry in explain_axes(after[1])}
     for name in dict.fromkeys((*ours, *theirs)):
         for letter, entries in (("A", ours), ("B", theirs)):
             if name in entries:
-                lines.append((letter, *_cells(entries[name])))
+                lines.append((letter, *axis_cells(entries[name])))
     yield from columns(lines)
     yield ""
     yield from verdict_lines(ours, theirs)

@@ -155,7 +155,7 @@ def _cells(row: Row, plan: ShardingPlan) -> tuple[str, ...]:
         layout_text(first),
         str(list(first.shard_shape)),
         binary_bytes(row.per_device_bytes),
-        _rules(first, plan),
+        rules_text(first, plan),
     )
 
 
@@ -172,7 +172,7 @@ def layout_text(sharding: Sharding) -> str:
     return f"{spec_text(sharding.partition_spec)}{f' in {memory}' if memory else ''}"
 
 
-def _rules(sharding: ParamSharding, plan: ShardingPlan) -> str:
+def rules_text(sharding: ParamSharding, plan: ShardingPlan) -> str:
     """Return the lines of the rules that placed each dimension."""
     places = []
     for dim in sharding.dims:

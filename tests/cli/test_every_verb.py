@@ -48,6 +48,7 @@ RUNS = {
     "export": ["flax", "spec.yaml"],
     "mesh": ["spec.yaml"],
     "schema": [],
+    "report": ["spec.yaml"],
     "example": ["tiny-t5"],
     "lsp": ["--stdio"],
 }

@@ -1,0 +1,240 @@
+"""`shardspec report`: one page about a spec, to look at in a browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardspec import pipeline
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.spec_step import stated_step
+from shardspec.cli import options
+from shardspec.cli.discovery import find_spec
+from shardspec.cli.request import Request, has_errors
+from shardspec.cli.steps import STEP, traced_step
+from shardspec.cli.streams import FINDINGS, FINE, fail, require_folder, write_file
+from shardspec.diagnostics import Diagnostic
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Params, Spec
+
+if TYPE_CHECKING:
+    from shardspec.analysis.cost_diff import CostDiff
+    from shardspec.analysis.layout_diff import TargetDiff
+    from shardspec.report.cost_json import Data
+    from shardspec.report.html import Html
+    from shardspec.report.page import Shown
+    from shardspec.report.saved_cost import SavedCost
+
+#: What `--open` alone writes.
+_NAME = "report.html"
+
+
+@options.verb(
+    "report",
+    *options.ONE_SPEC,
+    options.TARGETS,
+    options.PHASE,
+    STEP,
+    options.COST,
+    options.ARRAYS,
+    options.SET,
+    *options.FINDINGS,
+    options.option(
+        "--diff",
+        "sides",
+        nargs=2,
+        metavar="A B",
+        help="What changed from A to B as well: specs, a lock or `git:REV` for A.",
+    ),
+    options.OUTPUT,
+    options.flag(
+        "--open", "Open it in the browser; without -o, from a folder for temporary files."
+    ),
+)
+def command(
+    request: Request,
+    *,
+    target_names: tuple[str, ...],
+    step_name: str | None,
+    sides: tuple[str, str] | None,
+    open: bool,
+) -> None:
+    """Write a page about a spec: targets, memory, arrays and why, machines, the step, findings.
+
+    One HTML file that holds all it needs: it works from disk, fetches nothing, and can be mailed or
+    kept by a build. A step is the one that `--step` names, that of a saved cost (`--cost FILE`), or
+    the one that the spec states by `step:`.
+    """
+    _require_jinja()
+    path = _path(request, is_opened=open)
+    title, changes = None, None
+    if sides is not None:
+        if request.named:
+            fail("--diff names both specs itself", f"take {request.named[0]} out")
+        request = replace(request, named=(_spec_of(sides[1]),))
+        title = f"{sides[0]} -> {sides[1]}"
+        changes = _changes(sides, target_names, step_name, request)
+    spec, diagnostics = request.load()
+    params = request.params(spec)
+    plans = _plans(spec, params, target_names, diagnostics, request)
+    found = _findings(spec, diagnostics, params, plans)
+    sound = [plan for plan in plans if plan.target.is_sound]
+    from shardspec.report.page import page_text
+
+    shown = list(_shown(sound, step_name, request))
+    write_file(path, page_text(spec, shown, found, title=title, changes=changes))
+    _finish(path, request, is_opened=open)
+    raise SystemExit(FINDINGS if has_errors(found) else FINE)
+
+
+def _require_jinja() -> None:
+    if importlib.util.find_spec("jinja2") is None:
+        fail("`shardspec report` needs jinja2", "pip install 'shardspec[report]'")
+
+
+def _path(request: Request, *, is_opened: bool) -> str:
+    """Return where the page goes; a terminal is no place for one."""
+    if request.output is None and is_opened:
+        return str(Path(tempfile.mkdtemp(prefix="shardspec-")) / _NAME)
+    if request.output is None and sys.stdout.isatty():
+        fail(
+            "a page is for a browser, not for a terminal", f"`-o {_NAME}` writes it, `--open` shows"
+        )
+    if request.output == "-" and is_opened:
+        fail("--open opens a file, and `-o -` names none", f"name one, as in `-o {_NAME} --open`")
+    require_folder(request.output)
+    return request.output or "-"
+
+
+def _plans(
+    spec: Spec,
+    params: Params,
+    names: Sequence[str],
+    diagnostics: Sequence[Diagnostic],
+    request: Request,
+) -> list[ShardingPlan]:
+    """Return a plan for each target that is meant, of phases too; exit where one is not there."""
+    plans = pipeline.plans_of_phases(spec, None if params is spec.params else params)
+    for name in names:
+        if not any(plan.target.is_called(name) for plan in plans):
+            request_of_one = Request(table=request.table, target=name, color=request.color)
+            request_of_one.choose_target(spec, diagnostics)
+    if not plans:
+        request.choose_target(spec, diagnostics)
+    return [
+        plan for plan in plans if not names or any(plan.target.is_called(name) for name in names)
+    ]
+
+
+def _findings(
+    spec: Spec,
+    diagnostics: Sequence[Diagnostic],
+    params: Params,
+    plans: Sequence[ShardingPlan],
+) -> tuple[Diagnostic, ...]:
+    """Return what `check` says."""
+    found = pipeline.check(spec, diagnostics, params).shown
+    names = {plan.target.name for plan in plans}
+    return tuple(each for each in found if each.target is None or each.target in names)
+
+
+def _shown(
+    plans: Sequence[ShardingPlan], step_name: str | None, request: Request
+) -> Iterator[Shown]:
+    """Yield each target with its cost."""
+    from shardspec.report.page import Shown
+
+    saved = request.saved_cost(is_asked=False)
+    for plan in plans:
+        cost, note = _cost(plan, step_name, saved, request)
+        yield Shown(plan, cost, note)
+
+
+def _cost(
+    plan: ShardingPlan, step_name: str | None, saved: SavedCost | None, request: Request
+) -> tuple[Data, str]:
+    """Return what a target costs, and where that is from: code, a saved cost, or the spec."""
+    from shardspec.report.cost_json import cost_data
+
+    if step_name is None and saved is not None and saved.is_of(plan.spec):
+        from shardspec.report.saved_cost import stale_because
+
+        stale = stale_because(saved, plan.spec, plan.target)
+        if saved.data["target"] == plan.target.name:
+            return saved.data, f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
+    return cost_data(_step_cost(plan, step_name, request)), ""
+
+
+def _step_cost(plan: ShardingPlan, step_name: str | None, request: Request) -> Cost:
+    """Return the cost of a target, of the step that is named or that the spec states."""
+    if step_name is not None:
+        return cost_of(plan, traced_step(step_name, plan, request))
+    stated = stated_step(plan)
+    if stated is None:
+        return cost_of(plan)
+    return cost_of(plan, stated.step, tokens=stated.tokens)
+
+
+# what changed
+
+
+def _spec_of(name: str) -> str:
+    """Return the file that the page is about."""
+    if name.endswith(".lock"):
+        fail(f"{name} is a lock, and a page shows a spec", "name the spec that it was made from")
+    return find_spec(name) if os.path.isdir(name) else name
+
+
+def _changes(
+    sides: tuple[str, str], names: Sequence[str], step_name: str | None, request: Request
+) -> Html:
+    """Return what `diff` says of two specs, and what became of a step where both have one."""
+    from shardspec.analysis.layout_diff import diff_layouts
+    from shardspec.cli.diff import at_revision, side_of
+    from shardspec.lock.diff_page import diff_piece
+
+    new = _spec_of(sides[1])
+    old = find_spec(sides[0]) if os.path.isdir(sides[0]) else sides[0]
+    before, after = side_of(at_revision(old, new), request), side_of(new, request)
+    diffs = [
+        diff
+        for diff in diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
+        if not names or diff.name in names
+    ]
+    costs = _step_changes(diffs, (before.plans, after.plans), step_name, request)
+    return diff_piece(diffs, list(costs), *sides)
+
+
+def _step_changes(
+    diffs: Sequence[TargetDiff],
+    sides: tuple[Sequence[ShardingPlan], Sequence[ShardingPlan]],
+    step_name: str | None,
+    request: Request,
+) -> Iterator[CostDiff]:
+    """Yield what became of a step on each target that both sides have."""
+    from shardspec.analysis.cost_diff import CostDiff
+
+    for diff in diffs:
+        if diff.before is None or diff.after is None or not all(sides):
+            continue
+        ends = zip((diff.before.name, diff.after.name), sides, strict=True)
+        pair = [next(plan for plan in plans if plan.name == name) for name, plans in ends]
+        costs = [_step_cost(plan, step_name, request) for plan in pair]
+        if all(cost.step is not None for cost in costs):
+            yield CostDiff(diff.name, *costs)
+
+
+def _finish(path: str, request: Request, *, is_opened: bool) -> None:
+    if path == "-":
+        return
+    size = os.path.getsize(path)
+    request.remark(f"{path}: {size / 1024:,.0f} KiB")
+    if is_opened and not webbrowser.open(Path(path).resolve().as_uri()):
+        request.remark(f"no browser was found: open {path} yourself")

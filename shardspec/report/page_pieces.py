@@ -1,0 +1,279 @@
+"""Pieces of a page about a target: memory against the chip, time, what is sent, the mesh axes.
+
+They are made of the figures of a cost as `cost_json` writes them, so that one that was saved shows
+as one that was just worked out. A notebook shows the same pieces under a style of its own.
+Bars are SVG without text in it: what they say stands beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from shardspec.analysis.step_memory import MARKS
+from shardspec.analysis.step_time import AxisTime
+from shardspec.analysis.traffic import OTHERS
+from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, percent, template
+from shardspec.ir.step import CauseKind
+from shardspec.report.cost import axis_text, flops_text, seconds_text, tokens_text
+from shardspec.report.cost_json import Data
+from shardspec.report.html import Html, joined, table, tag
+from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
+from shardspec.topology.explanation import explain_axes
+from shardspec.topology.placement import Placement
+
+_WIDTH = 1000
+#: Rows of a table of what is sent, and causes inside one.
+_MOST_ROWS = 60
+_MOST_CAUSES = 25
+
+
+def bar(parts: Iterable[tuple[str, str, float]], whole: float, limit: float | None = None) -> Html:
+    """Return a bar of parts, each with its class, its title and its share of `whole`.
+
+    Args:
+      limit: where a line is drawn across it.
+    """
+    drawn, at = [], 0.0
+    for kind, title, size in parts:
+        width = _WIDTH * size / whole if whole else 0
+        place = {"x": f"{at:.2f}", "y": 0, "width": f"{width:.2f}", "height": 20}
+        drawn.append(tag("rect", tag("title", title), class_=f"part {kind}", **place))
+        at += width
+    if limit is not None and whole > limit:
+        x = f"{_WIDTH * limit / whole:.2f}"
+        drawn.append(tag("line", class_="limit", x1=x, x2=x, y1=0, y2=20))
+    view = {"viewBox": f"0 0 {_WIDTH} 20", "preserveAspectRatio": "none"}
+    return tag("svg", *drawn, class_="bar", aria_hidden="true", **view)
+
+
+# memory
+
+
+def memory_rows(costs: Iterable[tuple[str, Data]]) -> Html:
+    """Return a bar for each target: what a device holds, against what it has.
+
+    Args:
+      costs: names of targets, and what `cost` says on them.
+    """
+    found = [(name, cost["memory"]) for name, cost in costs]
+    shown = [tag("li", *_memory_row(name, memory)) for name, memory in found]
+    kinds = dict.fromkeys(part for _, memory in found for part, _ in memory_parts(memory))
+    keys = (tag("span", swatch(f"part-{kind}"), kind, class_="key") for kind in kinds)
+    return joined((tag("p", *keys, class_="legend"), tag("ul", *shown, class_="bars")))
+
+
+def _memory_row(name: str, memory: Data) -> Iterator[Html]:
+    total, limit = memory["total"], memory["hbm_bytes"]
+    parts = list(memory_parts(memory))
+    title = tag("span", memory_text(memory), class_="figure")
+    yield tag("p", tag("b", name), " ", title, class_="bar-title")
+    whole = max(total["bytes"], limit or 0)
+    yield bar(
+        ((f"part-{kind}", _part(kind, part), part["bytes"]) for kind, part in parts), whole, limit
+    )
+    host = memory.get("host")
+    more = [] if host is None else [f"{amount_text(host)} in host memory, for each device"]
+    yield tag("p", " · ".join([_part(*each) for each in parts] + more), class_="quiet")
+
+
+def memory_parts(memory: Data) -> Iterator[tuple[str, Data]]:
+    """Yield the parts of the memory of a device that are not empty, by name."""
+    others = ("total", "hbm_bytes", "fits", "host", "largest")
+    for name, part in memory.items():
+        if name not in others and part is not None and part["bytes"]:
+            yield name, part
+
+
+def memory_text(memory: Data) -> str:
+    """Return `= 4.12 GiB of 15.8 GiB per device, fits`, as `cost` says it."""
+    total, limit = memory["total"], memory["hbm_bytes"]
+    if limit is None:
+        return f"{amount_text(total)} per device"
+    fits = "may fit" if total["basis"] == "floor" else "fits"
+    said = fits if memory["fits"] else "DOES NOT FIT"
+    return f"{amount_text(total)} of {binary_bytes(limit)} per device, {said}"
+
+
+def amount_text(amount: Data) -> str:
+    """Return `= 1.25 GiB`, its basis before it."""
+    return f"{MARKS[amount['basis']]} {binary_bytes(amount['bytes'])}"
+
+
+def _part(name: str, part: Data) -> str:
+    return f"{name} {amount_text(part)}"
+
+
+def swatch(kind: str) -> Html:
+    """Return a small square in the colour of a class."""
+    inner = tag("rect", class_=f"part {kind}", width=12, height=12)
+    return tag("svg", inner, class_="swatch", viewBox="0 0 12 12", aria_hidden="true")
+
+
+# time
+
+
+def time_piece(cost: Data) -> Html:
+    """Return how long a step takes, and of what."""
+    time = cost["time"]
+    if time is None:
+        said = "not known: the catalogue has no speeds of this target"
+        return tag("p", f"time {said}{_rates(cost)}", class_="figure")
+    spread = percent(time["spread"], 1)
+    title = f"~ {seconds_text(time['step_s'])} +- {spread}, bound by {time['bound']}{_rates(cost)}"
+    compute = f"compute ~ {seconds_text(time['compute_s'])}"
+    rows = [("part-compute", compute, time["compute_s"] - time["hbm_s"])]
+    if time["hbm_s"]:
+        rows.append(("part-memory", f"{seconds_text(time['hbm_s'])} of it memory", time["hbm_s"]))
+    for at, (name, axis) in enumerate(time["axes"].items()):
+        said = axis_text(AxisTime(name, axis["s"], axis["exposed_s"]))
+        rows.append((f"part-sent-{at % 5}", said, axis["exposed_s"]))
+    parts = ((kind, said, taken) for kind, said, taken in rows)
+    keys = [tag("span", swatch(kind), said, class_="key") for kind, said, _ in rows]
+    return joined(
+        (
+            tag("p", title, class_="figure"),
+            bar(parts, time["step_s"]),
+            tag("p", *keys, class_="legend"),
+        )
+    )
+
+
+def _rates(cost: Data) -> str:
+    said = [] if cost["flops"] is None else [f"= {flops_text(cost['flops'])}"]
+    if cost["mfu"] is not None:
+        said.append(f"MFU ~ {percent(cost['mfu'], 1)}")
+    if cost["tokens_per_s"] is not None:
+        said.append(tokens_text(cost["tokens_per_s"]))
+    return "".join(f" · {each}" for each in said)
+
+
+# what is sent
+
+#: A table of what is sent: its title, and what a collective counts under.
+_TABLES: dict[str, tuple[str, Callable[[Data], str]]] = {
+    "axis": ("By mesh axis", lambda sent: "+".join(sent["mesh_axes"])),
+    "rule": ("By rule of the spec", lambda sent: " + ".join(askers(sent))),
+    "line": ("By line of the code", lambda sent: place_text(sent["place"])),
+}
+
+
+def sent_piece(sent: Sequence[Data]) -> Html:
+    """Return what is sent in a step: by mesh axis, rule and line, with the cause behind each."""
+    total = sum(each["wire_bytes"] for each in sent)
+    if not sent:
+        return tag("p", "sends nothing", class_="figure")
+    times = f"{round(sum(each['count'] for each in sent)):,} collectives"
+    title = f"sends ~ {binary_bytes(total)} per device and step, in {times}"
+    tables = (
+        tag("div", tag("h4", heading), *_sent_rows(sent, by, total), class_="sent", data_by=by)
+        for by, (heading, _) in _TABLES.items()
+    )
+    return joined((tag("p", title, class_="figure"), *tables))
+
+
+def sent_by(sent: Iterable[Data], by: str) -> list[tuple[str, list[Data]]]:
+    """Return what is sent in rows, the heaviest first: each byte in one of them."""
+    key = _TABLES[by][1]
+    if by == "rule":  # whose axes stand in another order is the same row
+        groups = grouped(sent, lambda each: frozenset(askers(each)))
+        rows = [(key(found[0]), found) for found in groups.values()]
+    else:
+        rows = list(grouped(sent, key).items())
+    return sorted(rows, key=lambda row: -sum(each["wire_bytes"] for each in row[1]))
+
+
+def _sent_rows(sent: Sequence[Data], by: str, total: int) -> Iterator[Html]:
+    rows = sent_by(sent, by)
+    for name, found in rows[:_MOST_ROWS]:
+        size = sum(each["wire_bytes"] for each in found)
+        count = sum(each["count"] for each in found)
+        figures = f"{binary_bytes(size)}  {percent(size, total)}  x{count:.6g}"
+        line = tag("span", tag("b", name), " ", tag("span", figures, class_="figures"))
+        share = bar((("part-sent-0", "", size),), total)
+        yield tag("details", tag("summary", line, share), _causes(found))
+    if len(rows) > _MOST_ROWS:
+        yield tag("p", f"and {counted(len(rows) - _MOST_ROWS, 'row')} more", class_="quiet")
+
+
+def _causes(found: Sequence[Data]) -> Html:
+    """Return what is sent for one reason, layers that differ in a number as one, and why."""
+    rows = []
+    groups = sorted(grouped(found, _operation).values(), key=_bytes, reverse=True)
+    for group in groups[:_MOST_CAUSES]:
+        first = group[0]
+        count = sum(each["count"] for each in group)
+        names = {each["carried"]["name"] or "" for each in group}
+        carried = f"{first['carried']['kind']} {as_one(names, ' ..')}" if names != {""} else ""
+        why = " + ".join(askers(first)) + _forced(first)
+        size = binary_bytes(_bytes(group))
+        axes = "+".join(first["mesh_axes"])
+        what = carried or first["carries"]
+        rows.append((first["kind"], axes, size, f"x{count:.6g}", what, *_where(first), why))
+    headings = ("collective", "axes", "bytes", "times", "carries", "at", "because")
+    left = len(groups) - _MOST_CAUSES
+    more = [tag("p", f"and {counted(left, 'row')} more", class_="quiet")] if left > 0 else []
+    return joined((table(headings, rows, (2, 3)), *more))
+
+
+def _where(sent: Data) -> tuple[str]:
+    phases = ", ".join(sent["phases"])
+    return (f"{place_text(sent['place'])} ({phases})" if phases else place_text(sent["place"]),)
+
+
+def _bytes(found: Iterable[Data]) -> int:
+    return sum(each["wire_bytes"] for each in found)
+
+
+def _operation(sent: Data) -> tuple[object, ...]:
+    carried = sent["carried"]
+    name = carried["name"] or ""
+    alike = sent["carries"] if carried["kind"] == "einsum" else template(name)
+    forced = sent["forced_by"] and (
+        sent["forced_by"]["kind"],
+        place_text(sent["forced_by"]["place"]),
+    )
+    place = place_text(sent["place"])
+    return (sent["kind"], *sent["mesh_axes"], place, carried["kind"], alike, askers(sent), forced)
+
+
+def askers(sent: Data) -> tuple[str, ...]:
+    """Return who asked for the mesh axes of a collective: `heads -> model preset:t5x/1d:11`."""
+    found = (_asker(cause) for cause in sent["because"])
+    return tuple(dict.fromkeys(found)) or (OTHERS[CauseKind.UNKNOWN],)
+
+
+def _asker(cause: Data) -> str:
+    rule = cause["rule"]
+    if rule is not None:
+        text = rule["text"] or cause["mesh_axis"]
+        return f"{text} {rule['file']}:{rule['line']}"
+    text = OTHERS[CauseKind(cause["kind"])] if cause["kind"] in set(CauseKind) else cause["kind"]
+    of = f": {template(cause['array'])}" if cause["array"] and cause["kind"] != "unknown" else ""
+    place = f" {place_text(cause['constraint'])}" if cause["constraint"] else ""
+    return f"{text}{of}{place}"
+
+
+def _forced(sent: Data) -> str:
+    forced = sent["forced_by"]
+    if forced is None:
+        return ""
+    place = forced["place"]
+    return (
+        f", forced by the {f'constraint {place_text(place)}' if place else 'sharding of a result'}"
+    )
+
+
+def place_text(place: Data | None) -> str:
+    """Return `model.py:71`, or `unknown`."""
+    return f"{place['file']}:{place['line']}" if place else "unknown"
+
+
+# the machine
+
+
+def axes_piece(placement: Placement) -> Html:
+    """Return the table of `shardspec mesh`: what each mesh axis runs over, and its speed."""
+    rows = map(axis_cells, explain_axes(placement))
+    told = (tag("p", line.strip(), class_="quiet") for line in machine_lines(placement))
+    notes = (tag("p", line.strip(), class_="quiet") for line in note_lines(placement))
+    return joined((*told, table(AXIS_HEADINGS, rows, (1,), class_="axes stack"), *notes))
