@@ -32,6 +32,7 @@ IMPORT_CEILING = 0.085
 FOR_ONE_SIBLING = {
     "analysis.step_partition": "one operation on a mesh, apart from whole steps",
     "arrays.orbax": "a format",
+    "cli.diff": "a verb, whose sides `report --diff` shows",
     "arrays.safetensors": "a format",
     "cli.measured": "an option of predictions, apart from a verb",
     "foreign.gin": "a language, as YAML is",

@@ -35,6 +35,16 @@ from shardspec.versions import PACKAGE
 _FOLDER = Path(__file__).parent / "web"
 #: In the order in which they run.
 _SCRIPTS = ("core", "arrays", "treemap", "machine", "array", "start")
+_SECTIONS = {
+    "changes": "Changes",
+    "targets": "Targets",
+    "memory": "Memory",
+    "findings": "Findings",
+    "map": "Map",
+    "arrays": "Arrays",
+    "machine": "Machine",
+    "step": "Step",
+}
 #: Findings shown in full; a file broken from end to end has thousands.
 _MOST_FINDINGS = 200
 _BASIS = "Parameters, and by `state:` gradients and optimizer state"
@@ -76,35 +86,33 @@ def page_text(
     template = environment.from_string(_read("page.html.jinja"))
     script = "\n".join(("(() => {", '"use strict";', *map(_script, _SCRIPTS), "})();"))
     style = _read("page.css")
-    steps = [_step(each) for each in targets]
-    sections = {
-        "changes": "Changes" if changes else "",
-        "targets": "Targets",
-        "memory": "Memory",
-        "findings": "Findings",
-        "map": "Map",
-        "arrays": "Arrays",
-        "machine": "Machine",
-        "step": "Step" if any(steps) else "",
-    }
-    shown = {
+    pieces = {
         "title": printable(title or spec.source.name),
         "doc": printable(spec.doc or ""),
+        "changes": changes,
+        "findings": _findings(findings),
+        "made_by": f"shardspec {PACKAGE}",
+        **_of_targets(targets),
+    }
+    hashes = {"script_hash": _hash(script), "style_hash": _hash(style)}
+    sections = [(id, name) for id, name in _SECTIONS.items() if pieces.get(id, True)]
+    code = {"script": Html(script), "style": Html(style), "sections": sections}
+    return template.render(**pieces, **hashes, **code) + "\n"
+
+
+def _of_targets(targets: Sequence[Shown]) -> dict[str, object]:
+    """Return what a page says of its targets, piece by piece."""
+    steps = [_step(each) for each in targets]
+    return {
         "count": _count(targets),
         "targets": [printable(each.plan.name) for each in targets],
-        "sections": [(id, name) for id, name in sections.items() if name],
-        "changes": changes,
         "targets_table": _targets_table(targets),
         "memory": memory_rows((each.plan.name, each.cost) for each in targets),
         "basis": f"{_BASIS}; of a step also what it makes." if any(steps) else f"{_BASIS}.",
-        "findings": _findings(findings),
         "machines": [_machine(each.plan) for each in targets],
-        "steps": steps if any(steps) else [],
+        "step": steps if any(steps) else [],
         "data": Html(embedded(page_data([each.plan for each in targets]))),
-        "made_by": f"shardspec {PACKAGE}",
     }
-    hashes = {"script_hash": _hash(script), "style_hash": _hash(style)}
-    return template.render(**shown, **hashes, script=Html(script), style=Html(style)) + "\n"
 
 
 def _read(name: str) -> str:
