@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -106,6 +107,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line, `| head` behind it or not."""
     gc.disable()  # short-lived: collecting while modules load costs a tenth of the start-up
+    # A plugin of pydantic is for the models of a program: to look for one costs milliseconds.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from shardspec.cli.streams import FAILED, Failure, give_up, settle_streams, show_failure
 
     settle_streams()

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from shardspec.diagnostics import Severity, SourceFile, Span
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
-from shardspec.ir.calibration import Calibration
-from shardspec.ir.program import StepSpec
 
 if TYPE_CHECKING:
     import jax
+
+    from shardspec.ir.calibration import Calibration
+    from shardspec.ir.program import StepSpec
 
 
 #: The one component that is dropped, at the root only.

@@ -18,7 +18,7 @@ from shardspec.ir.spec import AxisRule, Hardware, Override, PathRule, Pattern, S
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.derive_section import stated_derives
 from shardspec.language.grammar import expressions
-from shardspec.language.grammar.print_expressions import parse_bound, parse_bytes
+from shardspec.language.grammar.bounds import parse_bound, parse_bytes
 from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import (
     MOST_COUNTS,
@@ -33,7 +33,6 @@ from shardspec.language.grammar.syntax import (
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.language.meshes import TargetDecl
 from shardspec.language.reading import Route, SourceMap, is_dsl
-from shardspec.language.step_section import stated_step
 from shardspec.language.validate import Validated
 from shardspec.topology.sizes import StatedAxis, StatedMesh
 
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         OverrideEntry,
         ReplicateEntry,
         StateEntry,
+        StepEntry,
     )
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diag
         state=_state(walk, document.state),
         coverage=_coverage(walk, document.coverage),
         replicate=tuple(_replicate(walk, document.replicate)),
-        step=stated_step(walk, document.step),
+        step=_step(walk, document.step),
     )
     return layer, tuple(walk.diagnostics)
 
@@ -593,6 +593,14 @@ def _policy(walk: _Walk) -> tuple[tuple[str, Any], ...]:
         stated["whole_below"] = walk.parse(parse_bytes, excerpt)
         stated["whole_below_span"] = walk.source_map.entry(("policy", "whole_below"))
     return tuple(stated.items())
+
+
+def _step(walk: _Walk, entry: StepEntry | None) -> tuple[tuple[str, Any], ...]:
+    if entry is None:
+        return ()
+    from shardspec.language.step_section import stated_step  # most documents have none
+
+    return stated_step(walk, entry)
 
 
 def _state(walk: _Walk, entry: StateEntry | None) -> tuple[tuple[str, Any], ...]:

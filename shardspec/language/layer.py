@@ -16,15 +16,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import described, did_you_mean, grouped, listed
 from shardspec.ir import spec as ir
-from shardspec.ir.program import StepSpec
 from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
 from shardspec.language.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
 from shardspec.language.meshes import Numbers, TargetDecl, solved
+
+if TYPE_CHECKING:
+    from shardspec.ir.program import StepSpec
 
 
 class Place(NamedTuple):
@@ -418,7 +420,7 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
         policy=ir.Policy(**dict[str, Any](layer.policy)),
         state=ir.StatePolicy(**dict(layer.state)) if layer.state else None,
         coverage=layer.coverage,
-        step=StepSpec(**dict(layer.step)) if layer.step else None,
+        step=_step(layer.step),
         replicate=layer.replicate,
         targets=targets,
         params=params,
@@ -428,6 +430,14 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
         doc=layer.doc,
     )
     return spec, tuple(diagnostics)
+
+
+def _step(stated: tuple[tuple[str, Any], ...]) -> StepSpec | None:
+    if not stated:
+        return None
+    from shardspec.ir.program import StepSpec  # most verbs are asked about specs without one
+
+    return StepSpec(**dict(stated))
 
 
 def _of_axes(rules: Iterable[ir.AxisRule]) -> tuple[ir.AxisRule, ...]:

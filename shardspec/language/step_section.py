@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from shardspec.diagnostics import Diagnostic, Excerpt, codes, point
 from shardspec.ir import spec as ir
 from shardspec.ir.program import Line, Product, Term, TermDim
-from shardspec.language.grammar import expressions, step_lines
+from shardspec.language.grammar import step_lines
 from shardspec.language.grammar.syntax import Name, SizeExpr, SyntaxFault
 from shardspec.language.layer import unknown_dtype
 from shardspec.language.reading import Route, SourceMap
@@ -39,10 +39,8 @@ class Walk(Protocol):
         """Keep a finding."""
 
 
-def stated_step(walk: Walk, entry: StepEntry | None) -> tuple[tuple[str, Any], ...]:
+def stated_step(walk: Walk, entry: StepEntry) -> tuple[tuple[str, Any], ...]:
     """Return the fields of `step:` that a document sets, and where."""
-    if entry is None:
-        return ()
     stated: dict[str, Any] = {}
     for key in ("mode", "microbatches", "attention"):
         if getattr(entry, key) is not None:
@@ -74,7 +72,7 @@ def _lines(walk: Walk, program: list[str]) -> Iterator[Line]:
         walk.report(point(codes.WRONG_TYPE, message, span, help=help))
     for index, text in enumerate(program[:_MOST_LINES]):
         excerpt = walk.excerpt(("step", "program", index), text)
-        line = walk.parse(expressions.parse_step_line, excerpt)
+        line = walk.parse(step_lines.parse_step_line, excerpt)
         if line is None:
             continue
         operands = tuple(_term(walk, each, excerpt) for each in line.operands)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardspec.analysis.coverage import coverage
-from shardspec.analysis.room import room_lines
 from shardspec.diagnostics import words
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, natural
@@ -80,7 +79,10 @@ def table(plan: ShardingPlan, *, is_whole: bool = True) -> Iterator[str]:
         lines.append(("in host memory", "", "", "", f"= {binary_bytes(plan.host_bytes)}", ""))
     yield from columns(lines, right=(4,), paths=0)
     yield f"  {summary(plan)}"
-    yield from (f"  {line}" for line in (room_lines(plan) if is_whole else ()))
+    if is_whole and any(row.first.param.is_cache for row in shown):
+        from shardspec.analysis.room import room_lines  # start-up pays for what it reads
+
+        yield from (f"  {line}" for line in room_lines(plan))
     if plan.activations:
         yield ""
         yield from _activations(plan)

@@ -10,6 +10,7 @@ from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS, OTHER_WORDS, St
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.parse_faults import either, stop_of
 from shardspec.language.grammar.parser import parser
+from shardspec.language.grammar.step_lines import parse_step_line
 from shardspec.language.grammar.syntax import SyntaxFault
 
 _Parse = Callable[[str], object]
@@ -41,7 +42,7 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "mesh": ((r"mesh\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
     "machine": ((r"hardware\b(?P<text>.*)$", expressions.parse_hardware),),
     "let": ((r"let\s+\S+\s*=(?P<text>.*)$", expressions.parse_size),),
-    "step_entry": ((rf"(?!{STEP_SETTING})(?P<text>.*)$", expressions.parse_step_line),),
+    "step_entry": ((rf"(?!{STEP_SETTING})(?P<text>.*)$", parse_step_line),),
     "axis": (
         (
             r"axis\s+\S+\s*=(?P<text>[^\"]*?)(?:(?:\s+(?:unit|min_shard)\b|\s*\").*)?$",

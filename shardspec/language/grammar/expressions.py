@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from shardspec.language.grammar import refusals, step_lines, syntax
+from shardspec.language.grammar import refusals, syntax
 from shardspec.language.grammar.parser import parser
 from shardspec.language.grammar.refusals import NOTHING
 from shardspec.language.grammar.syntax import SyntaxFault
@@ -144,7 +144,7 @@ def _parse(
     return refuse(node) or node
 
 
-def _reader(
+def reader(
     grammar: str,
     start: str,
     make: Callable[[Tree[Token]], T],
@@ -169,28 +169,28 @@ def _reader(
 
 
 #: `mlp, heads -> model | (replica, data) | none @ 5`.
-parse_axis_rule = _reader("axis_rule", "axis_rule", syntax.axis_rule, refusals.in_rule, plain_rule)
+parse_axis_rule = reader("axis_rule", "axis_rule", syntax.axis_rule, refusals.in_rule, plain_rule)
 
 #: `((replica, data), none)`.
-parse_partition = _reader("axis_rule", "partition", syntax.partition, refusals.in_partition)
+parse_partition = reader("axis_rule", "partition", syntax.partition, refusals.in_partition)
 
 #: `data`, `(replica, data)`.
-parse_mesh_axes = _reader("axis_rule", "mesh_axes", syntax.mesh_axes, refusals.in_mesh_axes)
+parse_mesh_axes = reader("axis_rule", "mesh_axes", syntax.mesh_axes, refusals.in_mesh_axes)
 
 #: `before mlp`.
-parse_place = _reader("names", "place", syntax.place)
+parse_place = reader("names", "place", syntax.place)
 
 #: `batch length embed`.
-parse_names = _reader("names", "names", syntax.names, refusals.in_names, plain_names)
+parse_names = reader("names", "names", syntax.names, refusals.in_names, plain_names)
 
 #: `layers@0`.
-parse_scan = _reader("names", "scan", syntax.scan, refusals.in_scan)
+parse_scan = reader("names", "scan", syntax.scan, refusals.in_scan)
 
 #: `from **/kernel dims 0 _`.
-parse_derived = _reader("derived", "derived", syntax.derived, refusals.in_derived)
+parse_derived = reader("derived", "derived", syntax.derived, refusals.in_derived)
 
 #: `heads * kv`, `inner + 2 * state`.
-parse_size = _reader(
+parse_size = reader(
     "array_type",
     "size",
     syntax.size,
@@ -198,7 +198,7 @@ parse_size = _reader(
 )
 
 #: `bf16[embed mlp]`.
-parse_array_type = _reader(
+parse_array_type = reader(
     "array_type",
     "array_type",
     syntax.array_type,
@@ -207,7 +207,7 @@ parse_array_type = _reader(
 )
 
 #: `submesh 4x2x2x1`, `tp`.
-parse_mesh_size = _reader(
+parse_mesh_size = reader(
     "mesh_axis",
     "mesh_size",
     syntax.mesh_size,
@@ -216,13 +216,10 @@ parse_mesh_size = _reader(
 )
 
 #: `2 * tpu v5p 4x4x8`.
-parse_hardware = _reader("hardware", "hardware", syntax.hardware)
-
-#: `residual, "**/query/kernel" -> query`.
-parse_step_line = _reader("step", "step_line", step_lines.step_line, step_lines.in_step_line)
+parse_hardware = reader("hardware", "hardware", syntax.hardware)
 
 #: `**/mlp/wi_{0,1}/kernel`.
-parse_glob = _reader(
+parse_glob = reader(
     "path_pattern",
     "path_pattern",
     syntax.path_pattern,

@@ -1,127 +1,18 @@
-"""Expressions in their canonical spelling: one way to write each, whatever the user wrote.
-
-How much is too much is one of them: `2%` of the bytes of all arrays, or a size such as `64 MiB`.
-"""
+"""Expressions in their canonical spelling: one way to write each, whatever the user wrote."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import derived_text, shape_text, target_text
 from shardspec.language.grammar import expressions, syntax
+from shardspec.language.grammar.bounds import parse_bound, print_bound
 from shardspec.language.grammar.quoting import quoted
-from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm
-from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm, parse_step_line
 from shardspec.language.reading import Data
-
-_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-
-_BOUND = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(%|[KMGT]iB|B)\s*")
-_NUMBER = re.compile(r"\s*(-?)(?P<digits>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>.*?)\s*", re.DOTALL)
-_FORMS = "a share of the bytes of all arrays, such as `2%`, or a size, such as `64 MiB`"
-
-
-class Bound(NamedTuple):
-    """`2%` or `64 MiB`.
-
-    Attributes:
-      number: in digits, without needless zeros.
-      unit: `%`, `B`, `KiB`, `MiB`, `GiB` or `TiB`.
-    """
-
-    number: str
-    unit: str
-
-    @property
-    def max_share(self) -> float | None:
-        """Return the share, 0 to 1; None for a size."""
-        return float(self.number) / 100 if self.unit == "%" else None
-
-    @property
-    def max_bytes(self) -> int | None:
-        """Return the size in whole bytes; None for a share."""
-        if self.unit == "%":
-            return None
-        return int(float(self.number) * _BYTES[self.unit])
-
-
-def parse_bound(text: str) -> Bound | SyntaxFault:
-    """Return the bound in `text`.
-
-    >>> parse_bound("2.50%"), parse_bound("64 MiB").max_bytes
-    (Bound(number='2.5', unit='%'), 67108864)
-    """
-    found = _BOUND.fullmatch(text)
-    if found is None:
-        return _fault(text)
-    whole, _, fraction = found[1].partition(".")
-    number = ".".join(filter(None, (whole.lstrip("0") or "0", fraction.rstrip("0"))))
-    bound = Bound(number, found[2])
-    if bound.max_share is not None and bound.max_share > 1:
-        message = f"`{number}%` is more than all there is"
-        return SyntaxFault(message, found.start(1), found.end(2), "a share is 0% to 100%")
-    return bound
-
-
-def parse_bytes(text: str) -> int | SyntaxFault:
-    """Return the bytes of a size such as `1 MiB`; a share is none."""
-    bound = parse_bound(text)
-    if isinstance(bound, SyntaxFault):
-        return bound._replace(help="write a size in B, KiB, MiB, GiB or TiB: `1 MiB`")
-    if bound.max_bytes is None:
-        message = f"`{print_bound(bound)}` is a share, and this is a size"
-        start = len(text) - len(text.lstrip())
-        return SyntaxFault(message, start, len(text.rstrip()), "write bytes, such as `1 MiB`")
-    return bound.max_bytes
-
-
-def print_bound(bound: Bound) -> str:
-    """Return `2%` or `64 MiB`."""
-    return f"{bound.number}{'' if bound.unit == '%' else ' '}{bound.unit}"
-
-
-def _fault(text: str) -> SyntaxFault:
-    """Return what keeps a text from being a bound, and what would work."""
-    stripped = text.strip()
-    start = len(text) - len(text.lstrip())
-    end = start + len(stripped)
-    shown = stripped if len(stripped) <= 24 else f"{stripped[:20]}..."
-    found = _NUMBER.fullmatch(text)
-    if not stripped:
-        return SyntaxFault("the amount is missing", start, end, f"write {_FORMS}")
-    if found is None or len(found["digits"]) > 15:
-        return SyntaxFault(f"`{shown}` is no amount of bytes", start, end, f"write {_FORMS}")
-    digits, unit = found["digits"], found["unit"]
-    if found[1] == "-":
-        return SyntaxFault(f"`{shown}` is less than nothing", start, end, f"write {_FORMS}")
-    if not unit:
-        return SyntaxFault(f"`{digits}` has no unit", start, end, _number_help(digits))
-    return SyntaxFault(
-        f"`{unit}` is no unit of bytes", *found.span("unit"), _unit_help(digits, unit)
-    )
-
-
-def _number_help(digits: str) -> str:
-    """Return what a number without a unit may have meant."""
-    number = float(digits)
-    if number <= 1:
-        return f"write `{number * 100:g}%` of the bytes of all arrays, or a size, such as `64 MiB`"
-    if number <= 100:
-        return f"write `{digits}%` of the bytes of all arrays, or `{digits} MiB` on every device"
-    return f"write `{number:.0f} B` on every device, or a share of all arrays, such as `2%`"
-
-
-def _unit_help(digits: str, unit: str) -> str:
-    """Return the unit that was meant, where that is plain."""
-    letter = unit[:1].upper()
-    known = unit.lower() in {"percent", "byte", "bytes"} or unit[1:].lower() in {"", "b", "ib"}
-    meant = {"P": "%", "B": " B", "K": " KiB", "M": " MiB", "G": " GiB", "T": " TiB"}.get(letter)
-    if known and meant is not None and (letter != "P" or unit.lower() == "percent"):
-        return f"write `{digits}{meant}`; sizes are binary: B, KiB, MiB, GiB, TiB"
-    return "units are %, B, KiB, MiB, GiB and TiB"
 
 
 def print_rule(rule: syntax.RuleExpr) -> str:
@@ -276,7 +167,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "array_type": (expressions.parse_array_type, print_array_type),
     "mesh_size": (expressions.parse_mesh_size, print_mesh_size),
     "hardware": (expressions.parse_hardware, print_hardware),
-    "step_line": (expressions.parse_step_line, print_step_line),
+    "step_line": (parse_step_line, print_step_line),
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from shardspec.language.grammar.expressions import reader
 from shardspec.language.grammar.quoting import unquoted
 from shardspec.language.grammar.syntax import Name, SizeExpr, SyntaxFault
 from shardspec.language.grammar.syntax import size as stated_size
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _COUNT = re.compile(r"\s*(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMBT]?)\s*", re.I)
 _MOST_TOKENS = 10**18
+
+_NAME = r"(?!(?:as|none)\b)[A-Za-z][A-Za-z0-9_]*"
+_TERM = rf"(?:{_NAME}|\"[^\"\\\s]+\")(?:\[{_NAME}(?: {_NAME})*\])?"
+_WORD = re.compile(_NAME)
+_PLAIN = re.compile(
+    rf"(?:(?P<call>flash|gather|route)\()?(?P<operands>{_TERM}(?:, {_TERM})*)(?(call)\))"
+    rf" -> (?P<result>{_NAME}(?:\[{_NAME}(?: {_NAME})*\])?)"
+)
+_PLAIN_TERM = re.compile(rf"(?:(?P<name>{_NAME})|(?P<pattern>\"[^\"]+\"))(?:\[(?P<dims>[^\]]*)\])?")
+#: Longer texts are for the parser, which has a limit of its own.
+_LONGEST = 1_000
 _KINDS = {"VALUE": "value", "REGEX": "regex"}
 
 
@@ -146,6 +158,33 @@ def in_step_line(line: LineExpr) -> SyntaxFault | None:
     if line.times == 0:
         return SyntaxFault("a line that runs 0 times", 0, line.operands[0].end, "take it out")
     return None
+
+
+def plain_step_line(text: str) -> LineExpr | None:
+    """Return a line of names and quoted patterns: `residual, "**/query/kernel" -> query`."""
+    found = _PLAIN.fullmatch(text) if len(text) <= _LONGEST else None
+    if found is None:
+        return None
+    operands, results = (
+        tuple(map(_plain_term, _PLAIN_TERM.finditer(text, *found.span(part))))
+        for part in ("operands", "result")
+    )
+    line = LineExpr(found["call"] or "", operands, results)
+    return None if in_step_line(line) else line
+
+
+def _plain_term(found: re.Match[str]) -> LineTerm:
+    dims = None
+    if found["dims"]:
+        words = _WORD.finditer(found.string, *found.span("dims"))
+        dims = tuple(LineDim(Name(each[0], *each.span())) for each in words)
+    if found["name"]:
+        return LineTerm(found["name"], "value", dims, *found.span("name"))
+    return LineTerm(found["pattern"][1:-1], "glob", dims, *found.span("pattern"))
+
+
+#: `residual, "**/query/kernel" -> query`.
+parse_step_line = reader("step", "step_line", step_line, in_step_line, plain_step_line)
 
 
 _FORMS = {

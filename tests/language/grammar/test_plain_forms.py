@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardspec.language.grammar import expressions, refusals, syntax
+from shardspec.language.grammar import expressions, refusals, step_lines, syntax
 
 words = st.sampled_from(
     (
@@ -47,6 +47,14 @@ texts = (
 #: Texts that are plain, or nearly so.
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,4}", fullmatch=True) | st.just("rest")
 sizes = st.integers(0, 10**5).map(str)
+terms = st.builds(
+    "{}{}".format,
+    names
+    | st.sampled_from(("as", "x", "x2", "per", "none", "flash", "in:embed", "_", "flops"))
+    | globs.map('"{}"'.format),
+    st.just("")
+    | st.lists(names | st.just("as"), min_size=1, max_size=3).map(" ".join).map("[{}]".format),
+)
 NEARLY: dict[str, st.SearchStrategy[str]] = {
     "array_type": st.builds(
         lambda dtype, dims, comma: f"{dtype}[{comma.join(dims)}]",
@@ -59,6 +67,16 @@ NEARLY: dict[str, st.SearchStrategy[str]] = {
     "names": st.lists(names, min_size=1, max_size=4).map(" ".join),
     "size": sizes | numbers,
     "mesh_size": sizes | numbers | st.just("rest"),
+    "step_line": st.builds(
+        lambda call, operands, made: (
+            f"{call}({', '.join(operands)}) -> {made}"
+            if call
+            else f"{', '.join(operands)} -> {made}"
+        ),
+        st.sampled_from(("", "", "flash", "route", "gather", "op", "split")),
+        st.lists(terms, min_size=1, max_size=3),
+        terms,
+    ),
 }
 
 FORMS: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {
@@ -94,6 +112,12 @@ FORMS: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {
             "mesh_axis", "mesh_size", text, syntax.mesh_size, refusals.in_mesh_size
         ),
     ),
+    "step_line": (
+        step_lines.plain_step_line,
+        lambda text: expressions._parse(
+            "step", "step_line", text, step_lines.step_line, step_lines.in_step_line
+        ),
+    ),
 }
 
 
@@ -127,6 +151,9 @@ def test_a_plain_form_is_what_the_parser_says(form: str, data: st.DataObject) ->
         ("names", "embed mlp"),
         ("size", "4096"),
         ("mesh_size", "rest"),
+        ("step_line", 'residual, "**/{query,key}/kernel" -> query'),
+        ("step_line", "flash(query, key, value) -> context"),
+        ("step_line", "route(inputs[batch length]) -> choice[batch length vocab]"),
     ],
 )
 def test_the_commonest_are_plain(form: str, text: str) -> None:
