@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from shardspec.assets import spec_path
 from shardspec.diagnostics import Diagnostic, Excerpt, codes, point
@@ -27,8 +27,7 @@ from shardspec.language.grammar.syntax import HardwareExpr, SyntaxFault
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SliceShapes:
+class SliceShapes(NamedTuple):
     """The slice shapes of one generation, in chips.
 
     Attributes:
@@ -105,8 +104,7 @@ def parse_shape(text: object) -> Shape:
     return tuple(int(size) for size in str(text).split("x"))
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogueEntry:
+class CatalogueEntry(NamedTuple):
     """One kind of chip as the catalogue knows it.
 
     Attributes:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shardspec import assets
 from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span, codes, point
@@ -146,8 +146,7 @@ class ArrayReader(Protocol):
         """Return the arrays that a text lists, and the faults in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     """A file to load: its text, and where relative names in it start from.
 
     Attributes:

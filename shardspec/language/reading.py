@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
 from shardspec.diagnostics.suggest import nearest
@@ -59,8 +60,7 @@ class SourceMap:
         return Span(key.source, min(key.start, value.start), max(key.end, value.end))
 
 
-@dataclass(frozen=True, slots=True)
-class Comments:
+class Comments(NamedTuple):
     """The comments that belong to one entry, each line without its `#`.
 
     Attributes:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from shardspec.diagnostics import Excerpt, SourceFile, Span
 from shardspec.ir.spec import ANY, Pattern, axis_of
 from shardspec.language.grammar import expressions
+from shardspec.language.grammar.step_lines import parse_step_line
 from shardspec.language.grammar.syntax import AxisTarget, MeshSize, Name, SizeExpr, SyntaxFault
 from shardspec.language.reading import Reading, Route
 from shardspec.language.silencing import marked
@@ -282,7 +283,7 @@ def _derived(found: _Expression) -> Iterator[Use]:
 
 
 def _line(found: _Expression) -> Iterator[Use]:
-    line = found.parsed(expressions.parse_step_line)
+    line = found.parsed(parse_step_line)
     if line is None:
         return
     aliases = set[str]()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -252,7 +251,7 @@ class _Printer:
         for each in self._commented():
             if each[: len(route)] == route and len(each) > len(route):
                 one = self.comments.pop(each, Comments())
-                found[each[len(route) :]] = replace(one, after=self.after.pop(each, ()))
+                found[each[len(route) :]] = one._replace(after=self.after.pop(each, ()))
         return found
 
     def rules(self, rules: Any) -> None:

@@ -260,27 +260,29 @@ class GlobText:
 
 
 @dataclass(frozen=True, slots=True)
-class Star:
+class Sign:
+    """A part that is what its kind is, wherever it stands."""
+
+    start: int = field(default=0, compare=False, repr=False)
+    end: int = field(default=0, compare=False, repr=False)
+
+
+class Star(Sign):
     """`*`: any characters, none included, within one component of the path."""
 
-    start: int = field(default=0, compare=False, repr=False)
-    end: int = field(default=0, compare=False, repr=False)
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DoubleStar:
+class DoubleStar(Sign):
     """`**`: any number of whole components, none included."""
 
-    start: int = field(default=0, compare=False, repr=False)
-    end: int = field(default=0, compare=False, repr=False)
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AnyChar:
+class AnyChar(Sign):
     """`?`: one character that is not `/`."""
 
-    start: int = field(default=0, compare=False, repr=False)
-    end: int = field(default=0, compare=False, repr=False)
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ in a comment, which `fmt --diff` would print), or are no text.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Code, Diagnostic, SourceFile, Span, codes, point
 from shardspec.language.reading import Data
@@ -52,8 +51,7 @@ _YAML_1_1 = "|".join(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarFault:
+class ScalarFault(NamedTuple):
     """A plain word that cannot stand as it is."""
 
     code: Code

@@ -47,14 +47,10 @@ texts = (
 #: Texts that are plain, or nearly so.
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,4}", fullmatch=True) | st.just("rest")
 sizes = st.integers(0, 10**5).map(str)
-terms = st.builds(
-    "{}{}".format,
-    names
-    | st.sampled_from(("as", "x", "x2", "per", "none", "flash", "in:embed", "_", "flops"))
-    | globs.map('"{}"'.format),
-    st.just("")
-    | st.lists(names | st.just("as"), min_size=1, max_size=3).map(" ".join).map("[{}]".format),
-)
+odd = st.sampled_from(("as", "x", "x2", "per", "none", "flash", "in:embed", "_", "flops"))
+patterns = st.sampled_from(("**/wi_{0,1}", "a", "*", "a b", "a\\\\b", "", "é")).map('"{}"'.format)
+dims = st.lists(names | st.just("as"), min_size=1, max_size=3).map(" ".join).map("[{}]".format)
+terms = st.builds("{}{}".format, names | names | patterns | odd, st.just("") | dims)
 NEARLY: dict[str, st.SearchStrategy[str]] = {
     "array_type": st.builds(
         lambda dtype, dims, comma: f"{dtype}[{comma.join(dims)}]",
@@ -73,9 +69,9 @@ NEARLY: dict[str, st.SearchStrategy[str]] = {
             if call
             else f"{', '.join(operands)} -> {made}"
         ),
-        st.sampled_from(("", "", "flash", "route", "gather", "op", "split")),
+        st.sampled_from(("", "", "", "flash", "route", "gather", "op")),
         st.lists(terms, min_size=1, max_size=3),
-        terms,
+        names | terms,
     ),
 }
 
