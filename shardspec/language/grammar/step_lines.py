@@ -24,7 +24,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _COUNT = re.compile(r"\s*(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMBT]?)\s*", re.I)
 _MOST_TOKENS = 10**18
 
-_NAME = r"(?!(?:as|none)\b)[A-Za-z][A-Za-z0-9_]*"
+_NAME = r"(?!(?:as|flops|none|per|x[0-9]*)\b)[A-Za-z][A-Za-z0-9_]*"
 _TERM = rf"(?:{_NAME}|\"[^\"\\\s]+\")(?:\[{_NAME}(?: {_NAME})*\])?"
 _WORD = re.compile(_NAME)
 _PLAIN = re.compile(
