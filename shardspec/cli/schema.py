@@ -38,6 +38,6 @@ def command(request: Request, *, of: str, versions: bool) -> None:
 
         request.write(cost_json.schema_text())
         return
-    from shardspec.language.document import schema_text
+    from shardspec.language.schema import schema_text
 
     request.write(schema_text())

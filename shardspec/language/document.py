@@ -1,8 +1,7 @@
 """The file format, shape only: the one module that knows pydantic.
 
 A YAML file and a DSL file both become one `Document`. Expressions stay strings here;
-`document_to_layer` parses them. Descriptions feed `shardspec schema`, the JSON Schema (draft-07) of
-the YAML format as editors read it, and `shardspec explain FIELD`.
+`document_to_layer` parses them. Descriptions feed `shardspec schema` and `shardspec explain FIELD`.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError, PydanticKnownError
-
-from shardspec.language.reading import SPEC_ALONE
 
 
 class _Model(BaseModel):
@@ -395,57 +392,3 @@ ENTRIES: dict[str | int, type[BaseModel]] = {
     "replicate": ReplicateEntry,
     "step": StepEntry,
 }
-
-
-_DRAFT = "http://json-schema.org/draft-07/schema#"
-
-
-def schema_text() -> str:
-    """Return the schema as JSON text."""
-    import json
-
-    return json.dumps(schema(), indent=2, sort_keys=True) + "\n"
-
-
-def schema() -> dict[str, Any]:
-    """Return the schema; every property has a description."""
-    generated = Document.model_json_schema(mode="validation")
-    for name, field in Document.model_fields.items():
-        generated["properties"][name].setdefault("description", field.description)
-    generated["properties"]["phases"]["additionalProperties"] = {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            name: {"$ref": f"#/properties/{name}", "description": field.description}
-            for name, field in Document.model_fields.items()
-            if name not in SPEC_ALONE
-        },
-    }
-    made: dict[str, Any] = _draft_07(generated)
-    made["$schema"] = _DRAFT
-    made["title"] = "shardspec"
-    return made
-
-
-def _draft_07(node: Any) -> Any:
-    """Return `node` with what later drafts renamed put back, and without pydantic's titles.
-
-    Draft-07 ignores what stands beside `$ref`, so a described reference moves into `allOf`.
-    """
-    if isinstance(node, list):
-        return [_draft_07(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    made: dict[str, Any] = {}
-    for key, value in node.items():
-        if key == "title" and isinstance(value, str):
-            continue
-        if key == "$defs":
-            made["definitions"] = _draft_07(value)
-        elif key == "$ref":
-            made["$ref"] = value.replace("#/$defs/", "#/definitions/")
-        else:
-            made[key] = _draft_07(value)
-    if "$ref" in made and len(made) > 1:
-        made["allOf"] = [{"$ref": made.pop("$ref")}]
-    return made

@@ -122,7 +122,7 @@ def _first_line(text: str) -> str:
     return ""
 
 
-_SPEC_SUFFIXES = (".yaml", ".yml", ".shard", ".json")
+SPEC_SUFFIXES = (".yaml", ".yml", ".shard", ".json")
 _DEEPEST = 32
 #: What one spec may read, all that it extends and its manifests included.
 _MOST_FILES = 1000
@@ -482,7 +482,7 @@ def _manifests(
 
 
 def _names_file(name: str) -> bool:
-    return name.endswith(_SPEC_SUFFIXES) or name.startswith(("./", "../", "/"))
+    return name.endswith(SPEC_SUFFIXES) or name.startswith(("./", "../", "/"))
 
 
 def _path(name: str, child: File) -> str:
@@ -559,7 +559,7 @@ def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) ->
 def _file_meant(name: str, folder: str) -> str | None:
     """Return the file beside a spec that has this name but for the suffix, or nearly so."""
     try:
-        beside = [each for each in os.listdir(folder or ".") if each.endswith(_SPEC_SUFFIXES)]
+        beside = [each for each in os.listdir(folder or ".") if each.endswith(SPEC_SUFFIXES)]
     except (OSError, ValueError):
         return None
     stems = (each for each in beside if os.path.splitext(each)[0] == name)

@@ -101,6 +101,8 @@ class _Choices:
             yield from self._comment()
         elif not place.inner and place.is_key:
             yield from self._sections()
+        elif set(place.inner) <= {ITEM}:
+            return  # a list, or one value, is no spec
         elif place.is_key:
             yield from self._keys()
         else:

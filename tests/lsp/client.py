@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ class RefusedError(Exception):
     """An error that the server answered with: its code and message."""
 
     def __init__(self, error: dict[str, Any]) -> None:
-        super().__init__(f"{error['code']}: {error['message']}")
+        where = "".join((error.get("data") or {}).get("traceback", ()))
+        super().__init__(f"{error['code']}: {error['message']}\n{where}")
         self.code: int = error["code"]
         self.message: str = error["message"]
 
@@ -142,6 +144,13 @@ class Editor:
             self._take(until)
         return self.published[uri][-1]["diagnostics"]
 
+    def some(self, uri: str) -> list[dict[str, Any]]:
+        """Return the first findings of a text that are any, of a server without versions."""
+        until = time.monotonic() + PATIENCE_S
+        while not any(each["diagnostics"] for each in self.published.get(uri, ())):
+            self._take(until)
+        return self.published[uri][-1]["diagnostics"]
+
     def next_findings(self, uri: str) -> list[dict[str, Any]]:
         """Return the findings that come next, whatever their version."""
         count = len(self.published.get(uri, ()))
@@ -153,10 +162,12 @@ class Editor:
 
 @contextmanager
 def editor(
-    folder: Path, capabilities: dict[str, Any] | None = None, **options: Any
+    folder: Path,
+    capabilities: dict[str, Any] | None = None,
+    command: Sequence[str] = (sys.executable, "-m", "shardspec", "lsp", "--stdio"),
+    **options: Any,
 ) -> Iterator[Editor]:
     """Start the server in a folder, and end it as an editor does."""
-    command = [sys.executable, "-m", "shardspec", "lsp", "--stdio"]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -185,6 +196,18 @@ def editor(
         assert process.stdout is not None
         process.stdin.close()
         process.stdout.close()
+
+
+def has_tool(package: str) -> bool:
+    """Say whether npx is there, and gets a package of the index of Node."""
+    npx = shutil.which("npx")
+    if npx is None:
+        return False
+    command = ["npm", "view", package, "version"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def at(text: str, needle: str, inner: int = 0) -> dict[str, int]:

@@ -83,6 +83,12 @@ def test_completion(
     assert len(found) == len(set(found)) or "tp" in has
 
 
+@pytest.mark.parametrize("written", ["- ‸", "[‸", "- - a: ‸", "{‸", "'‸", "? ‸", "a b‸", "- {a‸"])
+def test_what_is_no_spec_is_no_fault(tmp_path: Path, written: str) -> None:
+    text, offset = marked(written)
+    completions(snapshot_of(tmp_path, "spec.yaml", text), None, offset)
+
+
 def test_what_is_written_is_replaced(tmp_path: Path) -> None:
     text, offset = marked(SPEC.replace("heads -> model", "heads -> mod‸"))
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)
