@@ -41,9 +41,46 @@ def state() -> Any:
     return nnx.state(nnx.eval_shape(lambda: Model(nnx.Rngs(0))))
 
 
+class Wrapped(nnx.Module):
+    """A gated MLP, each of its layers with `nnx.LoRA` around it."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        """Make the three layers."""
+
+        def layer(into: int, out: int) -> nnx.LoRA:
+            linear = nnx.Linear(into, out, use_bias=False, rngs=rngs)
+            return nnx.LoRA(into, 16, out, base_module=linear, rngs=rngs)
+
+        self.gate, self.up, self.down = layer(64, 224), layer(64, 224), layer(224, 64)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Apply them."""
+        return self.down(jax.nn.silu(self.gate(x)) * self.up(x))
+
+
 def specs_of(shardings: Any) -> dict[str, P]:
     flat, _ = jax.tree_util.tree_flatten_with_path(shardings)
     return {jax.tree_util.keystr(keys): leaf.spec for keys, leaf in flat}
+
+
+def test_lora_around_layers_lies_as_their_kernels_and_computes_the_same() -> None:
+    model = Wrapped(nnx.Rngs(0))
+    own = '"down/**/kernel": mlp embed, "**/kernel"'
+    resolver = Resolver(loads(TEXT.format(more="").replace('"**/kernel"', own)))
+    graph, state = nnx.split(model)
+    placed = resolver.put(state)
+    assert not resolver.verify_placement(placed)
+    plan = {each.path: str(each.partition_spec) for each in resolver.plan(state).arrays}
+    assert plan == {
+        **dict.fromkeys(("gate/base_module/kernel", "up/base_module/kernel"), "P('data', 'model')"),
+        **dict.fromkeys(("gate/lora_a", "up/lora_a"), "P('data', None)"),
+        **dict.fromkeys(("gate/lora_b", "up/lora_b"), "P(None, 'model')"),
+        "down/base_module/kernel": "P('model', 'data')",
+        "down/lora_a": "P('model', None)",
+        "down/lora_b": "P(None, 'data')",
+    }
+    x = jnp.ones((8, 64))
+    assert jnp.allclose(jax.jit(nnx.merge(graph, placed))(x), model(x), rtol=1e-5)
 
 
 def test_lora_of_nnx_lies_as_its_kernel(state: Any) -> None:

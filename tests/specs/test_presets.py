@@ -69,6 +69,8 @@ OURS = {
     "serving": "data tensor",
 }
 
+CONVOLVED, WHOLE = "P(None, 'a', 'b', None)", "P(None, None, None, None)"
+
 #: Parameters of LoRA and quantization by the names of their libraries: what lies as what.
 DERIVED: dict[str, list[tuple[str, str, str, str, str]]] = {
     "derive/nnx-lora": [
@@ -90,6 +92,11 @@ DERIVED: dict[str, list[tuple[str, str, str, str, str]]] = {
         ("m.e.weight", "64, 128", "m.e.lora_embedding_A", "4, 64", "P(None, 'a')"),
         ("m.e.weight", "64, 128", "m.e.lora_embedding_B", "128, 4", "P('b', None)"),
         ("m.q.weight", "64, 128", "m.q.lora_magnitude_vector", "64", "P('a')"),
+        ("m.q.weight", "64, 128", "m.q.lora_magnitude_vector.default.weight", "64", "P('a')"),
+        ("m.q.weight", "64, 128", "m.q.lora_B.default.bias", "64", "P('a')"),
+        ("m.c.weight", "6, 64, 128, 3", "m.c.lora_A.weight", "4, 64, 128, 3", CONVOLVED),
+        ("m.c.weight", "6, 64, 128, 3", "m.c.lora_B.weight", "6, 4, 1, 1", WHOLE),
+        ("m.c.weight", "6, 64, 128, 3", "m.c.lora_magnitude_vector", "1, 6, 1, 1", WHOLE),
     ],
     "derive/quantized": [
         ("m.q.weight", "64, 128", "m.q.weight_scale", "64, 1", "P('a', None)"),
@@ -101,6 +108,10 @@ DERIVED: dict[str, list[tuple[str, str, str, str, str]]] = {
         ("m.q.weight", "64, 128", "m.q.input_scale", "", "P()"),
         ("m.q.weight", "512, 1024", "m.q.weight_scale_inv", "4, 8", "P('a', 'b')"),
         ("m.e.w_blocks", "8, 64, 4, 16", "m.e.w_scales", "8, 64, 4", "P(None, 'a', 'b')"),
+        ("m.e.down", "8, 512, 1024", "m.e.down_scale_inv", "8, 4, 8", "P(None, 'a', 'b')"),
+        ("m.e.weight", "8, 64, 128", "m.e.weight_scale", "8, 64, 4", "P(None, 'a', 'b')"),
+        ("m.k_proj.weight", "512, 128", "m.k_scale", "8, 1, 1", "P('a', None, None)"),
+        ("m.v_proj.weight", "512, 128", "m.v_scale", "1", "P(None)"),
     ],
 }
 NAMES_OF_RANK = {2: "x y", 3: "_ x y", 4: "_ x y _"}
