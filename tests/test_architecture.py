@@ -49,6 +49,7 @@ FOR_ONE_SIBLING = {
     "language.dsl_text.faults": "what to say of a faulty text, apart from reading sound ones",
     "language.settings": "what-ifs, apart from the files",
     "language.step_section": "a section with a language of its own",
+    "language.target_section": "machines and meshes as stated, apart from what they come to",
     "language.yaml_text.faults": "what to say of a faulty text, apart from reading sound ones",
     "lints.checks.whole_batch": "a check",
     "lsp.completion": "what editors ask for",

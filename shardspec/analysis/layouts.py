@@ -227,7 +227,7 @@ def target_layout(plan: ShardingPlan) -> TargetLayout:
         name=plan.name,
         hardware="" if target.hardware is None else str(target.hardware),
         axes=_axes(plan, placed),
-        order="" if placed is None else plan.spec.policy.order,
+        order="" if placed is None else placed.order,
         devices="" if placed is None else _devices_digest(placed),
         arrays=tuple(
             ArrayLayout(

@@ -27,6 +27,7 @@ from shardspec.ir.calibration import MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, array_bytes
 from shardspec.ir.step import Collective, Step, StepOp, idle_ways
+from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement, place
 from shardspec.topology.walk import legs, walk_seconds
 
@@ -328,13 +329,10 @@ def _uncounted(step: Step) -> Iterator[str]:
 
 def _over_dcn(placement: Placement, step: Step) -> Iterator[str]:
     """Yield that a step goes over DCN, whose losses are not modelled."""
-    machine = placement.machine
+    slices = {axis.name: axis.slices for axis in explain_axes(placement)}
     names = {name for each in step.collectives for name in each.mesh_axes}
     for placed in placement.axes:
-        across = any(
-            digit.size > 1 and machine[digit.axis].link == "dcn" for digit in placed.digits
-        )
-        if placed.axis.name in names and across:
+        if placed.axis.name in names and slices[placed.axis.name] > 1:
             yield (
                 f"`{placed.axis.name}` goes over DCN, at the bandwidth of the hosts: how steps lose"
                 " over more slices or nodes is not modelled"

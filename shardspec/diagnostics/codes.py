@@ -91,6 +91,9 @@ FAST_LINK = warning(
 SUMS_NOT_EXPLICIT = error(
     "SHD116", "sums-not-explicit", "a sum over mesh axes on a mesh that is not explicit"
 )
+DEVICE_ORDER = error(
+    "SHD117", "device-order", "an order by hand does not give every device a place"
+)
 
 UNKNOWN_MESH_AXIS = error("SHD201", "unknown-mesh-axis", "a rule names a mesh axis no target has")
 UNKNOWN_LOGICAL_AXIS = error(

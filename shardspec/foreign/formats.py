@@ -537,6 +537,16 @@ def losses(request: Request, tool: str, *holds: str) -> Iterator[Diagnostic]:
     yield from _state(request, tool)
 
 
+def order_by_hand(request: Request, tool: str) -> Iterator[Diagnostic]:
+    """Yield a finding where the spec orders devices itself, of a tool that makes the mesh."""
+    target = request.plan.target
+    stated = next((axis for axis in target.mesh.axes if axis.over), None)
+    if stated is not None or target.devices:
+        message = f"{tool} orders devices itself: the order of target {target.name} stays here"
+        help = "`Resolver(spec).mesh` has it, and so has `shardspec export python`"
+        yield lost(message, stated.span if stated else target.span, help=help)
+
+
 def _memory(request: Request, tool: str) -> Iterator[Diagnostic]:
     """Yield a finding where arrays, or their state, lie in the memory of a host."""
     apart = [each for each in request.plan.arrays if each.memory_kind is not None]

@@ -52,7 +52,7 @@ def _head(plan: ShardingPlan) -> dict[str, Any]:
         "target": plan.target.name,
         "hardware": machine,
         "mesh": {axis.name: axis.size for axis in plan.mesh.axes},
-        "order": plan.spec.policy.order,
+        "order": "listed" if plan.target.devices else plan.spec.policy.order,
         "dcn": [axis.name for axis in plan.mesh.axes if axis.network == "dcn"],
         **({"axis_types": types} if types else {}),
         "per_device_bytes": plan.per_device_bytes,

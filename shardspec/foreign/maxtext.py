@@ -422,6 +422,7 @@ def write(request: Request) -> formats.Written:
     text = "\n".join((*lines, "]")) + "\n"
     found = [*_unknown(request), *_mixed_types(mesh), *_activations(request)]
     found += [
+        *formats.order_by_hand(request, _TOOL),
         *formats.losses(request, _TOOL, *_held(switches)),
         *formats.unproved(request, _TOOL),
     ]

@@ -415,6 +415,7 @@ def write(request: Request) -> formats.Written:
     text = "\n".join(lines) + "\n"
     found = [
         *faults,
+        *formats.order_by_hand(request, _TOOL),
         *formats.losses(request, _TOOL, formats.PARAMS, formats.OVERRIDES, formats.ACTIVATIONS),
     ]
     found += [*_stated(request), *_scanned(request), *formats.unproved(request, _TOOL)]

@@ -410,6 +410,25 @@ Network = Literal["ici", "dcn"]
 AxisType = Literal["auto", "explicit", "manual"]
 
 
+class Stretch(NamedTuple):
+    """Devices along one direction of the machine, `y4/2`, as an order by hand states it.
+
+    Attributes:
+      direction: the physical axis: `x`, `node`.
+      size: how many; None where it is all of them, and the machine is not known.
+      step: from one to the next; 1 are neighbours.
+    """
+
+    direction: str
+    size: int | None = None
+    step: int = 1
+
+    def __str__(self) -> str:
+        """Return `y`, `y4` or `y4/2`."""
+        every = "" if self.step == 1 else f"/{self.step}"
+        return f"{self.direction}{'' if self.size is None else self.size}{every}"
+
+
 @dataclass(frozen=True, slots=True)
 class MeshAxis:
     """One named axis of a mesh.
@@ -418,6 +437,7 @@ class MeshAxis:
       size: how many ways it splits; 1 shards nothing.
       network: `ici` inside a slice (GPUs: NVLink), `dcn` between slices (GPUs: the network).
       submesh: the (x, y, z, core) tile this axis runs over, where the spec asked for one.
+      over: what it runs over, major to minor, where the spec says it (`over x y4`).
       auto: whether the spec left the choice of the tile to the compiler (`auto N`).
       axis_type: who shards along it: the compiler (`auto`), the types of the code (`explicit`),
         or code that sees its own shard (`manual`). JAX's `AxisType`.
@@ -430,6 +450,7 @@ class MeshAxis:
     submesh: tuple[int, ...] | None = None
     auto: bool = False
     axis_type: AxisType = "auto"
+    over: tuple[Stretch, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -843,6 +864,8 @@ class Target:
 
     Attributes:
       hardware: None where the spec gives a mesh alone.
+      devices: which device stands where, row-major order of the mesh, where the spec lists them:
+        numbers as JAX gives them, along core, x, y, z and slice, the first fastest.
       is_sound: False where the mesh has a fault that is reported, and a size may be a stand-in; or
         where a what-if is refused, and the mesh is not the one asked about. Nothing is shown of
         such a target.
@@ -853,6 +876,7 @@ class Target:
     hardware: Hardware | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
     is_sound: bool = field(default=True, compare=False, repr=False)
+    devices: tuple[int, ...] = ()
 
     def __eq__(self, other: object) -> bool:
         """Say whether `other` is the same machine with the same mesh, or the target's name."""
@@ -860,8 +884,8 @@ class Target:
             return self.name == other
         if not isinstance(other, Target):
             return NotImplemented
-        told = (other.name, other.mesh, other.hardware)
-        return (self.name, self.mesh, self.hardware) == told
+        told = (other.name, other.mesh, other.hardware, other.devices)
+        return (self.name, self.mesh, self.hardware, self.devices) == told
 
     def __hash__(self) -> int:
         """Return the hash of the name, as what equals the name must."""

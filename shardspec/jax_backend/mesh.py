@@ -4,8 +4,9 @@ TPU devices say where they stand on the machine's physical axes: slice, coordina
 CPU devices do not; they are counted node by node (JAX calls the GPUs of one node a slice), in order
 of process and id. No order depends on how the devices are listed, so every process finds the same.
 
-The order comes from `topology`, which knows no devices; here each coordinate gets its device. Axis
-types are always passed: `jax.make_mesh` and `Mesh` no longer agree on a default.
+The order comes from `topology`, which knows no devices; here each coordinate gets its device. Those
+that a spec lists without a machine are numbered by their ids. Axis types are always passed:
+`jax.make_mesh` and `Mesh` no longer agree on a default.
 """
 
 from __future__ import annotations
@@ -186,7 +187,8 @@ def _in_order(target: Target, devices: list[jax.Device], order: Order) -> list[j
     if target.hardware is None:
         machine = hardware_of(devices)
         if machine is None:
-            return sorted(devices, key=lambda device: device.id)
+            by_id = sorted(devices, key=lambda device: device.id)
+            return [by_id[number] for number in target.devices] or by_id
         target = dataclasses.replace(target, hardware=machine)
     hardware = target.hardware
     assert hardware is not None

@@ -34,6 +34,14 @@ def _parts_as_text(value: Any) -> Any:
     return f"({', '.join(f'{name} = {size}' for name, size in value.items())})"
 
 
+def _devices_as_text(value: Any) -> Any:
+    """Return a list of devices as an expression: `0 1 3 2`."""
+    plain = isinstance(value, list) and all(
+        isinstance(each, str | int) and not isinstance(each, bool) for each in value
+    )
+    return " ".join(map(str, value)) if plain else _integer_as_text(value)
+
+
 def _one_as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -72,6 +80,10 @@ Expression = Annotated[str, BeforeValidator(_integer_as_text, json_schema_input_
 Size = Annotated[
     str,
     BeforeValidator(_parts_as_text, json_schema_input_type=int | str | dict[str, int | str]),
+]
+Devices = Annotated[
+    str,
+    BeforeValidator(_devices_as_text, json_schema_input_type=int | str | list[int | str]),
 ]
 Bound = Annotated[str, BeforeValidator(_number_as_text, json_schema_input_type=str)]
 Texts = Annotated[list[str], BeforeValidator(_one_as_list, json_schema_input_type=str | list[str])]
@@ -132,9 +144,16 @@ class TargetEntry(_Model):
     )
     mesh: dict[str, Size] = Field(
         description="Mesh axes, major to minor, with sizes: `8`, `tp` (a name of `let`), `rest`, "
-        "`submesh 4x2x2x1`, `auto 16`; `@ dcn` for an axis between slices or nodes; last the "
+        "`submesh 4x2x2x1`, `auto 16`, `over x y4` (directions of the machine); `@ dcn` for "
+        "an axis between slices or nodes; last the "
         "type, where it is not `auto`: `8 explicit`, `8 manual`. One may be several: "
         "`{kv_tp: fit kv_heads, attn_dp: rest}`; rules that name it mean all of them."
+    )
+    devices: Devices | None = Field(
+        None,
+        description="Which device stands where, row by row of the mesh, by the numbers that JAX "
+        "gives them: `0 1 3 2`, `0..3 7..4`. Every one is listed once. Left out, the order is "
+        "worked out from the sizes.",
     )
 
 
@@ -299,6 +318,11 @@ class Document(_Model):
     )
     mesh: dict[str, Size] | None = Field(
         None, description="The mesh of the only target, where `targets` is left out."
+    )
+    devices: Devices | None = Field(
+        None,
+        description="Which device stands where in the mesh of the only target, as in "
+        "`targets`: `0 1 3 2`, `0..3 7..4`.",
     )
     targets: dict[str, TargetEntry] = Field(
         default_factory=_nothing, description="Machines by name, each with its mesh."

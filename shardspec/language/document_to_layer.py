@@ -5,36 +5,30 @@ Faulty expressions are reported and left out; the rest goes on.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span, codes, point
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import did_you_mean
 from shardspec.ir import spec as ir
-from shardspec.ir.spec import AxisRule, Hardware, Override, PathRule, Pattern, ScanRule
-from shardspec.language.catalogue import find_hardware, machine_fault
+from shardspec.ir.spec import AxisRule, Override, PathRule, Pattern, ScanRule
 from shardspec.language.derive_section import stated_derives
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.bounds import parse_bound, parse_bytes
 from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import (
-    MOST_COUNTS,
     AxisTarget,
-    HardwareExpr,
-    MeshSize,
     NamesExpr,
     SizeExpr,
     SizeTerm,
     SyntaxFault,
 )
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
-from shardspec.language.meshes import TargetDecl
 from shardspec.language.reading import Route, SourceMap, is_dsl
+from shardspec.language.target_section import stated_targets
 from shardspec.language.validate import Validated
-from shardspec.topology.sizes import StatedAxis, StatedMesh
 
 if TYPE_CHECKING:
     from shardspec.language.document import (
@@ -53,8 +47,6 @@ Entry = TypeVar("Entry", bound="OverrideEntry | ReplicateEntry")
 Dims = tuple[tuple[str, ...], ...]
 Chosen: TypeAlias = "OverrideEntry | ReplicateEntry | ActivationEntry"
 
-#: Beyond any machine there is; a placement is worked out device by device.
-_MOST_DEVICES = 1 << 18
 
 _NAME = re.compile(r"[\w.-]+")
 #: What a comma tore off the axes of an unquoted `embed, mlp -> none`, to the end of the rule.
@@ -99,7 +91,7 @@ def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diag
         axes=tuple(walk.axes()),
         rules=tuple(walk.rules()),
         drops=tuple(walk.excerpt(("drop", i), name) for i, name in enumerate(document.drop)),
-        targets=tuple(walk.targets()),
+        targets=tuple(stated_targets(walk)),
         path_rules=tuple(walk.path_rules()),
         overrides=tuple(walk.overrides()),
         derives=tuple(stated_derives(walk, document.derive)),
@@ -320,101 +312,6 @@ class _Walk:
         axis = parsed.axis
         span = excerpt.at(axis.start, axis.end) if axis else excerpt.span
         return Place(parsed.kind, axis.text if axis else None, span)
-
-    def targets(self) -> Iterator[TargetDecl]:
-        """Yield the targets; top-level `mesh` is one called `default`, and then the only one."""
-        entries = {
-            name: (("targets", name), entry) for name, entry in self.document.targets.items()
-        }
-        if self.document.mesh is not None and not entries:
-            yield from self._counted("default", (), self.document.hardware, self.document.mesh)
-        elif self.document.mesh is None and "mesh" in self.document.model_fields_set:
-            span = self.source_map.key(("mesh",)).span
-            self.report(
-                point(codes.WRONG_TYPE, "`mesh` is empty", span, help="as in `mesh: {data: 8}`")
-            )
-        elif self.document.mesh is None and self.document.hardware is not None:
-            span = self.source_map.key(("hardware",)).span
-            help = "add `mesh: {data: rest}`; that of one of the targets is `targets.NAME.hardware`"
-            message = "`hardware` stands without a `mesh`"
-            self.report(point(codes.WRONG_TYPE, message, span, help=help))
-        for name, (route, entry) in entries.items():
-            yield from self._counted(name, route, entry.hardware, entry.mesh)
-        if self.document.mesh is not None and entries:
-            self.report(self._mesh_beside(entries))
-            known = self._target("default", (), self.document.hardware, self.document.mesh)
-            yield known._replace(is_sound=False)
-
-    def _mesh_beside(self, targets: Iterable[str]) -> Diagnostic:
-        """Return the fault of a mesh without a name beside targets with names."""
-        span = self.source_map.key(("mesh",)).span
-        if is_dsl(span.source):
-            message = f"a `mesh` without a name stands beside {listed(targets)}"
-            help = "give it a name, as in `target laptop { data = 8 }`, or take it out"
-        else:
-            message = f"`mesh` is for a spec with one machine, and `targets` has {listed(targets)}"
-            help = (
-                "move it under `targets` with a name, as in `laptop: {mesh: {data: 8}}`, or take it"
-                " out"
-            )
-        labels = [Label(span, "which of them would count?")]
-        if not is_dsl(span.source):
-            labels.append(Label(self.source_map.key(("targets",)).span, "", primary=False))
-        return Diagnostic(codes.WRONG_TYPE, message, tuple(labels), help=help)
-
-    def _counted(
-        self, name: str, route: Route, hardware: str | None, sizes: dict[str, str]
-    ) -> Iterator[TargetDecl]:
-        """Yield a target; `pod[1]`, `pod[2]`, ... where it stands for several counts of slices."""
-        target = self._target(name, route, hardware, sizes)
-        excerpt = self.excerpt((*route, "hardware"), hardware or "")
-        expr = expressions.parse_hardware(excerpt.text) if hardware else None
-        machine = target.mesh.hardware
-        if machine is None or not isinstance(expr, HardwareExpr) or not expr.counts:
-            yield target
-            return
-        for count in expr.counts:
-            own = f"{name}[{count}]"
-            stated = target.mesh._replace(target=own, hardware=replace(machine, slice_count=count))
-            yield target._replace(name=own, mesh=stated)
-
-    def _target(
-        self, name: str, route: Route, hardware: str | None, sizes: dict[str, str]
-    ) -> TargetDecl:
-        """Return a target, its mesh not solved yet, and report what cannot be read."""
-        inner: Route = (*route, "mesh")
-        routes = [(*inner, axis) for axis in sizes if self.name((*inner, axis))]
-        is_faulty = any((*inner, axis) in self.faulty for axis in sizes)
-        faults: list[Diagnostic] = []
-        machine = None
-        if hardware is not None:
-            machine = _hardware(self.excerpt((*route, "hardware"), hardware))
-        if isinstance(machine, Diagnostic):
-            faults.append(machine)
-            machine = None
-        axes: dict[str, StatedAxis] = {}
-        sizes_of = {}
-        wholes = []
-        for each in routes:
-            text = self.excerpt(each, sizes[str(each[-1])])
-            size = expressions.parse_mesh_size(text.text)
-            if isinstance(size, SyntaxFault):
-                faults += [] if is_faulty else [size.diagnostic(text)]
-                size = MeshSize("integer", 1)
-            key = self.key(each).text
-            parts = tuple((part.text, part_size) for part, part_size in size.parts)
-            wholes += [(key, tuple(part for part, _ in parts))] if parts else []
-            for axis, part in parts or ((key, size),):
-                twice = axis in axes or (bool(parts) and axis in sizes)
-                faults += [_taken(axis, text)] if twice else []
-                axes[axis] = _stated_axis(axis, part, text)
-                sizes_of[axis] = (part, text)
-        is_read = not faults and not is_faulty
-        place = self.source_map.key(inner).span
-        stated = StatedMesh(name, tuple(axes.values()), machine, place, is_read)
-        self.diagnostics += [replace(fault, target=name) for fault in faults]
-        span = self.source_map.key(route or ("mesh",)).span
-        return TargetDecl(name, stated, sizes_of, tuple(wholes), span)
 
     def path_rules(self) -> Iterator[PathRule]:
         """Yield the entries of `params:`."""
@@ -663,44 +560,6 @@ def _report_empty(walk: _Walk, section: str, entry: object) -> None:
         form = {"state": "{optimizer: zero1}", "coverage": "{max_replicated_bytes: 2%}"}[section]
         help = f"as in `{section}: {form}`; or take it out"
         walk.report(point(codes.WRONG_TYPE, f"`{section}` is empty", span, help=help))
-
-
-def _hardware(excerpt: Excerpt) -> Hardware | Diagnostic:
-    parsed = expressions.parse_hardware(excerpt.text)
-    if isinstance(parsed, SyntaxFault):
-        return machine_fault(parsed, excerpt.text).diagnostic(excerpt)
-    if parsed.counts and (parsed.counts[0] < 1 or len(parsed.counts) > MOST_COUNTS):
-        many = f"more than {MOST_COUNTS} counts of slices"
-        none = "a number of slices is 1 or more, and a range goes up"
-        message = none if parsed.counts[0] < 1 else many
-        help = f"as in `{{1..8}} * tpu v5e 16x16`; a target stands for {MOST_COUNTS} at most"
-        return point(codes.UNKNOWN_HARDWARE, message, excerpt.span, help=help)
-    found = find_hardware(parsed, excerpt)
-    if isinstance(found, Hardware) and found.device_count > _MOST_DEVICES:
-        message = f"`{excerpt.text}` is {found.device_count:,} devices"
-        help = f"no machine has more than {_MOST_DEVICES:,}"
-        return point(codes.UNKNOWN_HARDWARE, message, excerpt.span, help=help)
-    return found
-
-
-def _taken(axis: str, text: Excerpt) -> Diagnostic:
-    """Return the finding for a part of a mesh axis that has the name of another one."""
-    message = f"the mesh has two axes called `{axis}`"
-    return point(codes.DUPLICATE_KEY, message, text.span, help="give the part a name of its own")
-
-
-def _stated_axis(name: str, size: MeshSize, text: Excerpt) -> StatedAxis:
-    ways = {"rest": 1, "submesh": math.prod(size.tile)}
-    axis = ir.MeshAxis(
-        name,
-        max(1, ways.get(size.kind, size.count)),
-        size.network,
-        submesh=size.tile if size.kind == "submesh" else None,
-        auto=size.kind == "auto",
-        axis_type=size.axis_type,
-        span=text.span,
-    )
-    return StatedAxis(axis, text.text, size.kind == "rest")
 
 
 def _names(found: Iterable[Code]) -> set[str]:

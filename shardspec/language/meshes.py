@@ -60,8 +60,24 @@ def solved(decl: TargetDecl, numbers: Numbers, diagnostics: list[Diagnostic]) ->
     unsolved = tuple(_with_names(fault, decl, mesh) for fault in unsolved)
     diagnostics += [replace(fault, target=decl.name) for fault in (*found, *unsolved)]
     is_sound = decl.is_sound and is_read and not unsolved
+    devices: tuple[int, ...] = ()
+    if is_sound and decl.mesh.devices is not None:
+        devices = _listed(decl, mesh, diagnostics)
+        is_sound = bool(devices)
     mesh = replace(mesh, wholes=decl.wholes)
-    return Target(decl.name, mesh, decl.mesh.hardware, decl.span, is_sound)
+    return Target(decl.name, mesh, decl.mesh.hardware, decl.span, is_sound, devices)
+
+
+def _listed(decl: TargetDecl, mesh: Mesh, diagnostics: list[Diagnostic]) -> tuple[int, ...]:
+    """Return the devices of a list; none where they are no permutation, which is reported."""
+    from shardspec.topology.by_hand import listed_devices
+
+    runs, span = decl.mesh.devices or ((), decl.mesh.span)
+    found = listed_devices(runs, mesh.axes, span, mesh.device_count)
+    if isinstance(found, Diagnostic):
+        diagnostics.append(replace(found, target=decl.name))
+        return ()
+    return found
 
 
 def _numbered(

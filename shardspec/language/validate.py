@@ -237,6 +237,8 @@ def _wanted(fault: ErrorDetails) -> str | None:
         return "a rule in text"
     if fault["type"] == "string_type" and (loc[-1] in {"size", "hardware"} or _is_mesh_size(loc)):
         return "a whole number or an expression"
+    if fault["type"] == "string_type" and loc[-1] == "devices":
+        return "numbers of devices, as in `0 1 3 2`"
     return _WANTED.get(fault["type"])
 
 

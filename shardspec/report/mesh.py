@@ -79,8 +79,10 @@ def _asked(placement: Placement) -> str:
         elif axis.auto:
             tile = shape_text(tile_of(placement, axis.name))
             said.append(f"{axis.name} = auto {axis.size}: submesh {tile}")
+        elif axis.over:
+            said.append(f"{axis.name} = over {' '.join(map(str, axis.over))}")
     said += typed(placement.mesh)
-    said += [f"order {placement.order}"]
+    said += ["devices as listed" if placement.order == "listed" else f"order {placement.order}"]
     said += [placement.path] if placement.path and placement.path != "plain" else []
     return f"   ({', '.join(said)})"
 
@@ -138,12 +140,15 @@ def note_lines(placement: Placement) -> Iterator[str]:
     if placement.hardware.chip.platform == "tpu":
         yield f"  {core_note(placement.hardware)}"
     name = drawn_axis(placement)
-    for placed in placement.axes:
+    tiled = [p for p in placement.axes if p.axis.auto or p.axis.submesh or p.axis.over]
+    for placed in tiled if len(tiled) == 1 else ():
         if placed.axis.auto:
             choice = choose_submesh(placement.hardware, placed.axis.size)
             if choice is not None:
                 yield f"  {choice_text(choice, placed.axis.size)}"
-    if name is not None and placement.hardware.chip.torus_rank:
+    if name is None or placement.order == "listed" or placement.axis(name).axis.over:
+        return
+    if placement.hardware.chip.torus_rank:
         yield from _order_lines(placement, name)
 
 

@@ -116,9 +116,10 @@ def heading(plan: ShardingPlan) -> Iterator[str]:
     asked = [
         f"{axis.name} = {axis.span.text}"
         for axis in plan.mesh.axes
-        if axis.span is not None and (axis.submesh or axis.auto)
+        if axis.span is not None and (axis.submesh or axis.auto or axis.over)
     ]
     asked += [f"{axis.name} over DCN" for axis in plan.mesh.axes if axis.network == "dcn"]
+    asked += ["devices as listed"] if plan.target.devices else []
     asked += typed(plan.mesh)
     remarks = f"   ({', '.join(asked)})" if asked else ""
     yield f"mesh {plan.mesh}{remarks}"

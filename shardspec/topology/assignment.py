@@ -125,16 +125,21 @@ class Request:
     Attributes:
       asks_dcn: whether it should run over DCN.
       factors: ways along each physical axis, where the spec fixes them (a submesh).
+      is_inside: whether it has to lie in one slice, wherever there (`auto N`).
     """
 
     size: int
     asks_dcn: bool = False
     factors: Factors | None = None
+    is_inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """An unfinished assignment: what is taken, what is left, and the score so far."""
+    """An unfinished assignment: what is taken, what is left, and the score so far.
+
+    What is left stands by the stretches that were free at the beginning.
+    """
 
     taken: tuple[tuple[int, tuple[Digit, ...]], ...]
     left: Factors
@@ -144,19 +149,24 @@ class _Partial:
 
 @lru_cache(maxsize=1 << 12)
 def assign_digits(
-    requests: tuple[Request, ...], machine: Machine
+    requests: tuple[Request, ...], machine: Machine, free: tuple[Digit, ...] | None = None
 ) -> tuple[tuple[Digit, ...], ...] | None:
     """Return the digits of every mesh axis, in the order of `requests`.
 
     None where a fixed request does not fit, or the sizes do not multiply to the devices.
+
+    Args:
+      free: what others have left of the machine; all of it where that is left out.
     """
-    extents = tuple(axis.extent for axis in machine)
-    partials = [_Partial((), extents, (1,) * len(extents))]
+    if free is None:
+        free = tuple(Digit(index, axis.extent, 1) for index, axis in enumerate(machine))
+    sizes, strides = (tuple(each.size for each in free), tuple(each.stride for each in free))
+    partials = [_Partial((), sizes, strides)]
     for index in _by_weight(requests):
         grown = [
-            _extended(partial, index, factors, requests[index], machine)
+            _extended(partial, index, factors, requests[index], machine, free)
             for partial in partials
-            for factors in _choices(requests[index], partial.left, machine)
+            for factors in _choices(requests[index], partial.left, machine, free)
         ]
         if not grown:
             return None
@@ -171,29 +181,37 @@ def assign_digits(
 
 
 def _by_weight(requests: Sequence[Request]) -> list[int]:
-    """Return whose turn it is: DCN axes, fixed tiles, then from the last axis to the first."""
+    """Return whose turn it is: DCN axes, fixed tiles, tiles, then from the last to the first."""
 
-    def turn(index: int) -> tuple[bool, bool, int]:
+    def turn(index: int) -> tuple[bool, bool, bool, int]:
         request = requests[index]
-        return (not request.asks_dcn, request.factors is None, -index)
+        return (not request.asks_dcn, request.factors is None, not request.is_inside, -index)
 
     return sorted(range(len(requests)), key=turn)
 
 
-def _choices(request: Request, left: Factors, machine: Machine) -> Iterator[Factors]:
-    """Yield the ways along each physical axis that multiply to the size of the request."""
+def _choices(
+    request: Request, left: Factors, machine: Machine, free: Sequence[Digit]
+) -> Iterator[Factors]:
+    """Yield the ways along each free stretch that multiply to the size of the request."""
+    choices = factorings(request.size, left)
     if request.factors is not None:
-        fits = all(have % want == 0 for have, want in zip(left, request.factors, strict=True))
-        return iter((request.factors,) if fits else ())
-    if not request.asks_dcn:
-        return factorings(request.size, left)
-    choices = list(factorings(request.size, left))
-    most = max((_dcn_ways(factors, machine) for factors in choices), default=1)
-    return (factors for factors in choices if _dcn_ways(factors, machine) == most)
+        wanted = request.factors
+        return (found for found in choices if _ways(found, machine, free) == wanted)
+    if not request.asks_dcn and not request.is_inside:
+        return choices
+    dcn = next(index for index, axis in enumerate(machine) if axis.link == "dcn")
+    kept = [(_ways(factors, machine, free)[dcn], factors) for factors in choices]
+    wished = 1 if request.is_inside else max((ways for ways, _ in kept), default=1)
+    return (factors for ways, factors in kept if ways == wished)
 
 
-def _dcn_ways(factors: Factors, machine: Machine) -> int:
-    return next(ways for ways, axis in zip(factors, machine, strict=True) if axis.link == "dcn")
+def _ways(factors: Factors, machine: Machine, free: Sequence[Digit]) -> Factors:
+    """Return the ways along each physical axis."""
+    ways = [1] * len(machine)
+    for factor, stretch in zip(factors, free, strict=True):
+        ways[stretch.axis] *= factor
+    return tuple(ways)
 
 
 def factorings(size: int, left: Sequence[int]) -> Iterator[Factors]:
@@ -209,11 +227,16 @@ def factorings(size: int, left: Sequence[int]) -> Iterator[Factors]:
 
 
 def _extended(
-    partial: _Partial, index: int, factors: Factors, request: Request, machine: Machine
+    partial: _Partial,
+    index: int,
+    factors: Factors,
+    request: Request,
+    machine: Machine,
+    free: Sequence[Digit],
 ) -> _Partial:
     digits = tuple(
-        Digit(axis, size, stride)
-        for axis, (size, stride) in enumerate(zip(factors, partial.strides, strict=True))
+        Digit(stretch.axis, size, stride)
+        for stretch, size, stride in zip(free, factors, partial.strides, strict=True)
         if size > 1
     )
     score = score_axis(digits, machine, asks_dcn=request.asks_dcn)

@@ -61,6 +61,9 @@ class AxisExplanation:
         on its links, all of them at work: what there is. What one ring reaches of it in the order
         of the devices is `walk.legs`. None where the catalogue has no figure.
       bottleneck: what bytes_per_s is a figure of.
+
+    Where devices are listed in no order of digits there are no runs, hops, hosts and slices are
+    those of the worst group, and bytes_per_s is what rings in the order of the list reach.
     """
 
     name: str
@@ -79,7 +82,7 @@ class AxisExplanation:
         """Return `ring`, `line`, `torus`, `grid`, `switch`, `chip`, `mixed` or `one device`."""
         shapes = [run.shape for run in self.runs if run.shape != "chip"]
         if not shapes:
-            return "chip" if self.runs else "one device"
+            return "chip" if self.runs else "one device" if self.size == 1 else "listed"
         if len(shapes) == 1:
             return shapes[0]
         if set(shapes) == {"ring"}:
@@ -98,6 +101,8 @@ def explain_axes(placement: Placement) -> tuple[AxisExplanation, ...]:
 
 
 def _explain(placed: AxisPlacement, placement: Placement) -> AxisExplanation:
+    if placement.listed:
+        return _explain_listed(placed.axis, placement)
     machine = placement.machine
     digits = [digit for digit in placed.digits if digit.size > 1]
     asks_dcn = placed.axis.network == "dcn"
@@ -114,6 +119,37 @@ def _explain(placed: AxisPlacement, placement: Placement) -> AxisExplanation:
         slices=math.prod(digit.size for digit in digits if machine[digit.axis].link == "dcn"),
         bytes_per_s=speed,
         bottleneck=bottleneck,
+        score=score,
+    )
+
+
+def _explain_listed(axis: MeshAxis, placement: Placement) -> AxisExplanation:
+    """Return what the groups of an axis touch that are no translates of one another."""
+    from shardspec.topology.listed import stretches
+
+    lies = stretches(placement.mesh, placement.listed, placement.machine, [axis.name])
+    kinds: tuple[Literal["dcn", "ici", "nvlink", "chip", "memory"], ...]
+    kinds = ("dcn", "ici", "nvlink", "chip", "memory")
+    slowest: Bottleneck = next((link for link in kinds if lies.ways[link] > 1), "none")
+    chip, links = placement.hardware.chip, 2 / lies.both_ways
+    link_speed = chip.link_bytes_per_s
+    speeds: dict[Bottleneck, float | None] = {
+        "dcn": network_per_device(placement.hardware),
+        "ici": None if link_speed is None else link_speed * links,
+        "nvlink": link_speed,
+        "chip": chip.pair_bytes_per_s,
+    }
+    score = AxisScore(lies.ways["dcn"], 1, 1, -links, lies.diameter, lies.hosts)
+    return AxisExplanation(
+        axis.name,
+        axis.size,
+        runs=(),
+        hops=lies.hops if axis.size > 1 else (),
+        wrapped=False,
+        hosts=lies.hosts,
+        slices=lies.ways["dcn"],
+        bytes_per_s=speeds.get(slowest),
+        bottleneck=slowest,
         score=score,
     )
 
@@ -230,7 +266,7 @@ def dcn_facts(placement: Placement) -> Iterator[DcnFact]:
     out.
     """
     for placed in placement.axes:
-        if placed.axis.network == "dcn":
+        if placed.axis.network == "dcn" or placed.axis.over:
             continue
         across = math.prod(
             digit.size for digit in placed.digits if placement.machine[digit.axis].link == "dcn"
@@ -246,13 +282,16 @@ def ring_fact(target: Target, placement: Placement) -> RingFact | None:
     Plain sizes and `auto` are laid out best already, so only a `submesh` is looked at. Better
     is by the score and by links at work, both: no tile is called better that moves fewer bytes.
     """
-    owner = next((axis for axis in target.mesh.axes if axis.submesh is not None), None)
-    if owner is None:
-        return None
+    owners = [axis for axis in target.mesh.axes if axis.submesh is not None]
+    found = (_better_tile(target, placement, owner) for owner in owners)
+    return next(filter(None, found), None)
+
+
+def _better_tile(target: Target, placement: Placement, owner: MeshAxis) -> RingFact | None:
     before = {explained.name: explained for explained in explain_axes(placement)}
     now = before[owner.name]
     for tile in better_submeshes(placement.hardware, owner.size, now.score):
-        other = place(_turned(target, owner, tile), placement.order)
+        other = place(_turned(target, owner, tile), "ring" if placement.order == "ring" else "t5x")
         if not isinstance(other, Placement):
             continue
         after = {explained.name: explained for explained in explain_axes(other)}

@@ -12,7 +12,7 @@ own, and the device at a mesh index is the sum of the offsets: no carry, ever.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -146,6 +146,17 @@ def digit_offsets(digits: Iterable[Digit], rank: int) -> tuple[Coordinate, ...]:
     return tuple(offsets)
 
 
+def summed(routes: Iterable[Sequence[Coordinate]], rank: int) -> tuple[Coordinate, ...]:
+    """Return the sum of an offset of each route, for all of them, the last route fastest."""
+    places: list[Coordinate] = [(0,) * rank]
+    for route in routes:
+        places = [
+            tuple(map(int.__add__, place, offset))
+            for place, offset in itertools.product(places, route)
+        ]
+    return tuple(places)
+
+
 def joined_digits(digits: Iterable[Digit]) -> tuple[Digit, ...]:
     """Return digits of one physical axis that follow on each other as one, by axis and stride.
 
@@ -162,3 +173,26 @@ def joined_digits(digits: Iterable[Digit]) -> tuple[Digit, ...]:
         else:
             joined.append(digit)
     return tuple(joined)
+
+
+#: A link in one direction: where it starts, the dimension it goes along, and up or down.
+Wire = tuple[Coordinate, int, int]
+
+
+def links_between(
+    start: Coordinate, end: Coordinate, axes: Sequence[PhysicalAxis]
+) -> Iterator[Wire]:
+    """Yield the links on the way: one dimension after the other, each the shorter way around.
+
+    Up where both ways are as long.
+    """
+    at = list(start)
+    for dim, axis in enumerate(axes):
+        distance = abs(end[dim] - at[dim])
+        goes_around = axis.wraps and 2 * distance > axis.extent
+        is_up = (end[dim] > at[dim]) != goes_around
+        if axis.wraps and 2 * distance == axis.extent:
+            is_up = True
+        for _ in range(axis.hops(at[dim], end[dim])):
+            yield tuple(at), dim, 1 if is_up else -1
+            at[dim] = (at[dim] + (1 if is_up else -1)) % axis.extent

@@ -21,11 +21,19 @@ from typing import Literal
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target, divisors
 from shardspec.topology.assignment import Request, assign_digits
-from shardspec.topology.machine import Coordinate, Digit, Machine, digit_offsets, machine_of
+from shardspec.topology.machine import (
+    Coordinate,
+    Digit,
+    Machine,
+    digit_offsets,
+    machine_of,
+    summed,
+)
 from shardspec.topology.sizes import StatedAxis, wrong_product
 from shardspec.topology.submesh import Tile, Tiling, best_submesh, slice_text, tile_fault, tiling_on
 
 Order = Literal["t5x", "ring"]
+Counting = Literal["t5x", "ring", "listed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,8 @@ class Placement:
     Attributes:
       axes: in mesh order.
       path: how a submesh was tiled, where there is one.
+      listed: the devices of a list in whose order there are no digits: then the axes have none,
+        and no route.
 
     Invariants:
       once: every device stands at exactly one mesh index.
@@ -58,8 +68,9 @@ class Placement:
     hardware: Hardware
     machine: Machine
     axes: tuple[AxisPlacement, ...]
-    order: Order = "t5x"
+    order: Counting = "t5x"
     path: str | None = None
+    listed: tuple[Coordinate, ...] = field(default=(), repr=False)
 
     @property
     def mesh(self) -> Mesh:
@@ -68,13 +79,9 @@ class Placement:
 
     def coordinates(self) -> tuple[Coordinate, ...]:
         """Return the coordinate of every device, in row-major order of the mesh."""
-        places: list[Coordinate] = [(0,) * len(self.machine)]
-        for placed in self.axes:
-            places = [
-                tuple(map(int.__add__, place, offset))
-                for place, offset in itertools.product(places, placed.route)
-            ]
-        return tuple(places)
+        if self.listed:
+            return self.listed
+        return summed([placed.route for placed in self.axes], len(self.machine))
 
     def axis(self, name: str) -> AxisPlacement:
         """Return the placement of the mesh axis `name`."""
@@ -98,15 +105,15 @@ def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
         span = axes[0].span if axes else target.span
         return wrong_product(target.name, stated, hardware, span)
     machine = machine_of(hardware)
+    if target.devices:
+        return _place_listed(target, hardware, machine)
     tiled = [axis for axis in axes if axis.submesh is not None or axis.auto]
-    if len(tiled) > 1:
-        message = "more than one mesh axis asks for a tile of the torus"
-        return point(
-            codes.SUBMESH_TILING, message, tiled[1].span, help="give the other one a number"
-        )
-    if tiled and tiled[0].network == "dcn":
-        message = f"`{tiled[0].name}` is a tile, which lies inside one slice, and says `@ dcn`"
-        return point(codes.SUBMESH_TILING, message, tiled[0].span, help="leave out `@ dcn`")
+    for axis in tiled:
+        if axis.network == "dcn":
+            message = f"`{axis.name}` is a tile, which lies inside one slice, and says `@ dcn`"
+            return point(codes.SUBMESH_TILING, message, axis.span, help="leave out `@ dcn`")
+    if len(tiled) > 1 or any(axis.over for axis in axes):
+        return _place_by_hand(target.mesh, hardware, machine, order)
     tile = _tile_of(tiled[0], hardware) if tiled else None
     if isinstance(tile, Diagnostic):
         return tile
@@ -117,8 +124,53 @@ def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
     return _placement(hardware, machine, target.mesh, digits, order, None)
 
 
-def _request(axis: MeshAxis, factors: Tile | None = None) -> Request:
-    return Request(axis.size, asks_dcn=axis.network == "dcn", factors=factors)
+def _place_listed(target: Target, hardware: Hardware, machine: Machine) -> Placement:
+    """Return the placement of a mesh whose devices are listed, row by row."""
+    from shardspec.topology.by_hand import device_coordinates
+    from shardspec.topology.listed import in_digits
+
+    numbered = tuple(device_coordinates(hardware))
+    places = tuple(numbered[number] for number in target.devices)
+    axes = target.mesh.axes
+    found = in_digits([axis.size for axis in axes], places, machine)
+    if found is None:
+        bare = tuple(AxisPlacement(axis, (), ()) for axis in axes)
+        return Placement(hardware, machine, bare, "listed", listed=places)
+    laid = zip(axes, found, strict=True)
+    return Placement(hardware, machine, tuple(AxisPlacement(a, *own) for a, own in laid), "listed")
+
+
+def _place_by_hand(
+    mesh: Mesh, hardware: Hardware, machine: Machine, order: Order
+) -> Placement | Diagnostic:
+    """Return a placement where axes state their stretches, or several their tiles.
+
+    What they leave is shared by the others as ever; T5X knows one tile, so its order is not asked.
+    """
+    from shardspec.topology.by_hand import digits_over, free_digits
+
+    stated = {axis.name: digits_over(axis, machine) for axis in mesh.axes if axis.over}
+    others = [axis for axis in mesh.axes if not axis.over]
+    free = free_digits([digit for digits in stated.values() for digit in digits], machine)
+    is_torus = hardware.chip.torus_rank > 0
+    requests = tuple(
+        _request(axis, axis.submesh and (1, *axis.submesh), is_inside=axis.auto and is_torus)
+        for axis in others
+    )
+    found = assign_digits(requests, machine, free)
+    if found is None:
+        owner = next((axis for axis in others if axis.auto), others[0])
+        message = f"no tile of {owner.size} devices fits {slice_text(hardware)} beside the others"
+        help = f"write `{owner.name}: {owner.size}`, which may lie anywhere, or another size"
+        return point(codes.SUBMESH_TILING, message, owner.span, help=help)
+    stated.update(zip((axis.name for axis in others), found, strict=True))
+    return _placement(
+        hardware, machine, mesh, tuple(stated[name] for name in mesh.names), order, None
+    )
+
+
+def _request(axis: MeshAxis, factors: Tile | None = None, *, is_inside: bool = False) -> Request:
+    return Request(axis.size, axis.network == "dcn", factors, is_inside)
 
 
 def _tile_of(axis: MeshAxis, hardware: Hardware) -> Tile | Diagnostic | None:
@@ -185,7 +237,7 @@ def _placement(
     path: str | None,
 ) -> Placement:
     axes = tuple(
-        AxisPlacement(axis, own, route_of(own, machine, order))
+        AxisPlacement(axis, own, route_of(own, machine, "t5x" if axis.over else order))
         for axis, own in zip(mesh.axes, digits, strict=True)
     )
     return Placement(hardware, machine, axes, order, path)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Label, Span, codes, point
 from shardspec.diagnostics.words import counted
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, divisors
+
+if TYPE_CHECKING:
+    from shardspec.topology.by_hand import DeviceRun, StatedDigit
 
 
 class StatedAxis(NamedTuple):
@@ -22,11 +25,13 @@ class StatedAxis(NamedTuple):
     Attributes:
       axis: its size is 1 where it takes the rest.
       text: the size as written.
+      places: of what it runs over, where it says it: one for each stretch.
     """
 
     axis: MeshAxis
     text: str
     is_rest: bool = False
+    places: tuple[Span, ...] = ()
 
 
 class StatedMesh(NamedTuple):
@@ -36,6 +41,7 @@ class StatedMesh(NamedTuple):
       target: the name of its target.
       span: the word `mesh`, for faults of the mesh as a whole.
       is_read: False where a size or the machine cannot be read: then no size is judged.
+      devices: which device stands where, as listed, and the place of the list.
     """
 
     target: str
@@ -43,6 +49,7 @@ class StatedMesh(NamedTuple):
     hardware: Hardware | None
     span: Span
     is_read: bool = True
+    devices: tuple[tuple[DeviceRun, ...], Span] | None = None
 
 
 def solve(stated: StatedMesh) -> tuple[Mesh, tuple[Diagnostic, ...]]:
@@ -55,9 +62,9 @@ def solve(stated: StatedMesh) -> tuple[Mesh, tuple[Diagnostic, ...]]:
     if not stated.is_read:
         return mesh, ()
     if hardware is None:
-        unsolved = (each for each in stated.axes if each.is_rest or each.axis.submesh)
+        unsolved = (e for e in stated.axes if e.is_rest or e.axis.submesh or e.axis.over)
         return mesh, tuple(_needs_hardware(each, stated.target) for each in unsolved)
-    faults = [*_tile_faults(mesh, hardware)]
+    stated, mesh, faults = _laid_by_hand(stated, hardware)
     left, over = divmod(hardware.device_count, mesh.device_count)
     if not faults and (over or (left != 1 and not rests)):
         faults.append(wrong_product(stated.target, stated.axes, hardware, stated.span))
@@ -66,6 +73,44 @@ def solve(stated: StatedMesh) -> tuple[Mesh, tuple[Diagnostic, ...]]:
     )
     solved = Mesh(tuple(axes))
     return solved, tuple(faults or _network_faults(solved, hardware))
+
+
+def _laid_by_hand(
+    stated: StatedMesh, hardware: Hardware
+) -> tuple[StatedMesh, Mesh, list[Diagnostic]]:
+    """Return a mesh whose tiles fit, and whose axes are as long as what they run over.
+
+    Beside it stands what does not work out.
+    """
+    mesh = Mesh(tuple(each.axis for each in stated.axes))
+    tiled = [axis for axis in mesh.axes if axis.submesh is not None]
+    if not any(axis.over for axis in mesh.axes):
+        return stated, mesh, [*_tile_faults(tiled, hardware)]
+    from shardspec.topology.by_hand import left_out, overlap, sized
+    from shardspec.topology.machine import machine_of
+
+    machine = machine_of(hardware)
+    faults: list[Diagnostic] = []
+    digits: list[StatedDigit] = []
+    axes: list[StatedAxis] = []
+    for each in stated.axes:
+        if each.axis.over:
+            axis, own, fault = sized(each.axis, each.places, hardware)
+            each = each._replace(axis=axis)
+            digits += own
+            faults += [] if fault is None else [fault]
+        axes.append(each)
+    stated = stated._replace(axes=tuple(axes))
+    mesh = Mesh(tuple(each.axis for each in axes))
+    if not faults:
+        shared = overlap(digits, machine)
+        faults += [] if shared is None else [shared]
+    if not faults:
+        faults += _tile_faults(tiled, hardware, digits)
+    if not faults and all(axis.over for axis in mesh.axes):
+        fault = left_out(digits, machine, stated.span, stated.target)
+        faults += [] if fault is None else [fault]
+    return stated, mesh, faults
 
 
 def _two_rest(rests: Sequence[StatedAxis]) -> Diagnostic:
@@ -80,7 +125,9 @@ def _two_rest(rests: Sequence[StatedAxis]) -> Diagnostic:
 
 
 def _needs_hardware(each: StatedAxis, target: str) -> Diagnostic:
-    what = "what is left over" if each.is_rest else "how a tile lies in the torus"
+    what = "how a tile lies in the torus" if each.axis.submesh else "what is left over"
+    if each.axis.over:
+        what = "what there is to run over"
     return point(
         codes.UNSOLVED_SIZE,
         f"`{each.axis.name}: {each.text}` needs hardware; target `{target}` states none",
@@ -90,15 +137,23 @@ def _needs_hardware(each: StatedAxis, target: str) -> Diagnostic:
     )
 
 
-def _tile_faults(mesh: Mesh, hardware: Hardware) -> Iterator[Diagnostic]:
-    """Yield what keeps each submesh from tiling one slice."""
-    for axis in mesh.axes:
-        if axis.submesh is not None:
-            from shardspec.topology.submesh import tile_fault
+def _tile_faults(
+    tiled: Sequence[MeshAxis], hardware: Hardware, digits: Sequence[StatedDigit] = ()
+) -> Iterator[Diagnostic]:
+    """Yield what keeps submeshes from tiling one slice, beside the digits that are stated."""
+    if not tiled:
+        return
+    from shardspec.topology.submesh import tile_fault
 
-            fault = tile_fault(axis, hardware)
-            if fault is not None:
-                yield fault
+    is_alone = len(tiled) == 1 and not digits
+    found = [tile_fault(axis, hardware, is_alone=is_alone) for axis in tiled]
+    yield from filter(None, found)
+    if not is_alone and not any(found):
+        from shardspec.topology.by_hand import tiles_fault
+
+        fault = tiles_fault(tiled, digits, hardware)
+        if fault is not None:
+            yield fault
 
 
 def wrong_product(
@@ -154,7 +209,7 @@ def _fitting_sizes(numbered: Sequence[MeshAxis], total: int, has_rest: bool) -> 
     options = []
     for axis in numbered:
         left, over = divmod(total, product // axis.size)
-        if over:
+        if over or axis.over:
             continue
         if has_rest:
             near = sorted(divisors(left, left), key=lambda size: abs(size - axis.size))[:4]
@@ -168,8 +223,15 @@ def _fitting_sizes(numbered: Sequence[MeshAxis], total: int, has_rest: bool) -> 
 
 def _network_faults(mesh: Mesh, hardware: Hardware) -> Iterator[Diagnostic]:
     """Yield a fault where `@ dcn` axes and the number of slices or nodes disagree."""
-    crossing = [axis for axis in mesh.axes if axis.network == "dcn"]
+    crossing = [axis for axis in mesh.axes if axis.network == "dcn" and not axis.over]
     product, count = math.prod(axis.size for axis in crossing), hardware.slice_count
+    if any(axis.over for axis in mesh.axes):
+        from shardspec.topology.by_hand import digits_over
+        from shardspec.topology.machine import machine_of
+
+        machine = machine_of(hardware)
+        digits = (digit for axis in mesh.axes for digit in digits_over(axis, machine))
+        count //= math.prod(each.size for each in digits if machine[each.axis].link == "dcn")
     is_gpu = hardware.chip.platform == "gpu"
     if not crossing or (count % product == 0 if is_gpu else product == count):
         return

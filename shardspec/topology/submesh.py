@@ -171,8 +171,13 @@ def tiling_on(hardware: Hardware, tile: Tile) -> Tiling | TilingFault:
     return tile_slice(extents, tile, None) if cuts_hosts else found
 
 
-def tile_fault(axis: MeshAxis, hardware: Hardware) -> Diagnostic | None:
-    """Return what keeps the submesh of a mesh axis from tiling one slice."""
+def tile_fault(axis: MeshAxis, hardware: Hardware, *, is_alone: bool = True) -> Diagnostic | None:
+    """Return what keeps the submesh of a mesh axis from tiling one slice.
+
+    Args:
+      is_alone: whether it is the only thing that a mesh states of its order; then T5X's order is
+        taken, which has rules of its own.
+    """
     tile, chip = axis.submesh or (), hardware.chip
     if chip.torus_rank == 0:
         message = f"`submesh` is a tile of a TPU torus, and {chip.title} has none"
@@ -182,7 +187,7 @@ def tile_fault(axis: MeshAxis, hardware: Hardware) -> Diagnostic | None:
         message = f"a submesh is (x, y, z, core), and `{text}` has {len(tile)} numbers"
         return point(codes.SUBMESH_TILING, message, axis.span, help="as in `submesh 4x2x2x1`")
     fault = tiling_on(hardware, tile)
-    if isinstance(fault, Tiling):
+    if isinstance(fault, Tiling) or (fault.reason != "factor" and not is_alone):
         return None
     if fault.reason == "core":
         message = f"{fault.message} ({slice_text(hardware)})"

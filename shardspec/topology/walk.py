@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec.ir.spec import Hardware
 from shardspec.ir.step import CollectiveKind
@@ -39,15 +40,23 @@ from shardspec.topology.machine import (
     Link,
     Machine,
     PhysicalAxis,
+    Wire,
     digit_offsets,
     joined_digits,
+    links_between,
     machine_of,
 )
-from shardspec.topology.placement import Order, Placement, route_of
+from shardspec.topology.placement import AxisPlacement, Order, Placement, route_of
+
+if TYPE_CHECKING:
+    from shardspec.topology.listed import Stretches
 
 #: What one hop takes, however little is sent.
 #: Source: "How to Scale Your Model", part 3: about 1 us a hop on ICI.
 HOP_SECONDS = 1e-6
+
+#: The fastest first.
+LINKS: tuple[Link, ...] = ("chip", "nvlink", "ici", "dcn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +84,16 @@ def legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | No
 
     None where the catalogue has no speed of a link that it goes over.
     """
+    if placement.listed:
+        return _listed_legs(placement, mesh_axes)
     placed = [placement.axis(name) for name in mesh_axes]
     digits = [digit for each in placed for digit in each.digits if digit.size > 1]
     found: list[Leg] = []
-    for link in ("chip", "nvlink", "ici", "dcn"):
+    for link in LINKS:
         own = [digit for digit in digits if placement.machine[digit.axis].link == link]
         if own:
             if link == "ici":
-                leg = _torus(placement.hardware, placement.order, tuple(p.digits for p in placed))
+                leg = _torus(placement.hardware, tuple(_walked(p, placement) for p in placed))
             else:
                 leg = _switch(placement, own, link)
             if leg is None:
@@ -90,6 +101,36 @@ def legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | No
             found.append(leg)
     is_timed = all(placement.machine[digit.axis].link != "memory" for digit in digits)
     return tuple(found) if is_timed else None
+
+
+def _listed_legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | None:
+    """Return the legs of groups that are no translates of one another: those of the worst group."""
+    from shardspec.topology.listed import stretches
+
+    lies, found = stretches(placement.mesh, placement.listed, placement.machine, mesh_axes), []
+    for link in LINKS:
+        if lies.ways[link] > 1:
+            is_torus = link == "ici"
+            leg = (
+                _listed_torus(placement, lies)
+                if is_torus
+                else _joined(placement, lies.ways[link], link)
+            )
+            if leg is None:
+                return None
+            found.append(leg)
+    return tuple(found) if lies.ways["memory"] == 1 else None
+
+
+def _listed_torus(placement: Placement, lies: Stretches) -> Leg | None:
+    """Return the leg over the torus of groups that were looked at one by one."""
+    chip, ways = placement.hardware.chip, lies.ways["ici"]
+    speed = chip.link_bytes_per_s
+    if speed is None:
+        return None
+    pairs = speed / chip.devices_per_chip * lies.lanes * (ways - 1) / ways / lies.mean_hops
+    ring, shift = speed * 2 / lies.both_ways, speed / lies.one_way
+    return Leg("ici", ways, ring, pairs, shift, lies.diameter)
 
 
 def walk_seconds(kind: CollectiveKind, payload_bytes: float, stretch: Sequence[Leg]) -> float:
@@ -123,25 +164,45 @@ def walk_seconds(kind: CollectiveKind, payload_bytes: float, stretch: Sequence[L
 
 def _switch(placement: Placement, digits: Sequence[Digit], link: Link) -> Leg | None:
     """Return a leg over links that join any two devices alike."""
+    return _joined(placement, math.prod(digit.size for digit in digits), link)
+
+
+def _joined(placement: Placement, ways: int, link: Link) -> Leg | None:
     chip = placement.hardware.chip
     speed = {
         "chip": chip.pair_bytes_per_s or math.inf,
         "nvlink": chip.link_bytes_per_s,
         "dcn": network_per_device(placement.hardware),
     }[link]
-    ways = math.prod(digit.size for digit in digits)
     return None if speed is None else Leg(link, ways, speed, speed, speed)
 
 
-#: The digits of some mesh axes, which say where the groups of all others begin, too.
-_Placed = tuple[tuple[Digit, ...], ...]
+class _Walked(NamedTuple):
+    """A mesh axis and how it is counted: in an order, or along a route that a list states.
+
+    Attributes:
+      digits: they say where the groups of all other axes begin, too.
+    """
+
+    digits: tuple[Digit, ...]
+    order: Order
+    route: tuple[Coordinate, ...] = ()
+
+
+_Placed = tuple[_Walked, ...]
+
+
+def _walked(placed: AxisPlacement, placement: Placement) -> _Walked:
+    if placement.order == "listed":
+        return _Walked(placed.digits, "t5x", placed.route)
+    return _Walked(placed.digits, "t5x" if placed.axis.over else placement.order)
 
 
 @lru_cache(maxsize=1 << 12)
-def _torus(hardware: Hardware, order: Order, placed: _Placed) -> Leg | None:
+def _torus(hardware: Hardware, placed: _Placed) -> Leg | None:
     """Return the leg over the torus; the devices of one chip share its links."""
     machine, chip = machine_of(hardware), hardware.chip
-    own = [digit for digits in placed for digit in digits if digit.size > 1]
+    own = [digit for each in placed for digit in each.digits if digit.size > 1]
     digits = [digit for digit in own if machine[digit.axis].link == "ici"]
     if chip.link_bytes_per_s is None:
         return None
@@ -152,7 +213,7 @@ def _torus(hardware: Hardware, order: Order, placed: _Placed) -> Leg | None:
         ring = sum(2 / digit.stride for digit, _ in runs)
         shift = 1 / max(digit.stride for digit, _ in runs)
     else:
-        forward, both = _most_shared(machine, order, placed)
+        forward, both = _most_shared(machine, placed)
         ring, shift = 2 / both, 1 / forward
     distance = sum(_mean_distance(digit, axis) for digit, axis in runs)
     lanes = sum(2 if is_ring(digit, axis) else 1 for digit, axis in runs)
@@ -166,17 +227,18 @@ def _torus(hardware: Hardware, order: Order, placed: _Placed) -> Leg | None:
     )
 
 
-def _most_shared(machine: Machine, order: Order, placed: _Placed) -> tuple[int, int]:
+def _most_shared(machine: Machine, placed: _Placed) -> tuple[int, int]:
     """Return how many steps share the busiest link: of rings that go one way, and both ways.
 
     All groups go the same ring, each from a corner of its own. The torus is x, y and z.
     """
     torus = [at for at, axis in enumerate(machine) if axis.link == "ici"]
     axes = [machine[at] for at in torus]
-    ring = _places([route_of(digits, machine, order) for digits in placed], torus)
+    routes = [each.route or route_of(each.digits, machine, each.order) for each in placed]
+    ring = _places(routes, torus)
     steps = list(zip(ring, (*ring[1:], ring[0]), strict=True))
-    there = Counter(wire for one, other in steps for wire in _route(one, other, axes))
-    back = Counter(wire for one, other in steps for wire in _route(other, one, axes))
+    there = Counter(wire for one, other in steps for wire in links_between(one, other, axes))
+    back = Counter(wire for one, other in steps for wire in links_between(other, one, axes))
     others = digit_offsets(_left_over(placed, machine, torus), len(machine))
     corners = _places([others], torus)
     extents = [axis.extent for axis in axes]
@@ -185,7 +247,7 @@ def _most_shared(machine: Machine, order: Order, placed: _Placed) -> tuple[int, 
 
 def _left_over(placed: _Placed, machine: Machine, torus: Sequence[int]) -> Iterator[Digit]:
     """Yield the digits of the torus that some mesh axes leave to the others."""
-    joined = joined_digits(digit for digits in placed for digit in digits)
+    joined = joined_digits(digit for each in placed for digit in each.digits)
     for at in torus:
         below = 1
         for digit in joined:
@@ -195,7 +257,7 @@ def _left_over(placed: _Placed, machine: Machine, torus: Sequence[int]) -> Itera
         yield Digit(at, machine[at].extent // below, below)
 
 
-def _busiest(loads: Counter[_Wire], corners: Sequence[Coordinate], extents: Sequence[int]) -> int:
+def _busiest(loads: Counter[Wire], corners: Sequence[Coordinate], extents: Sequence[int]) -> int:
     """Return the load of the busiest link, with the loads of one ring at every corner."""
     strides = [math.prod(extents[dim + 1 :]) for dim in range(3)]
     total: dict[tuple[int, int], list[int]] = {
@@ -211,32 +273,11 @@ def _busiest(loads: Counter[_Wire], corners: Sequence[Coordinate], extents: Sequ
     return max(map(max, total.values()))
 
 
-#: A link in one direction: where it starts, the dimension it goes along, and up or down.
-_Wire = tuple[Coordinate, int, int]
-
-
 def _places(routes: Sequence[Sequence[Coordinate]], torus: Sequence[int]) -> tuple[Coordinate, ...]:
     """Return the places on the torus that mesh axes reach together, in their order."""
     offsets = itertools.product(*routes)
     reached = (tuple(sum(offset[at] for offset in each) for at in torus) for each in offsets)
     return tuple(dict.fromkeys(reached))
-
-
-def _route(start: Coordinate, end: Coordinate, axes: Sequence[PhysicalAxis]) -> Iterator[_Wire]:
-    """Yield the links on the way: one dimension after the other, each the shorter way around.
-
-    Up where both ways are as long.
-    """
-    at = list(start)
-    for dim, axis in enumerate(axes):
-        distance = abs(end[dim] - at[dim])
-        goes_around = axis.wraps and 2 * distance > axis.extent
-        is_up = (end[dim] > at[dim]) != goes_around
-        if axis.wraps and 2 * distance == axis.extent:
-            is_up = True
-        for _ in range(axis.hops(at[dim], end[dim])):
-            yield tuple(at), dim, 1 if is_up else -1
-            at[dim] = (at[dim] + (1 if is_up else -1)) % axis.extent
 
 
 def _mean_distance(digit: Digit, axis: PhysicalAxis) -> float:

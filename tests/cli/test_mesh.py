@@ -98,8 +98,8 @@ def test_a_mesh_that_cannot_be_laid_out_is_said(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "spec.yaml"
-    path.write_text(_SPEC + "  bad: {hardware: tpu v5e 4x4, mesh: {a: auto 4, b: auto 4}}\n")
+    path.write_text(_SPEC + "  bad: {hardware: 2 * tpu v5e 4x4, mesh: {a: auto 8, b: over x}}\n")
     for verb in (["check"], ["compile"], ["compile", "-t", "bad"]):
         result = CliRunner().invoke(cli, [verb[0], str(path), *verb[1:]])
         assert result.exit_code == 1
-        assert "more than one mesh axis asks for a tile" in result.output
+        assert "no tile of 8 devices fits" in result.output

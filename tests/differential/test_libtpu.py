@@ -28,6 +28,7 @@ from shardspec.diagnostics import ShardspecError
 from shardspec.ir.spec import Hardware, MeshAxis, shape_text
 from shardspec.jax_backend.mesh import device_mesh, devices_by_coordinate, match_target
 from shardspec.language.catalogue import catalogue_entry
+from shardspec.topology.by_hand import device_coordinates
 from shardspec.topology.machine import host_shape, machine_of
 from tests.topology.machines import hardware, sized, target
 
@@ -93,6 +94,8 @@ def test_a_slice_is_what_libtpu_says(file: str, machine: Hardware) -> None:
         hosts.setdefault(owner, set()).add(device.process_index)
     processes = [process for owned in hosts.values() for process in owned]
     assert len(processes) == len(set(processes)) == len(hosts)
+    numbered = [found[place].id for place in device_coordinates(machine)]
+    assert numbered == [*range(machine.device_count)]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 import random
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +14,7 @@ jax = pytest.importorskip("jax")
 
 import shardspec  # noqa: E402
 from shardspec.diagnostics import ShardspecError  # noqa: E402
-from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target  # noqa: E402
+from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Stretch, Target  # noqa: E402
 from shardspec.jax_backend.mesh import device_mesh, hardware_of, match_target  # noqa: E402
 from shardspec.topology.placement import Order  # noqa: E402
 from tests.differential.test_t5x_vectors import StandInDevice, tpu_devices  # noqa: E402
@@ -217,3 +220,52 @@ def test_axes_keep_their_types() -> None:
     mesh = device_mesh(target(_CPU, *axes))
     types = jax.sharding.AxisType
     assert mesh.axis_types == (types.Auto, types.Explicit, types.Manual)
+
+
+def made(tmp_path: Path, text: str) -> Any:
+    path = tmp_path / "s.yaml"
+    path.write_text(f"hardware: 8 cpu\n{text}\nrules: [mlp -> model]\n", encoding="utf-8")
+    return shardspec.Resolver(path).mesh
+
+
+@given(st.permutations(range(8)))
+@settings(max_examples=10, deadline=None)
+def test_listed_devices_are_those_of_jax(numbers: list[int]) -> None:
+    wanted = dataclasses.replace(sized(_CPU, data=2, model=4), devices=tuple(numbers))
+    chosen = [jax.devices()[number] for number in numbers]
+    types = (jax.sharding.AxisType.Auto,) * 2
+    theirs = jax.make_mesh((2, 4), ("data", "model"), types, devices=chosen)
+    assert device_mesh(wanted) == theirs
+
+
+def test_directions_are_those_of_mesh_utils(tmp_path: Path) -> None:
+    from jax.experimental import mesh_utils
+
+    theirs = mesh_utils.create_device_mesh((2, 4), jax.devices())
+    assert (
+        made(tmp_path, "mesh: {data: over device2/4, model: over device4}").devices == theirs
+    ).all()
+    turned = made(tmp_path, "mesh: {data: over device4, model: over device2/4}")
+    assert (turned.devices == theirs.T).all()
+
+
+def test_a_list_without_hardware_is_of_ids() -> None:
+    mesh = Mesh((MeshAxis("data", 4), MeshAxis("model", 2)))
+    listed = device_mesh(Target("t", mesh, devices=tuple(reversed(range(8)))))
+    assert [device.id for device in listed.devices.flat] == [*reversed(range(8))]
+
+
+def test_directions_of_a_torus_are_a_transposition() -> None:
+    """The oracle: devices by coordinates, cut, turned and joined by numpy."""
+    devices = tpu_devices("TPU v4", [4, 4, 8, 1], [2, 2, 1, 1])
+    cube = np.empty((4, 4, 8), dtype=object)
+    for device in devices:
+        cube[tuple(device.coords)] = device
+    cut = cube.reshape(2, 2, 4, 8)  # x2/2, x2, y, z
+    wanted = target(
+        hardware("tpu_v4", (4, 4, 8)),
+        MeshAxis("data", 16, over=(Stretch("z"), Stretch("x", 2, 2))),
+        MeshAxis("model", 8, over=(Stretch("x", 2), Stretch("y"))),
+    )
+    turned = cut.transpose(3, 0, 1, 2).reshape(16, 8)
+    assert (device_mesh(wanted, devices[::-1]).devices == turned).all()

@@ -30,9 +30,17 @@ mesh:
   model: submesh 2x1x1x1 manual
   # the last axis is the minor one
 
+# slice by slice
+devices: 0..7 15..8
+
 targets:
   laptop:
     mesh: {data: 2, model: tp explicit, replica: 1}
+    # a ring of two rows
+    devices: 0..3 7..4
+  board:
+    hardware: tpu v5e 2x4
+    mesh: {data: over x y2/2, model: over y2, replica: rest}
 
 rules:
   - batch -> (replica, data)

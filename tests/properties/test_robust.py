@@ -79,6 +79,7 @@ pieces = st.sampled_from(
             "none",
             "auto 4",
             "submesh 2x2x1x1",
+            "over x y2/2",
             " @ dcn",
             " explicit",
             "state optimizer zero1\n",

@@ -212,11 +212,14 @@ def groups_of(placement: Placement) -> set[frozenset[tuple[int, ...]]]:
     return {frozenset(places[start : start + size]) for start in range(0, len(places), size)}
 
 
-def test_two_tiles_are_refused() -> None:
-    machine = hardware("tpu_v4", (4, 4, 8))
-    fault = place(target(machine, MeshAxis("a", 16, auto=True), MeshAxis("b", 8, auto=True)))
+def test_a_tile_that_would_leave_its_slice_is_refused() -> None:
+    machine = hardware("tpu_v4", (4, 4, 8), 2)
+    tile = MeshAxis("a", 64, submesh=(4, 4, 4, 1))
+    fault = place(target(machine, MeshAxis("b", 4, auto=True), tile))
     assert isinstance(fault, Diagnostic)
     assert fault.code.id == "SHD105"
+    within = place(target(machine, MeshAxis("d", 2), MeshAxis("b", 2, auto=True), tile))
+    assert isinstance(within, Placement)
 
 
 _BOXES = st.lists(st.integers(1, 6), min_size=1, max_size=4).filter(

@@ -85,6 +85,7 @@ _FORMS = {
     "target": "target v4 on tpu v4 4x4x8 { data = rest; model = 8 }",
     "mesh": "mesh on tpu v4 4x4x8 { data = rest; model = 8 }",
     "mesh_entry": "model = 8",
+    "device_list": "devices 0..3 7..4",
     "phase": "phase decode { rules { embed -> none } }",
     "rules_entry": "embed -> model | data",
     "params_entry": "**/mlp/wi/kernel : embed mlp",

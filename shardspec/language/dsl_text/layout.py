@@ -37,6 +37,7 @@ KEYWORDS = BLOCKS | {
     "let",
     "axis",
     "hardware",
+    "devices",
     "drop",
     "override",
     "scan",
@@ -85,7 +86,7 @@ _COMMENT, _NEWLINE, _SPACE = map(_KINDS.index, ("comment", "newline", "space"))
 _BEGINS = re.compile(
     rf"(?:{'|'.join(SECTIONS)})[^\S\n]*\{{|target[^\S\n]+\S[^\n]*\{{|mesh[^\S\n]+on\b"
     rf"|phase[^\S\n]+\S[^\n]*\{{"
-    rf"|(?:{'|'.join(sorted(KEYWORDS - BLOCKS))})[^\S\n]+[\w\"./*]"
+    rf"|(?:{'|'.join(sorted(KEYWORDS - BLOCKS - {'devices'}))})[^\S\n]+[\w\"./*]"
 )
 #: The slices of a machine: `{1..8} * tpu v5e 16x16`.
 _COUNTS = re.compile(r"\{[\s\d.,]*\d[\s\d.,]*\}\s*\*")

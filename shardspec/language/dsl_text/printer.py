@@ -50,7 +50,7 @@ def _lines(
 ) -> list[str]:
     """Return the lines of a document, or of a phase, whose last comments stand before a brace."""
     printer = _Printer(data, comments)
-    keys = [key for key in data if key != "hardware" or "mesh" not in data]
+    keys = [key for key in data if key not in {"hardware", "devices"} or "mesh" not in data]
     for _, group in groupby(keys, key=lambda key: _GROUPS.get(key, key)):
         printer.gap()
         for key in group:
@@ -161,6 +161,9 @@ class _Printer:
     def hardware(self, value: Any) -> None:
         self.line(f"hardware {value}", ("hardware",))
 
+    def devices(self, value: Any) -> None:
+        self.line(f"devices {value}", ("devices",))
+
     def extends(self, names: Any) -> None:
         shown = (name if _REFERENCE.fullmatch(name) else quoted(name) for name in names)
         self.line(f"extends {', '.join(shown)}", ("extends",))
@@ -209,7 +212,7 @@ class _Printer:
             self._target(f"target {_key(name)}", ("targets", name), entry, ("targets",))
 
     def mesh(self, value: Any) -> None:
-        entry = {"hardware": self.data.get("hardware"), "mesh": value}
+        entry = {key: self.data.get(key) for key in ("hardware", "devices")} | {"mesh": value}
         self._target("mesh", (), entry, ("hardware",), ("mesh",))
 
     def _target(self, head: str, route: Route, entry: Any, *above: Route) -> None:
@@ -221,15 +224,21 @@ class _Printer:
         own = (route,) if route else ()
         blocks = (inner, *own)
         heads = (*above, *own, (*route, "hardware"), inner)
+        listed: Route = (*route, "devices")
+        devices = [f"devices {entry['devices']}"] if entry.get("devices") is not None else []
         is_commented = self.has_comments_below(inner) or any(one in self.after for one in own)
-        short = f"{start} {{ {'; '.join(' = '.join(row) for row in sizes.values())} }}"
-        if not sizes:
+        is_commented = is_commented or listed in (*self.comments, *self.after)
+        rows = (*map(" = ".join, sizes.values()), *devices)
+        short = f"{start} {{ {'; '.join(rows)} }}"
+        if not rows:
             self.head(f"{start} {{}}", *heads)
         elif len(short) <= _WIDTH and not is_commented:
             self.head(short, *heads)
         else:
             self.head(f"{start} {{", *heads)
             self.columns(inner, "=", sizes)
+            for line in devices:
+                self.line(line, listed, indent="  ")
             self.close(*blocks)
 
     def phases(self, phases: Any) -> None:
@@ -367,6 +376,7 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "let": _Printer.let,
     "axes": _Printer.axes,
     "hardware": _Printer.hardware,
+    "devices": _Printer.devices,
     "mesh": _Printer.mesh,
     "targets": _Printer.targets,
     "rules": _Printer.rules,

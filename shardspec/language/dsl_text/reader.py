@@ -7,6 +7,7 @@ there. Every fault of the file is reported at once, and what is whole is kept.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     Node: TypeAlias = Tree[Token]
 
+#: A line of a mesh that lists its devices, and is no axis of that name.
+_DEVICES = re.compile(r"devices[^\S\n]+(?![\s=])")
 _MINIMAL = "a spec is at least:\nrules {\n  batch -> data\n}"
 _LONGEST = 20_000
 #: Syntax faults after which the rest of a file is no longer explained.
@@ -408,9 +411,21 @@ class _Build:
         self.values[inner] = Excerpt("", block)
         self.blocks.append((inner, block.start, block.end))
         for entry in statement.entries or ():
-            tree_of_entry = self._parse("mesh_entry", entry)
-            if tree_of_entry is not None:
+            is_list = _DEVICES.match(self.text, entry.start) is not None
+            tree_of_entry = self._parse("device_list" if is_list else "mesh_entry", entry)
+            if tree_of_entry is not None and is_list:
+                self._devices(tree_of_entry, entry, route, into)
+            elif tree_of_entry is not None:
                 self.pair(inner, tree_of_entry, entry, sizes)
+
+    def _devices(self, tree: Node, entry: Statement, route: Route, into: dict[str, Data]) -> None:
+        """Take in `devices 0..3 7..4` in the block of a mesh."""
+        key, inner = self.keyword(entry), (*route, "devices")
+        if not self.is_taken(inner, key):
+            self.keys[inner] = key
+            self.values[inner] = self.tokens(tree, entry, deep=True)[0]
+            into["devices"] = self.values[inner].text
+            self.entries.append((inner, entry.start, entry.end))
 
     def phase(self, tree: Node, statement: Statement) -> None:
         """Take in `phase NAME { ... }`, whose statements are those of a file."""
@@ -536,7 +551,7 @@ class _Build:
         self.entries.append((route, entry.start, entry.end))
 
 
-_STARTS = {"shardspec": "version", "hardware": "machine"}
+_STARTS = {"shardspec": "version", "hardware": "machine", "devices": "device_list"}
 _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
     "shardspec": _Build.scalar,
     "doc": _Build.scalar,
@@ -546,6 +561,7 @@ _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
     "let": _Build.let,
     "axis": _Build.axis,
     "hardware": _Build.scalar,
+    "devices": _Build.scalar,
     "target": _Build.target,
     "mesh": _Build.mesh,
     "phase": _Build.phase,

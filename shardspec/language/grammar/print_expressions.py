@@ -10,6 +10,7 @@ from shardspec.ir import spec as ir
 from shardspec.ir.spec import derived_text, shape_text, target_text
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.bounds import parse_bound, print_bound
+from shardspec.language.grammar.device_lists import parse_devices, print_devices
 from shardspec.language.grammar.quoting import quoted
 from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm, parse_step_line
 from shardspec.language.reading import Data
@@ -99,6 +100,7 @@ def print_mesh_size(size: syntax.MeshSize) -> str:
         "rest": "rest",
         "submesh": f"submesh {shape_text(size.tile)}",
         "auto": f"auto {count}",
+        "over": f"over {' '.join(str(syntax.stretch(each.text)) for each in size.over)}",
     }
     network = " @ dcn" if size.network == "dcn" else ""
     return words[size.kind] + network + ("" if size.axis_type == "auto" else f" {size.axis_type}")
@@ -167,6 +169,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "array_type": (expressions.parse_array_type, print_array_type),
     "mesh_size": (expressions.parse_mesh_size, print_mesh_size),
     "hardware": (expressions.parse_hardware, print_hardware),
+    "devices": (parse_devices, print_devices),
     "step_line": (parse_step_line, print_step_line),
 }
 
@@ -305,6 +308,13 @@ def _mesh_size(value: Data) -> Data:
     return _number("mesh_size")(parts_text(value) if isinstance(value, dict) else value)
 
 
+def _devices(value: Data) -> Data:
+    """Return a list of devices as text, which YAML may write as a list."""
+    is_list = isinstance(value, list) and all(isinstance(each, int | str) for each in value)
+    text = " ".join(map(str, value)) if isinstance(value, list) and is_list else value
+    return _expression("devices")(str(text) if type(text) is int else text)
+
+
 def parts_text(parts: Mapping[str, Any]) -> str:
     """Return `(kv_tp = 4, q_tp = 2)`."""
     return f"({', '.join(f'{name} = {size}' for name, size in parts.items())})"
@@ -319,7 +329,8 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "axes": _each(_axis),
     "hardware": _expression("hardware"),
     "mesh": _MESH,
-    "targets": _each(_fields(hardware=_expression("hardware"), mesh=_MESH)),
+    "devices": _devices,
+    "targets": _each(_fields(hardware=_expression("hardware"), mesh=_MESH, devices=_devices)),
     "rules": _each(_rule),
     "params": _each(_expression("names")),
     "overrides": _each(_fields(axes=_expression("names"), spec=_expression("partition"))),

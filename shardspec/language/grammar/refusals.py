@@ -27,6 +27,7 @@ NO_LETS = NOTHING | {
     "rest",
     "fit",
     "submesh",
+    "over",
     "auto",
     "explicit",
     "manual",
@@ -39,7 +40,7 @@ _TYPE = "the size stands before the type: `8 explicit`"
 _NETWORK = "the network follows `@`: `2 @ dcn`"
 _WORD_HELP = {"explicit": _TYPE, "manual": _TYPE, "dcn": _NETWORK, "ici": _NETWORK}
 _NO_SIZE = re.compile(
-    rf"\s*({'|'.join(sorted(NO_LETS - {'rest', 'fit', 'submesh', 'auto'}))})(?![\w.-])"
+    rf"\s*({'|'.join(sorted(NO_LETS - {'rest', 'fit', 'submesh', 'over', 'auto'}))})(?![\w.-])"
 )
 _LONGEST = 20_000
 _DEPTH = 16
@@ -173,10 +174,29 @@ def in_mesh_size(size: syntax.MeshSize) -> SyntaxFault | None:
     repeated = _repeated(name for name, _ in size.parts)
     if repeated is not None:
         return repeated
+    if size.over:
+        return _in_over(size)
     zero = (size.kind in {"integer", "auto"} and size.count == 0) or 0 in size.tile
     if not zero:
         return None
     return SyntaxFault("a mesh axis has at least one device", 0, 0, "write 1 or more, or `rest`")
+
+
+def _in_over(size: syntax.MeshSize) -> SyntaxFault | None:
+    """Return a fault where a stretch has no devices or goes nowhere, or the network is said too."""
+    first, last = size.over[0], size.over[-1]
+    if size.network == "dcn":
+        message = "`over` says what an axis crosses, and `@ dcn` says it again"
+        return SyntaxFault(message, first.start, last.end, "leave out `@ dcn`")
+    for name in size.over:
+        stretch = syntax.stretch(name.text)
+        if stretch.size == 0 or stretch.step == 0:
+            message = f"`{name.text}` has no devices"
+            help = (
+                "write 1 or more: `y4` is 4 neighbours along y, `y4/2` 4 of which each is the 2nd"
+            )
+            return SyntaxFault(message, name.start, name.end, help)
+    return None
 
 
 def before_mesh_size(text: str) -> SyntaxFault | None:

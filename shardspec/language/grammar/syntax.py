@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, codes, point
-from shardspec.ir.spec import AxisType, DerivedDims, Network, ParentDim
+from shardspec.ir.spec import AxisType, DerivedDims, Network, ParentDim, Stretch
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -182,22 +182,41 @@ class ArrayType(NamedTuple):
 class MeshSize:
     """`8`, `tp`, `rest`, `submesh 4x2x2x1`, `auto 16`, with `@ dcn` or not, `explicit` or not.
 
+    `over x y4/2` says what it crosses, and has no `@ dcn`.
+
     Attributes:
       count: the integer, or N of `auto N`; 1 where `named` says it.
       tile: the submesh.
       named: the integer, or N, where it is worked out from names of `let`.
       fits: the logical axis of `fit kv_heads`.
+      over: the stretches of the machine of `over x y4/2`, each with its text and place.
       parts: the mesh axes that this one is in, with the size of each, major to minor.
     """
 
-    kind: Literal["integer", "rest", "submesh", "auto", "fit", "parts"]
+    kind: Literal["integer", "rest", "submesh", "auto", "fit", "over", "parts"]
     count: int = 0
     tile: tuple[int, ...] = ()
     network: Network = "ici"
     axis_type: AxisType = "auto"
     named: SizeExpr | None = None
     fits: Name | None = None
+    over: tuple[Name, ...] = ()
     parts: tuple[tuple[Name, MeshSize], ...] = ()
+
+
+_STRETCH = re.compile(r"([A-Za-z]+)([0-9]+)?(?:/([0-9]+))?")
+
+
+def stretch(text: str) -> Stretch:
+    """Return what `y4/2` means.
+
+    >>> stretch("y4/2"), stretch("node")
+    (Stretch(direction='y', size=4, step=2), Stretch(direction='node', size=None, step=1))
+    """
+    found = _STRETCH.fullmatch(text)
+    assert found is not None, "the grammar has read it"
+    direction, size, step = found.groups()
+    return Stretch(direction, None if size is None else int(size), int(step or 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,6 +459,9 @@ def mesh_size(tree: Node) -> MeshSize:
         case "fit":
             fits = _name(tuple(_tokens(stated))[1])
             found = MeshSize("fit", 1, network=network, fits=fits)
+        case "over":
+            over = tuple(map(_name, tuple(_tokens(stated))[1:]))
+            found = MeshSize("over", 1, network=network, over=over)
         case "auto":
             found = _counted("auto", next(_trees(stated)), network)
         case _:

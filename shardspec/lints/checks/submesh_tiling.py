@@ -2,7 +2,8 @@
 
 One copy of the model takes a tile of (x, y, z, core). Unless every number divides the slice in
 that dimension, some chips belong to no tile, or a tile wraps around and its collectives cross
-chips of another. The tiles of the same size that do fit are listed.
+chips of another. Several submeshes share the slice: along each dimension, the product of theirs
+has to divide it. The tiles of the same size that do fit are listed.
 
 Bad:
     shardspec: 1

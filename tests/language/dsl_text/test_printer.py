@@ -34,7 +34,16 @@ mesh = st.dictionaries(
     keys,
     st.sampled_from(
         (
-            *(8, "8", "rest", "submesh 4x2x2x1", "2@dcn", "8 explicit", "2 manual@dcn"),
+            *(
+                8,
+                "8",
+                "rest",
+                "submesh 4x2x2x1",
+                "over x y2/2",
+                "2@dcn",
+                "8 explicit",
+                "2 manual@dcn",
+            ),
             *("auto 4 auto", "tp", "2*tp @dcn", "auto tp explicit", "fit kv", "( a=2,b = fit kv)"),
             {"a": 2, "b": "rest"},
         )
@@ -52,6 +61,7 @@ hardware = st.sampled_from(
         "v4-512",
     )
 )
+devices = st.sampled_from(("0 1,3  2", "0..3 7..4", [0, 1, 3, 2], ["0..3", 4], 0))
 globs = st.sampled_from(("**/mlp/wi_{0,1}/kernel", "a/*", "{a,b}", r"a\{b", "x:y", "a b#c", "re"))
 regexes = st.sampled_from((r".*/a\d", 'a"b', r"a\"b", "a\nb", "é+", "a\\\\"))
 patterns = globs | plain.filter(bool).filter(lambda text: not text.startswith("re:"))
@@ -104,8 +114,11 @@ _files = st.fixed_dictionaries(
             ),
             max_size=3,
         ),
-        "targets": st.dictionaries(keys, _optional({"mesh": mesh}, hardware=hardware), max_size=3),
+        "targets": st.dictionaries(
+            keys, _optional({"mesh": mesh}, hardware=hardware, devices=devices), max_size=3
+        ),
         "hardware": hardware,
+        "devices": devices,
         "mesh": mesh,
         "rules": st.lists(
             rules | _optional({"rule": rules}, at=st.sampled_from(("start", "before  mlp"))),

@@ -252,6 +252,13 @@ NODES: dict[str, st.SearchStrategy[Any]] = {
         )
     )
     | st.builds(
+        lambda over, kind: MeshSize("over", 1, axis_type=kind, over=over),
+        st.lists(st.sampled_from(("x", "y4", "z4/2", "slice")), min_size=1, max_size=3).map(
+            lambda words: tuple(Name(word, 0, 0) for word in words)
+        ),
+        axis_types,
+    )
+    | st.builds(
         MeshSize,
         st.sampled_from(("integer", "auto")),
         st.just(1),
