@@ -139,7 +139,7 @@ class TargetLayout:
 
     Attributes:
       hardware: as a spec writes it; empty where a mesh alone is given.
-      order: `t5x` or `ring`; empty without hardware.
+      order: `t5x`, `ring` or `listed`; empty without hardware.
       devices: digest of the coordinates of all devices in mesh order; empty without hardware.
       proof: of a step, where one is kept; it is no part of what a diff compares.
     """
@@ -227,8 +227,8 @@ def target_layout(plan: ShardingPlan) -> TargetLayout:
         name=plan.name,
         hardware="" if target.hardware is None else str(target.hardware),
         axes=_axes(plan, placed),
-        order="" if placed is None else placed.order,
-        devices="" if placed is None else _devices_digest(placed),
+        order="listed" if target.devices else "" if placed is None else placed.order,
+        devices=_devices_digest(placed, target.devices),
         arrays=tuple(
             ArrayLayout(
                 sharding.param.path,
@@ -293,7 +293,13 @@ def _axes(plan: ShardingPlan, placement: Placement | None) -> tuple[AxisLayout, 
     )
 
 
-def _devices_digest(placement: Placement) -> str:
+def _devices_digest(placement: Placement | None, listed: tuple[int, ...]) -> str:
+    """Return a digest of which device stands where; of a list's numbers where there is no machine.
+
+    Empty where nothing says it.
+    """
+    if placement is None:
+        return _digest(" ".join(map(str, listed))) if listed else ""
     return _digest("\n".join(" ".join(map(str, each)) for each in placement.coordinates()))
 
 

@@ -181,7 +181,7 @@ _MESH = re.compile(
     rf"mesh (?P<name>{_NAME}) = (?P<size>{_SIZE})(?P<dcn> @ dcn)?"
     r"(?: (?P<type>explicit|manual))?(?: : (?P<runs>.+))?"
 )
-_DEVICES = re.compile(rf"devices (?P<order>t5x|ring) = (?P<digest>{_DIGEST})")
+_DEVICES = re.compile(rf"devices (?P<order>t5x|ring|listed) = (?P<digest>{_DIGEST})")
 _ACTIVATION = re.compile(rf"activation (?P<name>{_NAME}) : {_DIMS} = {_ANSWER}")
 _ARRAY = re.compile(rf"(?P<path>{_PATH}) : (?P<dtype>{_NAME}){_DIMS} = {_ANSWER}")
 _PROOF = re.compile(rf"proof (?P<step>{_STEP}) = (?P<digest>{_DIGEST})")
@@ -208,7 +208,7 @@ _FORMS = {
     "arrays": "`arrays = sha256:` and 32 digits from 0 to f",
     "target": "`target NAME on HARDWARE`",
     "mesh": "`mesh NAME = SIZE`, a whole number from 1",
-    "devices": "`devices t5x = sha256:` or `devices ring = sha256:`, and 32 digits from 0 to f",
+    "devices": "`devices t5x = sha256:` (or `ring`, `listed`), and 32 digits from 0 to f",
     "activation": "`activation NAME : [NAME=SIZE ...] = (MESH_AXIS, ...)`",
     "proof": "as `shardspec lock --verify` writes it",
 }

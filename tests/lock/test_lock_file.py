@@ -27,6 +27,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.words import collapsed, expanded, natural
 from shardspec.ir.spec import MeshAxis, PartitionSpec, Sums
 from shardspec.lock.lock_file import lock_text, read_lock
+from shardspec.resolve.resolver import resolve
 
 SPEC = """
 shardspec: 1
@@ -112,7 +113,7 @@ def target_layouts(draw: st.DrawFn) -> TargetLayout:
         draw(names),
         "tpu v4 2x2x2" if has_hardware else "",
         placed,
-        "t5x" if has_hardware else "",
+        draw(st.sampled_from(("t5x", "ring", "listed"))) if has_hardware else "",
         text_digest("devices") if has_hardware else "",
         tuple(sorted(arrays, key=lambda a: (natural(a.path), a.path))),
         draw(st.sampled_from([(), (activation,)])),
@@ -344,3 +345,21 @@ def test_memories_and_sums_that_no_lock_has(text: str, said: str) -> None:
     )
     assert isinstance(found, Diagnostic)
     assert re.search(said, found.message), found.message
+
+
+@pytest.mark.parametrize("machine", ["hardware: 8 cpu", ""])
+def test_another_order_by_hand_is_another_lock(machine: str) -> None:
+    def locked(devices: str) -> str:
+        text = f"{machine}\nmesh: {{a: 2, b: 4}}\ndevices: {devices}\nrules: [x -> a]\n"
+        spec, found = pipeline.load_text(text + "arrays: {w: 'f32[x=8]'}\n", "s.yaml")
+        assert spec is not None
+        assert not any(each.is_error for each in found)
+        layout = layout_of(spec, [resolve(spec, spec.targets[0], spec.params)])
+        text = lock_text(layout)
+        again = read_lock(SourceFile("s.lock", text))
+        assert isinstance(again, Layout)
+        assert again.targets[0].devices == layout.targets[0].devices
+        return text
+
+    assert "devices listed = sha256:" in locked("0..7")
+    assert locked("0..7") != locked("7..0")
