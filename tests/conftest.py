@@ -21,7 +21,12 @@ if any(_COMPILER.glob("jax_cuda12_plugin*")):
     os.environ.setdefault("SHARDSPEC_GPU_COMPILER", str(_COMPILER))
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
-settings.register_profile("pythons", max_examples=10, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile(
+    "pythons",  # too few examples to judge a strategy by those that it filters out
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=(*_SLOW, HealthCheck.filter_too_much),
+)
 settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
     "nightly", max_examples=10_000, deadline=None, suppress_health_check=_SLOW

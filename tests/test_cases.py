@@ -24,6 +24,10 @@ from click.testing import CliRunner
 
 from shardspec import ShardspecError
 from shardspec.cli.main import cli
+from tests.versions_of_jax import NAMES_OTHER_CAUSES
+
+#: What these say of causes is Shardy's to know.
+_CAUSES = ("SHD508-xla-15207",)
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
 
@@ -114,6 +118,8 @@ def test_case(
     monkeypatch: pytest.MonkeyPatch,
     pytestconfig: pytest.Config,
 ) -> None:
+    if NAMES_OTHER_CAUSES and path.stem in _CAUSES:
+        pytest.skip("jaxlib names another cause")
     case = path.read_text(encoding="utf-8")
     for name, body in files_of(case).items():
         (tmp_path / name).write_text(body, encoding="utf-8")

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardspec.cli.main import cli
+from tests.versions_of_jax import NAMES_OTHER_CAUSES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -32,6 +33,8 @@ _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 def test_blocks_are_real_output(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
+    if NAMES_OTHER_CAUSES and page.stem == "cost":
+        pytest.skip("jaxlib names other causes")
     own = dict(_FILE.findall(page.read_text(encoding="utf-8")))
     for name, body in own.items():
         (tmp_path / name).write_text(body, encoding="utf-8")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import io
 import os.path
+import re
 import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
@@ -108,6 +109,10 @@ def _tokens(source: SourceFile) -> list[_Token]:
         raise GinFaultError(str(fault.args[0]).lower(), Span(source, start, start)) from None
     except SyntaxError as fault:
         raise GinFaultError(str(fault.msg), source.whole) from None
+    except UnicodeDecodeError:  # since Python 3.12 of a character behind a `\\r` alone
+        alone = re.search(r"\r(?!\n)", source.text)
+        place = Span(source, at.start(), at.end()) if at else source.whole
+        raise GinFaultError("a carriage return ends no line", place) from None
     return found
 
 

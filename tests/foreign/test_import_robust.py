@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
@@ -79,6 +79,7 @@ def test_any_text(entry: Format) -> None:
     name, _ = SEEDS[entry.name]
 
     @given(st.text(max_size=80))
+    @example("\r\x80")
     @settings(deadline=None)
     def check(text: str) -> None:
         survives(entry, name, text)

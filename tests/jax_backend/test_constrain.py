@@ -15,6 +15,7 @@ from shardspec.diagnostics import Severity, ShardspecError
 from shardspec.jax_backend.constrain import constrained
 from shardspec.jax_backend.resolver import Resolver
 from tests.jax_backend.specs import make_spec
+from tests.versions_of_jax import moves_to_host
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
 
@@ -225,6 +226,7 @@ activations:
 """
 
 
+@moves_to_host
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_an_activation_is_moved_to_its_memory_and_back(kind: str) -> None:
     found = Resolver(shardspec.loads(MEMORIES.replace("KIND", kind)))

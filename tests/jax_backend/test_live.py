@@ -27,6 +27,7 @@ from shardspec.jax_backend.resolver import Resolver
 from shardspec.lock.lock_file import LockWarning
 from shardspec.public import loads
 from tests.jax_backend.specs import make_spec
+from tests.versions_of_jax import moves_to_host
 
 NAMES = {"**/kernel": "embed mlp", "**/bias": "mlp"}
 
@@ -161,6 +162,7 @@ def test_another_memory_is_a_finding_unless_it_is_meant() -> None:
 OFFLOADED: dict[str, MemoryKind] = {"opt_state/**": "pinned_host", "mlp/bias": "pinned_host"}
 
 
+@moves_to_host
 def test_arrays_lie_in_the_memory_that_the_spec_says() -> None:
     found, tree = resolver(memory=OFFLOADED), {"mlp": layer()}
     placed = found.put(tree)

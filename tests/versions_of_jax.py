@@ -1,0 +1,17 @@
+"""What an older jaxlib that is supported does otherwise, for tests that show the newer."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+
+_JAXLIB = tuple(int(part) for part in version("jaxlib").split(".")[:3])
+
+#: Shardy there keeps no record of why it split, so that another of several rules may be named.
+NAMES_OTHER_CAUSES = _JAXLIB < (0, 10, 2)
+
+#: A compiled program cannot move arrays of several CPU devices into the memory of their host.
+moves_to_host = pytest.mark.skipif(
+    _JAXLIB < (0, 10, 2), reason="XLA:CPU of this jaxlib moves nothing to host memory"
+)
