@@ -109,9 +109,9 @@ def _tokens(source: SourceFile) -> list[_Token]:
         raise GinFaultError(str(fault.args[0]).lower(), Span(source, start, start)) from None
     except SyntaxError as fault:
         raise GinFaultError(str(fault.msg), source.whole) from None
-    except UnicodeDecodeError:  # since Python 3.12 of a character behind a `\\r` alone
+    except UnicodeDecodeError:  # since Python 3.12 of a character behind a `\r` alone
         alone = re.search(r"\r(?!\n)", source.text)
-        place = Span(source, at.start(), at.end()) if at else source.whole
+        place = Span(source, alone.start(), alone.end()) if alone else source.whole
         raise GinFaultError("a carriage return ends no line", place) from None
     return found
 
