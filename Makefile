@@ -52,6 +52,7 @@ bench: .venv/test
 	$(BIN)/python benchmarks/runtime.py
 	$(BIN)/python benchmarks/formats.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/editing.py
 
 .venv/python: Makefile
 	@$(PYTHON) -c 'import sys; sys.exit("shardspec needs Python 3.11 or newer; set PYTHON=" if sys.version_info < (3, 11) else 0)'

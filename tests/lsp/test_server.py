@@ -239,3 +239,15 @@ def refusal_of(session: Editor, asked: int) -> int | None:
     except RefusedError as refused:
         return refused.code
     return None
+
+
+def test_columns_are_counted_as_the_editor_asks(tmp_path: Path) -> None:
+    """Helix and Neovim would rather have bytes."""
+    capabilities = {"general": {"positionEncodings": ["utf-8", "utf-16"]}}
+    with editor(tmp_path, capabilities) as session:
+        assert session.capabilities["positionEncoding"] == "utf-8"
+        text = SPEC.replace('"**/wi/kernel": embed mlp', '"**/{🧊,wi}/kernel": embed mpl')
+        (found,) = session.findings(session.open("wide.yaml", text))
+        line = text.splitlines()[7].encode()
+        start, end = (found["range"][side]["character"] for side in ("start", "end"))
+        assert line[start:end] == b"mpl"

@@ -1,0 +1,107 @@
+"""The extension for VS Code: whole as files; built nightly, where npm gets what it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardspec.language.dsl_text.layout import KEYWORDS
+from shardspec.lsp.hints import KINDS
+from tests.lsp.client import has_tool
+
+FOLDER = Path(__file__).parents[2] / "editors" / "vscode"
+EXAMPLES = sorted((Path(__file__).parents[2] / "specs/examples").glob("*.shard"))
+
+
+def read(name: str) -> Any:
+    return json.loads((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def test_what_it_names_is_there() -> None:
+    """But for the schema, which the build writes."""
+    package = read("package.json")
+    contributes = package["contributes"]
+    named = [package["main"], contributes["languages"][0]["configuration"]]
+    named += [contributes["grammars"][0]["path"]]
+    assert all((FOLDER / name).is_file() for name in named)
+    (language,) = contributes["languages"]
+    assert language["extensions"] == [".shard"]
+    assert contributes["grammars"][0]["scopeName"] == read(named[2])["scopeName"]
+    schema = contributes["yamlValidation"][0]["url"].removeprefix("./")
+    assert schema in package["scripts"]["vscode:prepublish"]
+    assert schema in (FOLDER / ".gitignore").read_text()
+
+
+def test_its_settings_are_those_of_the_server() -> None:
+    settings = read("package.json")["contributes"]["configuration"]["properties"]
+    hints = {name.rpartition(".")[2] for name in settings if ".inlayHints." in name}
+    assert hints == {"enabled", *KINDS}
+    assert settings["shardspec.path"]["scope"] == "machine", "a workspace names no command"
+
+
+def grammar_patterns(node: Any) -> list[str]:
+    if isinstance(node, list):
+        return [found for each in node for found in grammar_patterns(each)]
+    if not isinstance(node, dict):
+        return []
+    own = [node[key] for key in ("match", "begin", "end") if key in node]
+    return own + [found for each in node.values() for found in grammar_patterns(each)]
+
+
+def test_the_grammar_knows_every_statement() -> None:
+    grammar = read("syntaxes/shardspec.tmLanguage.json")
+    patterns = [re.compile(pattern) for pattern in grammar_patterns(grammar)]
+    assert len(patterns) > 10
+    statement = re.compile(grammar["repository"]["statement"]["match"])
+    for word in KEYWORDS:
+        found = statement.match(f"{word} ")
+        assert found is not None
+        assert found[1] == word
+    assert statement.match("axis/kernel : embed") is None
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_grammar_sees_what_the_reader_does(path: Path) -> None:
+    """A line that begins a statement of the file begins one for the grammar."""
+    statement = re.compile(
+        read("syntaxes/shardspec.tmLanguage.json")["repository"]["statement"]["match"]
+    )
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line[:1].isalpha()]
+    assert lines
+    assert all(statement.match(line) for line in lines)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node: the script is not read")
+def test_the_script_can_be_read() -> None:
+    subprocess.run(["node", "--check", str(FOLDER / "extension.js")], check=True)
+
+
+@pytest.mark.nightly
+def test_it_builds(tmp_path: Path) -> None:
+    if not has_tool("@vscode/vsce"):
+        pytest.skip("npx cannot get @vscode/vsce, so the extension is not built")
+    folder = tmp_path / "vscode"
+    ignored = shutil.ignore_patterns("node_modules", "*.vsix", "shardspec.schema.json")
+    shutil.copytree(FOLDER, folder, ignore=ignored)
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(FOLDER.parents[1])}
+    install = ["npm", "install", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]
+    options = ["--skip-license", "--allow-missing-repository", "--out", "shardspec.vsix"]
+    build = ["npx", "--yes", "@vscode/vsce", "package", *options]
+    for command in (install, build):
+        subprocess.run(command, cwd=folder, env=environment, check=True, timeout=600)
+    with zipfile.ZipFile(folder / "shardspec.vsix") as made:
+        names = set(made.namelist())
+        schema = json.loads(made.read("extension/shardspec.schema.json"))
+    assert {"extension/extension.js", "extension/syntaxes/shardspec.tmLanguage.json"} <= names
+    assert "extension/node_modules/vscode-languageclient/node.js" in names
+    assert "rules" in schema["properties"]
