@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from shardspec.report.cost import Cost
     from shardspec.report.drawing import Drawing
     from shardspec.report.plan import Plan
+    from shardspec.report.search import Search
     from shardspec.resolve.state import StateSharding
+    from shardspec.search.ranking import SearchRow
 
 __all__ = [
     "Accumulation",
@@ -77,6 +79,8 @@ __all__ = [
     "Plan",
     "Proof",
     "Resolver",
+    "Search",
+    "SearchRow",
     "Severity",
     "ShardspecError",
     "Span",
@@ -132,6 +136,8 @@ _HOMES = {
     "Plan": "shardspec.report.plan",
     "Proof": "shardspec.programs.proof",
     "Resolver": "shardspec.jax_backend.resolver",
+    "Search": "shardspec.report.search",
+    "SearchRow": "shardspec.search.ranking",
     "Severity": "shardspec.diagnostics",
     "ShardspecError": "shardspec.diagnostics",
     "Span": "shardspec.diagnostics",

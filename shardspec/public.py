@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
@@ -15,6 +15,9 @@ from shardspec.ir import spec as ir_spec
 from shardspec.ir.spec import Param, Params
 from shardspec.report.plan import Plan
 from shardspec.versions import renamed
+
+if TYPE_CHECKING:
+    from shardspec.report.search import Search
 
 
 def load(path: str | os.PathLike[str], *, levels: Mapping[str, str] | None = None) -> Spec:
@@ -119,6 +122,59 @@ class Spec:
             raise ShardspecError(diagnostics)
         plan = plans[0]
         return Plan(plan.spec, plan.target, plan.arrays, plan.activations, diagnostics)
+
+    def search(
+        self,
+        arrays: Any = None,
+        target: str | None = None,
+        *,
+        over: str = "mesh,order",
+        keep: Mapping[str, int | Sequence[int]] | None = None,
+        hardware: Sequence[str] = (),
+        prices: Mapping[str, float] | None = None,
+        fits: bool = False,
+        max_chips: int | None = None,
+        per_device_batch: float | None = None,
+        top: int = 10,
+    ) -> Search:
+        """Return the meshes that the model could have, ranked by what a step takes on them.
+
+        Args:
+          arrays: as for `compile`.
+          target: whose mesh and machine are today's; None for the first.
+          over: what is chosen, as `--over` of `shardspec search`: `mesh,order,remat=full|dots`.
+          keep: sizes of mesh axes that stay: `{"tensor": 8}`, `{"tensor": [4, 8]}`.
+          hardware: machines to look at, in place of the target's: `["tpu v5p 4x4x8"]`.
+          prices: dollars of an hour of a chip, by its name.
+          fits: whether what is certain not to fit is left out.
+          max_chips: no machine of more.
+          per_device_batch: sequences of a microbatch that each device has at least.
+          top: rows that are checked, and shown by `print`.
+
+        Raises:
+          ShardspecError: there is no such target, or its mesh has faults.
+          ValueError: there is nothing to search: no `step:`, no machine, no such word.
+        """
+        from shardspec.report.search import checked
+        from shardspec.search.ranking import Wanted
+        from shardspec.search.searching import Choice, Question, asked, search
+
+        found = pipeline.sound_target(pipeline.find_target(self.ir, target))
+        params = self._params(arrays)
+        kept = {
+            name: (size,) if isinstance(size, int) else tuple(size)
+            for name, size in (keep or {}).items()
+        }
+        question = asked(
+            self.ir,
+            self.ir.params if params is None else params,
+            found,
+            Choice(over, kept, hardware),
+            Wanted(fits, max_chips, per_device_batch, prices or {}),
+        )
+        if not isinstance(question, Question):
+            raise ValueError(f"{question.message}; {question.help}")
+        return checked(search(question), top)
 
     def __repr__(self) -> str:
         """Return `Spec(t5.yaml: 12 rules, 96 arrays, targets v4-8, laptop)`."""

@@ -26,6 +26,7 @@ COMPILE_JSON = "shardspec.compile/1"
 COST_JSON = "shardspec.cost/1"
 DIFF_JSON = "shardspec.diff/1"
 MESH_JSON = "shardspec.mesh/1"
+SEARCH_JSON = "shardspec.search/1"
 VERIFY_JSON = "shardspec.verify/1"
 
 
@@ -36,7 +37,9 @@ def version_lines() -> Iterator[str]:
     yield f"{'lock':<20} {LOCK:<5} `lock {LOCK}` in spec.lock"
     yield f"{'manifest':<20} {MANIFEST:<5} `shardspec-arrays: {MANIFEST}` in a manifest"
     yield f"{'calibration':<20} {CALIBRATION:<5} `shardspec-calibration: {CALIBRATION}` in a file"
-    for schema in (CHECK_JSON, COMPILE_JSON, COST_JSON, DIFF_JSON, MESH_JSON, VERIFY_JSON):
+    for schema in (
+        *(CHECK_JSON, COMPILE_JSON, COST_JSON, DIFF_JSON, MESH_JSON, SEARCH_JSON, VERIFY_JSON),
+    ):
         name, _, version = schema.partition("/")
         verb = name.removeprefix("shardspec.")
         yield f"{name:<20} {version:<5} `shardspec {verb} --format json`"

@@ -93,6 +93,7 @@ LIGHT_RUNS = {
     "fmt": ["fmt", "{spec}", "--to", "dsl"],
     "report": ["report", "{spec}"],
     "schema": ["schema"],
+    "search": ["search", "{spec}"],
 }
 
 every_module = pytest.mark.parametrize(
@@ -323,7 +324,9 @@ def test_import_loads_nothing_heavy(module: str) -> None:
 def test_light_verbs_load_nothing_heavy(run: str, tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(
-        "mesh: {model: 4}\nrules: [mlp -> model]\narrays: {a/wi/kernel: 'bf16[_=64 mlp=128]'}\n",
+        "mesh: {model: 4}\nhardware: tpu v5e 2x2\nrules: [mlp -> model]\n"
+        "arrays: {a/wi/kernel: 'bf16[embed=64 mlp=128]'}\naxes: {batch: 8, embed: 64, mlp: 128}\n"
+        "step: {program: ['x[batch embed], \"**/kernel\" -> y']}\n",
         encoding="utf-8",
     )
     arguments = [argument.format(spec=spec) for argument in LIGHT_RUNS[run]]

@@ -16,6 +16,7 @@ from shardspec.cli.options import HELP, version_option, write_exits
 VERBS = {
     "compile": "Resolve every array on one target and print the table.",
     "cost": "Show what a device holds, and what a step sends and takes.",
+    "search": "Rank meshes by what a step takes, and say why the best is.",
     "verify": "Have the real compiler prove it, for machines that are not here.",
     "calibrate": "Find out how fast a kind of chip is, and keep it in a file.",
     "explain": "Say why: an array, a line of the spec, a mesh axis, a finding, a field.",

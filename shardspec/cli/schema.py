@@ -14,15 +14,15 @@ from shardspec.cli.streams import show
     options.OUTPUT,
     options.option(
         "--of",
-        type=click.Choice(["spec", "cost"]),
+        type=click.Choice(["spec", "cost", "search"]),
         default="spec",
         show_default=True,
-        help="What the schema is of: a spec, or what `cost --format json` prints.",
+        help="What the schema is of: a spec, or what `cost` or `search` prints as JSON.",
     ),
     options.flag("--versions", "Show the versions of language, lock and JSON instead."),
 )
 def command(request: Request, *, of: str, versions: bool) -> None:
-    """Print the JSON Schema (draft-07) of the YAML format, or of a cost.
+    """Print the JSON Schema (draft-07) of the YAML format, or of a cost or a search.
 
     In an editor with yaml-language-server, put this at the top of a spec:
 
@@ -37,6 +37,11 @@ def command(request: Request, *, of: str, versions: bool) -> None:
         from shardspec.report import cost_json
 
         request.write(cost_json.schema_text())
+        return
+    if of == "search":
+        from shardspec.report import search_json
+
+        request.write(search_json.schema_text())
         return
     from shardspec.language.schema import schema_text
 

@@ -33,6 +33,7 @@ class _Known(NamedTuple):
     plan: ShardingPlan
     stated: Stated
     memory: StepMemory
+    batch_per_device: float | None
 
 
 @dataclass(slots=True, eq=False)
@@ -93,10 +94,25 @@ class Evaluator:
     def _worked_out(self, target: Target) -> _Known | None:
         resolver = self._resolver.on(target)
         plan = ShardingPlan(self.spec, target, resolver.resolve_all(self._kinds))
-        stated = stated_step(plan, StepLayout(plan, self.flow, resolver, self._counts))
+        layout = StepLayout(plan, self.flow, resolver, self._counts)
+        stated = stated_step(plan, layout)
         if stated is None:
             return None
-        return _Known(plan, stated, step_memory(plan, stated.step))
+        return _Known(plan, stated, step_memory(plan, stated.step), self._batch_of(layout))
+
+    @property
+    def batch_per_device(self) -> float | None:
+        """Return the sequences of a microbatch on a device of the last target; None: no batch."""
+        known = self._last[1]
+        return None if known is None else known.batch_per_device
+
+    def _batch_of(self, layout: StepLayout) -> float | None:
+        values = [*self.flow.inputs, *(op.result for op in self.flow.ops)]
+        for value in values:
+            if "batch" in value.names:
+                at = value.names.index("batch")
+                return value.shape[at] / layout.dims(value)[at].ways
+        return None
 
 
 def _kinds(spec: Spec, flow: Flow) -> Callable[[ParamSharding], Hashable]:

@@ -1,0 +1,304 @@
+"""`shardspec search`: the meshes that a model could have, ranked, and why the best is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NoReturn
+
+import click
+
+from shardspec import pipeline
+from shardspec.analysis.cost import cost_of
+from shardspec.cli import options
+from shardspec.cli.request import Request, has_errors
+from shardspec.cli.steps import STEP, print_proof, proof_of, traced_step
+from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of, write_file
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.lines import fitted
+from shardspec.diagnostics.words import binary_bytes
+from shardspec.ir.spec import Params
+from shardspec.report.cost import seconds_text
+from shardspec.report.search import WIDTH, Search, Shown, checked, nothing_found, search_lines
+from shardspec.search.ranking import By, SearchRow, Wanted
+from shardspec.search.rewriting import differs, rewritten
+from shardspec.search.searching import MOST, Choice, Found, Question, asked, search
+from shardspec.search.variants import Refusal
+
+_NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
+_PRICE = re.compile(rf"(?P<chip>[\w.-]+)=(?P<price>{_NUMBER})")
+_KEEP = re.compile(r"(?P<axis>[^=\s]+)(?:=(?P<sizes>[0-9]{1,9}(?:\|[0-9]{1,9})*))?")
+#: Rows that are checked before the search for sound ones ends.
+_MOST_CHECKED = 60
+
+
+def _keep(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of `tensor=8`, `tensor=4|8`; none for `tensor`, which is as it is today."""
+    kept = {}
+    for value in values:
+        found = _KEEP.fullmatch(value)
+        if found is None:
+            fail(f"--keep {value} is no size of an axis", "as in `--keep tensor=8`, `--keep fsdp`")
+        sizes = (found["sizes"] or "").split("|")
+        kept[found["axis"]] = tuple(int(size) for size in sizes if size)
+    return kept
+
+
+def _prices(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, float]:
+    """Return dollars of a chip hour, by chip."""
+    prices = {}
+    for value in values:
+        found = _PRICE.fullmatch(value)
+        if found is None:
+            fail(f"--price {value} is no price", "dollars of a chip hour: `--price v5p=4.2`")
+        prices[found["chip"]] = float(found["price"])
+    return prices
+
+
+@options.verb(
+    "search",
+    *options.ONE_SPEC,
+    options.TARGET,
+    options.PHASE,
+    options.ARRAYS,
+    options.SET,
+    *options.FINDINGS,
+    options.format_option("text", "json"),
+    options.option(
+        "--over",
+        default="mesh,order",
+        show_default=True,
+        metavar="WORDS",
+        help="What is chosen, all else staying as the spec has it: mesh, order, state, remat,"
+        " microbatches, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`.",
+    ),
+    options.option(
+        "--keep",
+        multiple=True,
+        callback=_keep,
+        metavar="AXIS=SIZE",
+        help="A size that stays: `tensor=8`, `tensor=4|8`; `tensor` alone for today's.",
+    ),
+    options.option(
+        "--hardware",
+        "machines",
+        multiple=True,
+        metavar="MACHINE",
+        help="Another machine to look at, in place of the target's: `tpu v5p 4x4x8`, `16 * h100`.",
+    ),
+    options.option(
+        "--price",
+        "prices",
+        multiple=True,
+        callback=_prices,
+        metavar="CHIP=DOLLARS",
+        help="Of an hour of a chip: `v5p=4.2`.",
+    ),
+    options.option(
+        "--max-chips", type=click.IntRange(min=1), metavar="N", help="No machine of more."
+    ),
+    options.flag("--fits", "Leave out what is certain not to fit in memory."),
+    options.option(
+        "--per-device-batch",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="N",
+        help="Sequences of a microbatch that each device has at least.",
+    ),
+    options.option(
+        "--by",
+        type=click.Choice(["time", "cost", "memory"]),
+        default="time",
+        show_default=True,
+        help="What is best: the fastest step, the cheapest, or that which needs least memory.",
+    ),
+    options.flag("--pareto", "Show what no other beats in time, memory and chips at once."),
+    options.option(
+        "--top",
+        type=click.IntRange(min=1),
+        default=10,
+        show_default=True,
+        metavar="N",
+        help="Rows shown.",
+    ),
+    options.option(
+        "--most",
+        type=click.IntRange(min=1, max=1_000_000),
+        default=MOST,
+        show_default=True,
+        metavar="N",
+        help="Candidates looked at, those most like today's mesh first.",
+    ),
+    options.flag("--write", "Write the best into the spec, in place; comments stay."),
+    STEP,
+    options.option(
+        "--confirm",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="Trace the step of --step on the best N, too.",
+    ),
+    options.option(
+        "--verify",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="Have the compiler prove the step of --step on the best N.",
+    ),
+    options.OUTPUT,
+)
+def command(
+    request: Request,
+    *,
+    over: str,
+    keep: Mapping[str, tuple[int, ...]],
+    machines: tuple[str, ...],
+    prices: Mapping[str, float],
+    max_chips: int | None,
+    fits: bool,
+    per_device_batch: float | None,
+    by: By,
+    pareto: bool,
+    top: int,
+    most: int,
+    write: bool,
+    step_name: str | None,
+    confirm: int,
+    verify: int,
+) -> None:
+    """Rank the meshes that a model could have by what a step takes on them.
+
+    The spec's `step:` says what a step computes; no code and no devices are needed. Looked at are
+    all sizes of the mesh axes that multiply to the devices, which axis crosses slices, tiles of the
+    torus, the order of chips, and what --over adds. Each is resolved by the rules of the spec, held
+    against the memory of a device and timed as `shardspec cost` does it. Ctrl-C shows what is known
+    by then.
+    """
+    if (confirm or verify) and step_name is None:
+        fail("--confirm and --verify need code to trace", "name it: `--step train:step`")
+    wanted = Wanted(fits, max_chips, per_device_batch, prices)
+    question = _question(request, Choice(over, keep, machines), wanted)
+    found = _searched(replace(question, most=most, by=by), request)
+    table = checked(found, top, is_front=pareto)
+    if not table.shown:
+        fail(nothing_found(found, table.passed), _way_out(found))
+    _print(table, request)
+    best = table.shown[0].row
+    if write:
+        _write(found, best, request)
+    for each in table.shown[: max(confirm, verify)]:
+        _confirm(each, question.params, step_name or "", request, is_proof=each.rank <= verify)
+    raise SystemExit(FINDINGS if best.fits is False else FINE)
+
+
+# what is asked
+
+
+def _question(request: Request, choice: Choice, wanted: Wanted) -> Question:
+    """Return what is searched; exit where it cannot be understood."""
+    spec, diagnostics = request.load()
+    target = request.choose_target(spec, diagnostics)
+    told = pipeline.about(diagnostics, target.name)
+    request.require_sound(target, told)
+    request.report(told)
+    if has_errors(told):
+        request.remark(f"nothing is searched: {spec.source.name} has errors")
+        raise SystemExit(FINDINGS)
+    if request.target is None and len(spec.targets) > 1:
+        request.remark(f"target {target.name}; --target searches another of {len(spec.targets)}")
+    found = asked(spec, request.params(spec), target, choice, wanted)
+    return found if isinstance(found, Question) else _refuse(found)
+
+
+def _refuse(refusal: Refusal) -> NoReturn:
+    fail(refusal.message, refusal.help)
+
+
+# the search
+
+
+def _searched(question: Question, request: Request) -> Found:
+    """Return what is found; on a terminal a line says how far it is."""
+    with progress(is_quiet=request.is_quiet) as tell:
+        tell("searching")
+
+        def told(number: int, today: SearchRow | None) -> None:
+            if number % 50 == 0:
+                tell(f"{number:,} candidates")
+
+        return search(question, told)
+
+
+def _way_out(found: Found) -> str:
+    """Return what to try where nothing is shown."""
+    if found.ranking.untimed:
+        return "--hardware names a machine of the catalogue: `--hardware 'tpu v5p 4x4x4'`"
+    if not found.ranking.seen:
+        return "name other sizes with --keep, or another machine with --hardware"
+    if found.ranking.refused and not found.rows:
+        return "ask for fewer, or keep the batch on fewer devices: --keep fsdp=8"
+    return "--over mesh,order,remat,microbatches,state looks for what needs less memory"
+
+
+def _print(table: Search, request: Request) -> None:
+    if request.form == "json" or request.output:
+        from shardspec.report.search_json import search_text
+
+        text = search_text(table)
+    if request.output:
+        write_file(request.output, text)
+    if request.form == "json":
+        if request.output != "-":
+            echo(text.rstrip("\n"))
+    elif request.output != "-":
+        show(fitted(search_lines(table), width_of() or WIDTH))
+
+
+# what is done with the best
+
+
+def _write(found: Found, best: SearchRow, request: Request) -> None:
+    """Write a layout into the spec, once the new text says just that."""
+    question, source = found.question, found.question.spec.source
+    if best.fits is False:
+        fail("the best does not fit in memory, and is not written", _way_out(found))
+    text = rewritten(question.spec, question.target, best.candidate)
+    if isinstance(text, Refusal):
+        _refuse(text)
+    if text == source.text:
+        request.remark(f"{source.name} has this mesh already")
+        return
+    if source.name == "-":
+        fail("stdin cannot be written", "name the file of the spec")
+    texts = {os.path.realpath(source.name): text}
+    spec, _ = pipeline.load_path(source.name, request.settings, texts=texts)
+    again = None if spec is None else pipeline.find_phase(spec, request.phase)
+    if again is None or isinstance(again, Diagnostic):
+        fail(f"{source.name} would no longer be read", f"write `{best.candidate}` by hand")
+    target = pipeline.find_target(again, question.target.name)
+    off = "the target" if isinstance(target, Diagnostic) else differs(again, target, best.candidate)
+    if off is not None:
+        fail(f"{off} is stated where --write does not reach", f"write `{best.candidate}` by hand")
+    write_file(source.name, text)
+    request.remark(f"{source.name}: wrote {best.candidate}")
+
+
+def _confirm(each: Shown, params: Params, step: str, request: Request, *, is_proof: bool) -> None:
+    """Trace the step of a layout, or compile it, and say what becomes of the prediction."""
+    (plan,) = pipeline.compile_plans(each.row.candidate.spec, params)
+    if is_proof:
+        show(["", f"{each.rank}   {each.row.candidate}   compiled"])
+        print_proof(proof_of(step, plan, request, {}, tolerance=0.1))
+        return
+    traced = cost_of(plan, traced_step(step, plan, request), tokens=each.row.tokens)
+    predicted, found = seconds_text(each.row.seconds), "not known"
+    if traced.time is not None:
+        found = f"~ {seconds_text(traced.time.step_seconds)}"
+    size = binary_bytes(traced.memory.total.bytes)
+    told = f"step ~ {predicted}, traced {found}, {traced.memory.total.mark} {size}"
+    show([f"{each.rank}   {each.row.candidate}   {told}"])

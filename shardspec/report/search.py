@@ -1,0 +1,301 @@
+"""What a search found, for people: a table with the best first, and why the best is.
+
+Times are worked out by a model of the machine: `~`. A rank with `=` is a tie with the best, as far
+as the model can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics.lines import columns, fitted
+from shardspec.diagnostics.words import (
+    binary_bytes,
+    counted,
+    element_count,
+    listed,
+    percent,
+    tallied,
+    three_figures,
+)
+from shardspec.ir.spec import Params
+from shardspec.report.cost import seconds_text
+from shardspec.report.table import hardware_title
+from shardspec.search.candidates import Candidate
+from shardspec.search.ranking import SearchRow, changes, is_tie, pareto, spread
+from shardspec.search.searching import Found
+
+#: How wide it is where no terminal says.
+WIDTH = 110
+#: Rows that are shown where nobody says how many.
+TOP = 10
+#: Rows that are checked before the search for sound ones ends.
+_MOST_CHECKED = 60
+#: What is sent otherwise, in lines of each kind.
+_MOST_SENT = 3
+#: The share of a step below which a change is not worth a word.
+_LITTLE = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A row with what the checks say of it and do not say of today's mesh.
+
+    Attributes:
+      rank: among those that are shown.
+    """
+
+    rank: int
+    row: SearchRow
+    findings: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Search:
+    """What a search found; `print` shows what `shardspec search` does.
+
+    Attributes:
+      found: all rows, the best first.
+      shown: those that are shown, in order; the first is the best without errors.
+      passed: how many better rows the errors of each code ruled out.
+    """
+
+    found: Found
+    shown: tuple[Shown, ...]
+    passed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[SearchRow, ...]:
+        """Return all rows, the best first, those that have errors too."""
+        return self.found.rows
+
+    @property
+    def today(self) -> SearchRow | None:
+        """Return what the spec's own mesh costs."""
+        return self.found.today
+
+    @property
+    def best(self) -> SearchRow | None:
+        """Return the best row that no check has errors about."""
+        return self.shown[0].row if self.shown else None
+
+    def __str__(self) -> str:
+        """Return what `shardspec search` prints."""
+        return "\n".join(fitted(search_lines(self), WIDTH))
+
+    def __repr__(self) -> str:
+        """Return `Search(36 rows, best fsdp=64 tensor=2)`."""
+        best = "nothing" if self.best is None else str(self.best.candidate)
+        return f"Search({counted(len(self.rows), 'row')}, best {best})"
+
+
+def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
+    """Return a search with what the checks say of its best rows; those with errors are passed over.
+
+    What today's mesh brings, too, says nothing of a row; an axis of size 1 is what was asked for.
+
+    Args:
+      top: how many rows are shown.
+      is_front: whether only what no other beats in time, memory and chips is.
+    """
+    rows, params = found.rows, found.question.params
+    if is_front:
+        rows = pareto(rows)
+    elif len(found.question.machines) > 1:
+        rows = found.best_of_machines()
+    before = {codes.SIZE_ONE_AXIS}
+    before |= {each.code for each in _findings(found.question.today, params)}
+    shown: list[Shown] = []
+    passed: dict[str, int] = {}
+    for row in rows[:_MOST_CHECKED]:
+        if len(shown) == top:
+            break
+        told = [each for each in _findings(row.candidate, params) if each.code not in before]
+        errors = dict.fromkeys(each.code.id for each in told if each.is_error)
+        for code in errors:
+            passed[code] = passed.get(code, 0) + 1
+        if not errors:
+            shown.append(Shown(len(shown) + 1, row, tuple(told)))
+    return Search(found, tuple(shown), passed)
+
+
+def _findings(candidate: Candidate, params: Params) -> tuple[Diagnostic, ...]:
+    """Return what the checks say of a layout."""
+    spec = candidate.spec
+    return pipeline.findings(spec, pipeline.compile_plans(spec, params))
+
+
+def search_lines(table: Search) -> Iterator[str]:
+    """Yield what a search found."""
+    found, shown, passed = table.found, table.shown, table.passed
+    question = found.question
+    target = question.target
+    assert target.hardware is not None, "only a target with a machine is searched"
+    yield "   ".join(
+        (question.spec.source.name, f"{target.name}: {hardware_title(target.hardware)}")
+    )
+    yield f"    {_seen(found)}"
+    yield ""
+    yield from _table(found, shown)
+    if passed:
+        yield f"  passed over, since they have errors: {_codes(passed)}"
+    best = shown[0].row if shown else None
+    if best is not None and any(is_tie(best, each.row) for each in shown[1:]):
+        share = percent(spread(best, shown[1].row), 1)
+        yield f"  = within {share} of the best: the model cannot tell them apart"
+    if best is not None and found.today is not None:
+        yield ""
+        yield from _beside_today(found, best)
+
+
+def _codes(passed: Mapping[str, int]) -> str:
+    return ", ".join(f"{code} in {count}" for code, count in passed.items())
+
+
+def _seen(found: Found) -> str:
+    """Return how many candidates were looked at, and what became of the rest."""
+    ranking = found.ranking
+    parts = [f"{counted(ranking.seen, 'candidate')}, {counted(len(found.rows), 'row')}"]
+    if ranking.too_large:
+        do = "does" if ranking.too_large == 1 else "do"
+        parts.append(f"{ranking.too_large:,} {do} not fit")
+    if ranking.refused:
+        parts.append(f"{ranking.refused:,} have too few sequences on a device")
+    if ranking.misplaced:
+        parts.append(f"{ranking.misplaced:,} cannot lie on their machine")
+    if ranking.untimed:
+        parts.append(f"the catalogue has no speeds of {listed(ranking.untimed)}")
+    if found.is_stopped:
+        parts.append("stopped before the end")
+    elif found.left:
+        parts.append("there are more: --most N looks further, --keep AXIS=SIZE asks for fewer")
+    return "; ".join(parts)
+
+
+def _table(found: Found, shown: Sequence[Shown]) -> Iterator[str]:
+    rooms = {each.row.hbm_bytes for each in shown} - {None}
+    machines = len(found.question.machines) > 1
+    is_priced = any(each.row.dollars_per_step is not None for each in shown)
+    heads = ["", "mesh", "step", "tokens/s", "MFU", "memory", "bound by", "beside today"]
+    if len(rooms) == 1:
+        heads[5] += f" of {binary_bytes(rooms.pop() or 0)}"
+    rows = [_cells(_rank(each, shown[0]), each.row, found.today, each.findings) for each in shown]
+    if found.today is not None:
+        rows.append(_cells("now", found.today, None))
+    if is_priced:
+        heads.insert(3, "dollars")
+        own = [*(each.row for each in shown), found.today]
+        rows = [
+            (*cells[:3], _dollars(row), *cells[3:]) for cells, row in zip(rows, own, strict=False)
+        ]
+    if machines:
+        heads.insert(1, "machine")
+        own = [*(each.row for each in shown), found.today]
+        titles = [str(row.candidate.hardware) for row in own if row is not None]
+        rows = [(*cells[:1], title, *cells[1:]) for cells, title in zip(rows, titles, strict=True)]
+    yield from columns((tuple(heads), *rows), right=(0,), is_prose=True)
+
+
+def _rank(each: Shown, best: Shown) -> str:
+    if each is best:
+        return str(each.rank)
+    return f"{each.rank}=" if is_tie(best.row, each.row) else str(each.rank)
+
+
+def _cells(
+    rank: str, row: SearchRow, today: SearchRow | None, findings: Sequence[Diagnostic] = ()
+) -> tuple[str, ...]:
+    tokens = row.tokens_per_s
+    memory = f"{row.memory.mark} {binary_bytes(row.memory.bytes)}"
+    if row.fits is False:
+        memory += ", DOES NOT FIT"
+    beside = "" if today is None else phrase(today, row)
+    if findings:
+        codes = dict.fromkeys(each.code.id for each in findings)
+        beside += f"; brings {', '.join(codes)}"
+    return (
+        rank,
+        str(row.candidate),
+        f"~ {seconds_text(row.seconds)}",
+        "" if tokens is None else element_count(round(tokens)),
+        percent(row.time.mfu, 1),
+        memory,
+        row.time.bound,
+        beside,
+    )
+
+
+def _dollars(row: SearchRow | None) -> str:
+    """Return what a step costs in money, or a million tokens where they are counted."""
+    dollars = None if row is None else row.dollars_per_step
+    if row is None or dollars is None:
+        return ""
+    if row.tokens:
+        return f"{three_figures(dollars / row.tokens * 1e6)} /M tokens"
+    return f"{three_figures(dollars)} a step"
+
+
+def phrase(today: SearchRow, row: SearchRow) -> str:
+    """Return in a phrase what a layout gains and loses: `-1.8 s tensor, +368 ms fsdp, -15 GiB`."""
+    if row.candidate == today.candidate:
+        return "this is today's"
+    least = _LITTLE * max(today.seconds, row.seconds)
+    moved = [each for each in changes(today, row) if abs(each.more) >= least]
+    parts = [f"{_signed(each.more)} {each.what}" for each in moved[:3]]
+    more = row.memory.bytes - today.memory.bytes
+    if abs(more) >= 0.01 * max(today.memory.bytes, row.memory.bytes):
+        parts.append(f"{'+' if more > 0 else '-'}{binary_bytes(abs(more))}")
+    return ", ".join(parts) or "the same"
+
+
+def _signed(seconds: float) -> str:
+    return f"{'+' if seconds > 0 else '-'}{seconds_text(abs(seconds))}"
+
+
+def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
+    """Yield why the best is better: what takes less, what more, what is sent otherwise."""
+    today = found.today
+    assert today is not None, "there is something to hold it against"
+    if best.candidate == today.candidate:
+        yield "today's mesh is the best of them"
+        return
+    if is_tie(today, best):
+        yield "today's mesh is as good as the best, as far as the model can tell"
+    times = three_figures(today.seconds / best.seconds) if best.seconds else "many"
+    old, new = seconds_text(today.seconds), seconds_text(best.seconds)
+    yield f"best beside today   ~ {old} -> ~ {new}, {times} times as fast"
+    parts = [
+        f"{each.what} {seconds_text(each.before)} -> {seconds_text(each.after)}"
+        for each in changes(today, best)
+        if each.before != each.after
+    ]
+    yield f"    takes   {', '.join(parts)}" if parts else "    takes   as long in all parts"
+    sent = found.sends(best)
+    for word, kind in (
+        ("less", [each for each in sent if each.after < each.before]),
+        ("more", [each for each in sent if each.after > each.before]),
+    ):
+        for at, each in enumerate(kind[:_MOST_SENT]):
+            yield f"    {f'sends {word}' if at == 0 else '':<12}{each}"
+        if len(kind) > _MOST_SENT:
+            yield f"    {'':<12}and {counted(len(kind) - _MOST_SENT, 'row')} {word}"
+
+
+def nothing_found(found: Found, passed: Mapping[str, int]) -> str:
+    """Return why there is nothing to show."""
+    ranking = found.ranking
+    if passed:
+        return f"all of {counted(len(found.rows), 'row')} have errors: {_codes(passed)}"
+    ruled = tallied((ranking.refused, "candidate"))
+    if ranking.untimed and not found.rows:
+        return f"the catalogue has no speeds of {listed(ranking.untimed)}"
+    if ranking.too_large:
+        return f"none of {counted(ranking.seen, 'candidate')} fits in the memory of a device"
+    if ruled:
+        return f"{ruled} have fewer sequences on a device than --per-device-batch asks for"
+    if not ranking.seen and found.question.wanted.max_chips is not None:
+        return f"no machine has at most {found.question.wanted.max_chips:,} chips (--max-chips)"
+    return "no sizes of the mesh, as --keep has them, multiply to the devices of a machine"

@@ -1,0 +1,300 @@
+"""What candidates cost, the best first, beside what the spec has today.
+
+Plain enumeration: what a bound would save is what is cheap here anyway, since meshes that differ in
+where they lie share all but the walks of their collectives. Of placements of the same sizes the
+fastest stands for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.step_memory import Amount
+from shardspec.analysis.step_time import StepTime
+from shardspec.analysis.traffic import group
+from shardspec.diagnostics.words import binary_bytes
+from shardspec.ir.spec import Params
+from shardspec.search.candidates import Candidate
+from shardspec.search.evaluate import Evaluator
+
+By = Literal["time", "cost", "memory"]
+
+#: How far apart the times of two meshes of one model and machine have to lie, as a share, so that
+#: the order is known. What a model gets wrong of both alike does not count, so it is less than
+#: `step_time.SPREAD`.
+#: Source: measured throughputs of T5 11B (see `topology.walk`), by the step of the example: of 78
+#: pairs of runs whose batch divides 65 are in their order, and the other 13 within 6 %.
+SAME_MACHINE_SPREAD = 0.06
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRow:
+    """What a step costs on one candidate.
+
+    Attributes:
+      dollars_per_hour: of the whole machine, where a price is known.
+      placements: how many ways to lay these sizes out were looked at.
+    """
+
+    candidate: Candidate
+    time: StepTime
+    memory: Amount
+    hbm_bytes: int | None
+    tokens: int | None
+    batch_per_device: float | None = None
+    dollars_per_hour: float | None = None
+    placements: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """Return the time of a step."""
+        return self.time.step_seconds
+
+    @property
+    def fits(self) -> bool | None:
+        """Say whether a device has room, as far as is known: only a no is certain."""
+        return None if self.hbm_bytes is None else self.memory.bytes <= self.hbm_bytes
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Return how many tokens all devices go through in a second."""
+        return self.tokens / self.seconds if self.tokens and self.seconds else None
+
+    @property
+    def chips(self) -> int:
+        """Return the chips of the machine."""
+        return self.candidate.hardware.chip_count
+
+    @property
+    def dollars_per_step(self) -> float | None:
+        """Return what a step costs in money."""
+        price = self.dollars_per_hour
+        return None if price is None else price * self.seconds / 3600
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Return the seconds of a step by what takes them: compute, and each mesh axis."""
+        found = {"compute": self.time.compute_seconds}
+        for axis in self.time.axes:
+            found[axis.mesh_axis] = axis.exposed_seconds
+        return found
+
+
+class Wanted(NamedTuple):
+    """What a layout must keep to.
+
+    Attributes:
+      fits: whether what is certain not to fit is left out.
+      per_device_batch: sequences of a microbatch that a device must have at least.
+      prices: dollars of a chip hour, by the name of the chip.
+    """
+
+    fits: bool = False
+    max_chips: int | None = None
+    per_device_batch: float | None = None
+    prices: Mapping[str, float] = {}
+
+
+@dataclass(slots=True, eq=False)
+class Ranking:
+    """Rows as they come in, and what became of the rest.
+
+    Attributes:
+      seen: how many candidates were looked at.
+      misplaced: those that cannot lie on their machine.
+      too_large: those that are certain not to fit, counted with those that stay.
+      refused: those that a constraint rules out.
+      untimed: machines of which the catalogue has no speeds.
+    """
+
+    params: Params
+    wanted: Wanted
+    seen: int = 0
+    misplaced: int = 0
+    too_large: int = 0
+    refused: int = 0
+    untimed: dict[str, None] = field(default_factory=dict)
+    _evaluators: dict[int, Evaluator] = field(default_factory=dict)
+    _best: dict[object, SearchRow] = field(default_factory=dict)
+
+    def row(self, candidate: Candidate) -> SearchRow | None:
+        """Return what a candidate costs; None where that is not known."""
+        spec = candidate.variant.spec
+        evaluator = self._evaluators.get(id(spec))
+        if evaluator is None:
+            evaluator = self._evaluators[id(spec)] = Evaluator(spec, self.params)
+        cost = evaluator.cost(candidate.target, candidate.order)
+        if cost is None or cost.time is None:
+            return None
+        price = self.wanted.prices.get(candidate.hardware.chip.name)
+        return SearchRow(
+            candidate,
+            cost.time,
+            cost.memory.total,
+            cost.memory.hbm_bytes,
+            cost.tokens,
+            evaluator.batch_per_device,
+            None if price is None else price * candidate.hardware.chip_count,
+        )
+
+    def take(self, candidate: Candidate) -> None:
+        """Look at a candidate."""
+        self.seen += 1
+        row = self.row(candidate)
+        if row is None:
+            if _is_timed(candidate):
+                self.misplaced += 1
+            else:
+                self.untimed[str(candidate.hardware)] = None
+            return
+        least = self.wanted.per_device_batch
+        if least is not None and (row.batch_per_device or math.inf) < least:
+            self.refused += 1
+            return
+        self.too_large += row.fits is False
+        if row.fits is False and self.wanted.fits:
+            return
+        sizes = tuple(candidate.mesh.sizes.items())
+        key = (sizes, candidate.hardware, candidate.variant.changes)
+        best = self._best.get(key)
+        count = 1 + (best.placements if best is not None else 0)
+        if best is None or _order(row) < _order(best):
+            best = row
+        self._best[key] = replace(best, placements=count)
+
+    def rows(self, by: By = "time") -> tuple[SearchRow, ...]:
+        """Return the rows, the best first; what is certain not to fit comes last."""
+        return tuple(sorted(self._best.values(), key=_KEYS[by]))
+
+
+def _is_timed(candidate: Candidate) -> bool:
+    chip = candidate.hardware.chip
+    return None not in (chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.matmul_efficiency)
+
+
+def _order(row: SearchRow) -> tuple[float, int, str]:
+    """Return what placements of the same sizes are chosen by: the plainest of the fastest."""
+    asked = sum(axis.submesh is not None for axis in row.candidate.mesh.axes)
+    changed = row.candidate.order != row.candidate.variant.spec.policy.order
+    return row.seconds, asked + changed, row.candidate.mesh_text
+
+
+def _by_time(row: SearchRow) -> tuple[object, ...]:
+    if row.fits is False:  # by what comes nearest to fitting
+        return (True, row.memory.bytes, row.seconds, str(row.candidate))
+    return (False, row.seconds, row.memory.bytes, row.chips, str(row.candidate))
+
+
+def _by_cost(row: SearchRow) -> tuple[object, ...]:
+    price = row.dollars_per_step
+    return (row.fits is False, math.inf if price is None else price, *_by_time(row)[1:])
+
+
+def _by_memory(row: SearchRow) -> tuple[object, ...]:
+    return (row.memory.bytes, row.seconds, row.chips, str(row.candidate))
+
+
+_KEYS: dict[By, Callable[[SearchRow], tuple[object, ...]]] = {
+    "time": _by_time,
+    "cost": _by_cost,
+    "memory": _by_memory,
+}
+
+
+def pareto(rows: Sequence[SearchRow]) -> tuple[SearchRow, ...]:
+    """Return the rows that no other beats in time, memory and chips at once; in their order.
+
+    Invariants:
+      front: of two that stay, neither is at least as good in everything and better in something.
+    """
+    front: list[SearchRow] = []
+    for row in sorted(rows, key=_point):
+        if not any(_is_beaten(_point(row), _point(other)) for other in front):
+            front.append(row)
+    kept = set(map(id, front))
+    return tuple(row for row in rows if id(row) in kept)
+
+
+def _point(row: SearchRow) -> tuple[float, int, int]:
+    return row.seconds, row.memory.bytes, row.chips
+
+
+def _is_beaten(one: tuple[float, int, int], other: tuple[float, int, int]) -> bool:
+    return all(theirs <= ours for ours, theirs in zip(one, other, strict=True)) and one != other
+
+
+def spread(one: SearchRow, other: SearchRow) -> float:
+    """Return how far apart, as a share, two times must lie for their order to be known."""
+    same = one.candidate.hardware.chip == other.candidate.hardware.chip
+    return SAME_MACHINE_SPREAD if same else max(one.time.spread, other.time.spread)
+
+
+def is_tie(one: SearchRow, other: SearchRow) -> bool:
+    """Say whether the model cannot tell which of two is faster."""
+    less, more = sorted((one.seconds, other.seconds))
+    return more <= less * (1 + spread(one, other))
+
+
+# beside today's
+
+
+class Change(NamedTuple):
+    """What changes in a part of a step: seconds, or bytes of memory."""
+
+    what: str
+    before: float
+    after: float
+
+    @property
+    def more(self) -> float:
+        """Return how much there is more, negative for less."""
+        return self.after - self.before
+
+
+def changes(before: SearchRow, after: SearchRow) -> tuple[Change, ...]:
+    """Return how the parts of the time change, the largest change first.
+
+    Invariants:
+      sum: the changes sum to the difference of the steps.
+    """
+    old, new = before.parts, after.parts
+    names = dict.fromkeys((*old, *new))
+    found = [Change(name, old.get(name, 0.0), new.get(name, 0.0)) for name in names]
+    return tuple(sorted(found, key=lambda each: -abs(each.more)))
+
+
+class Sent(NamedTuple):
+    """What is sent for one reason, on two layouts: bytes of a device in a step."""
+
+    kind: str
+    mesh_axes: tuple[str, ...]
+    carries: str
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        """Return `all-reduce tensor, activation residual: 60.0 GiB -> 30.0 GiB`."""
+        sizes = f"{binary_bytes(self.before)} -> {binary_bytes(self.after)}"
+        return f"{self.kind} {'+'.join(self.mesh_axes)}, {self.carries}: {sizes}"
+
+
+def sends(before: Cost, after: Cost) -> tuple[Sent, ...]:
+    """Return what is sent otherwise, by operation, axis and array; the largest change first."""
+    sides = [_by_reason(cost) for cost in (before, after)]
+    names = dict.fromkeys((*sides[0], *sides[1]))
+    found = [Sent(*name, sides[0].get(name, 0), sides[1].get(name, 0)) for name in names]
+    changed = (each for each in found if each.before != each.after)
+    return tuple(sorted(changed, key=lambda each: (-abs(each.after - each.before), each)))
+
+
+def _by_reason(cost: Cost) -> dict[tuple[str, tuple[str, ...], str], int]:
+    found: dict[tuple[str, tuple[str, ...], str], int] = {}
+    for row in group(cost.step.collectives if cost.step is not None else ()):
+        first = row.collectives[0]
+        key = (str(first.kind), first.mesh_axes, row.carries[0])
+        found[key] = found.get(key, 0) + row.wire_bytes
+    return found

@@ -1,0 +1,213 @@
+"""A search: what is asked, and what was found; the one way in for the command line and Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.spec_step import stated_step
+from shardspec.diagnostics.words import counted, listed
+from shardspec.ir.spec import Hardware, Params, Spec, Target
+from shardspec.resolve.resolver import resolve
+from shardspec.search.candidates import (
+    MOST_DEVICES,
+    Candidate,
+    Freedom,
+    Variant,
+    candidates,
+    mesh_sizes,
+)
+from shardspec.search.evaluate import Evaluator
+from shardspec.search.ranking import By, Ranking, SearchRow, Sent, Wanted, sends
+from shardspec.search.variants import Refusal, machine_of, parse_over, variants
+
+#: Candidates that are looked at where nobody says how many.
+MOST = 20_000
+_MOST_AXES = 16
+_NO_STEP = (
+    "add `step: {extends: decoder}`, or another of its library: decoder-tied, moe, t5, vit, decode"
+    " (`shardspec explain step`)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a search is asked.
+
+    Attributes:
+      target: the mesh and machine of today.
+      machines: those to look at; that of the target, where none is named.
+      variants: the spec, and what else it might be; the spec as it is comes first.
+      most: how many candidates are looked at, at most.
+    """
+
+    spec: Spec = field(repr=False)
+    params: Params = field(repr=False)
+    target: Target
+    machines: tuple[Hardware, ...]
+    variants: tuple[Variant, ...]
+    freedom: Freedom = field(default_factory=Freedom)
+    wanted: Wanted = field(default_factory=Wanted)
+    most: int = MOST
+    by: By = "time"
+
+    def refusal(self) -> Refusal | None:
+        """Return why there is nothing to search; None where there is."""
+        target, hardware = self.target, self.target.hardware
+        if self.spec.step is None:
+            return Refusal("the spec does not say what a step computes", _NO_STEP)
+        if hardware is None:
+            help = "add `hardware: tpu v5p 4x4x4` (or `4 * h100`) to it"
+            return Refusal(f"target `{target.name}` is a mesh without a machine", help)
+        if len(target.mesh.axes) > _MOST_AXES:
+            count = counted(len(target.mesh.axes), "mesh axis")
+            return Refusal(f"{count} are too many to choose sizes for", f"at most {_MOST_AXES}")
+        if not self.params:
+            return Refusal("the spec lists no arrays", "add `arrays:` or `manifest:`")
+        largest = max(self.machines, key=lambda each: each.device_count)
+        if largest.device_count > MOST_DEVICES:
+            return Refusal(
+                f"`{largest}` has {largest.device_count:,} devices",
+                f"a search looks at machines of {MOST_DEVICES:,} at most",
+            )
+        return self._wrong_keep() or self._no_program()
+
+    def _wrong_keep(self) -> Refusal | None:
+        names = self.target.mesh.names
+        for name in self.freedom.keep:
+            if name not in names:
+                return Refusal(f"--keep {name}: no mesh axis", f"there are {listed(names)}")
+        return None
+
+    def _no_program(self) -> Refusal | None:
+        faults = Evaluator(self.spec, self.params).faults
+        if not faults:
+            return None
+        help = faults[0].help or "`shardspec check` says more"
+        return Refusal(f"`step:` cannot be read: {faults[0].message}", help)
+
+    @property
+    def today(self) -> Candidate:
+        """Return the layout that the spec states."""
+        return Candidate(self.target, self.spec.policy.order, Variant(self.spec))
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Yield the layouts to look at, those nearest to today's first on each machine."""
+        most_chips = self.wanted.max_chips
+        for hardware in self.machines:
+            if most_chips is None or hardware.chip_count <= most_chips:
+                yield from candidates(self.target, hardware, self.variants, self.freedom)
+
+    @property
+    def is_cut(self) -> bool:
+        """Say whether there are more sizes than are ever looked at."""
+        return any(mesh_sizes(self.target, each, self.freedom).is_cut for each in self.machines)
+
+
+class Choice(NamedTuple):
+    """What a search may choose, in the words of the command line.
+
+    Attributes:
+      over: `mesh,order,remat=full|dots`.
+      keep: sizes of mesh axes that stay; none of an axis for today's.
+      machines: `tpu v5p 4x4x8`; the target's own where none is named.
+    """
+
+    over: str = "mesh,order"
+    keep: Mapping[str, Sequence[int]] = {}
+    machines: Sequence[str] = ()
+
+
+def asked(
+    spec: Spec, params: Params, target: Target, choice: Choice, wanted: Wanted
+) -> Question | Refusal:
+    """Return what is searched, or why it cannot be."""
+    words = parse_over(choice.over)
+    if isinstance(words, Refusal):
+        return words
+    made = variants(spec, words) if spec.step is not None else (Variant(spec),)
+    if isinstance(made, Refusal):
+        return made
+    machines: list[Hardware] = []
+    for text in choice.machines:
+        machine = machine_of(text)
+        if isinstance(machine, Refusal):
+            return Refusal(f"machine `{text}`: {machine.message}", machine.help)
+        machines.append(machine)
+    if not machines and target.hardware is not None:
+        machines = [target.hardware]
+        if "hardware" in words:
+            machines += [each.hardware for each in spec.targets if each.hardware is not None]
+    sizes = target.mesh.sizes
+    kept = {axis: found or (sizes.get(axis, 0),) for axis, found in choice.keep.items()}
+    freedom = Freedom("mesh" in words, "order" in words, kept)
+    found = Question(spec, params, target, tuple(dict.fromkeys(machines)), made, freedom, wanted)
+    return found.refusal() or found
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+      today: what the spec's own mesh costs; None where that is not known.
+      rows: the best first.
+      ranking: what became of all candidates.
+      left: whether candidates were left out, since there are more than were to be looked at.
+      is_stopped: whether somebody ended the search before its end.
+    """
+
+    question: Question
+    today: SearchRow | None
+    rows: tuple[SearchRow, ...]
+    ranking: Ranking = field(repr=False)
+    left: bool = False
+    is_stopped: bool = False
+
+    def cost(self, row: SearchRow) -> Cost | None:
+        """Return the whole of what a row costs, each array by its name."""
+        spec = row.candidate.spec
+        plan = resolve(spec, row.candidate.target, self.question.params)
+        stated = stated_step(plan)
+        return None if stated is None else cost_of(plan, stated.step, tokens=stated.tokens)
+
+    def sends(self, row: SearchRow) -> tuple[Sent, ...]:
+        """Return what is sent otherwise than today, the largest change first."""
+        now = self.today and self.cost(self.today)
+        then = self.cost(row)
+        return sends(now, then) if now and then else ()
+
+    def best_of_machines(self) -> tuple[SearchRow, ...]:
+        """Return the best row of each machine."""
+        found: dict[Hardware, SearchRow] = {}
+        for row in self.rows:
+            found.setdefault(row.candidate.hardware, row)
+        return tuple(found.values())
+
+
+#: Called with the number of each candidate that was looked at, and today's row.
+Tell = Callable[[int, SearchRow | None], None]
+
+
+def search(question: Question, tell: Tell | None = None) -> Found:
+    """Return what the layouts cost that a question asks about.
+
+    A `KeyboardInterrupt` ends it early, with what is known by then.
+    """
+    ranking = Ranking(question.params, question.wanted)
+    today = ranking.row(question.today)
+    left, is_stopped = False, False
+    try:
+        for number, candidate in enumerate(question.candidates(), 1):
+            if number > question.most:
+                left = True
+                break
+            ranking.take(candidate)
+            if tell is not None:
+                tell(number, today)
+    except KeyboardInterrupt:
+        is_stopped = True
+    left = left or question.is_cut
+    return Found(question, today, ranking.rows(question.by), ranking, left, is_stopped)

@@ -1,0 +1,208 @@
+"""What may be chosen beside the mesh: `rules=preset:a|preset:b`, `state`, `remat`, `microbatches`.
+
+Each word makes specs of a spec, the spec as it is first; several make all combinations.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple, cast
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.source import excerpt_of
+from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.ir.spec import Hardware, Spec, StatePolicy, divisors
+from shardspec.language import loader
+from shardspec.language.catalogue import find_hardware, machine_fault
+from shardspec.language.grammar import expressions
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.search.candidates import Variant
+
+Word = Literal["mesh", "order", "rules", "state", "remat", "microbatches", "hardware"]
+#: What may be chosen, and its values where none are named.
+WORDS: dict[str, str] = {
+    "mesh": "the sizes of mesh axes, and where they lie",
+    "order": "the order of chips: t5x or ring",
+    "rules": "other rules: preset:NAME|preset:NAME",
+    "state": "same|zero1|zero2",
+    "remat": "none|dots|full",
+    "microbatches": "1|2|4|8|16|32, those that divide the batch",
+    "hardware": "the machines of all targets; --hardware names others",
+}
+#: Variants of one spec, at most.
+MOST_VARIANTS = 512
+_MACHINES = "as in `tpu v5p 4x4x8`, `v5p-256`, `16 * h100`"
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
+_MICROBATCHES = (1, 2, 4, 8, 16, 32)
+
+
+class Refusal(NamedTuple):
+    """Why something cannot be done, and the way out."""
+
+    message: str
+    help: str
+
+
+#: Word -> the values that are named; empty where none are.
+Over = Mapping[str, tuple[str, ...]]
+
+
+def parse_over(text: str) -> Over | Refusal:
+    """Return the words of `mesh,remat=full|dots`.
+
+    >>> parse_over("mesh,remat=full|dots")
+    {'mesh': (), 'remat': ('full', 'dots')}
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        word, _, values = part.partition("=")
+        if word not in WORDS:
+            near = did_you_mean(word, WORDS)
+            return Refusal(f"`{word}` cannot be chosen", near or f"words: {listed(WORDS)}")
+        if values and word in ("mesh", "order", "hardware"):
+            help = {"mesh": "--keep AXIS=SIZE keeps sizes", "hardware": "--hardware names machines"}
+            return Refusal(f"`{word}` takes no values", help.get(word, "it is t5x or ring"))
+        found[word] = tuple(filter(None, (value.strip() for value in values.split("|"))))
+    if not found:
+        return Refusal("nothing is to be chosen", f"words: {listed(WORDS)}")
+    return found
+
+
+def variants(spec: Spec, over: Over) -> tuple[Variant, ...] | Refusal:
+    """Return the specs that some words make of a spec, itself first."""
+    choices: list[Sequence[Variant]] = []
+    for word, make in _MAKERS.items():
+        if word not in over:
+            continue
+        made = make(spec, over[word])
+        if isinstance(made, Refusal):
+            return made
+        own = Variant(spec)
+        others = (Variant(each, ((word, value),)) for value, each in made.items() if each != spec)
+        choices.append((own, *others))
+    found = tuple(itertools.islice(_combined(spec, choices), MOST_VARIANTS + 1))
+    if len(found) > MOST_VARIANTS:
+        message = f"more than {MOST_VARIANTS} combinations beside the mesh"
+        return Refusal(message, "name fewer values: `--over mesh,microbatches=1|4`")
+    return found
+
+
+def _combined(spec: Spec, choices: Sequence[Sequence[Variant]]) -> Iterator[Variant]:
+    """Yield all combinations; each choice says what it changes of the spec."""
+    for chosen in itertools.product(*choices):
+        made = spec
+        for each in chosen:
+            made = _with_changes(made, spec, each.spec)
+        yield Variant(made, tuple(change for each in chosen for change in each.changes))
+
+
+def _with_changes(made: Spec, before: Spec, after: Spec) -> Spec:
+    """Return a spec with what one choice changed."""
+    if after is before:
+        return made
+    if made.step is not None and after.step is not None and before.step is not None:
+        step = made.step
+        if after.step.remat != before.step.remat:
+            step = replace(step, remat=after.step.remat)
+        if after.step.microbatches != before.step.microbatches:
+            step = replace(step, microbatches=after.step.microbatches)
+        made = replace(made, step=step)
+    if after.state != before.state:
+        made = replace(made, state=after.state)
+    if after.axis_rules != before.axis_rules or after.any_rules != before.any_rules:
+        made = replace(
+            made,
+            axis_rules=after.axis_rules,
+            any_rules=after.any_rules,
+            placed_rules=after.placed_rules,
+        )
+    return made
+
+
+_Made = dict[str, Spec]
+
+
+def _rules(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+    if not values:
+        help = "name presets: `--over mesh,rules=preset:fsdp|preset:megatron`"
+        return Refusal("`rules` needs rules to choose from", help)
+    found: _Made = {}
+    for value in values:
+        name = value.removeprefix("preset:")
+        loaded, faults = loader.load_text(f"shardspec: 1\nextends: [{name!r}]\n", "<rules>")
+        errors = [fault for fault in faults if fault.is_error]
+        if loaded is None or errors or not loaded.axis_rules:
+            why = errors[0].help if errors and errors[0].help else "a preset is named `preset:fsdp`"
+            return Refusal(f"`rules={value}`: no preset is called `{name}`", why)
+        found[value] = replace(
+            spec,
+            axis_rules=loaded.axis_rules,
+            any_rules=loaded.any_rules,
+            placed_rules=loaded.placed_rules,
+        )
+    return found
+
+
+def _state(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+    if spec.state is None:
+        help = "say what stands beside parameters: `state: {optimizer: same, dtype: f32}`"
+        return Refusal("`state` cannot be chosen: the spec has no `state:`", help)
+    known = ("same", "zero1", "zero2")
+    unknown = next((value for value in values if value not in known), None)
+    if unknown is not None:
+        return Refusal(f"`state={unknown}` is no way to lay out state", f"ways: {listed(known)}")
+    made: _Made = {}
+    for value in values or known:
+        optimizer = cast(Literal["same", "zero1", "zero2"], value)
+        own: StatePolicy = replace(spec.state, optimizer=optimizer)
+        made[value] = replace(spec, state=own)
+    return made
+
+
+def _remat(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+    assert spec.step is not None, "only a spec with a step is searched"
+    if spec.step.mode == "serve":
+        return Refusal("`remat` cannot be chosen: the step serves", "leave it out of --over")
+    found = {value: tuple(value.split()) for value in values or ("none", "dots", "full")}
+    steps = {name: replace(spec.step, remat=kept) for name, kept in found.items()}
+    return {name: replace(spec, step=step) for name, step in steps.items()}
+
+
+def _microbatches(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+    assert spec.step is not None, "only a spec with a step is searched"
+    unread = next((each for each in values if not _COUNT.fullmatch(each)), None)
+    if unread is not None:
+        return Refusal(f"`microbatches={unread}` is no number of them", "as in `microbatches=1|4`")
+    sizes = {axis.name: axis.size for axis in spec.logical_axes}
+    batch = sizes.get("batch")
+    counts = [int(each) for each in values] or [
+        count for count in _MICROBATCHES if not batch or count in divisors(batch)
+    ]
+    steps = {f"{count}": replace(spec.step, microbatches=count) for count in counts}
+    return {name: replace(spec, step=step) for name, step in steps.items()}
+
+
+_Maker = Callable[[Spec, Sequence[str]], "_Made | Refusal"]
+_MAKERS: dict[str, _Maker] = {
+    "rules": _rules,
+    "state": _state,
+    "remat": _remat,
+    "microbatches": _microbatches,
+}
+
+
+def machine_of(text: str) -> Hardware | Refusal:
+    """Return the machine that a text means, as `hardware:` of a spec does."""
+    parsed = expressions.parse_hardware(text)
+    if isinstance(parsed, SyntaxFault):
+        fault = machine_fault(parsed, text)
+        return Refusal(fault.message, fault.help or _MACHINES)
+    if parsed.counts:
+        return Refusal("several counts of slices", "name each: `2 * tpu v5e 16x16`")
+    found = find_hardware(parsed, excerpt_of(text))
+    if isinstance(found, Diagnostic):
+        return Refusal(found.message, found.help or _MACHINES)
+    return replace(found, span=None)

@@ -1,0 +1,189 @@
+"""`shardspec search`: what it prints, refuses and writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec import pipeline
+from shardspec.cli.main import cli
+from shardspec.report.search_json import schema
+from tests.search.specs import TEXT
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.yaml").write_text(TEXT)
+    return tmp_path
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli, ["search", "spec.yaml", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+def found(*arguments: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(run(*arguments, "--format", "json").stdout)
+    jsonschema.Draft7Validator.check_schema(schema())
+    jsonschema.Draft7Validator(schema()).validate(data)
+    return data
+
+
+def cost_seconds(*arguments: str) -> float:
+    result = CliRunner().invoke(cli, ["cost", "spec.yaml", "--format", "json", *arguments])
+    seconds: float = json.loads(result.stdout)["time"]["step_s"]
+    return seconds
+
+
+def test_the_table_names_the_best_and_today() -> None:
+    text = run("--top", "3", "--keep", "fsdp=4").stdout
+    assert re.search(r"^ +1 +data=\d+ fsdp=\d+ tensor=\d+", text, re.MULTILINE)
+    assert re.search(r"^ +now +data=2 fsdp=2 tensor=4 ", text, re.MULTILINE)
+    assert "memory of 15.7 GiB" in text or "memory of" in text
+    assert "best beside today" in text
+    assert "sends less" in text
+
+
+def test_json_says_what_the_schema_describes_and_cost_agrees() -> None:
+    data = found("--over", "mesh,remat,microbatches=1|2", "--keep", "tensor=2|4")
+    assert data["is_complete"]
+    assert len(data["rows"]) > 20
+    assert data["today"]["step_s"] == pytest.approx(cost_seconds(), rel=1e-9)
+    assert [row["rank"] for row in data["rows"]] == list(range(1, len(data["rows"]) + 1))
+
+
+def test_the_same_search_prints_the_same() -> None:
+    few = ("--keep", "tensor=2", "--format", "json")
+    assert run(*few).stdout == run(*few).stdout
+
+
+@pytest.mark.parametrize(
+    ("form", "arguments"),
+    [
+        ("yaml", ["--keep", "fsdp=4"]),
+        ("yaml", ["--target", "two", "--over", "mesh", "--keep", "fsdp=4"]),
+        ("yaml", ["--over", "mesh,remat=dots,microbatches=2,state=zero1", "--keep", "fsdp=4"]),
+        ("yaml", ["--hardware", "tpu v5e 4x8", "--over", "mesh", "--keep", "data"]),
+        ("dsl", ["--keep", "fsdp=4"]),
+        ("dsl", ["--target", "two", "--over", "order,state=zero1"]),
+        ("dsl", ["--over", "microbatches=2,remat=none"]),
+    ],
+    ids=str,
+)
+def test_what_is_written_is_the_best(form: str, arguments: list[str], folder: Path) -> None:
+    """Read again, the spec is the candidate: `cost` says its figures; nothing else has changed."""
+    if form == "dsl":
+        made = CliRunner().invoke(cli, ["fmt", "spec.yaml", "--to", "dsl"])
+        (folder / "spec.yaml").unlink()
+        (folder / "spec.shard").write_text(made.stdout)
+    name = next(str(each.name) for each in folder.iterdir())
+    before = (folder / name).read_text()
+    target = arguments[1:2] if arguments[:1] == ["--target"] else ["slice"]
+    result = CliRunner().invoke(
+        cli, ["search", name, *arguments, "--write", "-o", "found.json"], catch_exceptions=False
+    )
+    best = json.loads((folder / "found.json").read_text())["rows"][0]
+    if result.exit_code == 2:
+        assert form == "dsl"
+        assert best["changes"].keys() & {"remat", "microbatches"}
+        assert "by hand" in result.stderr
+        assert (folder / name).read_text() == before
+        return
+    assert result.exit_code == 0, result.output
+    after = (folder / name).read_text()
+    spec, _ = pipeline.load_path(name)
+    assert spec is not None
+    (chosen,) = (each for each in spec.targets if each.name == target[0])
+    assert chosen.mesh.sizes == best["mesh"]
+    assert spec.policy.order == best["order"]
+    cost = CliRunner().invoke(cli, ["cost", name, "--format", "json", "--target", target[0]])
+    seconds = json.loads(cost.stdout)["time"]["step_s"]
+    assert seconds == pytest.approx(best["step_s"], rel=1e-9)
+    comments = re.findall(r"#.*", before)
+    assert re.findall(r"#.*", after) == comments
+    assert "rest" not in before or "rest" in after or "submesh" in after
+
+
+def test_a_spec_that_has_the_best_is_left(folder: Path) -> None:
+    run("--write", "--keep", "tensor=2")
+    once = (folder / "spec.yaml").read_text()
+    result = run("--write", "--keep", "tensor=2")
+    assert (folder / "spec.yaml").read_text() == once
+    assert "has this mesh already" in result.stderr
+
+
+def test_sizes_from_elsewhere_are_not_written(folder: Path) -> None:
+    before = (folder / "spec.yaml").read_text()
+    result = run("--set", "targets.slice.mesh.fsdp=4", "--write", code=2)
+    assert "--write leaves alone" in result.stderr or "does not reach" in result.stderr
+    assert (folder / "spec.yaml").read_text() == before
+
+
+def test_machines_are_ranked_by_time_and_money() -> None:
+    machines = ["--hardware", "tpu v5e 4x4", "--hardware", "tpu v5p 2x2x4"]
+    prices = ["--price", "v5e=1.2", "--price", "v5p=4.2"]
+    by_time = run(*machines, *prices, "--keep", "tensor=2").stdout
+    assert "dollars" in by_time
+    first = by_time.index("tpu v5p 2x2x4")
+    assert first < by_time.index("tpu v5e 4x4", first)
+    data = found(*machines, *prices, "--by", "cost", "--keep", "tensor=2")
+    costs = [row["dollars_per_step"] for row in data["rows"] if row["fits"] is not False]
+    assert costs == sorted(costs)
+    assert {row["hardware"] for row in data["rows"]} == {"tpu v5e 4x4", "tpu v5p 2x2x4"}
+
+
+def test_the_front_has_nothing_that_is_beaten() -> None:
+    row = re.compile(r"^ +\d+=? +data=", re.MULTILINE)
+    few = row.findall(run("--pareto", "--keep", "tensor=2").stdout)
+    assert 1 <= len(few) <= len(row.findall(run("--keep", "tensor=2").stdout))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--over", "shape"], "`shape` cannot be chosen"),
+        (["--keep", "model=2"], "--keep model: no mesh axis"),
+        (["--keep", "tensor=3"], "no sizes of the mesh"),
+        (["--keep", "tensor=x"], "is no size of an axis"),
+        (["--price", "v5p"], "is no price"),
+        (["--hardware", "tpu v9 4x4"], "machine `tpu v9 4x4`"),
+        (["--hardware", "16 cpu", "--over", "mesh"], "has no speeds"),
+        (["--confirm", "1"], "need code to trace"),
+        (["--per-device-batch", "1000000", "--over", "order"], "--per-device-batch asks for"),
+        (["--max-chips", "2"], "--max-chips"),
+        (["--over", "microbatches=0"], "is no number of them"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_a_way_out(arguments: list[str], said: str) -> None:
+    result = run(*arguments, code=2)
+    assert said in result.stderr
+    assert "= help: " in result.stderr
+
+
+def test_a_spec_without_a_step_says_how_to_get_one(folder: Path) -> None:
+    (folder / "spec.yaml").write_text(TEXT[: TEXT.index("step:")])
+    result = run(code=2)
+    assert "does not say what a step computes" in result.stderr
+    assert "step: {extends: decoder}" in result.stderr
+
+
+def test_nothing_that_fits_is_shown_by_memory(folder: Path) -> None:
+    text = TEXT.replace("512", "65536").replace("2048", "262144")
+    (folder / "spec.yaml").write_text(text)
+    assert "DOES NOT FIT" in run("--keep", "tensor=4", code=1).stdout
+    result = run("--fits", "--keep", "tensor=4", code=2)
+    assert "fits in the memory of a device" in result.stderr
+    assert "--over mesh,order,remat" in result.stderr
+
+
+def test_a_cut_is_said() -> None:
+    assert "there are more: --most N looks further" in run("--most", "5").stdout

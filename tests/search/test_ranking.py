@@ -1,0 +1,218 @@
+"""What a search finds: laws that every search keeps to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardspec
+from shardspec import pipeline
+from shardspec.search.candidates import Freedom
+from shardspec.search.evaluate import Evaluator
+from shardspec.search.ranking import Wanted, changes, is_tie, pareto
+from shardspec.search.searching import Found, search
+from shardspec.search.variants import Refusal, parse_over, variants
+from tests.search.specs import TEXT, question, spec_of
+from tests.search.test_evaluate import assert_same, whole_cost
+
+SPEC = spec_of()
+_ROWS = search(question(SPEC, freedom=Freedom(order=False))).rows
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    return search(question(SPEC))
+
+
+def test_the_best_is_no_slower_than_any_candidate(found: Found) -> None:
+    best = found.rows[0]
+    evaluator = Evaluator(SPEC, SPEC.params)
+    seen = 0
+    for candidate in found.question.candidates():
+        cost = evaluator.cost(candidate.target, candidate.order)
+        assert cost is not None
+        assert cost.time is not None
+        assert best.seconds <= cost.time.step_seconds or cost.memory.fits is False
+        seen += 1
+    assert seen == found.ranking.seen
+
+
+def test_each_row_is_what_cost_says(found: Found) -> None:
+    for row in found.rows[:6]:
+        spec = row.candidate.spec
+        whole = whole_cost(spec, spec.targets[0])
+        assert_same(found.cost(row), whole)
+        assert whole.time is not None
+        assert row.seconds == pytest.approx(whole.time.step_seconds, rel=1e-9)
+        assert row.memory == whole.memory.total
+        assert row.tokens_per_s == pytest.approx(whole.tokens_per_s, rel=1e-9)
+
+
+def test_rows_are_in_order_and_stand_for_their_placements(found: Found) -> None:
+    seconds = [row.seconds for row in found.rows if row.fits is not False]
+    assert seconds == sorted(seconds)
+    assert sum(row.placements for row in found.rows) == found.ranking.seen
+    assert len({tuple(row.candidate.mesh.sizes.values()) for row in found.rows}) == len(found.rows)
+
+
+def test_a_search_is_the_same_each_time(found: Found) -> None:
+    again = search(question(SPEC))
+    assert [str(row.candidate) for row in again.rows] == [str(row.candidate) for row in found.rows]
+
+
+def test_changes_are_the_difference(found: Found) -> None:
+    assert found.today is not None
+    for row in found.rows:
+        more = sum(each.more for each in changes(found.today, row))
+        assert more == pytest.approx(row.seconds - found.today.seconds, abs=1e-12)
+        sent = found.sends(row)
+        assert all(each.before != each.after for each in sent)
+        if row.candidate == found.today.candidate:
+            assert sent == ()
+
+
+@given(st.permutations(range(8)))
+@settings(max_examples=20)
+def test_nothing_on_the_front_is_beaten(order: list[int]) -> None:
+    chosen = [_ROWS[at] for at in order]
+    front = pareto(chosen)
+    points = [(row.seconds, row.memory.bytes, row.chips) for row in front]
+    for point in points:
+        for other in points:
+            assert point == other or any(a < b for a, b in zip(point, other, strict=True))
+    for row in chosen:
+        mine = (row.seconds, row.memory.bytes, row.chips)
+        assert any(all(a <= b for a, b in zip(point, mine, strict=True)) for point in points)
+
+
+def test_ties_are_within_what_is_known() -> None:
+    first = _ROWS[0]
+    near = replace(first.time, compute_seconds=first.time.compute_seconds + first.seconds * 0.05)
+    far = replace(first.time, compute_seconds=first.time.compute_seconds + first.seconds * 0.2)
+    assert is_tie(first, replace(first, time=near))
+    assert is_tie(replace(first, time=near), first)
+    assert not is_tie(first, replace(first, time=far))
+
+
+def test_constraints_hold() -> None:
+    kept = search(question(SPEC, freedom=Freedom(keep={"tensor": (2, 4)})))
+    assert {row.candidate.mesh.sizes["tensor"] for row in kept.rows} == {2, 4}
+    wide = search(question(SPEC, wanted=Wanted(per_device_batch=8)))
+    assert wide.rows
+    assert wide.ranking.refused
+    assert all((row.batch_per_device or 0) >= 8 for row in wide.rows)
+    assert search(question(SPEC, wanted=Wanted(max_chips=8))).rows == ()
+
+
+def test_what_does_not_fit_comes_last_or_not_at_all() -> None:
+    text = TEXT.replace("embed: 512", "embed: 65536").replace("512", "65536")
+    text = text.replace("mlp: 2048", "mlp: 262144").replace("2048", "262144")
+    spec = spec_of(text)
+    found = search(question(spec))
+    assert found.rows
+    assert all(row.fits is False for row in found.rows)
+    memory = [row.memory.bytes for row in found.rows]
+    assert memory == sorted(memory)
+    assert search(question(spec, wanted=Wanted(fits=True))).rows == ()
+
+
+def test_fewer_candidates_than_there_are_is_said() -> None:
+    found = search(question(SPEC, most=3))
+    assert found.left
+    assert found.ranking.seen == 3
+    assert not search(question(SPEC)).left
+
+
+def test_an_interrupt_keeps_what_is_known() -> None:
+    def stop(number: int, today: object) -> None:
+        if number == 5:
+            raise KeyboardInterrupt
+
+    found = search(question(SPEC), stop)
+    assert found.is_stopped
+    assert found.rows
+    assert found.ranking.seen == 5
+
+
+@pytest.mark.parametrize(
+    ("over", "count"),
+    [
+        ("mesh", 1),
+        ("remat", 3),
+        ("state", 3),
+        ("microbatches=1|2", 2),
+        ("remat=full|dots,state=same|zero1", 4),
+        ("rules=preset:fsdp", 2),
+    ],
+)
+def test_variants_are_all_combinations(over: str, count: int) -> None:
+    words = parse_over(over)
+    assert not isinstance(words, Refusal)
+    found = variants(SPEC, words)
+    assert not isinstance(found, Refusal)
+    assert len(found) == count
+    assert found[0].changes == ()
+    assert found[0].spec == SPEC
+    assert len({str(each) for each in found}) == count
+
+
+def test_a_variant_costs_what_its_spec_does() -> None:
+    words = parse_over("remat=dots,state=zero1,microbatches=2")
+    assert not isinstance(words, Refusal)
+    made = variants(SPEC, words)
+    assert not isinstance(made, Refusal)
+    written = TEXT.replace("remat: full", "remat: dots\n  microbatches: 2")
+    written = written.replace("optimizer: same", "optimizer: zero1")
+    theirs = spec_of(written)
+    last = made[-1].spec
+    assert (last.step, last.state) == (theirs.step, theirs.state)
+    plans = pipeline.compile_plans(theirs)
+    assert plans
+    cost = Evaluator(last, last.params).cost(theirs.targets[0])
+    assert_same(cost, whole_cost(theirs, theirs.targets[0]))
+
+
+@pytest.mark.parametrize(
+    "over", ["", "meshes", "mesh=2", "rules", "rules=preset:none", "microbatches=0", "state=zero9"]
+)
+def test_what_cannot_be_chosen_is_refused_with_a_way_out(over: str) -> None:
+    words = parse_over(over)
+    found = words if isinstance(words, Refusal) else variants(SPEC, words)
+    assert isinstance(found, Refusal)
+    assert found.message
+    assert found.help
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TEXT[: TEXT.index("step:")], "does not say what a step computes"),
+        (TEXT.replace('"**/up" -> hidden', "nothing -> hidden"), "`step:` cannot be read"),
+    ],
+)
+def test_a_spec_that_says_too_little_is_refused(text: str, said: str) -> None:
+    spec = spec_of(text.replace("nothing -> hidden", '"**/up" -> hidden'))
+    if "nothing" in text:
+        loaded, _ = pipeline.load_text(text)
+        assert loaded is not None
+        spec = loaded
+    refusal = question(spec).refusal()
+    assert refusal is not None
+    assert said in refusal.message
+    assert refusal.help
+
+
+def test_python_finds_what_the_command_line_does() -> None:
+    found = shardspec.loads(TEXT).search(keep={"tensor": [2, 4]}, over="mesh", top=2)
+    assert found.best is not None
+    assert found.today is not None
+    assert found.best.candidate.mesh.sizes["tensor"] in (2, 4)
+    assert str(found).splitlines()[0].startswith("<string>   slice: TPU v5e 4x4, 16 chips")
+    assert repr(found).startswith("Search(")
+    with pytest.raises(ValueError, match="cannot be chosen"):
+        shardspec.loads(TEXT).search(over="shape")
+    with pytest.raises(shardspec.ShardspecError):
+        shardspec.loads(TEXT).search(target="nowhere")
