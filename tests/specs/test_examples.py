@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from shardspec import pipeline
+from shardspec.diagnostics import SourceFile
 from shardspec.foreign.json_plan import plan_text
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
+from shardspec.language.formatting import formatted
 from shardspec.report.table import table
 
 ROOT = Path(__file__).parents[2]
@@ -52,3 +54,17 @@ def test_the_dsl_says_the_same(name: str) -> None:
         assert plan_text(one).replace(f"{name}.yaml", "") == plan_text(two).replace(
             f"{name}.shard", ""
         )
+
+
+@pytest.mark.parametrize("folder", ["examples", "presets", "steps"])
+def test_every_file_is_as_the_formatter_writes_it(folder: str) -> None:
+    spellings = {".yaml": "yaml", ".shard": "dsl"}
+    files = [p for p in (ROOT / "specs" / folder).rglob("*") if p.suffix in spellings]
+    assert files
+    ugly = []
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        spelt, faults = formatted(SourceFile(path.name, text), spellings[path.suffix])
+        assert faults == (), path
+        ugly += [path.name] if spelt != text else []
+    assert ugly == []

@@ -317,6 +317,7 @@ _WORDS = {
     "SUBMESH": "`submesh`",
     "AUTO": "`auto`",
     "OVER": "`over`",
+    "FIT": "`fit`",
     "STRETCH": "a direction (`x`, `y4`)",
     "TYPE": "`explicit`, `manual`",
     "NETWORK": "`dcn` or `ici`",
