@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +18,7 @@ from shardspec.foreign.formats import Imported, Options
 from shardspec.foreign.registry import FORMATS, Format, format_named, module_of
 
 if TYPE_CHECKING:
+    from shardspec.diagnostics import Diagnostic
     from shardspec.ir.plan import ShardingPlan
 
 _AXIS = re.compile(r"(?:^|[\s,;])\s*([^\W\d][\w.-]*)\s*=\s*")
@@ -107,11 +110,10 @@ def command(
     if imported is None or text is None:
         request.remark("nothing is written")
         raise SystemExit(FAILED)
-    plan = None if options.params is None else _plan(text, name, options)
+    plans = [] if options.params is None else _plans(text, name, options, imported)
     request.write(text)
-    if plan is None:
-        raise SystemExit(FINE)
-    raise SystemExit(_prove(entry, imported, plan, against or "", request))
+    codes = [_prove(entry, imported, plan, against or "", request) for plan in plans]
+    raise SystemExit(max(codes, default=FINE))
 
 
 def _options(
@@ -138,12 +140,17 @@ def _options(
     return Options(**given, params=params)
 
 
-def _plan(text: str, name: str, options: Options) -> ShardingPlan:
+def _plans(text: str, name: str, options: Options, imported: Imported) -> list[ShardingPlan]:
+    """Return the plan of the spec, and of each phase that there is a reading for."""
     spec, _ = pipeline.load_text(text, name)
     assert spec is not None, "`spec_text` has loaded it"
     if not spec.targets:
         fail("--against needs a mesh, and the files state none", "say one: --mesh 'data=4 model=2'")
-    return pipeline.compile_plans(spec, options.params, spec.targets[:1])[0]
+    phases = {each.phase: each for each in spec.phases}
+    return [
+        pipeline.compile_plans(each, options.params, each.targets[:1])[0]
+        for each in (spec, *(phases[phase] for phase in imported.of_phases))
+    ]
 
 
 def _prove(
@@ -154,17 +161,23 @@ def _prove(
     from shardspec.lints.checks.regex_budget import spent, spent_elsewhere
 
     params = tuple(sharding.param for sharding in plan.arrays)
-    answers = module_of(entry).answer(imported.reading, params, plan.target.mesh)
+    readings = {"": imported.reading, **imported.of_phases}
+    answers = module_of(entry).answer(readings[plan.spec.phase], params, plan.target.mesh)
+    tool = imported.tool
     found = proof.differences(plan, answers)
     left_out = proof.not_compared(plan, answers)
-    said = proof.findings(found, imported.tool)
+    said: Sequence[Diagnostic] = proof.findings(found, tool)
+    if plan.spec.phase:
+        note = f"in phase `{plan.spec.phase}`"
+        said = [replace(each, notes=(*each.notes, note)) for each in said]
     patterns = plan.spec.patterns
     unread = (*spent(patterns), *spent_elsewhere(patterns))
-    not_compared = proof.not_compared_findings(left_out, imported.tool)
+    not_compared = proof.not_compared_findings(left_out, tool)
     request.report(request.heard([*said, *not_compared, *unread]))
     arrays = counted(len(params), "array")
     axes = " ".join(f"{axis.name}={axis.size}" for axis in plan.target.mesh.axes if axis.size > 1)
-    where = f"{arrays} of {against} on {axes or 'one device'}"
+    phase = f", phase `{plan.spec.phase}`" if plan.spec.phase else ""
+    where = f"{arrays} of {against} on {axes or 'one device'}{phase}"
     uneven = sum(not dim.is_even for sharding in plan.arrays for dim in sharding.dims)
     if uneven:
         why = "JAX refuses them either way, and `shardspec check` names them"
@@ -174,10 +187,15 @@ def _prove(
         return FINDINGS
     differing = sum(len(each.paths) for each in found)
     unknown = sum(len(each.paths) for each in left_out)
+    return _sum_up(where, tool, differing, unknown, request)
+
+
+def _sum_up(where: str, tool: str, differing: int, unknown: int, request: Request) -> int:
+    """Say how many arrays differ and how many are not compared; return the exit code."""
     if not differing and not unknown:
-        request.remark(f"{where}: the spec lays out all as {imported.tool} does")
+        request.remark(f"{where}: the spec lays out all as {tool} does")
         return FINE
-    counts = [f"{differing} differ from {imported.tool}"] if differing else []
-    counts += [f"{unknown} not compared with {imported.tool}"] if unknown else []
+    counts = [f"{differing} differ from {tool}"] if differing else []
+    counts += [f"{unknown} not compared with {tool}"] if unknown else []
     request.remark(f"{where}: {', '.join(counts)}")
     return FINDINGS

@@ -108,12 +108,14 @@ class Imported:
       comments: by route of the entry; where each line came from.
       reading: the rules as the other tool reads them, frozen, for `answer`.
       tool: whose reading it is, as messages call it: `Flax Linen`.
+      of_phases: the readings that the phases of the document are held against, by name.
     """
 
     data: Mapping[str, Data]
     comments: Mapping[Route, Comments] = field(default_factory=dict)
     reading: Any = None
     tool: str = ""
+    of_phases: Mapping[str, Any] = field(default_factory=dict)
 
 
 class NoAnswer(NamedTuple):

@@ -59,10 +59,12 @@ class MaxTextReading:
     Attributes:
       files: name and text of each.
       folders: where files that they name are looked for.
+      is_eval: whether the rules of evaluation are meant, which must be stated.
     """
 
     files: tuple[tuple[str, str], ...]
     folders: tuple[str, ...] = ()
+    is_eval: bool = False
 
 
 def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
@@ -90,13 +92,15 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     faults += _moves(config, options, in_place=in_place)
     document = _document(config, mesh, axes, faults, in_place=in_place)
     files = tuple((source.name, source.text) for source in sources)
-    return replace(document, reading=MaxTextReading(files, options.include)), tuple(faults)
+    reading = MaxTextReading(files, options.include)
+    of_phases = {"eval": replace(reading, is_eval=True)} if config.for_eval is not None else {}
+    return replace(document, reading=reading, of_phases=of_phases), tuple(faults)
 
 
 def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[formats.Answer, ...]:
     """Return what MaxText gives each array; one without names is whole."""
     try:
-        pairs = maxtext_rules(reading.files, reading.folders)
+        pairs = maxtext_rules(reading.files, reading.folders, is_eval=reading.is_eval)
     except Exception as fault:  # whatever PyYAML and a damaged list may come to
         text = next(iter(str(fault).splitlines()), "")
         reason = f"the files cannot be read as MaxText reads them ({type(fault).__name__}: {text})"
@@ -501,15 +505,19 @@ def _activations(request: Request) -> Iterator[Diagnostic]:
 Pair = tuple[str | None, tuple[str, ...]]
 
 _RULES = "logical_axis_rules"
+_CUSTOM = "custom_mesh_and_rule"
 _MOST_BELOW = 16
 
 
-def maxtext_rules(files: Sequence[tuple[str, str]], folders: Sequence[str]) -> tuple[Pair, ...]:
+def maxtext_rules(
+    files: Sequence[tuple[str, str]], folders: Sequence[str], *, is_eval: bool = False
+) -> tuple[Pair, ...]:
     """Return the rules that MaxText has in the end.
 
     Args:
       files: name and text of each file, in the order they were given.
       folders: where files that they name are looked for, beside the places MaxText knows.
+      is_eval: return those that the files state for evaluation.
     """
     given = [(Path(name), _load(text)) for name, text in files]
     starts = [place for place, each in enumerate(given) if place == 0 or each[1].get("base_config")]
@@ -525,11 +533,15 @@ def maxtext_rules(files: Sequence[tuple[str, str]], folders: Sequence[str]) -> t
     if model != "default" and not any(each[0].resolve().parent.name == "models" for each in over):
         found = _look_up(f"models/{model}.yml", path.parent, folders)
         over[:0] = [] if found is None else [_opened(found)]
+    if is_eval:
+        customs = [*_custom(settings, given, folders, f"{_CUSTOM}_for_eval")]
+        stated: list[Any] = settings[f"{_RULES}_for_eval"] if not customs else customs[0][1][_RULES]
+        return tuple(_pairs(stated))
     for _, values in over:
         rules = _applied(rules, values.get(_RULES) or [], values.get("override_logical_axis_rules"))
     for _, values in (
         *(each for each in rest if _is_custom(each)),
-        *_custom(settings, given, folders),
+        *_custom(settings, given, folders, _CUSTOM),
     ):
         rules = values.get(_RULES, rules)
     return tuple(_pairs(rules))
@@ -575,10 +587,10 @@ def _look_up(name: str, folder: Path, folders: Sequence[str]) -> Path | None:
 
 
 def _custom(
-    settings: dict[Any, Any], given: Sequence[Any], folders: Sequence[str]
+    settings: dict[Any, Any], given: Sequence[Any], folders: Sequence[str], key: str
 ) -> Iterator[Any]:
-    """Yield the custom mesh and rule file that the settings name."""
-    name = settings.get("custom_mesh_and_rule")
+    """Yield the custom mesh and rule file that the settings name under a key."""
+    name = settings.get(key)
     if not isinstance(name, str) or name in ("", "default"):
         return
     for path, _ in reversed(given):

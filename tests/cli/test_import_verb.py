@@ -202,3 +202,25 @@ def test_several_names_are_for_formats_that_have_several() -> None:
     result = run("flax", "rules.py", "--name", "A", "--name", "B")
     assert result.exit_code == 2
     assert "--name counts once for `flax`" in result.stderr
+
+
+MAXTEXT = """\
+mesh_axes: [data, fsdp]
+ici_fsdp_parallelism: 4
+logical_axis_rules: [[batch, data], [embed, fsdp]]
+logical_axis_rules_for_eval: [[batch, [data, fsdp]], [embed, AXIS]]
+"""
+
+
+@pytest.mark.parametrize(("axis", "code"), [("data", 0), ("seq", 1)])
+def test_rules_for_evaluation_are_proved_too(axis: str, code: int) -> None:
+    """MaxText refuses arrays under a mesh axis that is not there; the spec leaves it out."""
+    Path("base.yml").write_text(MAXTEXT.replace("AXIS", axis))
+    result = run("maxtext", "base.yml", "-o", "spec.yaml", "--against", "arrays.yaml")
+    assert result.exit_code == code
+    first, last = (line for line in result.stderr.splitlines() if "arrays.yaml on" in line)
+    assert first.endswith(" on fsdp=4: the spec lays out all as MaxText does")
+    head, _, told = last.partition(", phase `eval`: ")
+    assert head.endswith("arrays of arrays.yaml on fsdp=4")
+    assert told == ("5 differ from MaxText" if code else "the spec lays out all as MaxText does")
+    assert ("in phase `eval`" in result.stderr.replace(last, "")) == bool(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -574,6 +575,14 @@ def evaluated(spec: Spec, params: Params) -> list[Any]:
     return [each.partition_spec.dims for each in plan.arrays]
 
 
+def evaluating_otherwise(spec: Spec, imported: Imported, params: Params) -> list[str]:
+    """Return the arrays that MaxText evaluates otherwise than the phase, where it has an answer."""
+    (plan,) = pipeline.compile_plans(spec.phases[0], params)
+    answers = maxtext.answer(imported.of_phases["eval"], params, plan.mesh)
+    found = differences(plan, answers)
+    return [path for each in found if not isinstance(each.theirs, NoAnswer) for path in each.paths]
+
+
 NAMES = st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)
 LISTS = st.lists(
     st.tuples(
@@ -592,7 +601,7 @@ def test_a_phase_evaluates_as_the_list_says(
     """Whatever stands in both lists, on the mesh of training: axes that it lacks are left out."""
     text = f"{MESH}logical_axis_rules: {listed(train)}\n"
     text += f"logical_axis_rules_for_eval: {listed(evaluation)}\n"
-    spec, _ = spec_of(file(text))
+    spec, imported = spec_of(file(text))
     params = tuple(
         Param(f"p{at}", (64,) * len(names), logical_axes=tuple(names))
         for at, names in enumerate(arrays)
@@ -603,6 +612,7 @@ def test_a_phase_evaluates_as_the_list_says(
     )
     wanted = [linen_axes(param.logical_axes or (), on_mesh) for param in params]
     assert evaluated(spec, params) == wanted
+    assert evaluating_otherwise(spec, imported, params) == []
 
 
 def listed(pairs: list[Any]) -> str:
@@ -635,6 +645,14 @@ def test_a_custom_file_for_evaluation_is_the_phase() -> None:
     ]
     phases: Any = imported.data["phases"]
     assert phases["eval"]["rules"]
+    assert evaluating_otherwise(spec, imported, params) == []
+    (lost,) = (replace(phase, axis_rules=phase.axis_rules[1:]) for phase in spec.phases)
+    assert evaluating_otherwise(replace(spec, phases=(lost,)), imported, params)
+
+
+def test_without_rules_for_evaluation_nothing_more_is_proved() -> None:
+    _, imported = spec_of(file(MESH + rules("[embed, fsdp]")))
+    assert imported.of_phases == {}
 
 
 # keys that are given twice, tags
