@@ -7,6 +7,7 @@ cannot drift from the answer.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -557,6 +558,14 @@ class ShardingPlan:
     @cached_property
     def _by_path(self) -> dict[str, ParamSharding]:
         return {sharding.param.path: sharding for sharding in self.arrays}
+
+    def served(self, entry: Entry) -> int:
+        """Return how many arrays an entry of the spec names."""
+        return self._served.get(id(entry), 0)
+
+    @cached_property
+    def _served(self) -> Counter[int]:
+        return Counter(id(each.matched) for each in self.arrays)
 
     @property
     def name(self) -> str:

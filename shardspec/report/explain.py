@@ -101,8 +101,7 @@ def _names(sharding: ParamSharding, plan: ShardingPlan) -> str:
     matched = sharding.matched
     if matched is None or sharding.mismatch is not None:
         return sharding.names_text
-    alike = sum(other.matched is matched for other in plan.arrays)
-    return f"{sharding.names_text}    ({counted(alike, 'array')})"
+    return f"{sharding.names_text}    ({counted(plan.served(matched), 'array')})"
 
 
 Row = tuple[str, str, str, str, str, str]

@@ -1,6 +1,6 @@
 // The table of arrays: layers as one row, a search over all their paths, and what a row opens.
 
-const ROWS_AT_ONCE = 200;
+const ROWS_AT_ONCE = 100;
 const table = { order: "name", shown: ROWS_AT_ONCE, matching: [], texts: new Map() };
 
 /** Return what a search looks at, of each row of the target. */

@@ -38,4 +38,5 @@ if (DATA.targets.length) {
   startTreemap();
   startMachine();
 }
+performance.mark("ready");
 document.documentElement.dataset.ready = "yes";
