@@ -62,7 +62,6 @@ FOR_ONE_SIBLING = {
     "programs.groups": "a part of the text of programs",
     "programs.origins": "a part of the text of programs",
     "programs.products": "a part of the text of programs",
-    "report.page_data": "what scripts are given, apart from what stands in the page",
     "report.state_text": "plans of state, apart from those of parameters",
 }
 

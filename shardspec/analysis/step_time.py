@@ -23,6 +23,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from shardspec.diagnostics.words import seconds_text
 from shardspec.ir.calibration import MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, array_bytes
@@ -66,6 +67,14 @@ class AxisTime:
     mesh_axis: str
     seconds: float
     exposed_seconds: float
+
+    def __str__(self) -> str:
+        """Return `tensor ~ 2.29 s, all exposed`."""
+        exposed = seconds_text(self.exposed_seconds)
+        if self.exposed_seconds >= self.seconds:
+            exposed = "all"
+        said = f", {exposed} exposed" if self.exposed_seconds else ", hidden"
+        return f"{self.mesh_axis} ~ {seconds_text(self.seconds)}{said}"
 
 
 @dataclass(frozen=True, slots=True)

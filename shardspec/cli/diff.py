@@ -375,7 +375,7 @@ def _tripped(
 
 def _step_over(limit: Limit, cost: CostDiff) -> str | None:
     """Return what of a step went beyond the limit on one target; None where nothing did."""
-    from shardspec.report.cost import seconds_text
+    from shardspec.diagnostics.words import seconds_text
     from shardspec.report.cost_diff import change_text
 
     if limit.kind == "change":

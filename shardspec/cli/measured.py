@@ -66,8 +66,7 @@ def held_to(
       cost_at: works out the cost of the step that was measured.
     """
     from shardspec.analysis.step_time import scaled
-    from shardspec.diagnostics.words import three_figures
-    from shardspec.report.cost import seconds_text
+    from shardspec.diagnostics.words import seconds_text, three_figures
 
     if found.step is None:
         fail("--measured times a step, and there is none", "name one: `--step MODULE:FUNCTION`")

@@ -222,6 +222,32 @@ def element_count(count: int) -> str:
     return str(count) if not unit else f"{three_figures(value)}{unit}"
 
 
+def flops_text(flops: int) -> str:
+    """Return FLOPs with three figures.
+
+    >>> flops_text(3160000000000), flops_text(12)
+    ('3.16 TFLOP', '12 FLOP')
+    """
+    for unit, scale in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if flops >= 0.9995 * scale:
+            return f"{three_figures(flops / scale)} {unit}FLOP"
+    return f"{flops} FLOP"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time with three figures.
+
+    >>> seconds_text(1.92), seconds_text(0.0041), seconds_text(0.0000002), seconds_text(0)
+    ('1.92 s', '4.10 ms', '0.20 us', '0 s')
+    """
+    if not seconds:
+        return "0 s"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= 0.9995 * scale:
+            return f"{three_figures(seconds / scale)} {unit}"
+    return f"{three_figures(seconds * 1e6)} us"
+
+
 def three_figures(value: float) -> str:
     """Return three figures: 1.25, 12.5, 125, 1020."""
     if value >= 1e15:

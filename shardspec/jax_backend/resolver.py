@@ -62,6 +62,7 @@ from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
 from shardspec.programs.proof import Proof
 from shardspec.report.cost import Cost
 from shardspec.report.drawing import Drawing, drawing, drawing_of
+from shardspec.report.notebook import target_pieces
 from shardspec.report.plan import Plan
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver
@@ -168,6 +169,9 @@ class Resolver:
         spec = self._arrays.spec
         phase = f"phase {spec.phase}, " if spec.phase else ""
         return f"Resolver({spec.source.name}, {phase}target {self.target.name}: {self.target.mesh})"
+
+    def _repr_html_(self) -> str:
+        return target_pieces(self._arrays.spec, self.target)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Resolver:
         """Return the resolver itself: nothing about it changes, and devices have no copies."""

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import binary_bytes, grouped, percent
+from shardspec.diagnostics.words import binary_bytes, grouped, percent, seconds_text
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.step import Carried, Cause, CauseKind, Collective, Place, Step, wire_bytes
 from shardspec.programs.estimates import Estimate, by_line, step_cycles
 from shardspec.programs.memory import CompiledMemory
-from shardspec.report.cost import seconds_text
 
 #: The share of all bytes that may go over mesh axes without a prediction.
 UNPREDICTED_SHARE = 0.01

@@ -21,8 +21,9 @@ from shardspec.diagnostics.words import (
     element_count,
     grouped,
     percent,
-    three_figures,
 )
+from shardspec.diagnostics.words import flops_text as flops_text
+from shardspec.diagnostics.words import seconds_text as seconds_text
 from shardspec.ir.step import Collective, StepTensor
 from shardspec.pipeline import step_findings
 from shardspec.report.table import target_title
@@ -75,6 +76,11 @@ class Cost(figures.Cost):
     def __str__(self) -> str:
         """Return what `shardspec cost` prints."""
         return "\n".join(fitted(cost_lines(self), WIDTH))
+
+    def _repr_html_(self) -> str:
+        from shardspec.report.notebook import cost_pieces
+
+        return cost_pieces(self)
 
     def __repr__(self) -> str:
         """Return `Cost(target pod, = 1.25 GiB, ~ 3.00 GiB sent per device and step)`."""
@@ -165,17 +171,8 @@ def _time(cost: figures.Cost) -> Iterator[str]:
     compute = f"compute ~ {seconds_text(time.compute_seconds)}"
     if time.hbm_seconds:
         compute += f", {seconds_text(time.hbm_seconds)} of it memory"
-    axes = map(axis_text, time.axes)
+    axes = map(str, time.axes)
     yield "   ".join((f"time    {step}, bound by {time.bound}", compute, *axes, rates))
-
-
-def axis_text(each: figures.AxisTime) -> str:
-    """Return `tensor ~ 2.29 s, all exposed`."""
-    exposed = seconds_text(each.exposed_seconds)
-    if each.exposed_seconds >= each.seconds:
-        exposed = "all"
-    said = f", {exposed} exposed" if each.exposed_seconds else ", hidden"
-    return f"{each.mesh_axis} ~ {seconds_text(each.seconds)}{said}"
 
 
 def _rates(cost: figures.Cost) -> list[str]:
@@ -184,39 +181,8 @@ def _rates(cost: figures.Cost) -> list[str]:
     if cost.mfu is not None:
         found.append(f"MFU ~ {percent(cost.mfu, 1)}")
     if cost.tokens_per_s is not None:
-        found.append(tokens_text(cost.tokens_per_s))
+        found.append(f"~ {element_count(round(cost.tokens_per_s))} tokens/s")
     return found
-
-
-def tokens_text(tokens_per_s: float) -> str:
-    """Return `~ 544 K tokens/s`."""
-    return f"~ {element_count(round(tokens_per_s))} tokens/s"
-
-
-def flops_text(flops: int) -> str:
-    """Return FLOPs with three figures.
-
-    >>> flops_text(3160000000000), flops_text(12)
-    ('3.16 TFLOP', '12 FLOP')
-    """
-    for unit, scale in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if flops >= 0.9995 * scale:
-            return f"{three_figures(flops / scale)} {unit}FLOP"
-    return f"{flops} FLOP"
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a time with three figures.
-
-    >>> seconds_text(1.92), seconds_text(0.0041), seconds_text(0.0000002), seconds_text(0)
-    ('1.92 s', '4.10 ms', '0.20 us', '0 s')
-    """
-    if not seconds:
-        return "0 s"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= 0.9995 * scale:
-            return f"{three_figures(seconds / scale)} {unit}"
-    return f"{three_figures(seconds * 1e6)} us"
 
 
 # what is sent

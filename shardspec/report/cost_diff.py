@@ -7,8 +7,7 @@ from typing import Any
 
 from shardspec.analysis.cost_diff import Change, CostDiff
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import binary_bytes, percent
-from shardspec.report.cost import flops_text, seconds_text
+from shardspec.diagnostics.words import binary_bytes, flops_text, percent, seconds_text
 
 #: Rows of one kind.
 _MOST = 10

@@ -19,12 +19,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import ActivationSharding, DimSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Mesh
+from shardspec.report.html import escaped, joined, tag
+from shardspec.report.html import table as html_table
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import activation_for
 from shardspec.topology.machine import Machine
@@ -381,12 +382,12 @@ def grids_html(grids: Sequence[Grid]) -> str:
 
 
 def _grid_html(found: Grid) -> Iterator[str]:
-    yield f"<p><code>{escape(found.title)}</code>"
-    yield from (f"<br><small>{escape(_in_words(line))}</small>" for line in key_lines(found))
+    yield f"<p><code>{escaped(found.title)}</code>"
+    yield from (f"<br><small>{escaped(_in_words(line))}</small>" for line in key_lines(found))
     yield "</p>"
     for table in found.tables[:TABLES_DRAWN]:
         if found.outer:
-            yield f"<p><small>{escape(outer_text(found, table))}</small></p>"
+            yield f"<p><small>{escaped(outer_text(found, table))}</small></p>"
         yield from _table_html(found, table)
     if len(found.tables) > TABLES_DRAWN:
         yield f"<p><small>{len(found.tables) - TABLES_DRAWN} more tables</small></p>"
@@ -406,7 +407,7 @@ def _table_html(found: Grid, table: Table) -> Iterator[str]:
     yield f"<tr><th></th>{''.join(heads)}</tr>"
     for number, row in enumerate(cells):
         tds = "".join(
-            f'<td style="{_border(across, below[number])}">{escape(devices_text(devices))}</td>'
+            f'<td style="{_border(across, below[number])}">{escaped(devices_text(devices))}</td>'
             for devices, across in zip(row, right, strict=True)
         )
         yield f"<tr>{_head(found.down, number, found)}{tds}</tr>"
@@ -418,7 +419,7 @@ def _table_html(found: Grid, table: Table) -> Iterator[str]:
 
 def _head(side: Side, part: int, found: Grid) -> str:
     texts = (side.place_text(part, found.mesh), side.range_text(part))
-    return f"<th>{'<br>'.join(escape(text) for text in texts if text)}</th>"
+    return f"<th>{'<br>'.join(escaped(text) for text in texts if text)}</th>"
 
 
 def _border(right: int, below: int) -> str:
@@ -431,31 +432,21 @@ def _border(right: int, below: int) -> str:
 def plan_html(plan: ShardingPlan) -> str:
     """Return a plan as an HTML table, layers that agree in everything as one row."""
     shown = rows(plan)
-    lines = [
-        f"<p><b>{escape(plan.target.name)}</b>: mesh {escape(str(plan.mesh))}, "
-        f"{len(plan.arrays)} arrays, {binary_bytes(plan.per_device_bytes)} per device</p>",
-        f'<table style="{_TABLE_STYLE}">',
-        _row("th", _HEADINGS),
-    ]
-    for row in shown[:_PLAN_ROWS]:
-        first = row.first
-        cells = (
+    held = f"{len(plan.arrays)} arrays, {binary_bytes(plan.per_device_bytes)} per device"
+    cells = (
+        (
             row.name,
-            str(first.param),
-            str(first.partition_spec),
-            str(list(first.shard_shape)),
+            str(row.first.param),
+            str(row.first.partition_spec),
+            str(list(row.first.shard_shape)),
             binary_bytes(row.per_device_bytes),
         )
-        lines.append(_row("td", cells))
-    lines.append("</table>")
-    if len(shown) > _PLAN_ROWS:
-        lines.append(f"<p><small>{len(shown) - _PLAN_ROWS} more rows</small></p>")
-    return "\n".join(lines)
-
-
-def _row(tag: str, cells: Sequence[str]) -> str:
-    inner = "".join(f'<{tag} style="padding: 2px 8px">{escape(cell)}</{tag}>' for cell in cells)
-    return f"<tr>{inner}</tr>"
+        for row in shown[:_PLAN_ROWS]
+    )
+    left = len(shown) - _PLAN_ROWS
+    more = [tag("p", tag("small", f"{left} more rows"))] if left > 0 else []
+    heading = tag("p", tag("b", plan.target.name), f": mesh {plan.mesh}, {held}")
+    return joined((heading, html_table(_HEADINGS, cells, (4,), style=_TABLE_STYLE), *more))
 
 
 #: Devices of a mesh that is drawn at most: a terminal has less room long before.

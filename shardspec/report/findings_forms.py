@@ -23,7 +23,7 @@ from typing import Any
 
 from shardspec.diagnostics import Code, Diagnostic, Fix, Label, Span
 from shardspec.diagnostics.source import printable_json
-from shardspec.versions import CHECK_JSON
+from shardspec.versions import CHECK_JSON, PACKAGE
 
 _NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<.*>)$")
 
@@ -173,9 +173,7 @@ def sarif(diagnostics: Sequence[Diagnostic], scope: Mapping[str, int] | None = N
 
 
 def _driver() -> Json:
-    from shardspec import __version__
-
-    return {"name": "shardspec", "version": __version__, "semanticVersion": __version__}
+    return {"name": "shardspec", "version": PACKAGE, "semanticVersion": PACKAGE}
 
 
 def _rule(code: Code) -> Json:

@@ -42,10 +42,11 @@ def joined(parts: Iterable[str]) -> Html:
     >>> joined(["<", tag("i", "x")])
     '&lt;<i>x</i>'
     """
-    return Html("".join(part if isinstance(part, Html) else _text(part) for part in parts))
+    return Html("".join(part if isinstance(part, Html) else escaped(part) for part in parts))
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return text that is safe as text; what would turn a line around stands as its escape."""
     return escape("\n".join(map(printable, text.split("\n"))), quote=False)
 
 

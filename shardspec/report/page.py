@@ -15,10 +15,9 @@ from pathlib import Path
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.render import render
 from shardspec.diagnostics.source import printable
-from shardspec.diagnostics.words import counted, tallied
+from shardspec.diagnostics.words import counted, seconds_text, tallied
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
-from shardspec.report.cost import seconds_text
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.page_data import Data, embedded, page_data, placed
 from shardspec.report.page_pieces import (

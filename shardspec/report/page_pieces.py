@@ -12,9 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from shardspec.analysis.step_memory import MARKS
 from shardspec.analysis.step_time import AxisTime
 from shardspec.analysis.traffic import OTHERS
-from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, percent, template
+from shardspec.diagnostics.words import (
+    as_one,
+    binary_bytes,
+    counted,
+    element_count,
+    flops_text,
+    grouped,
+    percent,
+    seconds_text,
+    template,
+)
 from shardspec.ir.step import CauseKind
-from shardspec.report.cost import axis_text, flops_text, seconds_text, tokens_text
 from shardspec.report.cost_json import Data
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
@@ -22,6 +31,16 @@ from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement
 
 _WIDTH = 1000
+#: What parts are filled with where no style is applied; `page.css` has the same for light and dark.
+_FILLS = {
+    **dict.fromkeys(("part-parameters", "part-compute"), "#56a0d8"),
+    **dict.fromkeys(("part-gradients", "part-memory"), "#3fae8b"),
+    **dict.fromkeys(("part-optimizer", "part-sent-0"), "#e8a33d"),
+    **dict.fromkeys(("part-activations", "part-sent-1"), "#cf8bb4"),
+    **dict.fromkeys(("part-temporaries", "part-sent-2"), "#8f93d1"),
+    **dict.fromkeys(("part-caches", "part-batch", "part-sent-3"), "#d8c83a"),
+}
+_OTHER_FILL = "#5c6670"
 #: Rows of a table of what is sent, and causes inside one.
 _MOST_ROWS = 60
 _MOST_CAUSES = 25
@@ -36,14 +55,18 @@ def bar(parts: Iterable[tuple[str, str, float]], whole: float, limit: float | No
     drawn, at = [], 0.0
     for kind, title, size in parts:
         width = _WIDTH * size / whole if whole else 0
-        place = {"x": f"{at:.2f}", "y": 0, "width": f"{width:.2f}", "height": 20}
-        drawn.append(tag("rect", tag("title", title), class_=f"part {kind}", **place))
+        place = {"x": f"{at:.2f}", "y": "0", "width": f"{width:.2f}", "height": "20"}
+        fill = _FILLS.get(kind, _OTHER_FILL)
+        named = [tag("title", title)] if title else []
+        drawn.append(tag("rect", *named, class_=f"part {kind}", fill=fill, **place))
         at += width
     if limit is not None and whole > limit:
         x = f"{_WIDTH * limit / whole:.2f}"
-        drawn.append(tag("line", class_="limit", x1=x, x2=x, y1=0, y2=20))
+        ends = {"x1": x, "x2": x, "y1": "0", "y2": "20"}
+        drawn.append(tag("line", class_="limit", stroke="#b3261e", stroke_width=3, **ends))
     view = {"viewBox": f"0 0 {_WIDTH} 20", "preserveAspectRatio": "none"}
-    return tag("svg", *drawn, class_="bar", aria_hidden="true", **view)
+    box = {"width": "100%", "height": "20"}
+    return tag("svg", *drawn, class_="bar", aria_hidden="true", **view, **box)
 
 
 # memory
@@ -105,8 +128,10 @@ def _part(name: str, part: Data) -> str:
 
 def swatch(kind: str) -> Html:
     """Return a small square in the colour of a class."""
-    inner = tag("rect", class_=f"part {kind}", width=12, height=12)
-    return tag("svg", inner, class_="swatch", viewBox="0 0 12 12", aria_hidden="true")
+    fill = _FILLS.get(kind, _OTHER_FILL)
+    inner = tag("rect", class_=f"part {kind}", fill=fill, width=12, height=12)
+    size = {"viewBox": "0 0 12 12", "width": "12", "height": "12"}
+    return tag("svg", inner, class_="swatch", aria_hidden="true", **size)
 
 
 # time
@@ -125,7 +150,7 @@ def time_piece(cost: Data) -> Html:
     if time["hbm_s"]:
         rows.append(("part-memory", f"{seconds_text(time['hbm_s'])} of it memory", time["hbm_s"]))
     for at, (name, axis) in enumerate(time["axes"].items()):
-        said = axis_text(AxisTime(name, axis["s"], axis["exposed_s"]))
+        said = str(AxisTime(name, axis["s"], axis["exposed_s"]))
         rows.append((f"part-sent-{at % 5}", said, axis["exposed_s"]))
     parts = ((kind, said, taken) for kind, said, taken in rows)
     keys = [tag("span", swatch(kind), said, class_="key") for kind, said, _ in rows]
@@ -143,7 +168,7 @@ def _rates(cost: Data) -> str:
     if cost["mfu"] is not None:
         said.append(f"MFU ~ {percent(cost['mfu'], 1)}")
     if cost["tokens_per_s"] is not None:
-        said.append(tokens_text(cost["tokens_per_s"]))
+        said.append(f"~ {element_count(round(cost['tokens_per_s']))} tokens/s")
     return "".join(f" · {each}" for each in said)
 
 

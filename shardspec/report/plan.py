@@ -107,9 +107,9 @@ class Plan(ShardingPlan):
         return "\n".join(plan_lines(self))
 
     def _repr_html_(self) -> str:
-        from shardspec.report.drawing import plan_html
+        from shardspec.report.notebook import plan_pieces
 
-        return plan_html(self)
+        return plan_pieces(self)
 
     @property
     def ir(self) -> Plan:

@@ -13,12 +13,19 @@ from dataclasses import dataclass, field, replace
 from shardspec.analysis.layouts import inputs
 from shardspec.diagnostics import Diagnostic, Span, codes, point
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, listed, template
+from shardspec.diagnostics.words import (
+    as_one,
+    binary_bytes,
+    counted,
+    grouped,
+    listed,
+    seconds_text,
+    template,
+)
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.ir.step import Carried
 from shardspec.language.files import read_argument, read_source
-from shardspec.report.cost import seconds_text
 from shardspec.report.cost_json import Data, read_data
 
 #: Rows shown of what is sent.

@@ -1,0 +1,53 @@
+"""A plan, a cost and a mesh as the value of a notebook's cell: pieces of the page of a report.
+
+They hold no scripts and need no jinja2. Bars have their colours in themselves, so that a notebook
+shown without the style, as code hosts do, is legible all the same.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec, Target
+from shardspec.report.cost_json import cost_data
+from shardspec.report.drawing import plan_html
+from shardspec.report.html import Html, tag
+from shardspec.report.page_data import placed
+from shardspec.report.page_pieces import axes_piece, memory_rows, sent_piece, time_piece
+from shardspec.report.table import target_title
+
+_STYLE = Path(__file__).parent / "web" / "notebook.css"
+
+
+def _framed(*pieces: str) -> str:
+    style = tag("style", Html(_STYLE.read_text(encoding="utf-8")))
+    return tag("div", style, *pieces, class_="shardspec")
+
+
+def plan_pieces(plan: ShardingPlan) -> str:
+    """Return the table of a plan, below what a device holds of it."""
+    memory = memory_rows([(plan.name, cost_data(cost_of(plan)))])
+    return _framed(memory, Html(plan_html(plan)))
+
+
+def cost_pieces(cost: Cost) -> str:
+    """Return what a step holds, what its time is made of, and what it sends and why."""
+    data = cost_data(cost)
+    pieces = [tag("p", _heading(cost.plan)), memory_rows([(cost.plan.name, data)])]
+    if cost.step is not None:
+        pieces += [time_piece(data), sent_piece(data["collectives"])]
+    return _framed(*pieces)
+
+
+def target_pieces(spec: Spec, target: Target) -> str:
+    """Return the mesh of a target: what each mesh axis runs over, and its speed."""
+    plan = ShardingPlan(spec, target, ())
+    placement = placed(plan)
+    axes = [] if placement is None else [axes_piece(placement)]
+    return _framed(tag("p", _heading(plan)), *axes)
+
+
+def _heading(plan: ShardingPlan) -> str:
+    return f"{plan.spec.source.name}   {target_title(plan.target)}   mesh {plan.mesh}"
