@@ -15,6 +15,8 @@ from tests.lsp.client import editor, has_tool
 SPECS = Path(__file__).parents[2] / "specs"
 FILES = [*SPECS.glob("examples/*.yaml"), *SPECS.glob("presets/**/*.yaml")]
 
+SCHEMA = schema()
+
 
 def properties(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     if isinstance(node, dict):
@@ -27,12 +29,12 @@ def properties(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_it_is_draft_07() -> None:
-    assert schema()["$schema"] == "http://json-schema.org/draft-07/schema#"
-    jsonschema.Draft7Validator.check_schema(schema())
+    assert SCHEMA["$schema"] == "http://json-schema.org/draft-07/schema#"
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
 
 
 def test_every_property_has_a_description() -> None:
-    found = dict(properties(schema()))
+    found = dict(properties(SCHEMA))
     assert {"rules", "policy", "indivisible", "unit"} <= set(found)
     assert [name for name, property_ in found.items() if not property_.get("description")] == []
 
@@ -50,12 +52,12 @@ def test_a_reference_has_no_neighbours() -> None:
             for inner in node:
                 yield from references(inner)
 
-    assert all(set(node) == {"$ref"} for node in references(schema()))
+    assert all(set(node) == {"$ref"} for node in references(SCHEMA))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_bundled_specs_are_valid(path: Path) -> None:
-    jsonschema.Draft7Validator(schema()).validate(yaml.safe_load(path.read_text("utf-8")))
+    jsonschema.Draft7Validator(SCHEMA).validate(yaml.safe_load(path.read_text("utf-8")))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_bundled_specs_are_valid(path: Path) -> None:
     ],
 )
 def test_mistakes_are_not(document: dict[str, Any]) -> None:
-    assert list(jsonschema.Draft7Validator(schema()).iter_errors(document))
+    assert list(jsonschema.Draft7Validator(SCHEMA).iter_errors(document))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_mistakes_are_not(document: dict[str, Any]) -> None:
     ],
 )
 def test_what_the_language_takes_is_valid(document: dict[str, Any]) -> None:
-    jsonschema.Draft7Validator(schema()).validate(document)
+    jsonschema.Draft7Validator(SCHEMA).validate(document)
 
 
 MACHINES = [
@@ -109,11 +111,11 @@ def test_every_form_of_a_machine_is_valid(text: str) -> None:
     found = load_text(f'hardware: "{text}"\nmesh: {{data: rest}}\n')[1]
     assert found == ()
     document = {"hardware": text, "mesh": {"data": "rest"}}
-    jsonschema.Draft7Validator(schema()).validate(document)
+    jsonschema.Draft7Validator(SCHEMA).validate(document)
 
 
 def test_machines_that_complete_are_there() -> None:
-    snippets = schema()["properties"]["hardware"]["defaultSnippets"]
+    snippets = SCHEMA["properties"]["hardware"]["defaultSnippets"]
     names = [each["body"] for each in snippets]
     assert {"8 cpu", "h100", "tpu v5e 4x4"} <= set(names)
     for name in names:
@@ -121,7 +123,7 @@ def test_machines_that_complete_are_there() -> None:
 
 
 def test_names_complete() -> None:
-    properties_ = schema()["properties"]
+    properties_ = SCHEMA["properties"]
     assert "t5x/2d" in properties_["extends"]["anyOf"][0]["anyOf"][0]["enum"]
     assert properties_["lints"]["properties"]["indivisible"]["description"].startswith("SHD301")
 
@@ -136,10 +138,10 @@ def test_nothing_of_ours_shows() -> None:
             if isinstance(inner, dict | list):
                 yield from nodes(inner)
 
-    found = [*nodes(schema())]
+    found = [*nodes(SCHEMA)]
     assert not [node for node in found if isinstance(node.get("title"), str)]
     assert not [node for node in found if "default" in node and node["default"] in (None, "")]
-    assert "definitions" not in schema()
+    assert "definitions" not in SCHEMA
     assert "Entry" not in schema_text()
 
 
