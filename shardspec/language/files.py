@@ -23,7 +23,6 @@ import os
 import posixpath
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -439,6 +438,8 @@ def _git(*arguments: str) -> bytes | Diagnostic:
     if program is None:
         return _refuse("there is no git on this machine", "`git:REV` needs git, in a repository")
     settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+    import subprocess  # most specs come from files
+
     try:
         done = subprocess.run(
             [program, "--no-pager", "--no-replace-objects", *settings, *arguments],
