@@ -341,6 +341,16 @@ _WORDS = {
     "TIMES": "`x 24`",
     "PER": "`per`",
     "AS": "`as`",
+    "SUMS": "`unreduced`, `reduced`",
+    "SECTION": "a section",
+    "STEP_KEY": "a setting of the step",
+    "MEMORY": "`memory`",
+    "MEMORY_KIND": "a kind of memory",
+    "FILE": "a file",
+    "AMOUNT": "an amount (`2%`, `64 MiB`)",
+    "ESCAPED_REGEX": '`re:"..."`',
+    "LITERAL": "characters of a path",
+    "RANGE": "a range (`{0..23}`)",
 }
 #: What a size in a mesh is made of.
 _IN_MESHES = {"a logical axis": "a name of `let`", "a size": "a number"}
@@ -411,7 +421,7 @@ def stop_of(parser: Lark, start: str, text: str) -> Stop:
             machine.feed_token(token)
     accepted: set[str] = machine.accepts()  # type: ignore[no-untyped-call]
     accepts = sorted(accepted, key=_order)
-    words = tuple(dict.fromkeys(_in_words(parser, terminal) for terminal in accepts))
+    words = tuple(dict.fromkeys(in_words(parser, terminal) for terminal in accepts))
     return Stop(at, frozenset(map(_short, accepts)), words)
 
 
@@ -454,7 +464,8 @@ def _order(terminal: str) -> tuple[int, str]:
     return (_ORDER.get(_short(terminal), len(_ORDER)), terminal)
 
 
-def _in_words(parser: Lark, terminal: str) -> str:
+def in_words(parser: Lark, terminal: str) -> str:
+    """Return what a terminal is called in a message: `a mesh axis`, or its own text."""
     if terminal == "$END":
         return "the end"
     return _WORDS.get(_short(terminal)) or f"`{parser.get_terminal(terminal).pattern.value}`"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
 
 import lark
 import pytest
+from lark.lexer import PatternRE
 
 from shardspec import assets
 from shardspec.language.grammar import parser as tables
+from shardspec.language.grammar.parse_faults import in_words
 from shardspec.language.grammar.parser import OPTIONS, STARTS, build_parser
 
 each_grammar = pytest.mark.parametrize("grammar", sorted(STARTS))
@@ -88,3 +91,17 @@ def test_another_lark_works_the_grammar_out(monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_more_tables_than_grammars() -> None:
     folder = assets.table_path("names").parent
     assert {path.stem for path in folder.iterdir()} == set(STARTS)
+
+
+@pytest.mark.parametrize("grammar", STARTS)
+def test_what_a_message_may_expect_has_words(grammar: str) -> None:
+    parser = tables.parser(grammar)
+    ignored = {"SPACE"}  # between words
+    patterns = [
+        terminal.name
+        for terminal in parser.terminals
+        if isinstance(terminal.pattern, PatternRE) and terminal.name not in ignored
+    ]
+    assert patterns
+    for name in patterns:
+        assert not re.search(r"\(\?|\[\^|\\", in_words(parser, name).replace('re:"', "")), name
