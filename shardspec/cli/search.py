@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NoReturn
 
 import click
@@ -182,8 +181,8 @@ def command(
     if (confirm or verify) and step_name is None:
         fail("--confirm and --verify need code to trace", "name it: `--step train:step`")
     wanted = Wanted(fits, max_chips, per_device_batch, prices)
-    question = _question(request, Choice(over, keep, machines), wanted)
-    found = _searched(replace(question, most=most, by=by), request)
+    question = _question(request, Choice(over, keep, machines, most, by), wanted)
+    found = _searched(question, request)
     table = checked(found, top, is_front=pareto)
     if not table.shown:
         fail(nothing_found(found, table.passed), _way_out(found))

@@ -230,6 +230,9 @@ INVARIANT_GATHER = warning(
 STEP_EXCEEDS_MEMORY = error(
     "SHD510", "step-exceeds-memory", "a step holds more than a device has, at the least"
 )
+FASTER_MESH = pedantic(
+    "SHD511", "faster-mesh", "another mesh of the same devices is predicted 10 % faster"
+)
 
 NOT_CARRIED_OVER = warning(
     "SHD601", "not-carried-over", "another tool's file says what a spec cannot say, or back"

@@ -82,6 +82,7 @@ CHECKS: tuple[str, ...] = (
     "nnx_differs",
     "slow_regex",  # after those that ask about paths: what they ran under shows then
     "step_line",
+    "faster_mesh",
     "regex_budget",
 )
 

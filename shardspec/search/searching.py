@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
 from shardspec.diagnostics.words import counted, listed
+from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Hardware, Params, Spec, Target
 from shardspec.resolve.resolver import resolve
 from shardspec.search.candidates import (
@@ -113,15 +114,18 @@ class Choice(NamedTuple):
       over: `mesh,order,remat=full|dots`.
       keep: sizes of mesh axes that stay; none of an axis for today's.
       machines: `tpu v5p 4x4x8`; the target's own where none is named.
+      most: how many candidates are looked at, at most.
     """
 
     over: str = "mesh,order"
     keep: Mapping[str, Sequence[int]] = {}
     machines: Sequence[str] = ()
+    most: int = MOST
+    by: By = "time"
 
 
 def asked(
-    spec: Spec, params: Params, target: Target, choice: Choice, wanted: Wanted
+    spec: Spec, params: Params, target: Target, choice: Choice, wanted: Wanted | None = None
 ) -> Question | Refusal:
     """Return what is searched, or why it cannot be."""
     words = parse_over(choice.over)
@@ -143,7 +147,9 @@ def asked(
     sizes = target.mesh.sizes
     kept = {axis: found or (sizes.get(axis, 0),) for axis, found in choice.keep.items()}
     freedom = Freedom("mesh" in words, "order" in words, kept)
-    found = Question(spec, params, target, tuple(dict.fromkeys(machines)), made, freedom, wanted)
+    chosen = tuple(dict.fromkeys(machines))
+    wanted = wanted or Wanted()
+    found = Question(spec, params, target, chosen, made, freedom, wanted, choice.most, choice.by)
     return found.refusal() or found
 
 
@@ -166,10 +172,13 @@ class Found:
     left: bool = False
     is_stopped: bool = False
 
+    def plan(self, row: SearchRow) -> ShardingPlan:
+        """Return the layout of every array under a row."""
+        return resolve(row.candidate.spec, row.candidate.target, self.question.params)
+
     def cost(self, row: SearchRow) -> Cost | None:
         """Return the whole of what a row costs, each array by its name."""
-        spec = row.candidate.spec
-        plan = resolve(spec, row.candidate.target, self.question.params)
+        plan = self.plan(row)
         stated = stated_step(plan)
         return None if stated is None else cost_of(plan, stated.step, tokens=stated.tokens)
 
