@@ -244,6 +244,24 @@ def find_hardware(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic
     )
 
 
+#: Slices of one generation that complete.
+_MOST_SLICES = 12
+
+
+def usual_machines() -> Iterator[tuple[str, CatalogueEntry]]:
+    """Yield machines that there are, as a spec writes them, smaller slices first."""
+    for file in dict.fromkeys(hardware_names().values()):
+        entry = catalogue_entry(file)
+        name = entry.names[0]
+        texts = [name, f"2 * {name}"]
+        if entry.chip.platform == "tpu":
+            shapes = list(entry.shapes.every())[:_MOST_SLICES]
+            texts = [f"tpu {name} {shape_text(shape)}" for shape in shapes]
+        elif entry.chip.platform == "cpu":
+            texts = [f"8 {name}"]
+        yield from ((text, entry) for text in texts)
+
+
 def chips_of_kind(device_kind: str) -> tuple[Chip, ...]:
     """Return the chips that JAX calls `device_kind`; reads the whole catalogue."""
     entries = (catalogue_entry(file) for file in dict.fromkeys(hardware_names().values()))

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardspec import assets
 from shardspec.diagnostics import codes
-from shardspec.ir.spec import shape_text
 from shardspec.language import catalogue
 from shardspec.language.document import Document
 from shardspec.language.loader import SPEC_SUFFIXES, bundled_doc
 from shardspec.language.reading import SPEC_ALONE
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
-#: Slices shown of one generation.
-_MOST_SLICES = 12
-
 Schema = dict[str, Any]
 
 
@@ -136,7 +132,11 @@ def _hardware() -> Schema:
         "pattern": rf"^\s*{slices}([0-9]+\s+)?{device}(\s+[0-9]+(x[0-9]+)+)?\s*$",
         "patternErrorMessage": "No machine of the catalogue: as in `tpu v5p 4x4x8`, `2 * h100`, "
         "`v4-512`, `8 cpu`; `shardspec explain --list hardware` shows all.",
-        "defaultSnippets": [*_machines()],
+        # a list of examples would show in every hover
+        "defaultSnippets": [
+            {"label": text, "body": text, "description": entry.chip.title}
+            for text, entry in catalogue.usual_machines()
+        ],
     }
 
 
@@ -148,21 +148,6 @@ def _any_case(name: str) -> str:
     """
     letters = (f"[{c}{c.upper()}]" if c.isalpha() else re.escape(c) for c in name)
     return "".join(letters).replace("\\-", "-")
-
-
-def _machines() -> Iterator[Schema]:
-    """Yield what completes to a machine, smaller slices first; a list of examples would show."""
-    for file in dict.fromkeys(catalogue.hardware_names().values()):
-        entry = catalogue.catalogue_entry(file)
-        name = entry.names[0]
-        texts = [name, f"2 * {name}"]
-        if entry.chip.platform == "tpu":
-            shapes = list(entry.shapes.every())[:_MOST_SLICES]
-            texts = [f"tpu {name} {shape_text(shape)}" for shape in shapes]
-        elif entry.chip.platform == "cpu":
-            texts = [f"8 {name}"]
-        for text in texts:
-            yield {"label": text, "body": text, "description": entry.chip.title}
 
 
 def _put_findings(node: Schema) -> None:

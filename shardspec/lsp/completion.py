@@ -12,7 +12,7 @@ from lsprotocol import types
 from shardspec import assets
 from shardspec.diagnostics import codes
 from shardspec.diagnostics.words import binary_bytes, counted
-from shardspec.ir.spec import DTYPE_BITS, MEMORY_KINDS, LogicalAxis, Spec, shape_text
+from shardspec.ir.spec import DTYPE_BITS, MEMORY_KINDS, LogicalAxis, Spec
 from shardspec.language import catalogue
 from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS
 from shardspec.language.loader import bundled_doc
@@ -29,6 +29,8 @@ Kind = types.CompletionItemKind
 _WORD = re.compile(r"[\w.-]*$")
 _TEXT = re.compile(r"[^\s\"'{}\[\],:]*$")
 _PATH = re.compile(r"[^\s\"']*$")
+#: Of `2 * tpu v5`, what is no number of slices.
+_MACHINE = re.compile(r"(?<=[\s\"'*:{,])[\w-][\w .-]*$")
 #: Paths offered; an editor filters what it has.
 _MOST = 2000
 
@@ -63,6 +65,7 @@ def completions(snapshot: Snapshot, known: Spec | None, offset: int) -> list[typ
     for number, choice in enumerate(choices.found()):
         pattern = _PATH if choice.kind in (Kind.Value, Kind.File) else _TEXT
         pattern = _WORD if choices.is_expression else pattern
+        pattern = _MACHINE if choice.kind is Kind.Unit else pattern
         written = pattern.search(before)
         start = offset - len(written[0] if written else "")
         found.append(
@@ -349,15 +352,19 @@ def _findings(*, ending: str = "", by_code: bool = False) -> Iterator[Choice]:
 
 
 def _machines() -> Iterator[Choice]:
-    """Yield the names of the catalogue, each as a spec begins with it."""
+    """Yield machines of the catalogue, and the names that it knows beside these."""
+    seen = set[str]()
+    for text, entry in catalogue.usual_machines():
+        seen.update(text.split())
+        yield Choice(text, Kind.Unit, _about_chip(entry))
     for name, file in catalogue.hardware_names().items():
-        entry = catalogue.catalogue_entry(file)
-        chip = entry.chip
-        memory = f", {binary_bytes(chip.hbm_bytes)}" if chip.hbm_bytes else ""
-        text = f"tpu {name}" if chip.platform == "tpu" else name
-        sizes = "; ".join(map(shape_text, entry.shapes.listed[:3]))
-        detail = f"{chip.title}{memory}{f'; slices such as {sizes}' if sizes else ''}"
-        yield Choice(text, Kind.Unit, detail)
+        if name not in seen:
+            yield Choice(name, Kind.Unit, _about_chip(catalogue.catalogue_entry(file)))
+
+
+def _about_chip(entry: catalogue.CatalogueEntry) -> str:
+    chip = entry.chip
+    return f"{chip.title}, {binary_bytes(chip.hbm_bytes)}" if chip.hbm_bytes else chip.title
 
 
 #: Words that stand alone, by the keys above them.

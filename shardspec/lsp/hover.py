@@ -31,9 +31,18 @@ def hover(snapshot: Snapshot, offset: int) -> str | None:
     if use is not None:
         plan = plan_for(use, snapshot)
         parts = [_block(map(snapshot.said, part)) for part in _about(use, snapshot, plan)]
+    elif (rule := _rule_at(snapshot, offset)) is not None:
+        plan = plan_for(rule, snapshot)
+        parts = [_block(map(snapshot.said, _line(rule, snapshot, plan)))] if plan else []
     for found in islice(snapshot.at(offset), 1):
         parts.append(_page(pages.finding_page(found.code)))
     return "\n\n---\n\n".join(filter(None, parts)) or None
+
+
+def _rule_at(snapshot: Snapshot, offset: int) -> Use | None:
+    """Return a name of the rule at an offset, where that is on none: on its arrow, say."""
+    rules = (use for use in snapshot.uses if "rules" in use.route and use.kind is not Kind.WORD)
+    return next((r for r in rules if r.whole.span.start <= offset <= r.whole.span.end), None)
 
 
 def _block(lines: Iterable[str]) -> str:

@@ -225,8 +225,9 @@ def _must_read_as_well(edits: Sequence[Edit], snapshot: Snapshot) -> None:
     texts = {**snapshot.texts, **edited.texts}
     spec, faults = pipeline.load_path(snapshot.path, texts=texts)
     found = faults if spec is None else pipeline.check(spec, faults, spec.params).shown
-    before = Counter(each.code.id for each in snapshot.found)
-    new = next((f for f in found if before[f.code.id] < 1), None)
+    more = Counter(each.code.id for each in found)
+    more -= Counter(each.code.id for each in snapshot.found)
+    new = next((each for each in found if each.code.id in more), None)
     if new is not None:
         raise RefusedError(f"the spec would have a fault then: {snapshot.said(new.message)}")
 

@@ -13,7 +13,7 @@ YAML = [
     ("ru‸\n", ["rules", "targets"], []),
     ("axes:\n  a: {si‸}", ["size", "unit", "parts"], ["rules"]),
     ("targets:\n  x: {‸}", ["hardware", "mesh"], ["axes"]),
-    ("targets:\n  x: {hardware: t‸}", ["tpu v5p", "h100", "cpu"], ["tpu h100"]),
+    ("targets:\n  x: {hardware: t‸}", ["tpu v5p 4x4x4", "h100", "8 cpu"], ["tpu h100"]),
     ("targets:\n  x:\n    mesh:\n      ‸", ["data", "model"], ["embed"]),
     ("targets:\n  x: {mesh: {data: ‸}}", ["rest", "tp", "submesh"], ["data"]),
     ("rules:\n  - em‸", ["embed", "mlp"], ["data"]),
@@ -45,7 +45,7 @@ DSL = [
     ("ru‸", ["rules", "target", "axis"], ["targets"]),
     ("rules {\n  embed -> ‸", ["data", "none"], ["embed"]),
     ("rules {\n  ‸\n}", ["embed"], ["data"]),
-    ("target x on ‸", ["tpu v5p", "h100"], ["data"]),
+    ("target x on ‸", ["tpu v5p 4x4x4", "h100"], ["data"]),
     ("target x on 8 cpu {\n  ‸", ["data", "model"], ["embed"]),
     ("target x on 8 cpu {\n  data = ‸", ["rest", "tp"], ["embed"]),
     ("params {\n  ‸", ["**/wi/kernel"], ["embed"]),
@@ -97,6 +97,17 @@ def test_what_is_written_is_replaced(tmp_path: Path) -> None:
     assert item.text_edit is not None
     start, end = snapshot.lines.offsets(item.text_edit.range)
     assert text[:start] + item.text_edit.new_text + text[end:] == SPEC
+
+
+@pytest.mark.parametrize("written", ["tpu v5e 4", "2 * tpu v5", "v5", "", "2 * "])
+def test_a_machine_is_replaced_whole(tmp_path: Path, written: str) -> None:
+    text, offset = marked(f"hardware: {written}‸\n")
+    snapshot = snapshot_of(tmp_path, "spec.yaml", text)
+    (item,) = [x for x in completions(snapshot, None, offset) if x.label == "tpu v5e 4x4"]
+    assert item.text_edit is not None
+    start, end = snapshot.lines.offsets(item.text_edit.range)
+    slices = "2 * " if "*" in written else ""
+    assert f"{text[:start]}tpu v5e 4x4{text[end:]}" == f"hardware: {slices}tpu v5e 4x4\n"
 
 
 def test_numbers_of_let_stand_in_sizes(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.lsp.texts import BOTH, SPEC, snapshot_of
         ("embed", ["embed = 64", "embed -> data", "layers_{0..3}/wi/kernel"]),
         ("heads ->", ["rule `heads -> model`", "no array and no activation", "heads = 8, unit 2"]),
         ("mlp ->", ["loses, busy: dim 0 (embed) has data", "on target pod"]),
+        ("-> data", ["rule `embed -> data`", "wins: 4 arrays"]),
         ("model", ["4 on pod, 2 on laptop", "mesh axis model = 4", "splits"]),
         ("tp", ["let tp = 4"]),
         ("pod", ["TPU v4 4x4x4, 64 chips", "mesh data=16 model=4", "of 32.0 GiB per device"]),

@@ -251,3 +251,38 @@ def test_columns_are_counted_as_the_editor_asks(tmp_path: Path) -> None:
         line = text.splitlines()[7].encode()
         start, end = (found["range"][side]["character"] for side in ("start", "end"))
         assert line[start:end] == b"mpl"
+
+
+def test_a_text_without_a_file(session: Editor) -> None:
+    uri = session.open("untitled:Untitled-1", DSL.replace("-> model", "-> modle"), "shardspec")
+    (found,) = session.findings(uri)
+    assert found["code"] == "SHD201"
+    assert session.about("hover", uri, position=at(DSL, "embed"))["contents"]["value"]
+
+
+def test_a_file_with_blanks_in_its_name(session: Editor) -> None:
+    (session.folder / "a base.yaml").write_text("rules:\n  - embed -> data\n")
+    text = SPEC.replace("axes:", 'extends: "./a base.yaml"\naxes:', 1)
+    uri = session.open("my spec é.yaml", text)
+    assert session.findings(uri) == []
+    (place,) = session.about("definition", uri, position=at(text, "./a base"))
+    assert place["uri"] == session.uri("a base.yaml")
+
+
+def test_a_file_becomes_a_spec_while_it_is_written(session: Editor) -> None:
+    uri = session.open("new.yaml", "")
+    assert session.about("documentSymbol", uri) is None
+    session.edit(uri, SPEC.replace("-> model", "-> modle"))
+    assert [each["code"] for each in session.findings(uri)] == ["SHD201"]
+    session.edit(uri, "rul")
+    assert session.findings(uri), "it stays one, whatever is left of it"
+
+
+def test_what_is_no_longer_wanted_is_dropped(session: Editor) -> None:
+    uri = session.open("cancel.yaml", SPEC)
+    params = {"textDocument": {"uri": uri}, "position": at(SPEC, "mlp")}
+    asked = session.begin("textDocument/hover", params)
+    session.notify("$/cancelRequest", {"id": asked})
+    assert refusal_of(session, asked) in (None, -32800)
+    assert session.findings(uri) == []
+    assert session.about("hover", uri, position=at(SPEC, "mlp"))
