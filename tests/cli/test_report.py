@@ -144,6 +144,20 @@ def test_two_specs_are_before_and_after() -> None:
     assert "spec.yaml places every array as spec.yaml." in text_of()
 
 
+def test_names_of_two_specs_are_text() -> None:
+    """What moved is named by paths, rules and targets of strangers, too."""
+    nasty = SPEC.replace("layers_{0..1}/wi", '"<img src=x onerror=alert(1)>/wi"')
+    nasty = nasty.replace("big:", '"<script>big</script>":')
+    Path("old.yaml").write_text(nasty, encoding="utf-8")
+    Path("new.yaml").write_text(nasty.replace("embed -> fsdp", "embed -> none"), encoding="utf-8")
+    assert run("--diff", "old.yaml", "new.yaml", "-o", "report.html").exit_code == 0
+    read = Read(Path("report.html").read_text(encoding="utf-8"))
+    assert "<img src=x onerror=alert(1)>/wi" in read.text
+    assert "<script>big</script>" in read.text
+    assert [tag for tag, _ in read.tags if tag in ("img", "script")] == ["script"] * 2
+    assert not [name for _, found in read.tags for name in found if name.startswith("on")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said", "help"),
     [

@@ -29,6 +29,7 @@ function sidesOf(of, dims) {
 /** Return the devices that hold each part: by the part of each dimension, in mesh order. */
 function holdersOf(of, dims, order) {
   const found = new Map();
+  const sizes = new Map(of.mesh);
   const count = of.mesh.reduce((all, [, size]) => all * size, 1);
   for (let device = 0; device < count; device += 1) {
     const place = new Map();
@@ -37,7 +38,6 @@ function holdersOf(of, dims, order) {
       place.set(name, rest % size);
       rest = Math.floor(rest / size);
     }
-    const sizes = new Map(of.mesh);
     const part = order.map((at) => dims[at][3].reduce((index, axis) => index * (sizes.get(axis) ?? 1) + (place.get(axis) ?? 0), 0));
     const key = part.join();
     if (!found.has(key)) found.set(key, []);

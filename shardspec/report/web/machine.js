@@ -3,6 +3,8 @@
 
 const MOST_DEVICES = 16384;
 const MOST_LINKS = 4096;
+const YAW = -0.42;
+const PITCH = 0.42;
 
 /** Return where every device of a target stands, in mesh order; null where that is not known. */
 function placesOf(of) {
@@ -90,8 +92,8 @@ class Machine {
     this.axis = axis;
     this.held = held ? new Set(held) : null;
     this.device = 0;
-    this.yaw = -0.42;
-    this.pitch = 0.42;
+    this.yaw = YAW;
+    this.pitch = PITCH;
     this.draw();
   }
 
@@ -135,11 +137,9 @@ class Machine {
     const middle = least.map((low, axis) => (low + most[axis]) / 2);
     this.width = Math.max(this.box.clientWidth, 260);
     const spans = least.map((low, axis) => most[axis] - low + 1.2);
-    const around = Math.hypot(...spans);
     this.height = solid ? Math.min(520, Math.max(320, this.width * 0.6)) : 0;
-    this.scale = solid ? Math.min(this.width, this.height) / (around * 0.96) : Math.min(this.width / spans[0], 46);
-    if (solid) this.scale = Math.min(this.scale * 1.2, 60);
-    else this.height = Math.ceil(spans[1] * this.scale) + 18;
+    this.scale = solid ? this.fitting(spans) : Math.min(this.width / spans[0], 46);
+    if (!solid) this.height = Math.ceil(spans[1] * this.scale) + 18;
     const [sy, cy, sp, cp] = [Math.sin(this.yaw), Math.cos(this.yaw), Math.sin(this.pitch), Math.cos(this.pitch)];
     this.at = (x, y, z) => {
       const [dx, dy, dz] = [x - middle[0], y - middle[1], z - middle[2]];
@@ -149,9 +149,16 @@ class Machine {
       return [this.width / 2 + across * this.scale, this.height / 2 + (deep * sp - dz * cp) * this.scale];
     };
     this.nearness = (x, y, z) => (x - middle[0]) * sy * cp + (y - middle[1]) * cy * cp + (z - middle[2]) * sp;
-    this.far = around / 2;
+    this.far = Math.hypot(...spans) / 2;
     this.flat = new Float32Array(count * 2);
     for (let device = 0; device < count; device += 1) this.flat.set(this.at(...this.point(device)), device * 2);
+  }
+
+  /** Return the scale at which a box has room as it stands at first; turning it keeps the scale. */
+  fitting([x, y, z]) {
+    const [sy, cy, sp, cp] = [Math.sin(YAW), Math.cos(YAW), Math.sin(PITCH), Math.cos(PITCH)].map(Math.abs);
+    const [across, down] = [x * cy + y * sy, (x * sy + y * cy) * sp + z * cp];
+    return Math.min(this.width / across, this.height / down, 60);
   }
 
   point(device) {
@@ -198,13 +205,13 @@ class Machine {
   }
 
   chips(devices) {
-    const r = this.radius();
-    const round = this.places.solid;
+    const r = short(this.radius());
+    const round = this.places.solid && this.places.count <= MOST_LINKS;
     return devices
       .map((device) => {
-        const [x, y] = [this.flat[device * 2], this.flat[device * 2 + 1]].map((each) => each.toFixed(1));
-        if (round) return `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`;
-        return `M${x - r} ${y - r}h${2 * r}v${2 * r}h${-2 * r}z`;
+        const [x, y] = [short(this.flat[device * 2]), short(this.flat[device * 2 + 1])];
+        if (round) return `M${short(x - r)} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`;
+        return `M${short(x - r)} ${short(y - r)}h${2 * r}v${2 * r}h${-2 * r}z`;
       })
       .join("");
   }
@@ -214,11 +221,11 @@ class Machine {
     const [x, y, u, v] = [...this.flat.subarray(from * 2, from * 2 + 2), ...this.flat.subarray(to * 2, to * 2 + 2)];
     const [a, b] = [this.point(from), this.point(to)];
     const far = Math.hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]);
-    const start = `M${x.toFixed(1)} ${y.toFixed(1)}`;
-    if (far < this.places.reach) return `${start}L${u.toFixed(1)} ${v.toFixed(1)}`;
+    const start = `M${short(x)} ${short(y)}`;
+    if (far < this.places.reach) return `${start}L${short(u)} ${short(v)}`;
     const bend = 0.16;
     const [cx, cy] = [(x + u) / 2 + (v - y) * bend, (y + v) / 2 - (u - x) * bend];
-    return `${start}Q${cx.toFixed(1)} ${cy.toFixed(1)} ${u.toFixed(1)} ${v.toFixed(1)}`;
+    return `${start}Q${short(cx)} ${short(cy)} ${short(u)} ${short(v)}`;
   }
 
   ring(group) {
@@ -263,6 +270,11 @@ class Machine {
 
   /** Return the borders of hosts: of boxes around their devices. */
   hosts() {
+    this.boxes ??= this.hostBoxes();
+    return this.boxes.map((box) => this.hostBox(box)).join("");
+  }
+
+  hostBoxes() {
     const boxes = new Map();
     for (let device = 0; device < this.places.count; device += 1) {
       const host = hostOf(this.of, this.places, device);
@@ -276,13 +288,13 @@ class Machine {
         });
       }
     }
-    return [...boxes.values()].map((box) => this.hostBox(box)).join("");
+    return [...boxes.values()];
   }
 
   hostBox([least, most]) {
     const pad = this.places.solid ? 0.3 : 0.44;
     const [x, y, u, v] = [least[0] - pad, least[1] - pad, most[0] + pad, most[1] + pad];
-    const corners = (z) => [[x, y], [u, y], [u, v], [x, v]].map((corner) => this.at(...corner, z).map((each) => each.toFixed(1)));
+    const corners = (z) => [[x, y], [u, y], [u, v], [x, v]].map((corner) => this.at(...corner, z).map(short));
     const face = (z) => `M${corners(z).map((corner) => corner.join(" ")).join("L")}z`;
     if (least[2] === most[2]) return face(least[2]);
     const [low, high] = [corners(least[2]), corners(most[2])];
@@ -388,6 +400,11 @@ class Machine {
       .filter(Boolean);
     return `device ${device}: ${meshPlace(this.of, device)}; ${machine.join(", ")}`;
   }
+}
+
+/** Return a number with one digit behind the point. */
+function short(value) {
+  return Math.round(value * 10) / 10;
 }
 
 function extremes(points, count) {
