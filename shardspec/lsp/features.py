@@ -176,11 +176,14 @@ def _rename(server: SpecServer) -> None:
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     async def rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
+        uri = params.text_document.uri
+        children = await server.children(uri)
+
         def answer(snapshot: Snapshot) -> types.WorkspaceEdit:
             offset = snapshot.lines.offset(params.position)
-            return navigation.renamed(snapshot, offset, params.new_name)
+            return navigation.renamed_everywhere(snapshot, children, offset, params.new_name)
 
-        return await _or_refusal(server, params.text_document.uri, answer)
+        return await _or_refusal(server, uri, answer)
 
 
 async def _or_refusal(server: SpecServer, uri: str, answer: Callable[[Snapshot], T]) -> T | None:

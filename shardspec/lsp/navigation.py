@@ -31,8 +31,8 @@ from shardspec.resolve.match import PathMatcher
 _MOST = 50
 #: What a rename is about; the names of others stand in code, or are files.
 RENAMED = frozenset({Kind.LOGICAL_AXIS, Kind.MESH_AXIS, Kind.NUMBER, Kind.TARGET, Kind.PHASE})
-#: Codes of what is wrong with the form of a text.
-_OF_FORM = "SHD0"
+#: How codes begin of what keeps a text, or a file that it names, from being read.
+_OF_FORM = "SHD00"
 _FILES: dict[Kind, assets.SpecKind] = {
     Kind.BASE: "presets",
     Kind.MANIFEST: "arrays",
@@ -163,6 +163,27 @@ def renamed(snapshot: Snapshot, offset: int, new: str) -> types.WorkspaceEdit:
     edits = [Edit(each.span, new) for each in _alike(use, snapshot)]
     _must_read_as_well(edits, snapshot)
     return workspace_edit(edits, snapshot)
+
+
+def renamed_everywhere(
+    snapshot: Snapshot, children: Iterable[Snapshot], offset: int, new: str
+) -> types.WorkspaceEdit:
+    """Return the edits of a rename, in the open specs that extend this one as well.
+
+    Raises:
+      RefusedError: as `renamed`, of any of them.
+    """
+    use = _to_rename(snapshot, offset)
+    edits = [renamed(snapshot, offset, new)]
+    for child in children:
+        alike = [each for each in child.uses if (each.kind, each.name) == (use.kind, use.name)]
+        if alike:
+            edits.append(renamed(child, alike[0].span.start, new))
+    changes: dict[str, list[types.TextEdit]] = {}
+    for uri, found in ((uri, found) for e in edits for uri, found in (e.changes or {}).items()):
+        known = changes.setdefault(uri, [])
+        known += [each for each in found if each not in known]
+    return types.WorkspaceEdit(changes=changes)
 
 
 def _to_rename(snapshot: Snapshot, offset: int) -> Use:

@@ -193,6 +193,13 @@ class SpecServer(LanguageServer):
             raise JsonRpcContentModified()
         return found
 
+    async def children(self, uri: str) -> list[Snapshot]:
+        """Return what there is to know of the other open specs that extend a text."""
+        opened = self.open.get(uri)
+        others = [await self.current(other) for other in [*self.open] if other != uri]
+        real = None if opened is None else real_path(opened.path)
+        return [other for other in others if other is not None and real in other.reads]
+
     # findings
 
     def _announce_soon(self, uri: str, after_s: float) -> None:

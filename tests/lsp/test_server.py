@@ -286,3 +286,16 @@ def test_what_is_no_longer_wanted_is_dropped(session: Editor) -> None:
     assert refusal_of(session, asked) in (None, -32800)
     assert session.findings(uri) == []
     assert session.about("hover", uri, position=at(SPEC, "mlp"))
+
+
+def test_a_rename_in_a_base_reaches_open_specs_that_extend_it(session: Editor) -> None:
+    base = "shardspec: 1\nmesh: {data: 2, model: 4}\nrules:\n  - mlp -> model\n"
+    (session.folder / "shared.yaml").write_text(base)
+    text = SPEC.replace("axes:", "extends: ./shared.yaml\naxes:", 1)
+    child = session.open("extends.yaml", text)
+    parent = session.open("shared.yaml", base)
+    changes = session.about("rename", parent, position=at(base, "mlp"), newName="hidden")["changes"]
+    assert edited(base, changes[parent]) == base.replace("mlp", "hidden")
+    assert edited(text, changes[child]) == text.replace("mlp", "hidden")
+    with pytest.raises(RefusedError, match="`embed` is the name of a logical axis already"):
+        session.about("rename", parent, position=at(base, "mlp"), newName="embed")
