@@ -94,6 +94,9 @@ SUMS_NOT_EXPLICIT = error(
 DEVICE_ORDER = error(
     "SHD117", "device-order", "an order by hand does not give every device a place"
 )
+MISSING_MEMORY = error(
+    "SHD118", "missing-memory", "the devices of a target have no memory of this kind"
+)
 
 UNKNOWN_MESH_AXIS = error("SHD201", "unknown-mesh-axis", "a rule names a mesh axis no target has")
 UNKNOWN_LOGICAL_AXIS = error(
@@ -156,6 +159,7 @@ LOST_IN_PHASE = error(
 CONTESTED_AXIS = pedantic(
     "SHD233", "contested-axis", "two dimensions of an array want one mesh axis"
 )
+UNUSED_LET = warning("SHD234", "unused-let", "nothing uses a number that `let` names")
 
 STEP_LINE = error("SHD240", "step-line", "a line of `step:` does not go with arrays and axes")
 

@@ -919,6 +919,18 @@ class LintLevel:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+class NamedNumber(NamedTuple):
+    """A name of `let`.
+
+    Attributes:
+      is_used: whether a mesh, an axis, an array or another number names it, in any phase.
+    """
+
+    name: str
+    is_used: bool
+    span: Span | None
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """Everything one document says, with its presets merged in.
@@ -939,6 +951,7 @@ class Spec:
       phase: the name of the phase that it is; empty for the spec itself.
       phases: the phases of the spec, each whole: what it says is merged over the rest.
       mesh_axes_elsewhere: mesh axes that targets of other phases have, where it has phases.
+      lets: the numbers that it names.
 
     Invariants:
       flat: axis_rules are sorted by priority, and stable in it.
@@ -973,6 +986,7 @@ class Spec:
     phase: str = ""
     phases: tuple[Spec, ...] = field(default=(), repr=False)
     mesh_axes_elsewhere: frozenset[str] = field(default=frozenset(), repr=False)
+    lets: tuple[NamedNumber, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def in_phases(self) -> tuple[Spec, ...]:

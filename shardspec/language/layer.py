@@ -428,8 +428,21 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
         inherited_axes=layer.inherited_axes,
         sources=sources,
         doc=layer.doc,
+        lets=tuple(_named_numbers(layer)),
     )
     return spec, tuple(diagnostics)
+
+
+def _named_numbers(layer: Layer) -> Iterator[ir.NamedNumber]:
+    """Yield the names of `let`, and whether anything of the layer names each."""
+    sizes = [size for axis in (*layer.lets, *layer.axes) for size in (axis.size, axis.unit)]
+    sizes += [size for axis in layer.axes for _, size in axis.parts]
+    sizes += [size.named for decl in layer.targets for size, _ in decl.sizes.values()]
+    dims = [dim for array in layer.arrays for dim in array.type.dims] if layer.lets else []
+    used = {name.text for size in (*sizes, *(d.size for d in dims)) if size for name in size.names}
+    used |= {dim.name.text for dim in dims if dim.name is not None}
+    for let in layer.lets:
+        yield ir.NamedNumber(let.name, let.name in used, let.span)
 
 
 def _step(stated: tuple[tuple[str, Any], ...]) -> StepSpec | None:

@@ -142,9 +142,14 @@ def with_phases(spec: Spec, base: Layer) -> tuple[Spec, tuple[Diagnostic, ...]]:
     for phase in found:
         faults += _resized(spec, phase)
     known = frozenset[str]().union(*(each.own_mesh_axes for each in (spec, *found)))
+    used = {let.span for each in (spec, *found) for let in each.lets if let.is_used}
     whole = replace(spec, phases=tuple(found))
     return whole.everywhere(
-        lambda each: replace(each, mesh_axes_elsewhere=known - each.own_mesh_axes)
+        lambda each: replace(
+            each,
+            mesh_axes_elsewhere=known - each.own_mesh_axes,
+            lets=tuple(let._replace(is_used=let.span in used) for let in each.lets),
+        )
     ), tuple(faults)
 
 

@@ -409,12 +409,31 @@ def explain_logical_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
         if rule.logical_axis == name:
             place = rule.span.place if rule.span else ""
             yield f"  {rule}   {place}"
-    having = [row for row in rows(plan) if name in row.first.logical_axes]
-    yield from _row_lines(having, None)
+    yield from _having(name, plan)
+    for role in sorted(_roles(name, plan)):
+        yield f"role {role}"
+        for rule in plan.spec.axis_rules:
+            if rule.logical_axis == role:
+                yield f"  {rule}   {rule.span.place if rule.span else ''}".rstrip()
+        yield from _having(role, plan)
+
+
+def _having(name: str, plan: ShardingPlan) -> Iterator[str]:
+    """Yield the arrays and activations that have a logical axis by this name."""
+    yield from _row_lines([row for row in rows(plan) if name in row.first.logical_axes], None)
     named = [each for each in plan.activations if name in each.logical_axes]
     if named:
         yield counted(len(named), "activation")
         yield from _listed_activations(named, None)
+
+
+def _roles(name: str, plan: ShardingPlan) -> set[str]:
+    """Return the roles of an axis that something names: `embed'`, `out:embed`."""
+    named = [each.logical_axes for each in (*plan.arrays, *plan.activations)]
+    named.append(tuple(rule.logical_axis for rule in plan.spec.axis_rules))
+    named.append(tuple(axis.name for axis in plan.spec.logical_axes))
+    every = {each for axes in named for each in axes if each}
+    return {each for each in every if each != name and ir.axis_of(each) == name}
 
 
 def _bytes(row: Row) -> int:

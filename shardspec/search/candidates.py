@@ -83,9 +83,11 @@ class Candidate:
 
 
 def size_text(axis: MeshAxis) -> str:
-    """Return the size of an axis as a spec states it: `4`, `2 @ dcn`, `submesh 2x2x1x1`."""
+    """Return the size of an axis as a spec has it: `4`, `2 @ dcn`, `submesh 2x2x1x1`, `over x`."""
     if axis.submesh is not None:
         return f"submesh {shape_text(axis.submesh)}"
+    if axis.over:
+        return f"over {' '.join(map(str, axis.over))}"
     return f"{axis.size} @ dcn" if axis.network == "dcn" else str(axis.size)
 
 
@@ -163,7 +165,9 @@ def candidates(
         for variant in variants:
             own = variant.spec.policy.order
             for mesh in meshes:
-                target = replace(today, mesh=mesh, hardware=hardware, is_sound=True)
+                is_today = mesh == today.mesh and hardware == today.hardware
+                listed = today.devices if is_today else ()
+                target = replace(today, mesh=mesh, hardware=hardware, is_sound=True, devices=listed)
                 for order in _orders(own, hardware, freedom):
                     yield Candidate(target, order, variant)
 

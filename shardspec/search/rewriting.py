@@ -35,6 +35,9 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
     if family(today.name) != today.name:
         message = f"target `{today.name}` is one of several that share a mesh"
         return Refusal(message, "write the sizes by hand")
+    if today.devices != found.target.devices:
+        message = f"the devices of target `{today.name}` are listed, which --write leaves alone"
+        return Refusal(message, "take `devices` out, and search again")
     edits = []
     for now, then in zip(today.mesh.axes, found.mesh.axes, strict=True):
         if size_text(now) == size_text(then) and now.auto == then.auto:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Label, Span, codes, labels_at, point
 from shardspec.diagnostics.words import did_you_mean, listed
-from shardspec.ir.spec import Hardware, MeshAxis, Stretch, divisors, shape_text
+from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Stretch, divisors, shape_text
 from shardspec.topology.machine import Digit, Machine, machine_of
 
 #: Of the devices of a list: each is a place in memory.
@@ -121,6 +121,26 @@ def _stretch_fault(
 
 def _listed_divisors(number: int) -> str:
     return ", ".join(map(str, divisors(number)[:_DIVISORS]))
+
+
+def fault_on(mesh: Mesh, hardware: Hardware) -> Diagnostic | None:
+    """Return why a mesh whose sizes are known does not lie on a machine as it says.
+
+    Where it was made for this one, that is known already; a search asks of others.
+    """
+    stated: list[StatedDigit] = []
+    for axis in mesh.axes:
+        if axis.over:
+            found, digits, fault = sized(axis, [axis.span] * len(axis.over), hardware)
+            if fault is not None:
+                return fault
+            if found.size != axis.size:
+                message = f"`{axis.name}` = {axis.size} runs over {found.size} of {hardware}"
+                return point(codes.DEVICE_ORDER, message, axis.span, help=f"write `{axis.size}`")
+            stated += digits
+    tiled = [axis for axis in mesh.axes if axis.submesh is not None]
+    fault = overlap(stated, machine_of(hardware))
+    return fault or (tiles_fault(tiled, stated, hardware) if tiled else None)
 
 
 def overlap(stated: Sequence[StatedDigit], machine: Machine) -> Diagnostic | None:

@@ -105,6 +105,10 @@ def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
         span = axes[0].span if axes else target.span
         return wrong_product(target.name, stated, hardware, span)
     machine = machine_of(hardware)
+    if target.devices and len(target.devices) != hardware.device_count:
+        count = f"{len(target.devices)} devices are listed, and {hardware} has"
+        message = f"target `{target.name}`: {count} {hardware.device_count}"
+        return point(codes.DEVICE_ORDER, message, target.span, help="list each of them once")
     if target.devices:
         return _place_listed(target, hardware, machine)
     tiled = [axis for axis in axes if axis.submesh is not None or axis.auto]
@@ -147,8 +151,11 @@ def _place_by_hand(
 
     What they leave is shared by the others as ever; T5X knows one tile, so its order is not asked.
     """
-    from shardspec.topology.by_hand import digits_over, free_digits
+    from shardspec.topology.by_hand import digits_over, fault_on, free_digits
 
+    fault = fault_on(mesh, hardware)
+    if fault is not None:
+        return fault
     stated = {axis.name: digits_over(axis, machine) for axis in mesh.axes if axis.over}
     others = [axis for axis in mesh.axes if not axis.over]
     free = free_digits([digit for digits in stated.values() for digit in digits], machine)

@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic
+from shardspec.ir.spec import Param
+from shardspec.resolve.resolver import resolve
 from tests.lints.findings_of import findings_of, marked
 
 
@@ -99,3 +103,24 @@ def test_a_name_of_a_mesh_axis_is_split_over_it() -> None:
     assert (found.help or "").startswith("a mesh axis is called so: `model -> model`")
     mended = text.replace("embed -> none", "embed -> none, model -> model")
     assert findings_of(mended) == ()
+
+
+def test_a_place_of_an_axis_that_only_code_names_stands_in_axes() -> None:
+    text = """
+mesh: {data: 2}
+rules: [embed -> data]
+axes: {embed: 8}
+"""
+    square = (Param("square", (8, 8), "f32", ("embed", "embed'")),)
+    (found,) = checked_with(text, square)
+    assert found.code.id == "SHD202"
+    assert found.help is not None
+    assert "is a place of `embed`" in found.help
+    assert checked_with(text.replace("8}", '8, "embed\'": }'), square) == []
+
+
+def checked_with(text: str, params: tuple[Param, ...]) -> list[Diagnostic]:
+    spec, faults = pipeline.load_text(text, "s.yaml")
+    assert spec is not None
+    plans = tuple(resolve(spec, target, params) for target in spec.targets)
+    return [*pipeline.checked(spec, faults, plans)]

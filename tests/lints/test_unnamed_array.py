@@ -90,3 +90,15 @@ def test_what_small_is_goes_by_the_target_that_holds_least() -> None:
     """16 MiB are a fifth of a device of the small target, and 1 % of one of the large."""
     text = HEAD + '  table: bf16[4096, 2048]\n  "layers_{0..3}/norm/scale": f32[4096]\n'
     assert len(findings_of(text, only=NAME)) == 2
+
+
+@pytest.mark.parametrize(
+    "caches", ["{c/key: 'bf16[8, 64]'}", "{'c/{key,value}': 'bf16[8, 64]', d/k: 'bf16[8, 32]'}"]
+)
+def test_a_cache_is_named_where_it_is_listed(caches: str) -> None:
+    text = f"mesh: {{data: 2}}\naxes: {{batch: 8}}\nrules: [batch -> data]\ncaches: {caches}\n"
+    found = findings_of(text, only="unnamed-array")
+    assert found
+    assert all("under `caches`" in (each.help or "") for each in found)
+    named = text.replace("8, ", "batch _=")
+    assert not findings_of(named, only="unnamed-array")

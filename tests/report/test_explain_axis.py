@@ -175,3 +175,21 @@ def test_completion_offers_arrays_activations_and_axes(
     complete = ShellComplete(command, {}, "explain", "_X_COMPLETE")
     found = complete.get_completions(["--spec", spec], start)
     assert [each.value for each in found] == offered
+
+
+def test_roles_of_an_axis_are_listed_with_it() -> None:
+    spec, _ = pipeline.load_text(
+        "mesh: {data: 2, model: 4}\naxes: {embed: 64, batch: 8}\n"
+        "rules: [embed -> model, batch -> data, \"embed'' -> data\"]\n"
+        'arrays: {wi: "f32[embed embed\']", wo: "f32[in:embed embed\'\']"}\n'
+        "activations: {out: batch out:embed}\n",
+        "s.yaml",
+    )
+    assert spec is not None
+    (plan,) = pipeline.compile_plans(spec)
+    lines = [" ".join(line.split()) for line in explain_logical_axis("embed", plan)]
+    roles = [line for line in lines if line.startswith("role ")]
+    assert roles == ["role embed'", "role embed''", "role in:embed", "role out:embed"]
+    assert "embed'' -> data s.yaml:3" in lines
+    assert lines[-1] == "out data, model"
+    assert not any("role" in line for line in explain_logical_axis("batch", plan))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardspec import pipeline
 from shardspec.ir.spec import Mesh, MeshAxis, divisors
 from shardspec.search import candidates as module
 from shardspec.search.candidates import Freedom, Variant, candidates, size_text, sizes_of
@@ -119,3 +120,21 @@ def test_machines_are_read_as_in_a_spec() -> None:
     assert isinstance(machine_of("tpu v5x 4x4"), Refusal)
     assert isinstance(machine_of("{1..3} * tpu v5e 4x4"), Refusal)
     assert divisors(1) == (1,)
+
+
+@pytest.mark.parametrize("machine", ["tpu v5e 4x4", "tpu v4 2x2x4", "2 * h100", "16 cpu"])
+def test_an_order_by_hand_is_tried_where_it_lies(machine: str) -> None:
+    spec, _ = pipeline.load_text(
+        "hardware: tpu v5e 4x4\nmesh: {data: over y, tensor: over x}\nrules: [a -> data]", "s.yaml"
+    )
+    assert spec is not None
+    (today,) = spec.targets
+    found = machine_of(machine)
+    assert not isinstance(found, Refusal)
+    tried = [*candidates(today, found, [Variant(spec)], Freedom())]
+    assert tried
+    assert any(each.target.mesh.axes[0].over for each in tried) == (machine == "tpu v5e 4x4")
+    listed = replace(today, devices=tuple(reversed(range(16))))
+    for each in candidates(listed, found, [Variant(spec)], Freedom()):
+        is_today = each.target.mesh == today.mesh and machine == "tpu v5e 4x4"
+        assert bool(each.target.devices) == is_today

@@ -34,6 +34,7 @@ from dataclasses import replace
 from shardspec.diagnostics import Diagnostic, Fix, Label, Span, codes
 from shardspec.diagnostics.suggest import index_of, nearest, respelt
 from shardspec.diagnostics.words import listed
+from shardspec.ir.spec import axis_of
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
 from shardspec.lints.evidence.entries import LoneAxis, first_word, last_word, lone_axes, respelling
@@ -153,6 +154,12 @@ def _way_out(
     Args:
       known: the names that the dimension could have, but for those `beside` it.
     """
+    whole = axis_of(axis)
+    if whole != axis and whole in known:
+        return (
+            f"`{axis}` is a place of `{whole}`: what only code names so stands in `axes`, as"
+            f' `"{axis}":`, and goes by the rules for `{whole}`'
+        )
     if axis in context.spec.mesh_axis_names:
         return (
             f"a mesh axis is called so: `{axis} -> {axis}` splits the dimension over it; `{axis} ->"

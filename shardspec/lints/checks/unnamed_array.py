@@ -46,6 +46,10 @@ from shardspec.lints.evidence.arrays import largest, with_cost
 from shardspec.resolve.derive import wanted_paths
 from shardspec.resolve.match import path_matcher
 
+_CACHE_HELP = (
+    "name the dimensions in its type under `caches`, as in `bf16[batch cache_length kv_heads kv]`;"
+    " a size that no axis has stands behind its name, `kv_heads=8`"
+)
 #: Places that are shown of what is small.
 _SHOWN = 4
 #: Ends of paths that one pattern may list, and the components that an end may have.
@@ -123,8 +127,11 @@ def _of_one(context: Context, group: _Group) -> Diagnostic:
         codes.UNNAMED_ARRAY,
         f"nothing names the dimensions of `{group.shown}` {param}",
         param.span,
-        "no override and no entry of `params` matches it",
+        "its type has sizes alone, and no entry of `params` matches it"
+        if param.is_cache
+        else "no override and no entry of `params` matches it",
         help=known
+        or (_CACHE_HELP if param.is_cache else "")
         or f'add to `params`: `"{group.shown}": {names}` (`_` for a dimension without a name);'
         " or to `replicate`, with the reason, what is meant to be whole",
     )
@@ -144,6 +151,7 @@ def _of_many(context: Context, groups: Sequence[_Group]) -> Diagnostic:
         f" {binary_bytes(sum(group.bytes for group in groups))} in all",
         labels_at(*((span, "no entry matches it") for span in shown)),
         help=_convention(context, paths)
+        or (_CACHE_HELP if all(group.arrays[0].param.is_cache for group in groups) else "")
         or f"add to `replicate`: {pattern}; or their names to `params`",
     )
     sizes = [(each.param.path, each.param.bytes) for group in groups for each in group.arrays]
