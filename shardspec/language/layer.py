@@ -428,13 +428,16 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
         inherited_axes=layer.inherited_axes,
         sources=sources,
         doc=layer.doc,
-        lets=tuple(_named_numbers(layer)),
+        lets=tuple(_named_numbers(layer, lets)),
     )
     return spec, tuple(diagnostics)
 
 
-def _named_numbers(layer: Layer) -> Iterator[ir.NamedNumber]:
-    """Yield the names of `let`, and whether anything of the layer names each."""
+def _named_numbers(layer: Layer, numbers: Mapping[str, int | None]) -> Iterator[ir.NamedNumber]:
+    """Yield the names of `let`, and whether anything of the layer names each.
+
+    One that does not work out, which is reported, counts as used.
+    """
     sizes = [size for axis in (*layer.lets, *layer.axes) for size in (axis.size, axis.unit)]
     sizes += [size for axis in layer.axes for _, size in axis.parts]
     sizes += [size.named for decl in layer.targets for size, _ in decl.sizes.values()]
@@ -442,7 +445,8 @@ def _named_numbers(layer: Layer) -> Iterator[ir.NamedNumber]:
     used = {name.text for size in (*sizes, *(d.size for d in dims)) if size for name in size.names}
     used |= {dim.name.text for dim in dims if dim.name is not None}
     for let in layer.lets:
-        yield ir.NamedNumber(let.name, let.name in used, let.span)
+        is_used = let.name in used or numbers[let.name] is None
+        yield ir.NamedNumber(let.name, is_used, let.span)
 
 
 def _step(stated: tuple[tuple[str, Any], ...]) -> StepSpec | None:
