@@ -36,6 +36,7 @@ from shardspec.analysis.step_partition import (
 from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.spec import DTYPE_BITS
 from shardspec.ir.step import (
     Carried,
     Cause,
@@ -337,6 +338,10 @@ class _Assembly:
         own = self.layout.lies(weight, view, "gradient")
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
             place, is_turned = _place(sums.line), move.kind is CollectiveKind.REDUCE_SCATTER
+            if is_turned:  # in every microbatch, ahead of what adds them up
+                dtype = self.layout.wire_dtype(weight.first.param.dtype)
+                bits = DTYPE_BITS.get(dtype, 32)
+                move = move._replace(payload_bytes=move.payload_bytes * bits // own.bits)
             self._send(move, count, weight, "backward", place, "gradient", is_turned=is_turned)
 
     def _unread(self) -> None:
@@ -429,7 +434,7 @@ class _Assembly:
             is_gradient = of_gradient and move.of == 0
             key = (
                 *(id(source), is_gradient, move.kind, frozenset(move.mesh_axes)),
-                *(phase == "forward" and op.loop is not None, op.loop),
+                *(phase == "forward" and self._is_gathered_again(op.loop), op.loop),
             )
             if key in self._moved:
                 continue
@@ -442,6 +447,13 @@ class _Assembly:
             self._send(move, runs, source, phase, place, carried, is_turned=is_turned)
             if move.kind is CollectiveKind.ALL_GATHER:
                 self._temporary(reads[move.of], part, phase, op)
+
+    def _is_gathered_again(self, loop: Loop | None) -> bool:
+        """Say whether the backward pass of a loop gathers anew what its forward pass gathered.
+
+        Layers that Python repeats, and that keep all they make, are one program: it gathers once.
+        """
+        return loop is not None and not (loop.is_unrolled and self.flow.step.remat == ("none",))
 
     def _temporary(self, read: Read, part: Partition, phase: Phase, op: Op) -> None:
         array = self.layout.at_work(read.source, read.view, part)
@@ -510,7 +522,7 @@ class _Assembly:
         if isinstance(source, Value):
             life = self._live(source)
             life.needed = self.at
-            life.is_each_kept |= op.loop is not None
+            life.is_each_kept |= op.loop is not None and self._is_of_round(source, op.loop)
 
     def _end_gradient(self, value: Value) -> None:
         life = self._live(value)
@@ -533,14 +545,20 @@ class _Assembly:
             if is_kept and life.needed is not None:
                 loop = (value.loop or carry) if life.is_each_kept else None
                 kept = stacked_array(array, self.layout.rounds(loop)) if loop is not None else array
-                yield StepTensor(kept, kept.bytes, life.born, life.needed, place, "forward")
+                for _ in range(_branches(value)):
+                    yield StepTensor(kept, kept.bytes, life.born, life.needed, place, "forward")
             else:
                 yield StepTensor(array, array.bytes, life.born, life.read, place, "forward")
             if life.again is not None and life.needed is not None and not self._is_kept(value):
                 last = max(life.again, life.needed)
-                yield StepTensor(array, array.bytes, life.again, last, place, "remat")
+                for _ in range(_branches(value)):
+                    yield StepTensor(array, array.bytes, life.again, last, place, "remat")
         if life.gradient is not None:
             yield StepTensor(array, array.bytes, *life.gradient, place, "backward")
+
+    def _is_of_round(self, value: Value, loop: Loop) -> bool:
+        """Say whether every round of a loop has its own, and not one that all of them read."""
+        return value.loop is loop or loop in self._carried_by(value)
 
     def _carried_by(self, value: Value) -> Iterator[Loop]:
         """Yield the loop that a value comes into, and that makes one of its name every round."""
@@ -604,6 +622,20 @@ class _Assembly:
 
 def _of_result(part: Partition) -> tuple[Move, ...]:
     return tuple(move for move in part.moves if move.of < 0)
+
+
+def _branches(value: Value) -> int:
+    """Return how many arrays a value is to the backward pass.
+
+    Branches that are multiplied, as in a gated MLP, are each kept, and so is their product.
+    """
+    count, one = 0, value
+    while one.maker is not None and one.maker.weight is not None:
+        count += one.maker.copies
+        if one.base is None or one.base.read_in or one.base.loop is not value.loop:
+            break
+        one = one.base
+    return count + 1 if count > 1 else 1
 
 
 def _needed(op: Op) -> Iterator[Value]:

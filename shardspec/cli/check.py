@@ -6,20 +6,20 @@ Files are fixed in memory, and written once, at the end.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 from shardspec import fixing, pipeline
 from shardspec.cli import options, streams
+from shardspec.cli.edits import diff_text, write
 from shardspec.cli.request import MOST_IN_FULL, Request, has_errors
 from shardspec.cli.steps import STEP
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, show
-from shardspec.diagnostics import Diagnostic, Severity, SourceFile, codes
+from shardspec.diagnostics import Diagnostic, Severity, codes
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.diagnostics.words import counted, tallied
-from shardspec.fixing import Changed, fixes_within
+from shardspec.fixing import fixes_within
 from shardspec.ir.spec import Spec
 
 #: Findings that leave nothing to check.
@@ -355,34 +355,3 @@ class Fixing(fixing.Fixing):
         self.has_mark = raw.startswith(_BOM.encode())
         real = os.path.realpath("-")
         self.texts[real] = self.olds[real] = source.text
-
-
-def write(changed: Iterable[Changed]) -> None:
-    """Write the new texts, each file whole or not at all; a byte order mark stays."""
-    from pathlib import Path
-
-    from shardspec.language.files import read_source
-
-    for file in changed:
-        if file.name == "-":
-            continue
-        source = read_source(Path(file.name), name=file.name)
-        if not isinstance(source, SourceFile) or source.text != file.old:
-            streams.fail(
-                f"{file.name} has changed since it was read, and is left as it is", "run it again"
-            )
-        with open(file.name, "rb") as stream:
-            has_mark = stream.read(3) == _BOM.encode()
-        streams.write_file(file.name, _BOM + file.new if has_mark else file.new)
-
-
-def diff_text(changed: Iterable[Changed]) -> str:
-    """Return a unified diff that `patch -p0` takes."""
-    import difflib
-
-    lines: list[str] = []
-    for file in changed:
-        old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (file.old, file.new))
-        for line in difflib.unified_diff(old, new, file.name, file.name):
-            lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
-    return "".join(lines)

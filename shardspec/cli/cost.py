@@ -64,6 +64,11 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
         help="Tokens of a step, on all devices: `4M`; else read off the batch.",
     ),
     MEASURED,
+    options.flag(
+        "--write-step",
+        "With --step: write what it traced as `step:` of the spec, in place, by names.",
+    ),
+    options.flag("--diff", "With --write-step: write nothing; show what would change."),
     options.OUTPUT,
 )
 def command(
@@ -74,6 +79,8 @@ def command(
     top: int,
     tokens: int | None,
     measured: Measured | None,
+    write_step: bool,
+    diff: bool,
 ) -> None:
     """Show what a device holds, and what a step sends and takes.
 
@@ -82,7 +89,15 @@ def command(
     `function, args` or `function, args, kwargs`. It is traced for the target, which need not be
     here. Without `--step` it is the step that the spec's own `step:` states; without either, the
     memory of parameters and of `state:`. -o saves it as JSON, for `explain --cost`.
+
+    --write-step writes the lines of `step:` that say what was traced, so that the spec can do
+    without the code from then on. They replace those that it has; all else stays as it is.
     """
+    if write_step or diff:
+        from shardspec.cli.step_writing import write_step_of
+
+        write_step_of(step_name, request, is_diff=diff, is_asked=write_step)
+        return
     found = _found(request, step_name, tokens)
     if measured is not None:
         found = held_to(measured, found, request, lambda at: _found(at, step_name, tokens, False))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from shardspec.analysis.cost import Cost
 from shardspec.analysis.cost_diff import Change, CostDiff
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, flops_text, percent, seconds_text
@@ -29,6 +31,33 @@ def cost_diff_lines(diff: CostDiff) -> Iterator[str]:
     if diff.rules:
         yield "  by rule"
         yield from _rows(diff.rules)
+
+
+def written_lines(traced: Cost, written: Cost) -> Iterator[str]:
+    """Yield the figures of a step that was traced beside those of the lines written of it."""
+    diff = CostDiff(traced.target.name, traced, written)
+    old, new = (cost.step.wire_bytes if cost.step else {} for cost in (traced, written))
+    memory, unsaid = diff.memory, _optimizer(traced)
+    if _optimizer(written):
+        unsaid = 0
+    rows = [("", "traced", "written", "")]
+    rows.append(_compared(diff.flops, lambda flops: flops_text(round(flops))))
+    for axes in sorted({*old, *new}):
+        sent = Change("+".join(axes), old.get(axes, 0), new.get(axes, 0))
+        rows.append(_compared(sent, binary_bytes))
+    rows.append(_compared(replace(memory, before=memory.before - unsaid), binary_bytes))
+    yield from columns(rows)
+    if unsaid:
+        yield f"  memory without {binary_bytes(unsaid)} of the optimizer: the spec has no `state:`"
+
+
+def _optimizer(cost: Cost) -> int:
+    return 0 if cost.memory.optimizer is None else cost.memory.optimizer.bytes
+
+
+def _compared(change: Change, text: Callable[[float], str]) -> tuple[str, str, str, str]:
+    share = f"{100 * (change.after / change.before - 1):+.1f} %" if change.before else ""
+    return change.name, text(change.before), text(change.after), share
 
 
 def change_text(change: Change, text: Callable[[float], str]) -> str:

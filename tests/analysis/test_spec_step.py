@@ -112,9 +112,15 @@ def test_bytes_are_those_of_a_ring() -> None:
     assert sums == {2 * (8 // 4 * 16 * 32 * 2) // 2}
 
 
-@pytest.mark.parametrize("remat", ["full", "none"])
-def test_layers_of_their_own_are_layers_in_one_array(remat: str) -> None:
-    stacked, apart = step_of(TEXT, step__remat=remat), step_of(UNROLLED, step__remat=remat)
+def test_layers_that_keep_all_and_are_one_program_gather_once() -> None:
+    """In a scan the backward pass has a loop of its own, which gathers again."""
+    key = CollectiveKind.ALL_GATHER, "weight layers_0/up", "fsdp"
+    assert sent(step_of(UNROLLED, step__remat="none"))[key] == 1
+    assert sent(step_of(UNROLLED, step__remat="full"))[key] == 2
+
+
+def test_layers_of_their_own_are_layers_in_one_array() -> None:
+    stacked, apart = step_of(TEXT), step_of(UNROLLED)
     assert stacked.flops == apart.flops
     assert stacked.wire_bytes == apart.wire_bytes
     names = {each.carries.name for each in apart.collectives}

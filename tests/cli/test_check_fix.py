@@ -158,7 +158,7 @@ def test_a_file_that_changed_meanwhile_is_left(
     put(file, BAD + "# by somebody else\n")
     from click import ClickException
 
-    from shardspec.cli.check import write
+    from shardspec.cli.edits import write
 
     with pytest.raises(ClickException, match="has changed"):
         write(fixing.changed)

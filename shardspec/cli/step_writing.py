@@ -1,0 +1,112 @@
+"""`shardspec cost --write-step`: lines of `step:` that say what code does, put into the spec."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from shardspec import pipeline
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.spec_step import stated_step
+from shardspec.cli.request import Request, has_errors
+from shardspec.cli.steps import Tell, plan_on_target, with_step
+from shardspec.cli.streams import FINDINGS, echo_data, fail, show
+from shardspec.diagnostics.words import counted
+from shardspec.fixing import Changed
+from shardspec.language.formatting import with_section
+
+if TYPE_CHECKING:
+    from shardspec.ir.plan import ShardingPlan
+    from shardspec.ir.step import Step
+    from shardspec.jax_backend.entry_point import Call
+    from shardspec.jax_backend.resolver import Resolver
+    from shardspec.jax_backend.step_writing import WrittenStep
+
+#: Keys of `step:` that a step which is extended may set otherwise.
+_DEFAULTS = {"mode": "train", "microbatches": 1, "remat": "none", "attention": "flash"}
+
+
+def write_step_of(
+    step_name: str | None, request: Request, *, is_diff: bool, is_asked: bool
+) -> None:
+    """Write `step:` of the code that `--step` names into the spec, or show what would change."""
+    if not is_asked:
+        fail("--diff shows what --write-step would change", "say --write-step as well")
+    if step_name is None:
+        fail("--write-step without a step", "name its code: `--step train:step`")
+    if request.phase is not None or request.output:
+        fail("--write-step writes the spec's own `step:`, in place", "leave --phase and -o out")
+    plan = plan_on_target(request, "no step is written")
+    file = request.spec_file()
+    if file == "-":
+        fail("--write-step writes into a file", "name one: `shardspec cost spec.yaml ...`")
+    (source,) = request.sources([file], inside=True)
+    written, step = _traced(step_name, plan, request)
+    fields = _with_defaults(written.fields, plan)
+    text = with_section(source, "step", fields)
+    if text is None:
+        fail(f"`step:` of {file} cannot be replaced", "take it out by hand, then run this again")
+    _report(request, cost_of(plan, step), _stated(request, plan, file, text), written)
+    changed = [Changed(file, source.text, text)] if text != source.text else []
+    from shardspec.cli.edits import diff_text, write
+
+    if is_diff:
+        echo_data(diff_text(changed))
+    else:
+        write(changed)
+        request.remark(f"{file}: `step:` written, {counted(len(fields['program']), 'line')}")
+
+
+def _traced(name: str, plan: ShardingPlan, request: Request) -> tuple[WrittenStep, Step]:
+    paths = [each.path for each in plan.arrays if not each.is_state]
+
+    def both(resolver: Resolver, call: Call, tell: Tell) -> tuple[WrittenStep, Step]:
+        from shardspec.jax_backend.step_reading import step_of_traced
+        from shardspec.jax_backend.step_trace import traced
+        from shardspec.jax_backend.step_writing import written_step
+
+        found = traced(resolver, call.function, call.args, call.kwargs)
+        tell("naming what it computes")
+        return written_step(resolver, found, paths), step_of_traced(resolver, found)
+
+    return with_step(name, plan.spec, plan.target.name, request, both)
+
+
+def _with_defaults(fields: dict[str, Any], plan: ShardingPlan) -> dict[str, Any]:
+    """Return the keys to write: those too that the spec has otherwise from what it extends."""
+    own = plan.spec.step
+    is_own = own is None or own.span is None or own.span.source is plan.spec.source
+    return fields if is_own else {**_DEFAULTS, **fields}
+
+
+def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost | None:
+    """Return what the new text costs without the code; exit where its step has faults."""
+    spec, faults = pipeline.load_path(
+        file, request.settings, with_manifests=request.arrays is None,
+        texts={os.path.realpath(file): text},
+    )  # fmt: skip
+    assert spec is not None
+    if not plan.arrays:
+        request.remark("without code, the lines need arrays: list them in `arrays:` or `manifest:`")
+        return None
+    targets = [each for each in spec.targets if each.name == plan.target.name]
+    (again,) = pipeline.compile_plans(spec, request.params(spec), targets)
+    found = pipeline.about(pipeline.findings(spec, [again]), plan.target.name)
+    odd = tuple(each for each in (*faults, *found) if each.code.id == "SHD240")
+    stated = stated_step(again)
+    if stated is None and not odd:
+        return None
+    request.report(odd)
+    if stated is None or has_errors(odd):
+        request.remark(f"{file} is left as it is: names do not say what the code does")
+        raise SystemExit(FINDINGS)
+    return cost_of(again, stated.step, tokens=stated.tokens)
+
+
+def _report(request: Request, traced: Cost, stated: Cost | None, written: WrittenStep) -> None:
+    from shardspec.report.cost_diff import written_lines
+
+    for place, why in dict.fromkeys(written.unwritten):
+        request.remark(f"not written: {why}, at {place}")
+    if stated is not None:
+        show(written_lines(traced, stated))

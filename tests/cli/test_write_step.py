@@ -1,0 +1,99 @@
+"""`cost --write-step`: lines of `step:` in place, with all else as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec import pipeline
+from shardspec.cli.main import cli
+from tests.cli.test_cost import SPEC, STEP
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHARDSPEC", raising=False)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    (tmp_path / "spec.yaml").write_text(
+        f"# why it is so\n{SPEC}step: {{remat: full}}  # old\n# end\n"
+    )
+    (tmp_path / "written_step.py").write_text(STEP)
+    yield tmp_path
+    sys.modules.pop("written_step", None)
+
+
+def cost(*arguments: str) -> Result:
+    asked = ["cost", "spec.yaml", "-t", "pod", *arguments]
+    result = CliRunner().invoke(cli, asked)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_lines_take_the_place_of_the_step_and_comments_stay(folder: Path) -> None:
+    found = cost("--step", "written_step:step", "--write-step")
+    assert found.exit_code == 0, found.output
+    text = (folder / "spec.yaml").read_text()
+    assert text.startswith("# why it is so\n")
+    assert text.endswith("# end\n")
+    assert text.count("\nstep:\n") == 1
+    assert "# old" not in text
+    spec, faults = pipeline.load_path(str(folder / "spec.yaml"))
+    assert faults == ()
+    assert spec is not None
+    assert spec.step is not None
+    assert spec.step.program
+    rows = [line.split() for line in found.stdout.splitlines()]
+    assert ["traced", "written"] in rows
+    assert {"FLOPs", "fsdp", "tensor", "memory"} <= {row[0] for row in rows if row}
+    again = cost("--step", "written_step:step", "--write-step", "--diff")
+    assert "@@" not in again.stdout
+
+
+def test_diff_writes_nothing(folder: Path) -> None:
+    before = (folder / "spec.yaml").read_text()
+    found = cost("--step", "written_step:step", "--write-step", "--diff")
+    assert found.exit_code == 0
+    assert "+step:" in found.stdout
+    assert (folder / "spec.yaml").read_text() == before
+
+
+def test_the_dsl_has_a_block(folder: Path) -> None:
+    from shardspec.diagnostics import SourceFile
+    from shardspec.language.formatting import formatted
+
+    text, _ = formatted(SourceFile("spec.yaml", (folder / "spec.yaml").read_text()), "dsl")
+    assert text is not None
+    (folder / "spec.shard").write_text(text)
+    asked = ["cost", "spec.shard", "-t", "pod", "--step", "written_step:step", "--write-step"]
+    result = CliRunner().invoke(cli, asked)
+    assert result.exit_code == 0, result.output
+    assert (folder / "spec.shard").read_text().count("step {") == 1
+    spec, faults = pipeline.load_path(str(folder / "spec.shard"))
+    assert faults == ()
+    assert spec is not None
+    assert spec.step is not None
+    assert spec.step.program
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--write-step",), "name its code"),
+        (("--diff",), "say --write-step as well"),
+        (
+            ("--write-step", "--step", "written_step:step", "-o", "x.json"),
+            "leave --phase and -o out",
+        ),
+    ],
+)
+def test_what_is_missing_is_said(arguments: tuple[str, ...], said: str, folder: Path) -> None:
+    before = (folder / "spec.yaml").read_text()
+    found = cost(*arguments)
+    assert found.exit_code == 2
+    assert said in found.output
+    assert (folder / "spec.yaml").read_text() == before
