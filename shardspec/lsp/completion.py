@@ -234,6 +234,7 @@ class _Choices:
             "submesh": "a tile of the torus: `submesh 4x2x2x1`",
             "auto": "so many ways, where the compiler likes: `auto 16`",
             "fit": "the largest size that divides a logical axis: `fit kv_heads`",
+            "over": "these dimensions of the torus: `over y z2`",
             "dcn": "between slices or nodes: `4 @ dcn`",
             "explicit": "an axis type of JAX",
             "manual": "an axis type of JAX",

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from lsprotocol import types
 
 from shardspec import fixing, pipeline
-from shardspec.diagnostics import Diagnostic, Edit, Severity, Span
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Severity, Span
 from shardspec.diagnostics.levels import UNDENIABLE
 from shardspec.language.files import real_path
-from shardspec.language.silencing import marked
 from shardspec.lsp.snapshot import Snapshot
 
 SOURCE = "shardspec"
@@ -74,8 +73,12 @@ def _touches(found: Diagnostic, snapshot: Snapshot, start: int, end: int) -> boo
 
 
 def _fixes(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[types.CodeAction]:
+    offered = set[Fix]()
     for found in touched:
         for fix in fixing.fixes_within([found], [snapshot.path]):
+            if fix in offered:  # by the same line on another target
+                continue
+            offered.add(fix)
             yield types.CodeAction(
                 title=_capital(fix.title if fix.is_sure else f"{fix.title} ({_UNSURE})"),
                 kind=types.CodeActionKind.QuickFix,
@@ -87,14 +90,16 @@ def _fixes(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[types.
 
 def _silences(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[types.CodeAction]:
     """Yield a comment for each line that a finding stands on, where it has none."""
+    offered = set[tuple[int, str]]()
     for found in touched:
         label = found.primary
         if label is None or not snapshot.is_own(label.span) or found.code.id in UNDENIABLE:
             continue
         number = snapshot.lines.line_of(label.span.start)
         line = snapshot.lines.line(number)
-        if "#" in line or not line.strip() or marked(snapshot.source).nearly:
+        if "#" in line or not line.strip() or (number, found.code.id) in offered:
             continue
+        offered.add((number, found.code.id))
         at = snapshot.lines.line_start(number) + len(line.rstrip())
         edit = Edit(Span(label.span.source, at, at), f"  # shardspec: ignore[{found.code.id}]")
         yield types.CodeAction(

@@ -71,6 +71,15 @@ def test_a_finding_can_be_silenced(tmp_path: Path) -> None:
     assert mended.found == ()
 
 
+def test_what_several_targets_ask_for_is_offered_once(tmp_path: Path) -> None:
+    text = SPEC.replace(
+        'layers_{0..3}/wi/kernel": bf16[64, 256]', 'layers_{0..3}/wi/kernel": bf16[64, 257]'
+    )
+    snapshot = snapshot_of(tmp_path, "spec.yaml", text)
+    titles = [each.title for each in findings.actions(snapshot, 0, text.index("params:"))]
+    assert len(titles) == len(set(titles)) > 1
+
+
 def test_all_fixes_in_one_go(session: Editor) -> None:
     text = SPEC.replace("heads -> model", "heads -> modle").replace(": mlp embed", ": mlp embde")
     uri = session.open("spec.yaml", text)
