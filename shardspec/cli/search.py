@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import NoReturn
 
@@ -28,6 +29,8 @@ from shardspec.search.variants import Refusal
 
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
 _PRICE = re.compile(rf"(?P<chip>[\w.-]+)=(?P<price>{_NUMBER})")
+#: A line of progress: characters, and candidates between two of them.
+_BAR, _TOLD_EVERY = 24, 25
 _KEEP = re.compile(r"(?P<axis>[^=\s]+)(?:=(?P<sizes>[0-9]{1,9}(?:\|[0-9]{1,9})*))?")
 #: Rows that are checked before the search for sound ones ends.
 _MOST_CHECKED = 60
@@ -225,10 +228,13 @@ def _searched(question: Question, request: Request) -> Found:
     """Return what is found; on a terminal a line says how far it is."""
     with progress(is_quiet=request.is_quiet) as tell:
         tell("searching")
+        total = question.count if sys.stderr.isatty() else 0
 
-        def told(number: int, today: SearchRow | None) -> None:
-            if number % 50 == 0:
-                tell(f"{number:,} candidates")
+        def told(number: int) -> None:
+            if number % _TOLD_EVERY == 0 and total:
+                done = _BAR * number // total
+                bar = "#" * done + "." * (_BAR - done)
+                tell(f"[{bar}] {number:,} of {total:,} candidates")
 
         return search(question, told)
 

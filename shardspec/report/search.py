@@ -25,7 +25,7 @@ from shardspec.ir.spec import Params
 from shardspec.report.cost import seconds_text
 from shardspec.report.table import hardware_title
 from shardspec.search.candidates import Candidate
-from shardspec.search.ranking import SearchRow, changes, is_tie, pareto, spread
+from shardspec.search.ranking import SearchRow, Sent, changes, is_tie, pareto, spread
 from shardspec.search.searching import Found
 
 #: How wide it is where no terminal says.
@@ -95,7 +95,7 @@ class Search:
 def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
     """Return a search with what the checks say of its best rows; those with errors are passed over.
 
-    What today's mesh brings, too, says nothing of a row; an axis of size 1 is what was asked for.
+    What is found of the same line of today's mesh, too, says nothing of a row.
 
     Args:
       top: how many rows are shown.
@@ -106,14 +106,13 @@ def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
         rows = pareto(rows)
     elif len(found.question.machines) > 1:
         rows = found.best_of_machines()
-    before = {codes.SIZE_ONE_AXIS}
-    before |= {each.code for each in _findings(found.question.today, params)}
+    before = set(map(_place, _findings(found.question.today, params)))
     shown: list[Shown] = []
     passed: dict[str, int] = {}
     for row in rows[:_MOST_CHECKED]:
         if len(shown) == top:
             break
-        told = [each for each in _findings(row.candidate, params) if each.code not in before]
+        told = [each for each in _findings(row.candidate, params) if _place(each) not in before]
         errors = dict.fromkeys(each.code.id for each in told if each.is_error)
         for code in errors:
             passed[code] = passed.get(code, 0) + 1
@@ -123,9 +122,17 @@ def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
 
 
 def _findings(candidate: Candidate, params: Params) -> tuple[Diagnostic, ...]:
-    """Return what the checks say of a layout."""
+    """Return what the checks say of a layout, but of what was asked for: sizes of 1, machines."""
     spec = candidate.spec
-    return pipeline.findings(spec, pipeline.compile_plans(spec, params))
+    told = pipeline.findings(spec, pipeline.compile_plans(spec, params))
+    asked_for = (codes.SIZE_ONE_AXIS, codes.TARGET_NAME)
+    return tuple(each for each in told if each.code not in asked_for)
+
+
+def _place(finding: Diagnostic) -> tuple[object, ...]:
+    """Return what tells a finding from others, whatever the sizes in its words."""
+    spans = (label.span for label in finding.labels if label.primary)
+    return finding.code, *((span.source.name, span.start) for span in spans)
 
 
 def search_lines(table: Search) -> Iterator[str]:
@@ -234,8 +241,8 @@ def _dollars(row: SearchRow | None) -> str:
     if row is None or dollars is None:
         return ""
     if row.tokens:
-        return f"{three_figures(dollars / row.tokens * 1e6)} /M tokens"
-    return f"{three_figures(dollars)} a step"
+        return f"{dollars / row.tokens * 1e6:.3g} /M tokens"
+    return f"{dollars:.3g} a step"
 
 
 def phrase(today: SearchRow, row: SearchRow) -> str:
@@ -278,10 +285,18 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
         ("less", [each for each in sent if each.after < each.before]),
         ("more", [each for each in sent if each.after > each.before]),
     ):
-        for at, each in enumerate(kind[:_MOST_SENT]):
-            yield f"    {f'sends {word}' if at == 0 else '':<12}{each}"
+        rows = [
+            (f"sends {word}" if at == 0 else "", *_sent(each))
+            for at, each in enumerate(kind[:_MOST_SENT])
+        ]
+        yield from columns(rows, right=(4,), indent=4, paths=3)
         if len(kind) > _MOST_SENT:
             yield f"    {'':<12}and {counted(len(kind) - _MOST_SENT, 'row')} {word}"
+
+
+def _sent(each: Sent) -> tuple[str, ...]:
+    sizes = binary_bytes(each.before), binary_bytes(each.after)
+    return each.kind, "+".join(each.mesh_axes), each.carries, " -> ".join(sizes)
 
 
 def nothing_found(found: Found, passed: Mapping[str, int]) -> str:

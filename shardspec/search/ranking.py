@@ -16,7 +16,6 @@ from shardspec.analysis.cost import Cost
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import StepTime
 from shardspec.analysis.traffic import group
-from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Params
 from shardspec.search.candidates import Candidate
 from shardspec.search.evaluate import Evaluator
@@ -275,11 +274,6 @@ class Sent(NamedTuple):
     carries: str
     before: int
     after: int
-
-    def __str__(self) -> str:
-        """Return `all-reduce tensor, activation residual: 60.0 GiB -> 30.0 GiB`."""
-        sizes = f"{binary_bytes(self.before)} -> {binary_bytes(self.after)}"
-        return f"{self.kind} {'+'.join(self.mesh_axes)}, {self.carries}: {sizes}"
 
 
 def sends(before: Cost, after: Cost) -> tuple[Sent, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -102,6 +103,11 @@ class Question:
                 yield from candidates(self.target, hardware, self.variants, self.freedom)
 
     @property
+    def count(self) -> int:
+        """Return how many candidates are looked at."""
+        return sum(1 for _ in itertools.islice(self.candidates(), self.most))
+
+    @property
     def is_cut(self) -> bool:
         """Say whether there are more sizes than are ever looked at."""
         return any(mesh_sizes(self.target, each, self.freedom).is_cut for each in self.machines)
@@ -196,8 +202,8 @@ class Found:
         return tuple(found.values())
 
 
-#: Called with the number of each candidate that was looked at, and today's row.
-Tell = Callable[[int, SearchRow | None], None]
+#: Called with the number of each candidate that was looked at.
+Tell = Callable[[int], None]
 
 
 def search(question: Question, tell: Tell | None = None) -> Found:
@@ -215,7 +221,7 @@ def search(question: Question, tell: Tell | None = None) -> Found:
                 break
             ranking.take(candidate)
             if tell is not None:
-                tell(number, today)
+                tell(number)
     except KeyboardInterrupt:
         is_stopped = True
     left = left or question.is_cut

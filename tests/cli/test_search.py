@@ -132,7 +132,7 @@ def test_machines_are_ranked_by_time_and_money() -> None:
     machines = ["--hardware", "tpu v5e 4x4", "--hardware", "tpu v5p 2x2x4"]
     prices = ["--price", "v5e=1.2", "--price", "v5p=4.2"]
     by_time = run(*machines, *prices, "--keep", "tensor=2").stdout
-    assert "dollars" in by_time
+    assert re.search(r"0\.0*[1-9]\d* /M tokens", by_time)
     first = by_time.index("tpu v5p 2x2x4")
     assert first < by_time.index("tpu v5e 4x4", first)
     data = found(*machines, *prices, "--by", "cost", "--keep", "tensor=2")
@@ -187,3 +187,15 @@ def test_nothing_that_fits_is_shown_by_memory(folder: Path) -> None:
 
 def test_a_cut_is_said() -> None:
     assert "there are more: --most N looks further" in run("--most", "5").stdout
+
+
+def test_errors_of_another_line_than_today_rule_a_row_out(folder: Path) -> None:
+    """`mlp` does not divide by 3, 6 or 12, nor `batch` by today's `data`."""
+    text = TEXT.replace("tpu v5e 4x4  #", "6 * 4 h100  #").replace(
+        "fsdp: 2, tensor: 4", "fsdp: 1, tensor: 8"
+    )
+    (folder / "spec.yaml").write_text(text)
+    data = found("--over", "mesh")
+    assert data["with_errors"]["SHD301"] > 0
+    best = next(row for row in data["rows"] if row["findings"] is not None)
+    assert best["mesh"]["tensor"] in (1, 2, 4, 8)

@@ -127,7 +127,7 @@ def test_fewer_candidates_than_there_are_is_said() -> None:
 
 
 def test_an_interrupt_keeps_what_is_known() -> None:
-    def stop(number: int, today: object) -> None:
+    def stop(number: int) -> None:
         if number == 5:
             raise KeyboardInterrupt
 
