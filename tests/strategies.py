@@ -17,11 +17,13 @@ from shardspec.ir.spec import (
     MEMORY_KINDS,
     AxisRule,
     CoverageGate,
+    DeriveRule,
     LogicalAxis,
     MemoryRule,
     Mesh,
     MeshAxis,
     Param,
+    ParentDim,
     PartitionSpec,
     Pattern,
     Policy,
@@ -129,6 +131,51 @@ policies = st.builds(
 )
 
 
+_parent_dims = st.builds(
+    ParentDim, st.integers(-3, 3), st.sampled_from(("", "/", "*")), st.none() | st.integers(1, 4)
+)
+#: What `dims` may say: dimensions of a parent, names, `_`, with `...` in front or not.
+derived_dims = st.builds(
+    lambda found, leads: (*([ParentDim(None)] if leads else []), *found),
+    st.lists(
+        _parent_dims | st.none() | st.sampled_from(("embed", "mlp", "rank")), min_size=1, max_size=4
+    ),
+    st.booleans(),
+)
+#: For arrays `d0`, `d1`, whose parents are `a0`, `d0` or not there.
+derives = st.lists(
+    st.builds(
+        DeriveRule,
+        st.sampled_from(("d0", "d1", "d*", "**")).map(Pattern),
+        st.sampled_from(("a0", "a0", "a1", "d0", "gone")),
+        st.lists(derived_dims, min_size=1, max_size=2).map(tuple) | st.just(((ParentDim(None),),)),
+    ),
+    max_size=2,
+).map(tuple)
+
+
+@st.composite
+def families(draw: st.DrawFn) -> tuple[Param, ...]:
+    """Arrays `a0`, `a1` with names, and others that may derive from them, or be a cache."""
+    named = draw(st.lists(params(), min_size=1, max_size=4))
+    found = [replace(param, path=f"a{at}") for at, param in enumerate(named)]
+    for at in range(draw(st.integers(0, 2))):
+        shape = draw(st.permutations(draw(st.sampled_from(named)).shape))
+        kept = draw(st.integers(0, len(shape)))
+        more = draw(st.lists(dim_sizes, max_size=1))
+        found.append(Param(f"d{at}", (*shape[:kept], *more), "f32"))
+    if draw(st.booleans()):
+        found.append(Param("cache/k", draw(params()).shape, "bf16"))
+    return tuple(found)
+
+
+@st.composite
+def caches(draw: st.DrawFn) -> tuple[Param, ...]:
+    """What `caches:` lists: none, or one."""
+    cache = replace(draw(params()), path="cache/k", is_cache=True)
+    return draw(st.sampled_from(((), (cache,))))
+
+
 @st.composite
 def specs(draw: st.DrawFn) -> Spec:
     """A spec with one or two targets, over which `param()` arrays resolve."""
@@ -149,6 +196,8 @@ def specs(draw: st.DrawFn) -> Spec:
         coverage=draw(st.none() | coverage_gates),
         replicate=draw(replicates),
         memory=draw(memories),
+        derives=draw(derives),
+        params=draw(caches()),
     )
 
 

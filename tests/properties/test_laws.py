@@ -33,15 +33,14 @@ from tests.strategies import (
     LOGICAL,
     MESH,
     any_rule_lists,
+    families,
     meshes,
     params,
     rule_lists,
     specs,
 )
 
-arrays = st.lists(params(), min_size=1, max_size=4).map(
-    lambda found: tuple(replace(param, path=f"a{i}") for i, param in enumerate(found))
-)
+arrays = families()
 
 Partition = tuple[tuple[str, ...], ...]
 
@@ -80,7 +79,7 @@ def test_complete(spec: Spec, given_params: tuple[Param, ...], over: list[str] |
     target = spec.targets[0]
     for sharding in resolve(spec, target, given_params).arrays:
         dims = sharding.dims
-        if dims.is_kept_whole:
+        if dims.is_kept_whole or dims.is_of_any or sharding.derivation is not None:
             continue
         for axis in over or ():
             dims = extra_axes(dims, target.mesh, (axis,))
@@ -106,6 +105,8 @@ def test_stated(spec: Spec, given_params: tuple[Param, ...], parts: list[Partiti
     overrides = tuple(Override(Pattern(f"a{at}"), partition=part) for at, part in enumerate(parts))
     spec = replace(spec, overrides=overrides)
     for sharding in resolve(spec, spec.targets[0], given_params).arrays:
+        if sharding.derivation is not None or sharding.dims.is_of_any:
+            continue
         if not sharding.is_stated or sharding.mismatch is not None:
             kinds = {a.kind for dim in sharding.dims for a in dim.attempts}
             assert kinds <= ({Kind.SMALL} if sharding.dims.is_kept_whole else {Kind.RULE})
@@ -144,6 +145,8 @@ def test_whole_below(
     )
     found = resolve(spec, target, given_params).arrays
     for sharding, usual in zip(found, resolve(without, target, given_params).arrays, strict=True):
+        if sharding.derivation is not None:  # it goes with its parent, however small it is
+            continue
         assert sharding.dims.is_kept_whole == (sharding.param.bytes < least and bool(sharding.dims))
         if not sharding.dims.is_kept_whole:
             assert sharding == usual
@@ -180,11 +183,12 @@ def test_any(spec: Spec, given_params: tuple[Param, ...], rules: tuple[AxisRule,
     """Rules for `*` split at most the largest dimension that divides, of arrays without names."""
     target = spec.targets[0]
     spec, without = (replace(spec, any_rules=each) for each in (rules, ()))
-    nameless = tuple(replace(each, logical_axes=None) for each in given_params)
-    named = resolve(spec, target, given_params).arrays
-    assert named == resolve(without, target, given_params).arrays
+    own = tuple(each for each in given_params if each.logical_axes is not None)
+    nameless = tuple(replace(each, logical_axes=None) for each in own)
+    named = resolve(spec, target, own).arrays
+    assert named == resolve(without, target, own).arrays
     for sharding in resolve(spec, target, nameless).arrays:
-        if sharding.dims.is_kept_whole or not sharding.dims:
+        if sharding.dims.is_kept_whole or not sharding.dims or sharding.derivation is not None:
             continue
         assert sharding.dims.is_of_any
         split = [dim for dim in sharding.dims if dim.mesh_axes]
@@ -240,7 +244,7 @@ def test_order(spec: Spec, given_params: tuple[Param, ...], random: object) -> N
     plan = resolve(spec, spec.targets[0], given_params)
     again = resolve(spec, spec.targets[0], shuffled)
     assert [plan[param.path] for param in shuffled] == list(again.arrays)
-    assert [s.param for s in plan.arrays] == list(given_params)
+    assert [s.path for s in plan.arrays] == [param.path for param in given_params]
 
 
 @given(specs(), arrays)

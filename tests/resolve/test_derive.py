@@ -11,7 +11,7 @@ from shardspec.ir.plan import Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import DerivedDims, DeriveRule, Param, ParentDim, Pattern, Target
 from shardspec.resolve.derive import laid_out, reading_of
 from shardspec.resolve.resolver import array_resolver
-from tests.strategies import meshes, params, specs
+from tests.strategies import derived_dims, meshes, params, specs
 
 SPEC = """\
 shardspec: 1
@@ -126,24 +126,7 @@ def test_arrays_of_the_spec_are_parents_of_those_that_are_given() -> None:
     assert str(found.partition_spec) == "P('data', None)"
 
 
-dims = st.lists(
-    st.builds(
-        ParentDim,
-        st.integers(-3, 3),
-        st.sampled_from(("", "/", "*")),
-        st.none() | st.integers(1, 4),
-    )
-    | st.none()
-    | st.sampled_from(("embed", "mlp", "rank")),
-    min_size=1,
-    max_size=4,
-)
-answers = st.builds(
-    lambda found, leads: (*([ParentDim(None)] if leads else []), *found), dims, st.booleans()
-)
-
-
-@given(specs(), params(), params(), st.lists(answers, min_size=1, max_size=2), meshes())
+@given(specs(), params(), params(), st.lists(derived_dims, min_size=1, max_size=2), meshes())
 def test_laws(
     spec: object, parent: Param, param: Param, found_dims: list[DerivedDims], mesh: object
 ) -> None:
