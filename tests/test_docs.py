@@ -51,6 +51,9 @@ NOT_ONE_TEXT = {
     **{code.name: "takes a step" for code in step_codes()},
     "bad-step": "is about code",
     "bad-cost": "stands in a saved cost",
+    "bad-calibration": "stands in a file of its own",
+    "foreign-calibration": "takes a file of its own",
+    "stale-calibration": "takes a file of its own",
     "stale-cost": "takes a saved cost",
 }
 
@@ -71,6 +74,9 @@ NOT_A_SPEC = {
     "bad-program",
     "bad-step",
     "bad-cost",
+    "bad-calibration",
+    "foreign-calibration",
+    "stale-calibration",
     "not-compiled",
     "stale-cost",
 }
@@ -82,6 +88,7 @@ NO_CASE = {
     "no-propagation": "only a traced step is propagated through",
     "bad-program": "only `step_of_program` reads what a compiler made",
     "not-compiled": "only `verify` asks a compiler",
+    "stale-calibration": "what is said depends on the versions that are installed",
 }
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)

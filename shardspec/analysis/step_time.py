@@ -24,9 +24,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardspec.diagnostics.words import seconds_text
-from shardspec.ir.calibration import MatmulTable
+from shardspec.ir.calibration import Calibration, MatmulTable
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Chip, array_bytes
+from shardspec.ir.spec import Chip, Target, array_bytes
 from shardspec.ir.step import Collective, Step, StepOp, idle_ways
 from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement, place
@@ -46,8 +46,8 @@ KERNEL_EFFICIENCY = 0.79
 #: 0.64, where MaxText's table for v5p has 0.71, 0.70 and 0.67.
 EXPOSED_SHARE = 0.37
 #: How far a measured step lies from such a model where it has not seen its like.
-#: Source: the same measurements, and 19 on GPUs.
-SPREAD = {"tpu": 0.15, "gpu": 0.30}
+#: Source: the same measurements, and 19 on GPUs; of CPUs, whose devices share all, a guess.
+SPREAD = {"tpu": 0.15, "gpu": 0.30, "cpu": 0.50}
 #: What is sent beside computation: ahead of what needs it, or behind what made it.
 _BESIDE = frozenset(("weight", "gradient", "state"))
 
@@ -141,7 +141,7 @@ def step_time(plan: ShardingPlan, step: Step) -> StepTime | None:
     placement = place(plan.target, plan.spec.policy.order)
     if not isinstance(placement, Placement):
         return None
-    sent = _sent(placement, step.collectives)
+    sent = _sent(placement, step.collectives, _curves(plan.target))
     if sent is None:
         return None
     chip = hardware.chip
@@ -152,7 +152,7 @@ def step_time(plan: ShardingPlan, step: Step) -> StepTime | None:
     own = sum(_own_seconds(op, step, chip) for op in step.ops)
     axes = tuple(_axis_times(sent, compute))
     whole = compute + sum(axis.exposed_seconds for axis in axes)
-    notes = (*_uncounted(step), *_over_dcn(placement, step))
+    notes = (*_uncounted(step), *_over_dcn(placement, step), *_unmeasured(plan.target, step))
     return StepTime(
         compute, memory, axes, SPREAD[chip.platform], own / whole if whole else 0.0, notes
     )
@@ -180,6 +180,9 @@ def peak(dtype: str, chip: Chip) -> float:
 
     Source: JAX documentation, `jax.default_matmul_precision`; NVIDIA A100 and H100 datasheets.
     """
+    measured = dict(chip.calibration.flops_per_s) if chip.calibration else {}
+    if dtype in measured:
+        return measured[dtype]
     per_s = {
         1: chip.fp8_flops_per_s if dtype.startswith("f8") else chip.int8_ops_per_s,
         4: (chip.bf16_flops_per_s or 0.0) / (2 if chip.platform == "gpu" else 1),
@@ -263,7 +266,7 @@ def _reached(op: StepOp, chip: Chip) -> tuple[float, float]:
     sizes = matmul_sizes(op)
     if sizes is not None and _table(chip, op.dtype) is not None:
         share = efficiency(chip, op.dtype, *sizes)
-        return REACHED_SHARE * share, share
+        return (REACHED_SHARE if chip.platform == "tpu" else 1.0) * share, share
     assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
     return chip.matmul_efficiency, 1.0
 
@@ -305,15 +308,41 @@ def _per_device(per_chip: float | None, chip: Chip) -> float:
 _Sent = dict[str, tuple[float, float]]
 
 
-def _sent(placement: Placement, collectives: Sequence[Collective]) -> _Sent | None:
-    """Return how long all collectives take; None where a link has no speed."""
+def _curves(target: Target) -> Calibration | None:
+    """Return the calibration whose collectives count: measured on this machine, over this mesh."""
+    hardware = target.hardware
+    found = None if hardware is None else hardware.chip.calibration
+    is_same = found is not None and (found.machine, found.mesh) == (str(hardware), str(target.mesh))
+    return found if is_same else None
+
+
+def _unmeasured(target: Target, step: Step) -> Iterator[str]:
+    """Yield that collectives go by the links: the machine was measured, but not this mesh."""
+    made = None if target.hardware is None else target.hardware.chip.calibration
+    if made is None or not made.is_measured or not step.collectives:
+        return
+    if _curves(target) is None:
+        yield (
+            f"the calibration has collectives of {made.machine}, mesh {made.mesh}: here they go by"
+            " the catalogue's links"
+        )
+
+
+def _sent(
+    placement: Placement, collectives: Sequence[Collective], measured: Calibration | None
+) -> _Sent | None:
+    """Return how long all collectives take, measured or by the links; None where none is known."""
     walks = {axes: legs(placement, axes) for axes in {each.mesh_axes for each in collectives}}
     sent: _Sent = {}
     for each in collectives:
         stretch = walks[each.mesh_axes]
-        if stretch is None:
+        curve = measured.curve(each.kind, each.mesh_axes) if measured else None
+        if curve is not None:
+            seconds = each.count * curve.at(each.payload_bytes)
+        elif stretch is not None:
+            seconds = each.count * walk_seconds(each.kind, each.payload_bytes, stretch)
+        else:
             return None
-        seconds = each.count * walk_seconds(each.kind, each.payload_bytes, stretch)
         name = "+".join(each.mesh_axes)
         beside, waited = sent.get(name, (0.0, 0.0))
         is_beside = each.carries.kind in _BESIDE

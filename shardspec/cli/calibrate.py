@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.streams import FAILED, fail, progress, require_folder, show, write_file
 from shardspec.diagnostics import ShardspecError
 
 if TYPE_CHECKING:
-    from shardspec.ir.spec import Hardware
-    from shardspec.jax_backend.estimating import Grid
+    from shardspec.cli.steps import Tell
+    from shardspec.ir.calibration import Calibration
+    from shardspec.ir.spec import Chip, Hardware, Spec, Target
 
 #: Where a calibration is written, unless `-o` says otherwise.
 LOCAL = "hardware.local.yaml"
@@ -39,7 +43,7 @@ LOCAL = "hardware.local.yaml"
         multiple=True,
         help="Of the operands: `bf16`; several by saying it again, all that there are else.",
     ),
-    options.flag("--quick", "Fewer sizes: 175 in place of 567 for bf16."),
+    options.flag("--quick", "Fewer sizes; 175 in place of 567 for bf16 by the compiler."),
     options.OUTPUT,
 )
 def command(
@@ -47,21 +51,25 @@ def command(
 ) -> None:
     """Find out how fast a kind of chip is, and write it to a file.
 
-    With --compiler by libtpu's own estimate of how long matmuls take on a TPU, over a grid of
+    It measures the devices that are here, which have to be those of the target: matmuls by size and
+    dtype, memory, and collectives over each mesh axis. A spec whose machine is `tpu v5e 4x4 by
+    hardware.local.yaml` is predicted by it.
+
+    With --compiler it is libtpu's own estimate of how long matmuls take on a TPU, over a grid of
     sizes, for chips that need not be here; minutes for each dtype. It is what shardspec's own
     catalogue holds of each chip.
     """
-    if not compiler:
-        fail("what is on this machine cannot be measured yet", "ask the compiler: `--compiler`")
     output = request.output or LOCAL
     require_folder(output)
-    machine = _machine(request, hardware)
+    if hardware is not None and not compiler:
+        help = "name a spec, whose target they are, or ask the compiler: `--compiler`"
+        fail("--hardware is for --compiler: devices are measured on the mesh of a target", help)
     try:
         with progress(is_quiet=request.is_quiet) as tell:
-            from shardspec.jax_backend import estimating
-
-            grids = _grids(machine, dtypes, is_quick=quick)
-            made = estimating.estimated(machine, grids, tell)
+            if compiler:
+                made = _estimated(_machine(request, hardware), dtypes, quick, tell)
+            else:
+                made = _measured(request, dtypes, quick, tell)
     except ShardspecError as error:
         request.report(error.diagnostics)
         raise SystemExit(FAILED) from None
@@ -88,9 +96,12 @@ def _machine(request: Request, named: str | None) -> Hardware:
             raise SystemExit(FAILED)
         return found
     spec, diagnostics = request.load()
-    target = request.choose_target(spec, diagnostics)
+    return _hardware(request.choose_target(spec, diagnostics), spec)
+
+
+def _hardware(target: Target, spec: Spec) -> Hardware:
     if target.hardware is None:
-        help = "write `hardware:` there, or `--hardware 'tpu v5e 4x4'`"
+        help = "write `hardware:` there, or `--compiler --hardware 'tpu v5e 4x4'`"
         fail(f"target `{target.name}` of {spec.source.name} names no hardware", help)
     return target.hardware
 
@@ -106,13 +117,45 @@ def _sliced(named: str) -> str:
     return f"tpu {chip} {shape_text(shapes[0])}" if shapes else named
 
 
-def _grids(machine: Hardware, dtypes: tuple[str, ...], *, is_quick: bool) -> dict[str, Grid]:
-    """Return the sizes that are estimated, by dtype."""
+def _estimated(
+    machine: Hardware, dtypes: tuple[str, ...], is_quick: bool, tell: Tell
+) -> Calibration:
+    """Return the compiler's estimates."""
     from shardspec.jax_backend import estimating
 
-    known = estimating.dtypes_of(machine.chip)
+    _require_dtypes(machine.chip, dtypes, estimating.dtypes_of(machine.chip))
+    grids = dict.fromkeys(dtypes or estimating.dtypes_of(machine.chip), estimating.COARSE)
+    if "bf16" in grids and not is_quick:
+        grids["bf16"] = estimating.FINE
+    return estimating.estimated(machine, grids, tell)
+
+
+def _measured(request: Request, dtypes: tuple[str, ...], is_quick: bool, tell: Tell) -> Calibration:
+    """Return what the devices here reach, on the mesh of the target that is meant."""
+    spec, diagnostics = request.load()
+    target = request.choose_target(spec, diagnostics)
+    request.require_sound(target, pipeline.about(diagnostics, target.name))
+    machine = _as_in_catalogue(_hardware(target, spec))
+    tell("loading jax")
+    if machine.chip.platform == "cpu":
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from shardspec.jax_backend import measuring
+    from shardspec.jax_backend.resolver import Resolver
+
+    _require_dtypes(machine.chip, dtypes, measuring.multiplied(machine.chip))
+    resolver = Resolver(spec, target.name, agree_within_s=None)
+    plan = measuring.plan_for(machine.chip, dtypes, is_quick=is_quick)
+    return measuring.measured(replace(target, hardware=machine), resolver.mesh, plan, tell)
+
+
+def _as_in_catalogue(machine: Hardware) -> Hardware:
+    """Return a machine without what was measured of it before."""
+    from shardspec.language.catalogue import catalogue_entry, hardware_names
+
+    return replace(machine, chip=catalogue_entry(hardware_names()[machine.chip.name]).chip)
+
+
+def _require_dtypes(chip: Chip, dtypes: tuple[str, ...], known: tuple[str, ...]) -> None:
     for dtype in dtypes:
         if dtype not in known:
-            fail(f"{machine.chip.title} multiplies no `{dtype}`", f"it does {', '.join(known)}")
-    coarse = dict.fromkeys(dtypes or known, estimating.COARSE)
-    return coarse if is_quick or "bf16" not in coarse else {**coarse, "bf16": estimating.FINE}
+            fail(f"{chip.title} multiplies no `{dtype}`", f"it does {', '.join(known)}")

@@ -60,6 +60,13 @@ OWN_FILE = error(
 BAD_STEP = error("SHD022", "bad-step", "the function that `--step` names makes no step")
 BAD_COST = error("SHD023", "bad-cost", "a saved cost cannot be read")
 STALE_COST = warning("SHD024", "stale-cost", "a saved cost is of another spec, target or mesh")
+BAD_CALIBRATION = error("SHD025", "bad-calibration", "a calibration cannot be read")
+FOREIGN_CALIBRATION = warning(
+    "SHD026", "foreign-calibration", "a calibration is of another chip, and does not count"
+)
+STALE_CALIBRATION = pedantic(
+    "SHD027", "stale-calibration", "a calibration was made with other versions than are here"
+)
 
 UNKNOWN_HARDWARE = error("SHD101", "unknown-hardware", "the catalogue has no such hardware")
 MESH_PRODUCT = error("SHD102", "mesh-product", "mesh sizes do not multiply to the device count")

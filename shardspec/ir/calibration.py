@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import NamedTuple
 
 Sizes = tuple[int, ...]
 
@@ -30,6 +31,8 @@ class MatmulTable:
       k: what is contracted.
       n: columns of the right operand.
       shares: in (0, 1], for each m each k, and for each of these each n.
+      spread: of measured ones, the median over the sizes of what lies between the fastest and the
+        slowest run, as a share of the median run.
 
     Invariants:
       exact: at a point of the grid, `share` is what the table holds there.
@@ -42,6 +45,7 @@ class MatmulTable:
     k: Sizes
     n: Sizes
     shares: tuple[float, ...]
+    spread: float = 0.0
 
     def share(self, m: float, k: float, n: float) -> float:
         """Return the share at sizes that need not be on the grid; beyond its edge that of the edge.
@@ -78,6 +82,49 @@ def _around(sizes: Sequence[int], size: float) -> tuple[tuple[int, float], ...]:
     return (above - 1, 1.0 - weight), (above, weight)
 
 
+class Spread(NamedTuple):
+    """A figure that was measured several times.
+
+    Invariants:
+      range: low <= median <= high.
+    """
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """How long a collective takes, by what it carries.
+
+    Attributes:
+      kind: as XLA spells it.
+      mesh_axes: over which it goes.
+      payloads: bytes of the array on one device where it is largest, ascending.
+      seconds: of each of these.
+
+    Invariants:
+      exact: at a payload that was measured, `at` is its median.
+    """
+
+    kind: str
+    mesh_axes: tuple[str, ...]
+    payloads: Sizes
+    seconds: tuple[Spread, ...]
+
+    def at(self, payload_bytes: float) -> float:
+        """Return the seconds of one run.
+
+        Between two payloads both are taken by their logarithms. What is smaller than the smallest
+        takes as long as that: it is the way that takes the time; above the largest, time grows as
+        bytes do.
+        """
+        around = _around(self.payloads, payload_bytes)
+        found = math.exp(sum(weight * math.log(self.seconds[at].median) for at, weight in around))
+        return found * max(1.0, payload_bytes / self.payloads[-1])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
     """How fast the devices of one kind of chip are, found out on a day.
@@ -88,6 +135,11 @@ class Calibration:
       date: `2026-11-22`.
       how: by what the figures were found, for people.
       versions: of what took part, by package.
+      machine: what was measured, as `hardware:` of a spec has it; empty where nothing was.
+      mesh: of the target whose axes the collectives go over.
+      flops_per_s: of one device, the most that a matmul reached, by dtype; only of chips that the
+        catalogue has no peak of.
+      hbm_bytes_per_s: of one device.
     """
 
     chip: str
@@ -96,3 +148,18 @@ class Calibration:
     how: str
     versions: tuple[tuple[str, str], ...] = ()
     matmuls: tuple[MatmulTable, ...] = ()
+    machine: str = ""
+    mesh: str = ""
+    flops_per_s: tuple[tuple[str, float], ...] = ()
+    hbm_bytes_per_s: Spread | None = None
+    curves: tuple[Curve, ...] = ()
+
+    @property
+    def is_measured(self) -> bool:
+        """Say whether devices were measured, and no compiler asked."""
+        return bool(self.machine)
+
+    def curve(self, kind: str, mesh_axes: tuple[str, ...]) -> Curve | None:
+        """Return how long a collective over mesh axes takes; None where it was not measured."""
+        found = (each for each in self.curves if each.kind == kind)
+        return next((each for each in found if set(each.mesh_axes) == set(mesh_axes)), None)

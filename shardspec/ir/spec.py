@@ -340,6 +340,23 @@ class Chip:
     compiler: tuple[tuple[str, str], ...] = ()
     calibration: Calibration | None = field(default=None, repr=False)
 
+    def calibrated(self, found: Calibration) -> Chip:
+        """Return the chip with what was found of it in place of the catalogue's.
+
+        Figures that were not measured stay: a peak that the catalogue states, the links.
+        """
+        devices = self.devices_per_chip
+        hbm = found.hbm_bytes_per_s
+        peaks = [per_s for _, per_s in found.flops_per_s]
+        shares = sorted(share for table in found.matmuls for share in table.shares)
+        return replace(
+            self,
+            calibration=found,
+            bf16_flops_per_s=max(peaks) * devices if peaks else self.bf16_flops_per_s,
+            hbm_bytes_per_s=self.hbm_bytes_per_s if hbm is None else hbm.median * devices,
+            matmul_efficiency=self.matmul_efficiency or (shares[-1] if shares else None),
+        )
+
     def wraps(self, topology: tuple[int, ...]) -> tuple[bool, ...]:
         """Return, for each torus dimension of a slice, whether its ends are joined."""
         if self.wrap_multiple is not None:

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from typing import Any
 
-from shardspec.diagnostics.words import listed
-from shardspec.ir.calibration import Calibration, MatmulTable, Sizes
-from shardspec.ir.spec import DTYPE_BITS
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
+from shardspec.diagnostics.words import counted, grouped, listed
+from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Sizes, Spread
+from shardspec.ir.spec import DTYPE_BITS, Chip
+from shardspec.ir.step import CollectiveKind
+from shardspec.language.meshes import TargetDecl
 from shardspec.language.yaml_text.printer import print_scalar
+from shardspec.language.yaml_text.reader import read_yaml_value
 from shardspec.versions import CALIBRATION
 
 #: The key that says what a file is, with its version.
@@ -24,8 +31,14 @@ HEAD = "shardspec-calibration"
 _MOST_POINTS = 64
 _MOST_TABLES = 16
 _LARGEST = 2**40
+_FASTEST = 1e21
+_MOST_CHARACTERS = 1 << 20
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _WORDS = ("chip", "device_kind", "date", "how")
+#: What only measured ones have.
+_MEASURED = ("machine", "mesh")
+#: Collectives, and what is measured of each, at most.
+_MOST_CURVES = 256
 
 
 class CalibrationError(ValueError):
@@ -53,9 +66,10 @@ def calibration_of(data: object) -> Calibration:
         raise CalibrationError(
             f"it is of another version: this shardspec reads {CALIBRATION}", HEAD
         )
-    known = (HEAD, *_WORDS, "versions", "matmul")
-    _refuse_others(data, known)
+    figures = ("flops_per_s", "hbm_bytes_per_s", "collectives")
+    _refuse_others(data, (HEAD, *_WORDS, *_MEASURED, "versions", *figures, "matmul"))
     words = {key: _text(data, key) for key in _WORDS}
+    words |= {key: _text(data, key) for key in _MEASURED if key in data}
     if not _DATE.fullmatch(words["date"]):
         raise CalibrationError(f"`{words['date'][:20]}` is no date, as 2026-11-22 is", "date")
     versions = _table(data, "versions")
@@ -67,23 +81,69 @@ def calibration_of(data: object) -> Calibration:
         **words,
         versions=named,
         matmuls=tuple(_matmuls(str(dtype), _table(tables, dtype, "matmul")) for dtype in tables),
+        flops_per_s=tuple(_peaks(_table(data, "flops_per_s"))),
+        hbm_bytes_per_s=_spread(data, "hbm_bytes_per_s") if "hbm_bytes_per_s" in data else None,
+        curves=tuple(_curves(_table(data, "collectives"))),
     )
+
+
+def _peaks(data: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for dtype in data:
+        if dtype not in DTYPE_BITS:
+            raise CalibrationError(f"`{str(dtype)[:20]}` is no dtype, as bf16 is", "flops_per_s")
+        yield dtype, _positive(_text(data, dtype, "flops_per_s"), "flops_per_s", dtype)
+
+
+def _spread(data: Mapping[str, Any], key: str, *route: str) -> Spread:
+    return _spread_of(_text(data, key, *route).split(), *route, key)
+
+
+def _spread_of(words: Sequence[str], *route: str) -> Spread:
+    """Return a median with its range."""
+    if len(words) != 3:
+        raise CalibrationError("three numbers are wanted: median, low, high", *route)
+    median, low, high = (_positive(word, *route) for word in words)
+    if not low <= median <= high:
+        raise CalibrationError("a median lies between low and high", *route)
+    return Spread(median, low, high)
+
+
+def _curves(data: Mapping[str, Any]) -> Iterator[Curve]:
+    count = 0
+    for axes in data:
+        kinds = _table(data, axes, "collectives")
+        for kind in kinds:
+            route = ("collectives", axes, kind)
+            count += 1
+            if kind not in set(CollectiveKind) or count > _MOST_CURVES:
+                raise CalibrationError(f"`{str(kind)[:40]}` is no collective", *route)
+            lines = _text(kinds, kind, *route[:2]).split("\n")
+            rows = [line.split() for line in lines if line.strip()]
+            if not rows or len(rows) > _MOST_POINTS:
+                told = f"it has {len(rows)} lines; 1 to {_MOST_POINTS} may be"
+                raise CalibrationError(told, *route)
+            payloads = [_positive(row[0], *route) for row in rows]
+            if any(low >= high for low, high in pairwise(payloads)):
+                raise CalibrationError("bytes come in ascending order", *route)
+            seconds = tuple(_spread_of(row[1:], *route) for row in rows)
+            yield Curve(kind, tuple(str(axes).split("+")), tuple(map(int, payloads)), seconds)
 
 
 def _matmuls(dtype: str, data: Mapping[str, Any]) -> MatmulTable:
     route = ("matmul", dtype)
     if dtype not in DTYPE_BITS:
         raise CalibrationError(f"`{dtype[:20]}` is no dtype, as bf16 is", *route)
-    _refuse_others(data, ("m", "k", "n", "share"), *route)
+    _refuse_others(data, ("m", "k", "n", "share", "spread"), *route)
     m, k, n = (_sizes(data, name, *route) for name in ("m", "k", "n"))
     shares = tuple(_number(word, *route, "share") for word in _text(data, "share", *route).split())
     wanted = len(m) * len(k) * len(n)
     if len(shares) != wanted:
-        told = f"{len(shares)} numbers for {len(m)} x {len(k)} x {len(n)} sizes, {wanted}"
+        told = f"{counted(len(shares), 'number')} for {len(m)} x {len(k)} x {len(n)} sizes, {wanted}"
         raise CalibrationError(told, *route, "share")
     if not all(0 < share <= 1 for share in shares):
         raise CalibrationError("a share is more than 0 and at most 1", *route, "share")
-    return MatmulTable(dtype, m, k, n, shares)
+    spread = _number(_text(data, "spread", *route), *route, "spread") if "spread" in data else 0.0
+    return MatmulTable(dtype, m, k, n, shares, max(0.0, spread))
 
 
 def _sizes(data: Mapping[str, Any], key: str, *route: str) -> Sizes:
@@ -107,6 +167,13 @@ def _number(word: str, *route: str) -> float:
         found = math.nan
     if not math.isfinite(found):
         raise CalibrationError(f"`{word[:20]}` is no number", *route)
+    return found
+
+
+def _positive(word: str, *route: str) -> float:
+    found = _number(word, *route)
+    if not 0 < found < _FASTEST:
+        raise CalibrationError(f"`{word[:20]}` is out of range", *route)
     return found
 
 
@@ -150,13 +217,14 @@ def calibration_text(made: Calibration) -> str:
 
 def _lines(made: Calibration) -> Iterator[str]:
     yield f"{HEAD}: {CALIBRATION}"
-    for key in _WORDS:
+    for key in (*_WORDS, *(key for key in _MEASURED if getattr(made, key))):
         yield f"{key}: {print_scalar(getattr(made, key))}"
     if made.versions:
         told = ", ".join(
             f"{name}: {print_scalar(each, in_flow=True)}" for name, each in made.versions
         )
         yield f"versions: {{{told}}}"
+    yield from _measured_lines(made)
     if made.matmuls:
         yield "# Matmuls [m, k] x [k, n]: the share that they reach of what is the longer of their"
         yield "# FLOPs at the peak and their bytes to and from memory. Blocks of m, lines of k."
@@ -165,6 +233,8 @@ def _lines(made: Calibration) -> Iterator[str]:
         yield f"  {table.dtype}:"
         for name in ("m", "k", "n"):
             yield f"    {name}: {' '.join(map(str, getattr(table, name)))}"
+        if table.spread:
+            yield f"    spread: {table.spread:.3g}"
         yield "    share: |-"
         yield from _share_lines(table)
 
@@ -177,3 +247,111 @@ def _share_lines(table: MatmulTable) -> Iterator[str]:
             yield ""
         shares = table.shares[number * row : (number + 1) * row]
         yield "      " + " ".join(f"{share:.3g}".removeprefix("0") for share in shares)
+
+
+def _measured_lines(made: Calibration) -> Iterator[str]:
+    if made.flops_per_s:
+        told = ", ".join(f"{dtype}: {per_s:.4g}" for dtype, per_s in made.flops_per_s)
+        yield f"flops_per_s: {{{told}}}"
+    if made.hbm_bytes_per_s is not None:
+        yield f"hbm_bytes_per_s: {_figures(made.hbm_bytes_per_s)}  # median, low, high"
+    if made.curves:
+        yield "# By mesh axes: bytes on one device, and seconds that they take: median, low, high."
+        yield "collectives:"
+    for axes, curves in grouped(made.curves, lambda curve: curve.mesh_axes).items():
+        yield f"  {print_scalar('+'.join(axes))}:"
+        for curve in curves:
+            yield f"    {curve.kind}: |-"
+            for payload, seconds in zip(curve.payloads, curve.seconds, strict=True):
+                yield f"      {payload} {_figures(seconds)}"
+
+
+def _figures(spread: Spread) -> str:
+    return " ".join(f"{each:.4g}" for each in spread)
+
+
+# in a spec
+
+
+def calibrated(
+    targets: Iterable[TargetDecl],
+    read: Callable[[Excerpt], SourceFile | Diagnostic],
+    faults: list[Diagnostic],
+) -> tuple[TargetDecl, ...]:
+    """Return targets with what the files behind `by` say of their chips.
+
+    A file that is of another chip counts for nothing, which is said.
+
+    Args:
+      read: returns the text of a file that a spec names.
+      faults: takes what is wrong.
+    """
+    known: dict[str, Calibration | Diagnostic] = {}
+    found = []
+    for target in targets:
+        machine = target.mesh.hardware
+        if target.by is not None and machine is not None:
+            name = target.by.text
+            is_new = name not in known
+            made = known[name] if name in known else _read_at(target.by, read)
+            known[name] = made
+            if isinstance(made, Diagnostic):
+                faults += [made] if is_new else []
+            elif (
+                made.chip != machine.chip.name or made.device_kind not in machine.chip.device_kinds
+            ):
+                faults.append(_foreign(made, machine.chip, target.by))
+            else:
+                faults += _stale(made, target.by) if is_new else ()
+                machine = replace(machine, chip=machine.chip.calibrated(made))
+                target = target._replace(mesh=target.mesh._replace(hardware=machine))
+        found.append(target)
+    return tuple(found)
+
+
+def _read_at(
+    named: Excerpt, read: Callable[[Excerpt], SourceFile | Diagnostic]
+) -> Calibration | Diagnostic:
+    source = read(named)
+    if isinstance(source, Diagnostic):
+        return _bad(f"the calibration cannot be read: {source.message}", named.span, source.help)
+    if len(source.text) > _MOST_CHARACTERS:
+        told = f"`{named.text}` has {len(source.text):,} characters; a calibration has thousands"
+        return _bad(told, named.span)
+    value = read_yaml_value(source)
+    if value.source_map is None or value.faults:
+        fault = next(iter(value.faults), None)
+        why = "it is no YAML" if fault is None else fault.message
+        return _bad(f"`{named.text}` is no calibration: {why}", named.span)
+    try:
+        return calibration_of(value.root)
+    except CalibrationError as error:
+        inside = ".".join(error.route)
+        where = f" at `{inside}`" if inside and not source.is_outside else ""
+        return _bad(f"`{named.text}` is no calibration{where}: {error}", named.span)
+
+
+def _bad(message: str, span: Span, help: str | None = None) -> Diagnostic:
+    made = "make one: `shardspec calibrate SPEC -o hardware.local.yaml`"
+    return point(codes.BAD_CALIBRATION, message, span, help=help or made)
+
+
+def _foreign(made: Calibration, chip: Chip, named: Excerpt) -> Diagnostic:
+    one = made.device_kind if made.chip == chip.name else made.chip
+    other = listed(chip.device_kinds) if made.chip == chip.name else chip.name
+    message = f"`{named.text}` is of {one[:40]}, and the machine is of {other}: it does not count"
+    help = f"measure {chip.title}, or take `by {named.text}` out"
+    return point(codes.FOREIGN_CALIBRATION, message, named.span, help=help)
+
+
+def _stale(made: Calibration, named: Excerpt) -> Iterator[Diagnostic]:
+    """Yield that versions of what was measured are others than those that are installed here."""
+    others = []
+    for package, then in made.versions:
+        with suppress(PackageNotFoundError, ValueError):
+            now = version(package)
+            others += [] if now == then else [f"{package} {then[:20]}, here {now}"]
+    if others:
+        message = f"`{named.text}` of {made.date} was made with {', '.join(others)}"
+        help = "make it anew: `shardspec calibrate SPEC`"
+        yield point(codes.STALE_CALIBRATION, message, named.span, help=help)

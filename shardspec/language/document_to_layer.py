@@ -313,6 +313,106 @@ class _Walk:
         span = excerpt.at(axis.start, axis.end) if axis else excerpt.span
         return Place(parsed.kind, axis.text if axis else None, span)
 
+<<<<<<< HEAD
+=======
+    def targets(self) -> Iterator[TargetDecl]:
+        """Yield the targets; top-level `mesh` is one called `default`, and then the only one."""
+        entries = {
+            name: (("targets", name), entry) for name, entry in self.document.targets.items()
+        }
+        if self.document.mesh is not None and not entries:
+            yield from self._counted("default", (), self.document.hardware, self.document.mesh)
+        elif self.document.mesh is None and "mesh" in self.document.model_fields_set:
+            span = self.source_map.key(("mesh",)).span
+            self.report(
+                point(codes.WRONG_TYPE, "`mesh` is empty", span, help="as in `mesh: {data: 8}`")
+            )
+        elif self.document.mesh is None and self.document.hardware is not None:
+            span = self.source_map.key(("hardware",)).span
+            help = "add `mesh: {data: rest}`; that of one of the targets is `targets.NAME.hardware`"
+            message = "`hardware` stands without a `mesh`"
+            self.report(point(codes.WRONG_TYPE, message, span, help=help))
+        for name, (route, entry) in entries.items():
+            yield from self._counted(name, route, entry.hardware, entry.mesh)
+        if self.document.mesh is not None and entries:
+            self.report(self._mesh_beside(entries))
+            known = self._target("default", (), self.document.hardware, self.document.mesh)
+            yield known._replace(is_sound=False)
+
+    def _mesh_beside(self, targets: Iterable[str]) -> Diagnostic:
+        """Return the fault of a mesh without a name beside targets with names."""
+        span = self.source_map.key(("mesh",)).span
+        if is_dsl(span.source):
+            message = f"a `mesh` without a name stands beside {listed(targets)}"
+            help = "give it a name, as in `target laptop { data = 8 }`, or take it out"
+        else:
+            message = f"`mesh` is for a spec with one machine, and `targets` has {listed(targets)}"
+            help = (
+                "move it under `targets` with a name, as in `laptop: {mesh: {data: 8}}`, or take it"
+                " out"
+            )
+        labels = [Label(span, "which of them would count?")]
+        if not is_dsl(span.source):
+            labels.append(Label(self.source_map.key(("targets",)).span, "", primary=False))
+        return Diagnostic(codes.WRONG_TYPE, message, tuple(labels), help=help)
+
+    def _counted(
+        self, name: str, route: Route, hardware: str | None, sizes: dict[str, str]
+    ) -> Iterator[TargetDecl]:
+        """Yield a target; `pod[1]`, `pod[2]`, ... where it stands for several counts of slices."""
+        target = self._target(name, route, hardware, sizes)
+        excerpt = self.excerpt((*route, "hardware"), hardware or "")
+        expr = expressions.parse_hardware(excerpt.text) if hardware else None
+        machine = target.mesh.hardware
+        if isinstance(expr, HardwareExpr) and expr.by:
+            target = target._replace(by=excerpt.part(expr.by.start, expr.by.end))
+        if machine is None or not isinstance(expr, HardwareExpr) or not expr.counts:
+            yield target
+            return
+        for count in expr.counts:
+            own = f"{name}[{count}]"
+            stated = target.mesh._replace(target=own, hardware=replace(machine, slice_count=count))
+            yield target._replace(name=own, mesh=stated)
+
+    def _target(
+        self, name: str, route: Route, hardware: str | None, sizes: dict[str, str]
+    ) -> TargetDecl:
+        """Return a target, its mesh not solved yet, and report what cannot be read."""
+        inner: Route = (*route, "mesh")
+        routes = [(*inner, axis) for axis in sizes if self.name((*inner, axis))]
+        is_faulty = any((*inner, axis) in self.faulty for axis in sizes)
+        faults: list[Diagnostic] = []
+        machine = None
+        if hardware is not None:
+            machine = _hardware(self.excerpt((*route, "hardware"), hardware))
+        if isinstance(machine, Diagnostic):
+            faults.append(machine)
+            machine = None
+        axes: dict[str, StatedAxis] = {}
+        sizes_of = {}
+        wholes = []
+        for each in routes:
+            text = self.excerpt(each, sizes[str(each[-1])])
+            size = expressions.parse_mesh_size(text.text)
+            if isinstance(size, SyntaxFault):
+                faults += [] if is_faulty else [size.diagnostic(text)]
+                size = MeshSize("integer", 1)
+            key = self.key(each).text
+            parts = tuple((part.text, part_size) for part, part_size in size.parts)
+            wholes += [(key, tuple(part for part, _ in parts))] if parts else []
+            for axis, part in parts or ((key, size),):
+                twice = axis in axes or (bool(parts) and axis in sizes)
+                faults += [_taken(axis, text)] if twice else []
+                axes[axis] = _stated_axis(axis, part, text)
+                sizes_of[axis] = (part, text)
+        is_read = not faults and not is_faulty
+        place = self.source_map.key(inner).span
+        stated = StatedMesh(name, tuple(axes.values()), machine, place, is_read)
+        self.diagnostics += [replace(fault, target=name) for fault in faults]
+        span = self.source_map.key(route or ("mesh",)).span
+        return TargetDecl(name, stated, sizes_of, tuple(wholes), span)
+
+>>>>>>> ee0f25d (calibrate measures the devices that are here; hardware: MACHINE by FILE is as fast as that says)
     def path_rules(self) -> Iterator[PathRule]:
         """Yield the entries of `params:`."""
         for key, names in self.document.params.items():

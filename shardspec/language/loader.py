@@ -25,6 +25,7 @@ from shardspec.diagnostics.suggest import nearest
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Arrays, AxisRule, DeriveRule, Params, Spec
 from shardspec.language import files
+from shardspec.language.calibration import calibrated
 from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
 from shardspec.language.layer import Layer, merge, spec_of
 from shardspec.language.phases import Lowered, lowered, with_phases
@@ -323,6 +324,7 @@ def _lowered(
         document, layer = made.valids[0][0].document, made.layer
         faults += (*made.shape, *made.lost)
         layer = layer._replace(phases=tuple(_with_steps(made, file, loading)))
+        layer = _calibrated(layer, file, loading, faults)
     if faults and file.source.is_outside:
         loading.diagnostics += files.veiled(faults, _checks(file.source.name))
         loading.is_whole = False
@@ -330,6 +332,26 @@ def _lowered(
     emptied = _emptied(layer, faults)
     loading.diagnostics += (placed(fault, emptied) for fault in faults)
     return document, layer, None if reading is None else reading.source_map
+
+
+def _calibrated(layer: Layer, file: File, loading: _Loading, faults: list[Diagnostic]) -> Layer:
+    """Return a layer whose machines are as fast as the files say that they name behind `by`."""
+    phases = [(name, _calibrated(each, file, loading, faults)) for name, each in layer.phases]
+    if not any(target.by for target in layer.targets):
+        return layer._replace(phases=tuple(phases))
+
+    def read(named: Excerpt) -> SourceFile | Diagnostic:
+        path = _path(named.text, file)
+        if not is_revision(path) and not loading.boundary.holds(path):
+            help = "copy it into the project: a spec names no measurements outside of it"
+            return point(codes.BAD_CALIBRATION, "it is outside the project", named.span, help=help)
+        found = _read(path, loading)
+        if isinstance(found, SourceFile):
+            loading.sources.append(replace(found, included_from=named.span))
+        return found
+
+    targets = calibrated(layer.targets, read, faults)
+    return layer._replace(phases=tuple(phases), targets=targets)
 
 
 def _with_steps(made: Lowered, file: File, loading: _Loading) -> Iterator[tuple[str, Layer]]:

@@ -25,6 +25,7 @@ class TargetDecl(NamedTuple):
       mesh: with size 1 where a name of `let`, or `fit`, says it.
       sizes: by mesh axis, as stated, and where it stands.
       wholes: names that stand for several mesh axes.
+      by: the file that says how fast the machine is.
     """
 
     name: str
@@ -33,6 +34,7 @@ class TargetDecl(NamedTuple):
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     span: Span | None = None
     is_sound: bool = True
+    by: Excerpt | None = None
 
 
 class Numbers(NamedTuple):

@@ -19,7 +19,9 @@ from shardspec.analysis.traffic import By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_COST
 from shardspec.diagnostics.words import grouped, natural
+from shardspec.ir.calibration import Calibration
 from shardspec.ir.step import Cause, Collective, Place, StepTensor
+from shardspec.report.cost import calibration_of
 from shardspec.report.findings_forms import relative
 from shardspec.versions import COST_JSON, PACKAGE
 
@@ -79,7 +81,7 @@ def _head(cost: Cost, date: str | None) -> Data:
         "source": None if step is None else step.source,
         "step": None if step is None else {"place": _place(step.place), "notes": list(step.notes)},
         "memory": _memory(cost.memory),
-        "time": None if cost.time is None else _time(cost.time),
+        "time": None if cost.time is None else _time(cost.time, calibration_of(cost)),
         "flops": cost.flops,
         "mfu": cost.mfu,
         "tokens": cost.tokens,
@@ -118,7 +120,7 @@ def _tensor(tensor: StepTensor) -> Data:
     }
 
 
-def _time(time: StepTime) -> Data:
+def _time(time: StepTime, made: Calibration | None) -> Data:
     axes = {
         each.mesh_axis: {"s": each.seconds, "exposed_s": each.exposed_seconds} for each in time.axes
     }
@@ -131,6 +133,7 @@ def _time(time: StepTime) -> Data:
         "bound": time.bound,
         "spread": time.spread,
         "scale": time.scale,
+        "calibrated": made and {"date": made.date, "how": made.how},
     }
 
 
@@ -256,7 +259,7 @@ def _time_schema() -> Data:
     return _or_null(
         _object(
             "of one step, by a model of the machine; null where it is not known",
-            ("scale",),
+            ("scale", "calibrated"),
             basis=_of("string", enum=["modelled", "compiled"]),
             step_s=_seconds("seconds"),
             compute_s=_seconds("of operations"),
@@ -264,6 +267,13 @@ def _time_schema() -> Data:
             axes=_map(axis, "by mesh axis; `+` joins those that go together"),
             bound=_of("string", "compute, memory or a mesh axis"),
             scale=_of("number", "by what all seconds were multiplied, to fit a measured step"),
+            calibrated=_or_null(
+                _object(
+                    "the measurements it stands on; null where these are the catalogue's",
+                    date=_of("string"),
+                    how=_of("string"),
+                )
+            ),
             spread=_seconds("how far a measured step may lie to either side, as a share"),
         )
     )

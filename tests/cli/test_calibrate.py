@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ from click.testing import CliRunner, Result
 
 from shardspec.cli.main import cli
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.ir.calibration import Calibration, MatmulTable
-from shardspec.ir.spec import Hardware
+from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
+from shardspec.ir.spec import Hardware, Target
 from shardspec.jax_backend.estimating import Grid
-from shardspec.language.calibration import calibration_of
+from shardspec.jax_backend.measuring import Plan
+from shardspec.language.calibration import calibration_of, calibration_text
+from shardspec.language.catalogue import catalogue_entry
 
 SPEC = """\
 shardspec: 1
@@ -126,4 +130,133 @@ def test_without_a_compiler_nothing_is_written(
     result = run("--compiler", "--hardware", "v5e")
     assert result.exit_code == 2
     assert "error[SHD906]: libtpu is not installed" in result.stderr
+    assert not (tmp_path / "hardware.local.yaml").exists()
+
+
+# measured
+
+
+STEP = """\
+shardspec: 1
+hardware: 8 cpu by hardware.local.yaml
+mesh: {data: 4, model: 2}
+axes: {batch: 64, length: 128, embed: 256, mlp: 1024}
+rules: [batch -> data, mlp -> model, length -> none, embed -> none]
+activations: {residual: batch length embed, hidden: batch length mlp}
+arrays:
+  wi: f32[embed mlp]
+  wo: f32[mlp embed]
+step:
+  program:
+    - residual, wi -> hidden
+    - hidden, wo -> residual
+"""
+NAMES = ("all-gather", "reduce-scatter", "all-reduce")
+FOUND = Calibration(
+    "cpu",
+    "cpu",
+    "2026-11-22",
+    "measuring 8 cpu",
+    matmuls=(MatmulTable("f32", (8, 4096), (64, 1024), (64, 1024), (0.5,) * 8),),
+    machine="8 cpu",
+    mesh="data=4 model=2",
+    flops_per_s=(("f32", 1e11),),
+    hbm_bytes_per_s=Spread(1e10, 1e10, 1e10),
+    curves=tuple(
+        Curve(kind, (axis,), (1 << 10, 1 << 24), (Spread(1e-5, 1e-5, 1e-5), Spread(0.1, 0.1, 0.1)))
+        for axis in ("data", "model")
+        for kind in NAMES
+    ),
+)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Plan]]:
+    """Return what is measured; it is found at once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHARDSPEC", raising=False)
+    (tmp_path / "spec.yaml").write_text(STEP)
+    found: list[tuple[str, Plan]] = []
+
+    def measured(target: Target, mesh: Any, plan: Plan, tell: Any) -> Calibration:
+        assert target.hardware is not None
+        assert target.hardware.chip is catalogue_entry("cpu").chip, "without what was found before"
+        assert dict(mesh.shape) == {"data": 4, "model": 2}
+        found.append((str(target.hardware), plan))
+        return FOUND
+
+    monkeypatch.setattr("shardspec.jax_backend.measuring.measured", measured)
+    return found
+
+
+def cost(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, ["cost", "spec.yaml", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_what_was_measured_is_what_cost_predicts_by(here: Any, tmp_path: Path) -> None:
+    assert "SHD025" in cost().stderr
+    result = run("spec.yaml")
+    assert result.exit_code == 0, result.output
+    assert "data   all-gather      1.00 KiB in 10.0 us (10.0 us to 10.0 us)" in result.stdout
+    assert "most in f32   100 GFLOP/s a device" in result.stdout
+    assert "memory, read and written   10 GB/s a device, 10 to 10" in result.stdout
+    assert result.stderr == "hardware.local.yaml: written\n"
+    told = cost()
+    assert told.exit_code == 0, told.output
+    assert "        calibrated 2026-11-22 by measuring 8 cpu\n" in told.stdout
+    data = json.loads(cost("--format", "json").stdout)
+    assert data["time"]["calibrated"] == {"date": "2026-11-22", "how": "measuring 8 cpu"}
+    # five products of 2048 rows a device, 256 x 512, at half the most that was reached
+    products = 5 * 2 * 2048 * 256 * 512 / 0.5e11
+    assert data["time"]["compute_s"] == pytest.approx(products, rel=0.01)
+    # 2 MiB of the residual, between the two payloads by logarithms
+    assert data["time"]["axes"]["model"]["s"] == pytest.approx(
+        FOUND.curves[5].at(2048 * 256 * 4 / 2)
+    )
+    assert run("spec.yaml").exit_code == 0, "again, over the file that is there"
+
+
+def test_another_mesh_has_no_collectives(here: Any) -> None:
+    run("spec.yaml")
+    told = cost("--set", "mesh.data=2", "--set", "mesh.model=4").stdout
+    assert (
+        "not known: the calibration has no collectives of this mesh, but of data=4 model=2" in told
+    )
+
+
+def test_other_links_are_the_catalogues(here: Any, tmp_path: Path) -> None:
+    made = replace(FOUND, chip="v5e", device_kind="TPU v5 lite", machine="tpu v5e 2x2")
+    (tmp_path / "v5e.yaml").write_text(calibration_text(replace(made, flops_per_s=())))
+    (tmp_path / "spec.yaml").write_text(
+        STEP.replace("8 cpu by hardware.local", "tpu v5e 2x4 by v5e")
+    )
+    told = " ".join(cost().stdout.split())
+    assert (
+        "the calibration has collectives of tpu v5e 2x2, mesh data=4 model=2: here they go" in told
+    )
+
+
+@pytest.mark.parametrize(
+    ("hardware", "arguments", "message", "help"),
+    [
+        ("8 cpu", ["--hardware", "v5e"], "--hardware is for --compiler", "name a spec"),
+        ("8 cpu", ["spec.yaml", "--dtype", "s8"], "CPU multiplies no `s8`", "it does f32, bf16"),
+        ("tpu v5e 2x4", ["spec.yaml"], "but here are 8 devices of kind", ""),
+        ("4 cpu", ["spec.yaml", "--set", "mesh.data=2"], "= 4 devices, but there are 8", ""),
+        ("8 cpu", ["spec.yaml", "-o", "no/x.yaml"], "cannot write", "say with -o"),
+        ("8 cpu", ["nope.yaml"], "nope.yaml", ""),
+    ],
+)
+def test_what_cannot_be_measured(
+    here: Any, tmp_path: Path, hardware: str, arguments: list[str], message: str, help: str
+) -> None:
+    text = STEP.replace("8 cpu by hardware.local.yaml", hardware)
+    (tmp_path / "spec.yaml").write_text(text)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert help in result.stderr
+    assert (here, result.stdout) == ([], "")
     assert not (tmp_path / "hardware.local.yaml").exists()

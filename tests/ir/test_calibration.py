@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.ir.calibration import MatmulTable
+from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
 
 sizes = st.lists(st.integers(1, 1 << 20), min_size=1, max_size=5, unique=True).map(
     lambda found: tuple(sorted(found))
@@ -61,3 +61,37 @@ def test_beyond_the_edge_it_is_that_of_the_edge(
 def test_halfway_is_halfway_by_logarithms() -> None:
     table = MatmulTable("bf16", (8,), (64,), (64, 1024), (0.1, 0.9))
     assert table.share(8, 64, 256) == pytest.approx(math.sqrt(0.09))
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> Curve:
+    payloads = draw(sizes)
+    count = len(payloads)
+    medians = draw(st.lists(st.floats(1e-7, 10.0), min_size=count, max_size=count))
+    spreads = tuple(Spread(each, each / 2, each * 2) for each in medians)
+    return Curve("all-gather", ("data",), payloads, spreads)
+
+
+@given(curves())
+def test_a_curve_is_exact_at_what_was_measured(curve: Curve) -> None:
+    found = [curve.at(payload) for payload in curve.payloads]
+    assert found == pytest.approx([each.median for each in curve.seconds])
+
+
+@given(curves(), anywhere)
+def test_a_curve_lies_between_and_beyond(curve: Curve, payload: float) -> None:
+    medians = [each.median for each in curve.seconds]
+    found = curve.at(payload)
+    assert min(medians) * (1 - 1e-9) <= found
+    if payload <= curve.payloads[0]:
+        assert found == pytest.approx(medians[0])
+    if payload >= curve.payloads[-1]:
+        assert found == pytest.approx(medians[-1] * payload / curve.payloads[-1])
+
+
+def test_a_collective_is_found_by_its_axes_in_any_order() -> None:
+    curve = Curve("all-gather", ("data", "model"), (1,), (Spread(1.0, 1.0, 1.0),))
+    made = Calibration("cpu", "cpu", "2026-11-22", "x", machine="8 cpu", curves=(curve,))
+    assert made.curve("all-gather", ("model", "data")) is curve
+    assert made.curve("all-gather", ("data",)) is None
+    assert made.curve("all-reduce", ("data", "model")) is None

@@ -258,6 +258,12 @@ _ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
         r"[A-Za-z]",
         "types of axes are `auto`, `explicit` and `manual`: `8 explicit`",
     ),
+    (
+        _HARDWARE,
+        r"\bby\s*$",
+        r"",
+        "behind `by` is a file of `shardspec calibrate`: `tpu v4 4x4x8 by hardware.local.yaml`",
+    ),
     (_HARDWARE, r"", r"\d+x(\s|[A-Za-z])|[x×]\s", "slices or nodes stand before `*`: `2 * h100`"),
     (_HARDWARE, r"", r"[x×]\s|[(\[,]|\d+[*X]\d|\*", _TILE),
     (
@@ -324,6 +330,7 @@ _WORDS = {
     "PLATFORM": "`tpu`, `gpu`, `cpu`",
     "CHIP": "the name of a chip",
     "TILE": "chips along each dimension (`4x4x8`)",
+    "FILE": "a file of `shardspec calibrate` (`hardware.local.yaml`)",
     "NAME": "a name",
     "KEY": "a name",
     "INTEGER": "a whole number",

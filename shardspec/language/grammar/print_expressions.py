@@ -115,6 +115,7 @@ def print_hardware(hardware: syntax.HardwareExpr) -> str:
         hardware.platform or "",
         hardware.chip.text,
         shape_text(hardware.topology),
+        f"by {hardware.by.text}" if hardware.by else "",
     )
     return " ".join(word for word in words if word)
 

@@ -221,7 +221,7 @@ def stretch(text: str) -> Stretch:
 
 @dataclass(frozen=True, slots=True)
 class HardwareExpr:
-    """`2 * tpu v5p 4x4x8`, `v4-512`, `4 * h100`, `8 cpu`.
+    """`2 * tpu v5p 4x4x8`, `v4-512`, `4 * h100`, `8 cpu`, `8 cpu by hardware.local.yaml`.
 
     Attributes:
       slices: the number before `*`; 1 when left out, the largest of several.
@@ -230,6 +230,7 @@ class HardwareExpr:
       chip: the catalogue name or accelerator type: `v5p`, `h100`, `v4-512`, `a3-highgpu-8g`.
       count: the number before a chip without `*`: `8 cpu`.
       topology: `(4, 4, 8)`, or empty.
+      by: the file that says how fast it is.
     """
 
     chip: Name
@@ -238,6 +239,7 @@ class HardwareExpr:
     count: int | None = None
     topology: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
+    by: Name | None = None
 
 
 class ScanExpr(NamedTuple):
@@ -494,6 +496,7 @@ def hardware(tree: Node) -> HardwareExpr:
         count=numbers.get("count"),
         topology=_tile(tokens["TILE"]) if "TILE" in tokens else (),
         counts=counts,
+        by=_name(tokens["FILE"]) if "FILE" in tokens else None,
     )
 
 
