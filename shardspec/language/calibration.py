@@ -138,7 +138,8 @@ def _matmuls(dtype: str, data: Mapping[str, Any]) -> MatmulTable:
     shares = tuple(_number(word, *route, "share") for word in _text(data, "share", *route).split())
     wanted = len(m) * len(k) * len(n)
     if len(shares) != wanted:
-        told = f"{counted(len(shares), 'number')} for {len(m)} x {len(k)} x {len(n)} sizes, {wanted}"
+        numbers = counted(len(shares), "number")
+        told = f"{numbers} for {len(m)} x {len(k)} x {len(n)} sizes, {wanted}"
         raise CalibrationError(told, *route, "share")
     if not all(0 < share <= 1 for share in shares):
         raise CalibrationError("a share is more than 0 and at most 1", *route, "share")

@@ -100,6 +100,8 @@ def _counted(
     excerpt = walk.excerpt((*route, "hardware"), hardware or "")
     expr = expressions.parse_hardware(excerpt.text) if hardware else None
     machine = target.mesh.hardware
+    if isinstance(expr, HardwareExpr) and expr.by:
+        target = target._replace(by=excerpt.part(expr.by.start, expr.by.end))
     if machine is None or not isinstance(expr, HardwareExpr) or not expr.counts:
         yield target
         return

@@ -18,8 +18,11 @@ def calibration_lines(made: Calibration) -> Iterator[str]:
     """Yield what a calibration holds, an excerpt of its tables, and what it was found by."""
     if made.matmuls:
         yield "matmuls [m, k] x [k, n] reach, of the longer of peak FLOPs and memory bandwidth:"
-        heads = tuple(f"m={m}" for m in _shown_m(made.matmuls[0]))
-        rows = [("", "k, n", *heads, ""), *(row for table in made.matmuls for row in _rows(table))]
+        shown = made.matmuls[0].m
+        shown = shown[:: max(1, round(len(shown) / _SHOWN_M))]
+        heads = tuple(f"m={m}" for m in shown)
+        rows = [("", "k, n", *heads, "")]
+        rows += (row for table in made.matmuls for row in _rows(table, shown))
         yield from columns(rows, right=range(2, 2 + len(heads)))
     hbm = made.hbm_bytes_per_s
     if hbm is not None:
@@ -44,11 +47,7 @@ def _curve(curve: Curve) -> tuple[str, ...]:
     return "+".join(curve.mesh_axes), curve.kind, ", ".join(told)
 
 
-def _shown_m(table: MatmulTable) -> Sizes:
-    return table.m[:: max(1, round(len(table.m) / _SHOWN_M))]
-
-
-def _rows(table: MatmulTable) -> Iterator[tuple[str, ...]]:
+def _rows(table: MatmulTable, shown: Sizes) -> Iterator[tuple[str, ...]]:
     spread = f", +- {percent(table.spread / 2, 1)}" if table.spread else ""
     told = f"of {counted(len(table.shares), 'size')}{spread}"
     sizes = (
@@ -56,5 +55,5 @@ def _rows(table: MatmulTable) -> Iterator[tuple[str, ...]]:
         for k, n in _SHOWN
     )
     for number, (k, n) in enumerate(dict.fromkeys(sizes)):
-        shares = (percent(table.share(m, k, n), 1) for m in _shown_m(table))
+        shares = (percent(table.share(m, k, n), 1) for m in shown)
         yield "" if number else table.dtype, f"{k}, {n}", *shares, "" if number else told

@@ -104,6 +104,7 @@ MACHINES = [
     *("16 h100", "H100", "a3-highgpu-8g", "2 * a3-highgpu-8g", "8 cpu", "gpu b200", "cpu"),
     *("{1..8} * tpu v5e 16x16", "{1,2, 4} * h100", "trillium 4x4", "gb200-nvl72", "64 v5p"),
 ]
+MEASURED = "tpu v5e 4x4 by ../measured/hardware.local.yaml"
 
 
 @pytest.mark.parametrize("text", MACHINES)
@@ -115,6 +116,8 @@ def test_every_form_of_a_machine_is_valid(text: str) -> None:
 
 
 def test_machines_that_complete_are_there() -> None:
+    machine = {"hardware": MEASURED, "mesh": {"data": "rest"}}
+    jsonschema.Draft7Validator(SCHEMA).validate(machine)
     snippets = SCHEMA["properties"]["hardware"]["defaultSnippets"]
     names = [each["body"] for each in snippets]
     assert {"8 cpu", "h100", "tpu v5e 4x4"} <= set(names)

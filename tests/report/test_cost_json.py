@@ -54,6 +54,7 @@ def test_what_stands_in_it() -> None:
         "bound": "compute",
         "spread": 0.15,
         "scale": 1.0,
+        "calibrated": None,
     }
     assert data["mfu"] == 0.514
     sent = data["collectives"]
