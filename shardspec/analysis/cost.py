@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from shardspec.analysis.step_memory import Amount, Basis, StepMemory, step_memory
 from shardspec.analysis.step_time import AxisTime, StepTime, step_time
+from shardspec.ir.calibration import Calibration
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Target
 from shardspec.ir.step import Step
@@ -46,6 +47,13 @@ class Cost:
     def target(self) -> Target:
         """Return the target that it is the cost on."""
         return self.plan.target
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Return the measurements that the time stands on; None where it is the catalogue's."""
+        hardware = self.target.hardware
+        made = None if hardware is None else hardware.chip.calibration
+        return made if made is not None and made.is_measured else None
 
     @property
     def flops(self) -> int | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import binary_bytes, counted, percent
+from shardspec.diagnostics.words import binary_bytes, counted, flops_text, percent, seconds_text
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Sizes
-from shardspec.report.cost import flops_text, seconds_text
 
 #: How many rows of the left operand are shown, and right ones of which sizes, as far as they go.
 _SHOWN_M = 4

@@ -24,7 +24,6 @@ from shardspec.diagnostics.words import (
 )
 from shardspec.diagnostics.words import flops_text as flops_text
 from shardspec.diagnostics.words import seconds_text as seconds_text
-from shardspec.ir.calibration import Calibration
 from shardspec.ir.step import Collective, StepTensor
 from shardspec.pipeline import step_findings
 from shardspec.report.table import target_title
@@ -166,7 +165,7 @@ def _time(cost: figures.Cost) -> Iterator[str]:
     rates = "   ".join(_rates(cost))
     time = cost.time
     if time is None:
-        made = calibration_of(cost)
+        made = cost.calibration
         why = "the catalogue has no speeds of this target"
         if made is not None:
             why = f"the calibration has no collectives of this mesh, but of {made.mesh}"
@@ -178,16 +177,9 @@ def _time(cost: figures.Cost) -> Iterator[str]:
         compute += f", {seconds_text(time.hbm_seconds)} of it memory"
     axes = map(str, time.axes)
     yield "   ".join((f"time    {step}, bound by {time.bound}", compute, *axes, rates))
-    made = calibration_of(cost)
+    made = cost.calibration
     if made is not None:
         yield f"        calibrated {made.date} by {made.how}"
-
-
-def calibration_of(cost: figures.Cost) -> Calibration | None:
-    """Return the measurements that the time stands on; None where it is the catalogue's."""
-    hardware = cost.target.hardware
-    made = None if hardware is None else hardware.chip.calibration
-    return made if made is not None and made.is_measured else None
 
 
 def _rates(cost: figures.Cost) -> list[str]:

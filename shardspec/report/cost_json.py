@@ -21,7 +21,6 @@ from shardspec.diagnostics.codes import BAD_COST
 from shardspec.diagnostics.words import grouped, natural
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.step import Cause, Collective, Place, StepTensor
-from shardspec.report.cost import calibration_of
 from shardspec.report.findings_forms import relative
 from shardspec.versions import COST_JSON, PACKAGE
 
@@ -81,7 +80,7 @@ def _head(cost: Cost, date: str | None) -> Data:
         "source": None if step is None else step.source,
         "step": None if step is None else {"place": _place(step.place), "notes": list(step.notes)},
         "memory": _memory(cost.memory),
-        "time": None if cost.time is None else _time(cost.time, calibration_of(cost)),
+        "time": None if cost.time is None else _time(cost.time, cost.calibration),
         "flops": cost.flops,
         "mfu": cost.mfu,
         "tokens": cost.tokens,

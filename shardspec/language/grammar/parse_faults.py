@@ -330,7 +330,7 @@ _WORDS = {
     "PLATFORM": "`tpu`, `gpu`, `cpu`",
     "CHIP": "the name of a chip",
     "TILE": "chips along each dimension (`4x4x8`)",
-    "FILE": "a file of `shardspec calibrate` (`hardware.local.yaml`)",
+    "CALIBRATION": "a file of `shardspec calibrate` (`hardware.local.yaml`)",
     "NAME": "a name",
     "KEY": "a name",
     "INTEGER": "a whole number",

@@ -496,7 +496,7 @@ def hardware(tree: Node) -> HardwareExpr:
         count=numbers.get("count"),
         topology=_tile(tokens["TILE"]) if "TILE" in tokens else (),
         counts=counts,
-        by=_name(tokens["FILE"]) if "FILE" in tokens else None,
+        by=_name(tokens["CALIBRATION"]) if "CALIBRATION" in tokens else None,
     )
 
 
