@@ -509,7 +509,26 @@ class _Build:
             message = f"the parts have {parts:,} elements, and `{line.operands[0].text}` {whole:,}"
             raise self.fault(message, line.span, "sizes are those of `axes`, or written: `[kv=64]`")
         for result in results:
-            self._add(Op("view", line, self.loop, reads, result, result.view, 0))
+            part, kept = self._part(read, result)
+            self._add(Op("view", line, self.loop, (part,), result, result.view, 0, kept))
+
+    def _part(self, read: Read, result: Value) -> tuple[Read, frozenset[str]]:
+        """Return what is cut by the indices of one of its parts, and those that have to be whole.
+
+        A shard of an interleaved axis has its share of every part, so that none has to travel.
+        """
+        made = {index.name for dim in result.view for index in dim}
+        cut = [dim for dim in read.view if made.isdisjoint(index.name for index in dim)]
+        own = _names_of(read)
+        new = tuple(index for dim in result.view for index in dim if index.name not in own)
+        if len(cut) != 1 or len(cut[0]) != 1 or not new:
+            return read, frozenset()
+        (index,) = cut[0]
+        parts = self.axes[index.name].parts if index.name in self.axes else None
+        if parts is None or not parts.is_interleaved:
+            return read, frozenset({index.name})
+        view = tuple(new if dim is cut[0] else dim for dim in read.view)
+        return Read(read.source, view), frozenset()
 
     # attention
 

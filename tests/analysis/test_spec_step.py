@@ -284,3 +284,37 @@ def test_caches_of_the_spec_are_what_a_step_reads_and_count_once() -> None:
     assert held(stated, "cache") == held(bare, "cache")
     assert stated.flops == bare.flops
     assert stated.notes == bare.notes == ()
+
+
+FUSED = """
+axes:
+  batch: 8
+  length: 16
+  embed: 32
+  mlp: 64
+  gate_up: {parts: {gate: mlp, up: mlp}, interleaved: true}
+mesh: {tensor: 2}
+rules: ["mlp, gate_up -> tensor", "batch, length, embed -> none"]
+params: {gate_up: embed gate_up, down: mlp embed}
+arrays: {gate_up: "f32[32, 128]", down: "f32[64, 32]"}
+activations: {residual: batch length embed}
+step:
+  program:
+    - residual, "gate_up" -> both
+    - split(both) -> gate[batch length mlp], hidden[batch length mlp]
+    - hidden, "down" -> residual
+"""
+
+
+def test_parts_of_an_interleaved_axis_lie_where_they_are() -> None:
+    """Megatron's two sums of a layer are all that is sent, as of two arrays side by side."""
+    found = sent(step_of(FUSED))
+    reduce = CollectiveKind.ALL_REDUCE
+    assert found == {(reduce, "activation residual", "tensor"): 1}
+
+
+def test_parts_that_lie_one_behind_the_other_are_gathered_first() -> None:
+    found = sent(step_of(FUSED.replace("interleaved: true", "interleaved: false")))
+    assert (CollectiveKind.ALL_GATHER, "activation both", "tensor") in found
+    carried = {what for kind, what, _ in found if kind is CollectiveKind.ALL_REDUCE}
+    assert carried == {"activation residual"}
