@@ -34,8 +34,10 @@ from shardspec.jax_backend.arguments import (
     refuse_unmovable,
     refuse_unusable,
     sizes_given,
+    unreduced_axes,
 )
 from shardspec.jax_backend.constrain import ActivationResolver, axes_of
+from shardspec.jax_backend.live import summed
 from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, shape_of
@@ -424,7 +426,8 @@ class Batch:
         everything. All processes call this, with arrays of the same shapes.
 
         Args:
-          local: an array, or a tree of them. Numbers and leaves that are no arrays stay.
+          local: an array, or a tree of them. Numbers and leaves that are no arrays stay. Partial
+            sums are summed up, where all of them are on devices of this process.
           global_batch: the rows of all processes; None to count them.
           global_shape: of each array, where processes have shares of further dimensions too.
 
@@ -436,6 +439,7 @@ class Batch:
             raise TypeError("put() takes either global_batch or global_shape, and not both")
         need_devices(self.placer.mesh, "batch.put()")
         refuse_no_tree(local)
+        local = jax.tree_util.tree_map(_as_itself, local)
         refuse_unmovable(local, "put")
         global_batch = count_given(global_batch, "global_batch")
         global_shape = None if global_shape is None else sizes_given(global_shape)
@@ -507,6 +511,14 @@ class Batch:
     ) -> jax.sharding.NamedSharding:
         name, array = (None, None) if part is None else (part.path or None, part.array)
         return self.placer.named(self.activations.dims(names, shape, name=name, array=array))
+
+
+def _as_itself(leaf: Any) -> Any:
+    """Return an array of partial sums as itself, where this process has all of them."""
+    is_here = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    if not is_here or leaf.is_deleted() or not unreduced_axes(leaf.sharding):
+        return leaf
+    return summed(leaf) if leaf.is_fully_addressable else leaf
 
 
 def _made(part: _Part, place: _Place) -> Any:

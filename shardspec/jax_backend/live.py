@@ -112,7 +112,7 @@ def moved_to(arrays: list[Any], shardings: list[Any]) -> list[Any]:
     Raises:
       ShardspecError: JAX takes one of them for no array.
     """
-    arrays = [_summed(array) for array in arrays]
+    arrays = [summed(array) for array in arrays]
     try:
         moved: list[Any] = jax.device_put(arrays, list(map(_bare, shardings)))
         moved = [_in_parts(array, to) for array, to in zip(moved, shardings, strict=True)]
@@ -135,7 +135,7 @@ def _bare(sharding: Any) -> Any:
     return sharding.update(spec=plain(*jax_entries(spec)))
 
 
-def _summed(array: Any) -> Any:
+def summed(array: Any) -> Any:
     """Return an array as itself, where it was partial sums."""
     sharding = getattr(array, "sharding", None)
     return _laid_out(array, _bare(sharding)) if unreduced_axes(sharding) else array

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 import shardspec
 from shardspec import Resolver, load, loads
 from shardspec.diagnostics import ShardspecError
+from shardspec.jax_backend.arguments import refuse_unmovable, unreduced_axes
 
 TEXT = """
 shardspec: 1
@@ -244,9 +245,20 @@ def test_put_says_which_array_has_no_values(put: Any) -> None:
         put({"a": {"kernel": jnp.ones((8, 16))}, "b": {"kernel": donated()}})
 
 
-def test_a_batch_of_partial_sums_is_refused() -> None:
+def test_a_batch_of_partial_sums_is_summed_up_where_they_all_are_here() -> None:
+    sums = unreduced()
+    made = BATCH.put({"kernel": sums})["kernel"]
+    assert (np.asarray(made) == np.asarray(BATCH.put({"kernel": whole(sums)})["kernel"])).all()
+    assert not unreduced_axes(made.sharding)
     with pytest.raises(ShardspecError, match="holds partial sums, one on each part of data"):
-        BATCH.put({"kernel": unreduced()})
+        refuse_unmovable({"kernel": sums}, "put")
+
+
+def whole(sums: Any) -> Any:
+    """Return partial sums as what they sum up to, by JAX itself."""
+    spec = jax.sharding.PartitionSpec(*sums.sharding.spec.partitions)
+    with jax.set_mesh(sums.sharding.mesh):
+        return jax.sharding.reshard(sums, spec)
 
 
 def test_a_batch_that_is_not_like_its_names() -> None:
