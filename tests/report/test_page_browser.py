@@ -153,6 +153,7 @@ def test_a_search_finds_rows_and_layers(browser: Browser, file: Path) -> None:
         assert "mlp/wi_{0,1}/kernel x48" in first.inner_text()
         assert page.locator("th[aria-sort=descending]").count() == 1
         first.locator("summary").click()
+        first.locator("li").nth(47).wait_for()
         assert first.locator("li").count() == 48
 
 
@@ -265,17 +266,23 @@ def test_the_mouse_turns_a_torus_of_three_dimensions_alone(browser: Browser, fil
             page.mouse.down()
             page.mouse.move(x + 120, y + 30, steps=3)
             page.mouse.up()
-            page.wait_for_timeout(60)
-            assert (hosts(page) != before) is turns
+            assert (turned(page, before) != before) is turns
         page.select_option("#target", label="v4-512")
         page.focus("#machine-picture svg")
         before = hosts(page)
         page.keyboard.press("ArrowLeft")
-        page.wait_for_timeout(60)
-        after = hosts(page)
+        after = turned(page, before)
         page.click("#turn button >> nth=2")
-        page.wait_for_timeout(60)
-        assert len({before, after, hosts(page)}) == 3
+        assert len({before, after, turned(page, after)}) == 3
+
+
+def turned(page: Page, before: str) -> str:
+    """Return the borders of hosts when they are others, which a frame later they may be."""
+    for _ in range(100 if page.locator("#turn").is_visible() else 4):
+        if hosts(page) != before:
+            break
+        page.wait_for_timeout(20)
+    return hosts(page)
 
 
 def hosts(page: Page) -> str:
@@ -331,9 +338,8 @@ def test_a_phone_scrolls_down_alone(browser: Browser, file: Path) -> None:
         assert not is_too_wide(page)
         page.locator("#sheet-close").tap()
         page.set_viewport_size({"width": 1100, "height": 700})
-        page.wait_for_timeout(60)
-        width = page.locator("#treemap svg").evaluate("each => each.viewBox.baseVal.width")
-        assert width > 900, "it is drawn anew for a wider window"
+        wide = "document.querySelector('#treemap svg').viewBox.baseVal.width > 900"
+        page.wait_for_function(wide)  # it is drawn anew for a wider window
 
 
 def test_it_prints_whole_and_light(browser: Browser, file: Path) -> None:

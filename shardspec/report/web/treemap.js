@@ -99,7 +99,7 @@ function areaText(row, x, y, width, height) {
 /** Return the end of a path in a few lines, broken where its names begin. */
 function ending(name, room, most) {
   const lines = [""];
-  for (const part of name.split(/(?=[/.](?!\.))/).reverse()) {
+  for (const part of name.split(/(?<!\.)(?=[/.](?!\.))/).reverse()) {
     if (lines[0] && (part + lines[0]).length > room) {
       if (lines.length === most) {
         if (lines[0].length < room) lines[0] = `…${lines[0]}`;
@@ -107,7 +107,8 @@ function ending(name, room, most) {
       }
       lines.unshift("");
     }
-    lines[0] = (part + lines[0]).slice(-room);
+    const line = part + lines[0];
+    lines[0] = line.length > room ? `…${line.slice(1 - room)}` : line;
   }
   return lines;
 }
