@@ -94,12 +94,14 @@ class _Sum:
 
     Attributes:
       born: the tick of the first part.
+      loop: that makes the parts.
     """
 
     seats: dict[str, Seat]
     along: set[str]
     born: int
     line: Span | None
+    loop: Loop | None = None
 
 
 @dataclass(slots=True)
@@ -139,6 +141,7 @@ class _Assembly:
     _lives: dict[int, tuple[Value, _Life]] = field(default_factory=dict)
     _weights: dict[int, tuple[Weight, _Sum]] = field(default_factory=dict)
     _outside: dict[str, list[tuple[Weight, _Sum]]] = field(default_factory=dict)
+    _left: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.plan, self.flow = self.layout.plan, self.layout.flow
@@ -215,6 +218,7 @@ class _Assembly:
                 self._end_gradient(op.result)
             if loop is not None:
                 self._leave(loop, ops)
+                self._left[id(loop)] = self.at
         for weight, sums in [pair for found in self._outside.values() for pair in _merged(found)]:
             self._sum_weight(weight, sums, 1)
         self._unread()
@@ -263,6 +267,8 @@ class _Assembly:
             if not self._has_gradient(read.source):
                 continue
             others = [each for each in op.reads if each is not read]
+            if op.kind == "op":
+                self._need(read.source, op)
             if op.kind == "gather":
                 others = [each for each in others if not isinstance(each.source, Weight)]
             if op.kind == "view":
@@ -315,13 +321,26 @@ class _Assembly:
             life = self._live(source)
             life.gradient = life.gradient or (self.at, self.at)
             return
-        found = _Sum(dict(part.sums), along, self.at, op.line.span)
+        found = _Sum(dict(part.sums), along, self.at, op.line.span, op.loop)
         self._send_all(_of_result(part), op, source, "backward", 1, "gradient")
         if op.loop is None:
             self._outside.setdefault(source.first.path, []).append((source, found))
         else:
             self._sum_weight(source, found, self.layout.runs(op))
         self._weights.setdefault(id(source), (source, found))
+        if self.flow.step.microbatches > 1:
+            self._add_up(source, op)
+
+    def _add_up(self, weight: Weight, op: Op) -> None:
+        """Note that the gradient of a microbatch is added to those before, in memory."""
+        for each, count in self.layout.arrays_of(weight):
+            dims = self.layout.gradient_dims(each.dims)
+            array = step_array(dims, each.param.shape, each.param.dtype, each.path)
+            runs = count * self.flow.step.microbatches
+            place, axes = _place(op.line.span), tuple(a for dim in dims for a in dim.mesh_axes)
+            self.ops.append(
+                StepOp("scatter", "", (array,), array, 0, runs, place, "backward", axes, self.at)
+            )
 
     def _flush(self, value: Value, count: int) -> None:
         """Add up the parts of the gradient of a value."""
@@ -413,7 +432,7 @@ class _Assembly:
                 _letters(tuple([read.view for read in reads]), view) if kind == "einsum" else "",
                 operands,
                 self.layout.at_work(result, view, part),
-                flops // copies // ways,
+                round(flops * part.padding(self.plan.mesh, _sizes(reads))) // copies // ways,
                 self.layout.runs(op) * copies * self.flow.step.microbatches,
                 _place(op.line.span),
                 phase,
@@ -567,8 +586,16 @@ class _Assembly:
                 yield op.loop
 
     def _gradient_tensors(self, weight: Weight, sums: _Sum, end: int) -> Iterator[StepTensor]:
-        """Yield the gradients of arrays, alive from when the first of them is made."""
-        born = 0 if self.flow.step.microbatches > 1 else sums.born
+        """Yield the gradients of arrays, alive from when the first of them is made.
+
+        Layers that stand one by one give up what they kept as their gradients are made; so these
+        count where all of them are. Equal layers in one array have one gradient from the start.
+        """
+        born = sums.born
+        if self.flow.step.microbatches > 1:
+            born = 0
+        elif sums.loop is not None and sums.loop.is_unrolled:
+            born = min(end, self._left[id(sums.loop)] + 1)
         for each, count in self.layout.arrays_of(weight):
             dims = self.layout.gradient_dims(each.dims)
             array = step_array(dims, each.param.shape, each.param.dtype, each.path)
@@ -618,6 +645,10 @@ class _Assembly:
                 f"no line of `step:` reads {count} arrays, {share:.0%} of the bytes,"
                 f" {largest.path} the largest: what they compute is not counted"
             )
+
+
+def _sizes(reads: Sequence[Read]) -> dict[str, int]:
+    return {index.name: index.size for read in reads for index in read.indices}
 
 
 def _of_result(part: Partition) -> tuple[Move, ...]:

@@ -553,7 +553,8 @@ class _Build:
             whole = frozenset({positions, summed} - {""})
             made = (query, *keys)
             view = _flat(result, span)
-            self._add(Op("flash", line, self.loop, made, result, view, 2 * flops, whole))
+            kernel = self._sum(line.flops, line) if line.flops else 2 * flops
+            self._add(Op("flash", line, self.loop, made, result, view, max(0, kernel), whole))
             return
         dims = (*((i,) for i in span if i.name != summed), (Index(positions, size),))
         names = (*(dim[0].name for dim in dims[:-1]), None)

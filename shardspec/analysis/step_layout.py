@@ -131,7 +131,8 @@ class StepLayout:
 
     def gradient_dtype(self, dtype: str) -> str:
         """Return the dtype that a gradient is summed in."""
-        return "f32" if self.flow.step.microbatches > 1 else self.wire_dtype(dtype)
+        step = self.flow.step
+        return step.gradients or ("f32" if step.microbatches > 1 else self.wire_dtype(dtype))
 
     def gradient_dims(self, dims: Dims) -> Dims:
         """Return how the gradient of an array lies, of which ZeRO may leave each device a part."""

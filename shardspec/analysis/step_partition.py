@@ -13,7 +13,7 @@ neither is a rule here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ class Laid:
     """An array as it lies, by the indices of one operation.
 
     Attributes:
+      elements: with what fills up parts that are not equally large.
       seats: of the mesh axes that split it.
     """
 
@@ -78,8 +79,20 @@ def laid(view: View, dims: Sequence[DimSharding], dtype: str, mesh: Mesh, path: 
                 asked = _asked(dim, axis)
                 seats[axis] = Seat(inner[taken].name, at, dim.logical_axis, asked, path)
     indices = frozenset(index.name for inner in view for index in inner)
-    elements = math.prod(index.size for inner in view for index in inner)
+    elements = math.prod(
+        filled(math.prod(index.size for index in inner), mesh.ways(dim.mesh_axes))
+        for inner, dim in zip(view, dims, strict=True)
+    )
     return Laid(indices, elements, DTYPE_BITS.get(dtype, 32), seats)
+
+
+def filled(size: int, ways: int) -> int:
+    """Return a size with what makes its parts equally large.
+
+    >>> filled(56, 32)
+    64
+    """
+    return -(-size // ways) * ways
 
 
 def _asked(dim: DimSharding, axis: str) -> Attempt | None:
@@ -121,6 +134,22 @@ class Partition:
     def ways(self, mesh: Mesh) -> int:
         """Return how many devices share the work."""
         return mesh.ways(self.along)
+
+    def padding(self, mesh: Mesh, sizes: Mapping[str, int]) -> float:
+        """Return the work of all devices by what there is: parts of one index are equally large.
+
+        Args:
+          sizes: of the indices that are shared.
+
+        Invariants:
+          padding: it is 1 where sizes divide.
+        """
+        share = 1.0
+        for name in dict.fromkeys(self.along.values()):
+            ways = mesh.ways(axis for axis, index in self.along.items() if index == name)
+            size = sizes.get(name, ways)
+            share *= filled(size, ways) / size
+        return share
 
 
 def partition(

@@ -60,7 +60,8 @@ class Line:
     """One line of the program.
 
     Attributes:
-      flops: what `op` computes each time it runs, as a sum of products.
+      flops: what `op` or `flash` computes each time it runs, as a sum of products; of `flash`,
+        where nothing is stated, all pairs of positions.
       times: how often it runs, where that is written.
       per: arrays, once for each layer of which it runs.
     """
@@ -83,6 +84,8 @@ class StepSpec:
       remat: `("none",)`, `("full",)`, `("dots",)`, or the names of the results that are kept.
       dtype: of results, and of what is multiplied.
       attention: whether `flash(...)` is a kernel, or products that make all scores.
+      gradients: what gradients are summed in over devices; None for the dtype of products, and
+        over microbatches f32.
     """
 
     mode: Literal["train", "serve"] = "train"
@@ -91,5 +94,6 @@ class StepSpec:
     remat: tuple[str, ...] = ("none",)
     dtype: str = "bf16"
     attention: Literal["flash", "einsum"] = "flash"
+    gradients: str | None = None
     program: tuple[Line, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)

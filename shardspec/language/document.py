@@ -272,6 +272,11 @@ class StepEntry(_Model):
     attention: Literal["flash", "einsum"] | None = Field(
         None, description="Whether `flash(...)` is a kernel, or the products with their scores."
     )
+    gradients: Literal["bf16", "f32"] | None = Field(
+        None,
+        description="The dtype that gradients are summed in over devices; else that of products, "
+        "and over microbatches f32.",
+    )
     program: list[str] | None = Field(
         None,
         description='Lines in order: `residual, "**/query/kernel" -> query`. A pattern runs once '

@@ -230,6 +230,16 @@ def test_attention_computes_scores_and_sums(attention: str, backward: float) -> 
     assert {op.kind for op in lines} == {"kernel" if attention == "flash" else "einsum"}
 
 
+def test_attention_may_state_what_a_mask_leaves() -> None:
+    causal = ATTENTION.replace(
+        "-> context\n", "-> context, flops 2 * batch * length * length * joined\n"
+    )
+    step, whole = step_of(causal), step_of(ATTENTION)
+    for own, other in zip(step.ops, whole.ops, strict=True):
+        assert own.flops * (2 if own.place.line == 13 else 1) == other.flops
+    assert sent(step) == sent(whole)
+
+
 def test_context_parallel_gathers_keys_and_values() -> None:
     found = sent(step_of(ATTENTION))
     for name in ("key", "value"):
@@ -318,3 +328,65 @@ def test_parts_that_lie_one_behind_the_other_are_gathered_first() -> None:
     assert (CollectiveKind.ALL_GATHER, "activation both", "tensor") in found
     carried = {what for kind, what, _ in found if kind is CollectiveKind.ALL_REDUCE}
     assert carried == {"activation residual"}
+
+
+def test_gradients_are_summed_in_what_is_stated() -> None:
+    replicated = TEXT.replace("embed -> fsdp", "embed -> none")
+    as_products, stated = step_of(replicated), step_of(replicated, step__gradients="f32")
+
+    def sums(step: Step) -> float:
+        return sum(
+            each.wire_bytes_per_run * each.count
+            for each in step.collectives
+            if each.carries.kind == "gradient" and each.kind is CollectiveKind.ALL_REDUCE
+        )
+
+    assert sums(stated) == 2 * sums(as_products) > 0
+
+
+def test_gradients_of_microbatches_are_added_up_in_memory() -> None:
+    once = [op for op in step_of(TEXT).ops if op.kind == "scatter" and len(op.operands) == 1]
+    assert not once
+    step = step_of(TEXT, step__microbatches="2")
+    adds = [op for op in step.ops if op.kind == "scatter" and len(op.operands) == 1]
+    assert {op.result.name for op in adds} == {"layers/up", "layers/down", "table"}
+    assert {op.count for op in adds} == {2}
+    assert all(op.flops == 0 for op in adds)
+
+
+def test_parts_that_do_not_divide_are_filled_up() -> None:
+    """Six sequences on four devices are two on each: work and bytes are those of eight."""
+    keep = TEXT + "policy: {indivisible: keep}\n"
+    eight, six = step_of(keep), step_of(keep, axes__batch="6")
+    assert [op.flops for op in six.ops] == [op.flops for op in eight.ops]
+    assert {e.wire_bytes_per_run for e in six.collectives if e.carries.kind == "activation"} == {
+        e.wire_bytes_per_run for e in eight.collectives if e.carries.kind == "activation"
+    }
+
+
+def test_layers_give_up_what_they_kept_as_their_gradients_are_made() -> None:
+    """So gradients of layers that stand one by one count where all of them are."""
+    joined, apart = step_of(TEXT, step__remat="none"), step_of(UNROLLED, step__remat="none")
+
+    def born(step: Step, name: str) -> int:
+        return next(
+            each.born
+            for each in step.tensors
+            if each.array.name.endswith(name) and each.dies == step.end
+        )
+
+    def last(step: Step) -> int:
+        return max(e.dies for e in step.tensors if e.array.name == "hidden")
+
+    assert born(joined, "down") < last(joined) < born(apart, "down")
+
+
+def test_an_op_needs_what_it_reads() -> None:
+    normed = TEXT.replace(
+        '    - residual, "**/up" -> hidden\n',
+        "    - op(residual) -> normed[batch length embed], flops 4 * batch * length * embed"
+        ' per "**/up"\n    - normed, "**/up" -> hidden\n',
+    )
+    step = step_of(normed, step__remat="none")
+    kept = [each.array.shape for each in step.tensors if each.array.name in ("normed", "residual")]
+    assert kept.count((2, 8, 16, 32)) == 2

@@ -71,7 +71,7 @@ class LineExpr(NamedTuple):
 
     Attributes:
       call: `flash`, `gather`, `route`, `split` or `op`; empty for an einsum.
-      flops: what `op` states.
+      flops: what `op` states, or `flash` where a mask leaves something out.
       times: the number behind `x`.
       per: the arrays behind `per`.
     """
@@ -143,13 +143,13 @@ def in_step_line(line: LineExpr) -> SyntaxFault | None:
     if several is not None and line.call not in ("split", "op"):
         help = "a line makes one thing; `split(qkv) -> query, key` makes several"
         return SyntaxFault("a second result", several.start, several.end, help)
-    if (line.flops is None) == (line.call == "op"):
-        at = line.operands[0]
-        if line.flops is None:
-            help = "say what it computes: `op(a, b) -> c, flops 2 * batch * embed`"
-            return SyntaxFault("`op` without FLOPs", 0, at.start, help)
+    at = line.operands[0]
+    if line.flops is None and line.call == "op":
+        help = "say what it computes: `op(a, b) -> c, flops 2 * batch * embed`"
+        return SyntaxFault("`op` without FLOPs", 0, at.start, help)
+    if line.flops is not None and line.call not in ("op", "flash"):
         help = "names say what an einsum computes; take it out, or write `op(...)`"
-        return SyntaxFault("only `op` states its FLOPs", at.start, at.end, help)
+        return SyntaxFault("only `op` and `flash` state their FLOPs", at.start, at.end, help)
     wanted = {"flash": 3, "gather": 2, "split": 1, "route": 1}.get(line.call)
     if wanted is not None and len(line.operands) != wanted:
         last = line.operands[-1]

@@ -11,14 +11,14 @@ The times are a model's: where a mesh was measured, the measurement counts, and
 
 Bad:
     shardspec: 1
-    axes: {batch: 64, length: 512, embed: 1024, mlp: 32768}
+    axes: {batch: 64, length: 512, embed: 1024, mlp: 16384}
     hardware: tpu v5e 4x4
     mesh: {fsdp: 2, tensor: 8}
     rules: [batch -> fsdp, mlp -> tensor, embed -> fsdp, length -> none]
     params: {"**/up": embed mlp, "**/down": mlp embed}
     arrays:
-      "layers_{0..3}/up": bf16[1024, 32768]
-      "layers_{0..3}/down": bf16[32768, 1024]
+      "layers_{0..3}/up": bf16[1024, 16384]
+      "layers_{0..3}/down": bf16[16384, 1024]
     activations: {residual: batch length embed, hidden: batch length mlp}
     step:
       program:
@@ -27,14 +27,14 @@ Bad:
 
 Good:
     shardspec: 1
-    axes: {batch: 64, length: 512, embed: 1024, mlp: 32768}
+    axes: {batch: 64, length: 512, embed: 1024, mlp: 16384}
     hardware: tpu v5e 4x4
     mesh: {fsdp: 4, tensor: 4}
     rules: [batch -> fsdp, mlp -> tensor, embed -> fsdp, length -> none]
     params: {"**/up": embed mlp, "**/down": mlp embed}
     arrays:
-      "layers_{0..3}/up": bf16[1024, 32768]
-      "layers_{0..3}/down": bf16[32768, 1024]
+      "layers_{0..3}/up": bf16[1024, 16384]
+      "layers_{0..3}/down": bf16[16384, 1024]
     activations: {residual: batch length embed, hidden: batch length mlp}
     step:
       program:
