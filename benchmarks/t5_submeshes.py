@@ -4,8 +4,8 @@
     python benchmarks/t5_submeshes.py --json     # a prediction for each row
 
 11B is the T5 1.0 11B of the examples with its step; weights and activations lie by T5X's defaults,
-`t5x/1d`, and nothing is computed twice: with that, what fits without microbatches is told apart
-(576 sequences fit and 640 do not). Gradients are summed in f32, as T5X's parameters are. A
+`t5x/1d`, and nothing is computed twice: with that, 576 sequences without microbatches are near
+what fits, and 640 ran out of memory. Gradients are summed in f32, as T5X's parameters are. A
 microbatch that the data axis does not divide is filled up, as XLA does.
 
 68B has no published sizes. Stated here: a decoder alone, embedding 8,192, 64 heads of 128, a gated

@@ -16,7 +16,7 @@ no constant in it but the speed of a link.
 Source: "How to Scale Your Model" (jax-ml.github.io/scaling-book), parts 3 and 12: costs of
 collectives on a ring, all-to-all, latency, NVLink domains. The walk is judged by the 17 measured
 throughputs of T5 11B on a v4-512 in "JAX at scale on TPUs, outside of Google", which differ in
-submesh and batch: 129 of 136 pairs are in their order (`benchmarks/t5_submeshes.py`), 118 by a
+submesh and batch: 128 of 136 pairs are in their order (`benchmarks/t5_submeshes.py`), 117 by a
 model that knows only how large the axes are.
 """
 
