@@ -312,7 +312,9 @@ class Chip:
       wrap_size: a torus dimension of this size wraps around by itself (v2, v3, v5e, v6e).
       wrap_multiple: all torus dimensions wrap once each is a multiple of this (v4, v5p, v7x).
       compiler: what XLA is told of a GPU that is not there, by the names that it has for it.
-      calibration: what is known beyond these figures, by a compiler or by measurements.
+      measured: what was measured of chips of this kind, where a spec names that.
+      estimates: returns what its compiler says of it; None where nobody asked one. It reads a
+        file, which most questions need not.
     """
 
     name: str
@@ -338,7 +340,15 @@ class Chip:
     wrap_size: int | None = None
     wrap_multiple: int | None = None
     compiler: tuple[tuple[str, str], ...] = ()
-    calibration: Calibration | None = field(default=None, repr=False)
+    measured: Calibration | None = field(default=None, repr=False)
+    estimates: Callable[[], Calibration] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Return what is known beyond the figures, by measurements or else by a compiler."""
+        if self.measured is None and self.estimates is not None:
+            return self.estimates()
+        return self.measured
 
     def calibrated(self, found: Calibration) -> Chip:
         """Return the chip with what was found of it in place of the catalogue's.
@@ -351,7 +361,7 @@ class Chip:
         shares = sorted(share for table in found.matmuls for share in table.shares)
         return replace(
             self,
-            calibration=found,
+            measured=found,
             bf16_flops_per_s=max(peaks) * devices if peaks else self.bf16_flops_per_s,
             hbm_bytes_per_s=self.hbm_bytes_per_s if hbm is None else hbm.median * devices,
             matmul_efficiency=self.matmul_efficiency or (shares[-1] if shares else None),

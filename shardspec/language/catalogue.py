@@ -9,20 +9,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
-from typing import Any, Literal, NamedTuple
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shardspec.assets import spec_path
 from shardspec.diagnostics import Diagnostic, Excerpt, codes, point
 from shardspec.diagnostics.source import excerpt_of
 from shardspec.diagnostics.suggest import nearest
 from shardspec.diagnostics.words import listed
-from shardspec.ir.calibration import Calibration
 from shardspec.ir.spec import Chip, Hardware, shape_text
-from shardspec.language.calibration import calibration_of
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import HardwareExpr, SyntaxFault
+
+if TYPE_CHECKING:
+    from shardspec.ir.calibration import Calibration
 
 Shape = tuple[int, ...]
 
@@ -138,7 +138,7 @@ def catalogue_entry(name: str) -> CatalogueEntry:
     accelerator_types = data.get("accelerator_types", {})
     shapes = data.get("shapes", {})
     return CatalogueEntry(
-        chip=replace(_chip(data, figures), calibration=_estimates(name)),
+        chip=_chip(data, figures, name),
         names=tuple(data["names"]),
         shapes=SliceShapes(
             listed=tuple(parse_shape(shape) for shape in shapes.get("listed", ())),
@@ -154,7 +154,8 @@ def catalogue_entry(name: str) -> CatalogueEntry:
     )
 
 
-def _chip(data: Mapping[str, Any], figures: Mapping[str, Any]) -> Chip:
+def _chip(data: Mapping[str, Any], figures: Mapping[str, Any], name: str) -> Chip:
+    has_estimates = spec_path("hardware", f"estimates/{name}") is not None
     wraps = data.get("wraps", {})
     speeds: dict[str, Any] = {
         key: float(value) for key, value in figures.items() if key.endswith("_per_s")
@@ -176,14 +177,16 @@ def _chip(data: Mapping[str, Any], figures: Mapping[str, Any]) -> Chip:
         wrap_size=wraps.get("axis_equals"),
         wrap_multiple=wraps.get("all_multiples_of"),
         compiler=tuple((key, str(value)) for key, value in data.get("compiler", {}).items()),
+        estimates=partial(_estimates, name) if has_estimates else None,
         **speeds,
     )
 
 
-def _estimates(name: str) -> Calibration | None:
-    """Return what the compiler of a chip says of it; None where nobody asked it."""
-    file = f"estimates/{name}"
-    return calibration_of(catalogue_data(file)) if spec_path("hardware", file) else None
+@cache
+def _estimates(name: str) -> Calibration:
+    from shardspec.language.calibration import calibration_of
+
+    return calibration_of(catalogue_data(f"estimates/{name}"))
 
 
 @cache

@@ -25,7 +25,6 @@ from shardspec.diagnostics.suggest import nearest
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Arrays, AxisRule, DeriveRule, Params, Spec
 from shardspec.language import files
-from shardspec.language.calibration import calibrated
 from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
 from shardspec.language.layer import Layer, merge, spec_of
 from shardspec.language.phases import Lowered, lowered, with_phases
@@ -349,6 +348,8 @@ def _calibrated(layer: Layer, file: File, loading: _Loading, faults: list[Diagno
         if isinstance(found, SourceFile):
             loading.sources.append(replace(found, included_from=named.span))
         return found
+
+    from shardspec.language.calibration import calibrated  # few specs name measurements
 
     targets = calibrated(layer.targets, read, faults)
     return layer._replace(phases=tuple(phases), targets=targets)
