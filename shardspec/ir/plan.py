@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, grouped
@@ -71,8 +72,7 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """A mesh axis that a rule such as `mlp -> (model, fsdp)?` goes without.
 
     Attributes:
@@ -320,8 +320,7 @@ class _Answer:
         return tuple(axis for dim in self.dims for axis in dim.mesh_axes)
 
 
-@dataclass(frozen=True, slots=True)
-class Derivation:
+class Derivation(NamedTuple):
     """How an array follows from another, or why it does not.
 
     Attributes:

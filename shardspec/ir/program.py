@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Span
 
@@ -11,8 +11,7 @@ from shardspec.diagnostics import Span
 Call = Literal["", "flash", "gather", "route", "split", "op"]
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(NamedTuple):
     """A signed product of numbers, axes and sums in parentheses; several of them are a sum."""
 
     factors: tuple[int | str | tuple[Product, ...], ...]

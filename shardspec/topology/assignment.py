@@ -21,6 +21,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from shardspec.topology.machine import Digit, Machine, PhysicalAxis, joined_digits
 
@@ -118,8 +119,7 @@ def _hosts_along(digits: Sequence[Digit], axis: PhysicalAxis) -> int:
     return max(map(len, hosts.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A mesh axis that wants its share.
 
     Attributes:
@@ -134,8 +134,7 @@ class Request:
     is_inside: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Partial:
+class _Partial(NamedTuple):
     """An unfinished assignment: what is taken, what is left, and the score so far.
 
     What is left stands by the stretches that were free at the beginning.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -25,8 +25,7 @@ _NAMED = 4
 _DIVISORS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class StatedDigit:
+class StatedDigit(NamedTuple):
     """A stretch of a mesh axis on a machine, and where the spec says it."""
 
     owner: str

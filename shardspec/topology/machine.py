@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shardspec.ir.spec import Hardware
 
@@ -22,8 +21,7 @@ Coordinate = tuple[int, ...]
 Link = Literal["dcn", "ici", "chip", "nvlink", "memory"]
 
 
-@dataclass(frozen=True, slots=True)
-class PhysicalAxis:
+class PhysicalAxis(NamedTuple):
     """One direction in which devices are counted.
 
     Attributes:
@@ -106,8 +104,7 @@ def slice_host(hardware: Hardware) -> tuple[int, ...]:
     return tuple(axis.host for axis in machine_of(hardware)[1:])
 
 
-@dataclass(frozen=True, slots=True)
-class Digit:
+class Digit(NamedTuple):
     """A stretch of one physical axis that belongs to one mesh axis.
 
     Attributes:

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.ir.spec import Hardware, MeshAxis, divisors, shape_text
@@ -33,8 +32,7 @@ _HOST_FAULT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
+class Tiling(NamedTuple):
     """A tiling of one slice.
 
     Attributes:
@@ -48,8 +46,7 @@ class Tiling:
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class TilingFault:
+class TilingFault(NamedTuple):
     """Why a submesh does not tile a slice.
 
     Attributes:
@@ -211,8 +208,7 @@ def slice_text(hardware: Hardware) -> str:
     return f"{hardware.chip.title} {shape_text(hardware.topology)}{per_chip}"
 
 
-@dataclass(frozen=True, slots=True)
-class SubmeshChoice:
+class SubmeshChoice(NamedTuple):
     """Our tile beside T5X's own.
 
     Attributes:
