@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shardspec.analysis.step_time import AxisTime, StepTime
     from shardspec.analysis.traffic import Asker, TrafficRow
     from shardspec.diagnostics import Diagnostic, Label, Severity, ShardspecError, Span
+    from shardspec.ir.calibration import Calibration
     from shardspec.ir.plan import ActivationSharding, Alike, Attempt, DimSharding, ParamSharding
     from shardspec.ir.spec import Mesh, Param, PartitionSpec, Target
     from shardspec.ir.step import (
@@ -54,6 +55,7 @@ __all__ = [
     "AxisProof",
     "AxisTime",
     "Batch",
+    "Calibration",
     "Carried",
     "Cause",
     "Collective",
@@ -111,6 +113,7 @@ _HOMES = {
     "AxisProof": "shardspec.programs.proof",
     "AxisTime": "shardspec.analysis.step_time",
     "Batch": "shardspec.jax_backend.batch",
+    "Calibration": "shardspec.ir.calibration",
     "Carried": "shardspec.ir.step",
     "Cause": "shardspec.ir.step",
     "Collective": "shardspec.ir.step",

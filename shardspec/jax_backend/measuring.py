@@ -44,8 +44,8 @@ _PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"
 GRID = Grid((8, 128, 1024, 8192), (128, 512, 2048, 8192), (128, 512, 2048, 8192))
 CPU_GRID = Grid((8, 64, 512), (64, 256, 1024), (64, 256, 1024))
 QUICK_GRID = Grid((8, 128), (64, 256), (64, 256))
-PAYLOADS = (1 << 16, 1 << 20, 1 << 24, 1 << 27)
-CPU_PAYLOADS = (1 << 16, 1 << 20, 1 << 23)
+PAYLOADS = (2**16, 2**20, 2**24, 2**27)
+CPU_PAYLOADS = (2**16, 2**20, 2**23)
 QUICK_PAYLOADS = (1 << 14, 1 << 18)
 
 
