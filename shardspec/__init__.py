@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardspec.analysis.step_time import AxisTime, StepTime
     from shardspec.analysis.traffic import Asker, TrafficRow
     from shardspec.diagnostics import Diagnostic, Label, Severity, ShardspecError, Span
-    from shardspec.ir.calibration import Calibration
+    from shardspec.ir.calibration import Calibration, Curve
     from shardspec.ir.plan import ActivationSharding, Alike, Attempt, DimSharding, ParamSharding
     from shardspec.ir.spec import Mesh, Param, PartitionSpec, Target
     from shardspec.ir.step import (
@@ -62,6 +62,7 @@ __all__ = [
     "CollectiveKind",
     "CompiledMemory",
     "Cost",
+    "Curve",
     "DataLayout",
     "Diagnostic",
     "DimSharding",
@@ -120,6 +121,7 @@ _HOMES = {
     "CollectiveKind": "shardspec.ir.step",
     "CompiledMemory": "shardspec.programs.memory",
     "Cost": "shardspec.report.cost",
+    "Curve": "shardspec.ir.calibration",
     "DataLayout": "shardspec.jax_backend.batch",
     "Diagnostic": "shardspec.diagnostics",
     "DimSharding": "shardspec.ir.plan",
