@@ -7,7 +7,8 @@ backward pass needs is computed again first. A weight that is gathered is gather
 forward pass and once for the rest of its round.
 
 Gradients of weights are summed once a step where every device then has all of them, and in every
-microbatch where each has a part, since the whole would take the memory that splitting it saves.
+microbatch and for every use where each has a part, since the whole would take the memory that
+splitting it saves.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ from shardspec.resolve.resolver import array_resolver
 #: FLOPs of a kernel of attention in its backward pass, which makes the scores again, by forward.
 #: Source: FlashAttention-2 (arXiv 2307.08691), section 3.1: five products in place of two.
 _KERNEL_BACKWARD = 2.5
+_SCATTER = CollectiveKind.REDUCE_SCATTER
 _KINDS: dict[str, OpKind] = {"flash": "kernel", "gather": "gather", "op": "kernel"}
 
 
@@ -355,13 +357,17 @@ class _Assembly:
     def _sum_weight(self, weight: Weight, sums: _Sum, count: int) -> None:
         view = tuple((index,) for index in _blank(weight))
         own = self.layout.lies(weight, view, "gradient")
+        dtype, uses = weight.first.param.dtype, sums.loop.uses if sums.loop is not None else 1
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
-            place, is_turned = _place(sums.line), move.kind is CollectiveKind.REDUCE_SCATTER
-            if is_turned:  # in every microbatch, ahead of what adds them up
-                dtype = self.layout.wire_dtype(weight.first.param.dtype)
+            place, is_turned, runs = _place(sums.line), move.kind is _SCATTER, count
+            if is_turned:  # in every microbatch and use, ahead of what adds them up
+                dtype = self.layout.wire_dtype(dtype)
+            elif uses > 1:  # added up first, as the array itself is
+                runs, dtype = count // uses, self.flow.step.gradients or dtype
+            if is_turned or uses > 1:
                 bits = DTYPE_BITS.get(dtype, 32)
                 move = move._replace(payload_bytes=move.payload_bytes * bits // own.bits)
-            self._send(move, count, weight, "backward", place, "gradient", is_turned=is_turned)
+            self._send(move, runs, weight, "backward", place, "gradient", is_turned=is_turned)
 
     def _unread(self) -> None:
         """Add the gradients of arrays that no line reads, such as the scales of norms."""

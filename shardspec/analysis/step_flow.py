@@ -2,8 +2,9 @@
 
 No mesh is asked here, so a search reads a program once. A line becomes an operation for each kind
 of array that it matches; arrays that differ in the number of a layer, and the slices of a stacked
-array, are one operation that runs once a round of a loop. A name of an axis that is a product,
-`joined_kv: heads * kv`, stands for its factors, so that `joined_kv` and `heads kv` are the same.
+array, are one operation that runs once a round of a loop; `x 4` makes four rounds of each. A name
+of an axis that is a product, `joined_kv: heads * kv`, stands for its factors, so that `joined_kv`
+and `heads kv` are the same.
 
 Every line that writes a value makes a new one of that name. It is added to the one before where it
 was made from that (`residual`), or where nothing has read that yet (two branches of a gated MLP).
@@ -121,6 +122,7 @@ class _Build:
         found: Sequence[tuple[Weight | None, Loop | None]]
         if patterns:
             found = self._weights(line, line.operands[patterns[0]])
+            found = [(weight, _repeated(loop, line.times)) for weight, loop in found]
         else:
             found = [(None, self._loop_of(line))]
         self._enter(found[0][1])
@@ -218,6 +220,8 @@ class _Build:
             self.loop = None
         elif now is None or (now.rounds, now.key) != (loop.rounds, loop.key):
             self.loop = loop
+        else:
+            now.is_unrolled, now.uses = now.is_unrolled and loop.is_unrolled, loop.uses
 
     def _read_weight(self, weight: Weight, term: Term, line: Line) -> Read:
         names: list[str | None] = list(weight.names)
@@ -691,6 +695,14 @@ def _unstacked(arrays: list[ParamSharding]) -> tuple[Weight, Loop | None]:
     path = template(arrays[0].path)
     weight = Weight(tuple(arrays), kept, len(arrays) // rounds)
     return weight, Loop(rounds, path.partition("#")[0])
+
+
+def _repeated(loop: Loop | None, times: int | None) -> Loop | None:
+    """Return the loop of a line that uses each of its arrays so often, one use after another."""
+    if times is None or times == 1:
+        return loop
+    rounds, key = (loop.rounds, f"{loop.key} ") if loop is not None else (1, "")
+    return Loop(rounds * times, f"{key}x {times}", is_unrolled=False, uses=times)
 
 
 def _stack_key(array: ParamSharding, dims: tuple[int, ...]) -> str:

@@ -100,11 +100,13 @@ class Loop:
     Attributes:
       key: what tells it from others with as many rounds.
       is_unrolled: whether every round has arrays of its own.
+      uses: how many rounds in a row use the same arrays.
     """
 
     rounds: int
     key: str
     is_unrolled: bool = True
+    uses: int = 1
 
 
 class Read(NamedTuple):

@@ -61,7 +61,7 @@ class Line:
     Attributes:
       flops: what `op` or `flash` computes each time it runs, as a sum of products; of `flash`,
         where nothing is stated, all pairs of positions.
-      times: how often it runs, where that is written.
+      times: how often it runs, where that is written: for each array and slice that it reads.
       per: arrays, once for each layer of which it runs.
     """
 

@@ -136,6 +136,79 @@ def test_microbatches_gather_again_and_send_the_rest_once() -> None:
     assert tensor[0] == tensor[1]
 
 
+def often(text: str, times: int) -> str:
+    """Return a spec whose layers use each of their arrays so often."""
+    text = text.replace('"**/up" -> hidden', f'"**/up" -> hidden x {times}')
+    return text.replace('"**/down" -> residual', f'"**/down" -> residual x {times}')
+
+
+@pytest.mark.parametrize("remat", ["none", "full"])
+@pytest.mark.parametrize("text", [TEXT, UNROLLED])
+def test_arrays_that_are_used_more_than_once_compute_and_send_as_often(
+    text: str, remat: str
+) -> None:
+    """Every use of a scan gathers, and scatters its gradient; as Shardy has it."""
+    thrice = step_of(often(text, 3), step__remat=remat)
+    assert (thrice.flops * 8 - 3 * LOGITS) == 3 * 2 * (7 if remat == "full" else 6) * LAYER
+    found, once = sent(thrice), sent(step_of(TEXT, step__remat=remat))
+    kinds = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
+    for kind, what in zip(kinds, ("weight", "gradient of"), strict=True):
+        for name in ("up", "down"):
+            runs = sum(
+                count
+                for (how, carried, _), count in found.items()
+                if how is kind and carried.startswith(what) and carried.endswith(f"/{name}")
+            )
+            assert runs == 3 * once[kind, f"{what} layers/{name}", "fsdp"]
+    # forward of `down` and backward of `up`; rows of the table and backward of the logits
+    assert found[CollectiveKind.ALL_REDUCE, "activation residual", "tensor"] == 3 * (2 + 2) + 2
+
+
+def test_every_use_of_an_array_keeps_its_values() -> None:
+    step = step_of(often(TEXT, 3), step__remat="none")
+    kept = {each.array.name: each.array.shape for each in step.tensors if each.array.shape[0] == 6}
+    assert kept == {"hidden": (6, 8, 16, 64), "residual": (6, 8, 16, 32)}
+    layers = (each.array for each in step.tensors if each.dies == step.end)
+    held = sorted(each.shape for each in layers if each.name.startswith("layers/"))
+    assert held == [(2, 32, 64), (2, 64, 32)]  # one gradient for all uses
+
+
+def test_one_array_may_be_all_layers() -> None:
+    """With `x 4` one array is four layers that share it, and lines of no array are among them."""
+    text = often(TEXT, 4).replace("f32[2, 32, 64]", "f32[1, 32, 64]")
+    text = text.replace("f32[2, 64, 32]", "f32[1, 64, 32]").replace("layers: 2", "layers: 1")
+    apart = TEXT.replace("[2,", "[4,").replace("layers: 2", "layers: 4")
+    one, four = step_of(text), step_of(apart)
+    assert one.flops == four.flops
+    assert one.wire_bytes == four.wire_bytes
+    between = text.replace(
+        '    - hidden, "**/down"',
+        '    - op(hidden) -> hidden, flops 2 * batch * length * mlp x 4\n    - hidden, "**/down"',
+    )
+    (op,) = (op for op in step_of(between, step__mode="serve").ops if op.kind == "kernel")
+    assert op.count == 4
+
+
+def test_lines_of_a_layer_may_differ_in_how_often_they_use_it() -> None:
+    text = TEXT.replace('"**/up" -> hidden', '"**/up" -> hidden x 3')
+    whole = step_of(text, step__remat="none").flops * 8
+    assert whole == 2 * 3 * (3 + 1) * LAYER + 3 * LOGITS
+
+
+def test_gradients_of_all_uses_are_added_up_before_they_are_summed() -> None:
+    """In f32, as the array is: a loop adds up what devices then sum once."""
+    text = TEXT.replace("embed -> fsdp", "embed -> none")
+    key = CollectiveKind.ALL_REDUCE, "gradient of layers/up", "fsdp"
+    once, thrice = step_of(text), step_of(often(text, 3))
+    assert sent(thrice)[key] == sent(once)[key] == 2
+
+    def payload(step: Step) -> int:
+        own = (e for e in step.collectives if (e.kind, str(e.carries)) == key[:2])
+        return sum(each.wire_bytes_per_run for each in own)
+
+    assert payload(thrice) == 2 * payload(once) > 0
+
+
 def test_data_parallel_sums_gradients_once_a_step() -> None:
     text = TEXT.replace("embed -> fsdp", "embed -> none").replace("mlp -> tensor", "mlp -> none")
     key = CollectiveKind.ALL_REDUCE, "gradient of layers/up", "fsdp"
