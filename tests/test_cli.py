@@ -462,7 +462,8 @@ def complete(folder: Path, words: str, **environment: str) -> list[str]:
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    return [line.partition(",")[2] for line in result.stdout.splitlines() if line]
+    found = (line.partition(",") for line in result.stdout.splitlines() if line)
+    return [name for kind, _, name in found if kind == "plain"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardspec import pipeline
-from shardspec.cli import options
+from shardspec.cli import completion, options
 from shardspec.cli.request import Request
 from shardspec.cli.streams import FAILED, fail, progress, require_folder, show, write_file
 from shardspec.diagnostics import ShardspecError
@@ -30,6 +30,7 @@ LOCAL = "hardware.local.yaml"
     options.option(
         "--hardware",
         metavar="MACHINE",
+        shell_complete=completion.machines,
         help="The machine, in place of a spec's: `tpu v5e 4x4`, `v5p-128`.",
     ),
     options.flag(

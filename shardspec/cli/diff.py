@@ -13,7 +13,7 @@ import click
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
 from shardspec.analysis.layouts import Layout, held_by, layout_of
-from shardspec.cli import options
+from shardspec.cli import completion, options
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, matching, unknown_path
 from shardspec.cli.steps import STEP
@@ -35,8 +35,8 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
 
 @options.verb(
     "diff",
-    click.Argument(["old"], required=False),
-    click.Argument(["new"], required=False),
+    click.Argument(["old"], required=False, shell_complete=completion.files),
+    click.Argument(["new"], required=False, shell_complete=completion.files),
     options.NAMED,
     options.TARGET,
     STEP,

@@ -9,19 +9,15 @@ from pathlib import Path
 import click
 
 from shardspec import assets
-from shardspec.cli import options
+from shardspec.cli import completion, options
 from shardspec.cli.request import Request
 from shardspec.cli.streams import fail, write_file
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in assets.spec_names("examples") if name.startswith(incomplete)]
-
-
 @options.verb(
     "example",
-    click.Argument(["name"], shell_complete=_complete),
-    click.Argument(["folder"], default="."),
+    click.Argument(["name"], shell_complete=completion.examples),
+    click.Argument(["folder"], default=".", shell_complete=completion.folders),
     options.option(
         "--to",
         "spelling",

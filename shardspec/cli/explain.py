@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardspec import pipeline
-from shardspec.cli import options, streams
+from shardspec.cli import completion, options, streams
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select
 from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show
@@ -34,22 +34,14 @@ _ARRAYS_ONLY = "--porcelain prints arrays", "give it a path or a glob alone"
 _DRAWS_ONLY = "--draw draws an array, a glob or an activation", "give it that alone"
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete an array, an activation, or `axis:` and an axis."""
-    spec = quiet_spec(ctx.params.get("spec_name"))
-    if spec is None:
-        return []
-    axes = {rule.logical_axis: None for rule in spec.axis_rules}
-    axes |= {axis.name: None for axis in spec.logical_axes}
-    names = [array.path for array in spec.params]
-    names += [activation.name for activation in spec.activations]
-    names += [f"axis:{name}" for name in dict.fromkeys((*sorted(spec.mesh_axis_names), *axes))]
-    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
-
-
 @options.verb(
     "explain",
-    click.Argument(["subjects"], nargs=-1, metavar="[SPEC] [SUBJECT]", shell_complete=_complete),
+    click.Argument(
+        ["subjects"],
+        nargs=-1,
+        metavar="[SPEC] [SUBJECT]",
+        shell_complete=completion.subjects,
+    ),
     options.NAMED,
     options.TARGET,
     options.PHASE,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardspec import pipeline
+from shardspec.cli import completion
 from shardspec.cli import options as shared
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
@@ -47,11 +48,18 @@ _FORMATS_PAGE = "\b\nFormats:\n" + "\n".join(f"  {f.name:<12} {f.title}" for f i
 @shared.verb(
     "import",
     click.Argument(["tool"], metavar="FORMAT", type=click.Choice([f.name for f in FORMATS])),
-    click.Argument(["files"], nargs=-1, required=True, metavar="FILE..."),
+    click.Argument(
+        ["files"], nargs=-1, required=True, metavar="FILE...", shell_complete=completion.files
+    ),
     shared.OUTPUT,
     shared.option("--mesh", callback=_mesh, metavar="SIZES", help="The mesh: `data=4 model=2`."),
-    shared.option("--hardware", metavar="HW", help="The machine: `tpu v4 4x4x8`, `4 * h100`."),
     shared.option(
+        "--hardware",
+        metavar="HW",
+        shell_complete=completion.machines,
+        help="The machine: `tpu v4 4x4x8`, `4 * h100`.",
+    ),
+    shared.file_option(
         "--against", metavar="ARRAYS", help="Prove, array by array, that the spec says the same."
     ),
     shared.option(
@@ -77,7 +85,12 @@ _FORMATS_PAGE = "\b\nFormats:\n" + "\n".join(f"  {f.name:<12} {f.title}" for f i
         "--strict", is_flag=True, default=None, help="The tool refuses unmatched arrays."
     ),
     shared.option(
-        "-I", "--include", multiple=True, metavar="FOLDER", help="Where includes are found."
+        "-I",
+        "--include",
+        multiple=True,
+        metavar="FOLDER",
+        shell_complete=completion.folders,
+        help="Where includes are found.",
     ),
     *shared.FINDINGS,
     epilog=_FORMATS_PAGE,

@@ -17,7 +17,7 @@ from shardspec.cli.streams import fail
 @options.verb(
     "lsp",
     options.option("--stdio", is_flag=True, help="Talk over stdin and stdout, as it always does."),
-    options.option("--log", metavar="FILE", help="Write down what goes wrong, for a report."),
+    options.file_option("--log", help="Write down what goes wrong, for a report."),
 )
 def command(request: Request, *, stdio: bool, log: str | None) -> None:
     """Answer an editor about specs: findings as you type, fixes, hover, completion, rename.

@@ -66,7 +66,8 @@ class _Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the verb, or fail with the nearest one."""
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
+        is_asked = not ctx.resilient_parsing  # not by a shell that completes a line
+        if is_asked and args and args[0] not in VERBS and not args[0].startswith("-"):
             from shardspec.cli.streams import fail
             from shardspec.diagnostics.words import did_you_mean
 
@@ -112,6 +113,10 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from shardspec.cli.streams import FAILED, Failure, give_up, settle_streams, show_failure
 
+    if "_SHARDSPEC_COMPLETE" in os.environ:
+        from shardspec.cli.shells import register
+
+        register()
     settle_streams()
     exit_code: Any = FAILED
     try:

@@ -6,14 +6,14 @@ import os
 
 import click
 
-from shardspec.cli import options
+from shardspec.cli import completion, options
 from shardspec.cli.request import Request, matching, unknown_path
 from shardspec.cli.streams import fail
 
 
 @options.verb(
     "manifest",
-    click.Argument(["checkpoint"]),
+    click.Argument(["checkpoint"], shell_complete=completion.files),
     options.ONLY,
     options.format_option("yaml", "json"),
     options.OUTPUT,

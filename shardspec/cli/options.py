@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from shardspec.cli import completion
 from shardspec.cli.streams import fail
 
 EXITS = (
@@ -114,6 +115,12 @@ def option(*declared: str, **how: Any) -> click.Option:
     return click.Option(declared, **how)
 
 
+def file_option(*declared: str, **how: Any) -> click.Option:
+    """Return an option that takes a file, which shells complete."""
+    metavar = how.pop("metavar", "FILE")
+    return click.Option(declared, metavar=metavar, shell_complete=completion.files, **how)
+
+
 def flag(name: str, help: str) -> click.Option:
     """Return an option without a value."""
     return click.Option([name], is_flag=True, help=help)
@@ -204,27 +211,7 @@ def _file_name(ctx: click.Context, param: click.Parameter, name: str | None) -> 
     return name
 
 
-def _targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the name of a target."""
-    from shardspec.cli.request import quiet_spec
-
-    named = (ctx.params.get("spec_name"), *(ctx.params.get("named") or ()))
-    spec = quiet_spec(next(filter(None, named), None))
-    names = [target.name for target in spec.targets] if spec else []
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def _phases(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the name of a phase."""
-    from shardspec.cli.request import quiet_spec
-
-    named = (ctx.params.get("spec_name"), *(ctx.params.get("named") or ()))
-    spec = quiet_spec(next(filter(None, named), None))
-    names = [phase.phase for phase in spec.phases] if spec else []
-    return [name for name in names if name.startswith(incomplete)]
-
-
-NAMED = option("--spec", "spec_name", metavar="FILE", help="The spec; found when left out.")
+NAMED = file_option("--spec", "spec_name", help="The spec; found when left out.")
 
 #: One spec: by name, or the one in a folder.
 ONE_SPEC = (
@@ -232,20 +219,30 @@ ONE_SPEC = (
         ["named"],
         required=False,
         metavar="[SPEC|FOLDER]",
+        shell_complete=completion.files,
         callback=lambda ctx, param, value: (value,) if value else (),
     ),
     NAMED,
 )
 #: Any number of specs: by name, and all in folders.
-SPECS = (click.Argument(["named"], nargs=-1, metavar="[SPEC|FOLDER]..."), NAMED)
+SPECS = (
+    click.Argument(
+        ["named"], nargs=-1, metavar="[SPEC|FOLDER]...", shell_complete=completion.files
+    ),
+    NAMED,
+)
 
 TARGET = option(
-    "-t", "--target", metavar="NAME", shell_complete=_targets, help="A target of the spec."
+    "-t",
+    "--target",
+    metavar="NAME",
+    shell_complete=completion.targets,
+    help="A target of the spec.",
 )
 PHASE = option(
     "--phase",
     metavar="NAME",
-    shell_complete=_phases,
+    shell_complete=completion.phases,
     help="A phase of the spec, such as `decode`, in place of the spec itself.",
 )
 #: For verbs that take one target after the other.
@@ -255,15 +252,19 @@ TARGETS = option(
     "target_names",
     metavar="NAME",
     multiple=True,
-    shell_complete=_targets,
+    shell_complete=completion.targets,
     help="A target of the spec; several, one after the other, by saying it again.",
 )
-ARRAYS = option(
+ARRAYS = file_option(
     "--arrays",
-    metavar="FILE",
     help="Arrays from a manifest, a checkpoint or `package.module:function`, not the spec.",
 )
-ONLY = option("--only", metavar="GLOB", help="Only arrays whose path matches.")
+ONLY = option(
+    "--only",
+    metavar="GLOB",
+    shell_complete=completion.paths,
+    help="Only arrays whose path matches.",
+)
 SET = option(
     "--set",
     "settings",
@@ -272,20 +273,18 @@ SET = option(
     callback=_settings,
     help="A what-if: `--set mesh.model=8`.",
 )
-COST = option(
+COST = file_option(
     "--cost",
-    metavar="FILE",
     help="Say what it costs, too, by what `cost -o FILE` saved; else by `[tool.shardspec] cost`.",
 )
-OUTPUT = option(
-    "-o", "--output", metavar="FILE", callback=_file_name, help="Where to write; `-` is stdout."
-)
+OUTPUT = file_option("-o", "--output", callback=_file_name, help="Where to write; `-` is stdout.")
 FINDINGS = (
     option(
         "--select",
         metavar="FINDINGS",
         multiple=True,
         callback=_findings,
+        shell_complete=completion.findings,
         help="Findings to show, and no others: `SHD3`, `indivisible`.",
     ),
     option(
@@ -293,6 +292,7 @@ FINDINGS = (
         metavar="FINDINGS",
         multiple=True,
         callback=_findings,
+        shell_complete=completion.findings,
         help="Findings not to show.",
     ),
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
-from shardspec.cli import options
+from shardspec.cli import completion, options
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.steps import STEP, traced_step
@@ -51,6 +51,7 @@ _NAME = "report.html"
         "sides",
         nargs=2,
         metavar="A B",
+        shell_complete=completion.files,
         help="What changed from A to B as well: specs, a lock or `git:REV` for A.",
     ),
     options.OUTPUT,

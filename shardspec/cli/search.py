@@ -12,7 +12,7 @@ import click
 
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
-from shardspec.cli import options
+from shardspec.cli import completion, options
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.steps import STEP, print_proof, proof_of, traced_step
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of, write_file
@@ -92,6 +92,7 @@ def _prices(
         "machines",
         multiple=True,
         metavar="MACHINE",
+        shell_complete=completion.machines,
         help="Another machine to look at, in place of the target's: `tpu v5p 4x4x8`, `16 * h100`.",
     ),
     options.option(
