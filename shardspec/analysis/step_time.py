@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from shardspec.diagnostics.words import seconds_text
 from shardspec.ir.calibration import Calibration, MatmulTable
@@ -127,6 +128,17 @@ class StepTime:
         shares["memory"] = self.hbm_seconds
         shares["compute"] = self.compute_seconds - self.hbm_seconds
         return max(reversed(shares), key=lambda name: shares[name])
+
+
+class Scale(NamedTuple):
+    """By what predictions are multiplied, so that a step which was measured takes what it took.
+
+    Attributes:
+      told: the same for people, with both times.
+    """
+
+    share: float = 1.0
+    told: str = ""
 
 
 def scaled(time: StepTime, scale: float) -> StepTime:

@@ -15,6 +15,7 @@ from shardspec.cli.streams import fail
 
 if TYPE_CHECKING:
     from shardspec.analysis.cost import Cost
+    from shardspec.analysis.step_time import Scale
 
 _TIME = re.compile(
     r"(?:(?P<target>[^=]+)=)?\s*(?P<number>\d{1,9}(?:\.\d{1,12})?)\s*(?P<unit>us|ms|s|min|)"
@@ -56,6 +57,40 @@ MEASURED = options.option(
 )
 
 
+def scale_of(measured: Measured, base: Cost, request: Request) -> Scale:
+    """Return what a measured step took over its prediction; exit where none is predicted.
+
+    Args:
+      base: the cost of the step that was measured.
+    """
+    from shardspec.analysis.step_time import Scale
+    from shardspec.diagnostics.words import seconds_text, three_figures
+
+    predicted = _seconds(base)
+    share = measured.seconds / predicted
+    told = (
+        f"all times are x {three_figures(share)}: the step of the spec as it is took"
+        f" {seconds_text(measured.seconds)} on `{base.target.name}`, by --measured,"
+        f" where {seconds_text(predicted)} is predicted"
+    )
+    if not 1 / _FAR < share < _FAR:
+        times = f"{three_figures(share)} times what is predicted"
+        request.remark(f"--measured: {seconds_text(measured.seconds)} is {times}; is it this step?")
+    return Scale(share, told)
+
+
+def _seconds(cost: Cost) -> float:
+    if cost.time is None or not cost.time.step_seconds:
+        message = f"no time is predicted for target `{cost.target.name}`, so none is scaled"
+        fail(message, "leave --measured out, or name a target whose speeds are known")
+    return cost.time.step_seconds
+
+
+def as_it_is(measured: Measured, request: Request, target: str) -> Request:
+    """Return the request for the step that was measured: without --set, on its target."""
+    return replace(request, target=measured.target or target, settings={})
+
+
 def held_to(
     measured: Measured, found: Cost, request: Request, cost_at: Callable[[Request], Cost]
 ) -> Cost:
@@ -66,28 +101,15 @@ def held_to(
       cost_at: works out the cost of the step that was measured.
     """
     from shardspec.analysis.step_time import scaled
-    from shardspec.diagnostics.words import seconds_text, three_figures
 
     if found.step is None:
         fail("--measured times a step, and there is none", "name one: `--step MODULE:FUNCTION`")
-    target = measured.target or found.target.name
-    is_same = target == found.target.name and not request.settings
-    base = found if is_same else cost_at(replace(request, target=target, settings={}))
-    for each in (base, found):
-        if each.time is None or not each.time.step_seconds:
-            message = f"no time is predicted for target `{each.target.name}`, so none is scaled"
-            fail(message, "leave --measured out, or name a target whose speeds are known")
-    assert base.time is not None, "looked at above"
+    at = as_it_is(measured, request, found.target.name)
+    is_same = at.target == found.target.name and not request.settings
+    base = found if is_same else cost_at(at)
+    _seconds(base)
+    _seconds(found)
     assert found.time is not None, "looked at above"
-    predicted = base.time.step_seconds
-    share = measured.seconds / predicted
-    told = (
-        f"all times are x {three_figures(share)}: the step of the spec as it is took"
-        f" {seconds_text(measured.seconds)} on `{target}`, by --measured,"
-        f" where {seconds_text(predicted)} is predicted"
-    )
-    if not 1 / _FAR < share < _FAR:
-        times = f"{three_figures(share)} times what is predicted"
-        request.remark(f"--measured: {seconds_text(measured.seconds)} is {times}; is it this step?")
-    time = scaled(found.time, share)
-    return replace(found, time=replace(time, notes=(told, *time.notes)))
+    scale = scale_of(measured, base, request)
+    time = scaled(found.time, scale.share)
+    return replace(found, time=replace(time, notes=(scale.told, *time.notes)))

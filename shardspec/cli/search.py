@@ -6,20 +6,22 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NoReturn
 
 import click
 
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
+from shardspec.analysis.spec_step import stated_step
 from shardspec.cli import completion, options
+from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.steps import STEP, print_proof, proof_of, traced_step
+from shardspec.cli.steps import STEP, plan_on_target, print_proof, proof_of, traced_step
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import fitted
 from shardspec.diagnostics.words import binary_bytes
-from shardspec.ir.spec import Params
 from shardspec.report.cost import seconds_text
 from shardspec.report.search import WIDTH, Search, Shown, checked, nothing_found, search_lines
 from shardspec.search.ranking import By, SearchRow, Wanted
@@ -153,6 +155,7 @@ def _prices(
         metavar="N",
         help="Have the compiler prove the step of --step on the best N.",
     ),
+    MEASURED,
     options.OUTPUT,
 )
 def command(
@@ -173,6 +176,7 @@ def command(
     step_name: str | None,
     confirm: int,
     verify: int,
+    measured: Measured | None,
 ) -> None:
     """Rank the meshes that a model could have by what a step takes on them.
 
@@ -186,6 +190,8 @@ def command(
         fail("--confirm and --verify need code to trace", "name it: `--step train:step`")
     wanted = Wanted(fits, max_chips, per_device_batch, prices)
     question = _question(request, Choice(over, keep, machines, most, by), wanted)
+    if measured is not None:
+        question = _held_to(measured, question, request)
     found = _searched(question, request)
     table = checked(found, top, is_front=pareto)
     if not table.shown:
@@ -195,7 +201,7 @@ def command(
     if write:
         _write(found, best, request)
     for each in table.shown[: max(confirm, verify)]:
-        _confirm(each, question.params, step_name or "", request, is_proof=each.rank <= verify)
+        _confirm(each, question, step_name or "", request, is_proof=each.rank <= verify)
     raise SystemExit(FINDINGS if best.fits is False else FINE)
 
 
@@ -216,6 +222,16 @@ def _question(request: Request, choice: Choice, wanted: Wanted) -> Question:
         request.remark(f"target {target.name}; --target searches another of {len(spec.targets)}")
     found = asked(spec, request.params(spec), target, choice, wanted)
     return found if isinstance(found, Question) else _refuse(found)
+
+
+def _held_to(measured: Measured, question: Question, request: Request) -> Question:
+    """Return a search whose times are scaled by what a measured step took over its prediction."""
+    at = as_it_is(measured, request, question.target.name)
+    plan = plan_on_target(at, "nothing is searched", is_told=False)
+    stated = stated_step(plan)
+    base = cost_of(plan) if stated is None else cost_of(plan, stated.step)
+    scale = scale_of(measured, base, request)
+    return replace(question, wanted=question.wanted._replace(scale=scale))
 
 
 def _refuse(refusal: Refusal) -> NoReturn:
@@ -244,6 +260,8 @@ def _way_out(found: Found) -> str:
     """Return what to try where nothing is shown."""
     if found.ranking.untimed:
         return "--hardware names a machine of the catalogue: `--hardware 'tpu v5p 4x4x4'`"
+    if found.ranking.unlinked and not found.rows:
+        return "`shardspec calibrate` measures those of the spec's own mesh: keep its sizes"
     if not found.ranking.seen:
         return "name other sizes with --keep, or another machine with --hardware"
     if found.ranking.refused and not found.rows:
@@ -294,9 +312,11 @@ def _write(found: Found, best: SearchRow, request: Request) -> None:
     request.remark(f"{source.name}: wrote {best.candidate}")
 
 
-def _confirm(each: Shown, params: Params, step: str, request: Request, *, is_proof: bool) -> None:
+def _confirm(
+    each: Shown, question: Question, step: str, request: Request, *, is_proof: bool
+) -> None:
     """Trace the step of a layout, or compile it, and say what becomes of the prediction."""
-    (plan,) = pipeline.compile_plans(each.row.candidate.spec, params)
+    (plan,) = pipeline.compile_plans(each.row.candidate.spec, question.params)
     if is_proof:
         show(["", f"{each.rank}   {each.row.candidate}   compiled"])
         print_proof(proof_of(step, plan, request, {}, tolerance=0.1))
@@ -304,7 +324,7 @@ def _confirm(each: Shown, params: Params, step: str, request: Request, *, is_pro
     traced = cost_of(plan, traced_step(step, plan, request), tokens=each.row.tokens)
     predicted, found = seconds_text(each.row.seconds), "not known"
     if traced.time is not None:
-        found = f"~ {seconds_text(traced.time.step_seconds)}"
+        found = f"~ {seconds_text(traced.time.step_seconds * question.wanted.scale.share)}"
     size = binary_bytes(traced.memory.total.bytes)
     told = f"step ~ {predicted}, traced {found}, {traced.memory.total.mark} {size}"
     show([f"{each.rank}   {each.row.candidate}   {told}"])

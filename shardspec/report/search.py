@@ -145,6 +145,9 @@ def search_lines(table: Search) -> Iterator[str]:
         (question.spec.source.name, f"{target.name}: {hardware_title(target.hardware)}")
     )
     yield f"    {_seen(found)}"
+    yield from _calibrated(shown, found)
+    if question.wanted.scale.told:
+        yield f"    {question.wanted.scale.told}"
     yield ""
     yield from _table(found, shown)
     if passed:
@@ -156,6 +159,17 @@ def search_lines(table: Search) -> Iterator[str]:
     if best is not None and found.today is not None:
         yield ""
         yield from _beside_today(found, best)
+
+
+def _calibrated(shown: Sequence[Shown], found: Found) -> Iterator[str]:
+    """Yield what of the times stands on measurements, of each calibration that counts in them."""
+    rows = [*(each.row for each in shown), *([] if found.today is None else [found.today])]
+    for made in dict.fromkeys(row.calibration for row in rows):
+        if made is not None:
+            yield (
+                f"    calibrated {made.date} by {made.how}; collectives on {made.mesh} of"
+                f" {made.machine}, on other meshes by the catalogue's links"
+            )
 
 
 def _codes(passed: Mapping[str, int]) -> str:
@@ -173,6 +187,8 @@ def _seen(found: Found) -> str:
         parts.append(f"{ranking.refused:,} have too few sequences on a device")
     if ranking.misplaced:
         parts.append(f"{ranking.misplaced:,} cannot lie on their machine")
+    if ranking.unlinked:
+        parts.append(f"of the links of {ranking.unlinked:,} no speed is known")
     if ranking.untimed:
         parts.append(f"the catalogue has no speeds of {listed(ranking.untimed)}")
     if found.is_stopped:
@@ -307,6 +323,8 @@ def nothing_found(found: Found, passed: Mapping[str, int]) -> str:
     ruled = tallied((ranking.refused, "candidate"))
     if ranking.untimed and not found.rows:
         return f"the catalogue has no speeds of {listed(ranking.untimed)}"
+    if ranking.unlinked and not found.rows:
+        return f"no speed is known of the links of {counted(ranking.unlinked, 'candidate')}"
     if ranking.too_large:
         return f"none of {counted(ranking.seen, 'candidate')} fits in the memory of a device"
     if ruled:

@@ -32,8 +32,10 @@ def search_text(table: Search) -> str:
         "too_large": ranking.too_large,
         "too_few_sequences": ranking.refused,
         "misplaced": ranking.misplaced,
+        "unlinked": ranking.unlinked,
         "is_complete": not (found.left or found.is_stopped),
         "with_errors": dict(table.passed),
+        "scale": found.question.wanted.scale.share,
         "today": None if found.today is None else _row(found.today, best),
     }
     rows = [
@@ -58,7 +60,7 @@ def _codes(shown: Shown | None) -> list[str] | None:
 
 
 def _row(row: SearchRow, best: SearchRow | None) -> Data:
-    candidate, time = row.candidate, row.time
+    candidate, time, made = row.candidate, row.time, row.calibration
     return {
         "hardware": str(candidate.hardware),
         "chips": row.chips,
@@ -80,6 +82,7 @@ def _row(row: SearchRow, best: SearchRow | None) -> Data:
         "batch_per_device": row.batch_per_device,
         "dollars_per_step": row.dollars_per_step,
         "placements": row.placements,
+        "calibrated": made and {"date": made.date, "how": made.how},
     }
 
 
@@ -113,12 +116,16 @@ def _map(values: Data, description: str) -> Data:
     return {"type": "object", "description": description, "additionalProperties": values}
 
 
+#: What older texts do not hold.
+_ADDED = frozenset({"scale", "calibrated", "unlinked"})
+
+
 def _object(properties: Data, description: str) -> Data:
     return {
         "type": "object",
         "description": description,
         "properties": properties,
-        "required": list(properties),
+        "required": [name for name in properties if name not in _ADDED],
     }
 
 
@@ -148,6 +155,9 @@ def _row_properties() -> Data:
         "batch_per_device": _told(_or_null(_NUMBER), "sequences of a microbatch"),
         "dollars_per_step": _told(_or_null(_NUMBER), "by --price"),
         "placements": _told(_COUNT, "how many ways to lay these sizes out were looked at"),
+        "calibrated": _or_null(
+            _object({"date": _TEXT, "how": _TEXT}, "the measurements that the time stands on")
+        ),
     }
 
 
@@ -176,8 +186,10 @@ def schema() -> Data:
         "too_large": _told(_COUNT, "of them, those that are certain not to fit"),
         "too_few_sequences": _told(_COUNT, "of them, those that --per-device-batch rules out"),
         "misplaced": _told(_COUNT, "of them, those that cannot lie on their machine"),
+        "unlinked": _told(_COUNT, "of them, those that send over links of no known speed"),
         "is_complete": _told(_FLAG, "whether all candidates were looked at"),
         "with_errors": _map(_COUNT, "better rows that have errors, by the codes of these"),
+        "scale": _told(_NUMBER, "by what all seconds are multiplied, to fit a measured step"),
         "today": _or_null(_object(own, "the mesh that the spec has")),
         "sends": _list(_object(sent, "one reason"), "what the best sends otherwise than today's"),
         "rows": _list(_object(ranked, "the best placement of some sizes"), "the best first"),

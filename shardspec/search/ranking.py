@@ -14,11 +14,13 @@ from typing import Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.step_memory import Amount
-from shardspec.analysis.step_time import StepTime
+from shardspec.analysis.step_time import Scale, StepTime, scaled
 from shardspec.analysis.traffic import group
+from shardspec.ir.calibration import Calibration
 from shardspec.ir.spec import Params
 from shardspec.search.candidates import Candidate
 from shardspec.search.evaluate import Evaluator
+from shardspec.topology.placement import Placement, place
 
 By = Literal["time", "cost", "memory"]
 
@@ -69,6 +71,12 @@ class SearchRow:
         return self.candidate.hardware.chip_count
 
     @property
+    def calibration(self) -> Calibration | None:
+        """Return the measurements that the time stands on; None where it is the catalogue's."""
+        made = self.candidate.hardware.chip.calibration
+        return made if made is not None and made.is_measured else None
+
+    @property
     def dollars_per_step(self) -> float | None:
         """Return what a step costs in money."""
         price = self.dollars_per_hour
@@ -90,12 +98,14 @@ class Wanted(NamedTuple):
       fits: whether what is certain not to fit is left out.
       per_device_batch: sequences of a microbatch that a device must have at least.
       prices: dollars of a chip hour, by the name of the chip.
+      scale: by what all times are multiplied, so that a step that was measured takes what it did.
     """
 
     fits: bool = False
     max_chips: int | None = None
     per_device_batch: float | None = None
     prices: Mapping[str, float] = {}
+    scale: Scale = Scale()
 
 
 @dataclass(slots=True, eq=False)
@@ -105,6 +115,7 @@ class Ranking:
     Attributes:
       seen: how many candidates were looked at.
       misplaced: those that cannot lie on their machine.
+      unlinked: those that send over links whose speed is not known.
       too_large: those that are certain not to fit, counted with those that stay.
       refused: those that a constraint rules out.
       untimed: machines of which the catalogue has no speeds.
@@ -114,6 +125,7 @@ class Ranking:
     wanted: Wanted
     seen: int = 0
     misplaced: int = 0
+    unlinked: int = 0
     too_large: int = 0
     refused: int = 0
     untimed: dict[str, None] = field(default_factory=dict)
@@ -132,7 +144,7 @@ class Ranking:
         price = self.wanted.prices.get(candidate.hardware.chip.name)
         return SearchRow(
             candidate,
-            cost.time,
+            scaled(cost.time, self.wanted.scale.share),
             cost.memory.total,
             cost.memory.hbm_bytes,
             cost.tokens,
@@ -145,10 +157,12 @@ class Ranking:
         self.seen += 1
         row = self.row(candidate)
         if row is None:
-            if _is_timed(candidate):
-                self.misplaced += 1
-            else:
+            if not _is_timed(candidate):
                 self.untimed[str(candidate.hardware)] = None
+            elif isinstance(place(candidate.target, candidate.order), Placement):
+                self.unlinked += 1
+            else:
+                self.misplaced += 1
             return
         least = self.wanted.per_device_batch
         if least is not None and (row.batch_per_device or math.inf) < least:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
+from shardspec.analysis.step_time import scaled
 from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Hardware, Params, Spec, Target
@@ -186,7 +187,11 @@ class Found:
         """Return the whole of what a row costs, each array by its name."""
         plan = self.plan(row)
         stated = stated_step(plan)
-        return None if stated is None else cost_of(plan, stated.step, tokens=stated.tokens)
+        if stated is None:
+            return None
+        cost = cost_of(plan, stated.step, tokens=stated.tokens)
+        share = self.question.wanted.scale.share
+        return cost if cost.time is None else replace(cost, time=scaled(cost.time, share))
 
     def sends(self, row: SearchRow) -> tuple[Sent, ...]:
         """Return what is sent otherwise than today, the largest change first."""

@@ -227,6 +227,22 @@ def test_another_mesh_has_no_collectives(here: Any) -> None:
     )
 
 
+def test_search_says_that_it_is_calibrated(here: Any) -> None:
+    run("spec.yaml")
+    result = CliRunner().invoke(cli, ["search", "spec.yaml"])
+    text = " ".join(result.stdout.split())
+    assert "4 candidates, 1 row; of the links of 3 no speed is known" in text
+    assert (
+        "calibrated 2026-11-22 by measuring 8 cpu; collectives on data=4 model=2 of 8 cpu," in text
+    )
+    data = json.loads(CliRunner().invoke(cli, ["search", "spec.yaml", "--format", "json"]).stdout)
+    assert data["rows"][0]["calibrated"] == {"date": "2026-11-22", "how": "measuring 8 cpu"}
+    assert (data["unlinked"], data["misplaced"]) == (3, 0)
+    result = CliRunner().invoke(cli, ["search", "spec.yaml", "--keep", "model=8"])
+    assert result.exit_code == 2
+    assert "error: no speed is known of the links of 1 candidate\n" in result.stderr
+
+
 def test_other_links_are_the_catalogues(here: Any, tmp_path: Path) -> None:
     made = replace(FOUND, chip="v5e", device_kind="TPU v5 lite", machine="tpu v5e 2x2")
     (tmp_path / "v5e.yaml").write_text(calibration_text(replace(made, flops_per_s=())))

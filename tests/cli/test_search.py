@@ -199,3 +199,45 @@ def test_errors_of_another_line_than_today_rule_a_row_out(folder: Path) -> None:
     assert data["with_errors"]["SHD301"] > 0
     best = next(row for row in data["rows"] if row["findings"] is not None)
     assert best["mesh"]["tensor"] in (1, 2, 4, 8)
+
+
+# one measured step
+
+
+@pytest.mark.parametrize("said", ["9ms", "slice=9ms"])
+def test_all_times_are_scaled_by_a_measured_step(said: str) -> None:
+    few = ("--keep", "fsdp=4", "--price", "v5e=1.2")
+    before, after = found(*few), found(*few, "--measured", said)
+    scale = 0.009 / before["today"]["step_s"]
+    assert (before["scale"], after["scale"]) == (1, pytest.approx(scale))
+    assert after["today"]["step_s"] == pytest.approx(0.009)
+    assert len(after["rows"]) == len(before["rows"]) > 1
+    for old, new in zip(before["rows"], after["rows"], strict=True):
+        assert new["mesh"] == old["mesh"], "the order stays"
+        assert new["is_tie"] == old["is_tie"]
+        for name in ("step_s", "dollars_per_step"):
+            assert new[name] == pytest.approx(scale * old[name])
+        for name in ("mfu", "tokens_per_s"):
+            assert new[name] == pytest.approx(old[name] / scale)
+        assert sum(new["parts"].values()) == pytest.approx(new["step_s"])
+    assert after["rows"][0]["step_s"] == pytest.approx(
+        cost_seconds("--measured", said) * before["rows"][0]["step_s"] / before["today"]["step_s"]
+    )
+
+
+def test_the_measured_step_is_of_the_spec_as_it_is() -> None:
+    what_if = ("--set", "mesh.tensor=2", "--keep", "fsdp=4")
+    data = found(*what_if, "--measured", "two=1ms")
+    assert data["scale"] == pytest.approx(1e-3 / cost_seconds("--target", "two"))
+    assert data["today"]["mesh"]["tensor"] == 2
+
+
+def test_the_table_says_what_it_was_scaled_by() -> None:
+    result = run("--keep", "fsdp=4", "--top", "1", "--measured", "1.2ms")
+    text = " ".join(result.stdout.split())
+    assert "all times are x 1.20: the step of the spec as it is took 1.20 ms on `slice`" in text
+    assert "now data=2 fsdp=2 tensor=4 ~ 1.20 ms" in text
+    assert "is it this step?" not in result.stderr
+    assert "is it this step?" in run("--keep", "fsdp=4", "--measured", "2s").stderr
+    assert "is no time of a step" in run("--measured", "2x", code=2).stderr
+    assert "no target is called" in run("--measured", "nope=2s", code=2).stderr
