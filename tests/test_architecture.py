@@ -34,7 +34,6 @@ FOR_ONE_SIBLING = {
     "arrays.orbax": "a format",
     "cli.diff": "a verb, whose sides `report --diff` shows",
     "arrays.safetensors": "a format",
-    "cli.measured": "an option of predictions, apart from a verb",
     "cli.shells": "the words of each shell, apart from what is offered",
     "cli.step_writing": "what `cost` does with a spec, apart from what it shows",
     "foreign.gin": "a language, as YAML is",
