@@ -353,6 +353,9 @@ def _dim(dim: syntax.ArrayDim) -> str:
     if dim.size is None:
         return dim.name.text if dim.name else "_"
     size = print_size(dim.size)
-    if dim.name is None:
-        return size
-    return f"{dim.name.text} = {size}" if " " in size else f"{dim.name.text}={size}"
+    if dim.name is not None:
+        return f"{dim.name.text} = {size}" if " " in size else f"{dim.name.text}={size}"
+    match dim.size.terms:
+        case (syntax.SizeTerm(factors=(syntax.Name(),)),):
+            return f"_={size}"  # alone it would name a logical axis
+    return size

@@ -167,6 +167,7 @@ array_dims = st.one_of(
     st.tuples(names, sizes).map(lambda pair: ArrayDim(*pair, 0, 0)),
     numbers.map(lambda number: ArrayDim(None, product(number), 0, 0)),
     st.tuples(numbers, names).map(lambda pair: ArrayDim(None, product(*pair), 0, 0)),
+    names.map(lambda name: ArrayDim(None, product(name), 0, 0)),
 )
 tiles = st.lists(st.integers(1, 64), min_size=2, max_size=4).map(tuple)
 networks = st.sampled_from(("ici", "dcn"))
@@ -509,6 +510,7 @@ def test_a_fault_says_what_was_expected_where_and_what_works(
         ("size", "( (a*b) )+c -(d + 2)", "a * b + c - (d + 2)"),
         ("size", "3*(a - (b))*(c*d)", "3 * (a - b) * c * d"),
         ("array_type", "f32[a+1 , (b)]", "f32[a + 1, b]"),
+        ("array_type", "f32[_ = a, _=7, _=2*a]", "f32[_=a, 7, 2 * a]"),
     ],
 )
 def test_canonical_spellings(kind: str, text: str, spelt: str) -> None:
