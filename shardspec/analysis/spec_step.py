@@ -616,15 +616,10 @@ class _Assembly:
             is_cache, count = each.param.is_cache, self.layout.count_of(each.path)
             role: Role = "optimizer" if each.is_state else "cache" if is_cache else "parameter"
             is_donated = is_training or is_cache
-            yield StepArgument(each.path, role, array, is_donated, True, count=count)
+            is_on_host = each.is_state and each.memory_kind is not None
+            yield StepArgument(each.path, role, array, is_donated, True, is_on_host, count)
         if is_training and self.plan.spec.state is not None:
-            for figure in memory(self.plan).of(Held.MOMENTS):
-                if not figure.arrays.first.is_state:
-                    alike = figure.arrays
-                    for each in alike.shardings * figure.copies:
-                        array = step_array(alike.dims, alike.shape, alike.dtype, each.path)
-                        count = self.layout.count_of(each.path)
-                        yield StepArgument(each.path, "optimizer", array, True, True, count=count)
+            yield from self._moments()
         for value in self.flow.inputs:
             dtype = "s32" if self.flow.is_index(value) else None
             role = "batch" if is_training or dtype is not None else "cache"
@@ -633,6 +628,19 @@ class _Assembly:
             array = self.layout.array(value, dtype)
             array = stacked_array(array, value.rounds) if value.rounds > 1 else array
             yield StepArgument(value.name, role, array, role == "cache", True)
+
+    def _moments(self) -> Iterator[StepArgument]:
+        """Yield what the optimizer keeps, by `state:`, where the plan lists none of it."""
+        for figure in memory(self.plan).figures:
+            alike = figure.arrays
+            if figure.held is not Held.MOMENTS or alike.first.is_state:
+                continue
+            is_on_host = alike.memory_kind is not None
+            for each in alike.shardings * figure.copies:
+                array = step_array(alike.dims, alike.shape, alike.dtype, each.path)
+                path = f"opt_state/{each.path}" if is_on_host else each.path
+                count = self.layout.count_of(each.path)
+                yield StepArgument(path, "optimizer", array, True, True, is_on_host, count)
 
     def _notes(self) -> Iterator[str]:
         """Yield which arrays count by their gradients alone, where that is more than norms."""

@@ -7,6 +7,7 @@ import pytest
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import Stated, stated_step
+from shardspec.analysis.step_memory import step_memory
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.step import CollectiveKind, Step
 
@@ -463,3 +464,17 @@ def test_an_op_needs_what_it_reads() -> None:
     step = step_of(normed, step__remat="none")
     kept = [each.array.shape for each in step.tensors if each.array.name in ("normed", "residual")]
     assert kept.count((2, 8, 16, 32)) == 2
+
+
+def test_moments_on_the_host_are_counted_there() -> None:
+    text = TEXT + "state: {moments: 2, dtype: f32}\n"
+    here = step_memory(plan_of(text), step_of(text))
+    text += 'memory: {"opt_state/**": pinned_host}\n'
+    there = step_memory(plan_of(text), step_of(text))
+    assert here.host is None
+    assert here.optimizer is not None
+    assert there.optimizer is not None
+    assert there.optimizer.bytes == 0
+    assert there.host is not None
+    moments = 2 * 4 * (2 * 2 * 32 * 64 + 128 * 32)  # split over both mesh axes
+    assert there.host.bytes == here.optimizer.bytes == moments // 8
