@@ -63,7 +63,7 @@ def offered(line: str) -> list[str]:
         ("explain preset:t5x/2", ["preset:t5x/2d"]),
         ("explain hardware:v5p", ["hardware:v5p"]),
         ("search --hardware v6", ["v6e"]),
-        ("example llama-3-8b-l", ["llama-3-8b-long"]),
+        ("example llama-3-8b-lon", ["llama-3-8b-long"]),
         ("example llama-3-8b sp", ["<dir>"]),
         ("import maxtext -I sp", ["<dir>"]),
         ("explain --list f", ["findings"]),
