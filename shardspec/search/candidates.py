@@ -111,7 +111,7 @@ def sizes_of(today: Mesh, devices: int, keep: Mapping[str, Sequence[int]]) -> Si
 
     Invariants:
       product: the sizes of each multiply to the devices.
-      distinct: none stands twice.
+      distinct: no two are equal.
     """
     axes = today.names
     found = list(itertools.islice(_factored(devices, axes, keep), MOST_SIZES + 1))

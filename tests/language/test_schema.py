@@ -88,7 +88,7 @@ def test_mistakes_are_not(document: dict[str, Any]) -> None:
     "document",
     [
         {"extends": "./base.yaml"},
-        {"extends": ["fsdp", "../shared/base.shard", "/elsewhere/base.yml"]},
+        {"extends": ["fsdp", "../other/base.shard", "/elsewhere/base.yml"]},
         {"manifest": ["./arrays.json", "model.safetensors", "package.module:function"]},
         {"lints": {"SHD3": "warn", "SHD301": "allow", "indivisible": "error", "SHD": "allow"}},
         {"axes": {"length": None, "embed": 64}},
