@@ -49,14 +49,7 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
         help="What a row of what is sent is: an operation, a mesh axis, a line of the code, a rule"
         " of the spec, an array.",
     ),
-    options.option(
-        "--top",
-        type=click.IntRange(min=1),
-        default=10,
-        show_default=True,
-        metavar="N",
-        help="Rows of what is sent.",
-    ),
+    options.top("Rows of what is sent."),
     options.option(
         "--tokens",
         metavar="N",

@@ -126,6 +126,12 @@ def flag(name: str, help: str) -> click.Option:
     return click.Option([name], is_flag=True, help=help)
 
 
+def top(help: str) -> click.Option:
+    """Return `--top`, how many rows are shown."""
+    how: dict[str, Any] = {"default": 10, "show_default": True, "metavar": "N", "help": help}
+    return click.Option(["--top"], type=click.IntRange(min=1), **how)
+
+
 def format_option(*formats: str) -> click.Option:
     """Return `--format`, the first of `formats` being the default."""
     return click.Option(

@@ -123,14 +123,7 @@ def _prices(
         help="What is best: the fastest step, the cheapest, or that which needs least memory.",
     ),
     options.flag("--pareto", "Show what no other beats in time, memory and chips at once."),
-    options.option(
-        "--top",
-        type=click.IntRange(min=1),
-        default=10,
-        show_default=True,
-        metavar="N",
-        help="Rows shown.",
-    ),
+    options.top("Rows shown."),
     options.option(
         "--most",
         type=click.IntRange(min=1, max=1_000_000),

@@ -25,6 +25,7 @@ def made() -> SpecServer:
     _answer_about_findings(server)
     _answer_about_shape(server)
     _answer_about_names(server)
+    _find_places(server)
     _rename(server)
     _decorate(server)
     return server
@@ -140,6 +141,8 @@ def _answer_about_names(server: SpecServer) -> None:
     def resolve(item: types.CompletionItem) -> types.CompletionItem:
         return completion.resolve(item)
 
+
+def _find_places(server: SpecServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     async def definition(params: types.DefinitionParams) -> list[types.Location] | None:
         def answer(snapshot: Snapshot) -> list[types.Location]:

@@ -63,7 +63,7 @@ def derived(resolver: Resolving, param: Param, rule: DeriveRule, depth: int = 0)
       depth: how many arrays derive from it.
 
     Invariants:
-      once: no mesh axis stands twice.
+      once: no array uses a mesh axis twice.
       parent: a dimension that is one of the parent's has its mesh axes, or none.
     """
     wanted = wanted_paths(rule, param.path)
