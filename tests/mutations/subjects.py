@@ -87,17 +87,25 @@ def load(name: str, text: str, folder: Path) -> tuple[Spec | None, tuple[Diagnos
 
 
 def unfolded(path: Path) -> str:
-    """Return an example with its arrays and all of its rules written out."""
+    """Return an example with its arrays and all of its rules written out.
+
+    Presets that derive arrays stay: they are no rules.
+    """
     text = path.read_text("utf-8")
     spec, _ = load(path.name, text, path.parent)
     assert spec is not None
     manifest = _MANIFEST.search(text)
-    text = _MANIFEST.sub("", _RULES.sub("", _EXTENDS.sub("", text)))
+    text = _MANIFEST.sub("", _RULES.sub("", _EXTENDS.sub(_derive_alone, text)))
     text += "\nrules:\n" + "".join(f"  - {line}\n" for line in _rule_lines(spec))
     if manifest:
         listed = (path.parent / "../arrays" / manifest[1]).read_text("utf-8")
         text += "\n" + listed[listed.index("arrays:\n") :]
     return text
+
+
+def _derive_alone(extends: re.Match[str]) -> str:
+    presets = re.findall(r"derive/[\w-]+", extends[0])
+    return f"extends: [{', '.join(presets)}]\n" if presets else ""
 
 
 def _rule_lines(spec: Spec) -> Iterator[str]:
