@@ -19,7 +19,7 @@ from typing import Any
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
-from shardspec.jax_backend.compiling import Compiling, compiled
+from shardspec.jax_backend.xla.compiling import Compiling, compiled
 from shardspec.programs.reading import step_of_program
 
 ROOT = Path(__file__).parent.parent
@@ -63,8 +63,8 @@ def final_text(name: str, hardware: str = "") -> str:
       hardware: of a small step, which names none itself.
     """
     import shardspec
-    from shardspec.jax_backend.step_passes import bytecode_of
-    from shardspec.jax_backend.step_trace import lowered_here, traced
+    from shardspec.jax_backend.step.passes import bytecode_of
+    from shardspec.jax_backend.step.trace import lowered_here, traced
     from tests.models import small_steps
     from tests.models.steps import CASES
 

@@ -21,8 +21,8 @@ from pathlib import Path
 import shardspec
 from shardspec.diagnostics import ShardspecError
 from shardspec.diagnostics.words import binary_bytes
-from shardspec.jax_backend.compiling import Compiling
-from shardspec.jax_backend.verifying import verify_step
+from shardspec.jax_backend.xla.compiling import Compiling
+from shardspec.jax_backend.xla.verifying import verify_step
 from shardspec.programs.proof import Proof
 
 EXAMPLES = Path(__file__).parent.parent / "specs" / "examples"

@@ -25,7 +25,7 @@ RUNNERS = {"eval", "exec", "compile", "__import__", "execfile", "loads_pickle", 
 #: The modules that may start a process or import by a name that is not their own.
 STARTERS = {
     *("language/files.py", "language/patterns/backtracking.py"),
-    "jax_backend/compiling.py",  # `verify --step`, which a person asks for
+    "jax_backend/xla/compiling.py",  # `verify --step`, which a person asks for
 }
 IMPORTERS = {"jax_backend/entry_point.py"}
 #: What else is imported by name: our own public names, parts of `re`, extras.

@@ -122,7 +122,7 @@ def _estimated(
     machine: Hardware, dtypes: tuple[str, ...], is_quick: bool, tell: Tell
 ) -> Calibration:
     """Return the compiler's estimates."""
-    from shardspec.jax_backend import estimating
+    from shardspec.jax_backend.xla import estimating
 
     _require_dtypes(machine.chip, dtypes, estimating.dtypes_of(machine.chip))
     grids = dict.fromkeys(dtypes or estimating.dtypes_of(machine.chip), estimating.COARSE)

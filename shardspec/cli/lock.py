@@ -160,7 +160,7 @@ def _held_proofs(path: str, layout: Layout, request: Request) -> dict[str, Proof
 
 def _old_proofs(layout: Layout, path: str) -> Iterator[tuple[str, str]]:
     """Yield which proofs would be others today and why, and how to make them anew."""
-    from shardspec.jax_backend.compiling import installed
+    from shardspec.jax_backend.xla.compiling import installed
     from shardspec.lock.proofs import changes, proofs_of
 
     found: dict[tuple[str, str], list[str]] = {}
@@ -217,7 +217,7 @@ def _proved_plans(
 
 def _kept(proof: Proof, layout: Layout, lock_folder: str, step_name: str) -> ProofLayout:
     """Return what a lock keeps of a proof."""
-    from shardspec.jax_backend.compiling import installed
+    from shardspec.jax_backend.xla.compiling import installed
     from shardspec.lock.proofs import code_inputs
 
     name, folder = step_and_folder(step_name)

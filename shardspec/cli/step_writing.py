@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shardspec.ir.step import Step
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
-    from shardspec.jax_backend.step_writing import WrittenStep
+    from shardspec.jax_backend.step_lines.writing import WrittenStep
 
 #: Keys of `step:` that a step which is extended may set otherwise.
 _DEFAULTS = {"mode": "train", "microbatches": 1, "remat": "none", "attention": "flash"}
@@ -61,9 +61,9 @@ def _traced(name: str, plan: ShardingPlan, request: Request) -> tuple[WrittenSte
     paths = [each.path for each in plan.arrays if not each.is_state]
 
     def both(resolver: Resolver, call: Call, tell: Tell) -> tuple[WrittenStep, Step]:
-        from shardspec.jax_backend.step_reading import step_of_traced
-        from shardspec.jax_backend.step_trace import traced
-        from shardspec.jax_backend.step_writing import written_step
+        from shardspec.jax_backend.step.reading import step_of_traced
+        from shardspec.jax_backend.step.trace import traced
+        from shardspec.jax_backend.step_lines.writing import written_step
 
         found = traced(resolver, call.function, call.args, call.kwargs)
         tell("naming what it computes")

@@ -121,7 +121,7 @@ def traced_step(name: str, plan: ShardingPlan, request: Request) -> Step:
     """Return the step that `--step` names, traced for the target of a plan; exit on its faults."""
 
     def traced(resolver: Resolver, call: Call, tell: Tell) -> Step:
-        from shardspec.jax_backend.step_reading import step_of
+        from shardspec.jax_backend.step.reading import step_of
 
         return step_of(resolver, call.function, *call.args, **call.kwargs)
 
@@ -170,8 +170,8 @@ def proof_of(
     """
 
     def proved(resolver: Resolver, call: Call, tell: Tell) -> Proof:
-        from shardspec.jax_backend.compiling import Compiling
-        from shardspec.jax_backend.verifying import verify_step
+        from shardspec.jax_backend.xla.compiling import Compiling
+        from shardspec.jax_backend.xla.verifying import verify_step
 
         how = Compiling(**asked)
         return verify_step(

@@ -24,7 +24,7 @@ from shardspec.analysis.step_time import matmul_seconds
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
 from shardspec.ir.spec import Chip, Target
 from shardspec.ir.step import CollectiveKind
-from shardspec.jax_backend.estimating import Grid, Tell, dtypes_of
+from shardspec.jax_backend.xla.estimating import Grid, Tell, dtypes_of
 
 #: Seconds that the rounds of one run are to take together, and rounds at most.
 _LEAST_S = 0.02

@@ -569,7 +569,7 @@ class Resolver:
           ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
         """
         from shardspec.analysis.cost import cost_of
-        from shardspec.jax_backend.step_reading import step_of
+        from shardspec.jax_backend.step.reading import step_of
 
         step = step_of(self, function, *args, **kwargs)
         (plan,) = pipeline.compile_plans(self._arrays.spec, None, [self.target])
@@ -588,7 +588,7 @@ class Resolver:
         Raises:
           ShardspecError: as `cost`, and where the compiler gives no program.
         """
-        from shardspec.jax_backend.verifying import verify_step
+        from shardspec.jax_backend.xla.verifying import verify_step
 
         return verify_step(self, function, args, kwargs)
 

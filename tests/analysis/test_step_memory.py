@@ -14,7 +14,7 @@ from shardspec.analysis.step_memory import Amount, StepMemory, held_bytes, peak_
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import StatePolicy
 from shardspec.ir.step import Step
-from shardspec.jax_backend.step_reading import step_of
+from shardspec.jax_backend.step.reading import step_of
 from tests.analysis.test_memory import plan_of
 from tests.models import small_steps
 from tests.models.steps import CASES

@@ -14,7 +14,7 @@ from shardspec import __version__
 from shardspec.cli import options
 from shardspec.cli.main import VERBS, cli
 from shardspec.ir.calibration import Calibration
-from shardspec.jax_backend.compile_cache import Compiled
+from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.programs.memory import CompiledMemory
 
 SPEC = """\
@@ -85,9 +85,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "arrays.yaml").write_text("a/kernel: bf16[64, 128]\n")
     (tmp_path / "rules.json").write_text('[["embed", "data"], ["mlp", "model"]]')
     (tmp_path / "idle_step.py").write_text(STEP)
-    monkeypatch.setattr("shardspec.jax_backend.verifying.compiled", lambda *_, **__: COMPILED)
+    monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", lambda *_, **__: COMPILED)
     made = Calibration("v5e", "TPU v5 lite", "2026-11-22", "libtpu 1")
-    monkeypatch.setattr("shardspec.jax_backend.estimating.estimated", lambda *_: made)
+    monkeypatch.setattr("shardspec.jax_backend.xla.estimating.estimated", lambda *_: made)
     return tmp_path
 
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardspec.cli.main import cli
-from shardspec.jax_backend import compiling
-from shardspec.jax_backend.compile_cache import Compiled
+from shardspec.jax_backend.xla import compiling
+from shardspec.jax_backend.xla.cache import Compiled
 from tests.cli.test_verify import MEMORY, PROGRAM, SPEC, STEP
 
 ARRAYS = "arrays: {wi: 'bf16[1024, 4096]', wo: 'bf16[4096, 1024]'}\n"
@@ -30,7 +30,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
 
     def of(*arguments: str, text: str = PROGRAM) -> Result:
         made = Compiled(text, MEMORY, "libtpu 1", 2.0, False)
-        monkeypatch.setattr("shardspec.jax_backend.verifying.compiled", lambda *_, **__: made)
+        monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", lambda *_, **__: made)
         monkeypatch.setattr(compiling, "installed", {"libtpu": "1", "jax": "2"}.get)
         result = CliRunner().invoke(cli, ["lock", *arguments])
         assert result.exception is None or isinstance(result.exception, SystemExit), result

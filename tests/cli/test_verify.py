@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from shardspec.cli.main import cli
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.jax_backend.compile_cache import Compiled
+from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.programs.memory import CompiledMemory, HeldValue
 
 SPEC = """\
@@ -84,7 +84,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
 
     def of(*arguments: str, text: str = PROGRAM, memory: Any = MEMORY, refusal: str = "") -> Result:
         made = Compiled(text, memory, "libtpu 1", 2.0, False, refusal)
-        monkeypatch.setattr("shardspec.jax_backend.verifying.compiled", lambda *_, **__: made)
+        monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", lambda *_, **__: made)
         step = [] if "--step" in arguments else ["--step", "verified_step:step"]
         result = CliRunner().invoke(cli, ["verify", "spec.yaml", *step, *arguments])
         assert result.exception is None or isinstance(result.exception, SystemExit), result
@@ -158,7 +158,7 @@ def test_a_target_without_a_program_keeps_no_other_from_its_own(
             raise ShardspecError((Diagnostic(codes.NOT_COMPILED, "no compiler"),))
         return found
 
-    monkeypatch.setattr("shardspec.jax_backend.verifying.compiled", of_pod)
+    monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", of_pod)
     verify = ["verify", "spec.yaml", "--step", "verified_step:step", "-t", "other", "-t", "pod"]
     result = CliRunner().invoke(cli, verify)
     assert result.exit_code == 2

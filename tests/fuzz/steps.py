@@ -37,8 +37,8 @@ def step(resolver: Any) -> Any:
 
 def put_a_program_in_the_compilers_place() -> None:
     """Have `verify` read `program.txt` and `assignment.txt` of this folder."""
-    from shardspec.jax_backend import verifying
-    from shardspec.jax_backend.compile_cache import Compiled
+    from shardspec.jax_backend.xla import verifying
+    from shardspec.jax_backend.xla.cache import Compiled
     from shardspec.programs.memory import memory_of_assignment
 
     def compiled(module: bytes, target: Any, how: Any, **options: Any) -> Compiled:

@@ -14,8 +14,8 @@ from shardspec.analysis.step_time import efficiency, matmul_seconds
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.step import CollectiveKind
 from shardspec.jax_backend import measuring
-from shardspec.jax_backend.estimating import Grid
 from shardspec.jax_backend.measuring import Plan, measured, multiplied, plan_for
+from shardspec.jax_backend.xla.estimating import Grid
 from shardspec.language.calibration import calibration_text
 from shardspec.language.catalogue import catalogue_entry
 

@@ -15,7 +15,7 @@ from benchmarks.final_programs import LINES, MACHINES, SAMPLED, SAMPLES, SMALL, 
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.ir.step import CauseKind, Step
-from shardspec.jax_backend.step_reading import step_of
+from shardspec.jax_backend.step.reading import step_of
 from shardspec.programs.proof import with_causes
 from shardspec.programs.reading import ReadProgram, read_program
 from tests.models import small_steps

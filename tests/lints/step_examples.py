@@ -22,7 +22,7 @@ def cost(text: str) -> Cost:
     import jax
     import jax.numpy as jnp
 
-    from shardspec.jax_backend.step_reading import step_of
+    from shardspec.jax_backend.step.reading import step_of
 
     found = _CODE.match(text)
     assert found is not None

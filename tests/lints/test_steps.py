@@ -34,7 +34,7 @@ USUAL = ("llama-4-layers-v5p", "decode-8b-v5e", "moe-47b-v5p")
 
 @cache
 def of_real_size(name: str) -> tuple[Diagnostic, ...]:
-    from shardspec.jax_backend.step_reading import step_of
+    from shardspec.jax_backend.step.reading import step_of
 
     text = CASES[name].spec.replace(", SHD5: allow", "")
     resolver = shardspec.Resolver(shardspec.loads(text, "spec.yaml"), "pod", devices="abstract")

@@ -11,7 +11,7 @@ import pytest
 
 from shardspec import Resolver, load
 from shardspec.ir.step import CauseKind, Step
-from shardspec.jax_backend.step_reading import step_of
+from shardspec.jax_backend.step.reading import step_of
 
 EXAMPLES = Path(__file__).parents[2] / "specs" / "examples"
 COMMAND = re.compile(

@@ -1,0 +1,468 @@
+"""A propagated program as values and nodes, so that nothing after it needs MLIR.
+
+Loops, branches and `shard_map` have bodies of their own. The arguments of a body know the value
+that they are given from outside, so that a weight is followed from a loop back to the argument of
+the function. Loops of known bounds say how often they go round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from shardspec.ir.spec import PartitionSpec, Shape, array_bytes
+from shardspec.ir.step import Phase, StepArray
+from shardspec.jax_backend.step.places import Located, joined, located
+
+#: Operations whose regions are programs; the regions of all others say how to combine two numbers.
+WITH_BODIES = frozenset(
+    (
+        *("stablehlo.while", "stablehlo.case", "stablehlo.if"),
+        *("sdy.manual_computation", "sdy.named_computation"),
+    )
+)
+_CONSTANTS = frozenset(("sdy.constant", "stablehlo.constant"))
+_SAME = frozenset(("stablehlo.convert", "stablehlo.reshape", "stablehlo.optimization_barrier"))
+_RETURNS = frozenset(("stablehlo.return", "sdy.return", "func.return"))
+
+
+class Axis(NamedTuple):
+    """A mesh axis, or a part of one, that splits a dimension.
+
+    Attributes:
+      size: into how many shards; less than the mesh axis has where it is a part.
+      before: of a part: the product of the parts of the axis that are major to it.
+    """
+
+    name: str
+    size: int
+    before: int = 1
+
+
+Split = tuple[tuple[Axis, ...], ...]
+
+
+def dims_of(split: Split) -> dict[str, int]:
+    """Return the dimension that each mesh axis, or a part of it, splits."""
+    return {axis.name: dim for dim, axes in enumerate(split) for axis in axes}
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A value of the program.
+
+    Attributes:
+      split: the axes of each dimension; inside of `shard_map` without those that are manual.
+      origins: for each mesh axis, what Shardy says that it came from.
+      argument: the place among the arguments of the function.
+      given: of the argument of a body, the value outside that it starts as.
+      yielded: the places at which its own body gives it back.
+    """
+
+    dtype: str
+    shape: Shape
+    split: Split
+    origins: dict[str, str]
+    body: Body
+    made_by: Node | None = None
+    argument: int | None = None
+    given: Value | None = None
+    yielded: list[int] = field(default_factory=list)
+    users: list[Node] = field(default_factory=list)
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Return the dimension that each mesh axis, or a part of it, splits."""
+        return dims_of(self.split)
+
+    @property
+    def shard_shape(self) -> Shape:
+        """Return the shape on one device."""
+        ways = (math.prod(axis.size for axis in axes) for axes in self.split)
+        return tuple(-(-size // way) for size, way in zip(self.shape, ways, strict=True))
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes on one device."""
+        return array_bytes(self.shard_shape, self.dtype)
+
+    def array(self, name: str = "") -> StepArray:
+        """Return it as a step has it."""
+        names = tuple(tuple(axis.name for axis in axes) for axes in self.split)
+        return StepArray(self.dtype, self.shape, PartitionSpec(names), self.shard_shape, name)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One operation.
+
+    Attributes:
+      op: the operation of MLIR, for its attributes.
+      at: its tick on the clock of the step.
+    """
+
+    name: str
+    op: Any
+    operands: list[Value]
+    results: list[Value]
+    body: Body
+    where: Located
+    at: int
+    phase: Phase = "forward"
+    bodies: list[Body] = field(default_factory=list)
+
+    @property
+    def result(self) -> Value:
+        """Return its only result, or the first."""
+        return self.results[0]
+
+    @property
+    def count(self) -> float:
+        """Return how often it runs in a step."""
+        return self.body.count
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """A straight piece of program: that of the function, of a loop, a branch or a `shard_map`.
+
+    Attributes:
+      rounds: how often it runs each time that its owner does.
+      manual: the mesh axes that the code in it handles by itself.
+      region: the name that origins know a `shard_map` by.
+    """
+
+    owner: Node | None = None
+    arguments: list[Value] = field(default_factory=list)
+    yields: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    rounds: float = 1
+    manual: tuple[str, ...] = ()
+
+    def outwards(self) -> Iterator[Body]:
+        """Yield it, and the bodies around it."""
+        body: Body | None = self
+        while body is not None:
+            yield body
+            body = None if body.owner is None else body.owner.body
+
+    @property
+    def count(self) -> float:
+        """Return how often it runs in a step."""
+        return math.prod(body.rounds for body in self.outwards())
+
+    @property
+    def is_loop(self) -> bool:
+        """Say whether it is the body of a loop."""
+        return self.owner is not None and self.owner.name == "stablehlo.while"
+
+    @property
+    def all_manual(self) -> tuple[str, ...]:
+        """Return the mesh axes that are manual here, those of bodies around it included."""
+        return tuple(name for body in [*self.outwards()][::-1] for name in body.manual)
+
+
+@dataclass(slots=True)
+class Graph:
+    """The whole program.
+
+    Attributes:
+      regions: each `shard_map` by the name that origins know it by.
+      end: the last tick.
+    """
+
+    main: Body
+    regions: dict[str, Node]
+    end: int
+    sizes: dict[str, int]
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield every operation, in the order of the program."""
+        return nodes_of(self.main)
+
+
+def nodes_of(body: Body) -> Iterator[Node]:
+    """Yield the operations of a body and of all in it."""
+    for node in body.nodes:
+        for inner in node.bodies:
+            yield from nodes_of(inner)
+        yield node
+
+
+def graph_of(module: Any, sizes: dict[str, int]) -> Graph:
+    """Return the program of a module that Shardy has propagated through.
+
+    Args:
+      sizes: of the mesh axes.
+    """
+    with module.context:
+        return _Reader(sizes).read(module)
+
+
+def functions_of(module: Any) -> dict[str, Any]:
+    """Return the functions of a module by their names."""
+    return {
+        ir.StringAttr(each.attributes["sym_name"]).value: each.operation
+        for each in module.body.operations
+        if each.operation.name == "func.func"
+    }
+
+
+class _Reader:
+    """Walks the operations once, in the order of the program."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        self.sizes = sizes
+        self.values: dict[Any, Value] = {}
+        self.types: dict[Any, tuple[str, Shape]] = {}
+        self.splits: dict[Any, Split] = {}
+        self.regions: dict[str, Node] = {}
+        self.clock = 0
+
+    def read(self, module: Any) -> Graph:
+        """Return the graph of the function `main`."""
+        main = functions_of(module)["main"]
+        body = Body()
+        block = main.regions[0].blocks[0]
+        attributes: Any = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else None  # noqa: SIM401
+        for at, argument in enumerate(block.arguments):
+            own: Any = ir.DictAttr(attributes[at]) if attributes is not None else {}
+            split = self.split(own["sdy.sharding"]) if "sdy.sharding" in own else None
+            origins = _texts(own["sdy.sharding_origins"]) if "sdy.sharding_origins" in own else {}
+            value = self.value(argument, body, split, origins)
+            value.argument = at
+            body.arguments.append(value)
+        self.walk(block, body, Located("", located("loc(unknown)").place))
+        return Graph(body, self.regions, self.clock, self.sizes)
+
+    def walk(self, block: Any, body: Body, outer: Located) -> None:
+        """Read the operations of a block into a body."""
+        for each in block.operations:
+            op = each.operation
+            if op.name in _RETURNS:
+                body.yields = [self.values[value] for value in op.operands]
+                for at, value in enumerate(body.yields):
+                    if value.body is body:
+                        value.yielded.append(at)
+                continue
+            self.node(op, body, outer)
+
+    def node(self, op: Any, body: Body, outer: Located) -> None:
+        """Read one operation, and what stands inside of it."""
+        operands = [self.values[value] for value in op.operands]
+        where = joined(outer, located(op.location))
+        node = Node(op.name, op, operands, [], body, where, self.clock)
+        body.nodes.append(node)
+        for operand in operands:
+            operand.users.append(node)
+        splits, origins = self.shardings(op), _origins(op)
+        for at, result in enumerate(op.results):
+            split = splits[at] if at < len(splits) else None
+            value = self.value(result, body, split, origins[at] if at < len(origins) else {})
+            value.made_by = node
+            node.results.append(value)
+        if op.name in WITH_BODIES:
+            self.bodies(node, where)
+        self.clock += 1
+        node.at = self.clock
+
+    def bodies(self, node: Node, where: Located) -> None:
+        """Read the regions of an operation, each as a body."""
+        manual: tuple[str, ...] = ()
+        if node.name == "sdy.manual_computation":
+            held: Any = sdy.ManualAxesAttr(node.op.attributes["manual_axes"])
+            manual = tuple(_text(held[at]) for at in range(len(held)))
+            if "sdy.sharding_origin_name" in node.op.attributes:
+                self.regions[_text(node.op.attributes["sdy.sharding_origin_name"])] = node
+        for region in node.op.regions:
+            body = Body(node, manual=manual)
+            block = region.blocks[0]
+            for at, argument in enumerate(block.arguments):
+                body.arguments.append(self.bound(argument, at, node, body))
+            self.walk(block, body, where)
+            node.bodies.append(body)
+        if node.name == "stablehlo.while":
+            node.bodies = node.bodies[1:] + node.bodies[:1]
+
+    def bound(self, argument: Any, at: int, node: Node, body: Body) -> Value:
+        """Return the argument of a body, which lies as the loop or the `shard_map` says."""
+        given = node.operands[at] if at < len(node.operands) else None
+        origins = dict(given.origins) if given is not None else {}
+        split: Split | None = None
+        if node.name == "stablehlo.while":
+            split = node.results[at].split
+            origins = {**origins, **node.results[at].origins}
+        elif node.name == "sdy.manual_computation":
+            inside = self.per_value(node.op.attributes["in_shardings"])[at]
+            split = tuple(
+                tuple(axis for axis in axes if axis.name not in body.manual) for axes in inside
+            )
+        value = self.value(argument, body, split, origins)
+        value.given = given
+        return value
+
+    def value(self, mlir: Any, body: Body, split: Split | None, origins: dict[str, str]) -> Value:
+        """Return the value that stands for one of MLIR."""
+        dtype, shape = self.type_of(mlir.type)
+        whole: Split = ((),) * len(shape)
+        made = Value(dtype, shape, whole if split is None else split, origins, body)
+        if len(made.split) != len(shape):
+            made.split = whole
+        self.values[mlir] = made
+        return made
+
+    def type_of(self, kind: Any) -> tuple[str, Shape]:
+        """Return the dtype and shape of a type; a token is of no size."""
+        if kind not in self.types:
+            if isinstance(kind, ir.RankedTensorType):
+                tensor = ir.RankedTensorType(kind)
+                self.types[kind] = (_dtype(str(tensor.element_type)), tuple(tensor.shape))
+            else:
+                self.types[kind] = ("bool", (0,))
+        return self.types[kind]
+
+    def shardings(self, op: Any) -> list[Split]:
+        """Return how the results of an operation lie, as far as it says so."""
+        attributes = op.attributes
+        for name in ("sdy.sharding", "out_shardings"):
+            if name in attributes:
+                return self.per_value(attributes[name])
+        for name in ("out_sharding", "sharding"):
+            if name in attributes:
+                return [self.split(attributes[name])]
+        return []
+
+    def per_value(self, attribute: Any) -> list[Split]:
+        """Return the sharding of each of several values."""
+        if not sdy.TensorShardingPerValueAttr.isinstance(attribute):
+            return [self.split(attribute)]
+        return [self.split(each) for each in sdy.TensorShardingPerValueAttr(attribute).shardings]
+
+    def split(self, attribute: Any) -> Split:
+        """Return the axes of each dimension."""
+        if attribute not in self.splits:
+            self.splits[attribute] = split_of(attribute, self.sizes)
+        return self.splits[attribute]
+
+
+def split_of(attribute: Any, sizes: dict[str, int]) -> Split:
+    """Return the axes of each dimension, as the sharding of a value says."""
+    dims = map(sdy.DimensionShardingAttr, sdy.TensorShardingAttr(attribute).dimension_shardings)
+    return tuple(tuple(_axis(ref, sizes) for ref in dim.axes) for dim in dims)
+
+
+def _axis(attribute: Any, sizes: dict[str, int]) -> Axis:
+    """Return the mesh axis, or the part of one, that an attribute refers to."""
+    ref = sdy.AxisRefAttr(attribute)
+    part = ref.sub_axis_info
+    if part is None:
+        return Axis(ref.name, sizes[ref.name])
+    part = sdy.SubAxisInfoAttr(part)
+    return Axis(ref.name, part.size, part.pre_size)
+
+
+def _dtype(text: str) -> str:
+    """Return the short name of an element type of MLIR: `ui8` is `u8`, `i1` is `bool`."""
+    if text == "i1":
+        return "bool"
+    text = text.replace("f8E", "f8_e").lower() if text.startswith("f8") else text
+    text = f"u{text[2:]}" if text.startswith("ui") else text
+    text = f"s{text[1:]}" if text[0] == "i" and text[1:].isdigit() else text
+    return {"complex<f32>": "c64", "complex<f64>": "c128"}.get(text, text)
+
+
+def _text(attribute: Any) -> str:
+    return ir.StringAttr(attribute).value if not isinstance(attribute, str) else attribute
+
+
+def _texts(attribute: Any) -> dict[str, str]:
+    held: Any = ir.DictAttr(attribute)
+    return {held[at].name: _text(held[at].attr) for at in range(len(held))}
+
+
+def _origins(op: Any) -> list[dict[str, str]]:
+    if "sdy.sharding_origins" not in op.attributes:
+        return []
+    found = op.attributes["sdy.sharding_origins"]
+    if isinstance(found, ir.ArrayAttr):
+        return [_texts(each) for each in ir.ArrayAttr(found)]
+    return [_texts(found)]
+
+
+def count_rounds(graph: Graph) -> list[Node]:
+    """Set how often every loop goes round; return the loops that do not say so.
+
+    Those count as one round.
+    """
+    unknown = []
+    for node in graph.nodes():
+        if node.name == "stablehlo.while":
+            rounds = rounds_of(node)
+            node.bodies[0].rounds = 1 if rounds is None else rounds
+            if rounds is None:
+                unknown.append(node)
+    return unknown
+
+
+def rounds_of(loop: Node) -> int | None:
+    """Return how often a loop goes round, None where the program does not say.
+
+    JAX's scans, and `fori_loop` of known bounds, count from a constant to a constant.
+    """
+    body, condition = loop.bodies
+    test = condition.yields[0].made_by if condition.yields else None
+    if test is None or test.name != "stablehlo.compare":
+        return None
+    counter, limit = (_through(operand) for operand in test.operands)
+    if counter not in condition.arguments or "LT" not in str(
+        test.op.attributes["comparison_direction"]
+    ):
+        return None
+    at = condition.arguments.index(counter)
+    last = _number(limit, condition, body)
+    first = _number(loop.operands[at], None, None)
+    step = _step(body, at)
+    if last is None or first is None or not step:
+        return None
+    return max(0, math.ceil((last - first) / step))
+
+
+def _through(value: Value) -> Value:
+    while value.made_by is not None and value.made_by.name in _SAME:
+        value = value.made_by.operands[
+            value.made_by.results.index(value) if len(value.made_by.operands) > 1 else 0
+        ]
+    return value
+
+
+def _number(value: Value, condition: Body | None, body: Body | None) -> int | None:
+    """Return the number that a value always is; of a loop's argument, where no round changes it."""
+    value = _through(value)
+    if condition is not None and body is not None and value in condition.arguments:
+        at = condition.arguments.index(value)
+        kept = body.yields[at] is body.arguments[at]
+        return _number(value.given, None, None) if kept and value.given is not None else None
+    if value.made_by is None or value.made_by.name not in _CONSTANTS or value.shape:
+        return None
+    held: Any = value.made_by.op.attributes["value"]
+    try:
+        return int(held[0])
+    except (TypeError, IndexError):
+        return None
+
+
+def _step(body: Body, at: int) -> int | None:
+    """Return by how much each round moves the counter."""
+    node = _through(body.yields[at]).made_by
+    if node is None or node.name != "stablehlo.add":
+        return None
+    operands = [_through(operand) for operand in node.operands]
+    if body.arguments[at] not in operands:
+        return None
+    others = [operand for operand in operands if operand is not body.arguments[at]]
+    return _number(others[0], None, None) if others else None

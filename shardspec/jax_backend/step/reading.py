@@ -1,0 +1,230 @@
+"""A user's step as the noun of `ir/step.py`: traced, propagated by Shardy, corrected, explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from shardspec.ir.step import (
+    Cause,
+    CauseKind,
+    Collective,
+    Place,
+    Step,
+    StepArgument,
+)
+from shardspec.jax_backend.step.blame import Blame, Constraint, constraints_of, root_of
+from shardspec.jax_backend.step.carries import Carries
+from shardspec.jax_backend.step.graph import (
+    Body,
+    Graph,
+    Node,
+    Value,
+    count_rounds,
+    graph_of,
+    nodes_of,
+)
+from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases, tensors_of
+from shardspec.jax_backend.step.passes import NAMED_AFTER, copy_of, prepared, propagated
+from shardspec.jax_backend.step.reshards import reshard_of
+from shardspec.jax_backend.step.rewrites import corrected
+from shardspec.jax_backend.step.sends import VIEWS, Send, sends_of
+from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, platform_of, traced
+
+_BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
+
+
+def step_of(
+    resolver: Resolving, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Step:
+    """Return what one call of a function computes, sends and holds on the resolver's target.
+
+    It runs the function's Python, once, on shapes; no device is needed and nothing is compiled.
+
+    Args:
+      function: jitted or not; a train step, a loss, a serve step.
+      args: trees of arrays or of `ShapeDtypeStruct`s. Leaves without a sharding are placed by
+        the spec: parameters, optimizer state, and a batch along its first dimension.
+
+    Raises:
+      ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
+    """
+    return step_of_traced(resolver, traced(resolver, function, args, kwargs))
+
+
+def step_of_traced(resolver: Resolving, found: Traced) -> Step:
+    """Return the step that a lowered function is.
+
+    Raises:
+      ShardspecError: this jaxlib lacks a pass.
+    """
+    sizes = resolver.target.mesh.sizes
+    constraints: dict[str, Constraint] = {}
+    module = copy_of(found.module)
+    prepared(module)
+    for name in propagated(module):
+        if name == NAMED_AFTER:
+            constraints = constraints_of(module, sizes)
+    graph = graph_of(module, sizes)
+    return _read(resolver, found, graph, constraints)
+
+
+def _read(
+    resolver: Resolving, found: Traced, graph: Graph, constraints: dict[str, Constraint]
+) -> Step:
+    set_phases(graph)
+    notes = list(_unnamed(resolver, found))
+    for loop in count_rounds(graph):
+        place = loop.where.place
+        notes.append(f"the loop at {place} does not say how often it goes round: counted once")
+    target = resolver.target
+    platform = platform_of(target)
+    sends = corrected(sends_of(graph), target)
+    unused = set(_cheaper_branches(graph, sends, notes))
+    blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
+    carries = Carries(blame)
+    names = dict(_names(blame))
+    tensors = tensors_of(graph, found.arguments, platform)
+    return Step(
+        "code",
+        target.mesh,
+        tuple(op for op in ops_of(graph, names) if op.at not in unused),
+        tuple(_collective(send, blame, carries) for send in sends if send.node.at not in unused),
+        tuple(each for each in tensors if each.born not in unused),
+        tuple(_arguments(graph, found.arguments)),
+        graph.end,
+        found.place,
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+def _names(blame: Blame) -> Iterator[tuple[int, str]]:
+    """Yield the path of every value that is another form of an argument."""
+    for node in blame.graph.nodes():
+        for value in node.operands:
+            given = blame.argument(root_of(value).argument)
+            if given is not None:
+                yield id(value), given.path
+
+
+def _arguments(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[StepArgument]:
+    for value, given in zip(graph.main.arguments, arguments, strict=True):
+        if given is None:
+            yield StepArgument("", "other", value.array())
+        else:
+            array = value.array(given.path)
+            told = (given.is_donated, given.is_placed, given.is_on_host)
+            yield StepArgument(given.path, given.role, array, *told)
+
+
+def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
+    user = _served(send)
+    loop = next((body for body in send.node.body.outwards() if body.is_loop), None)
+    carried = carries.of(send)
+    name = carried.name if carried.kind in ("weight", "state", "activation") else ""
+    return Collective(
+        send.kind,
+        send.names,
+        send.payload_bytes,
+        send.wire_bytes,
+        send.count,
+        send.source.array(name),
+        _place(send, user),
+        send.node.phase if user is None else user.phase,
+        carried,
+        blame.causes(send),
+        _forced(send, blame),
+        loop is not None and _is_fixed(send.source, loop),
+        send.is_written,
+        send.node.at,
+        reshard_of(send, blame.graph),
+        1 if loop is None else loop.rounds,
+    )
+
+
+def _served(send: Send) -> Node | None:
+    """Return the operation that a gather is for: the first that reads it; else what makes it."""
+    if send.is_written:
+        return send.node
+    if send.source.made_by is not None and send.node.name != "sdy.all_gather":
+        return send.node
+    return next(_readers(send.result), None)
+
+
+def _readers(value: Value) -> Iterator[Node]:
+    for user in value.users:
+        if not user.bodies and (user.name in VIEWS or user.name.startswith("sdy.")):
+            yield from (node for result in user.results for node in _readers(result))
+        else:
+            yield user
+
+
+def _place(send: Send, user: Node | None) -> Place:
+    """Return the user's line: where the array is needed, or else where it is made."""
+    first = (node for node in (user, send.node, send.source.made_by) if node is not None)
+    owners = (body.owner for body in send.node.body.outwards() if body.owner is not None)
+    places = (node.where.place for node in (*first, *_readers(send.result), *owners))
+    return next((place for place in places if place.is_known), Place())
+
+
+def _forced(send: Send, blame: Blame) -> Cause | None:
+    """Return the constraint or the result that asks for a collective which no operation needs."""
+    result = send.result
+    if send.is_written or send.node.name == "sdy.all_reduce":
+        return None
+    axis = send.names[0]
+    for constraint in blame.constraints.values():
+        is_here = constraint.place == send.node.where.place
+        if is_here and (constraint.split, constraint.shape) == (result.split, result.shape):
+            return Cause(axis, CauseKind.CONSTRAINT, place=constraint.place)
+    for reader in result.users:
+        if reader.name == "sdy.manual_computation":
+            return Cause(axis, CauseKind.CONSTRAINT, place=reader.where.place)
+    if result.body is blame.graph.main and result.yielded:
+        given = blame.given_back(result.yielded[0])
+        return Cause(axis, CauseKind.RESULT, "" if given is None else given.path)
+    return None
+
+
+def _is_fixed(value: Value, loop: Body) -> bool:
+    """Say whether a value is made without anything that a round of a loop changes."""
+    if value.body is not loop:
+        return value.body in loop.outwards()
+    if value.made_by is None:
+        turn = loop.owner.bodies[0] if loop.owner is not None else loop
+        at = loop.arguments.index(value) if value in loop.arguments else -1
+        return at >= 0 and turn.yields[at] is turn.arguments[at]
+    node = value.made_by
+    return not node.bodies and all(_is_fixed(each, loop) for each in node.operands)
+
+
+def _unnamed(resolver: Resolving, found: Traced) -> Iterator[str]:
+    """Yield that nothing was taken for parameters, where the spec has names for some."""
+    roles = {each.role for each in found.arguments if each is not None}
+    if Layouts(resolver).spec.path_rules and roles == {"batch"}:
+        yield (
+            "no pattern of `params` matches what the function reads: all of it is taken for a"
+            " batch, and split by its first dimension"
+        )
+
+
+def _cheaper_branches(graph: Graph, sends: Sequence[Send], notes: list[str]) -> Iterator[int]:
+    """Yield the ticks of the branches that do not count: of each condition the dearest does."""
+    sent: dict[int, float] = {}
+    for send in sends:
+        sent[send.node.at] = sent.get(send.node.at, 0) + send.wire_bytes * send.count
+    for node in graph.nodes():
+        if node.name in _BRANCHES and len(node.bodies) > 1:
+            costs = [_cost(nodes_of(body), sent) for body in node.bodies]
+            dearest = costs.index(max(costs))
+            if max(costs)[:2] != min(costs)[:2]:
+                notes.append(f"the condition at {node.where.place} counts with its dearer branch")
+            for at, body in enumerate(node.bodies):
+                if at != dearest:
+                    yield from (inner.at for inner in nodes_of(body))
+
+
+def _cost(nodes: Iterable[Node], sent: dict[int, float]) -> tuple[float, float, int]:
+    found = list(nodes)
+    wire = sum(sent.get(node.at, 0) for node in found)
+    return wire, sum(flops_of(node) * node.count for node in found), len(found)

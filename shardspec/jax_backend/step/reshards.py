@@ -1,0 +1,138 @@
+"""Arrays that are made to lie otherwise: how before, how after, and who reads them then.
+
+Shardy carries out one reshard as several collectives in a row, at one place of the program. XLA has
+ways of its own from the first to the last, and what counts for whoever reads is the last. A slice
+sends nothing, and is a part of a reshard all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardspec.ir.step import Reshard
+from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
+from shardspec.jax_backend.step.rewrites import sliced_over
+from shardspec.jax_backend.step.sends import ELEMENTWISE, INSERTED, VIEWS, Send
+
+_SLICE = "sdy.all_slice"
+_MOVES = frozenset(
+    (
+        *(_SLICE, "sdy.all_gather", "sdy.all_to_all"),
+        *("sdy.collective_permute", "sdy.reshard"),
+    )
+)
+_FORMS = VIEWS - {_SLICE}
+#: Operations on one element at a time, or on those in one place of several arrays.
+_BY_ELEMENT = ELEMENTWISE | frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("log", "log_plus_one", "exponential_minus_one", "cosine", "sine", "cbrt", "compare"),
+        *("and", "or", "not", "xor", "floor", "ceil", "remainder", "round_nearest_even"),
+    )
+)
+#: Stands for the function's giving a value back, among the ticks of what reads it.
+_RESULT = -1
+#: How many values are looked at for what an array comes to.
+_FAR = 300
+
+
+def reshard_of(send: Send, graph: Graph) -> Reshard | None:
+    """Return the reshard that a collective is a part of; None where it is a part of none.
+
+    None as well where XLA sends something else, and under `shard_map`, where an array is one of
+    each group of devices.
+    """
+    node = send.node
+    if send.node.body.all_manual or node.name not in _MOVES or send.kind is not INSERTED[node.name]:
+        return None
+    first, after = _first(node), _last(node).result
+    before = first.operands[0]
+    ends = [after, *(_last_of(value) for value in send.merged)]
+    readers = dict.fromkeys(at for value in ends for at in _readers(value))
+    again = frozenset.intersection(*map(sliced_over, ends))
+    works = _works(ends)
+    return Reshard(
+        first.at,
+        before.array().split,
+        after.array().split,
+        tuple(at for at in readers if at != _RESULT),
+        _RESULT in readers,
+        tuple(name for name in graph.sizes if name in again),
+        tuple(sorted(each.at for each in works or ())),
+        None if works is None else _shared_over(works),
+        any(axis.size != graph.sizes[axis.name] for axis in _axes(before, *ends)),
+    )
+
+
+def _works(values: Sequence[Value]) -> list[Node] | None:
+    """Return the operations that arrays come to; None where that leads too far to be known.
+
+    What makes an array lie otherwise again reads nothing of it.
+    """
+    seen: dict[int, Value] = {}
+    found: dict[int, Node] = {}
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if value.yielded or len(seen) > _FAR:
+            return None
+        for user in value.users:
+            if user.bodies:
+                return None
+            if user.name == "stablehlo.optimization_barrier":
+                waiting.append(user.results[user.operands.index(value)])
+            elif user.name in _FORMS or user.name in _BY_ELEMENT:
+                waiting.append(user.result)
+            elif user.name not in _MOVES:
+                found[user.at] = user
+    return list(found.values())
+
+
+def _shared_over(works: Sequence[Node]) -> tuple[str, ...]:
+    values = [value for node in works for value in (*node.operands, *node.results)]
+    manual = (axis for node in works for axis in node.body.all_manual)
+    return tuple(dict.fromkeys((*manual, *(axis.name for axis in _axes(*values)))))
+
+
+def _first(node: Node) -> Node:
+    made_by = node.operands[0].made_by
+    while made_by is not None and _goes_on(made_by, node):
+        node, made_by = made_by, made_by.operands[0].made_by
+    return node
+
+
+def _last(node: Node) -> Node:
+    while len(node.result.users) == 1 and _goes_on(node, node.result.users[0]):
+        node = node.result.users[0]
+    return node
+
+
+def _last_of(value: Value) -> Value:
+    return value if value.made_by is None else _last(value.made_by).result
+
+
+def _goes_on(node: Node, after: Node) -> bool:
+    """Say whether two operations are parts of one reshard."""
+    are_moves = node.name in _MOVES and after.name in _MOVES
+    return are_moves and node.where == after.where and node.result.users == [after]
+
+
+def _axes(*values: Value) -> Iterator[Axis]:
+    return (axis for value in values for axes in value.split for axis in axes)
+
+
+def _readers(value: Value) -> Iterator[int]:
+    """Yield the ticks of what reads a value; that of a loop where the next round does."""
+    if value.yielded:
+        owner = value.body.owner
+        yield _RESULT if owner is None else owner.at
+    for user in value.users:
+        if user.name not in _FORMS:
+            yield user.at
+        elif user.name == "stablehlo.optimization_barrier":
+            yield from _readers(user.results[user.operands.index(value)])
+        else:
+            yield from _readers(user.result)

@@ -1,0 +1,208 @@
+"""What devices send each other in a propagated program.
+
+Shardy inserts a collective wherever an operation needs an array otherwise than it lies; code under
+`shard_map` has those that the user wrote. What XLA does to them afterwards is in `step/rewrites`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardspec.ir.step import CollectiveKind, ring_bytes
+from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
+
+INSERTED = {
+    "sdy.all_gather": CollectiveKind.ALL_GATHER,
+    "sdy.all_reduce": CollectiveKind.ALL_REDUCE,
+    "sdy.reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+    "sdy.all_to_all": CollectiveKind.ALL_TO_ALL,
+    "sdy.collective_permute": CollectiveKind.COLLECTIVE_PERMUTE,
+    "sdy.reshard": CollectiveKind.ALL_TO_ALL,
+}
+_WRITTEN = {
+    "stablehlo.all_gather": CollectiveKind.ALL_GATHER,
+    "stablehlo.all_reduce": CollectiveKind.ALL_REDUCE,
+    "stablehlo.reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+    "stablehlo.all_to_all": CollectiveKind.ALL_TO_ALL,
+    "stablehlo.collective_permute": CollectiveKind.COLLECTIVE_PERMUTE,
+    "stablehlo.collective_broadcast": CollectiveKind.COLLECTIVE_PERMUTE,
+}
+_AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
+_MESH_GROUP = re.compile(r"axes\s*=\s*\[(.*)\]")
+
+#: Operations that show a value in another form, and compute nothing that a reader would name.
+VIEWS = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("convert", "reshape", "transpose", "slice", "dynamic_slice", "broadcast_in_dim"),
+        *("reverse", "bitcast_convert", "optimization_barrier", "copy", "reduce_precision", "pad"),
+    )
+) | {"sdy.all_slice", "sdy.propagation_barrier"}
+
+#: Operations that compute each element of their result out of those in its place.
+ELEMENTWISE = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("add", "subtract", "multiply", "divide", "negate", "sqrt", "rsqrt", "select", "power"),
+        *("maximum", "minimum", "clamp", "abs", "sign", "exponential", "tanh", "logistic"),
+    )
+)
+
+
+@dataclass(slots=True, eq=False)
+class Send:
+    """One collective, before it is told of.
+
+    Attributes:
+      axes: over which it goes, parts of mesh axes included.
+      source: the value that is sent.
+      payload_bytes: as `ring_bytes` takes them.
+      wire_bytes: what one device sends each time it runs.
+      merged: the results of equal ones that this one stands for.
+      after: the loop that it is done behind, although it stands in it.
+    """
+
+    kind: CollectiveKind
+    axes: tuple[Axis, ...]
+    node: Node
+    source: Value
+    payload_bytes: int
+    wire_bytes: int
+    is_written: bool = False
+    merged: list[Value] = field(default_factory=list)
+    after: Node | None = None
+
+    @property
+    def count(self) -> float:
+        """Return how often it runs in a step."""
+        return (self.node if self.after is None else self.after).count
+
+    @property
+    def ways(self) -> int:
+        """Return among how many devices it goes."""
+        return math.prod(axis.size for axis in self.axes)
+
+    @property
+    def result(self) -> Value:
+        """Return what comes of it."""
+        return self.node.result
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return its mesh axes."""
+        return tuple(dict.fromkeys(axis.name for axis in self.axes))
+
+    def over(self, kind: CollectiveKind, axes: tuple[Axis, ...], payload_bytes: int) -> Send:
+        """Return it as another kind, over some of its axes."""
+        ways = math.prod(axis.size for axis in axes)
+        wire = ring_bytes(kind, payload_bytes, ways)
+        return replace(self, kind=kind, axes=axes, payload_bytes=payload_bytes, wire_bytes=wire)
+
+
+def sends_of(graph: Graph) -> list[Send]:
+    """Return every collective of a program, in its order."""
+    found = (_send(node, graph) for node in graph.nodes())
+    return [each for each in found if each is not None and each.ways > 1]
+
+
+def _send(node: Node, graph: Graph) -> Send | None:
+    if node.name in INSERTED and node.operands:
+        return _inserted(node, INSERTED[node.name], graph)
+    if node.name in _WRITTEN and node.operands and node.body.all_manual:
+        return _written(node, _WRITTEN[node.name], graph)
+    return None
+
+
+def _inserted(node: Node, kind: CollectiveKind, graph: Graph) -> Send:
+    source, result = node.operands[0], node.result
+    if kind is CollectiveKind.ALL_REDUCE:
+        axes = _stated_axes(str(node.op.attributes["reduction_axes"]), graph.sizes)
+    else:
+        axes = tuple(_moved(source, result))
+    payload = result.bytes if kind is CollectiveKind.ALL_GATHER else source.bytes
+    send = Send(kind, axes, node, source, payload, 0)
+    send.wire_bytes = ring_bytes(kind, payload, send.ways)
+    return send
+
+
+def _moved(source: Value, result: Value) -> Iterator[Axis]:
+    """Yield the axes, or parts of them, that split the two otherwise."""
+    for dim, (before, after) in enumerate(zip(source.split, result.split, strict=True)):
+        for at, axis in enumerate(before):
+            if at >= len(after) or after[at] != axis:
+                kept = _part_kept(axis, after[at] if at < len(after) else None)
+                yield axis._replace(size=axis.size // kept)
+        for at, axis in enumerate(after):
+            gained = at >= len(before) or before[at] != axis
+            if gained and axis.name not in source.axes:
+                yield axis
+            elif gained and dim < len(before) and at < len(before):
+                kept = _part_kept(axis, before[at])
+                if kept > 1 and axis.size > kept:
+                    yield axis._replace(size=axis.size // kept)
+
+
+def _part_kept(axis: Axis, other: Axis | None) -> int:
+    """Return how many ways of an axis stay where they are."""
+    same = other is not None and (axis.name, axis.before) == (other.name, other.before)
+    return min(axis.size, other.size) if same and other is not None else 1
+
+
+def _stated_axes(text: str, sizes: dict[str, int]) -> tuple[Axis, ...]:
+    """Return the axes that one attribute of one operation lists."""
+    return tuple(
+        Axis(name, int(size), int(before)) if size else Axis(name, sizes[name])
+        for name, before, size in _AXIS.findall(text)
+    )
+
+
+def _written(node: Node, kind: CollectiveKind, graph: Graph) -> Send:
+    operands, results = node.operands, node.results
+    permutes = kind is CollectiveKind.COLLECTIVE_PERMUTE
+    groups = _groups(node, "source_target_pairs" if permutes else "replica_groups")
+    axes = _group_axes(groups, graph.sizes) if isinstance(groups, list) else ()
+    if isinstance(groups, str):
+        axes = _stated_axes(groups, graph.sizes)
+    larger = results if kind is CollectiveKind.ALL_GATHER else operands
+    payload = sum(value.bytes for value in larger)
+    send = Send(kind, axes, node, operands[0], payload, 0, is_written=True)
+    ways = len(groups[0]) if isinstance(groups, list) and groups and not permutes else send.ways
+    send.wire_bytes = ring_bytes(kind, payload, ways)
+    return send
+
+
+def _groups(node: Node, name: str) -> list[tuple[int, ...]] | str:
+    """Return the groups of devices, or the text of the mesh axes where it names those."""
+    if name not in node.op.attributes:
+        return []
+    attribute: Any = node.op.attributes[name]
+    if not hasattr(attribute, "type") or not hasattr(attribute, "__getitem__"):
+        found = _MESH_GROUP.search(str(attribute))
+        return found.group(1) if found else str(attribute)
+    rows, columns = attribute.type.shape
+    flat = [attribute[at] for at in range(rows * columns)]
+    return [tuple(flat[at * columns : (at + 1) * columns]) for at in range(rows)]
+
+
+def _group_axes(groups: list[tuple[int, ...]], sizes: dict[str, int]) -> tuple[Axis, ...]:
+    """Return the mesh axes whose coordinate differs within a group of devices."""
+    counts: dict[str, int] = {}
+    for group in groups:
+        places = [_coordinates(device, sizes) for device in group]
+        for name in sizes:
+            count = len({place[name] for place in places})
+            if count > 1:
+                counts[name] = max(counts.get(name, 1), count)
+    return tuple(Axis(name, counts[name]) for name in sizes if name in counts)
+
+
+def _coordinates(device: int, sizes: dict[str, int]) -> dict[str, int]:
+    place = {}
+    for name, size in reversed(sizes.items()):
+        place[name] = device % size
+        device //= size
+    return place

@@ -1,0 +1,527 @@
+"""A user's function, traced and lowered on arrays that are not there.
+
+What the function is given is told apart by what the spec says of it: parameters are what it has
+names for, optimizer state is what belongs to them, and everything else is a batch. Leaves that
+carry no sharding are placed by the spec; leaves with one keep it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, get_args
+
+import jax
+
+from shardspec.diagnostics import ShardspecError
+from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
+from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory, jax_entries
+from shardspec.ir.step import Place, Role
+from shardspec.jax_backend.batch import names_of
+from shardspec.jax_backend.constrain import ActivationResolver
+from shardspec.jax_backend.shardings import TreePlacer
+from shardspec.jax_backend.step.graph import Split, functions_of
+from shardspec.jax_backend.train_state import contents_of
+from shardspec.jax_backend.trees import leaves_of, path_of, shape_of
+from shardspec.programs.op_names import is_library, shown
+from shardspec.report.plan import Plan
+from shardspec.resolve.resolver import ArrayResolver
+from shardspec.resolve.state import Relation
+
+#: What JAX lowers for, by the platform of the chips.
+_LOWERED_FOR = {"tpu": "tpu", "gpu": "cuda", "cpu": "cpu"}
+#: The logical axis that the first dimension of a batch has, unless it says otherwise.
+_BATCH = "batch"
+#: What an argument or a part of it is called that holds a cache of keys and values.
+_CACHES = frozenset(("cache", "kv_cache", "kv", "caches"))
+#: What the parameters are called in a tree that has optimizer state under other names beside them.
+_PARAMS = frozenset(("params", "model", "target", "p", "weights", "parameters"))
+
+
+class Resolving(Protocol):
+    """What a `Resolver` is asked for here; that itself offers `cost`, which comes here."""
+
+    target: Target
+    mesh: Any
+    _arrays: ArrayResolver
+    _placer: TreePlacer
+    _activations: ActivationResolver
+
+    def shardings(self, tree: Any) -> Any:
+        """Return the shardings of parameters."""
+
+    def state_shardings(self, state: Any, params: Any) -> Any:
+        """Return the shardings of optimizer state."""
+
+    def plan(self, tree: Any) -> Plan:
+        """Return the plan of parameters."""
+
+    def state_plan(self, state: Any, params: Any) -> Plan:
+        """Return the plan of optimizer state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One array that the function is given, and why it lies as it does.
+
+    Attributes:
+      dims: its dimensions with the rules that were tried, where the spec places it.
+      owner: the path of the parameter, for optimizer state.
+      is_number: whether it is one of Python, and no array.
+      is_on_host: whether its sharding is of another memory than the device's.
+    """
+
+    path: str
+    role: Role
+    dims: tuple[DimSharding, ...] = ()
+    owner: str = ""
+    is_placed: bool = False
+    is_donated: bool = False
+    is_number: bool = False
+    is_on_host: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One array that the function gives back.
+
+    Attributes:
+      split: the mesh axes of each dimension, where the caller stated them.
+    """
+
+    path: str
+    split: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A lowered function.
+
+    Attributes:
+      module: in StableHLO, of MLIR.
+      arguments: those that the module has, in its order; None for constants of the function.
+      place: where the function is defined.
+    """
+
+    module: Any
+    arguments: tuple[Given | None, ...]
+    results: tuple[Result, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """How the spec of a resolver lays out what has no path: batches and constrained activations."""
+
+    resolver: Resolving
+
+    @property
+    def spec(self) -> Spec:
+        """Return the spec."""
+        return self.resolver._arrays.spec
+
+    def named(self, dims: Sequence[DimSharding]) -> Any:
+        """Return the sharding for an answer."""
+        return self.resolver._placer.named(dims)
+
+    def dims(self, names: str, shape: tuple[int, ...]) -> tuple[DimSharding, ...]:
+        """Return the answer for logical axes or an activation's name; none if they do not fit."""
+        own = {each.name for each in self.spec.activations}
+        readings = (self._of_name, self._of_axes)
+        for read in readings if names in own else reversed(readings):
+            try:
+                return tuple(read(names, shape))
+            except ShardspecError:
+                continue
+        return ()
+
+    def _of_axes(self, names: str, shape: tuple[int, ...]) -> Sequence[DimSharding]:
+        return self.resolver._activations.dims(names, shape)
+
+    def _of_name(self, activation: str, shape: tuple[int, ...]) -> Sequence[DimSharding]:
+        entry = self.resolver._activations.entry(activation)
+        if entry.partition is not None:
+            return self.resolver._activations.stated(entry, shape).dims
+        return self._of_axes(" ".join(name or "_" for name in entry.logical_axes), shape)
+
+    def constrained(
+        self, names: str, shape: tuple[int, ...], split: Split
+    ) -> tuple[DimSharding, ...]:
+        """Return the dimensions of a constrained array with their rules.
+
+        Where the code used a constraint of JAX's own, they are those of the one activation of the
+        spec that lies so, or else of the one logical axis that has those mesh axes.
+        """
+        if names:
+            return self.dims(names, shape)
+        wanted = tuple(tuple(axis.name for axis in axes) for axes in split)
+        answers = (self.dims(each.name, shape) for each in self.spec.activations)
+        alike = [dims for dims in answers if tuple(dim.mesh_axes for dim in dims) == wanted]
+        if alike:
+            return tuple(_agreed(at, alike) for at in range(len(wanted)))
+        return tuple(map(self._alone, wanted))
+
+    def of_mesh_axes(self, wanted: tuple[tuple[str, ...], ...]) -> tuple[DimSharding, ...]:
+        """Return dimensions by their mesh axes alone; the first is `batch` if that has them."""
+        batch = [rule for rule in self.spec.axis_rules if rule.logical_axis == _BATCH]
+        first = next((rule for rule in batch if wanted[0] and rule.mesh_axes == wanted[0]), None)
+        dims = tuple(map(self._alone, wanted))
+        if first is None:
+            return dims
+        return (DimSharding(None, _BATCH, (self._taken(first),)), *dims[1:])
+
+    def _alone(self, mesh_axes: tuple[str, ...]) -> DimSharding:
+        """Return a dimension of the one logical axis with these mesh axes, nameless if of more."""
+        rules = [rule for rule in self.spec.axis_rules if mesh_axes and rule.mesh_axes == mesh_axes]
+        if len({rule.logical_axis for rule in rules}) != 1:
+            return DimSharding(None, None)
+        return DimSharding(None, rules[0].logical_axis, (self._taken(rules[0]),))
+
+    def _taken(self, rule: AxisRule) -> Attempt:
+        axes = rule.mesh_axes
+        at = self.spec.axis_rules.index(rule)
+        return Attempt(Kind.RULE, at, axes, axes, Outcome.TAKEN, rule=rule, span=rule.span)
+
+
+def _agreed(at: int, answers: list[tuple[DimSharding, ...]]) -> DimSharding:
+    """Return one dimension where all answers name it alike, a nameless one otherwise."""
+    names = {dims[at].logical_axis for dims in answers}
+    return answers[0][at] if len(names) == 1 else DimSharding(None, None)
+
+
+def platform_of(target: Target) -> str:
+    """Return the platform of the chips of a target; `cpu` where it names no hardware."""
+    return "cpu" if target.hardware is None else target.hardware.chip.platform
+
+
+def traced(
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Traced:
+    """Return the lowered function.
+
+    Args:
+      function: jitted or not.
+      args: trees of arrays or of `ShapeDtypeStruct`s; what is neither goes to it as it is.
+
+    Raises:
+      ShardspecError: an argument cannot be laid out by the spec.
+    """
+    jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
+    platform = _LOWERED_FOR[platform_of(resolver.target)]
+    outer = jitted.trace(*arrays, **named).lower(lowering_platforms=(platform,))
+    lowered = getattr(outer, "lowered", outer)  # `nnx.jit` has its own around that of JAX
+    module = lowered.compiler_ir("stablehlo")
+    told = _told(lowered, given)
+    return Traced(
+        module,
+        tuple(_in_module(lowered, module, list(told.values()))),
+        tuple(_results(lowered, told if outer is not lowered else {})),
+        _defined_at(function),
+    )
+
+
+def _told(lowered: Any, given: Sequence[Given]) -> dict[str, Given]:
+    """Return what each argument of a lowered function is, by the place where JAX has it.
+
+    A number of Python is one that JAX may have been told to take for static.
+    """
+    waiting = iter(given)
+    told = {}
+    for keys, info in jax.tree_util.tree_flatten_with_path(lowered.args_info)[0]:
+        is_weak = getattr(getattr(info, "_aval", None), "weak_type", True)
+        found = next((each for each in waiting if is_weak or not each.is_number), None)
+        if found is not None:
+            is_donated = bool(getattr(info, "donated", False))
+            told[jax.tree_util.keystr(keys)] = replace(found, is_donated=is_donated)
+    return told
+
+
+def _results(lowered: Any, told: Mapping[str, Given]) -> Iterator[Result]:
+    """Yield the results; those of `nnx.jit` that stand where an argument does are that one's."""
+    for keys, info in jax.tree_util.tree_flatten_with_path(lowered.out_info)[0]:
+        argument = told.get(jax.tree_util.keystr(keys))
+        yield Result(path_of(keys) if argument is None else argument.path, _split(info))
+
+
+def placed(
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any]
+) -> tuple[Any, list[Any]]:
+    """Return the function jitted, and its arguments as structs with their shardings."""
+    jitted, arrays, _, _ = _arranged(resolver, function, args, {})
+    return jitted, arrays
+
+
+def lowered_here(
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Return the function lowered for the devices of the resolver."""
+    jitted, arrays, named, _ = _arranged(resolver, function, args, kwargs)
+    return jitted.trace(*arrays, **named).lower()
+
+
+def _arranged(
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Any, list[Any], dict[str, Any], list[Given]]:
+    kwargs = dict(sorted(kwargs.items()))  # as JAX flattens them
+    trees = [*args, *kwargs.values()]
+    names = _argument_names(function, len(args), list(kwargs))
+    plans = _plans(resolver, trees, names)
+    structs = [_placed(tree, plan) for tree, plan in zip(trees, plans, strict=True)]
+    given = [each for plan in plans for each in plan.given]
+    if not hasattr(function, "trace"):
+        donated = _donated(function, len(args))
+        structs, function = _closed_over(structs, function, len(args), list(kwargs))
+        function = jax.jit(function, donate_argnums=donated)
+    named = dict(zip(kwargs, structs[len(args) :], strict=True))
+    return function, structs[: len(args)], named, given
+
+
+def _closed_over(
+    trees: list[Any], function: Callable[..., Any], count: int, keywords: Sequence[str]
+) -> tuple[list[Any], Callable[..., Any]]:
+    """Return trees of arrays alone, and a function of those: the other leaves are put back in it.
+
+    A module of Equinox holds its activation functions, which `jax.jit` does not take.
+    """
+    treedef: Any
+    leaves, treedef = jax.tree_util.tree_flatten(trees)
+    others = [None if shape_of(leaf) is not None else leaf for leaf in leaves]
+    if all(other is None for other in others):
+        return trees, function
+    places = [at for at, other in enumerate(others) if other is None]
+
+    def of_arrays(*args: Any, **kwargs: Any) -> Any:
+        given = jax.tree_util.tree_leaves([*args, *(kwargs[name] for name in keywords)])
+        filled = list(others)
+        for at, leaf in zip(places, given, strict=True):
+            filled[at] = leaf
+        whole = treedef.unflatten(filled)
+        made = function(*whole[:count], **dict(zip(keywords, whole[count:], strict=True)))
+        return jax.tree_util.tree_map(lambda leaf: None if shape_of(leaf) is None else leaf, made)
+
+    alone = [
+        None if other is not None else leaf for leaf, other in zip(leaves, others, strict=True)
+    ]
+    return list(treedef.unflatten(alone)), of_arrays
+
+
+def _donated(function: Any, count: int) -> list[int]:
+    """Return the arguments that an `eqx.filter_jit` donates, which is traced as plain code."""
+    is_first = getattr(function, "donate_first", False) is True
+    is_rest = getattr(function, "donate_rest", False) is True
+    return [at for at in range(count) if (is_rest if at else is_first)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What one argument of the function is, array by array.
+
+    Attributes:
+      shardings: None where the spec places none of it, otherwise those of its arrays.
+    """
+
+    given: tuple[Given, ...]
+    shardings: tuple[Any, ...] | None
+
+
+def _plans(resolver: Resolving, trees: Sequence[Any], names: Sequence[str]) -> list[_Plan]:
+    params = next((tree for tree in trees if _holds_params(resolver, tree)), None)
+    found = []
+    for tree, name in zip(trees, names, strict=True):
+        plan = _plan(resolver, tree, params, name)
+        places = plan.shardings or (None,) * len(plan.given)
+        arrays = zip(plan.given, _arrays(tree), places, strict=True)
+        given = (
+            replace(_with_name(each, name), is_on_host=_is_on_host(_sharding(value) or place))
+            for each, (_, value), place in arrays
+        )
+        found.append(replace(plan, given=tuple(given)))
+    return found
+
+
+def _is_on_host(sharding: Any) -> bool:
+    kind = getattr(sharding, "memory_kind", None)
+    return host_memory(kind) in get_args(HostMemory)
+
+
+def _argument_names(function: Callable[..., Any], count: int, keywords: Sequence[str]) -> list[str]:
+    """Return what the function calls each of its arguments; by number where it does not say."""
+    try:
+        kinds = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        kinds = ()  # type: ignore[assignment]
+    known = [each.name for each in kinds if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    return [known[at] if at < len(known) else str(at) for at in range(count)] + list(keywords)
+
+
+def _with_name(given: Given, name: str) -> Given:
+    if given.role in ("parameter", "optimizer"):
+        return given
+    return replace(given, path=f"{name}/{given.path}" if given.path else name)
+
+
+def _holds_params(resolver: Resolving, tree: Any) -> bool:
+    found = contents_of(tree)
+    return not found.states and (found.held is not None or _is_named(resolver, tree))
+
+
+def _is_named(resolver: Resolving, tree: Any) -> bool:
+    planned = resolver.plan(tree).arrays if _arrays(tree) else ()
+    return any(each.origin is not Origin.NONE and each.param.rank for each in planned)
+
+
+def _arrays(tree: Any) -> list[tuple[str, Any]]:
+    return [(leaf.path, leaf.value) for leaf in leaves_of(tree) if shape_of(leaf.value) is not None]
+
+
+def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
+    arrays = _arrays(tree)
+    found = contents_of(tree)
+    is_whole = all(_sharding(value) is not None for _, value in arrays)
+    is_lone = found.held is None and bool(found.states) and params is not None
+    if is_lone:
+        given = _of_state(resolver.state_plan(tree, params), arrays)
+    elif found.held is not None:
+        given = _of_state(resolver.plan(tree), arrays)
+    elif arrays and _is_named(resolver, tree):
+        given = _of_params(resolver.plan(tree).arrays, arrays, name)
+    else:
+        return _batch(resolver, arrays, is_whole, name)
+    told = tuple(given)
+    if is_whole:
+        return _Plan(told, None)
+    laid_out = resolver.state_shardings(tree, params) if is_lone else resolver.shardings(tree)
+    return _Plan(told, tuple(jax.tree_util.tree_leaves(laid_out)))
+
+
+def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
+    for found, (path, value) in zip(state.arrays, arrays, strict=True):
+        owner = "" if found.owner is None else found.owner.param.path
+        is_placed = _sharding(value) is not None
+        if found.relation is Relation.PARAMETER:
+            yield Given(owner or path, "parameter", found.dims, "", is_placed)
+        else:
+            yield Given(path, "optimizer", found.dims, owner, is_placed)
+
+
+def _of_params(
+    planned: Sequence[ParamSharding], arrays: list[tuple[str, Any]], name: str
+) -> Iterator[Given]:
+    kind: Role = "cache" if name in _CACHES else "parameter"
+    owners = _owners([(each.param.path, each.param.shape) for each in planned])
+    for each, (_, value) in zip(planned, arrays, strict=True):
+        path = each.param.path
+        owner = owners.get(path, "")
+        role: Role = "optimizer" if owner else kind
+        yield Given(path, role, each.dims, owner, _sharding(value) is not None)
+
+
+def _owners(arrays: list[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
+    """Return the parameter of each array that has the path of another, below one more name.
+
+    So it is with `{"params": ..., "mu": ..., "nu": ...}` of someone's own optimizer.
+    """
+    shapes = dict(arrays)
+    tails: dict[str, list[str]] = {}
+    for path, _ in arrays:
+        head, _, tail = path.partition("/")
+        tails.setdefault(tail if head in _PARAMS and tail else path, []).append(path)
+    owners = {}
+    for path, shape in arrays:
+        tail = path.partition("/")[2]
+        found = [each for each in tails.get(tail, ()) if each != path and shapes[each] == shape]
+        if tail and found:
+            owners[path] = found[0]
+    return owners
+
+
+def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, name: str) -> _Plan:
+    """Return a batch: its first dimension is the logical axis `batch`, where the spec has that."""
+    layouts = Layouts(resolver)
+    given = []
+    shardings = []
+    for path, value in arrays:
+        own = _sharding(value)
+        role: Role = "cache" if _CACHES & {name, *path.split("/")} else "batch"
+        dims = _batch_dims(layouts, value)
+        shardings.append(None if own is not None or not dims else layouts.named(dims))
+        is_number = not hasattr(value, "dtype")
+        given.append(Given(path, role, dims, "", own is not None, is_number=is_number))
+    return _Plan(tuple(given), None if is_whole else tuple(shardings))
+
+
+def _batch_dims(layouts: Layouts, value: Any) -> tuple[DimSharding, ...]:
+    """Return the dimensions of a batch; those of a sharding that it carries, where it has one."""
+    shape = shape_of(value) or ()
+    if not shape:
+        return ()
+    if _sharding(value) is not None:
+        return layouts.of_mesh_axes(_split(value))
+    if not any(rule.logical_axis == _BATCH for rule in layouts.spec.axis_rules):
+        return ()
+    return layouts.dims(" ".join((_BATCH, *("_" for _ in shape[1:]))), shape)
+
+
+def _placed(tree: Any, plan: _Plan) -> Any:
+    """Return a tree of structs in place of arrays, each with its sharding."""
+    treedef: Any
+    leaves, treedef = jax.tree_util.tree_flatten(tree)
+    at = 0
+    for place, leaf in enumerate(leaves):
+        shape = shape_of(leaf)
+        if shape is None:
+            continue
+        own = _sharding(leaf)
+        wanted = own if own is not None or plan.shardings is None else plan.shardings[at]
+        leaves[place] = _struct(leaf, shape, wanted)
+        at += 1
+    return treedef.unflatten(leaves)
+
+
+def _struct(leaf: Any, shape: tuple[int, ...], sharding: Any) -> Any:
+    if not hasattr(leaf, "dtype"):
+        return leaf
+    struct: Any = jax.ShapeDtypeStruct
+    return struct(shape, leaf.dtype, sharding=sharding)
+
+
+def _sharding(value: Any) -> Any:
+    """Return the sharding over named axes that an array carries, None where it has none."""
+    found = getattr(value, "sharding", None)
+    return found if isinstance(found, jax.sharding.NamedSharding) else None
+
+
+def _split(info: Any) -> tuple[tuple[str, ...], ...]:
+    """Return the mesh axes of each dimension that an array's sharding states."""
+    own = _sharding(info)
+    if own is None:
+        return ()
+    stated = jax_entries(own.spec)
+    entries = (*stated, *(None,) * (len(info.shape) - len(stated)))
+    return tuple(map(names_of, entries))
+
+
+def _in_module(lowered: Any, module: Any, told: Sequence[Given]) -> Iterator[Given | None]:
+    """Yield what each argument of the module is: JAX drops those that nothing reads.
+
+    Constants that the function closes over come first.
+    """
+    kept = _kept(lowered, len(told))
+    count = len(functions_of(module)["main"].regions[0].blocks[0].arguments)
+    yield from (None for _ in range(count - len(kept)))
+    yield from (told[at] for at in kept)
+
+
+def _kept(lowered: Any, count: int) -> list[int]:
+    inner = getattr(lowered, "_lowering", None)
+    kept = getattr(inner, "compile_args", {}).get("kept_var_idx")
+    return sorted(at for at in kept if at < count) if kept is not None else list(range(count))
+
+
+def _defined_at(function: Callable[..., Any]) -> Place:
+    inner: Any = inspect.unwrap(function)
+    code = getattr(inner, "__code__", None)
+    if code is None or is_library(code.co_filename):
+        return Place()
+    return Place(shown(code.co_filename), code.co_firstlineno)

@@ -1,0 +1,1 @@
+"""The lines of `step:` that say what a traced function computes."""

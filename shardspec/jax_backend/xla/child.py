@@ -1,0 +1,162 @@
+"""Compile one lowered module for a machine that is not here; run as a process of its own.
+
+    python -P -m shardspec.jax_backend.xla.child FOLDER
+
+The folder holds `job.json` and `module.mlirbc`, which is all that is read: no code of the user's
+runs here. What comes of it is written beside them: `stage.txt`, a line for each that begins; the
+dumps of the compiler in `dump`; `final.txt` and `memory.json` where the compile came to its end,
+`error.json` where it did not. A job that lists matmuls has no module: each is compiled by itself,
+and `cycles.txt` gets a line for each, of how long the compiler takes it to be.
+
+Whoever started this process may end it as soon as the dumps hold what it wants, and where he is
+gone it ends itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from shardspec.programs.estimates import cycles_in
+
+#: Fields of XLA's memory statistics that are kept.
+MEMORY = ("argument", "output", "alias", "temp")
+
+
+def main(folder: Path) -> int:
+    """Compile what the folder holds; return the exit status."""
+    threading.Thread(target=_end_with, args=(os.getppid(), folder), daemon=True).start()
+    try:
+        job = json.loads((folder / "job.json").read_text("utf-8"))
+        if "matmuls" in job:
+            _estimate(folder, job)
+            return 0
+        executable = _compiled(folder, job)
+        _tell(folder, "reading")
+        stats = executable.get_compiled_memory_stats()
+        sizes = {each: getattr(stats, f"{each}_size_in_bytes") for each in MEMORY}
+        if not _dumped(folder):
+            text = executable.hlo_modules()[0].to_string()
+            _write(folder / "final.txt", text)
+        _write(folder / "memory.json", json.dumps(sizes))
+    except Exception as error:
+        _write(
+            folder / "error.json", json.dumps({"type": type(error).__name__, "text": str(error)})
+        )
+        return 1
+    return 0
+
+
+def _compiled(folder: Path, job: dict[str, Any]) -> Any:
+    _tell(folder, "describing the machine")
+    devices = _devices(job)
+    _tell(folder, "compiling")
+    return _compile((folder / "module.mlirbc").read_bytes(), devices, folder, dumps=job["dumps"])
+
+
+def _compile(text: bytes | str, devices: list[Any], folder: Path, *, dumps: bool) -> Any:
+    """Compile a module, its text or bytecode, for devices."""
+    from jax.interpreters import mlir
+    from jaxlib import xla_client
+    from jaxlib.mlir import ir
+
+    options = xla_client.CompileOptions()
+    options.num_replicas, options.num_partitions = 1, len(devices)
+    options.executable_build_options.use_spmd_partitioning = True
+    options.executable_build_options.use_shardy_partitioner = True
+    options.device_assignment = xla_client.DeviceAssignment.create(_ids(devices))
+    overrides = [("xla_dump_to", str(folder / "dump")), ("xla_dump_hlo_as_text", True)]
+    options.env_option_overrides = overrides if dumps else []
+    with mlir.make_ir_context():
+        module = ir.Module.parse(text)
+    return devices[0].client.compile(
+        module,
+        executable_devices=xla_client.DeviceList(tuple(devices)),
+        compile_options=options,
+    )
+
+
+#: A matmul alone in a program, for one device.
+_MATMUL = """\
+func.func public @main(%left: {left}, %right: {right}) -> {result} {{
+  %out = stablehlo.dot_general %left, %right, contracting_dims = [1] x [0]
+    : ({left}, {right}) -> {result}
+  return %out : {result}
+}}
+"""
+
+
+def _estimate(folder: Path, job: dict[str, Any]) -> None:
+    """Write the cycles that the compiler takes each matmul for, a line for each; `-` for none."""
+    devices = _devices(job)[:1]
+    dumps = folder / "dump"
+    for dtype, result, m, k, n in job["matmuls"]:
+        text = _MATMUL.format(
+            left=f"tensor<{m}x{k}x{dtype}>",
+            right=f"tensor<{k}x{n}x{dtype}>",
+            result=f"tensor<{m}x{n}x{result}>",
+        )
+        _compile(text, devices, folder, dumps=True)
+        programs = sorted(dumps.glob("*after_codegen.txt"), key=lambda path: path.stat().st_size)
+        cycles = cycles_in(programs[-1].read_text("utf-8")) if programs else None
+        with (folder / "cycles.txt").open("a", encoding="utf-8") as file:
+            file.write(f"{cycles or '-'}\n")
+        shutil.rmtree(dumps, ignore_errors=True)
+
+
+def _ids(devices: list[Any]) -> Any:
+    import numpy as np
+
+    return np.array([[device.id for device in devices]])
+
+
+def _devices(job: dict[str, Any]) -> list[Any]:
+    """Return the devices of the described machine, in the order of the mesh."""
+    from jax.experimental import topologies
+
+    import shardspec
+    from shardspec.jax_backend.mesh import describe_devices, devices_by_coordinate
+
+    name, platform, described = job["topology"], job["platform"], job["described"]
+    found = topologies.get_topology_desc(name, platform=platform, **described).devices
+    spec = shardspec.loads(f"shardspec: 1\nhardware: {job['hardware']}\nmesh: {{all: rest}}\n")
+    hardware = spec.ir.targets[0].hardware
+    assert hardware is not None
+    places = devices_by_coordinate(found, hardware)
+    if places is None:
+        raise ValueError(f"{name} gives {describe_devices(found)}, not {hardware}")
+    return [places[tuple(each)] for each in job["order"]]
+
+
+def _dumped(folder: Path) -> bool:
+    return any((folder / "dump").glob("*after_optimizations.txt"))
+
+
+def _tell(folder: Path, stage: str) -> None:
+    with (folder / "stage.txt").open("a", encoding="utf-8") as file:
+        file.write(f"{stage}\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that is never seen half written."""
+    temporary = path.with_suffix(".part")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _end_with(parent: int, folder: Path) -> None:
+    """End this process when the one that started it has ended, and take the folder along."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1])))

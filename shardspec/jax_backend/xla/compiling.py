@@ -1,0 +1,474 @@
+"""The real compiler's program for a machine that is not here, in seconds.
+
+The step is lowered here, once; a child process gets the module and compiles it for the described
+machine: libtpu knows every TPU slice, and XLA:GPU every GPU that is described to it. libtpu spends
+nine tenths of its time on code, which nobody wants to run here, so the child is ended as soon as
+the final program and the memory report lie whole in its folder. The user's code runs in this
+process alone, and the module that is compiled is the one that the prediction was read from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics.source import printable
+from shardspec.ir.spec import Hardware, Target, shape_text
+from shardspec.jax_backend.xla.cache import Compiled, keep, kept, key_of
+from shardspec.programs.memory import memory_of_assignment, memory_of_stats
+from shardspec.topology.placement import Order, place
+
+#: Called with the stage that a compile is in.
+Tell = Callable[[str], None]
+
+#: What libtpu calls a chip, where it is not as the catalogue does.
+_LIBTPU_NAMES = {"v7x": "tpu7x", "v4-nomegacore": "v4"}
+#: libtpu shows two devices a chip of v4 unless it is told.
+_MEGACORE = frozenset(("v4",))
+#: What libtpu wants to know of the host, which has no TPU.
+TPU_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5e-8",
+    "TPU_WORKER_ID": "0",
+}
+_POLL_S = 0.2
+#: For how long nothing may be written to a dump that is taken as whole.
+_QUIET_S = 1.0
+#: How long a child that was told to end may take.
+_GRACE_S = 5.0
+#: Bytes that have to be free where the compiler writes; with less, what it writes is cut off.
+_LEAST_FREE = 2**20
+_PROGRAM = "*after_optimizations.txt"
+#: The same, once there is code for it: operations say how long they take.
+_WITH_ESTIMATES = "*after_codegen.txt"
+_ASSIGNMENT = "*after_optimizations-buffer-assignment.txt"
+#: Written after the others, so that they are whole once it is.
+_REPORT = "*after_optimizations-memory-usage-report.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiling:
+    """How a step is compiled.
+
+    Attributes:
+      timeout_s: seconds that one compile may take.
+      is_whole: let the compiler generate code, too.
+      is_cached: take what was compiled of the same before, and keep what is compiled now.
+    """
+
+    timeout_s: float = 600.0
+    is_whole: bool = False
+    is_cached: bool = True
+
+
+def compiled(
+    module: bytes,
+    target: Target,
+    how: Compiling,
+    *,
+    order: Order = "t5x",
+    tell: Tell = lambda stage: None,
+) -> Compiled:
+    """Return what the compiler of a target's chips makes of a lowered module.
+
+    Args:
+      module: the bytecode of StableHLO, lowered for the platform of the target.
+      order: that of the resolver, by which devices stand on the mesh.
+      tell: hears of each stage.
+
+    Raises:
+      ShardspecError: there is no compiler for it here, it refuses the program or the machine, or
+        it was not done in time.
+    """
+    hardware = _hardware(target)
+    compiler = compiler_of(hardware)
+    job = _job(target, hardware, order)
+    key = key_of(module, job, compiler, is_whole=how.is_whole)
+    found = kept(key) if how.is_cached else None
+    if found is not None:
+        return found
+    try:
+        with tempfile.TemporaryDirectory(prefix="shardspec-compile-") as name:
+            made = _made(Path(name), module, job, compiler, how, tell)
+    except OSError as error:
+        raise ShardspecError((no_room(error),)) from error
+    if how.is_cached:
+        keep(key, made)
+    return made
+
+
+def _made(
+    folder: Path, module: bytes, job: dict[str, Any], compiler: str, how: Compiling, tell: Tell
+) -> Compiled:
+    """Return what the compiler makes of a module; the folder is for this alone."""
+    started = time.monotonic()
+    (folder / "dump").mkdir()
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    (folder / "module.mlirbc").write_bytes(module)
+    with child_in(folder) as child:
+        end = _watched(child, folder, started + how.timeout_s, how.is_whole, tell)
+    crashed = end.status is not None and end.status < 0
+    text = "" if end.why in ("late", "full") else _final(folder, how.is_whole)
+    if not text or (crashed and (how.is_whole or not _is_written(folder))):
+        raise ShardspecError((no_answer(folder, end, compiler, job["hardware"], how.timeout_s),))
+    return _answer(folder, text, compiler, time.monotonic() - started, how.is_whole)
+
+
+def _hardware(target: Target) -> Hardware:
+    hardware = target.hardware
+    if hardware is None or hardware.chip.platform == "cpu":
+        machine = "names no hardware" if hardware is None else f"is {hardware}"
+        raise ShardspecError(
+            (
+                Diagnostic(
+                    codes.NOT_COMPILED,
+                    f"target `{target.name}` {machine}: there is no machine to describe to a"
+                    " compiler",
+                    help="name a target with TPUs or GPUs, or compile for the devices that are"
+                    " here: `--backend here`",
+                ),
+            )
+        )
+    return hardware
+
+
+def compiler_of(hardware: Hardware) -> str:
+    """Return the name and version of the compiler for a chip."""
+    platform = hardware.chip.platform
+    package, extra = _PACKAGES[platform]
+    found = installed(package)
+    if found is not None and (platform == "tpu" or found == installed("jax")):
+        return f"{package} {found}"
+    help = f"pip install 'shardspec[{extra}]'; no {platform.upper()} is needed"
+    if platform == "gpu":
+        help += (
+            ". Where a plugin without a GPU is in the way of JAX, install it into a folder of its"
+            f" own, `pip install --no-deps --target FOLDER {package} jax-cuda12-pjrt` in the"
+            f" version of jax, and set {GPU_COMPILER}=FOLDER"
+        )
+    message = f"the compiler for {hardware.chip.title} is not installed: `{package}`"
+    if found is not None:
+        message = f"`{package}` is {found}, and jax is {installed('jax')}: they go together"
+    raise ShardspecError((Diagnostic(codes.NOT_COMPILED, message, help=help),))
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a package that is here, the folder of the GPU compiler included."""
+    where = [*_folders(), *sys.path]
+    found = next(iter(distributions(name=package, path=where)), None)
+    return None if found is None else found.version
+
+
+_PACKAGES = {"tpu": ("libtpu", "tpu-aot"), "gpu": ("jax-cuda12-plugin", "gpu-aot")}
+#: Names a folder that only the child has on its path.
+GPU_COMPILER = "SHARDSPEC_GPU_COMPILER"
+
+
+def _folders() -> list[str]:
+    """Return the folder of the GPU compiler, where one is named."""
+    folder = os.environ.get(GPU_COMPILER)
+    return [os.path.abspath(folder)] if folder else []
+
+
+# the job
+
+
+def _job(target: Target, hardware: Hardware, order: Order) -> dict[str, Any]:
+    """Return what the child is told beside the module."""
+    placement = place(target, order)
+    if isinstance(placement, Diagnostic):
+        raise ShardspecError((placement,))
+    places = [list(each) for each in placement.coordinates()]
+    return {**described(hardware), "hardware": str(hardware), "order": places}
+
+
+def described(hardware: Hardware) -> dict[str, Any]:
+    """Return a machine in the compiler's words: its topology's name, and what goes with it."""
+    chip = hardware.chip
+    shape = shape_text(hardware.topology)
+    if chip.platform == "gpu":
+        name = f"1x{hardware.slice_count}x{hardware.topology[0]}"
+        told = {"topology": name, "target_config": _target_config(dict(chip.compiler))}
+        return {"platform": "cuda", "topology": name, "described": told, "dumps": False}
+    options: dict[str, Any] = {}
+    if hardware.slice_count > 1:
+        options["num_slices"] = hardware.slice_count
+    if chip.name in _MEGACORE:
+        options["chip_config_name"] = "megacore"
+    name = f"{_LIBTPU_NAMES.get(chip.name, chip.name)}:{shape}"
+    return {"platform": "tpu", "topology": name, "described": options, "dumps": True}
+
+
+def _target_config(properties: dict[str, str]) -> str:
+    """Return a GPU as XLA's text format of a target."""
+    major, _, minor = properties["cuda_compute_capability"].partition(".")
+    told = {key: value for key, value in properties.items() if key in _TOLD_AS_THEY_ARE}
+    device = " ".join(f"{key}: {value}" for key, value in {**_ANY_GPU, **told}.items())
+    capability = f"cuda_compute_capability {{ major: {major} minor: {minor} }}"
+    description = json.dumps(properties["device_description_str"])
+    return (
+        f'gpu_device_info {{ {device} {capability} }} platform_name: "CUDA"'
+        f" {_DNN} device_description_str: {description}"
+    )
+
+
+_TOLD_AS_THEY_ARE = frozenset(
+    (
+        *("core_count", "fpus_per_core", "clock_rate_ghz", "l2_cache_size", "memory_bandwidth"),
+        *("device_memory_size", "shared_memory_per_core", "shared_memory_per_block_optin"),
+    )
+)
+#: What all GPUs of the catalogue have alike.
+#: Source: CUDA programming guide, technical specifications by compute capability, 8.0 to 10.0.
+_ANY_GPU = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 49152,
+    "threads_per_core_limit": 2048,
+    "block_dim_limit_x": 2147483647,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+}
+_DNN = "dnn_version_info { major: 9 minor: 1 patch: 0 }"
+
+
+# the child
+
+_CHILD = ("-P", "-m", "shardspec.jax_backend.xla.child")
+
+
+@contextlib.contextmanager
+def child_in(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the compile in a process of its own, which has ended when this is left."""
+    root = str(Path(__file__).parents[3])
+    path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
+    environment = {**os.environ, **TPU_ENVIRONMENT, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    command = [sys.executable, *_CHILD, str(folder)]
+    with (folder / "log.txt").open("wb") as log:
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield child
+    finally:
+        child.terminate()
+        try:
+            child.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+class End(NamedTuple):
+    """Why nobody waits for a compile any longer.
+
+    Attributes:
+      why: its dumps are whole, it ended by itself, its time is over, the disk is full.
+      status: of the process, where it ended by itself; of a signal the negative number.
+    """
+
+    why: Literal["whole", "ended", "late", "full"]
+    status: int | None = None
+
+
+def _watched(
+    child: subprocess.Popen[bytes], folder: Path, until: float, is_whole: bool, tell: Tell
+) -> End:
+    """Wait until the child has ended, its dumps are whole, or it cannot go on; say which."""
+    told = 0
+    while time.monotonic() < until:
+        status = child.poll()
+        stages = _text(folder / "stage.txt").split("\n")[:-1]
+        for stage in stages[told:]:
+            tell(stage)
+        told = len(stages)
+        if _free_bytes(folder) < _LEAST_FREE:
+            return End("full", status)
+        if status is not None:
+            return End("ended", status)
+        if not is_whole and _dumps_are_whole(folder):
+            return End("whole")
+        time.sleep(_POLL_S)
+    return End("late")
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def _is_written(folder: Path) -> bool:
+    """Say whether the compiler has written all that it dumps before it generates code."""
+    return any((folder / "dump").glob(_REPORT)) or (folder / "final.txt").exists()
+
+
+def _dumps_are_whole(folder: Path) -> bool:
+    reports = list((folder / "dump").glob(_REPORT))
+    programs = list((folder / "dump").glob(_PROGRAM))
+    if not reports or not programs:
+        return False
+    quiet = time.time() - max(path.stat().st_mtime for path in (*programs, *reports)) > _QUIET_S
+    return quiet and _is_program(_text(_largest(programs)))
+
+
+def _is_program(text: str) -> bool:
+    """Say whether a program was written to its end."""
+    return text.rstrip().endswith("}")
+
+
+def _largest(paths: list[Path]) -> Path:
+    """Return the dump of the step: beside it may be those of small programs of the compiler's."""
+    return max(paths, key=lambda path: path.stat().st_size)
+
+
+# the answer
+
+
+def _final(folder: Path, is_whole: bool) -> str:
+    """Return the final program, with estimates where there is code; nothing where it is cut off."""
+    dumps = folder / "dump"
+    programs = list(dumps.glob(_WITH_ESTIMATES)) if is_whole else []
+    programs = programs or [*dumps.glob(_PROGRAM), *folder.glob("final.txt")]
+    text = _text(_largest(programs)) if programs else ""
+    return text if _is_program(text) else ""
+
+
+def _answer(folder: Path, text: str, compiler: str, seconds: float, is_whole: bool) -> Compiled:
+    assignments = list((folder / "dump").glob(_ASSIGNMENT))
+    memory = memory_of_assignment(_text(_largest(assignments))) if assignments else None
+    stats = json.loads(_text(folder / "memory.json") or "null")
+    if memory is None and stats is not None:
+        memory = memory_of_stats(stats)
+    error = _error(folder)
+    refusal = error["text"] if error else ""
+    warnings = _warnings(_text(folder / "log.txt"))
+    return Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings)
+
+
+def _warnings(log: str) -> tuple[str, ...]:
+    """Return what XLA warns of in its log: arrays that it makes whole to lay them out anew."""
+    found = (
+        f"XLA could not move {each.group(3)} from {each.group(1)} to {each.group(2)} but by making"
+        " it whole on every device (full rematerialization)"
+        for each in islice(_REMATERIALIZED.finditer(log), _MOST_WARNINGS)
+    )
+    return tuple(dict.fromkeys(found))
+
+
+_MOST_WARNINGS = 5
+_REMATERIALIZED = re.compile(
+    r"Involuntary full rematerialization\. The compiler (?:was not able to|cannot) go from sharding"
+    r" (\{.{1,200}?\}) to (\{.{1,200}?\}) (?:efficiently|without doing a full rematerialization)"
+    r".{0,80}?HLO operation[:\s]+%?([\w.\-]{1,80})"
+)
+
+
+def no_answer(
+    folder: Path,
+    end: End,
+    compiler: str,
+    hardware: str,
+    timeout_s: float,
+    what: str = "the step",
+) -> Diagnostic:
+    """Return why there is no program: the compiler's own words, its end, the disk, or the time."""
+    if end.why == "full":
+        return no_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)))
+    if end.why == "late":
+        message = f"no program for {hardware} after {timeout_s:g} s"
+        return Diagnostic(codes.NOT_COMPILED, message, help="give it more time: `--timeout`")
+    error = _error(folder)
+    if error is not None:
+        first = error["text"].strip().partition("\n")[0][:_LONGEST]
+        message = f"the compiler refuses {what} for {hardware}: {first}"
+        return Diagnostic(codes.NOT_COMPILED, message)
+    words = _last_words(_text(folder / "log.txt"))
+    said = f": {words}" if words else ""
+    status = end.status or 0
+    if status >= 0:
+        message = f"{compiler} ended with {status} and without a program{said}"
+        return Diagnostic(codes.NOT_COMPILED, message)
+    message = f"{compiler} crashed, by {_signal(-status)}{said}"
+    return Diagnostic(codes.NOT_COMPILED, message, help=_WAYS_OUT.get(-status, _A_FAULT_OF_ITS_OWN))
+
+
+_A_FAULT_OF_ITS_OWN = (
+    "this is a fault of the compiler: another version of it, or another mesh, may go through"
+)
+_WAYS_OUT: dict[int, str] = {
+    signal.SIGKILL: "something ended it, on Linux mostly for want of memory: close other programs,"
+    " or compile on a larger machine",
+    signal.SIGTERM: "something ended it: run it again",
+}
+
+
+def _signal(number: int) -> str:
+    """Return the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_words(log: str) -> str:
+    """Return why a process says that it ends: its last fatal line, or its last line at all."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    fatal = [line for line in lines if _FATAL.search(line)]
+    return printable((fatal or lines or [""])[-1])[:_LONGEST]
+
+
+#: How compilers begin the line that says why they end.
+_FATAL = re.compile(r"^F\d{4} |Check failed|^\*\*\* |Fatal Python error|\bFATAL\b")
+
+
+def no_room(error: OSError) -> Diagnostic:
+    """Return that the folder of the compile cannot be written."""
+    folder = tempfile.gettempdir()
+    reason = (error.strerror or str(error)).lower()
+    return Diagnostic(
+        codes.NOT_COMPILED,
+        f"the compiler cannot work in {folder}: {reason}",
+        help="make room there, or name another folder: `TMPDIR=FOLDER`",
+    )
+
+
+#: Characters of a compiler's message that are passed on.
+_LONGEST = 400
+
+
+def _error(folder: Path) -> dict[str, str] | None:
+    text = _text(folder / "error.json")
+    found: dict[str, str] | None = json.loads(text) if text else None
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

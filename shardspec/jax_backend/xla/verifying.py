@@ -1,0 +1,110 @@
+"""A step, predicted and compiled: the same lowered module goes to Shardy and to the compiler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+from shardspec import pipeline
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.jax_backend.mesh import need_devices
+from shardspec.jax_backend.step.passes import bytecode_of
+from shardspec.jax_backend.step.reading import step_of_traced
+from shardspec.jax_backend.step.trace import Resolving, lowered_here, traced
+from shardspec.jax_backend.xla.cache import Compiled
+from shardspec.jax_backend.xla.compiling import Compiling, Tell, compiled
+from shardspec.programs.memory import memory_of_stats
+from shardspec.programs.proof import Proof, with_causes
+from shardspec.programs.reading import read_program
+
+#: Ten minutes, no code, what was compiled before is taken.
+ANY_WAY = Compiling()
+
+
+def verify_step(
+    resolver: Resolving,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    tolerance: float = 0.1,
+    is_here: bool = False,
+    how: Compiling = ANY_WAY,
+    tell: Tell = lambda stage: None,
+) -> Proof:
+    """Return what was predicted of a step, and what the compiler of the target made of it.
+
+    Args:
+      tolerance: the share of all compiled bytes by which the prediction may differ.
+      is_here: compile for the devices of the resolver, whole and in this process.
+      how: otherwise.
+      tell: hears of each stage.
+
+    Raises:
+      ShardspecError: the step cannot be traced, or there is no program.
+    """
+    if is_here:
+        need_devices(resolver.mesh, "a compile for the devices that are here")
+    tell("tracing")
+    found = traced(resolver, function, args, dict(kwargs or {}))
+    module = bytecode_of(found.module)
+    step = step_of_traced(resolver, found)
+    spec, target = resolver._arrays.spec, resolver.target
+    (plan,) = pipeline.compile_plans(spec, None, [target])
+    cost = cost_of(plan, step)
+    if is_here:
+        tell("compiling")
+        made = _compiled_here(resolver, function, args, dict(kwargs or {}))
+    else:
+        made = compiled(module, target, how, order=spec.policy.order, tell=tell)
+    return _proof(made, cost, tolerance, has_estimates=how.is_whole)
+
+
+def _proof(made: Compiled, cost: Cost, tolerance: float, *, has_estimates: bool) -> Proof:
+    """Return a program beside the prediction.
+
+    Args:
+      has_estimates: whether the compiler was asked how long operations take.
+    """
+    arguments = () if cost.step is None else cost.step.arguments
+    program = read_program(made.text, cost.target.mesh, arguments)
+    if isinstance(program, Diagnostic):
+        raise ShardspecError((program,))
+    held = () if made.memory is None else made.memory.largest
+    estimates = program.estimates() if has_estimates else ()
+    notes = (*program.step.notes, *made.warnings)
+    if has_estimates and not estimates:
+        notes = (*notes, f"{made.compiler} does not say how long operations take")
+    return Proof(
+        cost,
+        replace(with_causes(program.step, cost), notes=notes),
+        made.memory,
+        made.compiler,
+        made.seconds,
+        made.refusal,
+        tolerance,
+        program.places({each.name for each in held}),
+        estimates,
+    )
+
+
+def _compiled_here(
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Compiled:
+    """Return the program for the devices that are here."""
+    started = time.monotonic()
+    lowered = lowered_here(resolver, function, args, kwargs)
+    executable = lowered.compile()
+    stats = executable.memory_analysis()
+    device = resolver.mesh.devices.flat[0]
+    sizes = {
+        each: int(getattr(stats, f"{each}_size_in_bytes"))
+        for each in ("argument", "output", "alias", "temp")
+    }
+    name = f"{device.platform} of jaxlib {version('jaxlib')}"
+    seconds = time.monotonic() - started
+    return Compiled(executable.as_text(), memory_of_stats(sizes), name, seconds, True)

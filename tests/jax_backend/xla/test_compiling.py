@@ -1,0 +1,268 @@
+"""The process that compiles, and every way it can end: what is told, and that nothing is left.
+
+In place of the compiler stand small scripts, which write what it writes and end as it may.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardspec import ShardspecError, loads
+from shardspec.ir.spec import Target
+from shardspec.jax_backend.xla import cache, compiling
+from shardspec.jax_backend.xla.cache import Compiled
+from shardspec.jax_backend.xla.compiling import Compiling, compiled
+
+PROGRAM = "HloModule m\nENTRY %m () -> f32[] {\n}\n"
+ASSIGNMENT = "BufferAssignment:\nallocation 0: size 64, parameter 0, shape |f32[16]|:\n"
+#: What a script begins with: `folder`, and `dump(name, text)` as the compiler does.
+BEGIN = """\
+import json, os, pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[1])
+def dump(name, text):
+    (folder / "dump" / f"m.after_optimizations{name}").write_text(text)
+def all_dumps(program):
+    dump(".txt", program)
+    dump("-buffer-assignment.txt", ASSIGNMENT)
+    dump("-memory-usage-report.txt", "Total bytes: 64")
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+(folder / "stage.txt").write_text("compiling\\n")
+"""
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where folders for compiles are made; the cache is beside it."""
+    (tmp_path / "compiles").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "compiles"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiling, "installed", lambda package: "1")
+    monkeypatch.setattr(compiling, "_QUIET_S", 0.2)
+    monkeypatch.setattr(compiling, "_POLL_S", 0.05)
+    return tmp_path / "compiles"
+
+
+def target() -> Target:
+    return loads("shardspec: 1\nhardware: tpu v5e 2x2\nmesh: {all: rest}\n").ir.targets[0]
+
+
+@pytest.fixture
+def made(folders: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what compiles with a script in the compiler's place; nothing may be left of it."""
+
+    def of(script: str, how: Compiling = Compiling(5.0, is_cached=False)) -> Compiled:  # noqa: B008
+        known = f"PROGRAM, ASSIGNMENT = {PROGRAM!r}, {ASSIGNMENT!r}\n"
+        monkeypatch.setattr(compiling, "_CHILD", ("-c", known + BEGIN + script))
+        try:
+            return compiled(b"module", target(), how)
+        finally:
+            assert list(folders.iterdir()) == []
+
+    return of
+
+
+def refused(made: Any, script: str, **how: Any) -> tuple[str, str]:
+    with pytest.raises(ShardspecError) as caught:
+        made(script, Compiling(**{"timeout_s": 5.0, "is_cached": False, **how}))
+    (found,) = caught.value.diagnostics
+    assert found.code.id == "SHD906"
+    return found.message, found.help or ""
+
+
+def test_it_is_ended_once_its_dumps_are_whole(made: Any) -> None:
+    found = made("all_dumps(PROGRAM); time.sleep(60)")
+    assert found.text == PROGRAM
+    assert found.memory is not None
+    assert found.memory.bytes == 64
+    assert found.seconds < 5
+
+
+def test_a_crash_is_told_with_its_last_words(made: Any) -> None:
+    script = (
+        "say('W0101 harmless'); say('F0101 00:00 a.cc:1] Check failed: \\x1b[31m n < 3 (5 vs. 3)');"
+        "say('    @ 0x55 main'); os.kill(os.getpid(), signal.SIGABRT); time.sleep(60)"
+    )
+    message, help = refused(made, script)
+    assert message.startswith("libtpu 1 crashed, by SIGABRT: F0101 00:00 a.cc:1] Check failed: ")
+    assert "\x1b" not in message
+    assert "5 vs. 3" in message
+    assert "fault of the compiler" in help
+
+
+def test_a_process_that_was_killed_is_told_why_it_may_have_been(made: Any) -> None:
+    script = "os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)"
+    assert refused(made, script)[0] == "libtpu 1 crashed, by SIGKILL"
+    assert "for want of memory" in refused(made, script)[1]
+
+
+@pytest.mark.parametrize("cut", [len(PROGRAM) - 3, 20, 0])
+def test_half_a_program_of_one_that_crashed_is_not_read(made: Any, cut: int) -> None:
+    script = f"dump('.txt', PROGRAM[:{cut}]); os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)"
+    assert refused(made, script)[0] == "libtpu 1 crashed, by SIGSEGV"
+
+
+def test_a_program_without_its_memory_of_one_that_crashed_is_not_read(made: Any) -> None:
+    script = "dump('.txt', PROGRAM); os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)"
+    assert refused(made, script)[0] == "libtpu 1 crashed, by SIGSEGV"
+
+
+def test_a_crash_while_it_generates_code_is_one_where_the_code_was_asked_for(made: Any) -> None:
+    script = "all_dumps(PROGRAM); os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)"
+    assert made(script).text == PROGRAM
+    assert refused(made, script, is_whole=True)[0] == "libtpu 1 crashed, by SIGSEGV"
+
+
+def test_with_code_the_program_with_estimates_is_read(made: Any) -> None:
+    more = PROGRAM.replace("HloModule m", "HloModule with_cycles")
+    script = (
+        "all_dumps(PROGRAM); time.sleep(0.5);"
+        f"(folder / 'dump' / 'm.after_codegen.txt').write_text({more!r})"
+    )
+    assert made(script, Compiling(10.0, is_whole=True, is_cached=False)).text == more
+
+
+def test_an_end_without_a_program(made: Any) -> None:
+    message, _ = refused(made, "say('no such chip'); sys.exit(3)")
+    assert message == "libtpu 1 ended with 3 and without a program: no such chip"
+    assert refused(made, "")[0] == "libtpu 1 ended with 0 and without a program"
+
+
+def test_what_the_compiler_refuses_is_in_its_words(made: Any) -> None:
+    text = "INVALID_ARGUMENT: f8e4m3 is not supported\nat frame 1"
+    script = f"(folder / 'error.json').write_text(json.dumps({{'text': {text!r}}})); sys.exit(1)"
+    message, _ = refused(made, script)
+    assert message.endswith("for tpu v5e 2x2: INVALID_ARGUMENT: f8e4m3 is not supported")
+
+
+def test_no_room_on_the_device_is_an_answer(made: Any) -> None:
+    script = (
+        "all_dumps(PROGRAM);"
+        "(folder / 'error.json').write_text(json.dumps({'text': 'RESOURCE_EXHAUSTED: 20G'}));"
+        "sys.exit(1)"
+    )
+    found = made(script)
+    assert (found.text, found.refusal) == (PROGRAM, "RESOURCE_EXHAUSTED: 20G")
+
+
+def test_time_that_is_over(made: Any) -> None:
+    message, help = refused(made, "dump('.txt', PROGRAM[:30]); time.sleep(60)", timeout_s=1.0)
+    assert message == "no program for tpu v5e 2x2 after 1 s"
+    assert "--timeout" in help
+
+
+# the disk
+
+
+def test_a_disk_that_fills_up_while_it_compiles(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = lambda folder: 0 if any((folder / "dump").iterdir()) else 1 << 30  # noqa: E731
+    monkeypatch.setattr(compiling, "_free_bytes", free)
+    message, help = refused(made, "dump('.txt', PROGRAM[:30]); time.sleep(60)")
+    assert message == f"the compiler cannot work in {tempfile.tempdir}: no space left on device"
+    assert "TMPDIR=FOLDER" in help
+
+
+def test_a_disk_that_is_full_from_the_start(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert refused(made, "")[0].endswith(": no space left on device")
+
+
+def test_a_folder_that_cannot_be_written(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling.tempfile, "mkdtemp", _read_only)
+    assert refused(made, "")[0].endswith(": read-only file system")
+
+
+def _read_only(*arguments: object, **options: object) -> str:
+    raise OSError(30, "Read-only file system")
+
+
+@pytest.mark.parametrize("fails", ["tempfile.mkstemp", "os.replace", "json.dump"])
+@pytest.mark.parametrize("error", [OSError(30, "Read-only"), OSError(28, "No space left")])
+def test_a_cache_that_cannot_be_written_costs_a_compile_and_no_more(
+    made: Any, monkeypatch: pytest.MonkeyPatch, fails: str, error: OSError
+) -> None:
+    def failing(*arguments: object, **options: object) -> None:
+        raise error
+
+    module, _, name = fails.partition(".")
+    with monkeypatch.context() as patched:
+        patched.setattr(getattr(cache, module), name, failing)
+        if name == "mkstemp":
+            patched.setattr(compiling.tempfile, "mkdtemp", _mkdtemp)
+        for _ in range(2):
+            found = compile_with_cache(made)
+            assert (found.text, found.was_kept) == (PROGRAM, False)
+    folder = cache._folder()
+    assert folder is not None
+    assert list(folder.iterdir()) == []
+    assert compile_with_cache(made).was_kept is False
+    assert compile_with_cache(made).was_kept is True
+
+
+def _mkdtemp(*arguments: object, prefix: str = "", **options: object) -> str:
+    path = Path(str(tempfile.tempdir)) / f"{prefix}{os.urandom(4).hex()}"
+    path.mkdir()
+    return str(path)
+
+
+def compile_with_cache(made: Any) -> Compiled:
+    found: Compiled = made("all_dumps(PROGRAM); time.sleep(60)", Compiling(5.0))
+    return found
+
+
+# others
+
+
+def test_two_at_once(folders: Path, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = f"PROGRAM, ASSIGNMENT = {PROGRAM!r}, {ASSIGNMENT!r}\n"
+    script = known + BEGIN + "time.sleep(0.5); all_dumps(PROGRAM); time.sleep(60)"
+    monkeypatch.setattr(compiling, "_CHILD", ("-c", script))
+    found: list[Compiled] = []
+    work = lambda: found.append(compiled(b"module", target(), Compiling(10.0)))  # noqa: E731
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert [each.text for each in found] == [PROGRAM] * 3
+    assert list(folders.iterdir()) == []
+    folder = cache._folder()
+    assert folder is not None
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_whoever_interrupts_leaves_nothing(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    popen = compiling.subprocess.Popen
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    def interrupted(stage: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiling.subprocess, "Popen", noted)
+    script = "all_dumps(PROGRAM); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    monkeypatch.setattr(compiling, "_GRACE_S", 0.2)
+    known = f"PROGRAM, ASSIGNMENT = {PROGRAM!r}, {ASSIGNMENT!r}\n"
+    monkeypatch.setattr(compiling, "_CHILD", ("-c", known + BEGIN + script))
+    with pytest.raises(KeyboardInterrupt):
+        compiled(b"module", target(), Compiling(5.0, is_cached=False), tell=interrupted)
+    assert started[0].returncode in (-signal.SIGTERM, -signal.SIGKILL)
+    assert list(Path(str(tempfile.tempdir)).iterdir()) == []
+
+
+def test_the_names_of_signals() -> None:
+    assert compiling._signal(11) == "SIGSEGV"
+    assert compiling._signal(200) == "signal 200"

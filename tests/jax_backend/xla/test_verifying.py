@@ -1,0 +1,159 @@
+"""The real compilers, for machines that are not here: the program, and every way to have none."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardspec import Resolver, ShardspecError, loads
+from shardspec.analysis.step_memory import StepMemory
+from shardspec.jax_backend.xla import compiling
+from shardspec.jax_backend.xla.compiling import Compiling
+from shardspec.jax_backend.xla.verifying import verify_step
+from shardspec.programs.proof import Proof
+from tests.models import small_steps
+
+ROOT = Path(__file__).parents[3]
+
+
+def _has_compiler_for_gpus() -> bool:
+    """Say whether there is one of jax's own version, as `make test` installs it."""
+    folder = os.environ.get(compiling.GPU_COMPILER)
+    where = [*([folder] if folder else []), *sys.path]
+    found = importlib.metadata.distributions(name="jax-cuda12-plugin", path=where)
+    return any(each.version == importlib.metadata.version("jax") for each in found)
+
+
+needs_gpu_compiler = pytest.mark.skipif(
+    not _has_compiler_for_gpus(), reason="needs the compiler for GPUs: docs/verify.md"
+)
+
+
+def proved(program: str, resolver: Any, **how: Any) -> Proof:
+    function, args = small_steps.PROGRAMS[program](resolver)
+    return verify_step(resolver, function, args, **how)
+
+
+def given_bytes(memory: StepMemory) -> int:
+    parts = ("parameters", "optimizer", "batch", "caches", "other")
+    return sum(part.bytes for name, part in memory.parts.items() if name in parts)
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where folders for compiles are made."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_step_on_a_slice_that_is_not_here(folders: Path) -> None:
+    pytest.importorskip("libtpu")
+    stages: list[str] = []
+    found = proved(
+        "clipped_adam", small_steps.resolver(), how=Compiling(is_cached=False), tell=stages.append
+    )
+    assert stages == ["tracing", "describing the machine", "compiling"]
+    most = (
+        0.1 if importlib.metadata.version("libtpu") >= "0.0.50" else 0.5
+    )  # those before send float32 as it is
+    assert found.difference < most
+    assert (found.faults == ()) == (found.difference <= 0.1)
+    assert found.compiler.startswith("libtpu ")
+    assert found.memory is not None
+    assert found.memory.argument_bytes == given_bytes(found.cost.memory)
+    assert all(each.place.is_known for each in found.step.collectives)
+    assert list(folders.iterdir()) == []
+
+
+def test_time_is_limited_and_nothing_is_left(folders: Path) -> None:
+    pytest.importorskip("libtpu")
+    with pytest.raises(ShardspecError, match="no program for tpu v5e 4x4 after 1 s"):
+        proved("plain", small_steps.resolver(), how=Compiling(timeout_s=1.0, is_cached=False))
+    assert list(folders.iterdir()) == []
+
+
+@needs_gpu_compiler
+def test_a_step_on_gpus_that_are_not_here() -> None:
+    text = small_steps.SPEC.replace("hardware: tpu v5e 4x4", "hardware: 2 * h100")
+    resolver = Resolver(loads(text), "pod", devices="abstract")
+    found = proved("clipped_adam", resolver, tolerance=0.25, how=Compiling(is_cached=False))
+    assert found.faults == ()
+    assert found.memory is not None
+    assert found.memory.argument_bytes == given_bytes(found.cost.memory)
+
+
+@needs_gpu_compiler
+def test_the_compiler_for_gpus_is_not_in_the_way_of_jax() -> None:
+    clean = {name: text for name, text in os.environ.items() if name != "JAX_PLATFORMS"}
+    said = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"],
+        env={**clean, "JAX_PLATFORMS": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "cuda" not in said.stderr.lower()
+
+
+def test_a_target_without_a_machine_is_refused() -> None:
+    text = small_steps.SPEC.replace("hardware: tpu v5e 4x4, ", "")
+    with pytest.raises(ShardspecError, match="`pod` names no hardware"):
+        proved("plain", Resolver(loads(text), "pod", devices="abstract"))
+
+
+def test_a_compiler_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "distributions", lambda **_: iter(()))
+    with pytest.raises(ShardspecError) as caught:
+        proved("plain", small_steps.resolver())
+    (found,) = caught.value.diagnostics
+    assert found.code.id == "SHD906"
+    assert found.message == "the compiler for TPU v5e is not installed: `libtpu`"
+    assert found.help == "pip install 'shardspec[tpu-aot]'; no TPU is needed"
+
+
+def test_whoever_is_killed_leaves_neither_process_nor_folder(folders: Path) -> None:
+    pytest.importorskip("libtpu")
+    code = (
+        "from tests.models import small_steps as s\n"
+        "from shardspec.jax_backend.xla.compiling import Compiling\n"
+        "from shardspec.jax_backend.xla.verifying import verify_step\n"
+        "r = s.resolver(); f, a = s.PROGRAMS['plain'](r)\n"
+        "tell = lambda stage: print(stage, flush=True)\n"
+        "verify_step(r, f, a, how=Compiling(is_cached=False), tell=tell)\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(folders), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as killed:
+        assert killed.stdout is not None
+        for line in killed.stdout:
+            if line.strip() == b"describing the machine":
+                killed.kill()
+                break
+    until = time.monotonic() + 60
+    while list(folders.iterdir()) and time.monotonic() < until:
+        time.sleep(0.5)
+    assert list(folders.iterdir()) == []
+
+
+def test_a_compiler_of_another_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = tmp_path / "jax_cuda12_plugin-0.0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: jax-cuda12-plugin\nVersion: 0.0.1\n"
+    )
+    monkeypatch.setenv(compiling.GPU_COMPILER, str(tmp_path))
+    text = small_steps.SPEC.replace("hardware: tpu v5e 4x4", "hardware: 2 * h100")
+    with pytest.raises(ShardspecError, match=r"plugin` is 0\.0\.1, and jax is"):
+        proved("plain", Resolver(loads(text), "pod", devices="abstract"))
