@@ -7,7 +7,7 @@ how many it stands for: a search looks at many meshes, and none of them tells su
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardspec.analysis.step_partition import Laid, Partition, laid
@@ -37,6 +37,7 @@ class StepLayout:
     _dims: dict[object, tuple[DimSharding, ...]] = field(default_factory=dict)
     _laid: dict[object, Laid] = field(default_factory=dict)
     _arrays: dict[object, StepArray] = field(default_factory=dict)
+    _alike: dict[Weight, tuple[tuple[ParamSharding, int], ...]] = field(default_factory=dict)
     _stages: dict[Loop, tuple[str, ...]] = field(default_factory=dict)
     _rounds: dict[Loop, int] = field(default_factory=dict)
 
@@ -51,11 +52,15 @@ class StepLayout:
         """Return how many arrays one of the plan stands for, itself one of them."""
         return self.counts.get(path, 1)
 
-    def arrays_of(self, weight: Weight) -> Iterator[tuple[ParamSharding, int]]:
-        """Yield the arrays of a weight as they lie, and how many each stands for."""
-        for each in weight.arrays:
-            if not self.counts or each.path in self.counts:
-                yield self.plan[each.path], self.count_of(each.path)
+    def arrays_of(self, weight: Weight) -> tuple[tuple[ParamSharding, int], ...]:
+        """Return the arrays of a weight as they lie, and how many each stands for."""
+        found = self._alike.get(weight)
+        if found is None:
+            paths = [each.path for each in weight.arrays]
+            kept = [path for path in paths if not self.counts or path in self.counts]
+            found = tuple((self.plan[path], self.count_of(path)) for path in kept)
+            self._alike[weight] = found
+        return found
 
     # rounds
 

@@ -16,7 +16,7 @@ losses over many slices, are not in it; `spread` says how far a measured step ma
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,8 +24,8 @@ from shardspec.diagnostics.words import seconds_text
 from shardspec.ir.calibration import Calibration, MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, Target, array_bytes
-from shardspec.ir.step import Collective, Step, StepOp, idle_ways
-from shardspec.topology.explanation import explain_axes
+from shardspec.ir.step import CollectiveKind, Step, StepOp, idle_ways
+from shardspec.topology.explanation import slices_of
 from shardspec.topology.placement import Placement, place
 from shardspec.topology.walk import legs, walk_seconds
 
@@ -157,34 +157,68 @@ def scaled(time: StepTime, scale: float) -> StepTime:
     )
 
 
-def step_time(plan: ShardingPlan, step: Step, constants: Constants = FITTED) -> StepTime | None:
-    """Return how long a step takes; None where the catalogue has no speeds of the machine.
+class Work(NamedTuple):
+    """What a step takes of a device and sends, wherever its mesh lies on the machine.
 
-    Args:
-      constants: others than those that were fitted, to fit them.
+    Attributes:
+      compute_seconds: of all operations and of what is beside them.
+      hbm_seconds: of it, what waits for memory.
+      own_seconds: the model's own FLOPs at the peak.
+      sends: how often a collective runs, by operation, mesh axes and payload.
+      notes: which operations could not be counted.
     """
-    hardware = plan.target.hardware
-    if hardware is None or not _is_timed(hardware.chip):
+
+    compute_seconds: float
+    hbm_seconds: float
+    own_seconds: float
+    sends: Mapping[tuple[CollectiveKind, tuple[str, ...], int], float]
+    notes: tuple[str, ...]
+
+
+def step_work(step: Step, chip: Chip, constants: Constants = FITTED) -> Work | None:
+    """Return what a step takes of a device of a chip; None where the catalogue has no speeds."""
+    if not _is_timed(chip):
         return None
-    placement = place(plan.target, plan.spec.policy.order)
-    if not isinstance(placement, Placement):
-        return None
-    sent = _sent(placement, step.collectives, _curves(plan.target))
-    if sent is None:
-        return None
-    chip = hardware.chip
     times = [(op_seconds(op, chip, constants), op.count) for op in step.ops]
     moved = update_bytes(step) + constants.passes * sum(map(made_bytes, step.ops))
     beside = moved / _per_device(chip.hbm_bytes_per_s, chip)
     compute = beside + sum(max(pair) * count for pair, count in times)
     memory = beside + sum(hbm * count for (flops, hbm), count in times if hbm > flops)
     own = sum(_own_seconds(op, step, chip) for op in step.ops)
+    sends: dict[tuple[CollectiveKind, tuple[str, ...], int], float] = {}
+    for each in step.collectives:
+        key = each.kind, each.mesh_axes, each.payload_bytes
+        sends[key] = sends.get(key, 0) + each.count
+    return Work(compute, memory, own, sends, tuple(_uncounted(step)))
+
+
+def step_time(
+    plan: ShardingPlan, step: Step, constants: Constants = FITTED, work: Work | None = None
+) -> StepTime | None:
+    """Return how long a step takes; None where the catalogue has no speeds of the machine.
+
+    Args:
+      constants: others than those that were fitted, to fit them.
+      work: what `step_work` gives for the step, where that is known.
+    """
+    hardware = plan.target.hardware
+    if hardware is None:
+        return None
+    work = work or step_work(step, hardware.chip, constants)
+    if work is None:
+        return None
+    placement = place(plan.target, plan.spec.policy.order)
+    if not isinstance(placement, Placement):
+        return None
+    sent = _sent(placement, work.sends, _curves(plan.target))
+    if sent is None:
+        return None
+    compute, memory = work.compute_seconds, work.hbm_seconds
     axes = tuple(_axis_times(sent, compute, constants.shown))
     whole = compute + sum(axis.exposed_seconds for axis in axes)
-    notes = (*_uncounted(step), *_over_dcn(placement, step), *_unmeasured(plan.target, step))
-    return StepTime(
-        compute, memory, axes, SPREAD[chip.platform], own / whole if whole else 0.0, notes
-    )
+    notes = (*work.notes, *_over_dcn(placement, step), *_unmeasured(plan.target, step))
+    mfu = work.own_seconds / whole if whole else 0.0
+    return StepTime(compute, memory, axes, SPREAD[hardware.chip.platform], mfu, notes)
 
 
 def _own_seconds(op: StepOp, step: Step, chip: Chip) -> float:
@@ -365,21 +399,23 @@ def _unmeasured(target: Target, step: Step) -> Iterator[str]:
 
 
 def _sent(
-    placement: Placement, collectives: Sequence[Collective], measured: Calibration | None
+    placement: Placement,
+    sends: Mapping[tuple[CollectiveKind, tuple[str, ...], int], float],
+    measured: Calibration | None,
 ) -> dict[str, float] | None:
     """Return how long all collectives take, measured or by the links; None where none is known."""
-    walks = {axes: legs(placement, axes) for axes in {each.mesh_axes for each in collectives}}
+    walks = {axes: legs(placement, axes) for axes in {axes for _, axes, _ in sends}}
     sent: dict[str, float] = {}
-    for each in collectives:
-        stretch = walks[each.mesh_axes]
-        curve = measured.curve(each.kind, each.mesh_axes) if measured else None
+    for (kind, axes, payload_bytes), count in sends.items():
+        stretch = walks[axes]
+        curve = measured.curve(kind, axes) if measured else None
         if curve is not None:
-            seconds = each.count * curve.at(each.payload_bytes)
+            seconds = count * curve.at(payload_bytes)
         elif stretch is not None:
-            seconds = each.count * walk_seconds(each.kind, each.payload_bytes, stretch)
+            seconds = count * walk_seconds(kind, payload_bytes, stretch)
         else:
             return None
-        name = "+".join(each.mesh_axes)
+        name = "+".join(axes)
         sent[name] = sent.get(name, 0.0) + seconds
     return sent
 
@@ -401,10 +437,9 @@ def _uncounted(step: Step) -> Iterator[str]:
 
 def _over_dcn(placement: Placement, step: Step) -> Iterator[str]:
     """Yield that a step goes over DCN, whose losses are not modelled."""
-    slices = {axis.name: axis.slices for axis in explain_axes(placement)}
     names = {name for each in step.collectives for name in each.mesh_axes}
     for placed in placement.axes:
-        if placed.axis.name in names and slices[placed.axis.name] > 1:
+        if placed.axis.name in names and slices_of(placed, placement) > 1:
             yield (
                 f"`{placed.axis.name}` goes over DCN, at the bandwidth of the hosts: how steps lose"
                 " over more slices or nodes is not modelled"

@@ -2,8 +2,9 @@
 
 The program of `step:` is read once. Arrays that no mesh tells apart - those of layers, of one shape
 and with names from one entry - are resolved and counted as one. Meshes that differ in where they
-lie on the machine alone have the same step, and only the walks of its collectives anew. So the
-figures are those of `cost_of`, up to the rounding of sums in another order.
+lie on the machine alone have the same step, in memory and in what operations take, and only the
+walks of its collectives anew. So the figures are those of `cost_of`, up to the rounding of sums in
+another order.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from shardspec.analysis.spec_step import Stated, stated_step
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import StepLayout
 from shardspec.analysis.step_memory import StepMemory, step_memory
-from shardspec.analysis.step_time import step_time
+from shardspec.analysis.step_time import Work, step_time, step_work
 from shardspec.analysis.step_values import Flow
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import grouped
@@ -33,6 +34,7 @@ class _Known(NamedTuple):
     plan: ShardingPlan
     stated: Stated
     memory: StepMemory
+    work: Work | None
     batch_per_device: float | None
 
 
@@ -88,7 +90,7 @@ class Evaluator:
         if order is not None and order != spec.policy.order:
             spec = replace(spec, policy=replace(spec.policy, order=order))
         plan = replace(known.plan, target=target, spec=spec)
-        time = step_time(plan, known.stated.step)
+        time = step_time(plan, known.stated.step, work=known.work)
         return Cost(plan, known.stated.step, known.memory, time, known.stated.tokens)
 
     def _worked_out(self, target: Target) -> _Known | None:
@@ -98,7 +100,9 @@ class Evaluator:
         stated = stated_step(plan, layout)
         if stated is None:
             return None
-        return _Known(plan, stated, step_memory(plan, stated.step), self._batch_of(layout))
+        memory, hardware = step_memory(plan, stated.step), target.hardware
+        work = None if hardware is None else step_work(stated.step, hardware.chip)
+        return _Known(plan, stated, memory, work, self._batch_of(layout))
 
     @property
     def batch_per_device(self) -> float | None:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target
 from shardspec.topology.assignment import AxisScore, is_ring, score_axis
 from shardspec.topology.machine import Coordinate, Digit, Machine, PhysicalAxis, joined_digits
 from shardspec.topology.placement import AxisPlacement, Placement, place
 from shardspec.topology.submesh import Tile, better_submeshes
+
+if TYPE_CHECKING:
+    from shardspec.topology.listed import Stretches
 
 RunShape = Literal["ring", "line", "switch", "chip"]
 Bottleneck = Literal["dcn", "ici", "chip", "nvlink", "memory", "none"]
@@ -116,18 +119,30 @@ def _explain(placed: AxisPlacement, placement: Placement) -> AxisExplanation:
         hops=route_hops(placed.route, machine),
         wrapped=bool(runs) and all(run.shape != "line" for run in runs),
         hosts=score.hosts,
-        slices=math.prod(digit.size for digit in digits if machine[digit.axis].link == "dcn"),
+        slices=slices_of(placed, placement),
         bytes_per_s=speed,
         bottleneck=bottleneck,
         score=score,
     )
 
 
-def _explain_listed(axis: MeshAxis, placement: Placement) -> AxisExplanation:
-    """Return what the groups of an axis touch that are no translates of one another."""
+def slices_of(placed: AxisPlacement, placement: Placement) -> int:
+    """Return how many slices or nodes one group of a mesh axis lies in."""
+    if placement.listed:
+        return _stretches(placed.axis, placement).ways["dcn"]
+    machine = placement.machine
+    return math.prod(digit.size for digit in placed.digits if machine[digit.axis].link == "dcn")
+
+
+def _stretches(axis: MeshAxis, placement: Placement) -> Stretches:
     from shardspec.topology.listed import stretches
 
-    lies = stretches(placement.mesh, placement.listed, placement.machine, [axis.name])
+    return stretches(placement.mesh, placement.listed, placement.machine, [axis.name])
+
+
+def _explain_listed(axis: MeshAxis, placement: Placement) -> AxisExplanation:
+    """Return what the groups of an axis touch that are no translates of one another."""
+    lies = _stretches(axis, placement)
     kinds: tuple[Literal["dcn", "ici", "nvlink", "chip", "memory"], ...]
     kinds = ("dcn", "ici", "nvlink", "chip", "memory")
     slowest: Bottleneck = next((link for link in kinds if lies.ways[link] > 1), "none")

@@ -42,12 +42,22 @@ class AxisPlacement:
 
     Attributes:
       digits: the stretches of physical axes it runs over, most significant first.
-      route: offset of each of its indices; a device is the sum of one offset per mesh axis.
+      order: how it counts the chips of its stretches.
+      stated: its route, where that is none of an order.
     """
 
     axis: MeshAxis
     digits: tuple[Digit, ...]
-    route: tuple[Coordinate, ...] = field(repr=False)
+    machine: Machine = field(repr=False)
+    order: Order = "t5x"
+    stated: tuple[Coordinate, ...] | None = field(default=None, repr=False)
+
+    @property
+    def route(self) -> tuple[Coordinate, ...]:
+        """Return the offset of each index; a device is the sum of one offset per mesh axis."""
+        if self.stated is not None:
+            return self.stated
+        return route_of(self.digits, self.machine, self.order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +148,13 @@ def _place_listed(target: Target, hardware: Hardware, machine: Machine) -> Place
     axes = target.mesh.axes
     found = in_digits([axis.size for axis in axes], places, machine)
     if found is None:
-        bare = tuple(AxisPlacement(axis, (), ()) for axis in axes)
+        bare = tuple(AxisPlacement(axis, (), machine, stated=()) for axis in axes)
         return Placement(hardware, machine, bare, "listed", listed=places)
-    laid = zip(axes, found, strict=True)
-    return Placement(hardware, machine, tuple(AxisPlacement(a, *own) for a, own in laid), "listed")
+    laid = tuple(
+        AxisPlacement(axis, digits, machine, stated=route)
+        for axis, (digits, route) in zip(axes, found, strict=True)
+    )
+    return Placement(hardware, machine, laid, "listed")
 
 
 def _place_by_hand(
@@ -244,7 +257,7 @@ def _placement(
     path: str | None,
 ) -> Placement:
     axes = tuple(
-        AxisPlacement(axis, own, route_of(own, machine, "t5x" if axis.over else order))
+        AxisPlacement(axis, own, machine, "t5x" if axis.over else order)
         for axis, own in zip(mesh.axes, digits, strict=True)
     )
     return Placement(hardware, machine, axes, order, path)

@@ -93,7 +93,7 @@ def legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | No
         own = [digit for digit in digits if placement.machine[digit.axis].link == link]
         if own:
             if link == "ici":
-                leg = _torus(placement.hardware, tuple(_walked(p, placement) for p in placed))
+                leg = _torus(placement.hardware, tuple(map(_walked, placed)))
             else:
                 leg = _switch(placement, own, link)
             if leg is None:
@@ -192,10 +192,8 @@ class _Walked(NamedTuple):
 _Placed = tuple[_Walked, ...]
 
 
-def _walked(placed: AxisPlacement, placement: Placement) -> _Walked:
-    if placement.order == "listed":
-        return _Walked(placed.digits, "t5x", placed.route)
-    return _Walked(placed.digits, "t5x" if placed.axis.over else placement.order)
+def _walked(placed: AxisPlacement) -> _Walked:
+    return _Walked(placed.digits, placed.order, placed.stated or ())
 
 
 @lru_cache(maxsize=1 << 12)
@@ -260,17 +258,24 @@ def _left_over(placed: _Placed, machine: Machine, torus: Sequence[int]) -> Itera
 def _busiest(loads: Counter[Wire], corners: Sequence[Coordinate], extents: Sequence[int]) -> int:
     """Return the load of the busiest link, with the loads of one ring at every corner."""
     strides = [math.prod(extents[dim + 1 :]) for dim in range(3)]
-    total: dict[tuple[int, int], list[int]] = {
-        (dim, way): [0] * math.prod(extents) for _, dim, way in loads
-    }
-    for corner in corners:
-        xs, ys, zs = (
+    alike: dict[tuple[int, int], list[tuple[Coordinate, int]]] = {}
+    for (place, dim, way), load in loads.items():
+        alike.setdefault((dim, way), []).append((place, load))
+    moved = [
+        [
             [(at + by) % extent * stride for at in range(extent)]
             for by, extent, stride in zip(corner, extents, strides, strict=True)
-        )
-        for ((x, y, z), dim, way), load in loads.items():
-            total[dim, way][xs[x] + ys[y] + zs[z]] += load
-    return max(map(max, total.values()))
+        ]
+        for corner in corners
+    ]
+    most = 0
+    for own in alike.values():
+        total = [0] * math.prod(extents)
+        for xs, ys, zs in moved:
+            for (x, y, z), load in own:
+                total[xs[x] + ys[y] + zs[z]] += load
+        most = max(most, *total)
+    return most
 
 
 def _places(routes: Sequence[Sequence[Coordinate]], torus: Sequence[int]) -> tuple[Coordinate, ...]:

@@ -14,6 +14,8 @@ from shardspec.analysis.spec_step import stated_step
 from shardspec.ir.spec import Mesh, MeshAxis, Spec, Target
 from shardspec.ir.step import wire_bytes
 from shardspec.search.evaluate import Evaluator
+from shardspec.search.ranking import Ranking, Wanted
+from shardspec.search.searching import Choice, Question, asked
 
 EXAMPLES = "specs/examples"
 #: Two kinds of layers of their own, a norm that no line reads, state that ZeRO splits.
@@ -44,6 +46,8 @@ step:
     - hidden, "extra_*/down" -> residual
     - residual, "table" -> logits
 """
+KEPT = st.sampled_from(["next", "keep"])
+MACHINES = st.sampled_from(["tpu v5e 4x4", "2 * tpu v4 2x2x2", "2 * h100", "tpu v7x 2x2x2"])
 SIZES = [(a, b, 16 // a // b) for a in (1, 2, 4, 8, 16) for b in (1, 2, 4, 8, 16) if a * b <= 16]
 
 
@@ -123,6 +127,39 @@ def test_figures_of_real_models_are_those_of_cost(name: str, sizes: tuple[int, .
         own = replace(spec, policy=replace(spec.policy, order=order))
         target = on(spec.targets[0], *sizes)
         assert_same(evaluator.cost(target, order), whole_cost(own, target))
+
+
+@given(st.data())
+@settings(max_examples=15)
+def test_rows_of_a_search_are_those_of_cost(data: st.DataObject) -> None:
+    """Of random specs, what candidates share is no other than what each has alone."""
+    draw = data.draw
+    rules = draw(st.permutations(["batch -> (data, fsdp)", "batch -> data", "mlp -> tensor"]))
+    rules += draw(st.permutations(["embed -> fsdp", "embed -> (data, tensor)", "vocab -> tensor"]))
+    text = TEXT.replace(
+        '["batch -> (data, fsdp)", mlp -> tensor, vocab -> tensor, embed -> fsdp, length -> none]',
+        repr(rules),
+    )
+    text = text.replace("batch: 48", f"batch: {draw(st.sampled_from([4, 12, 48, 100]))}")
+    text = text.replace("tpu v5e 4x4", draw(MACHINES))
+    spec, faults = pipeline.load_text(text, settings={"policy.indivisible": draw(KEPT)})
+    assert spec is not None, faults
+    choice = Choice("mesh,order,remat=none|full,microbatches=1|4")
+    question = asked(spec, spec.params, spec.targets[0], choice)
+    assert isinstance(question, Question)
+    every = list(question.candidates())
+    places = draw(st.sets(st.integers(0, len(every) - 1), min_size=1, max_size=5))
+    ranking = Ranking(spec.params, Wanted())
+    for place in sorted({each for at in places for each in (at, at + 1) if each < len(every)}):
+        candidate = every[place]
+        row = ranking.row(candidate)
+        whole = whole_cost(candidate.spec, candidate.target)
+        assert (row is None) == (whole.time is None)
+        if row is not None and whole.time is not None:
+            assert row.seconds == pytest.approx(whole.time.step_seconds, rel=1e-9)
+            assert row.time.mfu == pytest.approx(whole.time.mfu, rel=1e-9)
+            assert row.time.notes == whole.time.notes
+            assert row.memory == whole.memory.total
 
 
 def test_arrays_that_differ_by_their_path_are_not_one() -> None:
