@@ -213,7 +213,7 @@ def heard(spec: Spec, plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...]:
 
 def leveled(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return `diagnostics` as loud as is asked, sorted; what is allowed or ignored is gone."""
-    return _as_loud_as(spec.levels, suppressed(diagnostics)[0])
+    return shown(spec, suppressed(diagnostics)[0])
 
 
 def checked(
@@ -273,7 +273,7 @@ def check(
     if not plans and (target is not None or params):
         chosen = find_target(spec, target)
         assert isinstance(chosen, Diagnostic), "a target that there is has a plan"
-        return Told(_as_loud_as(spec.levels, (*suppressed(faults)[0], chosen)))
+        return Told(leveled(spec, (*faults, chosen)))
     faults = (*about(faults, target), *nothing_checked.findings(spec, params, targets))
     phases = tuple(
         each
@@ -285,8 +285,13 @@ def check(
 
 
 def shown(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return what of `everything` is to be shown, as loud as is asked."""
-    return _as_loud_as(spec.levels, diagnostics)
+    """Return what of `everything` is to be shown, as loud as is asked; families as one."""
+    found = _as_loud_as(spec.levels, diagnostics)
+    if not any("[" in target.name for each in spec.in_phases for target in each.targets):
+        return found
+    from shardspec.lints.slice_counts import as_families
+
+    return tuple(as_families(found))
 
 
 def everything(

@@ -19,6 +19,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 #: A number; a longer run of digits is several, since Python refuses to read one of thousands.
 _DIGITS = re.compile(r"([0-9]{1,18})")
+_COUNT = re.compile(r"(?P<stem>.*)\[(?P<count>[1-9][0-9]{0,5})\]")
 _BRACES = re.compile(r"\{([0-9]{1,18}(?:\.\.[0-9]{1,18}|(?:,[0-9]{1,18})+))\}")
 
 MOST_PATHS = 1_000_000
@@ -285,12 +286,29 @@ def named(noun: str, names: Collection[str]) -> str:
 
 
 def listed(names: Iterable[str], limit: int = 8) -> str:
-    """Return names in backticks for a message, cut after `limit`.
+    """Return names in backticks for a message, cut after `limit`; counts of slices in runs.
 
-    >>> listed(["b", "a"])
-    '`b`, `a`'
+    >>> listed(["b", "a"]), listed(["pod[1]", "pod[2]", "pod[3]"])
+    ('`b`, `a`', '`pod[1]` to `pod[3]`')
     """
-    names = list(names)
-    shown = ", ".join(f"`{name}`" for name in names[:limit])
-    rest = len(names) - limit
-    return f"{shown} and {rest} more" if rest > 0 else shown
+    runs = _runs(names)
+    ends = [run if len(run) < 3 else [run[0], run[-1]] for run in runs]
+    spelt = [
+        (" to " if len(run) > 2 else ", ").join(f"`{name}`" for name in end)
+        for run, end in zip(runs, ends, strict=True)
+    ]
+    rest = sum(map(len, runs[limit:]))
+    return ", ".join(spelt[:limit]) + (f" and {rest} more" if rest else "")
+
+
+def _runs(names: Iterable[str]) -> list[list[str]]:
+    """Return names in order; those of one family with one slice more each stand together."""
+    runs: list[list[str]] = []
+    for name in names:
+        counted = _COUNT.fullmatch(name)
+        before = f"{counted['stem']}[{int(counted['count']) - 1}]" if counted else None
+        if runs and runs[-1][-1] == before:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return runs

@@ -583,6 +583,12 @@ class Parts(NamedTuple):
         common = math.gcd(*(size for _, size in self.sizes))
         return self.size if common % self.unit else self.size // (common // self.unit)
 
+    @property
+    def group_text(self) -> str:
+        """Return `q 512, k 128, v 128`: what one group has of each part."""
+        share = self.size // self.group
+        return ", ".join(f"{name} {size // share}" for name, size in self.sizes)
+
 
 @dataclass(frozen=True, slots=True)
 class LogicalAxis:
@@ -605,6 +611,11 @@ class LogicalAxis:
     min_shard: int = 1
     parts: Parts | None = None
     factors: tuple[str, ...] = ()
+
+    @property
+    def grain(self) -> str:
+        """Return what a shard holds whole multiples of: `unit`, or `group` of several parts."""
+        return "group" if self.parts is not None and self.parts.is_interleaved else "unit"
 
 
 #: In place of a logical axis: any dimension of an array that nothing names.

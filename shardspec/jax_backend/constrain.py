@@ -339,13 +339,21 @@ class ActivationResolver:
         for name in dict.fromkeys(axes):
             if name is not None and name not in known:
                 found = _unknown_axis(name, axes, known, label)
-                activations = {each.name for each in self.arrays.spec.activations}
-                if axes == (name,) and name in activations:
-                    help = f'that is an activation: `activation="{name}"`'
-                    found = replace(found, help=help)
+                if axes == (name,):
+                    found = replace(found, help=self._of_activation(name) or found.help)
                 self._raise(found)
         if shape is not None and len(shape) != len(axes):
             self._raise(_wrong_rank(axes, shape, label))
+
+    def _of_activation(self, name: str) -> str | None:
+        """Return the way out for the name of an activation where logical axes are asked for."""
+        entry = activation_for(self.arrays.spec.activations, name)
+        if entry is None or entry.name != name:
+            return None
+        by_name = f'`constrain(x, activation="{name}")`'
+        if entry.partition is not None:
+            return f"that is an activation, and has a partition in place of axes: {by_name}"
+        return f"that is an activation, of axes `{_text(entry.logical_axes)}`: those, or {by_name}"
 
     def _checked(
         self, axes: LogicalAxes, shape: Shape | None, manual: frozenset[str], label: _Label

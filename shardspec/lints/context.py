@@ -92,6 +92,11 @@ class Context:
         """Return the logical axes that the spec declares, by name."""
         return {axis.name: axis for axis in self.spec.logical_axes}
 
+    @cached_property
+    def numbers(self) -> frozenset[str]:
+        """Return the names of `let`."""
+        return frozenset(number.name for number in self.spec.lets)
+
     def is_own(self, span: Span | None) -> bool:
         """Say whether something stands in the spec itself, and not in what it extends."""
         return span is not None and span.source is self.spec.source

@@ -25,7 +25,7 @@ from shardspec.ir.plan import (
     Sharding,
     ShardingPlan,
 )
-from shardspec.ir.spec import AxisRule, Mesh, Override, override_text, target_text
+from shardspec.ir.spec import AxisRule, Override, axis_of, override_text, target_text
 from shardspec.resolve.resolver import array_resolver
 
 
@@ -121,14 +121,14 @@ def _rows(index: int, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) 
         yield (*head, "", f"replicated: {_without_rule(index, dim, sharding)}", "")
         return
     for attempt in dim.attempts:
-        said = outcome_text(attempt, dim, sharding, plan.mesh)
+        said = outcome_text(attempt, dim, sharding, plan)
         asked = target_text(attempt.mesh_axes)
         if attempt.in_part:
             asked = target_text(attempt.asked, in_part=True)
         yield (*head, asked, said, _short(attempt.span, plan))
         head = ("", "", "")
         for each in attempt.left_out:
-            why = _why_left_out(each, dim, sharding, plan.mesh)
+            why = _why_left_out(each, dim, sharding, plan)
             yield (*head, f"  {each.mesh_axis}", why, "")
     if dim.taken is None:
         is_other = sharding.dims.is_of_any and sharding.dims.not_split_by_any is None
@@ -136,7 +136,7 @@ def _rows(index: int, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) 
         yield ("", "", "", "", f"replicated: {why}", "")
 
 
-def _why_left_out(each: LeftOut, dim: DimSharding, sharding: Sharding, mesh: Mesh) -> str:
+def _why_left_out(each: LeftOut, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> str:
     """Return why a rule goes without a mesh axis."""
     match each.outcome:
         case Outcome.BUSY:
@@ -147,9 +147,10 @@ def _why_left_out(each: LeftOut, dim: DimSharding, sharding: Sharding, mesh: Mes
             name = other.logical_axis or "_"
             return f"left out: dim {each.blocked_by} ({name}) has it{comes_first}"
         case Outcome.INDIVISIBLE:
-            units = f" in units of {dim.unit}" if dim.unit > 1 else ""
-            return f"left out: {dim.size} is not divisible by {each.ways} with it{units}"
-    return f"left out: not on this target, which has {', '.join(mesh.names)}"
+            return (
+                f"left out: {dim.size} is not divisible by {each.ways} with it{_units(dim, plan)}"
+            )
+    return f"left out: not on this target, which has {', '.join(plan.mesh.names)}"
 
 
 def _without_rule(index: int, dim: DimSharding, sharding: Sharding) -> str:
@@ -178,26 +179,26 @@ def _underived(index: int, dim: DimSharding, derivation: Derivation) -> str:
     return f"dim {of_parent.place} of the parent is whole" if dim.size != 1 else "size 1"
 
 
-def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: Mesh) -> str:
+def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> str:
     """Return how one attempt ended, with its numbers."""
     match attempt.outcome:
         case Outcome.TAKEN:
             if attempt.kind is Kind.PARENT:
-                return f"{_taken(attempt, dim, mesh)}, as dim {attempt.position} of the parent"
+                return f"{_taken(attempt, dim, plan)}, as dim {attempt.position} of the parent"
             if not attempt.mesh_axes and attempt.kind is Kind.STATED:
                 whose = "override" if isinstance(sharding, ParamSharding) else "activation"
                 return f"TAKEN   replicated, as the spec of the {whose} says"
             if attempt.kind is Kind.SMALL:
                 return f"TAKEN   whole: {_smallness(sharding)}"
-            return _taken(attempt, dim, mesh)
+            return _taken(attempt, dim, plan)
         case Outcome.ADDED:
             return f"ADDED   {attempt.ways} ways, by ZeRO"
         case Outcome.BUSY:
             return _busy(attempt, sharding)
         case Outcome.INDIVISIBLE:
-            return _indivisible(attempt, dim, sharding, mesh)
+            return _indivisible(attempt, dim, sharding, plan)
         case Outcome.ABSENT:
-            return f"not on this target, which has {', '.join(mesh.names)}"
+            return f"not on this target, which has {', '.join(plan.mesh.names)}"
         case Outcome.UNKNOWN:
             return "UNKNOWN: no target has this mesh axis  <- SHD201"
 
@@ -208,9 +209,10 @@ def _smallness(sharding: Sharding) -> str:
     return f"{binary_bytes(sharding.param.bytes)} is less than `whole_below`"
 
 
-def _taken(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
+def _taken(attempt: Attempt, dim: DimSharding, plan: ShardingPlan) -> str:
     if not attempt.mesh_axes:
         return "TAKEN   replicated, as the rule says"
+    mesh = plan.mesh
     wanted = () if attempt.in_part else mesh.in_parts(attempt.asked)
     dropped = [axis for axis in wanted if axis not in mesh.sizes]
     gone = f"   ({', '.join(dropped)} is not on this target)" if dropped else ""
@@ -225,8 +227,8 @@ def _taken(attempt: Attempt, dim: DimSharding, mesh: Mesh) -> str:
     text = f"TAKEN   {dim.size} / {attempt.ways} = {dim.size // attempt.ways}"
     if dim.is_even:
         units = dim.size // attempt.ways // dim.unit
-        return f"{text}{f' = {units} x unit {dim.unit}' if dim.unit > 1 else ''}{gone}"
-    cut = _cut_text(dim, attempt.ways).replace("would cut", "cuts")
+        return f"{text}{f' = {units} x {_grain(dim, plan)}' if dim.unit > 1 else ''}{gone}"
+    cut = _cut_text(dim, attempt.ways, plan).replace("would cut", "cuts")
     return f"{text} {cut}{gone}"
 
 
@@ -244,23 +246,37 @@ def _busy(attempt: Attempt, sharding: Sharding) -> str:
     return f"busy: dim {attempt.blocked_by} ({name}) has{which}{comes_first}"
 
 
-def _indivisible(attempt: Attempt, dim: DimSharding, sharding: Sharding, mesh: Mesh) -> str:
-    product = " x ".join(str(mesh.sizes[axis]) for axis in attempt.mesh_axes)
+def _indivisible(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> str:
+    product = " x ".join(str(plan.mesh.sizes[axis]) for axis in attempt.mesh_axes)
     by = f"{product} = {attempt.ways}" if len(attempt.mesh_axes) > 1 else product
     is_elsewhere = sharding.dims.is_of_any and dim is not sharding.dims.not_split_by_any
     reported = not is_elsewhere and _is_reported(attempt, dim)
     if dim.size is not None and dim.size % attempt.ways == 0:
-        cut, _, code = _cut_text(dim, attempt.ways).partition("  ")
+        cut, _, code = _cut_text(dim, attempt.ways, plan).partition("  ")
         told = f"  {code}" if reported else ""
         return f"{dim.size} / {attempt.ways} = {dim.size // attempt.ways} {cut}{told}"
     return f"{dim.size} is not divisible by {by}{'  <- SHD301' if reported else ''}"
 
 
-def _cut_text(dim: DimSharding, ways: int) -> str:
+def _cut_text(dim: DimSharding, ways: int, plan: ShardingPlan) -> str:
     """Return what so many shards would cut, and the finding that says so."""
     if dim.cuts_parts(ways):
         return "would cut across parts  <- SHD313"
-    return f"would cut a unit of {dim.unit}  <- SHD312"
+    return f"would cut a {_grain(dim, plan).replace(' ', ' of ', 1)}  <- SHD312"
+
+
+def _units(dim: DimSharding, plan: ShardingPlan) -> str:
+    return f" in {_grain(dim, plan).replace(' ', 's of ', 1)}" if dim.unit > 1 else ""
+
+
+def _grain(dim: DimSharding, plan: ShardingPlan) -> str:
+    """Return `unit 128`; `group 768 (q 512, k 128, v 128)` where parts are interleaved."""
+    axis = next(
+        (a for a in plan.spec.logical_axes if a.name == axis_of(dim.logical_axis or "")), None
+    )
+    if axis is None or axis.parts is None or axis.grain == "unit":
+        return f"unit {dim.unit}"
+    return f"group {dim.unit} ({axis.parts.group_text})"
 
 
 def _is_reported(attempt: Attempt, dim: DimSharding) -> bool:
@@ -311,7 +327,7 @@ def why_not(
         yield from _stated(sharding, index, wanted, plan)
     elif sharding.dims.is_kept_whole:
         attempt = dim.attempts[0]
-        said = outcome_text(attempt, dim, sharding, plan.mesh).partition(": ")[2]
+        said = outcome_text(attempt, dim, sharding, plan).partition(": ")[2]
         yield f"  {said}{_in_brackets(attempt.span)}: no rule is asked"
     elif isinstance(sharding, ParamSharding) and sharding.derivation is not None:
         yield from _derived(sharding, index, plan)
@@ -358,7 +374,7 @@ def _stated(
     stated = target_text(attempt.asked)
     yield f"  the spec of the override{place} says `{stated}` here, and no rule is asked"
     if attempt.outcome is not Outcome.TAKEN:
-        yield f"  {outcome_text(attempt, dim, sharding, plan.mesh)}"
+        yield f"  {outcome_text(attempt, dim, sharding, plan)}"
     if attempt.asked != wanted:
         blockers = _blockers(sharding, index, wanted)
         for other in blockers:
@@ -374,7 +390,7 @@ def _derived(sharding: ParamSharding, index: int, plan: ShardingPlan) -> Iterato
         yield "  the array derives from one that is not there  <- SHD241"
         return
     for attempt in dim.attempts:
-        yield f"  {outcome_text(attempt, dim, sharding, plan.mesh)}"
+        yield f"  {outcome_text(attempt, dim, sharding, plan)}"
     if not dim.attempts:
         yield f"  {_underived(index, dim, derivation)}"
     yield f"  help: it lies as {derivation.parent.path}: explain that one, or write an override"
@@ -406,7 +422,7 @@ def _refused(
     blockers = _blockers(sharding, index, wanted)
     tried = next((a for a in dim.attempts if wanted in (a.mesh_axes, a.asked)), None)
     if tried is not None:
-        said = outcome_text(tried, dim, sharding, plan.mesh)
+        said = outcome_text(tried, dim, sharding, plan)
         yield f"  `{tried}`{_in_brackets(tried.span)}: {said}"
     else:
         yield from _not_tried(dim, wanted, plan)
@@ -455,11 +471,10 @@ def _in_use(sharding: Sharding, other: int, wanted: tuple[str, ...]) -> str:
 def _not_divisible(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan) -> Iterator[str]:
     ways = plan.mesh.ways(wanted)
     if not dim.fits(ways):
-        unit = f" in units of {dim.unit}" if dim.unit > 1 else ""
         if dim.cuts_parts(ways):
-            yield f"  {ways} shards of {dim.size} {_cut_text(dim, ways).partition('  ')[0]}"
+            yield f"  {ways} shards of {dim.size} {_cut_text(dim, ways, plan).partition('  ')[0]}"
         else:
-            yield f"  {dim.size} is not divisible by {ways}{unit}"
+            yield f"  {dim.size} is not divisible by {ways}{_units(dim, plan)}"
 
 
 def _advice(

@@ -57,12 +57,14 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
             yield from explain_activation(sharding, plan)
     for axis in spec.logical_axes:
         if _stands_on(axis.span, file, line):
-            unit = f", unit {axis.unit}" if axis.unit > 1 else ""
+            grain = axis.unit if axis.parts is None else axis.parts.unit
+            unit = f", unit {grain}" if grain > 1 else ""
             unit += f", min_shard {axis.min_shard}" if axis.min_shard > 1 else ""
             yield f"axis `{axis.name}` = {axis.size or 'any size'}{unit}"
             if axis.parts is not None:
                 parts = ", ".join(f"{name} {size}" for name, size in axis.parts.sizes)
-                yield f"  parts {parts}{', interleaved' * axis.parts.is_interleaved}"
+                groups = f", interleaved in groups of {axis.parts.group} ({axis.parts.group_text})"
+                yield f"  parts {parts}{groups * axis.parts.is_interleaved}"
             yield f"  used by {_users(axis.name, plan)}"
     for target in spec.targets:
         if _stands_on(target.span, file, line) or any(
@@ -220,7 +222,7 @@ def _counted(shardings: Iterable[Sharding]) -> str:
 def _said(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> str:
     if attempt.outcome is Outcome.TAKEN:
         return "wins"
-    return f"loses, {outcome_text(attempt, dim, sharding, plan.mesh)}"
+    return f"loses, {outcome_text(attempt, dim, sharding, plan)}"
 
 
 def _entry_text(entry: Entry) -> str:

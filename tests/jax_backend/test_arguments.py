@@ -375,10 +375,18 @@ def test_swapped_arguments_of_constrain() -> None:
             call()
     with pytest.raises(TypeError, match="not a PartitionSpec"):
         resolver.constrain(x, jax.sharding.PartitionSpec("data"))
-    with pytest.raises(ShardspecError, match='that is an activation: `activation="act"`'):
-        resolver.constrain(x, "act")
+    for call in (resolver.constrain, lambda _, names: resolver.batch(names).sharding((4, 8))):
+        with pytest.raises(ShardspecError, match="an activation, of axes `batch mlp`: those, or "):
+            call(x, "act")
     with pytest.raises(ShardspecError, match="SHD206"):
         resolver.constrain([1, 2], "batch mlp")
+
+
+def test_what_has_a_partition_has_no_axes_to_ask_for() -> None:
+    text = 'mesh: {data: 8 explicit}\nactivations: {part: {spec: "(none, data)"}}\n'
+    resolver = Resolver(loads(text))
+    with pytest.raises(ShardspecError, match=r'place of axes: `constrain\(x, activation="part"\)`'):
+        resolver.batch("part").sharding((4, 8))
 
 
 def test_plain_arguments_of_the_wrong_type() -> None:

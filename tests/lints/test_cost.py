@@ -77,3 +77,13 @@ def test_each_says_the_bytes(old: str, new: str, code: str, size: str) -> None:
     assert any(size in note for each in found for note in each.notes), found[0].notes
     assert found[0].bytes
     assert found[0].arrays
+
+
+def test_shares_are_of_all_that_a_device_holds() -> None:
+    """What `replicate:` allows is held, too: no share is above the whole."""
+    text = (
+        "mesh: {model: 4}\naxes: {vocab: 32768, embed: 4096}\nrules: [embed -> none]\n"
+        "arrays: {a: 'bf16[vocab embed]'}\nreplicate: [{path: a, because: tied}]\n"
+    )
+    (found,) = findings_of(text, only="axis-without-rule")
+    assert "256 MiB on every device, 100 % of all it holds" in found.notes[0]

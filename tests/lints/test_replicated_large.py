@@ -75,3 +75,44 @@ arrays: {"l_{0..63}/k": "bf16[8192, 32768]"}
     assert "SHD403" not in kinds
     allowed = [found.code.id for found in findings_of(text + "lints: {unnamed-array: allow}\n")]
     assert "SHD403" in allowed
+
+
+DERIVED = """\
+mesh: {tensor: 4}
+axes: {embed: 4096, mlp: 16384, rank: 65536}
+rules: [mlp -> tensor, embed -> none]
+derive: {"**/lora_a": from **/kernel dims 0 _}
+arrays:
+  w/kernel: bf16[embed mlp]
+  w/lora_a: f32[4096, 65536]
+"""
+
+
+def test_a_derived_array_has_the_ways_out_of_its_parent() -> None:
+    (found,) = found_by(replicated_large, DERIVED)
+    assert found.notes[1:] == (
+        "dim 0 (embed=4096): dim 0 of `w/kernel` is whole",
+        "dim 1 (_=65536) is no dimension of `w/kernel`",
+    )
+    assert found.help == (
+        "it lies as `w/kernel`: split dim 0 of it over mesh axes of this target (tensor); or write"
+        " an axis that rules place for `_` in `dims`; or say that it is meant: `replicate:` with a"
+        " reason"
+    )
+
+
+@pytest.mark.parametrize(
+    "followed",
+    [
+        DERIVED.replace("mlp -> tensor, embed -> none", "embed -> tensor, mlp -> none"),
+        DERIVED.replace("dims 0 _", "dims 0 rank").replace("[mlp ->", "[rank -> tensor, mlp ->"),
+        DERIVED + 'replicate: [{path: "**/lora_a", because: small}]\n',
+    ],
+)
+def test_each_of_them_works(followed: str) -> None:
+    assert not found_by(replicated_large, followed)
+
+
+def test_a_name_in_dims_is_asked_for_a_rule() -> None:
+    (found,) = found_by(replicated_large, DERIVED.replace("dims 0 _", "dims 0 rank"))
+    assert "or give `rank` a rule that fits; or" in (found.help or "")

@@ -4,6 +4,7 @@ import pytest
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.diagnostic import apply
 from shardspec.ir.spec import Param
 from shardspec.resolve.resolver import resolve
 from tests.lints.findings_of import findings_of, marked
@@ -124,3 +125,26 @@ def checked_with(text: str, params: tuple[Param, ...]) -> list[Diagnostic]:
     assert spec is not None
     plans = tuple(resolve(spec, target, params) for target in spec.targets)
     return [*pipeline.checked(spec, faults, plans)]
+
+
+NUMBER = "let: {rank: 16}\nmesh: {x: 2}\nrules: [e -> x]\n"
+
+
+def test_a_number_alone_in_a_type_is_written_as_a_size() -> None:
+    text = NUMBER + "axes: {e: 64}\narrays:\n  a: f32[e, rank]\n  b: f32[e rank]\n"
+    (found,) = findings_of(text, only="unknown-logical-axis")
+    assert found.help == "`rank` is a number of `let`: `_=rank` says that it is a size"
+    assert found.fix is not None
+    assert [edit.text for edit in found.fix.edits] == ["_=rank", "_=rank"]
+    (after,) = apply([found.fix]).texts.values()
+    assert "a: f32[e, _=rank]\n  b: f32[e _=rank]\n" in after
+    assert not [d for d in findings_of(after) if d.is_error]
+
+
+@pytest.mark.parametrize("names", ["params: {a: e rank}", "activations: {a: e rank}"])
+def test_a_number_among_names_is_no_axis(names: str) -> None:
+    text = f"{NUMBER}axes: {{e: 64}}\narrays: {{a: 'f32[64, 2 * rank]'}}\n{names}\n"
+    (found,) = findings_of(text, only="unknown-logical-axis")
+    help = "`rank` is a number of `let`, no axis: `_` is a dimension without a name"
+    assert (found.help, found.fix) == (help, None)
+    assert not findings_of(text.replace("e rank", "e _"), only="unknown-logical-axis")

@@ -98,3 +98,29 @@ def test_where_an_array_lies_and_what_it_is_a_sum_over() -> None:
     assert "names   spec (none, data) reduced model" in told
     assert "sums    reduced over model: whole on each part; its gradient comes unreduced" in told
     assert "TAKEN   replicated, as the spec of the activation says" in told
+
+
+GROUPS = """\
+axes:
+  qkv: {parts: {q: 32 * 128, k: 8 * 128, v: 8 * 128}, unit: 128, interleaved: true}
+mesh: {tensor: 8, wide: 16}
+rules: [qkv -> RULE]
+arrays: {a: 'bf16[_=64 qkv]'}
+"""
+
+
+def test_interleaved_parts_are_told_by_groups_and_not_as_the_unit() -> None:
+    text = GROUPS.replace("RULE", "tensor")
+    assert "TAKEN   6144 / 8 = 768 = 1 x group 768 (q 512, k 128, v 128)" in _explained("a", text)
+    text = GROUPS.replace("RULE", "wide")
+    cut = "6144 / 16 = 384 would cut a group of 768 (q 512, k 128, v 128)  <- SHD312"
+    assert cut in _explained("a", text)
+    found = [each.message for each in pipeline.findings(_plan(text).spec, (_plan(text),))]
+    about = "`qkv` = 6144 over `wide` = 16 is 384, half a group of 768, on target `default`"
+    assert about in found
+
+
+def test_parts_one_behind_the_other_keep_their_unit() -> None:
+    text = GROUPS.replace("RULE", "tensor").replace("8 * 128", "32 * 128")
+    text = text.replace(", interleaved: true", "").replace("tensor: 8", "tensor: 3")
+    assert "TAKEN   12288 / 3 = 4096 = 32 x unit 128" in _explained("a", text)

@@ -106,3 +106,17 @@ def test_a_line_that_holds_nothing(plan: ShardingPlan, file: str, line: int, sai
     message, hint = nothing_there(file, line, plan)
     assert message.startswith(said)
     assert file == "spec.yaml" or hint is not None
+
+
+def test_an_axis_of_interleaved_parts_has_its_unit_and_its_groups() -> None:
+    text = (
+        "axes:\n  qkv: {parts: {q: 64, k: 32}, unit: 8, interleaved: true}\n"
+        "mesh: {x: 2}\nrules: [qkv -> x]\narrays: {a: 'f32[qkv]'}\n"
+    )
+    spec, _ = pipeline.load_text(text, "spec.yaml")
+    assert spec is not None
+    lines = list(explain_line("spec.yaml", 2, pipeline.compile_plans(spec)[0]))
+    assert lines[:2] == [
+        "axis `qkv` = 96, unit 8",
+        "  parts q 64, k 32, interleaved in groups of 24 (q 16, k 8)",
+    ]

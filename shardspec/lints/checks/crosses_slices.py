@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Diagnostic, codes, labels_at
-from shardspec.ir.spec import Hardware, Target
+from shardspec.ir.spec import Hardware, Target, family
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.axes import placed
 
@@ -69,12 +69,14 @@ def _finding(fact: DcnFact, target: Target, hardware: Hardware) -> Diagnostic:
 
 
 def _way_out(fact: DcnFact, target: Target) -> str:
-    name = fact.axis.name
+    name, span = fact.axis.name, fact.axis.span
+    is_rest = family(target.name) != target.name and span is not None and span.text == "rest"
+    across = "rest" if is_rest else fact.across
     if fact.inside == 1:
-        return f"if that is meant, say so: `{name}: {fact.across} @ dcn`"
+        return f"if that is meant, say so: `{name}: {across} @ dcn`"
     taken = set(target.mesh.names)
     new = next(other for other in ("replica", "outer", f"{name}_dcn") if other not in taken)
     return (
-        f"split it: `{new}: {fact.across} @ dcn` and `{name}: {fact.inside}`, and in rules"
+        f"split it: `{new}: {across} @ dcn` and `{name}: {fact.inside}`, and in rules"
         f" `({new}, {name})` for what may cross"
     )

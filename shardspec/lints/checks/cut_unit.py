@@ -4,8 +4,8 @@ The size divides, the units do not: 512 over 16 is 32, which is half of a 64-wid
 that reshapes to heads then moves data between devices on every step, or is refused. A rule does
 not fire where it would cut a unit; under `policy: {indivisible: keep}` it does.
 
-Query, key and value in one array are `parts` of one axis (SHD313). Where those are interleaved, the
-unit is what one group has of all of them.
+Query, key and value in one array are `parts` of one axis (SHD313). Where those are interleaved, a
+shard holds whole groups, each with its share of all of them.
 
 Bad:
     shardspec: 1
@@ -48,13 +48,13 @@ def _message(case: AxisCase) -> str:
     shard = case.size // case.ways
     return (
         f"`{case.axis}` = {case.size} over {case.mesh_text} is {shard},"
-        f" {_share(shard, case.unit)} of {case.unit}, on {case.targets_text}"
+        f" {_share(shard, case)} of {case.unit}, on {case.targets_text}"
     )
 
 
-def _share(shard: int, unit: int) -> str:
+def _share(shard: int, case: AxisCase) -> str:
     """Return "half a unit", or "1.5 units"."""
-    if shard * 2 == unit:
-        return "half a unit"
-    share = shard / unit
-    return f"{share:.3g} units" if share > 1 else f"{share:.3g} of a unit"
+    if shard * 2 == case.unit:
+        return f"half a {case.grain}"
+    share = shard / case.unit
+    return f"{share:.3g} {case.grain}s" if share > 1 else f"{share:.3g} of a {case.grain}"

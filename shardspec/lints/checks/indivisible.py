@@ -44,7 +44,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _message(case: AxisCase) -> str:
-    of_units = f" in whole units of {case.unit}" if case.unit > 1 else ""
+    of_units = f" in whole {case.grain}s of {case.unit}" if case.unit > 1 else ""
     return (
         f"`{case.axis}` = {case.size} does not divide over {case.mesh_text}{of_units} on"
         f" {case.targets_text}"

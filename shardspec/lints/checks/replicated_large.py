@@ -34,8 +34,16 @@ from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import as_one, binary_bytes, counted, named, natural, percent
-from shardspec.ir.plan import Attempt, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
-from shardspec.ir.spec import target_text
+from shardspec.ir.plan import (
+    Attempt,
+    Derivation,
+    DimSharding,
+    Kind,
+    Outcome,
+    ParamSharding,
+    ShardingPlan,
+)
+from shardspec.ir.spec import ParentDim, target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Layers, only, whole_layers
 
@@ -76,18 +84,45 @@ def _finding(paths: tuple[str, ...], layers: Layers, plans: Sequence[ShardingPla
         notes=(
             f"{counted(len(paths), 'array')}, {binary_bytes(size)} per device,"
             f" {percent(size, total)} of the model",
-            *(_why(index, dim) for index, dim in enumerate(first.dims)),
+            *(_why(index, dim, first.derivation) for index, dim in enumerate(first.dims)),
         ),
-        help=f"add an alternative for mesh axes of {where} ({', '.join(axes)}),"
-        " or say that it is meant: `AXIS -> none`, or `replicate:` with a reason",
+        help=_way_out(first, f"mesh axes of {where} ({', '.join(axes)})"),
         target=only(names),
         arrays=paths,
         bytes=size,
     )
 
 
-def _why(index: int, dim: DimSharding) -> str:
+def _way_out(sharding: ParamSharding, mesh_axes: str) -> str:
+    derivation = sharding.derivation
+    if derivation is None or derivation.parent is None:
+        return (
+            f"add an alternative for {mesh_axes}, or say that it is meant: `AXIS -> none`, or"
+            " `replicate:` with a reason"
+        )
+    dims = [
+        each
+        for each in zip(sharding.dims, derivation.reading, strict=False)
+        if each[0].size not in (None, 1)
+    ]
+    shared = [str(of.place) for _, of in dims if isinstance(of, ParentDim)]
+    names = [f"give `{of}` a rule that fits" for _, of in dims if isinstance(of, str)]
+    ways = [f"split dim {' or '.join(shared)} of it over {mesh_axes}"] if shared else []
+    ways += names
+    if any(of is None for _, of in dims):
+        ways.append("write an axis that rules place for `_` in `dims`")
+    whole = "say that it is meant: `replicate:` with a reason"
+    return f"it lies as `{derivation.parent.path}`: {'; or '.join((*ways, whole))}"
+
+
+def _why(index: int, dim: DimSharding, derivation: Derivation | None) -> str:
     name = f"dim {index} ({dim.logical_axis or '_'}={dim.size})"
+    if derivation is not None and derivation.parent is not None and not dim.attempts:
+        of_parent = derivation.reading[index] if derivation.reading else None
+        if isinstance(of_parent, ParentDim):
+            return f"{name}: dim {of_parent.place} of `{derivation.parent.path}` is whole"
+        if dim.logical_axis is None:
+            return f"{name} is no dimension of `{derivation.parent.path}`"
     if dim.taken is not None and dim.taken.kind is Kind.SMALL:
         return f"{name}: the array is below `whole_below`"
     if dim.taken is not None:

@@ -31,9 +31,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, Fix, Label, Span, codes
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, codes
 from shardspec.diagnostics.suggest import index_of, nearest, respelt
-from shardspec.diagnostics.words import listed
+from shardspec.diagnostics.words import by_key, listed
 from shardspec.ir.spec import axis_of
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
@@ -86,30 +86,36 @@ def _without_rule(context: Context, axis: str) -> Span | None:
 
 def _in_arrays(context: Context, reported: frozenset[str]) -> Iterator[Diagnostic]:
     known = context.axes_placeable | reported
-    found: dict[str, tuple[dict[Span | None, None], list[str], set[str | None]]] = {}
-    for sharding in context.first:
-        if known.issuperset(sharding.logical_axes):
-            continue
-        for axis in sharding.logical_axes:
-            if axis and axis not in known:
-                places, paths, beside = found.setdefault(axis, ({}, [], set()))
-                places.setdefault(sharding.named_at)
-                paths.append(sharding.param.path)
-                beside.update(sharding.logical_axes)
-    for axis, (places, paths, beside) in found.items():
-        words = (last_word(span, axis) for span in places if span is not None)
-        exact = [_in_type(word, axis) for word in words]
-        removed = _removed(axis) if axis in context.spec.inherited_axes else None
-        # two dimensions of an array do not have one name
-        fix = None if removed else _fix(exact, axis, known, beside, context)
-        finding = _finding(
-            axis,
-            exact[0] if exact else None,
-            "no rule and no `axes` entry has it",
-            help=removed or _way_out(axis, known, beside, context),
-            fix=fix,
-        )
+    unknown = by_key(
+        (axis, sharding)
+        for sharding in context.first
+        if not known.issuperset(sharding.logical_axes)
+        for axis in dict.fromkeys(sharding.logical_axes)
+        if axis and axis not in known
+    )
+    for axis, shardings in unknown.items():
+        words = (last_word(s.named_at, axis) for s in shardings if s.named_at is not None)
+        exact = [_in_type(word, axis) for word in dict.fromkeys(words)]
+        beside = {name for sharding in shardings for name in sharding.logical_axes}
+        if axis in context.numbers and all(sharding.matched is None for sharding in shardings):
+            help, fix = _as_size(axis, exact)
+        elif axis in context.spec.inherited_axes:
+            help, fix = _removed(axis), None
+        else:
+            help = _way_out(axis, known, beside, context)
+            # two dimensions of an array do not have one name
+            fix = _fix(exact, axis, known, beside, context)
+        label = "no rule and no `axes` entry has it"
+        finding = _finding(axis, exact[0] if exact else None, label, help=help, fix=fix)
+        paths = [sharding.param.path for sharding in shardings]
         yield with_cost(finding, context, paths, "the dimension is replicated: ")
+
+
+def _as_size(axis: str, places: Iterable[Span]) -> tuple[str, Fix | None]:
+    """Return the way out for a number of `let` that stands in types where an axis does."""
+    edits = tuple(Edit(place, f"_={axis}") for place in places if place.text == axis)
+    fix = Fix(f"replace `{axis}` by `_={axis}`", edits) if edits else None
+    return f"`{axis}` is a number of `let`: `_={axis}` says that it is a size", fix
 
 
 def _in_type(span: Span, axis: str) -> Span:
@@ -130,6 +136,8 @@ def _fix(
     context: Context,
 ) -> Fix | None:
     """Return the fix for a name of arrays; None where the nearest rule is a slip itself, maybe."""
+    if axis in context.numbers:
+        return None
     fix = respelt(spans, axis, known, without=_named(beside))
     heard = context.axes_heard_of
     return fix if fix is not None and fix.edits[0].text in heard else None
@@ -154,6 +162,8 @@ def _way_out(
     Args:
       known: the names that the dimension could have, but for those `beside` it.
     """
+    if axis in context.numbers:
+        return f"`{axis}` is a number of `let`, no axis: `_` is a dimension without a name"
     whole = axis_of(axis)
     if whole != axis and whole in known:
         return (

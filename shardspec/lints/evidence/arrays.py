@@ -84,7 +84,7 @@ class Cost(NamedTuple):
 
     Attributes:
       bytes: on one device.
-      held: of all arrays, on one device.
+      held: of all arrays but those that may be whole, on one device.
       is_whole: whether every device holds all of each.
       axis: the mesh axis that would split them best, and has no part in them; None without one.
       then: bytes on one device if it did.
@@ -100,7 +100,8 @@ class Cost(NamedTuple):
     def __str__(self) -> str:
         """Return "whole: 250 MiB on every device, 40 % of all it holds; `tensor` ..."."""
         where = f" of target `{self.plan.target.name}`" if len(self.plan.spec.targets) > 1 else ""
-        share = f"{words.percent(self.bytes, self.held)} of all it holds"
+        everything = sum(group.device_bytes for group in self.plan.alike)
+        share = f"{words.percent(self.bytes, everything)} of all it holds"
         size = f"{binary_bytes(self.bytes)} on every device{where}, {share}"
         then = f"; split over `{self.axis}`, it would be {binary_bytes(self.then)}"
         return f"{'whole: ' if self.is_whole else ''}{size}{then if self.axis else ''}"

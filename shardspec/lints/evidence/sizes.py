@@ -13,7 +13,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Code, Diagnostic, Edit, Fix, Span, labels_at
 from shardspec.diagnostics.words import binary_bytes, described, listed, named, percent
 from shardspec.ir.plan import Alike, Attempt, Dims, DimSharding, Kind, Outcome, ShardingPlan
-from shardspec.ir.spec import Mesh, divisors, target_text
+from shardspec.ir.spec import Mesh, axis_of, divisors, target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, Subject, subjects
 
@@ -36,6 +36,7 @@ class AxisCase:
       last: the last rule that was tried on the dimension.
       meshes: of the targets, by name.
       bytes: what a device holds of all the arrays.
+      grain: what `unit` elements are, of which a shard has whole ones: a `unit`, or a `group`.
     """
 
     axis: str
@@ -44,6 +45,7 @@ class AxisCase:
     attempt: Attempt
     last: Attempt
     segments: int = 1
+    grain: str = "unit"
     meshes: dict[str, Mesh] = field(default_factory=dict)
     affected: Affected = field(default_factory=Affected)
     bytes: int = 0
@@ -121,7 +123,9 @@ def axis_cases(context: Context, judge: Judge) -> tuple[AxisCase, ...]:
                 over = tuple(sizes[name] for name in axes)
                 key = (axis, dim.size, dim.unit, attempt.span, axes, over, fired)
                 last = dim.attempts[-1]
-                new = AxisCase(axis, dim.size or 0, dim.unit, attempt, last, dim.segments)
+                declared = context.axes.get(axis_of(axis))
+                grain = "unit" if declared is None else declared.grain
+                new = AxisCase(axis, dim.size or 0, dim.unit, attempt, last, dim.segments, grain)
                 cases.setdefault(key, new).add(subject, plan)
     return tuple(cases.values())
 
@@ -228,7 +232,7 @@ def _places(context: Context, found: Uneven) -> Iterator[tuple[Span | None, str]
     yield case.attempt.span, said
     declared = context.axes.get(case.axis)
     if declared is not None:
-        of_units = f", in units of {case.unit}" if case.unit > 1 else ""
+        of_units = f", in {case.grain}s of {case.unit}" if case.unit > 1 else ""
         said = f"`{case.axis}` is {case.size}{of_units}"
         if declared.size not in (None, case.size):
             said = f"`{case.axis}` is {declared.size} here, and {case.size} in what is refused"
@@ -285,7 +289,7 @@ def _copies(found: Uneven) -> Iterator[str]:
     while {part, copy} & taken:
         part, copy = f"{part}_", f"{copy}_"
     units = case.ways // times
-    of = f" units of {case.unit}" if case.unit > 1 else ""
+    of = f" {case.grain}s of {case.unit}" if case.unit > 1 else ""
     yield (
         f"{units}{of} over {case.ways}: each would be held x{times} if `{axis}` were in two parts,"
         f" `{axis}: {{{part}: {units}, {copy}: {times}}}`; then `{case.axis} -> {part}`, and"
