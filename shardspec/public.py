@@ -18,6 +18,7 @@ from shardspec.versions import renamed
 
 if TYPE_CHECKING:
     from shardspec.report.search import Search
+    from shardspec.search.searching import Question
 
 
 def load(path: str | os.PathLike[str], *, levels: Mapping[str, str] | None = None) -> Spec:
@@ -135,6 +136,7 @@ class Spec:
         fits: bool = False,
         max_chips: int | None = None,
         per_device_batch: float | None = None,
+        measured: float | Mapping[str, float] | None = None,
         top: int = 10,
     ) -> Search:
         """Return the meshes that the model could have, ranked by what a step takes on them.
@@ -149,11 +151,14 @@ class Spec:
           fits: whether what is certain not to fit is left out.
           max_chips: no machine of more.
           per_device_batch: sequences of a microbatch that each device has at least.
+          measured: seconds that a step of the spec as it is took on its target, or on another by
+            its name, `{"pod": 2.1}`: all times are scaled by it.
           top: rows that are checked, and shown by `print`.
 
         Raises:
           ShardspecError: there is no such target, or its mesh has faults.
-          ValueError: there is nothing to search: no `step:`, no machine, no such word.
+          ValueError: there is nothing to search: no `step:`, no machine, no such word; or no time
+            is predicted where a step was measured.
         """
         from shardspec.report.search import checked
         from shardspec.search.ranking import Wanted
@@ -174,7 +179,20 @@ class Spec:
         )
         if not isinstance(question, Question):
             raise ValueError(f"{question.message}; {question.help}")
+        if measured is not None:
+            on = measured if isinstance(measured, Mapping) else {found.name: measured}
+            question = self._held_to(question, on)
         return checked(search(question), top)
+
+    def _held_to(self, question: Question, measured: Mapping[str, float]) -> Question:
+        if len(measured) != 1:
+            raise ValueError("`measured` is one step: its seconds, or {target: seconds}")
+        from shardspec.search.searching import held_to
+
+        ((name, seconds),) = measured.items()
+        target = pipeline.sound_target(pipeline.find_target(self.ir, name))
+        (plan,) = pipeline.compile_plans(self.ir, question.params, [target])
+        return held_to(question, plan, seconds)
 
     def __repr__(self) -> str:
         """Return `Spec(t5.yaml: 12 rules, 96 arrays, targets v4-8, laptop)`."""

@@ -6,10 +6,13 @@ figure says how well it is known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from shardspec.analysis.step_memory import Amount, Basis, StepMemory, step_memory
-from shardspec.analysis.step_time import AxisTime, StepTime, step_time
+from shardspec.analysis.step_time import AxisTime, Scale, StepTime, scaled, step_time
+from shardspec.diagnostics.words import seconds_text, three_figures
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Target
@@ -77,6 +80,45 @@ class Cost:
         if self.time is None or self.tokens is None or not self.time.step_seconds:
             return None
         return self.tokens / self.time.step_seconds
+
+    def scale(self, seconds: float) -> Scale:
+        """Return what times are multiplied by where this step was measured.
+
+        Raises:
+          ValueError: no time is predicted of it, or `seconds` is none of a step.
+        """
+        predicted = 0.0 if self.time is None else self.time.step_seconds
+        if not predicted:
+            raise ValueError(self._untimed)
+        if not 0 < seconds < math.inf:
+            raise ValueError(f"a step takes some seconds, and not {seconds}")
+        share = seconds / predicted
+        told = (
+            f"all times are x {three_figures(share)}: the step of the spec as it is took"
+            f" {seconds_text(seconds)} on `{self.target.name}`, as measured, where"
+            f" {seconds_text(predicted)} is predicted"
+        )
+        return Scale(share, told)
+
+    @property
+    def _untimed(self) -> str:
+        return f"no time is predicted for target `{self.target.name}`, so none is scaled"
+
+    def measured(self, seconds: float, base: Cost | None = None) -> Self:
+        """Return the same cost with all times scaled by what a step took over its prediction.
+
+        Args:
+          seconds: what it took.
+          base: the cost of the step that was measured; None for this one.
+
+        Raises:
+          ValueError: no time is predicted of either, or `seconds` is none of a step.
+        """
+        scale = (base or self).scale(seconds)
+        time = None if self.time is None else scaled(self.time, scale.share)
+        if time is None:
+            raise ValueError(self._untimed)
+        return replace(self, time=replace(time, notes=(scale.told, *time.notes)))
 
 
 def cost_of(plan: ShardingPlan, step: Step | None = None, *, tokens: int | None = None) -> Cost:

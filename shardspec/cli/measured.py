@@ -23,6 +23,7 @@ _TIME = re.compile(
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
 #: A step that takes so many times as long as predicted, or so much less, is likely another one.
 _FAR = 3.0
+_WAY_OUT = "leave --measured out, or name a target whose speeds are known"
 
 
 class Measured(NamedTuple):
@@ -63,27 +64,16 @@ def scale_of(measured: Measured, base: Cost, request: Request) -> Scale:
     Args:
       base: the cost of the step that was measured.
     """
-    from shardspec.analysis.step_time import Scale
     from shardspec.diagnostics.words import seconds_text, three_figures
 
-    predicted = _seconds(base)
-    share = measured.seconds / predicted
-    told = (
-        f"all times are x {three_figures(share)}: the step of the spec as it is took"
-        f" {seconds_text(measured.seconds)} on `{base.target.name}`, by --measured,"
-        f" where {seconds_text(predicted)} is predicted"
-    )
-    if not 1 / _FAR < share < _FAR:
-        times = f"{three_figures(share)} times what is predicted"
+    try:
+        scale = base.scale(measured.seconds)
+    except ValueError as error:
+        fail(str(error), _WAY_OUT)
+    if not 1 / _FAR < scale.share < _FAR:
+        times = f"{three_figures(scale.share)} times what is predicted"
         request.remark(f"--measured: {seconds_text(measured.seconds)} is {times}; is it this step?")
-    return Scale(share, told)
-
-
-def _seconds(cost: Cost) -> float:
-    if cost.time is None or not cost.time.step_seconds:
-        message = f"no time is predicted for target `{cost.target.name}`, so none is scaled"
-        fail(message, "leave --measured out, or name a target whose speeds are known")
-    return cost.time.step_seconds
+    return scale
 
 
 def as_it_is(measured: Measured, request: Request, target: str) -> Request:
@@ -100,16 +90,13 @@ def held_to(
       found: the cost that is asked for.
       cost_at: works out the cost of the step that was measured.
     """
-    from shardspec.analysis.step_time import scaled
-
     if found.step is None:
         fail("--measured times a step, and there is none", "name one: `--step MODULE:FUNCTION`")
     at = as_it_is(measured, request, found.target.name)
     is_same = at.target == found.target.name and not request.settings
     base = found if is_same else cost_at(at)
-    _seconds(base)
-    _seconds(found)
-    assert found.time is not None, "looked at above"
-    scale = scale_of(measured, base, request)
-    time = scaled(found.time, scale.share)
-    return replace(found, time=replace(time, notes=(scale.told, *time.notes)))
+    scale_of(measured, base, request)
+    try:
+        return found.measured(measured.seconds, base)
+    except ValueError as error:
+        fail(str(error), _WAY_OUT)

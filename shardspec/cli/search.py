@@ -13,7 +13,6 @@ import click
 
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
-from shardspec.analysis.spec_step import stated_step
 from shardspec.cli import completion, options
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
 from shardspec.cli.request import Request, has_errors
@@ -26,7 +25,15 @@ from shardspec.report.cost import seconds_text
 from shardspec.report.search import WIDTH, Search, Shown, checked, nothing_found, search_lines
 from shardspec.search.ranking import By, SearchRow, Wanted
 from shardspec.search.rewriting import differs, rewritten
-from shardspec.search.searching import MOST, Choice, Found, Question, asked, search
+from shardspec.search.searching import (
+    MOST,
+    Choice,
+    Found,
+    Question,
+    asked,
+    search,
+    stated_cost,
+)
 from shardspec.search.variants import Refusal
 
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
@@ -221,9 +228,7 @@ def _held_to(measured: Measured, question: Question, request: Request) -> Questi
     """Return a search whose times are scaled by what a measured step took over its prediction."""
     at = as_it_is(measured, request, question.target.name)
     plan = plan_on_target(at, "nothing is searched", is_told=False)
-    stated = stated_step(plan)
-    base = cost_of(plan) if stated is None else cost_of(plan, stated.step)
-    scale = scale_of(measured, base, request)
+    scale = scale_of(measured, stated_cost(plan), request)
     return replace(question, wanted=question.wanted._replace(scale=scale))
 
 

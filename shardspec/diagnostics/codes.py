@@ -189,6 +189,7 @@ RESIZED_IN_PHASE = error(
 )
 CUT_UNIT = error("SHD312", "cut-unit", "a shard holds part of a unit, such as half a head")
 CUT_PART = error("SHD313", "cut-part", "a shard holds pieces of two parts of a fused axis")
+UNEVEN_MICROBATCH = error("SHD314", "uneven-microbatch", "mesh axes do not divide a microbatch")
 
 REPLICATED_LARGE = warning("SHD401", "replicated-large", "every device holds a large array whole")
 REPLICATED_OVER_BUDGET = error(

@@ -46,6 +46,7 @@ CHECKS: tuple[str, ...] = (
     "size_mismatch",
     "cut_unit",
     "cut_part",
+    "uneven_microbatch",
     "below_tile",
     "below_minimum",
     "size_one_axis",

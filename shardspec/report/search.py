@@ -61,11 +61,13 @@ class Search:
       found: all rows, the best first.
       shown: those that are shown, in order; the first is the best without errors.
       passed: how many better rows the errors of each code ruled out.
+      faults: the codes of the errors that today's mesh has itself; a row may share them.
     """
 
     found: Found
     shown: tuple[Shown, ...]
     passed: Mapping[str, int] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
 
     @property
     def rows(self) -> tuple[SearchRow, ...]:
@@ -106,7 +108,8 @@ def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
         rows = pareto(rows)
     elif len(found.question.machines) > 1:
         rows = found.best_of_machines()
-    before = set(map(_place, _findings(found.question.today, params)))
+    today = _findings(found.question.today, params)
+    before = set(map(_place, today))
     shown: list[Shown] = []
     passed: dict[str, int] = {}
     for row in rows[:_MOST_CHECKED]:
@@ -118,7 +121,8 @@ def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
             passed[code] = passed.get(code, 0) + 1
         if not errors:
             shown.append(Shown(len(shown) + 1, row, tuple(told)))
-    return Search(found, tuple(shown), passed)
+    faults = dict.fromkeys(each.code.id for each in today if each.is_error)
+    return Search(found, tuple(shown), passed, tuple(faults))
 
 
 def _findings(candidate: Candidate, params: Params) -> tuple[Diagnostic, ...]:
@@ -152,6 +156,9 @@ def search_lines(table: Search) -> Iterator[str]:
     yield from _table(found, shown)
     if passed:
         yield f"  passed over, since they have errors: {_codes(passed)}"
+    if table.faults:
+        told = ", ".join(table.faults)
+        yield f"  today's mesh has errors itself, and so may rows: {told} (`shardspec check`)"
     best = shown[0].row if shown else None
     if best is not None and any(is_tie(best, each.row) for each in shown[1:]):
         share = percent(spread(best, shown[1].row), 1)

@@ -35,6 +35,7 @@ def search_text(table: Search) -> str:
         "unlinked": ranking.unlinked,
         "is_complete": not (found.left or found.is_stopped),
         "with_errors": dict(table.passed),
+        "errors_of_today": list(table.faults),
         "scale": found.question.wanted.scale.share,
         "today": None if found.today is None else _row(found.today, best),
     }
@@ -189,6 +190,7 @@ def schema() -> Data:
         "unlinked": _told(_COUNT, "of them, those that send over links of no known speed"),
         "is_complete": _told(_FLAG, "whether all candidates were looked at"),
         "with_errors": _map(_COUNT, "better rows that have errors, by the codes of these"),
+        "errors_of_today": _list(_TEXT, "codes of the errors that today's mesh has itself"),
         "scale": _told(_NUMBER, "by what all seconds are multiplied, to fit a measured step"),
         "today": _or_null(_object(own, "the mesh that the spec has")),
         "sends": _list(_object(sent, "one reason"), "what the best sends otherwise than today's"),

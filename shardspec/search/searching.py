@@ -160,6 +160,25 @@ def asked(
     return found.refusal() or found
 
 
+def held_to(question: Question, plan: ShardingPlan, seconds: float) -> Question:
+    """Return a search whose times are scaled by what a step took over its prediction.
+
+    Args:
+      plan: of the step that was measured.
+
+    Raises:
+      ValueError: no time is predicted of it.
+    """
+    scale = stated_cost(plan).scale(seconds)
+    return replace(question, wanted=question.wanted._replace(scale=scale))
+
+
+def stated_cost(plan: ShardingPlan) -> Cost:
+    """Return what a plan costs, with the step that its spec states."""
+    stated = stated_step(plan)
+    return cost_of(plan) if stated is None else cost_of(plan, stated.step, tokens=stated.tokens)
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a search found.
@@ -185,11 +204,9 @@ class Found:
 
     def cost(self, row: SearchRow) -> Cost | None:
         """Return the whole of what a row costs, each array by its name."""
-        plan = self.plan(row)
-        stated = stated_step(plan)
-        if stated is None:
+        cost = stated_cost(self.plan(row))
+        if cost.step is None:
             return None
-        cost = cost_of(plan, stated.step, tokens=stated.tokens)
         share = self.question.wanted.scale.share
         return cost if cost.time is None else replace(cost, time=scaled(cost.time, share))
 

@@ -80,7 +80,7 @@ def test_it_is_said() -> None:
     note = " ".join(result.stdout.split("note    ")[-1].split())
     assert note.startswith("all times are x 1.")
     before = timed()["time"]["step_s"]
-    assert "the spec as it is took 2.50 ms on `pod`, by --measured, where " in note
+    assert "the spec as it is took 2.50 ms on `pod`, as measured, where " in note
     assert note.endswith(f"{before * 1e3:.3g} ms is predicted")
     assert result.stderr == "target pod; --target shows another of 3\n"
 

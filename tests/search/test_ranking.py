@@ -216,3 +216,40 @@ def test_python_finds_what_the_command_line_does() -> None:
         shardspec.loads(TEXT).search(over="shape")
     with pytest.raises(shardspec.ShardspecError):
         shardspec.loads(TEXT).search(target="nowhere")
+
+
+def test_python_scales_by_a_measured_step() -> None:
+    spec = shardspec.loads(TEXT)
+    before = spec.search(top=2)
+    assert before.today is not None
+    after = spec.search(top=2, measured=2 * before.today.seconds)
+    for one, other in zip(before.rows, after.rows, strict=True):
+        assert other.candidate == one.candidate
+        assert other.seconds == pytest.approx(2 * one.seconds)
+    assert "all times are x 2" in str(after)
+    elsewhere = spec.search(target="two", measured={"slice": 2 * before.today.seconds})
+    plain = spec.search(target="two")
+    assert elsewhere.rows[0].seconds == pytest.approx(2 * plain.rows[0].seconds)
+    for wrong in (0, -1.0, float("nan"), {}, {"slice": 1.0, "two": 1.0}):
+        with pytest.raises(ValueError, match=r"seconds|one step"):
+            spec.search(measured=wrong)
+    with pytest.raises(shardspec.ShardspecError):
+        spec.search(measured={"nowhere": 1.0})
+
+
+def test_a_microbatch_that_does_not_divide_is_passed_over() -> None:
+    """Sixty-four sequences in 32 microbatches are two at a time: for four devices too few."""
+    found = shardspec.loads(TEXT).search(over="mesh,microbatches=1|32", top=60)
+    assert found.passed["SHD314"]
+    for each in found.shown:
+        row = each.row
+        parts = dict(row.candidate.variant.changes).get("microbatches", "1")
+        sizes = row.candidate.mesh.sizes
+        assert 64 // int(parts) % (sizes["data"] * sizes["fsdp"]) == 0
+    assert found.faults == ()
+    text = TEXT.replace("remat: full", "microbatches: 32")
+    today = shardspec.loads(text, levels={"SHD3": "allow"}).search(over="mesh")
+    assert today.faults == ()
+    today = shardspec.loads(text).search(over="mesh")
+    assert today.faults == ("SHD314",)
+    assert "today's mesh has errors itself, and so may rows: SHD314" in str(today)

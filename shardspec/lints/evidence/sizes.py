@@ -187,11 +187,17 @@ def _refused(dims: Dims) -> Iterator[Judged]:
     """
     largest = dims.not_split_by_any
     for dim in dims if not dims.is_of_any else filter(None, (largest,)):
-        taken, refused = dim.taken, dim.first_of(Outcome.INDIVISIBLE)
-        if taken is not None and taken.ways > 1 and not dim.is_even:
-            yield Judged(dim, taken)
-        elif taken is None and refused is not None:
-            yield Judged(dim, refused)
+        attempt = refused(dim)
+        if attempt is not None:
+            yield Judged(dim, attempt)
+
+
+def refused(dim: DimSharding) -> Attempt | None:
+    """Return the attempt that leaves a dimension whole or uneven for want of division."""
+    taken = dim.taken
+    if taken is None:
+        return dim.first_of(Outcome.INDIVISIBLE)
+    return taken if taken.ways > 1 and not dim.is_even else None
 
 
 def _even(context: Context) -> Mapping[tuple[str, int, int], dict[str, None]]:
