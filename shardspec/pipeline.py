@@ -14,6 +14,7 @@ from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec, Target, family
 from shardspec.language import loader
+from shardspec.language.reading import is_dsl
 from shardspec.language.silencing import project_levels, suppressed
 from shardspec.resolve.resolver import resolve
 
@@ -287,11 +288,15 @@ def check(
 def shown(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return what of `everything` is to be shown, as loud as is asked; families as one."""
     found = _as_loud_as(spec.levels, diagnostics)
-    if not any("[" in target.name for each in spec.in_phases for target in each.targets):
-        return found
-    from shardspec.lints.slice_counts import as_families
+    if any("[" in target.name for each in spec.in_phases for target in each.targets):
+        from shardspec.lints.slice_counts import as_families
 
-    return tuple(as_families(found))
+        found = tuple(as_families(found))
+    if found and is_dsl(spec.source):
+        from shardspec.lints.dsl_words import respelt_for_dsl
+
+        found = tuple(map(respelt_for_dsl, found))
+    return found
 
 
 def everything(

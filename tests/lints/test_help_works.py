@@ -36,7 +36,8 @@ _LEVEL = re.compile(r"`lints: \{(?P<name>[\w-]+): allow\}`")
 _ABOVE = re.compile(r"put `(?P<rule>[^`]+)` above `(?P<other>[^`]+)`")
 
 
-def _specs() -> Iterator[Any]:
+def specs() -> Iterator[Any]:
+    """Yield each bad example and each case of one spec."""
     for code in codes.ALL:
         if code.name not in NOT_A_SPEC and "Bad:" in _page(code):
             yield pytest.param(example(code, "Bad"), id=f"bad-{code.name}")
@@ -53,9 +54,9 @@ def _page(code: Any) -> str:
 
 
 @cache
-def _found(text: str) -> tuple[Diagnostic, ...]:
+def found_in(text: str, name: str = "spec.yaml") -> tuple[Diagnostic, ...]:
     """Return all findings of a text, pedantic ones too, without what suppressions say."""
-    spec, faults = pipeline.load_text(text, "spec.yaml")
+    spec, faults = pipeline.load_text(text, name)
     if spec is None:
         return faults
     from dataclasses import replace
@@ -204,15 +205,15 @@ def _followed(found: Diagnostic, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _codes(text: str) -> list[str]:
-    return sorted(d.code.id for d in _found(text))
+    return sorted(d.code.id for d in found_in(text))
 
 
 def _misleading(text: str) -> Iterator[str]:
-    before = _found(text)
+    before = found_in(text)
     errors = {d.code.id for d in before if d.is_error}
     for found in before:
         for said, changed in _followed(found, text):
-            after = _found(changed)
+            after = found_in(changed)
             worse = {d.code.id for d in after if d.is_error} - errors
             if found.code.id < "SHD1":  # what a fault of reading hid may come to light
                 worse = {code for code in worse if code < "SHD1" and code != "SHD004"}
@@ -226,17 +227,17 @@ def _count(found: Diagnostic, among: tuple[Diagnostic, ...]) -> int:
     return sum((d.code, d.message) == (found.code, found.message) for d in among)
 
 
-@pytest.mark.parametrize("text", list(_specs()))
+@pytest.mark.parametrize("text", list(specs()))
 def test_help_that_is_followed_helps(text: str) -> None:
     assert list(_misleading(text)) == []
 
 
 def test_most_kinds_of_help_are_followed() -> None:
     followed: dict[str, set[str]] = {}
-    for each in _specs():
+    for each in specs():
         text = str(each.values[0])
-        for found in _found(text):
-            for said, _ in _followed(found, text):
-                followed.setdefault(found.code.id, set()).add(said)
+        for each_one in found_in(text):
+            for said, _ in _followed(each_one, text):
+                followed.setdefault(each_one.code.id, set()).add(said)
     assert len(followed) >= 25
     assert sum(map(len, followed.values())) >= 80

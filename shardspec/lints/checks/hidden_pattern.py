@@ -158,7 +158,7 @@ def _names_finding(
         f"params pattern `{rule.pattern}` has no effect: {_who(len(named), len(others))}",
         labels_at((rule.pattern.span, f"would say `{asked}`"), (first.span, f"says `{said}`")),
         notes=(*both, described(each.param.path for each in others)),
-        help="take it out, or put it under `overrides`, which come before an array's own names",
+        help="take it out, or make an override of it: those come before an array's own names",
     )
 
 
