@@ -67,7 +67,7 @@ PARAMS = {
     "**/scale": "embed",
 }
 
-#: What the command line cannot do without.
+#: The libraries that specs are read with; where every expression is spelt as most are, lark is not.
 BASELINE = "import yaml, lark; from pydantic import BaseModel\nclass M(BaseModel): x: int = 0"
 
 Row = dict[str, Any]

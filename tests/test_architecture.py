@@ -343,25 +343,40 @@ except SystemExit as end:
     assert loaded_by(body) == []
 
 
-def test_a_page_is_read_without_the_checks() -> None:
-    body = """
+def modules_of(*arguments: str) -> set[str]:
+    """Return the modules that a run of the command line loads."""
+    body = f"""
 import sys
 from shardspec.cli.main import main
-sys.argv = ["shardspec", "explain", "SHD301"]
+sys.argv = ["shardspec", *{arguments!r}]
 try:
     main()
 finally:
-    print(*[name for name in sys.modules if name.startswith("shardspec.")], file=sys.stderr)
+    print("", *sys.modules, file=sys.stderr)
 """
     result = subprocess.run(
         [sys.executable, "-c", body],
         capture_output=True,
         text=True,
+        cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         check=True,
     )
-    loaded = result.stderr.split()
+    return set(result.stderr.splitlines()[-1].split())
+
+
+def test_a_page_is_read_without_the_checks() -> None:
+    loaded = modules_of("explain", "SHD301")
     assert {name for name in loaded if "lints." in name} == {"shardspec.lints.registry"}
+
+
+def test_the_commonest_spellings_need_no_parser(tmp_path: Path) -> None:
+    spec = ROOT / "specs" / "examples" / "t5-1.1-xxl.yaml"
+    path = "decoder/layers_7/self_attention/key/kernel"
+    assert "lark" not in modules_of("explain", path, "--spec", str(spec))
+    rare = tmp_path / "spec.yaml"
+    rare.write_text("mesh: {model: 2}\nrules: [mlp->model]\narrays: {a: 'f32[mlp=4]'}\n", "utf-8")
+    assert "lark" in modules_of("explain", "a", "--spec", str(rare))
 
 
 def test_schema_and_findings_pages_need_no_parser() -> None:

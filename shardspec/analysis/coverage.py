@@ -20,15 +20,14 @@ stand for a byte.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.spec import CoverageGate, Spec
 from shardspec.resolve.match import path_matcher
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(NamedTuple):
     """What a plan leaves whole, and what it splits unevenly.
 
     Attributes:

@@ -69,12 +69,22 @@ def collapsed(paths: Sequence[str]) -> str | None:
     """
     if len(paths) == 1:
         return paths[0]
-    texts = numbers_apart(paths[0])[::2]
-    columns = zip(*map(_DIGITS.findall, paths), strict=True)
-    alternatives = [
-        sorted(set(column), key=lambda number: (int(number), number)) for column in columns
-    ]
-    if math.prod(map(len, alternatives)) != len(set(paths)):
+    return with_ranges(numbers_apart(paths[0])[::2], list(map(_DIGITS.findall, paths)))
+
+
+def with_ranges(texts: Sequence[str], numbers: Sequence[Sequence[str]]) -> str | None:
+    """Return one glob for exactly the paths of a template; None if there is none.
+
+    Args:
+      texts: what stands around the numbers of each.
+      numbers: those of each path.
+
+    >>> with_ranges(["a_", "/w"], [["0"], ["1"], ["2"]])
+    'a_{0..2}/w'
+    """
+    columns = list(zip(*numbers, strict=True))
+    alternatives = [sorted(sorted(set(column)), key=int) for column in columns]
+    if len(columns) > 1 and math.prod(map(len, alternatives)) != len(set(map(tuple, numbers))):
         return None
     spelt = [_spelt(options) for options in alternatives]
     return texts[0] + "".join(number + text for number, text in zip(spelt, texts[1:], strict=True))
@@ -168,6 +178,20 @@ def by_key(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
     for key, item in pairs:
         groups.setdefault(key, []).append(item)
     return groups
+
+
+def by_template(
+    items: Iterable[Item], path: Callable[[Item], str]
+) -> dict[tuple[str, ...], list[tuple[list[str], Item]]]:
+    """Return items whose paths differ in numbers alone together, each with its numbers.
+
+    They are by the texts around the numbers, in order of the first of each.
+
+    >>> by_template(["a_0/w", "b", "a_1/w"], str)
+    {('a_', '/w'): [(['0'], 'a_0/w'), (['1'], 'a_1/w')], ('b',): [([], 'b')]}
+    """
+    parted = ((numbers_apart(path(item)), item) for item in items)
+    return by_key((tuple(parts[::2]), (parts[1::2], item)) for parts, item in parted)
 
 
 def counted(number: int, what: str) -> str:

@@ -383,7 +383,8 @@ class Document(_Model):
         description="Files that list arrays, relative to this one, or names of bundled ones.",
     )
     policy: PolicyEntry = Field(
-        default_factory=lambda: PolicyEntry(), description="Choices that change the answer."
+        default_factory=lambda: PolicyEntry.model_construct(),
+        description="Choices that change the answer.",
     )
     state: StateEntry | None = Field(
         None, description="What stands beside every parameter while training, and its layout."

@@ -25,9 +25,10 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from shardspec.assets import bundled_hint
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
@@ -36,8 +37,7 @@ from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, 
 _MARKS = (".git", ".hg", "pyproject.toml")
 
 
-@dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(NamedTuple):
     """The project of a file that a person has named.
 
     Attributes:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Fix, Span, codes, point
 from shardspec.diagnostics.words import did_you_mean, listed
-from shardspec.language.grammar.parse_faults import partition_meant, rule_meant
 from shardspec.language.reading import SPEC_ALONE, Reading, Route
 from shardspec.versions import LANGUAGE
 
@@ -88,6 +87,8 @@ def validate(reading: Reading) -> Validated:
 
 def _one_each(faults: Sequence[ErrorDetails], reading: Reading) -> list[ErrorDetails]:
     """Return the faults, of a rule written as a mapping (`- batch: fsdp`) only that."""
+    from shardspec.language.grammar.parse_faults import rule_meant
+
     kept: list[ErrorDetails] = []
     for fault in faults:
         item = _item_of_rules(fault["loc"], reading)
@@ -206,6 +207,8 @@ def _diagnostic(fault: ErrorDetails, reading: Reading) -> Diagnostic:
 
 def _meant(route: Route, value: Any) -> str | None:
     """Return how a rule or a partition is written that was said with lists and mappings."""
+    from shardspec.language.grammar.parse_faults import partition_meant, rule_meant
+
     if route == ("rules",) and isinstance(value, dict):
         rules = [rule_meant({key: entry}) for key, entry in value.items()]
         return f"rules are a list: `- {rules[0]}`" if rules and rules[0] else None

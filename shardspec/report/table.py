@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardspec.analysis.coverage import coverage
 from shardspec.diagnostics import words
@@ -16,8 +16,11 @@ from shardspec.ir.spec import Hardware, Mesh, PartitionSpec, Target, shape_text,
 _HEADINGS = ("array", "shape", "spec", "shard", "per device", "rules")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+#: An array with the numbers in its path.
+_Member = tuple[list[str], ParamSharding]
+
+
+class Row(NamedTuple):
     """Arrays with one shape, dtype, answer and reason."""
 
     name: str
@@ -37,30 +40,33 @@ class Row:
 def rows(plan: ShardingPlan) -> tuple[Row, ...]:
     """Return the arrays of a plan, collapsed, in natural order."""
     found = []
-    for alike in words.grouped(plan.arrays, lambda each: words.template(each.param.path)).values():
-        for group in _alike(alike):
-            group.sort(key=lambda sharding: words.numbers_in(sharding.param.path))
-            found.append(Row(_row_name([sharding.param.path for sharding in group]), tuple(group)))
+    for texts, members in words.by_template(plan.arrays, lambda each: each.param.path).items():
+        for group in _alike(members):
+            group.sort(key=lambda member: list(map(int, member[0])))
+            numbers, shardings = zip(*group, strict=True)
+            found.append(Row(_row_name(texts, numbers, shardings[0].param.path), shardings))
     return tuple(sorted(found, key=lambda row: natural(row.first.param.path)))
 
 
-def _alike(arrays: list[ParamSharding]) -> Iterable[list[ParamSharding]]:
+def _alike(members: list[_Member]) -> Iterable[list[_Member]]:
     """Return arrays of one template in rows; mostly they are one, which is seen at a glance."""
-    first = arrays[0]
-    if all(each.dims is first.dims and each.matched is first.matched for each in arrays) and (
-        len({(each.param.dtype, each.origin, each.placed) for each in arrays}) == 1
+    first = members[0][1]
+    if all(each.dims is first.dims and each.matched is first.matched for _, each in members) and (
+        len({(each.param.dtype, each.origin, each.placed) for _, each in members}) == 1
     ):
-        return (arrays,)
-    return words.grouped(
-        arrays,
-        lambda each: (each.param.dtype, each.dims, each.origin, each.matched, each.placed),
-    ).values()
+        return (members,)
+    return words.grouped(members, lambda member: _answer(member[1])).values()
 
 
-def _row_name(paths: Sequence[str]) -> str:
-    if len(paths) == 1:
-        return paths[0]
-    return f"{words.collapsed(paths) or paths[0] + ' ..'} x{len(paths)}"
+def _answer(each: ParamSharding) -> tuple[object, ...]:
+    return each.param.dtype, each.dims, each.origin, each.matched, each.placed
+
+
+def _row_name(texts: Sequence[str], numbers: Sequence[list[str]], first: str) -> str:
+    """Return the paths of a row as one, with their count where they are several."""
+    if len(numbers) == 1:
+        return first
+    return f"{words.with_ranges(texts, numbers) or first + ' ..'} x{len(numbers)}"
 
 
 def table(plan: ShardingPlan, *, is_whole: bool = True) -> Iterator[str]:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, LeftOut, Outcome, divides
 from shardspec.ir.spec import (
@@ -32,8 +33,7 @@ from shardspec.ir.spec import (
 Stating = Override | Activation
 
 
-@dataclass(frozen=True, slots=True)
-class RuleTable:
+class RuleTable(NamedTuple):
     """Rules made ready for one mesh: looked up by logical axis, absent mesh axes dropped.
 
     Attributes:
@@ -85,7 +85,7 @@ def rule_table(
     if not any_rules:
         return table
     tried = (_if_free(rule, at, rule.mesh_axes, table) for at, rule in enumerate(any_rules))
-    return replace(table, any=tuple(replace(attempt, kind=Kind.ANY) for attempt in tried))
+    return table._replace(any=tuple(replace(attempt, kind=Kind.ANY) for attempt in tried))
 
 
 def _if_free(
@@ -165,7 +165,7 @@ def assign_any(shape: Sequence[int], table: RuleTable) -> Dims:
     """
     attempts: list[list[Attempt]] = [[] for _ in shape]
     by_size = sorted(range(len(shape)), key=lambda dim: -shape[dim])
-    exact = replace(table, policy=replace(table.policy, indivisible="next"))
+    exact = table._replace(policy=replace(table.policy, indivisible="next"))
     for attempt in table.any:
         turn = _try_in_part if attempt.in_part else _try
         for dim in by_size:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import ActivationSharding, Dims, Entry, Origin, ParamSharding, ShardingPlan
@@ -44,8 +44,7 @@ from shardspec.resolve.match import PathMatcher, path_matcher
 Named = TypeVar("Named", ir.Activation, ActivationSharding)
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(NamedTuple):
     """The names of one array, and who gave them.
 
     Attributes:

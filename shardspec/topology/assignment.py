@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,8 +28,7 @@ _TIES_KEPT = 24
 Factors = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class AxisScore:
+class AxisScore(NamedTuple):
     """The score of one mesh axis; tuples of these compare placements.
 
     Attributes:

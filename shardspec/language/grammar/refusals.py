@@ -43,7 +43,8 @@ _NO_SIZE = re.compile(
     rf"\s*({'|'.join(sorted(NO_LETS - {'rest', 'fit', 'submesh', 'over', 'auto'}))})(?![\w.-])"
 )
 _LONGEST = 20_000
-_DEPTH = 16
+#: How deep braces and parentheses may nest.
+DEPTH = 16
 
 
 def too_long(text: str) -> SyntaxFault | None:
@@ -213,8 +214,8 @@ def before_glob(text: str) -> SyntaxFault | None:
     depth = 0
     for match in re.finditer(r"\\.|[{}]", text, re.DOTALL):
         depth += {"{": 1, "}": -1}.get(match.group(), 0)
-        if depth > _DEPTH:
-            message = f"braces nest more than {_DEPTH} deep"
+        if depth > DEPTH:
+            message = f"braces nest more than {DEPTH} deep"
             return SyntaxFault(message, match.start(), match.end(), "write several patterns")
     return None
 
@@ -224,8 +225,8 @@ def before_size(text: str) -> SyntaxFault | None:
     depth = 0
     for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[()]', text, re.DOTALL):
         depth += {"(": 1, ")": -1}.get(match.group(), 0)
-        if depth > _DEPTH:
-            message = f"parentheses nest more than {_DEPTH} deep"
+        if depth > DEPTH:
+            message = f"parentheses nest more than {DEPTH} deep"
             help = "give a part a name of its own in `axes`"
             return SyntaxFault(message, match.start(), match.end(), help)
     return None

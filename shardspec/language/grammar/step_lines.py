@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from shardspec.language.grammar.expressions import reader
+from shardspec.language.grammar.plain_forms import LONGEST
 from shardspec.language.grammar.quoting import unquoted
 from shardspec.language.grammar.syntax import Name, SizeExpr, SyntaxFault
 from shardspec.language.grammar.syntax import size as stated_size
@@ -32,8 +33,6 @@ _PLAIN = re.compile(
     rf" -> (?P<result>{_NAME}(?:\[{_NAME}(?: {_NAME})*\])?)"
 )
 _PLAIN_TERM = re.compile(rf"(?:(?P<name>{_NAME})|(?P<pattern>\"[^\"]+\"))(?:\[(?P<dims>[^\]]*)\])?")
-#: Longer texts are for the parser, which has a limit of its own.
-_LONGEST = 1_000
 _KINDS = {"VALUE": "value", "REGEX": "regex"}
 
 
@@ -162,7 +161,7 @@ def in_step_line(line: LineExpr) -> SyntaxFault | None:
 
 def plain_step_line(text: str) -> LineExpr | None:
     """Return a line of names and quoted patterns: `residual, "**/query/kernel" -> query`."""
-    found = _PLAIN.fullmatch(text) if len(text) <= _LONGEST else None
+    found = _PLAIN.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
         return None
     operands, results = (

@@ -343,8 +343,7 @@ class Braces:
 Part: TypeAlias = GlobText | Star | DoubleStar | AnyChar | IntRange | Braces
 
 
-@dataclass(frozen=True, slots=True)
-class Glob:
+class Glob(NamedTuple):
     """A whole pattern: `**/mlp/wi_{0,1}/kernel`."""
 
     parts: tuple[Part, ...]
@@ -552,11 +551,12 @@ def _part(child: Node | Token) -> Part:
         case "ANY_CHAR":
             return AnyChar(start, end)
         case "RANGE":
-            return _int_range(token.value, start, end)
+            return int_range(token.value, start, end)
     return GlobText(unescaped(token.value), start, end)
 
 
-def _int_range(text: str, start: int, end: int) -> IntRange:
+def int_range(text: str, start: int, end: int) -> IntRange:
+    """Return the range of `{0..23}`, which stands from `start` to `end`."""
     first, last = text[1:-1].split("..")
     padded = any(len(number) > 1 and number.startswith("0") for number in (first, last))
     width = max(len(first), len(last)) if padded else 0

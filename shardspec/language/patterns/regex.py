@@ -59,8 +59,7 @@ _LACKING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Regex:
+class Regex(NamedTuple):
     r"""A pattern that is ready to match.
 
     Attributes:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, product
+from typing import NamedTuple
 
 from shardspec.language.grammar.syntax import (
     AnyChar,
@@ -52,8 +52,7 @@ class _Any:
 _Piece = str | _Any | Part
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(NamedTuple):
     """A pattern, and a path in its wildcards.
 
     Attributes:

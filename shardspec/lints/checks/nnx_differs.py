@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import described, listed
@@ -45,8 +46,7 @@ from shardspec.lints.evidence.rules import linen_table, rules_of_nnx
 from shardspec.resolve.assign import assign_axes
 
 
-@dataclass(frozen=True, slots=True)
-class NnxReading:
+class NnxReading(NamedTuple):
     """What NNX makes of the names of one array; JAX may refuse it.
 
     Attributes:

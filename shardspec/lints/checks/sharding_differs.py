@@ -39,8 +39,8 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import binary_bytes, counted
@@ -81,8 +81,7 @@ _HELP = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Differing:
+class Differing(NamedTuple):
     """One live array that lies otherwise than planned.
 
     Attributes:
@@ -112,7 +111,7 @@ def _finding(cause: Cause, group: Sequence[Differing], mesh: str) -> Diagnostic:
     more = sum(max(array.more_bytes, 0) for array in group)
     is_sum = more and len(group) > 1
     wasted = (f"+{binary_bytes(more)} on the fullest device, in all",) if is_sum else ()
-    found = rows((each.path, replace(each, path="")) for each in group)
+    found = rows((each.path, each._replace(path="")) for each in group)
     lines = (f"{name} {_text(first, count)}" for name, count, first in found)
     return Diagnostic(
         codes.SHARDING_DIFFERS,

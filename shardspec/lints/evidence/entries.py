@@ -7,7 +7,7 @@ of a span, and the search for a name goes from the end that is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,8 +24,7 @@ _JOINS = "-."
 _FARTHEST = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One pattern, and what it says about the arrays that it matches.
 
     Attributes:
@@ -34,7 +33,7 @@ class Entry:
 
     section: str
     pattern: Pattern
-    answer: tuple[object, ...] = field(repr=False)
+    answer: tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,11 @@ def sections(context: Context) -> tuple[Section, ...]:
 def _sections(context: Context) -> tuple[Section, ...]:
     spec = context.spec
     overrides = ((each, _answer(each)) for each in spec.overrides)
-    state = tuple(moment_name(path, at) for path in context.paths for at in range(len(MOMENTS)))
+
+    def paths(entries: list[Entry]) -> tuple[str, ...]:
+        is_of_memory = entries and entries[0].section == "memory"
+        return _with_state(context.paths) if is_of_memory else context.paths
+
     found = (
         [Entry("override", each.pattern, answer) for each, answer in overrides],
         [Entry("params", each.pattern, each.logical_axes) for each in spec.path_rules],
@@ -86,11 +89,16 @@ def _sections(context: Context) -> tuple[Section, ...]:
     return tuple(
         Section(
             tuple(entries),
-            context.paths + state if entries and entries[0].section == "memory" else context.paths,
+            paths(entries),
             frozenset(at for at, each in enumerate(entries) if context.is_own(each.pattern.span)),
         )
         for entries in found
     )
+
+
+def _with_state(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the paths of arrays, and what patterns call their optimizer state."""
+    return (*paths, *(moment_name(path, at) for path in paths for at in range(len(MOMENTS))))
 
 
 def _answer(entry: Override) -> LogicalAxes | tuple[tuple[object, ...], ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from shardspec.diagnostics import Fix, Label, Span, labels_at
 from shardspec.ir.plan import (
@@ -220,8 +221,7 @@ def _uses(context: Context) -> tuple[RuleUse, ...]:
     return tuple(uses.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Arrays that are alike, or an activation, as they are and as other rules would have them."""
 
     subject: Subject

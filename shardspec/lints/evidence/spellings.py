@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.diagnostics import Edit, Fix, Span
@@ -58,8 +57,7 @@ _QUANTIFIERS = frozenset("*+?{")
 _AROUND = frozenset("()?:*+}")
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class Spelling(NamedTuple):
     """Another way to write a pattern.
 
     Attributes:

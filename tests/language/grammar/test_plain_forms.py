@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardspec.language.grammar import expressions, refusals, step_lines, syntax
+from shardspec.language.grammar import expressions, plain_forms, refusals, step_lines, syntax
 
 words = st.sampled_from(
     (
@@ -57,6 +57,24 @@ dims = (
 terms = st.builds(
     "{}{}".format, st.one_of(*[names | patterns] * 8, odd), st.one_of(*[st.just("")] * 3, dims)
 )
+targets = (
+    names
+    | words
+    | st.builds(
+        "({}){}".format,
+        st.lists(names | words, min_size=1, max_size=3).map(", ".join),
+        st.sampled_from(("", "?")),
+    )
+)
+braced = st.recursive(
+    st.sampled_from(("a", "b/", "/c", "*", "**", "?", "", "{0..3}", "{09..11}", "{3..1}", "..")),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3).map(lambda each: "{" + ",".join(each) + "}")
+        | st.lists(inner, min_size=1, max_size=3).map("".join)
+        | st.builds("{},/".format, inner)
+    ),
+    max_leaves=8,
+)
 NEARLY: dict[str, st.SearchStrategy[str]] = {
     "array_type": st.builds(
         lambda dtype, dims, comma: f"{dtype}[{comma.join(dims)}]",
@@ -64,11 +82,39 @@ NEARLY: dict[str, st.SearchStrategy[str]] = {
         st.lists(names | sizes, min_size=1, max_size=4),
         st.sampled_from((", ", " ")),
     ),
-    "rule": st.builds("{} -> {}".format, names, names | words),
-    "glob": globs,
+    "rule": st.builds(
+        lambda left, right, priority: f"{', '.join(left)} -> {' | '.join(right)}{priority}",
+        st.lists(names, min_size=1, max_size=3),
+        st.lists(targets, min_size=1, max_size=3),
+        st.sampled_from(("", "", " @ 5", " @ -1", "@ 2")),
+    ),
+    "glob": globs | braced,
     "names": st.lists(names, min_size=1, max_size=4).map(" ".join),
-    "size": sizes | numbers,
-    "mesh_size": sizes | numbers | st.just("rest"),
+    "scan": st.builds("{}@{}".format, names | words, st.integers(-3, 12)),
+    "size": st.lists(sizes | numbers | names, min_size=1, max_size=4).flatmap(
+        lambda parts: st.lists(
+            st.sampled_from((" * ", " + ", " - ", "*")),
+            min_size=len(parts) - 1,
+            max_size=len(parts) - 1,
+        ).map(lambda signs: "".join(map("".join, zip(parts, [*signs, ""], strict=True))))
+    ),
+    "mesh_size": st.builds(
+        "{}{}".format,
+        sizes
+        | numbers
+        | names
+        | st.sampled_from((*refusals.NO_LETS, "submesh 4x2", "submesh 0x1")),
+        st.sampled_from(("", "", " @ dcn", " @ ici", "@dcn", " explicit")),
+    ),
+    "hardware": st.builds(
+        "{}{}{}{}".format,
+        st.sampled_from(("", "", "2 * ", "0 * ", "{2,4} * ", "3*")),
+        st.sampled_from(("", "8 ", "tpu ", "GPU ", "cpu ", "8 gpu ", "tpu v4 ")),
+        st.sampled_from(
+            ("v4", "h100", "cpu", "CPU", "v4-512", "a3-highgpu-8g", "by", "tpu", "x_1")
+        ),
+        st.sampled_from(("", "", " 4x4", " 16x16x8", " 4", " by a.yaml")),
+    ),
     "step_line": st.builds(
         lambda call, operands, made: (
             f"{call}({', '.join(operands)}) -> {made}"
@@ -83,33 +129,41 @@ NEARLY: dict[str, st.SearchStrategy[str]] = {
 
 FORMS: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {
     "array_type": (
-        expressions.plain_array_type,
+        plain_forms.plain_array_type,
         lambda text: expressions._parse(
             "array_type", "array_type", text, syntax.array_type, refusals.in_array_type
         ),
     ),
     "rule": (
-        expressions.plain_rule,
+        plain_forms.plain_rule,
         lambda text: expressions._parse(
             "axis_rule", "axis_rule", text, syntax.axis_rule, refusals.in_rule
         ),
     ),
     "glob": (
-        expressions.plain_glob,
+        plain_forms.plain_glob,
         lambda text: expressions._parse(
             "path_pattern", "path_pattern", text, syntax.path_pattern, refusals.in_glob
         ),
     ),
     "names": (
-        expressions.plain_names,
+        plain_forms.plain_names,
         lambda text: expressions._parse("names", "names", text, syntax.names, refusals.in_names),
     ),
+    "scan": (
+        plain_forms.plain_scan,
+        lambda text: expressions._parse("names", "scan", text, syntax.scan, refusals.in_scan),
+    ),
+    "hardware": (
+        plain_forms.plain_hardware,
+        lambda text: expressions._parse("hardware", "hardware", text, syntax.hardware),
+    ),
     "size": (
-        expressions.plain_size,
+        plain_forms.plain_size,
         lambda text: expressions._parse("array_type", "size", text, syntax.size),
     ),
     "mesh_size": (
-        expressions.plain_mesh_size,
+        plain_forms.plain_mesh_size,
         lambda text: expressions._parse(
             "mesh_axis", "mesh_size", text, syntax.mesh_size, refusals.in_mesh_size
         ),
@@ -123,9 +177,14 @@ FORMS: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {
 }
 
 
-def places(found: Any) -> list[tuple[int, int]]:
+def places(found: Any) -> list[Any]:
     """Return where the parts of a glob are, which do not count when two are compared."""
-    return [(part.start, part.end) for part in getattr(found, "parts", ())]
+    parts = found if isinstance(found, tuple) else getattr(found, "parts", ())
+    return [
+        (part.start, part.end, *map(places, getattr(part, "alternatives", ())))
+        for part in parts
+        if hasattr(part, "start")
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -150,9 +209,18 @@ def test_a_plain_form_is_what_the_parser_says(form: str, data: st.DataObject) ->
         ("glob", "**/block_0/*_proj/kernel"),
         ("glob", "decoder/**"),
         ("glob", "**"),
+        ("rule", "mlp, heads -> model | (replica, data)? | none @ -1"),
+        ("glob", "{**/{key,k}{/kernel,/weight,},h.{0..11}.*}"),
         ("names", "embed mlp"),
+        ("scan", "layers@0"),
         ("size", "4096"),
+        ("size", "inner + 2 * groups * state - 1"),
         ("mesh_size", "rest"),
+        ("mesh_size", "tp @ dcn"),
+        ("mesh_size", "submesh 4x2x2x1"),
+        ("hardware", "2 * tpu v5p 4x4x8"),
+        ("hardware", "8 cpu"),
+        ("hardware", "v4-512"),
         ("step_line", 'residual, "**/{query,key}/kernel" -> query'),
         ("step_line", "flash(query, key, value) -> context"),
         ("step_line", "route(inputs[batch length]) -> choice[batch length vocab]"),
