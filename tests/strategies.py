@@ -31,6 +31,7 @@ from shardspec.ir.spec import (
     Spec,
     StatePolicy,
     Target,
+    TrainingRule,
 )
 from shardspec.ir.step import (
     Carried,
@@ -122,6 +123,15 @@ memories = st.lists(
     max_size=3,
 ).map(tuple)
 
+trainings = st.lists(
+    st.builds(
+        TrainingRule,
+        st.sampled_from(("**", "a0", "a*", "b")).map(Pattern),
+        st.sampled_from(("trained", "frozen")),
+    ),
+    max_size=3,
+).map(tuple)
+
 units = st.dictionaries(st.sampled_from(LOGICAL), st.sampled_from((1, 2, 4, 8)), max_size=4)
 policies = st.builds(
     Policy,
@@ -196,6 +206,7 @@ def specs(draw: st.DrawFn) -> Spec:
         coverage=draw(st.none() | coverage_gates),
         replicate=draw(replicates),
         memory=draw(memories),
+        training=draw(trainings),
         derives=draw(derives),
         params=draw(caches()),
     )

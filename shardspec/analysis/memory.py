@@ -159,7 +159,7 @@ def memory(
 ) -> Memory:
     """Return what a device holds, with gradients and optimizer state where `state:` is given.
 
-    Only arrays of floating-point numbers have gradients and moments.
+    Only arrays of floating-point numbers that are not frozen have gradients and moments.
 
     Args:
       state: in place of the spec's own, for what-ifs.
@@ -177,7 +177,7 @@ def memory(
         held = Held.MOMENTS if arrays.first.is_state else Held.PARAMETERS
         held = Held.CACHES if arrays.first.param.is_cache else held
         figures.append(Figure(held, arrays.laid_out(dims)))
-        if held is Held.PARAMETERS and policy is not None and is_trained(arrays.dtype):
+        if held is Held.PARAMETERS and policy is not None and arrays.first.is_trained:
             further = extra_axes(dims, plan.mesh, axes)
             gradients = arrays.laid_out(further if policy.optimizer == "zero2" else dims)
             figures.append(Figure(Held.GRADIENTS, replace(gradients, memory_kind=None)))
@@ -207,15 +207,6 @@ def _moment_memory(spec: Spec, owner: ParamSharding, moment: int) -> HostMemory 
     matcher = path_matcher(tuple(entry.pattern for entry in spec.memory))
     index = matcher.first_match(moment_name(owner.path, moment))
     return owner.memory_kind if index is None else host_memory(spec.memory[index].memory)
-
-
-def is_trained(dtype: str) -> bool:
-    """Say whether arrays of this dtype have gradients: floating-point and complex numbers.
-
-    >>> is_trained("bf16"), is_trained("s32"), is_trained("bool")
-    (True, False, False)
-    """
-    return dtype.startswith(("f", "bf", "c"))
 
 
 def device_hbm_bytes(target: Target) -> int | None:

@@ -20,9 +20,10 @@ from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from shardspec.analysis.memory import Held, is_trained, memory
+from shardspec.analysis.memory import Held, memory
 from shardspec.analysis.step_flow import flow_of
-from shardspec.analysis.step_layout import StepLayout, stacked_array, step_array
+from shardspec.analysis.step_layout import StepLayout, place_of, stacked_array, step_array
+from shardspec.analysis.step_lives import Lives
 from shardspec.analysis.step_partition import (
     Laid,
     Move,
@@ -50,6 +51,7 @@ from shardspec.ir.step import (
     Role,
     Step,
     StepArgument,
+    StepArray,
     StepOp,
     StepTensor,
 )
@@ -106,24 +108,6 @@ class _Sum:
     loop: Loop | None = None
 
 
-@dataclass(slots=True)
-class _Life:
-    """When a value is made and read.
-
-    Attributes:
-      again: when it is made again.
-      needed: the last tick of the backward pass that reads it.
-      is_each_kept: whether a loop reads it there, so that every round has its own.
-    """
-
-    born: int
-    read: int
-    again: int | None = None
-    needed: int | None = None
-    is_each_kept: bool = False
-    gradient: tuple[int, int] | None = None
-
-
 @dataclass(slots=True, eq=False)
 class _Assembly:
     """The step as it grows, pass by pass."""
@@ -140,25 +124,28 @@ class _Assembly:
     _again: set[Op] = field(default_factory=set)
     _moved: set[object] = field(default_factory=set)
     _pending: dict[int, tuple[Value, _Sum]] = field(default_factory=dict)
-    _lives: dict[int, tuple[Value, _Life]] = field(default_factory=dict)
+    lives: Lives = field(init=False)
     _weights: dict[int, tuple[Weight, _Sum]] = field(default_factory=dict)
     _outside: dict[str, list[tuple[Weight, _Sum]]] = field(default_factory=dict)
     _left: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.plan, self.flow = self.layout.plan, self.layout.flow
+        self.lives = Lives(self.layout)
         self.arrays = tuple(each for each in self.plan.arrays if not each.param.is_cache)
 
     def step(self) -> Step:
         """Return the whole step."""
         for value in self.flow.inputs:
-            self._live(value)
+            self.lives.live(value, self.at)
         for op in self.flow.ops:
             self._forward(op, "forward")
         if self.flow.step.mode == "train":
             self._train()
         end = self.at + 1
-        self._end_lives(end)
+        self.tensors += self.lives.tensors()
+        for weight, sums in self._weights.values():
+            self.tensors += self._gradient_tensors(weight, sums, end)
         span = self.flow.step.span
         return Step(
             "spec",
@@ -168,7 +155,7 @@ class _Assembly:
             tuple(self.tensors),
             tuple(self._arguments()),
             end,
-            _place(span),
+            place_of(span),
             tuple(self._notes()),
         )
 
@@ -177,14 +164,14 @@ class _Assembly:
     def _forward(self, op: Op, phase: Phase) -> None:
         part = self._partition(op)
         self.at += 1
-        self._read(op, phase)
+        self.lives.read(op, phase, self.at)
         self._moves(op, op.reads, part, phase)
         self._op(op, op.reads, op.result, op.view, part, op.flops, phase)
         result = self.layout.lies(op.result, op.view)
         split = [axis for axis, name in part.along.items() if name in result.indices]
         moves = summed(result, part.sums, split, self.plan.mesh)
         self._send_all((*moves, *_of_result(part)), op, op.result, phase, op.copies)
-        life = self._live(op.result)
+        life = self.lives.live(op.result, self.at)
         if phase == "remat":
             life.again = self.at
 
@@ -217,7 +204,7 @@ class _Assembly:
             for op in ops:
                 self._flush(op.result, self.layout.runs(op))
                 self._backward(op)
-                self._end_gradient(op.result)
+                self.lives.end_gradient(op.result, self.at)
             if loop is not None:
                 self._leave(loop, ops)
                 self._left[id(loop)] = self.at
@@ -241,23 +228,15 @@ class _Assembly:
         while wanted:
             value = wanted.pop()
             op = made.get(id(value))
-            if op is None or op in again or self._is_kept(value):
+            if op is None or op in again or self.flow.keeps(value):
                 continue
             again.add(op)
             wanted += [read.source for read in op.reads if isinstance(read.source, Value)]
             wanted += [value.base] if value.base is not None else []
         return [op for op in reversed(ops) if op in again]
 
-    def _is_kept(self, value: Value) -> bool:
-        remat = self.flow.step.remat
-        if value.loop is None or remat == ("none",):
-            return True
-        if remat == ("dots",):
-            return value.maker is not None and value.maker.kind == "einsum"
-        return value.name in remat
-
     def _backward(self, op: Op) -> None:
-        if op.kind == "route":
+        if op.kind == "route" or not op.result.is_trained:
             return
         if op.kind == "flash":
             self._kernel_backward(op)
@@ -266,24 +245,25 @@ class _Assembly:
         made = Read(op.result, op.view)
         flops = 2 * op.flops // len(op.reads) if op.kind == "op" else op.flops
         for read in op.reads:
-            if not self._has_gradient(read.source):
+            if not read.source.is_trained:
                 continue
             others = [each for each in op.reads if each is not read]
             if op.kind == "op":
-                self._need(read.source, op)
+                self.lives.need(read.source, op, self.at)
             if op.kind == "gather":
                 others = [each for each in others if not isinstance(each.source, Weight)]
             if op.kind == "view":
                 others = []
             reads = (made, *others)
             for each in others:
-                self._need(each.source, op)
+                self.lives.need(each.source, op, self.at)
             operands = [self.layout.lies(each.source, each.view) for each in reads]
             result = self.layout.lies(read.source, read.view, "gradient")
             table = result if op.kind == "gather" else None
             part = partition(operands, result, self.plan.mesh, op.whole, table=table)
             self._moves(op, reads, part, "backward", of_gradient=True)
-            self._op(op, reads, read.source, read.view, part, flops, "backward")
+            share = read.source.trained_share if isinstance(read.source, Weight) else 1
+            self._op(op, reads, read.source, read.view, part, flops, "backward", share)
             self._collect(op, read, part, result)
 
     def _kernel_backward(self, op: Op) -> None:
@@ -295,19 +275,14 @@ class _Assembly:
         operands = [self.layout.lies(each.source, each.view) for each in reads]
         flops = round(op.flops * _KERNEL_BACKWARD)
         for at, read in enumerate(op.reads):
-            self._need(read.source, op)
+            self.lives.need(read.source, op, self.at)
             result = self.layout.lies(read.source, read.view, "gradient")
             part = shared(along, operands, result, self.plan.mesh)
             if at == 0:
                 self._moves(op, reads, part, "backward")
                 self._op(op, reads, read.source, read.view, part, flops, "backward")
-            if self._has_gradient(read.source):
+            if read.source.is_trained:
                 self._collect(op, read, part, result)
-
-    def _has_gradient(self, source: Value | Weight) -> bool:
-        if isinstance(source, Weight):
-            return is_trained(source.first.param.dtype)
-        return source.is_trained
 
     def _collect(self, op: Op, read: Read, part: Partition, result: Laid) -> None:
         """Take in one part of the gradient of what is read."""
@@ -320,7 +295,7 @@ class _Assembly:
             )
             sums.seats.update(part.sums)
             sums.along |= along
-            life = self._live(source)
+            life = self.lives.live(source, self.at)
             life.gradient = life.gradient or (self.at, self.at)
             return
         found = _Sum(dict(part.sums), along, self.at, op.line.span, op.loop)
@@ -335,14 +310,18 @@ class _Assembly:
 
     def _add_up(self, weight: Weight, op: Op) -> None:
         """Note that the gradient of a microbatch is added to those before, in memory."""
-        for each, count in self.layout.arrays_of(weight):
+        for each, count in self._trained(weight):
             dims = self.layout.gradient_dims(each.dims)
             array = step_array(dims, each.param.shape, each.param.dtype, each.path)
             runs = count * self.flow.step.microbatches
-            place, axes = _place(op.line.span), tuple(a for dim in dims for a in dim.mesh_axes)
+            place, axes = place_of(op.line.span), tuple(a for dim in dims for a in dim.mesh_axes)
             self.ops.append(
                 StepOp("scatter", "", (array,), array, 0, runs, place, "backward", axes, self.at)
             )
+
+    def _trained(self, weight: Weight) -> Iterator[tuple[ParamSharding, int]]:
+        """Yield the arrays of a weight that have gradients, and how many each stands for."""
+        return (pair for pair in self.layout.arrays_of(weight) if pair[0].is_trained)
 
     def _flush(self, value: Value, count: int) -> None:
         """Add up the parts of the gradient of a value."""
@@ -352,14 +331,14 @@ class _Assembly:
         sums = found[1]
         own = self.layout.lies(value, value.view)
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
-            self._send(move, count, value, "backward", _place(sums.line))
+            self._send(move, count, value, "backward", place_of(sums.line))
 
     def _sum_weight(self, weight: Weight, sums: _Sum, count: int) -> None:
         view = tuple((index,) for index in _blank(weight))
         own = self.layout.lies(weight, view, "gradient")
         dtype, uses = weight.first.param.dtype, sums.loop.uses if sums.loop is not None else 1
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
-            place, is_turned, runs = _place(sums.line), move.kind is _SCATTER, count
+            place, is_turned, runs = place_of(sums.line), move.kind is _SCATTER, count
             if is_turned:  # in every microbatch and use, ahead of what adds them up
                 dtype = self.layout.wire_dtype(dtype)
             elif uses > 1:  # added up first, as the array itself is
@@ -372,9 +351,9 @@ class _Assembly:
     def _unread(self) -> None:
         """Add the gradients of arrays that no line reads, such as the scales of norms."""
         axes = self._batch_seats()
-        at, place = self.at, _place(self.flow.step.span)
+        at, place = self.at, place_of(self.flow.step.span)
         for each in self.arrays:
-            if each.path in self.flow.used or each.is_state or not is_trained(each.param.dtype):
+            if each.path in self.flow.used or each.is_state or not each.is_trained:
                 continue
             weight = Weight((each,), tuple(range(each.param.rank)))
             view = tuple((index,) for index in _blank(weight))
@@ -401,10 +380,10 @@ class _Assembly:
         """Gather the parameters that ZeRO updates in parts."""
         self.at += 1
         state = self.plan.spec.state
-        place = _place(state.span if state is not None else None)
+        place = place_of(state.span if state is not None else None)
         for each in self.arrays:
             further = self.layout.gradient_dims(each.dims)
-            if further == each.dims or not is_trained(each.param.dtype):
+            if further == each.dims or not each.is_trained:
                 continue
             weight = Weight((each,), tuple(range(each.param.rank)))
             view = tuple((index,) for index in _blank(weight))
@@ -421,9 +400,9 @@ class _Assembly:
 
     def _op(
         self, op: Op, reads: Sequence[Read], result: Value | Weight, view: View,
-        part: Partition, flops: int, phase: Phase,
+        part: Partition, flops: int, phase: Phase, share: float = 1,
     ) -> None:  # fmt: skip
-        """Note an operation that computes."""
+        """Note an operation that computes, for a share of the arrays that it reads."""
         if op.kind in ("view", "route"):
             return
         kind: OpKind = _KINDS.get(op.kind, "einsum")
@@ -439,8 +418,8 @@ class _Assembly:
                 operands,
                 self.layout.at_work(result, view, part),
                 round(flops * part.padding(self.plan.mesh, _sizes(reads))) // copies // ways,
-                self.layout.runs(op) * copies * self.flow.step.microbatches,
-                _place(op.line.span),
+                self.layout.runs(op) * copies * self.flow.step.microbatches * share,
+                place_of(op.line.span),
                 phase,
                 (*part.along, *self.layout.stages(op.loop)),
                 self.at,
@@ -452,6 +431,9 @@ class _Assembly:
         *, of_gradient: bool = False,
     ) -> None:  # fmt: skip
         """Send what makes operands lie as the work is shared; a value that is there stays so."""
+        for read in reads:
+            if isinstance(read.source, Weight) and read.source.first.memory_kind is not None:
+                self._temporary(self.layout.array(read.source), phase, op)
         for move in part.moves:
             if move.of < 0:
                 continue
@@ -468,10 +450,11 @@ class _Assembly:
             is_lone = carried == "weight" and op.kind == "einsum" and not part.sums
             is_lone &= op.loop is not None or self.flow.step.mode == "serve"
             is_turned = is_lone and (phase == "forward" or op not in self._again)
-            runs, place = self.layout.runs(op), _place(op.line.span)
+            runs, place = self.layout.runs(op), place_of(op.line.span)
             self._send(move, runs, source, phase, place, carried, is_turned=is_turned)
             if move.kind is CollectiveKind.ALL_GATHER:
-                self._temporary(reads[move.of], part, phase, op)
+                array = self.layout.at_work(source, reads[move.of].view, part)
+                self._temporary(array, phase, op)
 
     def _is_gathered_again(self, loop: Loop | None) -> bool:
         """Say whether the backward pass of a loop gathers anew what its forward pass gathered.
@@ -480,16 +463,16 @@ class _Assembly:
         """
         return loop is not None and not (loop.is_unrolled and self.flow.step.remat == ("none",))
 
-    def _temporary(self, read: Read, part: Partition, phase: Phase, op: Op) -> None:
-        array = self.layout.at_work(read.source, read.view, part)
-        place = _place(op.line.span)
+    def _temporary(self, array: StepArray, phase: Phase, op: Op) -> None:
+        """Note what a device has while an operation runs: a gathered array, or one of its host."""
+        place = place_of(op.line.span)
         self.tensors.append(StepTensor(array, array.bytes, self.at, self.at, place, phase))
 
     def _send_all(
         self, moves: Iterable[Move], op: Op, source: Value | Weight, phase: Phase,
         copies: int = 1, carried: str = "",
     ) -> None:  # fmt: skip
-        runs, place = self.layout.runs(op) * copies, _place(op.line.span)
+        runs, place = self.layout.runs(op) * copies, place_of(op.line.span)
         for move in moves:
             self._send(move, runs, source, phase, place, carried)
 
@@ -512,7 +495,9 @@ class _Assembly:
         causes = tuple(_cause(a, s) for a, s in zip(move.mesh_axes, move.seats, strict=True))
         paths: Iterable[tuple[str, float]] = [("", 1)]
         if isinstance(source, Weight):
-            alike, part = self.layout.arrays_of(source), source.copies / len(source.arrays)
+            is_gradient = carried == "gradient"
+            alike = self._trained(source) if is_gradient else self.layout.arrays_of(source)
+            part = source.copies / len(source.arrays)
             paths = [(each.path, count * part) for each, count in alike]
         for path, share in paths:
             carries = _carried(source, carried, path)
@@ -526,71 +511,6 @@ class _Assembly:
                 )
             )
 
-    # what is alive
-
-    def _live(self, value: Value) -> _Life:
-        found = self._lives.get(id(value))
-        if found is None:
-            found = self._lives[id(value)] = (value, _Life(self.at, self.at))
-        return found[1]
-
-    def _read(self, op: Op, phase: Phase) -> None:
-        for read in op.reads:
-            if isinstance(read.source, Value):
-                life = self._live(read.source)
-                if phase == "forward":
-                    life.read = self.at
-                else:
-                    self._need(read.source, op)
-
-    def _need(self, source: Value | Weight, op: Op) -> None:
-        if isinstance(source, Value):
-            life = self._live(source)
-            life.needed = self.at
-            life.is_each_kept |= op.loop is not None and self._is_of_round(source, op.loop)
-
-    def _end_gradient(self, value: Value) -> None:
-        life = self._live(value)
-        if life.gradient is not None:
-            life.gradient = (life.gradient[0], self.at)
-
-    def _end_lives(self, end: int) -> None:
-        """Note the tensors of all values, and the gradients of weights."""
-        for value, life in self._lives.values():
-            self.tensors += self._value_tensors(value, life)
-        for weight, sums in self._weights.values():
-            self.tensors += self._gradient_tensors(weight, sums, end)
-
-    def _value_tensors(self, value: Value, life: _Life) -> Iterator[StepTensor]:
-        place = _place(value.maker.line.span if value.maker else self.flow.step.span)
-        array = self.layout.array(value)
-        carry = next((loop for loop in self._carried_by(value)), None)
-        is_kept = life.needed is not None and (self._is_kept(value) or life.again is None)
-        if value.maker is not None or (carry is not None and life.is_each_kept):
-            if is_kept and life.needed is not None:
-                loop = (value.loop or carry) if life.is_each_kept else None
-                kept = stacked_array(array, self.layout.rounds(loop)) if loop is not None else array
-                for _ in range(_branches(value)):
-                    yield StepTensor(kept, kept.bytes, life.born, life.needed, place, "forward")
-            else:
-                yield StepTensor(array, array.bytes, life.born, life.read, place, "forward")
-            if life.again is not None and life.needed is not None and not self._is_kept(value):
-                last = max(life.again, life.needed)
-                for _ in range(_branches(value)):
-                    yield StepTensor(array, array.bytes, life.again, last, place, "remat")
-        if life.gradient is not None:
-            yield StepTensor(array, array.bytes, *life.gradient, place, "backward")
-
-    def _is_of_round(self, value: Value, loop: Loop) -> bool:
-        """Say whether every round of a loop has its own, and not one that all of them read."""
-        return value.loop is loop or loop in self._carried_by(value)
-
-    def _carried_by(self, value: Value) -> Iterator[Loop]:
-        """Yield the loop that a value comes into, and that makes one of its name every round."""
-        for op in self.flow.ops:
-            if op.result.base is value and op.loop is not None and value.loop is not op.loop:
-                yield op.loop
-
     def _gradient_tensors(self, weight: Weight, sums: _Sum, end: int) -> Iterator[StepTensor]:
         """Yield the gradients of arrays, alive from when the first of them is made.
 
@@ -602,10 +522,10 @@ class _Assembly:
             born = 0
         elif sums.loop is not None and sums.loop.is_unrolled:
             born = min(end, self._left[id(sums.loop)] + 1)
-        for each, count in self.layout.arrays_of(weight):
+        for each, count in self._trained(weight):
             dims = self.layout.gradient_dims(each.dims)
             array = step_array(dims, each.param.shape, each.param.dtype, each.path)
-            yield StepTensor(array, array.bytes, born, end, _place(sums.line), "backward", count)
+            yield StepTensor(array, array.bytes, born, end, place_of(sums.line), "backward", count)
 
     # the rest
 
@@ -615,8 +535,9 @@ class _Assembly:
             array = step_array(each.dims, each.param.shape, each.param.dtype, each.path)
             is_cache, count = each.param.is_cache, self.layout.count_of(each.path)
             role: Role = "optimizer" if each.is_state else "cache" if is_cache else "parameter"
-            is_donated = is_training or is_cache
-            is_on_host = each.is_state and each.memory_kind is not None
+            is_frozen = each.training is not None and not each.is_trained
+            is_donated = (is_training and not is_frozen) or is_cache
+            is_on_host = each.memory_kind is not None
             yield StepArgument(each.path, role, array, is_donated, True, is_on_host, count)
         if is_training and self.plan.spec.state is not None:
             yield from self._moments()
@@ -669,28 +590,15 @@ def _of_result(part: Partition) -> tuple[Move, ...]:
     return tuple(move for move in part.moves if move.of < 0)
 
 
-def _branches(value: Value) -> int:
-    """Return how many arrays a value is to the backward pass.
-
-    Branches that are multiplied, as in a gated MLP, are each kept, and so is their product.
-    """
-    count, one = 0, value
-    while one.maker is not None and one.maker.weight is not None:
-        count += one.maker.copies
-        if one.base is None or one.base.read_in or one.base.loop is not value.loop:
-            break
-        one = one.base
-    return count + 1 if count > 1 else 1
-
-
 def _needed(op: Op) -> Iterator[Value]:
     """Yield the values that the backward pass of an operation reads."""
-    values = [read.source for read in op.reads if isinstance(read.source, Value)]
-    if op.kind in ("flash", "op"):
-        yield from values
-    elif op.kind == "einsum":
-        has_weight = op.weight is not None
-        yield from (values if has_weight or len(values) > 1 else ())
+    if op.kind not in ("flash", "op", "einsum"):
+        return
+    for read in op.reads:
+        others = any(other.source.is_trained for other in op.reads if other is not read)
+        is_own = op.kind != "einsum" and read.source.is_trained
+        if isinstance(read.source, Value) and (others or is_own):
+            yield read.source
 
 
 def _merged(found: Sequence[tuple[Weight, _Sum]]) -> Iterator[tuple[Weight, _Sum]]:
@@ -718,13 +626,6 @@ def _cause(axis: str, seat: Seat | None) -> Cause:
     kind = CauseKind.ARGUMENT if seat.path else CauseKind.CONSTRAINT
     dim = seat.dim if seat.path else None
     return Cause(axis, kind, seat.path, dim, Place(), seat.logical_axis, seat.attempt)
-
-
-@lru_cache(maxsize=1 << 10)
-def _place(span: Span | None) -> Place:
-    if span is None:
-        return Place()
-    return Place(span.source.name, span.line)
 
 
 @lru_cache(maxsize=1 << 10)

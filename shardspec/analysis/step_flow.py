@@ -48,6 +48,7 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
     if step.program and not build.used and not build.faults:
         build.fault("no line of `step:` reads an array that there is", step.span, _NO_ARRAYS)
     _mark_trained(build.ops)
+    build.end()
     tokens = build.tokens()
     return Flow(
         step,
@@ -94,6 +95,16 @@ class _Build:
             self.sizes["batch"] = max(1, step.tokens // max(1, length))
         if "batch" in self.sizes:
             self.sizes["batch"] = max(1, self.sizes["batch"] // step.microbatches)
+
+    def end(self) -> None:
+        """Report a step that trains nothing."""
+        if self.step.mode == "serve" or not self.ops or self.faults or not self.spec.training:
+            return
+        if not any(op.result.is_trained for op in self.ops):
+            entry = next(each for each in self.spec.training if each.training == "frozen")
+            message = "every array that `step:` reads is frozen, so that it trains nothing"
+            help = "say `trained` of some before this entry, or `mode: serve` in `step`"
+            self.fault(message, entry.pattern.span, help)
 
     def tokens(self) -> int | None:
         """Return the tokens of a step; None where the sizes of batch or length are not known."""
@@ -611,9 +622,7 @@ def _mark_trained(ops: Sequence[Op]) -> None:
         for op in ops:
             result, sources = op.result, [read.source for read in op.reads]
             sources += [result.base] if result.base is not None else []
-            result.is_trained = op.kind != "route" and any(
-                isinstance(source, Weight) or source.is_trained for source in sources
-            )
+            result.is_trained |= op.kind != "route" and any(source.is_trained for source in sources)
             base = result.base
             if base is not None and op.loop is not None and base.loop is not op.loop:
                 base.is_trained |= result.is_trained

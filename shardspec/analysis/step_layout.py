@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from shardspec.analysis.step_partition import Laid, Partition, laid
 from shardspec.analysis.step_values import Flow, Loop, Op, Value, View, Weight
+from shardspec.diagnostics import Span
 from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import DTYPE_BITS, PartitionSpec, Shape
-from shardspec.ir.step import StepArray
+from shardspec.ir.step import Place, StepArray
 from shardspec.resolve.resolver import ArrayResolver
 from shardspec.resolve.state import extra_axes, state_axes
 
@@ -189,3 +191,11 @@ def stacked_array(array: StepArray, rounds: int) -> StepArray:
     split = PartitionSpec(((), *array.split.dims))
     shape, shard = (rounds, *array.shape), (rounds, *array.shard_shape)
     return StepArray(array.dtype, shape, split, shard, array.name)
+
+
+@lru_cache(maxsize=1 << 10)
+def place_of(span: Span | None) -> Place:
+    """Return the line of a program."""
+    if span is None:
+        return Place()
+    return Place(span.source.name, span.line)

@@ -211,7 +211,8 @@ class _Kinds:
         parameters = [each.array for each in step.arguments if each.role == "parameter"]
         self._weights = {(each.dtype, each.shape) for each in parameters}
         self._shapes = {each.shape for each in parameters}
-        self._hosted = {each.path for each in step.arguments if each.is_on_host} - {""}
+        hosted = (each for each in step.arguments if each.is_on_host and each.role != "parameter")
+        self._hosted = {each.path for each in hosted} - {""}
         backward = [op.at for op in step.ops if op.phase in ("backward", "remat")]
         self._backward = min(backward, default=step.end + 1)
 

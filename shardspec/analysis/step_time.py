@@ -360,17 +360,17 @@ def op_bytes(op: StepOp) -> int:
 def update_bytes(step: Step) -> int:
     """Return what the optimizer reads and writes: parameters and state both, gradients once.
 
-    0 where the step changes no parameter.
+    0 where the step changes no parameter. Where it is given some to change, the others are frozen.
     """
-    held = {"parameter": 0, "optimizer": 0}
-    donated = False
+    held = {"parameter": 0, "optimizer": 0, "donated": 0}
     for each in step.arguments:
         if each.role in held:
-            held[each.role] += each.array.bytes * each.count
-            donated = donated or (each.role == "parameter" and each.is_donated)
-    if not held["optimizer"] and not donated:
+            size = each.array.bytes * each.count
+            held[each.role] += size
+            held["donated"] += size if each.role == "parameter" and each.is_donated else 0
+    if not held["optimizer"] and not held["donated"]:
         return 0
-    return 3 * held["parameter"] + 2 * held["optimizer"]
+    return 3 * (held["donated"] or held["parameter"]) + 2 * held["optimizer"]
 
 
 def _per_device(per_chip: float | None, chip: Chip) -> float:

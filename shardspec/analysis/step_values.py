@@ -40,7 +40,7 @@ class Value:
       maker: the operation that makes it; None for what is given.
       read_in: the loops that read it; 0 for lines outside of all.
       needs: all that it is made from, by way of others too.
-      is_trained: whether a parameter has a part in it, so that it has a gradient.
+      is_trained: whether a parameter that is trained has a part in it, so that it has a gradient.
       rounds: how many of it there are, one for each round of a loop: layers of a cache.
     """
 
@@ -76,6 +76,17 @@ class Weight:
     def first(self) -> ParamSharding:
         """Return the first of the arrays."""
         return self.arrays[0]
+
+    @property
+    def trained_share(self) -> float:
+        """Return the share of the arrays that have gradients."""
+        trained = sum(each.is_trained for each in self.arrays)
+        return 1 if trained == len(self.arrays) else trained / len(self.arrays)
+
+    @property
+    def is_trained(self) -> bool:
+        """Say whether any of them has a gradient."""
+        return any(each.is_trained for each in self.arrays)
 
     @property
     def is_stacked(self) -> bool:
@@ -174,6 +185,15 @@ class Flow:
         """Say whether an input is looked up by: token ids, and what routes go by."""
         lookups = (op.reads[0] for op in self.ops if op.kind in ("gather", "route"))
         return any(read.source is value for read in lookups)
+
+    def keeps(self, value: Value) -> bool:
+        """Say whether the backward pass has a result as the forward pass made it."""
+        remat = self.step.remat
+        if value.loop is None or remat == ("none",):
+            return True
+        if remat == ("dots",):
+            return value.maker is not None and value.maker.kind == "einsum"
+        return value.name in remat
 
     def is_one_of(self, caches: Sequence[Param], value: Value) -> bool:
         """Say whether an input is one of these caches: attended to, or named as one of them."""

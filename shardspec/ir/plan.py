@@ -358,6 +358,7 @@ class ParamSharding(_Answer):
         dimensions are then without names.
       sums: those that an override states, of this mesh.
       placed: the entry of `memory:`, or the override, that says in which memory it lies.
+      training: the entry of `training:` that says whether it is trained.
       derivation: from which array, where `derive:` lays it out.
     """
 
@@ -370,6 +371,7 @@ class ParamSharding(_Answer):
     sums: Sums = NO_SUMS
     placed: MemoryRule | Override | None = None
     derivation: Derivation | None = None
+    training: ir.TrainingRule | None = None
 
     @property
     def path(self) -> str:
@@ -380,6 +382,12 @@ class ParamSharding(_Answer):
     def memory_kind(self) -> HostMemory | None:
         """Return the memory of its host that it lies in; None for that of the device."""
         return host_memory(None if self.placed is None else self.placed.memory)
+
+    @property
+    def is_trained(self) -> bool:
+        """Say whether it has a gradient: it holds no integers, and nothing says `frozen`."""
+        is_frozen = self.training is not None and self.training.training == "frozen"
+        return self.param.dtype.startswith(("f", "bf", "c")) and not is_frozen
 
     @property
     def is_state(self) -> bool:
@@ -525,7 +533,7 @@ def alike(shardings: Iterable[ParamSharding]) -> tuple[Alike, ...]:
         shardings,
         lambda each: (
             *(each.dims, each.param.dtype, each.sums, each.memory_kind),
-            *(each.is_state, each.param.is_cache),
+            *(each.is_state, each.param.is_cache, each.is_trained),
         ),
     )
     return tuple(

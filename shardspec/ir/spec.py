@@ -711,6 +711,10 @@ HostMemory = Literal["pinned_host", "unpinned_host"]
 MEMORY_KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 
 
+#: Whether arrays have gradients and optimizer state.
+Training = Literal["trained", "frozen"]
+
+
 def host_memory(kind: MemoryKind | None) -> HostMemory | None:
     """Return a memory of a host; None for that of the device, stated or not."""
     return None if kind == "device" else kind
@@ -722,6 +726,15 @@ class MemoryRule:
 
     pattern: Pattern
     memory: MemoryKind
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRule:
+    """Whether the arrays whose path matches are trained: an entry of `training:`."""
+
+    pattern: Pattern
+    training: Training
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -1017,6 +1030,7 @@ class Spec:
     step: StepSpec | None = None
     replicate: tuple[Replicate, ...] = ()
     memory: tuple[MemoryRule, ...] = ()
+    training: tuple[TrainingRule, ...] = ()
     placed_rules: tuple[AxisRule, ...] = field(default=(), compare=False, repr=False)
     project_levels: LevelTable = NOTHING_ASKED
     call_levels: LevelTable = NOTHING_ASKED
@@ -1053,6 +1067,7 @@ class Spec:
             *(entry.pattern for entry in self.replicate),
             *(entry.pattern for entry in self.activations if entry.pattern is not None),
             *(entry.pattern for entry in self.memory),
+            *(entry.pattern for entry in self.training),
         )
 
     @property

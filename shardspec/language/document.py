@@ -364,6 +364,11 @@ class Document(_Model):
         description="In which memory arrays lie, by path: `device`, `pinned_host` or"
         " `unpinned_host`. Optimizer state is called `opt_state/...`. The first match wins.",
     )
+    training: dict[str, Literal["trained", "frozen"]] = Field(
+        default_factory=_nothing,
+        description="Which arrays are trained, by path: `frozen` ones have no gradient and no"
+        " optimizer state. The first match wins; what none matches is `trained`.",
+    )
     activations: dict[str, Activation] = Field(
         default_factory=_nothing,
         description="Named constraints that code asks for by name: a name, a glob, or `re:` and a"

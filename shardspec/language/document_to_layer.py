@@ -97,6 +97,7 @@ def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diag
         derives=tuple(stated_derives(walk, document.derive)),
         scans=tuple(walk.scans()),
         memory=tuple(walk.memory()),
+        training=tuple(walk.training()),
         activations=tuple(walk.activations()),
         policy=_policy(walk),
         lint_levels=tuple(walk.lint_levels()),
@@ -339,6 +340,14 @@ class _Walk:
             pattern = self.key_pattern(route)
             if pattern is not None:
                 yield ir.MemoryRule(pattern, kind, self.source_map.entry(route))
+
+    def training(self) -> Iterator[ir.TrainingRule]:
+        """Yield the entries of `training:`."""
+        for key, training in self.document.training.items():
+            route: Route = ("training", key)
+            pattern = self.key_pattern(route)
+            if pattern is not None:
+                yield ir.TrainingRule(pattern, training, self.source_map.entry(route))
 
     def activations(self) -> Iterator[ir.Activation]:
         """Yield the named activations; one whose name means others is a pattern."""

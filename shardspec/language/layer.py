@@ -103,6 +103,7 @@ class Layer(NamedTuple):
     derives: tuple[ir.DeriveRule, ...] = ()
     scans: tuple[ir.ScanRule, ...] = ()
     memory: tuple[ir.MemoryRule, ...] = ()
+    training: tuple[ir.TrainingRule, ...] = ()
     activations: tuple[Activation, ...] = ()
     policy: tuple[tuple[str, Any], ...] = ()
     state: tuple[tuple[str, Any], ...] = ()
@@ -142,6 +143,7 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         derives=child.derives + parent.derives,
         scans=child.scans + parent.scans,
         memory=child.memory + parent.memory,
+        training=child.training + parent.training,
         activations=_activations(parent.activations, child.activations),
         policy=tuple((dict(parent.policy) | dict(child.policy)).items()),
         state=tuple((dict(parent.state) | dict(child.state)).items()),
@@ -405,7 +407,7 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
     targets, too_many = countable_targets(targets)
     diagnostics += (*too_many, *too_wide(layer.activations, sizes))
     rules = sorted((placed.rule for placed in layer.rules), key=lambda rule: rule.priority)
-    spec = Spec(
+    return Spec(
         source=layer.source,
         logical_axes=axes,
         axis_rules=_of_axes(rules),
@@ -416,6 +418,7 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
         derives=layer.derives,
         scans=layer.scans,
         memory=layer.memory,
+        training=layer.training,
         activations=layer.activations,
         policy=ir.Policy(**dict[str, Any](layer.policy)),
         state=ir.StatePolicy(**dict(layer.state)) if layer.state else None,
@@ -429,8 +432,7 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
         sources=sources,
         doc=layer.doc,
         lets=tuple(_named_numbers(layer, lets)),
-    )
-    return spec, tuple(diagnostics)
+    ), tuple(diagnostics)
 
 
 def _named_numbers(layer: Layer, numbers: Mapping[str, int | None]) -> Iterator[ir.NamedNumber]:

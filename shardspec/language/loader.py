@@ -44,7 +44,7 @@ _LOCK = re.compile(r"^lock \d+, language \d+", re.MULTILINE)
 _MANIFEST = re.compile(r"^\s*\{?\s*\"?shardspec-arrays\"?\s*:", re.MULTILINE)
 _KEY = (
     r"(?:shardspec|doc|extends|let|axes|hardware|mesh|targets|rules|drop|params|overrides|derive|scan"
-    r"|activations|arrays|caches|manifest|policy|state|coverage|replicate|memory|step|lints|phases)"
+    r"|activations|arrays|caches|manifest|policy|state|coverage|replicate|memory|training|step|lints|phases)"
 )
 #: The first entry of a list of arrays without its header: `"a/kernel": bf16[4]`, or with keys.
 _ARRAYS = re.compile(

@@ -28,7 +28,18 @@ _SOURCE = "--set"
 #: Sections whose keys are names that the document makes up: a setting may not add one. `axes` is
 #: none of them: a setting may state the size of an axis that something names.
 _OPEN = frozenset(
-    {"let", "mesh", "targets", "params", "derive", "scan", "memory", "activations", "arrays"}
+    {
+        "let",
+        "mesh",
+        "targets",
+        "params",
+        "derive",
+        "scan",
+        "memory",
+        "training",
+        "activations",
+        "arrays",
+    }
     | {"caches", "phases"}
 )
 

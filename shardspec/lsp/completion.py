@@ -144,7 +144,7 @@ class _Choices:
         elif section == "axes" and len(inner) == 1:
             stated = {axis.name for axis in self._spec_axes()}
             yield from (c for c in self._logical_axes(": ") if c.label not in stated)
-        elif section in ("params", "derive", "scan", "memory") and len(inner) == 1:
+        elif section in ("params", "derive", "scan", "memory", "training") and len(inner) == 1:
             yield from self._paths(is_key=True)
         elif section == "policy" or len(inner) == _depth_of_entry(section):
             yield from self._fields(section)
@@ -387,6 +387,8 @@ def _constants(where: tuple[str, ...]) -> Iterator[Choice]:
         words = ("allow", "warn", "error")
     elif where[0] == "memory" or where[-1:] == ("memory",):
         words = MEMORY_KINDS
+    elif where[0] == "training":
+        words = ("trained", "frozen")
     elif where == ("shardspec",):
         words = ("1",)
     elif where[-1:] == ("interleaved",):

@@ -109,6 +109,7 @@ _KEYS: Mapping[str, Kind] = {
     "derive": Kind.PATTERN,
     "scan": Kind.PATTERN,
     "memory": Kind.PATTERN,
+    "training": Kind.PATTERN,
     "activations": Kind.ACTIVATION,
     "arrays": Kind.ARRAY,
     "caches": Kind.ARRAY,

@@ -75,6 +75,9 @@ def facts(sharding: Sharding, plan: ShardingPlan) -> Iterator[tuple[str, str]]:
             yield "scan", f'{stacked}     {_place(scan.span)}  scan "{scan.pattern}"'
         if sharding.placed is not None:
             yield "memory", memory_line(sharding).removeprefix("memory").strip()
+        if (entry := sharding.training) is not None:
+            place = _place(entry.pattern.span)
+            yield "train", f'{entry.training}     {place}  training "{entry.pattern}"'
         if not sharding.dims:
             yield "dims", "none: a scalar is replicated"
     sums = sharding.sums

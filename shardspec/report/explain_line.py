@@ -32,6 +32,7 @@ from shardspec.ir.spec import (
     Replicate,
     ScanRule,
     Spec,
+    TrainingRule,
     target_text,
 )
 from shardspec.report.explain import explain_activation, outcome_text
@@ -152,9 +153,9 @@ def _covers(span: Span | None, file: str, line: int) -> bool:
 def _entries(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     """Yield what the path patterns on the line do."""
     spec = plan.spec
-    entries: tuple[Entry | ScanRule | MemoryRule, ...]
+    entries: tuple[Entry | ScanRule | MemoryRule | TrainingRule, ...]
     entries = (*spec.path_rules, *spec.derives, *spec.overrides, *spec.scans, *spec.memory)
-    for entry in (*entries, *spec.replicate):
+    for entry in (*entries, *spec.training, *spec.replicate):
         if _covers(entry.pattern.span, file, line) or _covers(entry.span, file, line):
             if isinstance(entry, ScanRule):
                 yield from _scan(entry, plan)
@@ -162,6 +163,8 @@ def _entries(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
                 yield from _replicate(entry, plan)
             elif isinstance(entry, MemoryRule):
                 yield from _memory(entry, plan)
+            elif isinstance(entry, TrainingRule):
+                yield from _training(entry, plan)
             else:
                 yield from _entry(entry, plan)
 
@@ -288,6 +291,18 @@ def _memory(entry: MemoryRule, plan: ShardingPlan) -> Iterator[str]:
         yield f"  is about the optimizer state of {_described(state)}"
     if not placed and not state:
         yield f"  matches none of {counted(len(plan.arrays), 'array')}"
+
+
+def _training(entry: TrainingRule, plan: ShardingPlan) -> Iterator[str]:
+    """Yield which arrays an entry decides on, and the bytes of their parameters."""
+    yield f'training "{entry.pattern}": {entry.training}'
+    found = [sharding for sharding in plan.arrays if sharding.training is entry]
+    if found:
+        size = binary_bytes(sum(sharding.per_device_bytes for sharding in found))
+        verb = "trains" if entry.training == "trained" else "freezes"
+        yield f"  {verb} {_described(found)}, {size} per device"
+    else:
+        yield f"  decides on none of {counted(len(plan.arrays), 'array')}"
 
 
 def _replicate(entry: Replicate, plan: ShardingPlan) -> Iterator[str]:

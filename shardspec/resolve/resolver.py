@@ -69,6 +69,7 @@ class NameSource:
     path_rules: PathMatcher = field(repr=False)
     scans: PathMatcher = field(repr=False)
     memory: PathMatcher = field(repr=False)
+    training: PathMatcher = field(repr=False)
     caches: Mapping[str, Param] = field(default_factory=dict, repr=False)
     _known: dict[tuple[int, int], Naming] = field(default_factory=dict, compare=False, repr=False)
 
@@ -108,7 +109,8 @@ class NameSource:
     @property
     def needs_paths(self) -> bool:
         """Say whether an array that carries its own names still depends on its path."""
-        return bool(self.spec.overrides or self.spec.derives or self.spec.memory or self.caches)
+        spec = self.spec
+        return bool(spec.overrides or spec.derives or spec.memory or spec.training or self.caches)
 
     def placed(self, path: str, matched: Entry | None = None) -> MemoryRule | Override | None:
         """Return the entry that says in which memory an array lies, None where nothing does.
@@ -120,6 +122,11 @@ class NameSource:
             return matched
         index = self.memory.first_match(path) if self.spec.memory else None
         return None if index is None else self.spec.memory[index]
+
+    def trained(self, path: str) -> ir.TrainingRule | None:
+        """Return the entry that says whether an array is trained, None where nothing does."""
+        index = self.training.first_match(path) if self.spec.training else None
+        return None if index is None else self.spec.training[index]
 
     def _fitted(self, param: Param, names: LogicalAxes, origin: Origin, matched: Entry) -> Naming:
         """Return `names` with the stacked axes of a scanned array put in."""
@@ -145,6 +152,7 @@ def name_source(spec: Spec) -> NameSource:
         path_matcher(tuple(rule.pattern for rule in spec.path_rules)),
         path_matcher(tuple(scan.pattern for scan in spec.scans)),
         path_matcher(tuple(entry.pattern for entry in spec.memory)),
+        path_matcher(tuple(entry.pattern for entry in spec.training)),
         {param.path: param for param in spec.caches},
     )
 
@@ -218,6 +226,11 @@ class ArrayResolver:
           entry: of the spec, that names the array; None for whatever names it by its path.
           depth: how many arrays derive from this one, one from the other.
         """
+        found = self._resolve(param, entry, depth)
+        training = self.names.trained(param.path)
+        return found if training is None else replace(found, training=training)
+
+    def _resolve(self, param: Param, entry: Entry | None, depth: int) -> ParamSharding:
         naming = self.names.name(param) if entry is None else self.names.given_by(entry, param)
         matched = naming.matched
         placed = self.names.placed(param.path, matched)

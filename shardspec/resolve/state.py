@@ -269,6 +269,7 @@ def as_state(
         sharding.sums,
         sharding.placed,
         sharding.derivation,
+        sharding.training,
         relation,
         owner,
         field,

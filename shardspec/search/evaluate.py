@@ -122,9 +122,9 @@ class Evaluator:
 def _kinds(spec: Spec, flow: Flow) -> Callable[[ParamSharding], Hashable]:
     """Return what tells arrays apart of which a mesh may make something else.
 
-    What an array derives from, and where its state lies, goes by its path.
+    What an array derives from, where its state lies, and whether it is trained goes by its path.
     """
-    if spec.derives or spec.memory:
+    if spec.derives or spec.memory or spec.training:
         return lambda each: each.path
     readers: dict[str, list[int]] = {}
     weights = dict.fromkeys(op.weight for op in flow.ops if op.weight is not None)

@@ -173,3 +173,31 @@ def test_memory_moves_bytes_and_makes_none(
     )
     assert plain.host_bytes == 0
     assert moved.bytes + moved.host_bytes == plain.bytes
+
+
+def test_frozen_arrays_are_parameters_alone() -> None:
+    frozen = memory(plan_of('state: {optimizer: same}\ntraining: {"layers_{0..2}/**": frozen}\n'))
+    own = 4 * 1024 * 4096 // 4  # elements of four layers on a device
+    assert list(sums(frozen).values()) == [2 * own + 4, 2 * own // 4, 8 * own // 4, 0]
+    first = memory(
+        plan_of('state: {optimizer: same}\ntraining: {"layers_3/*": trained, "**": frozen}\n')
+    )
+    assert sums(first) == sums(frozen)
+
+
+@given(st.data())
+def test_what_is_frozen_changes_no_layout(data: st.DataObject) -> None:
+    """Laws: parameters lie as they did; nothing else grows; without an entry nothing changes."""
+    spec = data.draw(strategies.specs())
+    params = data.draw(arrays)
+    spec = replace(spec, state=data.draw(strategies.state_policies), memory=())
+    bare = replace(spec, training=())
+    for target in spec.targets:
+        plan, free = (resolve(each, target, params) for each in (spec, bare))
+        assert [each.dims for each in plan.arrays] == [each.dims for each in free.arrays]
+        held, whole = memory(plan), memory(free)
+        assert sums(held)["parameters"] == sums(whole)["parameters"]
+        assert all(sums(held)[kind] <= sums(whole)[kind] for kind in Held)
+        trained = [each for each in plan.arrays if each.is_trained]
+        figures = [f for f in held.figures if f.held is Held.GRADIENTS]
+        assert sum(figure.arrays.count for figure in figures) == len(trained)

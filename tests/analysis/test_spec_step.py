@@ -466,6 +466,49 @@ def test_an_op_needs_what_it_reads() -> None:
     assert kept.count((2, 8, 16, 32)) == 2
 
 
+FROZEN = TEXT + 'training: {"**/down": trained, "**": frozen}\nstate: {moments: 2}\n'
+
+
+def test_frozen_arrays_have_no_gradients_and_what_is_below_them_has_none() -> None:
+    """Of the embedding nothing goes back; of `up` what comes in does, and is computed again."""
+    step = step_of(FROZEN)
+    layers = 2 * (2 + 3 + 1) * LAYER  # forward; by `down` both, by `up` what it reads; `up` again
+    assert step.flops * 8 == layers + 2 * LOGITS
+    gradients = {each.carries.name for each in step.collectives if each.carries.kind == "gradient"}
+    assert gradients == {"layers/down"}
+    held = step_memory(plan_of(FROZEN), step)
+    assert held.optimizer is not None
+    assert held.optimizer.bytes == 2 * 4 * (2 * 64 * 32) // 8
+
+
+def test_layers_may_be_frozen_one_by_one() -> None:
+    text = UNROLLED + 'training: {"layers_0/*": frozen}\n'
+    some, all_of_them = step_of(text), step_of(UNROLLED)
+    assert (all_of_them.flops - some.flops) * 8 == 2 * LAYER
+    carried = {e.carries.name for e in some.collectives if e.carries.kind == "gradient"}
+    assert {name for name in carried if "layers" in name} == {"layers_1/up", "layers_1/down"}
+
+
+def test_a_stated_step_may_serve_what_is_frozen() -> None:
+    text = TEXT + 'training: {"**": frozen}\n'
+    assert step_of(text, step__mode="serve") == step_of(TEXT, step__mode="serve")
+
+
+def test_parameters_on_the_host_are_counted_there() -> None:
+    """On the device is what a round uses of them, and their gradients."""
+    here = step_memory(plan_of(TEXT), step_of(TEXT))
+    text = TEXT + 'memory: {"layers/**": pinned_host}\n'
+    step = step_of(text)
+    there = step_memory(plan_of(text), step)
+    layers = 2 * 2 * 32 * 64 * 4 // 8
+    assert there.host is not None
+    assert there.host.bytes == layers
+    assert here.parameters.bytes - there.parameters.bytes == layers
+    assert {"layers/up", "layers/down"} <= {
+        e.array.name for e in step.tensors if e.phase == "remat"
+    } | {e.array.name for e in step.tensors if e.phase == "forward"}
+
+
 def test_moments_on_the_host_are_counted_there() -> None:
     text = TEXT + "state: {moments: 2, dtype: f32}\n"
     here = step_memory(plan_of(text), step_of(text))

@@ -72,6 +72,10 @@ memory:
   opt_state/**: pinned_host
   re:a/n.*: device
 
+training:
+  "**/lora_{a,b}": trained
+  re:.*kernel: frozen
+
 activations:
   residual: batch _ _
   kept: {axes: batch _ _, memory: pinned_host}

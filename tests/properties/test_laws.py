@@ -228,6 +228,7 @@ def test_rename(spec: Spec, given_params: tuple[Param, ...], order: list[str]) -
     other = replace(
         spec,
         axis_rules=tuple(replace(r, mesh_axes=renamed(r.mesh_axes)) for r in spec.axis_rules),
+        any_rules=tuple(replace(r, mesh_axes=renamed(r.mesh_axes)) for r in spec.any_rules),
         targets=tuple(replace(target, mesh=mesh(target)) for target in spec.targets),
     )
     before = resolve(spec, spec.targets[0], given_params)

@@ -79,6 +79,7 @@ _FORMS = {
     "scan_entry": "decoder/layers/** : layers@0",
     "activation": "activation residual : batch length embed",
     "memory_entry": "opt_state/** : pinned_host",
+    "training_entry": "**/kernel : frozen",
     "activation_entry": "residual : batch length embed",
     "section": "rules { embed -> model }",
     "machine": "hardware tpu v4 4x4x8",

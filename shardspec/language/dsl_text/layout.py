@@ -17,12 +17,13 @@ from typing import NamedTuple
 #: Statements that hold entries in braces and nothing before them.
 SECTIONS = (
     *("rules", "params", "derive", "scan", "arrays", "caches", "activations", "activation"),
-    *("memory", "step"),
+    *("memory", "training", "step"),
 )
 
 #: Statements in which `{` always opens a block.
 BLOCKS = frozenset(
     {"rules", "params", "derive", "arrays", "caches", "activations", "memory"}
+    | {"training"}
     | {"target", "mesh", "phase", "step"}
 )
 

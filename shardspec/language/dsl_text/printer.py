@@ -386,6 +386,7 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "derive": lambda printer, value: printer.pairs("derive", _pattern, value),
     "scan": lambda printer, value: printer.pairs("scan", _pattern, value),
     "memory": lambda printer, value: printer.pairs("memory", _pattern, value),
+    "training": lambda printer, value: printer.pairs("training", _pattern, value),
     "activations": _Printer.activations,
     "arrays": lambda printer, value: printer.pairs("arrays", _pattern, value),
     "caches": lambda printer, value: printer.pairs("caches", _pattern, value),

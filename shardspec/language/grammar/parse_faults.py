@@ -353,6 +353,7 @@ _WORDS = {
     "STEP_KEY": "a setting of the step",
     "MEMORY": "`memory`",
     "MEMORY_KIND": "a kind of memory",
+    "TRAINING": "`trained` or `frozen`",
     "FILE": "a file",
     "AMOUNT": "an amount (`2%`, `64 MiB`)",
     "ESCAPED_REGEX": '`re:"..."`',

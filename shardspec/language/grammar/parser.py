@@ -45,7 +45,15 @@ STARTS = {
         *("scan", "activation", "section", "machine", "target", "mesh", "mesh_entry", "phase"),
         "device_list",
         *("rules_entry", "params_entry", "scan_entry", "arrays_entry", "activation_entry"),
-        *("derive_entry", "state", "coverage", "replicate", "step_entry", "memory_entry"),
+        *(
+            "derive_entry",
+            "state",
+            "coverage",
+            "replicate",
+            "step_entry",
+            "memory_entry",
+            "training_entry",
+        ),
     ),
 }
 

@@ -63,9 +63,10 @@ class Section:
 
 
 def sections(context: Context) -> tuple[Section, ...]:
-    """Return overrides, the entries of `params:`, `scan:`, `replicate:`, `derive:` and `memory:`.
+    """Return overrides, and the entries of `params:` and of the sections that change no names.
 
-    Beside its arrays, `memory:` is about their optimizer state.
+    Those are `scan:`, `replicate:`, `derive:`, `memory:` and `training:`, in this order. Beside its
+    arrays, `memory:` is about their optimizer state.
     """
     return context.once(_sections)
 
@@ -85,6 +86,7 @@ def _sections(context: Context) -> tuple[Section, ...]:
         [Entry("replicate", each.pattern, ()) for each in spec.replicate],
         [Entry("derive", each.pattern, (each.parent, *each.answers)) for each in spec.derives],
         [Entry("memory", each.pattern, ((each.memory,),)) for each in spec.memory],
+        [Entry("training", each.pattern, ((each.training,),)) for each in spec.training],
     )
     return tuple(
         Section(

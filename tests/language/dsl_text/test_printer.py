@@ -146,6 +146,7 @@ _files = st.fixed_dictionaries(
         ),
         "scan": st.dictionaries(path_keys, st.sampled_from(("layers@0", "a@0, b@1")), max_size=2),
         "memory": st.dictionaries(path_keys, memories, max_size=2),
+        "training": st.dictionaries(path_keys, st.sampled_from(("trained", "frozen")), max_size=2),
         "activations": st.dictionaries(
             keys | path_keys,
             names

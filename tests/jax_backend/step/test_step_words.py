@@ -1,0 +1,166 @@
+"""What words of `step:`, and of what it goes by, say against the traced step of the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from shardspec import pipeline
+from shardspec.analysis.spec_step import stated_step
+from shardspec.analysis.step_flow import flow_of
+from shardspec.analysis.step_memory import StepMemory, step_memory
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.step import Step
+from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.step.reading import step_of
+
+#: What is too little to matter on any axis: losses, maxima.
+LITTLE = 1 << 12
+
+
+def both(text: str, build: Callable[[Resolver, Any], Any]) -> tuple[Step, Step]:
+    """Return the step that a spec states, and the traced one."""
+    plan = pipeline.compile_plans(loaded(text))[0]
+    assert flow_of(plan.spec, plan.arrays).faults == ()
+    stated = stated_step(plan)
+    assert stated is not None
+    resolver = Resolver(loaded(text), devices="abstract")
+    function, args = build(resolver, resolver.abstract(tree_of(plan)))
+    return stated.step, step_of(resolver, function, *args)
+
+
+def tree_of(plan: ShardingPlan) -> dict[str, Any]:
+    """Return the arrays of a plan as a tree."""
+    dtypes = {"bf16": jnp.bfloat16, "f32": jnp.float32}
+    tree: dict[str, Any] = {}
+    for each in plan.arrays:
+        *parents, name = each.path.split("/")
+        at = tree
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[name] = jax.ShapeDtypeStruct(each.param.shape, dtypes[each.param.dtype])
+    return tree
+
+
+def loaded(text: str) -> Any:
+    spec, faults = pipeline.load_text(text)
+    assert spec is not None
+    assert faults == ()
+    return spec
+
+
+def held(text: str, step: Step) -> StepMemory:
+    return step_memory(pipeline.compile_plans(loaded(text))[0], step)
+
+
+def agree(stated: Step, traced: Step) -> None:
+    """Within 1 % of FLOPs, and 10 % of wire bytes by mesh axis."""
+    assert stated.flops == pytest.approx(traced.flops, rel=0.01)
+    sent, expected = (
+        {axes: bytes for axes, bytes in step.wire_bytes.items() if bytes > LITTLE}
+        for step in (stated, traced)
+    )
+    assert sent == pytest.approx(expected, rel=0.1)
+
+
+LORA = """
+axes: {batch: 32, length: 256, embed: 512, mlp: 2048, layers: 4, vocab: 4096, rank: 16}
+mesh: {fsdp: 4, tensor: 2}
+extends: [derive/nnx-lora]
+rules: [batch -> fsdp, "mlp, vocab -> tensor", embed -> fsdp, "length, layers, rank -> none"]
+params:
+  "**/up/kernel": embed mlp
+  "**/down/kernel": mlp embed
+  table: vocab embed
+  head: embed vocab
+derive:
+  "**/lora_a": from **/kernel dims ... -2 rank
+  "**/lora_b": from **/kernel dims ... rank -1
+scan: {layers/**: layers@0}
+arrays:
+  layers/up/kernel: bf16[4, 512, 2048]
+  layers/up/lora_a: f32[4, 512, _=16]
+  layers/up/lora_b: f32[4, _=16, 2048]
+  layers/down/kernel: bf16[4, 2048, 512]
+  layers/down/lora_a: f32[4, 2048, _=16]
+  layers/down/lora_b: f32[4, _=16, 512]
+  table: bf16[4096, 512]
+  head: bf16[512, 4096]
+activations:
+  residual: batch length embed
+  hidden: batch length mlp
+  low: batch length rank
+  logits: batch length vocab
+training:
+  "**/lora_{a,b}": trained
+  "**": frozen
+state: {optimizer: same, dtype: f32}
+step:
+  remat: full
+  program:
+    - gather(tokens[batch length], "table") -> residual[batch length embed]
+    - residual, "**/up/kernel" -> hidden
+    - residual, "**/up/lora_a" -> low
+    - low, "**/up/lora_b" -> hidden
+    - hidden, "**/down/kernel" -> residual
+    - hidden, "**/down/lora_a" -> low
+    - low, "**/down/lora_b" -> residual
+    - residual, "head" -> logits
+"""
+
+
+def lora_step(resolver: Resolver, frozen: Any) -> Any:
+    """Return a step that takes gradients by the sides of LoRA alone, and keeps moments of them."""
+    sides = {
+        "layers": {
+            name: {side: each.pop(side) for side in ("lora_a", "lora_b")}
+            for name, each in frozen["layers"].items()
+        }
+    }
+    tokens = jax.ShapeDtypeStruct(
+        (32, 256), jnp.int32, sharding=resolver.sharding("batch length", (32, 256))
+    )
+
+    def product(x: Any, kernel: Any, side: Any, name: str) -> Any:
+        low = resolver.constrain(x @ side["lora_a"].astype(x.dtype), activation="low")
+        out = x @ kernel["kernel"] + low @ side["lora_b"].astype(x.dtype)
+        return resolver.constrain(out, activation=name)
+
+    def loss(sides: Any, frozen: Any, tokens: Any) -> Any:
+        @jax.checkpoint
+        def layer(x: Any, both: Any) -> Any:
+            kernel, side = both
+            hidden = jax.nn.gelu(product(x, kernel["up"], side["up"], "hidden"))
+            return x + product(hidden, kernel["down"], side["down"], "residual"), None
+
+        x = resolver.constrain(frozen["table"][tokens], activation="residual")
+        x, _ = jax.lax.scan(layer, x, (frozen["layers"], sides["layers"]))
+        logits = jnp.einsum("bte,ev->btv", x, frozen["head"])
+        logits = resolver.constrain(logits, activation="logits").astype(jnp.float32)
+        hot = jax.nn.one_hot(tokens, logits.shape[-1])
+        return -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * hot, -1))
+
+    def step(sides: Any, state: Any, frozen: Any, tokens: Any) -> Any:
+        gradients = jax.grad(loss)(sides, frozen, tokens)
+        new = {"0": {"mu": gradients, "nu": gradients}}
+        state = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state, new)
+        return jax.tree.map(lambda p, m: p - 1e-3 * m, sides, state["0"]["mu"]), state
+
+    state = {"0": {"mu": sides, "nu": sides}}
+    places = jax.tree.map(lambda array: array.sharding, (sides, state))
+    function = jax.jit(step, donate_argnums=(0, 1), out_shardings=places)
+    return function, (sides, state, frozen, tokens)
+
+
+def test_frozen_arrays_have_no_gradients() -> None:
+    """The moments of the traced step are arguments as any others."""
+    stated, traced = both(LORA, lora_step)
+    agree(stated, traced)
+    known, found = held(LORA, stated), held(LORA, traced)
+    assert known.optimizer is not None
+    assert known.parameters.bytes + known.optimizer.bytes == found.parameters.bytes
+    assert known.total.bytes == pytest.approx(found.total.bytes, rel=0.15)
