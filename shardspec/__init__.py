@@ -13,7 +13,7 @@ from shardspec.versions import PACKAGE
 if TYPE_CHECKING:
     from shardspec.analysis.memory import Figure, Held, Memory
     from shardspec.analysis.step_memory import Amount, StepMemory
-    from shardspec.analysis.step_time import AxisTime, StepTime
+    from shardspec.analysis.step_time import AxisTime, Scale, StepTime
     from shardspec.analysis.traffic import Asker, TrafficRow
     from shardspec.diagnostics import Diagnostic, Label, Severity, ShardspecError, Span
     from shardspec.ir.calibration import Calibration, Curve
@@ -82,6 +82,7 @@ __all__ = [
     "Plan",
     "Proof",
     "Resolver",
+    "Scale",
     "Search",
     "SearchRow",
     "Severity",
@@ -141,6 +142,7 @@ _HOMES = {
     "Plan": "shardspec.report.plan",
     "Proof": "shardspec.programs.proof",
     "Resolver": "shardspec.jax_backend.resolver",
+    "Scale": "shardspec.analysis.step_time",
     "Search": "shardspec.report.search",
     "SearchRow": "shardspec.search.ranking",
     "Severity": "shardspec.diagnostics",
