@@ -6,7 +6,7 @@ nothing else goes by them.
 
 from __future__ import annotations
 
-from shardspec.ir.spec import Hardware
+from shardspec.ir.spec import DTYPE_BITS, Hardware, Shape, Target
 from shardspec.ir.step import CollectiveKind
 
 #: Sizes of an axis over which libtpu splits a product into turns of a ring: it does not for 2, 64,
@@ -22,6 +22,34 @@ _LEAST_DEVICES = 16
 _LEAST_WHOLE = 64
 _SMALL_GATHER = 2**24
 _SCATTER = ("v7x",)
+
+
+_LANES = 128
+#: A part of a collective: its kind, its mesh axes, and its payload as `ring_bytes` takes that.
+Leg = tuple[CollectiveKind, tuple[str, ...], int]
+_SUMS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
+
+
+def across_slices(
+    kind: CollectiveKind, axes: tuple[str, ...], payload_bytes: int, target: Target
+) -> list[Leg]:
+    """Return what a collective within slices and between them is made of; itself, where it is not.
+
+    libtpu sends between slices what one device of each has: a sum goes over the slice first, and a
+    gather last. In all, that is as many bytes as one ring over all devices moves.
+
+    Source: compiles of sums, gathers and exchanges with libtpu 0.0.52 for two and four v6e slices.
+    """
+    hardware = target.hardware
+    crossing = {axis.name for axis in target.mesh.axes if axis.network == "dcn"}
+    between = tuple(axis for axis in axes if axis in crossing)
+    within = tuple(axis for axis in axes if axis not in crossing)
+    is_apart = kind in _SUMS or kind is CollectiveKind.ALL_GATHER
+    if hardware is None or hardware.chip.platform != "tpu" or not (is_apart and between and within):
+        return [(kind, axes, payload_bytes)]
+    inner: Leg = (kind, within, payload_bytes)
+    outer: Leg = (kind, between, payload_bytes // target.mesh.ways(within))
+    return [inner, outer] if kind in _SUMS else [outer, inner]
 
 
 def has_ring(axes: int, ways: int, devices: int) -> bool:
@@ -43,6 +71,27 @@ def windowed_bytes(payload_bytes: int, ways: int) -> int:
     a reduce-scatter moves n - 1.
     """
     return payload_bytes * (ways + 1) // ways
+
+
+def is_sliced_whole(shard: Shape, dtype: str) -> bool:
+    """Say whether libtpu sums whole what it scatters along the last dimension, and slices the sum.
+
+    In memory the last dimension is that of the lanes, unless the one before it fills most of them:
+    so it is with the gradient of an output projection [heads kv embed] of few lanes, with heads of
+    64, and in 16 bits with an odd number of whole lanes.
+
+    Source: compiles with libtpu 0.0.52 of the gradients of [heads, kv, embed] for v5e 8x8 and
+    16x16 and v5p 4x4x4: whole with kv of 32 and 64 and up to 128 lanes, scattered with 256 and
+    more, and with kv of 80, 96 and 128; of [mlp, embed] for v4, v5e, v5p and v6e, with 64 to 1,024
+    lanes: in bf16 whole with 128, 384, 640 and 896, in f32 never.
+
+    Args:
+      shard: what each device keeps of the sum.
+    """
+    if len(shard) < 2:
+        return False
+    is_few = shard[-1] <= _LANES and 2 * shard[-2] <= _LANES
+    return is_few or (DTYPE_BITS.get(dtype) == 16 and shard[-1] % (2 * _LANES) == _LANES)
 
 
 def is_summed_whole(

@@ -30,9 +30,11 @@ from shardspec.analysis.step_partition import (
     Partition,
     Seat,
     laid,
+    legs_of,
     partition,
     sent_bytes,
     shared,
+    slices_lanes,
     summed,
 )
 from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
@@ -346,7 +348,12 @@ class _Assembly:
             if is_turned or uses > 1:
                 bits = DTYPE_BITS.get(dtype, 32)
                 move = move._replace(payload_bytes=move.payload_bytes * bits // own.bits)
-            self._send(move, runs, weight, "backward", place, "gradient", is_turned=is_turned)
+            is_whole = is_turned and slices_lanes(move, own, weight.shape, dtype, self.plan.target)
+            self._send(
+                *(move, runs, weight, "backward", place, "gradient"),
+                is_turned=is_turned,
+                is_whole=is_whole,
+            )
 
     def _unread(self) -> None:
         """Add the gradients of arrays that no line reads, such as the scales of norms."""
@@ -478,14 +485,20 @@ class _Assembly:
 
     def _send(
         self, move: Move, count: float, source: Value | Weight, phase: Phase, place: Place,
-        carried: str = "", *, is_turned: bool = False,
+        carried: str = "", *, is_turned: bool = False, is_whole: bool = False,
     ) -> None:  # fmt: skip
         """Note a collective; of arrays that stand for layers, one for each.
 
         Args:
           is_turned: as `sent_bytes` takes it.
+          is_whole: likewise.
         """
-        sent = sent_bytes(move, self.plan.target, is_turned=is_turned)
+        legs = legs_of(move, self.plan.target)
+        if len(legs) > 1:
+            for leg in legs:
+                self._send(leg, count, source, phase, place, carried, is_whole=is_whole)
+            return
+        sent = sent_bytes(move, self.plan.target, is_turned=is_turned, is_whole=is_whole)
         if not sent:
             return
         array = self.layout.array(source)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from shardspec.analysis import compiled_sends
 from shardspec.analysis.step_values import View
 from shardspec.ir.plan import Attempt, DimSharding
-from shardspec.ir.spec import DTYPE_BITS, Mesh, Target
+from shardspec.ir.spec import DTYPE_BITS, Mesh, Shape, Target
 from shardspec.ir.step import CollectiveKind, ring_bytes
 
 
@@ -289,11 +289,38 @@ def summed(result: Laid, sums: dict[str, Seat], along: Iterable[str], mesh: Mesh
     return moves
 
 
-def sent_bytes(move: Move, target: Target, *, is_turned: bool) -> int:
+def legs_of(move: Move, target: Target) -> list[Move]:
+    """Return a move as what goes within slices of TPUs, and what goes between them."""
+    seats = dict(zip(move.mesh_axes, move.seats, strict=True))
+    legs = compiled_sends.across_slices(move.kind, move.mesh_axes, move.payload_bytes, target)
+    return [
+        Move(kind, axes, payload, move.of, tuple(seats[axis] for axis in axes))
+        for kind, axes, payload in legs
+    ]
+
+
+def slices_lanes(move: Move, own: Laid, shape: Shape, dtype: str, target: Target) -> bool:
+    """Say whether a TPU sums whole what a move scatters.
+
+    Args:
+      own: the array that is summed, as it is to lie; its indices are its dimensions.
+      shape: of all of it.
+    """
+    sizes = target.mesh.sizes
+    ways = [
+        math.prod(sizes[a] for a, s in own.seats.items() if s.dim == at) for at in range(len(shape))
+    ]
+    shard = tuple(filled(size, way) // way for size, way in zip(shape, ways, strict=True))
+    is_last = all(seat is not None and seat.dim == len(shard) - 1 for seat in move.seats)
+    return is_last and compiled_sends.is_sliced_whole(shard, dtype)
+
+
+def sent_bytes(move: Move, target: Target, *, is_turned: bool, is_whole: bool = False) -> int:
     """Return what a device sends in a move, as the compiler of the target carries it out.
 
     Args:
       is_turned: whether one product alone reads or makes it, which a TPU may do in turns.
+      is_whole: whether a TPU that does not sums it whole, and slices the sum.
     """
     ways, hardware = target.mesh.ways(move.mesh_axes), target.hardware
     if hardware is not None and hardware.chip.platform == "tpu":
@@ -303,4 +330,6 @@ def sent_bytes(move: Move, target: Target, *, is_turned: bool) -> int:
         axes, devices = len(move.mesh_axes), target.mesh.device_count
         if is_turned and not is_small and compiled_sends.has_ring(axes, ways, devices):
             return compiled_sends.windowed_bytes(move.payload_bytes, ways)
+        if is_whole:
+            return ring_bytes(CollectiveKind.ALL_REDUCE, move.payload_bytes, ways)
     return ring_bytes(move.kind, move.payload_bytes, ways)

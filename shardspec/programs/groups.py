@@ -6,9 +6,15 @@
     replica_groups=mesh['a'=8] {'a':(2)4}                   a part of one
     replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'a'}
     source_target_pairs={{0,1},{1,0}}                       who sends to whom
+    _xla_megascale_target="{1,2}x{0:7}"                     slices, for each device of a slice
+    _xla_megascale_target={{100000,200000},{100001,200001}} slices and devices, one by one
+    _xla_megascale_target={{100003->200000}}                who sends to whom
 
 A device is a number: its place in the mesh that the program was compiled for, major to minor. The
 mesh axes of a collective are those whose coordinate differs within one of its groups.
+
+libtpu makes one program for all slices, which counts the devices of a slice: what crosses slices
+hosts send, and the last three ways are of that.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shardspec.ir.spec import Mesh
+from shardspec.ir.step import CollectiveKind
 from shardspec.programs.hlo import Instruction, number
 
 _STATED = re.compile(
@@ -37,6 +44,19 @@ _SIZED = re.compile(r"'([^']*)'=(\d+)")
 _USED = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
 _TURNED = re.compile(r"\[([\d,]+)\](?:<=\[[\d,]+\])?(?:T\(([\d,]+)\))?")
 _ROW = re.compile(r"\{([\d,]+)\}")
+_CROSSES = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
+_TARGET = re.compile(r'_xla_megascale_target=(?:"([^"]*)"|(\{\{[^=]*\}\}))')
+_EACH = re.compile(r"\{([\d,]+)\}x\{[\d,:]+\}")
+_HOP = re.compile(r"[\d,>-]+")
+_CROSSING = {
+    "ALL_REDUCE": CollectiveKind.ALL_REDUCE,
+    "ALL_GATHER": CollectiveKind.ALL_GATHER,
+    "REDUCE_SCATTER": CollectiveKind.REDUCE_SCATTER,
+    "ALL_TO_ALL": CollectiveKind.ALL_TO_ALL,
+    "ONE_TO_ONE": CollectiveKind.COLLECTIVE_PERMUTE,
+}
+#: What libtpu adds to the number of a device for each slice; slices are counted from one.
+_SLICE = 100_000
 
 Groups = list[tuple[int, ...]]
 
@@ -68,13 +88,85 @@ def _differs(group: tuple[int, ...], below: int, size: int) -> bool:
     return len({device // below % size for device in group}) > 1
 
 
-def members_of(instruction: Instruction, device_count: int) -> Members | None:
-    """Return who takes part; everyone where nothing is said.
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The devices of a mesh as a program counts them that is the same for all slices.
+
+    Attributes:
+      devices: the place in the mesh of each device of the first slice.
+      firsts: the place in the mesh of the first device of each slice.
+
+    Invariants:
+      sum: the place of device `d` of slice `s` is `firsts[s] + devices[d]`.
+    """
+
+    devices: tuple[int, ...]
+    firsts: tuple[int, ...]
+
+
+def slices_of(mesh: Mesh, partitions: int) -> Slices | None:
+    """Return how a program for so many devices counts those of a mesh; None where it is not for it.
+
+    It is for all of them, or for those of one slice: where the axes `@ dcn` are the slices.
+    """
+    if partitions == mesh.device_count:
+        return Slices(tuple(range(partitions)), (0,))
+    sizes = mesh.sizes
+    crossing = {axis.name for axis in mesh.axes if axis.network == "dcn"}
+    inside = _places(sizes, {name for name in sizes if name not in crossing})
+    return Slices(inside, _places(sizes, crossing)) if len(inside) == partitions else None
+
+
+def _places(sizes: dict[str, int], along: set[str]) -> tuple[int, ...]:
+    """Return the places in a mesh along some axes, with the others at their start."""
+    places, below = [0], math.prod(sizes.values())
+    for name, size in sizes.items():
+        below //= size
+        if name in along:
+            places = [start + at * below for start in places for at in range(size)]
+    return tuple(places)
+
+
+def members_of(instruction: Instruction, slices: Slices) -> Members | None:
+    """Return who takes part; everyone of a slice where nothing is said.
 
     None where it is said in a way that cannot be read, or of devices that are not there.
     """
     found = _STATED.search(instruction.bare)
-    return _members(found.group() if found else "", device_count)
+    members = _members(found.group() if found else "", len(slices.devices))
+    if members is None or len(slices.firsts) == 1:
+        return members
+    groups = [tuple(slices.devices[at] for at in group) for group in members.groups]
+    return Members(groups, members.ways)
+
+
+def crossing_of(
+    instruction: Instruction, slices: Slices
+) -> tuple[CollectiveKind, Members | None] | None:
+    """Return what a program sends to other slices, and who takes part; None where it does not."""
+    kind = _CROSSES.search(instruction.attributes)
+    if instruction.operation != "send" or kind is None or kind.group(1) not in _CROSSING:
+        return None
+    target = _TARGET.search(instruction.attributes)
+    return _CROSSING[kind.group(1)], _crossing(*target.groups(""), slices) if target else None
+
+
+@lru_cache(maxsize=1024)
+def _crossing(product: str, listed: str, slices: Slices) -> Members | None:
+    each = _EACH.fullmatch(product)
+    rows = [tuple(s * _SLICE for s in _numbers(each.group(1)))] if each else []
+    for row in _HOP.findall(listed):
+        rows.append(_numbers(row.replace("->", ",")))
+    inner = list(dict.fromkeys(device % _SLICE for row in rows for device in row))
+    if len(inner) != len(slices.devices):  # only all of them show how they stand in the mesh
+        inner = list(range(len(slices.devices)))
+    known, groups = range(len(slices.firsts)), []
+    for row in rows:
+        if any(device // _SLICE - 1 not in known or device % _SLICE not in inner for device in row):
+            return None
+        at = [(device // _SLICE - 1, inner.index(device % _SLICE)) for device in row]
+        groups.append(tuple(slices.firsts[s] + slices.devices[d] for s, d in at))
+    return Members(groups, max(map(len, groups), default=0)) if groups else None
 
 
 @lru_cache(maxsize=1024)

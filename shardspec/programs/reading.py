@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 
 from shardspec.diagnostics import Diagnostic, codes
@@ -21,10 +21,10 @@ from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, CollectiveKind, Place, Step
 from shardspec.programs.calls import Calls, Ref, called_by, calls_of
 from shardspec.programs.estimates import Estimate, estimates_of
-from shardspec.programs.groups import Members, members_of
+from shardspec.programs.groups import Members, Slices, crossing_of, members_of, slices_of
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, program_of
 from shardspec.programs.op_names import einsum_in, phase_of, place_of, split_name
-from shardspec.programs.origins import Origin, Origins
+from shardspec.programs.origins import Element, Origin, Origins
 from shardspec.programs.products import einsum_of, flops_of, kind_of
 
 _KINDS = {str(kind): kind for kind in CollectiveKind}
@@ -34,6 +34,10 @@ _CONTINUES = '"async_collective_fusion_config":{"flag_end":"'
 _STARTS = f'{_CONTINUES}-1"'
 #: What libtpu calls a fusion of an all-reduce with the slice that each device keeps of it.
 _FUSED_SCATTER = "all-reduce-scatter"
+#: What a send to other slices and its receive have in common.
+_RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
+#: Each end of what goes between slices, and the other one.
+_ENDS = {"send": "recv", "recv": "send"}
 #: What parts the keys in JAX's name of a parameter.
 _KEYS = re.compile(r"\['|'\]|\[|\]|\.")
 #: How far a line is looked for among what makes a value; its square among what reads it.
@@ -91,12 +95,14 @@ def read_program(
         return _bad("the text names no `ENTRY` computation", _OF_XLA)
     if calls is None:
         return _bad("computations of the program call each other in a circle", _OF_XLA)
-    if program.partitions != mesh.device_count:
+    slices = slices_of(mesh, program.partitions)
+    if slices is None:
         return _bad(
             f"the program is for {program.partitions} devices, the mesh has {mesh.device_count}",
-            f"read it with the mesh it was compiled for, not with {mesh}",
+            f"read it with the mesh it was compiled for, not with {mesh}; of several slices, that"
+            " is one that says which axes are `@ dcn`",
         )
-    reader = _Reader(program, calls, mesh, tuple(arguments))
+    reader = _Reader(program, calls, mesh, slices, tuple(arguments))
     return ReadProgram(reader.step(), reader)
 
 
@@ -117,6 +123,7 @@ class _Sent:
     each: Instruction
     at: int
     array: HloArray
+    result: Element
 
     @property
     def operand(self) -> Ref:
@@ -136,6 +143,7 @@ class _Reader:
     program: Program
     calls: Calls
     mesh: Mesh
+    slices: Slices
     given: tuple[ir.StepArgument | None, ...]
     collectives: list[tuple[str, Collective]] = field(default_factory=list)
     ops: list[tuple[str, ir.StepOp]] = field(default_factory=list)
@@ -143,6 +151,7 @@ class _Reader:
     clock: int = 0
     was_backward: bool = False
     arguments: tuple[ir.StepArgument, ...] = ()
+    ends: dict[tuple[str, str], Ref] = field(default_factory=dict)
     origins: Origins = field(init=False)
 
     def __post_init__(self) -> None:
@@ -193,19 +202,27 @@ class _Reader:
 
     def _read(self, ref: Ref, each: Instruction) -> None:
         operation = each.operation.removesuffix("-start")
+        crossing = crossing_of(each, self.slices) if operation == "send" else None
         self.was_backward = self.was_backward or phase_of(each.op_name) == "backward"
         if operation in _KINDS:
             if _CONTINUES not in each.attributes or _STARTS in each.attributes:
-                rows = self._rows(ref, each, _KINDS[operation])
+                members = members_of(each, self.slices)
+                rows = self._rows(ref, each, _KINDS[operation], members)
                 self.collectives += ((ref.computation, row) for row in rows)
+        elif crossing is not None:
+            alone = replace(each, operands=each.operands[:1])  # without its token
+            self.collectives += (
+                (ref.computation, row) for row in self._rows(ref, alone, *crossing)
+            )
         elif kind_of(each) is not None:
             self.ops.append((ref.computation, self._op(ref, each)))
 
     # collectives
 
-    def _rows(self, ref: Ref, each: Instruction, kind: CollectiveKind) -> Iterator[Collective]:
+    def _rows(
+        self, ref: Ref, each: Instruction, kind: CollectiveKind, members: Members | None
+    ) -> Iterator[Collective]:
         """Yield a row for each array that a collective sends."""
-        members = members_of(each, self.mesh.device_count)
         if members is None:
             self.notes.append(f"the devices of a collective at {self._place(ref)} cannot be read")
             return
@@ -216,7 +233,25 @@ class _Reader:
             arrays = [HloArray(arrays[0].dtype, (len(arrays), *arrays[0].shape))]
         for at, array in enumerate(arrays):
             if array is not None and members.axes(self.mesh):
-                yield self._row(_Sent(kind, members, ref, each, at, array))
+                result = self._result(ref, each, at)
+                yield self._row(_Sent(kind, members, ref, each, at, array, result))
+
+    def _result(self, ref: Ref, each: Instruction, at: int) -> Element:
+        """Return what a collective gives for one array; across slices, what is received."""
+        if each.operation == "send":
+            return self._other_end(ref, each), (0,)
+        return ref, (at,) if len(each.operands) > 1 and each.operation != "all-to-all" else ()
+
+    def _other_end(self, ref: Ref, each: Instruction) -> Ref:
+        """Return what is received for what is sent to other slices, and the other way around."""
+        key = _RENDEZVOUS.search(each.attributes)
+        if key is not None and not self.ends:
+            for name, body in self.program.computations.items():
+                for one in body.instructions.values():
+                    found = _RENDEZVOUS.search(one.attributes)
+                    if found is not None and one.operation in _ENDS:
+                        self.ends[_ENDS[one.operation], found.group(1)] = Ref(name, one.name)
+        return ref if key is None else self.ends.get((each.operation, key.group(1)), ref)
 
     def _row(self, sent: _Sent) -> Collective:
         is_gather = sent.kind is CollectiveKind.ALL_GATHER
@@ -249,7 +284,7 @@ class _Reader:
 
     def _gradient(self, sent: _Sent) -> str:
         """Return the argument into whose new value alone a sum flows, with the state it has."""
-        results = self.origins.results((sent.ref, (sent.at,) if sent.is_combined else ()))
+        results = self.origins.results(sent.result)
         numbers = [self.program.aliases.get(number) for number in results]
         if not numbers or any(n is None or n >= len(self.arguments) for n in numbers):
             return ""
@@ -318,6 +353,9 @@ class _Reader:
         """Yield what makes the first operand, and so on back."""
         for _ in range(_NEAR):
             found = self.calls.instruction(ref)
+            if found is not None and found.operation == "recv":
+                ref = self._other_end(ref, found)
+                found = self.calls.instruction(ref)
             if found is None or not found.operands:
                 return
             origin = self.origins.origin(Ref(ref.computation, found.operands[0])).ref
@@ -327,6 +365,9 @@ class _Reader:
             yield from self._outward(ref)
 
     def _readers(self, ref: Ref) -> Iterator[Instruction]:
+        found = self.calls.instruction(ref)
+        if found is not None and found.operation == "send":
+            ref = self._other_end(ref, found)
         for at, _ in self.origins.readers(ref, _NEAR * _NEAR):
             yield from self._outward(at)
 

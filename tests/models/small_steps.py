@@ -33,6 +33,10 @@ activations:
   hidden: batch _ mlp
 lints: {SHD1: allow, SHD2: allow, SHD3: allow, SHD4: allow, SHD5: allow}
 """
+#: The same on two slices.
+SLICED = SPEC.replace(
+    "tpu v5e 4x4, mesh: {fsdp: 8,", "2 * tpu v6e 2x4, mesh: {replica: 2 @ dcn, fsdp: 4,", 1
+).replace("batch -> fsdp", "batch -> (replica, fsdp)")
 
 Program = Callable[[Any], tuple[Any, tuple[Any, ...]]]
 PROGRAMS: dict[str, Program] = {}

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Mesh, MeshAxis
-from shardspec.programs.groups import members_of, turned
+from shardspec.programs.groups import Slices, crossing_of, members_of, slices_of, turned
 from shardspec.programs.hlo import Instruction
 
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("fsdp", 4), MeshAxis("tensor", 2)))
+ALL = Slices(tuple(range(16)), (0,))
+#: Four slices of four devices.
+SLICED = Mesh(
+    (MeshAxis("a", 2, "dcn"), MeshAxis("fsdp", 2), MeshAxis("b", 2, "dcn"), MeshAxis("tensor", 2))
+)
+
+
+#: What libtpu tells the hosts.
+TOLD = (
+    "frontend_attributes={{_xla_megascale_target={},"
+    '_xla_megascale_transfer_type="{}",is_spmd_generated="true"}}'
+)
 
 
 def collective(attributes: str) -> Instruction:
@@ -41,7 +54,7 @@ def collective(attributes: str) -> Instruction:
     ],
 )
 def test_axes(said: str, axes: str, ways: int) -> None:
-    members = members_of(collective(said), 16)
+    members = members_of(collective(said), ALL)
     assert members is not None
     assert (" ".join(members.axes(MESH)), members.ways) == (axes, ways)
 
@@ -61,7 +74,59 @@ def test_axes(said: str, axes: str, ways: int) -> None:
     ],
 )
 def test_what_cannot_be_is_not_read(said: str) -> None:
-    assert members_of(collective(said), 16) is None
+    assert members_of(collective(said), ALL) is None
+
+
+def test_a_program_of_one_slice() -> None:
+    slices = slices_of(SLICED, 4)
+    assert slices == Slices((0, 1, 4, 5), (0, 2, 8, 10))
+    members = members_of(collective("replica_groups={{0,2},{1,3}}"), slices)
+    assert members is not None
+    assert (members.axes(SLICED), members.ways) == (("fsdp",), 2)
+    assert slices_of(SLICED, 8) is None
+    assert slices_of(MESH, 8) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "axes", "ways"),
+    [
+        ("ALL_REDUCE", '"{1,2,3,4}x{0:3}"', "a b", 4),
+        ("ALL_GATHER", "{{100000,300000},{100002,300002},{100001,300001}}", "a", 2),
+        ("REDUCE_SCATTER", "{{100000,200000},{300000,400000}}", "b", 2),
+        (
+            "ALL_TO_ALL",
+            "{{100000,100002,300000,300002},{100001,100003,300001,300003}}",
+            "a tensor",
+            4,
+        ),
+        ("ONE_TO_ONE", "{{100000->300000},{300000->100000}}", "a", 2),
+    ],
+)
+def test_what_crosses_slices(kind: str, target: str, axes: str, ways: int) -> None:
+    # what libtpu prints; the devices 0, 2, 1, 3 of a slice stand so in its mesh
+    told = TOLD.format(target, kind)
+    slices = slices_of(SLICED, 4)
+    assert slices is not None
+    send = replace(collective(told), operation="send")
+    found = crossing_of(send, slices)
+    assert found is not None
+    own, members = found
+    assert own.name in (kind, "COLLECTIVE_PERMUTE")
+    assert members is not None
+    assert (" ".join(members.axes(SLICED)), members.ways) == (axes, ways)
+    assert crossing_of(collective(told), slices) is None
+
+
+@pytest.mark.parametrize(
+    "target", ['"{1,5}x{0:3}"', "{{100000,500000}}", "{{100000,200009}}", '"all"']
+)
+def test_slices_that_are_not_there(target: str) -> None:
+    told = TOLD.format(target, "ALL_REDUCE")
+    slices = slices_of(SLICED, 4)
+    assert slices is not None
+    found = crossing_of(replace(collective(told), operation="send"), slices)
+    assert found is not None
+    assert found[1] is None
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())

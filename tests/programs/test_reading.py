@@ -150,6 +150,50 @@ def test_ticks_are_within_the_clock(name: str) -> None:
     assert all(0 < at <= step.end for at in ticks)
 
 
+def test_a_program_of_one_of_several_slices() -> None:
+    mesh = Mesh((MeshAxis("replica", 2, "dcn"), MeshAxis("fsdp", 4)))
+    step = read(SLICED, mesh)
+    inside, across = step.collectives
+    assert (inside.mesh_axes, inside.wire_bytes) == (("fsdp",), 3 * 4096 * 4 // 4)
+    assert (across.mesh_axes, across.wire_bytes) == (("replica",), 1024 * 4)
+    assert (str(across.place), str(across.carries)) == ("train.py:7", "gradient of p")
+    refused = step_of_program(SLICED, MESH)
+    assert isinstance(refused, Diagnostic)
+    assert "`@ dcn`" in (refused.help or "")
+
+
+#: What libtpu 0.0.52 prints for two slices, shortened: both run this program.
+SLICED = """\
+HloModule jit_step, input_output_alias={ {0}: (0, {}, may-alias) }, num_partitions=4
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %sum = f32[] add(%x, %y)
+}
+
+ENTRY %main (p: f32[1024]) -> (f32[1024]) {
+  %p = f32[1024]{0} parameter(0), metadata={op_name="p"}
+  %wide = f32[4096]{0} pad(%p), padding=0_3072
+  %reduce-scatter = f32[1024]{0} reduce-scatter(%wide), channel_id=1, replica_groups={{0,1,2,3}}, \
+use_global_device_ids=true, dimensions={0}, to_apply=%add, metadata={op_name="jit(step)/dot" \
+source_file="train.py" source_line=7}
+  %after-all = token[] after-all()
+  %send = (f32[1024]{0}, u32[], token[]) send(%reduce-scatter, %after-all), channel_id=2, \
+is_host_transfer=true, frontend_attributes={_xla_host_transfer_rendezvous="psum.1_0",\
+_xla_megascale_target="{1,2}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"}
+  %recv = (f32[1024]{0}, u32[], token[]) recv(%after-all), channel_id=3, is_host_transfer=true, \
+frontend_attributes={_xla_host_transfer_rendezvous="psum.1_0",\
+_xla_megascale_target="{1,2}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"}
+  %send-done = token[] send-done(%send), channel_id=2, is_host_transfer=true
+  %recv-done = (f32[1024]{0}, token[]) recv-done(%recv), channel_id=3, is_host_transfer=true
+  %summed = f32[1024]{0} get-tuple-element(%recv-done), index=0
+  %new = f32[1024]{0} subtract(%p, %summed)
+  ROOT %result = (f32[1024]{0}) tuple(%new)
+}
+"""
+
+
 # any text
 
 

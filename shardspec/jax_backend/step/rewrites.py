@@ -8,6 +8,7 @@ bytes, and are left to the compiler.
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import replace
 
 from shardspec.analysis import compiled_sends
@@ -27,12 +28,6 @@ _SUMS = frozenset(("stablehlo.add", "stablehlo.subtract"))
 _REDUCES = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 
 
-#: Source of what is made of few: compiles of the gradients of [heads, kv, embed] with libtpu 0.0.52
-#: for v5e 8x8 and 16x16, v5p 4x4x4: whole with kv of 32 and 64 and up to 128 lanes of embed on a
-#: device; scattered with 256 and more, and with kv of 80, 96 and 128.
-_LANES = 128
-
-
 def corrected(sends: list[Send], target: Target) -> list[Send]:
     """Return the collectives that are left when XLA has rewritten the program for a target."""
     platform, device_count = platform_of(target), target.mesh.device_count
@@ -41,14 +36,27 @@ def corrected(sends: list[Send], target: Target) -> list[Send]:
     sends = equal_gathers_once(sends, ring_devices)
     sends = narrow_gathers(sends, platform == "tpu")
     sends = partial_sums_once(sends)
-    sends = sliced_sums_scattered(sends, _RESHAPES if platform == "gpu" else _PASSES)
+    apart = {axis.name for axis in target.mesh.axes if axis.network == "dcn"}
+    passed = _RESHAPES if platform == "gpu" else _PASSES
+    sends = sliced_sums_scattered(sends, passed, apart if platform == "tpu" else set())
     sends = lookups_exchanged(sends)
     sends = sums_after_loops(sends, platform == "gpu")
     sends = windowed_products(sends, ring_devices)
     if platform == "tpu":
         sends = sums_of_lanes_whole(sends, ring_devices)
         sends = whole_machine_summed(sends, target.hardware)
-    return sends
+    return [leg for send in sends for leg in _legs(send, target)]
+
+
+def _legs(send: Send, target: Target) -> list[Send]:
+    """Return a collective as what goes within slices, and what goes between them."""
+    legs = compiled_sends.across_slices(send.kind, send.names, send.payload_bytes, target)
+    if len(legs) == 1:
+        return [send]
+    parts = (tuple(axis for axis in send.axes if axis.name in names) for _, names, _ in legs)
+    return [
+        send.over(kind, axes, payload) for (kind, _, payload), axes in zip(legs, parts, strict=True)
+    ]
 
 
 def constants_made_in_place(sends: list[Send]) -> list[Send]:
@@ -216,7 +224,9 @@ def _carried_on(node: Node, groups: list[tuple[Send, ...]]) -> tuple[Send, ...]:
     return ()
 
 
-def sliced_sums_scattered(sends: list[Send], passed: frozenset[str] = _PASSES) -> list[Send]:
+def sliced_sums_scattered(
+    sends: list[Send], passed: frozenset[str] = _PASSES, apart: Container[str] = ()
+) -> list[Send]:
     """Make an all-reduce whose result is only sliced over its axes a reduce-scatter.
 
     It is so with a gradient that every device sums whole, and of which the optimizer state is
@@ -226,8 +236,18 @@ def sliced_sums_scattered(sends: list[Send], passed: frozenset[str] = _PASSES) -
     Args:
       passed: operations that may stand between the sum and the slice. XLA:GPU does not look through
         one that makes the sum wider, as where a gradient in bf16 meets moments in f32.
+      apart: mesh axes between slices of TPUs; where a sum goes within and between them, libtpu
+        looks through none of these operations.
     """
-    return [each for send in sends for each in _scattered(send, passed)]
+    return [
+        each
+        for send in sends
+        for each in _scattered(send, _RESHAPES if _is_apart(send, apart) else passed)
+    ]
+
+
+def _is_apart(send: Send, apart: Container[str]) -> bool:
+    return len({name in apart for name in send.names}) > 1
 
 
 def _scattered(send: Send, passed: frozenset[str]) -> list[Send]:
@@ -397,26 +417,25 @@ def _readers(value: Value) -> list[Node]:
 
 
 def sums_of_lanes_whole(sends: list[Send], ring_devices: int) -> list[Send]:
-    """Count twice a sum of which each device would keep a few lanes: libtpu slices it whole.
-
-    In memory the last dimension is that of the 128 lanes, unless the one before it fills most of
-    them: the gradient of an output projection [heads kv embed] with heads of 64, embed split.
-    """
+    """Count twice a sum along lanes that libtpu slices whole: `compiled_sends.is_sliced_whole`."""
     for send in sends:
         is_sum = send.kind is CollectiveKind.REDUCE_SCATTER and not send.is_written
-        if is_sum and not _has_ring(send, ring_devices) and _keeps_few_lanes(send):
+        is_turned = _has_ring(send, ring_devices) and _is_windowed(send)
+        if is_sum and not is_turned and _slices_lanes(send):
             send.wire_bytes = ring_bytes(CollectiveKind.ALL_REDUCE, send.payload_bytes, send.ways)
     return sends
 
 
-def _keeps_few_lanes(send: Send) -> bool:
-    value = send.result
-    while value.users and value.users[0].name in _COPIES:
+def _slices_lanes(send: Send) -> bool:
+    names, value = set(send.names), send.result
+    while value.users and value.users[0].name in (*_COPIES, "sdy.all_slice"):
+        is_there = names <= value.axes.keys()
+        if is_there and value.users[0].name == "sdy.all_slice":
+            break
         value = value.users[0].result
-    shard = value.shard_shape
-    kept = {axis for axes in value.split[:-1] for axis in axes}
-    is_last = bool(value.split) and not kept & set(send.axes)
-    return is_last and len(shard) > 1 and shard[-1] <= _LANES and 2 * shard[-2] <= _LANES
+    last = {axis.name for axis in value.split[-1]} if value.split else set()
+    dtype = send.source.dtype
+    return names <= last and compiled_sends.is_sliced_whole(value.shard_shape, dtype)
 
 
 def whole_machine_summed(sends: list[Send], hardware: Hardware | None) -> list[Send]:

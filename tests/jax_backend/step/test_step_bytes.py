@@ -120,6 +120,58 @@ OF_SIZES = {
 }
 
 
+#: What libtpu 0.0.52 sends over fsdp=4 of two parts for the gradients of [4096, 4 * lanes] in
+#: bf16, tensor=2, by the lanes that a device keeps: an odd number of tiles is summed whole.
+OF_LANES = {128: 3145728, 256: 3145728, 384: 9437184, 512: 6291456, 640: 15728640, 768: 9437184}
+
+
+@pytest.mark.parametrize("hardware", ["tpu v5e 4x4", "2 * tpu v6e 2x4"])
+def test_sums_of_an_odd_number_of_tiles_are_whole(hardware: str) -> None:
+    spec = f"""\
+shardspec: 1
+hardware: {hardware}
+mesh: {{replica: {"2 @ dcn" if hardware[0] == "2" else 2}, fsdp: 4, tensor: 2}}
+rules: ["batch -> (replica, fsdp)", embed -> fsdp, mlp -> tensor]
+params: {{"w*": mlp embed}}
+activations: {{x: batch _ mlp, y: batch _ _}}
+"""
+    own = shardspec.Resolver(shardspec.loads(spec), devices="abstract")
+    shapes = {f"w{each}": jax.ShapeDtypeStruct((4096, 4 * each), jnp.float32) for each in OF_LANES}
+
+    def loss(params: Any, x: Any) -> Any:
+        narrow = {name: weight.astype(jnp.bfloat16) for name, weight in params.items()}
+        made = [own.constrain(x @ weight, activation="y") for weight in narrow.values()]
+        return sum(jnp.sum(each.astype(jnp.float32) ** 2) for each in made)
+
+    def step(params: Any, x: Any) -> Any:
+        grads = jax.grad(loss)(params, own.constrain(x, activation="x"))
+        return jax.tree.map(jnp.subtract, params, grads)
+
+    x = jax.ShapeDtypeStruct((64, 64, 4096), jnp.bfloat16)
+    traced = step_of(own, jax.jit(step, out_shardings=own.shardings(shapes)), shapes, x)
+    sums = [each for each in traced.collectives if each.carries.kind == "gradient"]
+    found = {each.carries.name: each.wire_bytes for each in sums if each.mesh_axes == ("fsdp",)}
+    assert found == {f"w{lanes}": size for lanes, size in OF_LANES.items()}
+    across = [each.wire_bytes for each in sums if each.mesh_axes == ("replica",)]
+    assert sum(across) == sum(2048 * lanes * 2 for lanes in OF_LANES)
+
+
+#: What libtpu 0.0.52 sends in small steps on two v6e slices, in all of their collectives.
+ON_SLICES = {
+    "plain": {"fsdp": 6291456, "tensor": 2097152},
+    "gradient": {"fsdp": 18874368, "tensor": 2097152, "replica": 2097152},
+    "clipped_adam": {"fsdp": 12582924, "tensor": 2097160, "replica": 2097152},
+    "sharded_moments": {"fsdp": 12582912, "replica": 2097152},
+}
+
+
+@pytest.mark.parametrize("name", ON_SLICES)
+def test_what_goes_within_slices_and_between_them(name: str) -> None:
+    function, args = small_steps.PROGRAMS[name](small_steps.resolver(spec=small_steps.SLICED))
+    step = step_of(small_steps.resolver(spec=small_steps.SLICED), function, *args)
+    assert sent(step) == pytest.approx(ON_SLICES[name], rel=1e-4)
+
+
 @pytest.mark.parametrize("correction", OF_SIZES)
 def test_a_correction_of_sizes_matters(correction: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, most, least = OF_SIZES[correction]

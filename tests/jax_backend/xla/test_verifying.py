@@ -73,6 +73,15 @@ def test_a_step_on_a_slice_that_is_not_here(folders: Path) -> None:
     assert list(folders.iterdir()) == []
 
 
+@pytest.mark.nightly
+def test_a_step_on_several_slices_that_are_not_here() -> None:
+    pytest.importorskip("libtpu")
+    found = proved("clipped_adam", small_steps.resolver(spec=small_steps.SLICED))
+    assert found.faults == ()
+    assert found.difference < 0.02
+    assert {row.mesh_axes for row in found.rows if row.compiled} >= {("replica",), ("fsdp",)}
+
+
 def test_time_is_limited_and_nothing_is_left(folders: Path) -> None:
     pytest.importorskip("libtpu")
     with pytest.raises(ShardspecError, match="no program for tpu v5e 4x4 after 1 s"):
