@@ -13,10 +13,14 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.language.formatting import formatted
 from shardspec.report.table import table
+from shardspec.search.searching import stated_cost
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 NAMES = sorted(path.stem for path in (ROOT / "specs" / "examples").glob("*.yaml"))
+
+#: A stage of a pipeline: what stages pass on and wait for, no `step:` says.
+NO_STEP = ("llama-3-70b-pipeline",)
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +48,18 @@ def test_table_is_golden(name: str, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update-cases"):
         golden.write_text(text, encoding="utf-8")
     assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_step_fits_on_each_target(name: str) -> None:
+    """In every phase, as far as `cost` can tell; what a CPU has for it is not known."""
+    _, plans = loaded(name, ".yaml")
+    for plan in plans:
+        cost = stated_cost(plan)
+        assert (cost.step is None) == (name in NO_STEP)
+        assert plan.target.hardware is not None
+        is_cpu = plan.target.hardware.chip.platform == "cpu"
+        assert cost.memory.fits is (None if is_cpu else True), plan.target.name
 
 
 @pytest.mark.parametrize("name", NAMES)

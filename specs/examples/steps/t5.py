@@ -12,7 +12,7 @@ import optax
 from flax import linen as nn
 
 LAYERS, VOCAB, EMBED, MLP, HEADS, KV, BUCKETS = 24, 32128, 4096, 10240, 64, 64, 32
-#: One of two microbatches: all 2,048 sequences of the spec at once do not fit, as `cost` says.
+#: Half of the 2,048 sequences of the spec, which has them in 8 parts: all at once do not fit.
 BATCH, LENGTH = 1024, 512
 
 dense = partial(nn.Dense, use_bias=False, dtype=jnp.bfloat16)
