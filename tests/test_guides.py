@@ -35,10 +35,17 @@ def test_blocks_are_real_output(
 ) -> None:
     if NAMES_OTHER_CAUSES and page.stem == "cost":
         pytest.skip("jaxlib names other causes")
-    own = dict(_FILE.findall(page.read_text(encoding="utf-8")))
+    text = page.read_text(encoding="utf-8")
+    own = dict(_FILE.findall(text))
+    folder = tmp_path / "examples"
+    folder.mkdir()
+    (tmp_path / "arrays").symlink_to(ROOT / "specs" / "arrays")
     for name, body in own.items():
-        (tmp_path / name).write_text(body, encoding="utf-8")
-    monkeypatch.chdir(tmp_path if own else ROOT / "specs" / "examples")
+        (folder / name).write_text(body, encoding="utf-8")
+    for example in (ROOT / "specs" / "examples").glob("*.yaml"):
+        if example.name in text and example.name not in own:
+            (folder / example.name).symlink_to(example)
+    monkeypatch.chdir(folder if own else ROOT / "specs" / "examples")
     monkeypatch.setenv("NO_COLOR", "1")
 
     def printed(block: re.Match[str]) -> str:

@@ -20,14 +20,16 @@ def test_the_page_runs(
     checked = 0
     for language, body in _FENCED.findall(PAGE.read_text(encoding="utf-8")):
         if language == "yaml":
-            (tmp_path / "spec.yaml").write_text(body, encoding="utf-8")
+            named = re.match(r"# (\S+\.yaml)\n", body)
+            name = named[1] if named else "spec.yaml"
+            (tmp_path / name).write_text(body, encoding="utf-8")
         elif language == "python":
             exec(compile(body, PAGE.name, "exec"), namespace)
         else:
             printed = capsys.readouterr().out
             assert printed.rstrip() == body.rstrip()
             checked += 1
-    assert checked == 4
+    assert checked == 5
 
 
 def test_its_spec_has_no_findings(tmp_path: Path) -> None:
