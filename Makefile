@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: demo test test-pythons lint types layers pytest nightly cases tables docs mutations bench clean
+.PHONY: demo test test-pythons lint types layers pytest nightly cases tables docs docs-site mutations bench clean
 
 demo: .venv/demo
 	$(BIN)/shardspec compile specs/examples/t5-1.1-xxl.yaml
@@ -42,6 +42,9 @@ tables: .venv/test
 docs: .venv/test
 	$(BIN)/python -m shardspec.report.findings_doc > docs/findings.md
 
+docs-site: .venv/docs
+	$(BIN)/python -m docs.site build/site
+
 mutations: .venv/test
 	$(BIN)/python -m tests.mutations --examples 25 --write
 
@@ -66,6 +69,10 @@ bench: .venv/test
 
 .venv/test: .venv/demo pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[flax,optax,equinox,haiku,orbax,tpu-aot,terminal,lsp,report]' --group test
+	@touch $@
+
+.venv/docs: .venv/demo pyproject.toml
+	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
 # XLA for GPUs that are not here, in a folder of its own: beside JAX it would complain of them. Linux only.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from shardspec.jax_backend.batch import Batch, DataLayout
     from shardspec.jax_backend.moving import Moved
     from shardspec.jax_backend.resolver import Resolver
+    from shardspec.jax_backend.state import Accumulation
     from shardspec.lock.lock_file import LockWarning
     from shardspec.programs.memory import CompiledMemory, HeldValue
     from shardspec.programs.proof import AxisProof, Proof

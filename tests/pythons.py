@@ -66,11 +66,13 @@ def pinned(requirement: str, age: str) -> str:
 
 
 def wanted(age: str) -> list[str]:
-    """Return what pip is asked for: the package's requirements at an age, and the tests' own."""
+    """Return what pip is asked for: the package's requirements at an age, and the tests' own.
+
+    What builds the site of the documentation is no matter of versions, and is left out.
+    """
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return [pinned(each, age) for each in requirements(table["project"])] + [
-        *table["dependency-groups"]["test"]
-    ]
+    own = [each for each in table["dependency-groups"]["test"] if isinstance(each, str)]
+    return [pinned(each, age) for each in requirements(table["project"])] + own
 
 
 def interpreters(python: str) -> Iterator[str]:

@@ -2,14 +2,18 @@
 
 `pytest --update-cases` rewrites the blocks. A page may bring files of its own: a block whose first
 line is `# NAME`; its commands run beside them. A block that begins with `# specs/...` is a part of
-that file. A diff on a page differs, and a check may have errors. The examples of the page of a
-framework are run as they stand, with the page's spec beside it, on eight CPU devices.
+that file. A diff on a page differs, and a check may have errors. `$ python FILE` is run as well.
+The examples of the page of a framework are run as they stand, with the page's spec beside it, on
+eight CPU devices.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +26,9 @@ from tests.versions_of_jax import NAMES_OTHER_CAUSES
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FRAMEWORKS = sorted((ROOT / "docs" / "frameworks").glob("*.md"))
-_BLOCK = re.compile(r"^```console\n(\$ shardspec [^\n]*\n)(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r"^```console\n(\$ (?:shardspec|python) [^\n]*\n)(.*?)^```$", re.DOTALL | re.MULTILINE
+)
 _FENCED = re.compile(r"^```(yaml|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"^```\w+\n# ([\w-]+\.\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _EXCERPT = re.compile(r"^```\w+\n# (specs/[\w./-]+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -49,6 +55,8 @@ def test_blocks_are_real_output(
     monkeypatch.setenv("NO_COLOR", "1")
 
     def printed(block: re.Match[str]) -> str:
+        if block[1].startswith("$ python "):
+            return f"```console\n{block[1]}{python(block[1])}```"
         result = CliRunner().invoke(cli, shlex.split(block[1].removeprefix("$ shardspec ")))
         differs = block[1].startswith("$ shardspec diff ")
         has_errors = block[1].startswith("$ shardspec check ") and "\nFound " in result.output
@@ -61,6 +69,17 @@ def test_blocks_are_real_output(
         page.write_text(real, encoding="utf-8")
     else:
         assert text == real
+
+
+def python(command: str) -> str:
+    """Return what a Python file of this folder prints, which runs in a process of its own."""
+    arguments = [sys.executable, *shlex.split(command)[2:]]
+    environment = {**os.environ, "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        arguments, capture_output=True, text=True, env=environment, check=False, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

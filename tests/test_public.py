@@ -45,10 +45,12 @@ def test_a_type_checker_knows_the_public_names_and_no_others(tmp_path: Path) -> 
     from mypy import api
 
     program = tmp_path / "program.py"
-    program.write_text("import shardspec\nshardspec.Resolver\nshardspec.Resovler\n")
+    names = [f"shardspec.{name}\n" for name in (*shardspec.__all__, "Resovler")]
+    program.write_text("".join(["import shardspec\n", *names]))
     quick = ["--config-file=", "--no-incremental", "--follow-imports=skip"]
     said, _, _ = api.run([*quick, str(program), shardspec.__file__])
-    assert 'program.py:3: error: Module has no attribute "Resovler"' in said
+    line = len(names) + 1
+    assert f'program.py:{line}: error: Module has no attribute "Resovler"' in said
     assert "Found 1 error" in said
 
 
@@ -121,6 +123,7 @@ def returned(of: Any) -> Iterator[tuple[str, str]]:
 
 
 def test_every_type_that_is_returned_is_exported() -> None:
+    assert all(hasattr(shardspec, name) for name in shardspec.__all__), "loads their modules"
     ours = {
         name: value
         for module in [m for m in sys.modules.values() if m.__name__.startswith("shardspec.")]

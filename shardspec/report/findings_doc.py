@@ -1,19 +1,21 @@
 """Every page of `shardspec explain`, as one Markdown text: docs/findings.md.
 
-`python -m shardspec.report.findings_doc` prints it; a test holds the file to it.
+`python -m shardspec.report.findings_doc` prints it; a test holds the file to it. The pages of the
+site of the documentation are made of the same parts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
 from shardspec.lints.registry import codes, page, step_codes
 from shardspec.report.pages import level_text
 
-_FAMILIES = {
+#: The fourth letter of a code -> what such findings are about.
+FAMILIES = {
     "0": "File and keys",
     "1": "Mesh and targets",
     "2": "Names, rules and matching",
@@ -49,22 +51,37 @@ def findings_doc() -> str:
 
 
 def _lines() -> Iterator[str]:
-    large = ", ".join(code.id for code in codes_by_size())
-    yield _INTRODUCTION.format(large=large)
-    yield "| code | name | level | says |"
-    yield "|---|---|---|---|"
-    for code in ALL:
-        level = "pedantic" if code.is_pedantic else str(code.severity)
-        summary = code.summary.replace("|", "\\|")
-        yield f"| [{code.id}](#{_anchor(code)}) | {code.name} | {level} | {summary} |"
+    yield introduction()
+    yield from table_lines(ALL, lambda code: f"#{_anchor(code)}")
     family = ""
     for code in ALL:
         if code.id[3] != family:
             family = code.id[3]
-            yield f"\n## {_FAMILIES[family]}"
+            yield f"\n## {FAMILIES[family]}"
         yield f"\n### {code.id} {code.name}\n"
-        yield f"*{level_text(code)[0].upper()}{level_text(code)[1:]}.*\n"
-        yield from _markdown(page(code))
+        yield from section_lines(code)
+
+
+def introduction() -> str:
+    """Return what stands before all findings, as Markdown."""
+    large = ", ".join(code.id for code in codes_by_size())
+    return _INTRODUCTION.format(large=large)
+
+
+def table_lines(codes: Iterable[Code], link: Callable[[Code], str]) -> Iterator[str]:
+    """Yield a table of findings, each with a link to its page."""
+    yield "| code | name | level | says |"
+    yield "|---|---|---|---|"
+    for code in codes:
+        level = "pedantic" if code.is_pedantic else str(code.severity)
+        summary = code.summary.replace("|", "\\|")
+        yield f"| [{code.id}]({link(code)}) | {code.name} | {level} | {summary} |"
+
+
+def section_lines(code: Code) -> Iterator[str]:
+    """Yield the page of a finding below its heading, as Markdown."""
+    yield f"*{level_text(code)[0].upper()}{level_text(code)[1:]}.*\n"
+    yield from _markdown(page(code))
 
 
 def codes_by_size() -> tuple[Code, ...]:

@@ -46,7 +46,7 @@ def list_lines(kind: str) -> Iterator[str]:
         return code_lines()
     if kind == "hardware":
         entries = dict.fromkeys(catalogue.hardware_names().values())
-        return columns(map(_machine_cells, entries), indent=0, is_prose=True)
+        return columns(map(machine_cells, entries), indent=0, is_prose=True)
     shown: assets.SpecKind = "examples" if kind == "examples" else "presets"
     rows = ((name, bundled_doc(shown, name)) for name in assets.spec_names(shown))
     return columns(rows, indent=0, is_prose=True)
@@ -91,7 +91,8 @@ def _near(name: str, kind: str, names: Mapping[str, str] | tuple[str, ...]) -> s
     return f"{shown}`shardspec explain --list {plural}` shows all"
 
 
-def _machine_cells(file: str) -> tuple[str, str]:
+def machine_cells(file: str) -> tuple[str, str]:
+    """Return the name of a chip of the catalogue, and what it is in a line."""
     entry = catalogue.catalogue_entry(file)
     chip = entry.chip
     hbm = f", {binary_bytes(chip.hbm_bytes)}" if chip.hbm_bytes else ""
@@ -108,12 +109,12 @@ def _chip_lines(file: str, machine: Hardware | None) -> Iterator[str]:
         yield ""
         yield from _slice_lines(machine)
     yield ""
-    yield from columns(_figures(data["figures"]), indent=0, is_prose=True)
+    yield from columns(figure_rows(data["figures"]), indent=0, is_prose=True)
     yield ""
     if entry.chip.calibration is not None:
         yield from calibration_lines(entry.chip.calibration)
         yield ""
-    yield from columns(_names(entry, data), indent=0, is_prose=True)
+    yield from columns(name_rows(entry, data), indent=0, is_prose=True)
 
 
 def _slice_lines(machine: Hardware) -> Iterator[str]:
@@ -129,7 +130,8 @@ def _slice_lines(machine: Hardware) -> Iterator[str]:
         yield f"ends joined along {listed(joined)}" if joined else "no dimension wraps around"
 
 
-def _figures(figures: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def figure_rows(figures: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield each figure of a chip: its key, its value in a unit that people read, its source."""
     for key, figure in figures.items():
         yield key, _figure_text(key, figure["value"]), figure["source"]
 
@@ -143,7 +145,10 @@ def _figure_text(key: str, value: Any) -> str:
     return binary_bytes(value) if key.endswith("_bytes") else str(value)
 
 
-def _names(entry: catalogue.CatalogueEntry, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def name_rows(
+    entry: catalogue.CatalogueEntry, data: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yield what a chip is called, by whom, and which slices of it there are."""
     yield "names", ", ".join(entry.names)
     if entry.prefixes:
         types = ", ".join(f"{prefix}-N" for prefix in entry.prefixes)
