@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import cast
 
+from shardspec.analysis.step_attention import aliased, flat, headed, roles
+from shardspec.analysis.step_routing import Slots, combined, dispatched, slots_of
 from shardspec.analysis.step_values import (
     Flow,
     Index,
@@ -23,7 +26,6 @@ from shardspec.analysis.step_values import (
     OpName,
     Read,
     Value,
-    View,
     Weight,
 )
 from shardspec.diagnostics import Diagnostic, Span, codes, point
@@ -35,8 +37,6 @@ from shardspec.resolve.match import path_matcher
 
 #: Names of stacked axes that need no `scan:`.
 _STACKED = frozenset({"layers", "layer", "stage"})
-#: What tells positions from heads in attention.
-_POSITIONS = ("length", "seq", "pos", "token", "patch")
 
 
 def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
@@ -86,6 +86,7 @@ class _Build:
         self.faults: list[Diagnostic] = []
         self.used: set[str] = set()
         self.loop: Loop | None = None
+        self.slots: dict[str, Slots] = {}
         self._batch()
 
     def _batch(self) -> None:
@@ -126,6 +127,10 @@ class _Build:
             return
 
     def _line(self, line: Line) -> None:
+        if line.call in ("dispatch", "combine"):
+            for each in self._routed(line):
+                self._line(each)
+            return
         patterns = [at for at, term in enumerate(line.operands) if self._is_array(term)]
         if len(patterns) > 1:
             span = line.operands[patterns[1]].span
@@ -358,7 +363,7 @@ class _Build:
             self._split(line, reads)
             return
         results = [self._result(term, line, reads) for term in line.results]
-        kind: OpName = line.call or ("view" if len(reads) == 1 else "einsum")
+        kind = cast(OpName, line.call or ("view" if len(reads) == 1 else "einsum"))
         copies = weight.copies if weight is not None else 1
         for result in results:
             flops = self._flops(line, kind, reads, result) * copies // len(results)
@@ -545,14 +550,70 @@ class _Build:
         view = tuple(new if dim is cut[0] else dim for dim in read.view)
         return Read(read.source, view), frozenset()
 
+    # experts
+
+    def _routed(self, line: Line) -> tuple[Line, ...]:
+        """Return the lines that a `dispatch` or `combine` stands for."""
+        scores = line.operands[1]
+        if any(self._is_array(term) for term in line.operands):
+            message = f"`{line.call}` reads values, and no arrays"
+            raise self.fault(message, line.operands[0].span, "a line before makes the scores")
+        routing = self._read_value(scores, line).source.names
+        if line.call == "combine":
+            slots = self.slots.get(scores.text)
+            if slots is None:
+                message = f"nothing is dispatched by `{scores.text}`"
+                help = "it takes the scores that a `dispatch` before it goes by"
+                raise self.fault(message, scores.span, help)
+            made = self._read_value(line.operands[0], line).source.names
+            return combined(line, made, slots)
+        tokens = self._read_value(line.operands[0], line).source.names
+        (result,) = line.results
+        names = [dim.name for dim in result.dims or ()] or list(
+            self.activations.get(result.text, ())
+        )
+        found = slots_of(tokens, routing, names)
+        if isinstance(found, str):
+            help = "as in `-> arrived[expert batch slot embed]`: what is new are experts and slots"
+            raise self.fault(f"`{result.text}` {found}", result.span, help)
+        self._count_slots(found, scores, routing, line)
+        self.slots[scores.text] = found
+        return dispatched(line, tokens, routing, names, found)
+
+    def _count_slots(self, slots: Slots, scores: Term, routing: LogicalAxes, line: Line) -> None:
+        """Set the size of the slots of an expert, where `experts:` says it."""
+        experts, name = self.step.experts, slots.slot
+        stated = self.sizes.get(name)
+        if experts is None and stated is None:
+            message = f"how many tokens an expert takes, `{name}`, is not known"
+            help = f"say `experts: top 2 capacity 1.25` in `step`, or `{name}` in `axes`"
+            raise self.fault(message, line.results[0].span, help)
+        if experts is None:
+            return
+        shape = self._read_value(scores, line).source.shape
+        sizes = dict(zip(routing, shape, strict=True))
+        count = experts.slots(sizes[slots.position], sizes[slots.scored])
+        if stated not in (None, count):
+            message = f"`{name}` is {stated} in `axes`, and `experts: {experts}` makes {count}"
+            span = next((axis.span for axis in self.spec.logical_axes if axis.name == name), None)
+            self.fault(message, span or line.span, "take one of the two out")
+        self.sizes[name] = count
+
     # attention
 
     def _attend(self, line: Line, reads: tuple[Read, ...]) -> None:
         """Add attention: one kernel, or the products that make scores and use them."""
         units = {axis.name: axis.unit for axis in self.spec.logical_axes}
-        query, key, value = (Read(read.source, _headed(read.view, units)) for read in reads)
-        positions, aliases = self._roles(line, query, key)
-        keys = [Read(each.source, _aliased(each.view, aliases)) for each in (key, value)]
+        query, key, value = (Read(read.source, headed(read.view, units)) for read in reads)
+        if any(isinstance(read.source, Weight) for read in reads[:2]):
+            raise self.fault("`flash` reads values, and no arrays", line.operands[0].span)
+        known = roles(query, key)
+        if known is None:
+            help = f"name them: `{line.operands[1].text}[length as kv_length]`"
+            message = "which dimension of the keys is their positions is not plain"
+            raise self.fault(message, line.operands[1].span, help)
+        positions, aliases = known
+        keys = [Read(each.source, aliased(each.view, aliases)) for each in (key, value)]
         span = query.indices
         size = next(
             index.size for read in keys for index in read.indices if index.name == positions
@@ -567,7 +628,7 @@ class _Build:
         if self.step.attention == "flash":
             whole = frozenset({positions, summed} - {""})
             made = (query, *keys)
-            view = _flat(result, span)
+            view = flat(result, span)
             kernel = self._sum(line.flops, line) if line.flops else 2 * flops
             self._add(Op("flash", line, self.loop, made, result, view, max(0, kernel), whole))
             return
@@ -576,7 +637,7 @@ class _Build:
         shape = tuple(dim[0].size for dim in dims)
         scores = Value(f"{term.text} scores", names, shape, self.step.dtype, dims)
         self._add(Op("einsum", line, self.loop, (query, keys[0]), scores, dims, flops))
-        view = _flat(result, span)
+        view = flat(result, span)
         made = (Read(scores, dims), keys[1])
         self._add(Op("einsum", line, self.loop, made, result, view, flops))
 
@@ -587,33 +648,6 @@ class _Build:
         query = reads[0].source
         assert isinstance(query, Value)
         return Value(term.text, query.names, query.shape, query.dtype, query.view)
-
-    def _roles(self, line: Line, query: Read, key: Read) -> tuple[str, dict[str, str]]:
-        """Return the index of the positions of keys, and what other indices of keys are."""
-        if any(isinstance(read.source, Weight) for read in (query, key)):
-            raise self.fault("`flash` reads values, and no arrays", line.operands[0].span)
-        asked, held = query.indices, key.indices
-        own = [i.name for i in held if i.name not in {j.name for j in asked}]
-        left = [i.name for i in asked if i.name not in {j.name for j in held}]
-        found = next((name for name in own if _is_position(name)), None)
-        if found is None and len(own) > len(left):
-            found = own[0]
-        if found is None:
-            shared = [i.name for i in held if i.name not in own and _is_position(i.name)]
-            if not shared:
-                help = f"name them: `{line.operands[1].text}[length as kv_length]`"
-                message = "which dimension of the keys is their positions is not plain"
-                raise self.fault(message, line.operands[1].span, help)
-            found = f"{shared[0]}'"
-            aliases = {shared[0]: found}
-            left = [name for name in left if name != shared[0]]
-        else:
-            aliases = {}
-            positions = [name for name in left if _is_position(name)] or left[:1]
-            left = [name for name in left if name not in positions[:1]]
-        heads = [name for name in own if name != found]
-        aliases |= dict(zip(heads, left, strict=False))
-        return found, aliases
 
 
 def _mark_trained(ops: Sequence[Op]) -> None:
@@ -633,38 +667,6 @@ def _first_of(value: Value) -> Value:
     while value.base is not None:
         value = value.base
     return value
-
-
-def _headed(view: View, units: dict[str, int]) -> View:
-    """Return a view in which heads that lie side by side are an index of their own."""
-
-    def apart(index: Index) -> tuple[Index, ...]:
-        unit = units.get(index.name, 1)
-        if unit <= 1 or index.size % unit or index.size == unit:
-            return (index,)
-        return Index(f"{index.name}'", index.size // unit), Index(f"{index.name}/unit", unit)
-
-    return tuple(tuple(part for index in dim for part in apart(index)) for dim in view)
-
-
-def _is_position(name: str) -> bool:
-    return any(word in name for word in _POSITIONS)
-
-
-def _aliased(view: View, aliases: dict[str, str]) -> View:
-    return tuple(tuple(Index(aliases.get(i.name, i.name), i.size) for i in dim) for dim in view)
-
-
-def _flat(value: Value, indices: Sequence[Index]) -> View:
-    """Return the view of a value, by the indices of the query where the shapes agree."""
-    found, left = [], list(indices)
-    for size in value.shape:
-        inner = [left.pop(0)] if left else []
-        while left and math.prod(index.size for index in inner) < size:
-            inner.append(left.pop(0))
-        found.append(tuple(inner))
-    is_same = [math.prod(i.size for i in dim) for dim in found] == [*value.shape]
-    return tuple(found) if is_same and not left else value.view
 
 
 def _names_of(read: Read) -> set[str]:

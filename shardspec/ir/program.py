@@ -8,7 +8,30 @@ from typing import Literal, NamedTuple
 from shardspec.diagnostics import Span
 
 #: What a line does: the einsum that its names say, or one of the words.
-Call = Literal["", "flash", "gather", "route", "split", "op"]
+Call = Literal["", "flash", "gather", "route", "dispatch", "combine", "split", "op"]
+
+
+class Experts(NamedTuple):
+    """How many experts a token goes to, and how many of its even share each of them takes."""
+
+    choices: int
+    capacity: float = 1.0
+
+    def slots(self, tokens: int, experts: int) -> int:
+        """Return how many of the tokens of a group an expert takes; more are dropped.
+
+        Source: MaxText, layers/moe.py (`generate_masks`); GShard and Switch Transformer have the
+        same but for rounding.
+
+        >>> Experts(2, 1.25).slots(tokens=4096, experts=8)
+        1280
+        """
+        share = -(-tokens * self.choices // experts)
+        return int(max(share * self.capacity, self.capacity, 1))
+
+    def __str__(self) -> str:
+        """Return `top 2 capacity 1.25`."""
+        return f"top {self.choices} capacity {self.capacity:g}"
 
 
 class Product(NamedTuple):
@@ -85,6 +108,7 @@ class StepSpec:
       attention: whether `flash(...)` is a kernel, or products that make all scores.
       gradients: what gradients are summed in over devices; None for the dtype of products, and
         over microbatches f32.
+      experts: by what `dispatch(...)` makes its slots; None where `axes` says how many.
     """
 
     mode: Literal["train", "serve"] = "train"
@@ -94,5 +118,6 @@ class StepSpec:
     dtype: str = "bf16"
     attention: Literal["flash", "einsum"] = "flash"
     gradients: str | None = None
+    experts: Experts | None = None
     program: tuple[Line, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)

@@ -277,6 +277,11 @@ class StepEntry(_Model):
         description="The dtype that gradients are summed in over devices; else that of products, "
         "and over microbatches f32.",
     )
+    experts: Expression | None = Field(
+        None,
+        description="How tokens go to experts: `top 2 capacity 1.25` are two of them, each with"
+        " room for 1.25 times its even share of a sequence.",
+    )
     program: list[str] | None = Field(
         None,
         description='Lines in order: `residual, "**/query/kernel" -> query`. A pattern runs once '

@@ -49,6 +49,10 @@ def stated_step(walk: Walk, entry: StepEntry) -> tuple[tuple[str, Any], ...]:
         excerpt = walk.excerpt(("step", "tokens"), entry.tokens)
         count = walk.parse(step_lines.parse_count, excerpt)
         stated |= {} if count is None else {"tokens": count}
+    if entry.experts is not None:
+        excerpt = walk.excerpt(("step", "experts"), entry.experts)
+        experts = walk.parse(step_lines.parse_experts, excerpt)
+        stated |= {} if experts is None else {"experts": experts}
     if entry.dtype is not None:
         known = ir.dtype_name(entry.dtype)
         if known is None:

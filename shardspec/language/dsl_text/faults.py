@@ -17,7 +17,10 @@ _Parse = Callable[[str], object]
 
 _PATTERN = r're:?"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|(?:\\.|[^\s:="\\])+'
 #: A key of `step:` with its value.
-STEP_SETTING = r"(?:extends|mode|tokens|microbatches|remat|dtype|attention|gradients)\s+[\w.\"(]"
+STEP_SETTING = (
+    r"(?:extends|mode|tokens|microbatches|remat|dtype|attention|gradients|experts|pipeline)"
+    r"\s+[\w.\"(]"
+)
 _MEMORY = r"(?:\s+memory\s+\w+)?"
 _BECAUSE = rf"(?P<rest>{_MEMORY}(?:\s+because\b.*)?)$"
 

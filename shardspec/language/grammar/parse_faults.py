@@ -343,7 +343,7 @@ _WORDS = {
     "PARTS": "`parts`",
     "INTERLEAVED": "`interleaved`",
     "VALUE": "a value",
-    "CALL": "`flash`, `gather`, `route`, `split` or `op`",
+    "CALL": "`flash`, `gather`, `route`, `dispatch`, `combine`, `split` or `op`",
     "FLOPS": "`, flops`",
     "TIMES": "`x 24`",
     "PER": "`per`",

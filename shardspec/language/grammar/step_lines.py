@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from shardspec.ir.program import Experts
 from shardspec.language.grammar.expressions import reader
 from shardspec.language.grammar.plain_forms import LONGEST
 from shardspec.language.grammar.quoting import unquoted
@@ -25,11 +26,16 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _COUNT = re.compile(r"\s*(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMBT]?)\s*", re.I)
 _MOST_TOKENS = 10**18
 
+_EXPERTS = re.compile(
+    r"\s*top\s+(?P<choices>[0-9]{1,6})(?:\s+capacity\s+(?P<share>[0-9]{1,6}(?:\.[0-9]{1,6})?))?\s*"
+)
+
 _NAME = r"(?!(?:as|flops|none|per|x[0-9]*)\b)[A-Za-z][A-Za-z0-9_]*"
 _TERM = rf"(?:{_NAME}|\"[^\"\\\s]+\")(?:\[{_NAME}(?: {_NAME})*\])?"
 _WORD = re.compile(_NAME)
 _PLAIN = re.compile(
-    rf"(?:(?P<call>flash|gather|route)\()?(?P<operands>{_TERM}(?:, {_TERM})*)(?(call)\))"
+    r"(?:(?P<call>flash|gather|route|dispatch|combine)\()?"
+    rf"(?P<operands>{_TERM}(?:, {_TERM})*)(?(call)\))"
     rf" -> (?P<result>{_NAME}(?:\[{_NAME}(?: {_NAME})*\])?)"
 )
 _PLAIN_TERM = re.compile(rf"(?:(?P<name>{_NAME})|(?P<pattern>\"[^\"]+\"))(?:\[(?P<dims>[^\]]*)\])?")
@@ -69,7 +75,7 @@ class LineExpr(NamedTuple):
     """A whole line.
 
     Attributes:
-      call: `flash`, `gather`, `route`, `split` or `op`; empty for an einsum.
+      call: `flash`, `gather`, `dispatch` or another word; empty for an einsum.
       flops: what `op` states, or `flash` where a mask leaves something out.
       times: the number behind `x`.
       per: the arrays behind `per`.
@@ -149,7 +155,9 @@ def in_step_line(line: LineExpr) -> SyntaxFault | None:
     if line.flops is not None and line.call not in ("op", "flash"):
         help = "names say what an einsum computes; take it out, or write `op(...)`"
         return SyntaxFault("only `op` and `flash` state their FLOPs", at.start, at.end, help)
-    wanted = {"flash": 3, "gather": 2, "split": 1, "route": 1}.get(line.call)
+    wanted = {"flash": 3, "gather": 2, "dispatch": 2, "combine": 2, "split": 1, "route": 1}.get(
+        line.call
+    )
     if wanted is not None and len(line.operands) != wanted:
         last = line.operands[-1]
         message = f"`{line.call}` takes {wanted}, and this is {len(line.operands)}"
@@ -189,9 +197,25 @@ parse_step_line = reader("step", "step_line", step_line, in_step_line, plain_ste
 _FORMS = {
     "flash": "as in `flash(query, key, value) -> context`",
     "gather": "as in `gather(tokens, embedder/embedding) -> residual`",
+    "dispatch": "as in `dispatch(residual, routing) -> arrived[expert batch slot embed]`",
+    "combine": "as in `combine(made, routing) -> residual`",
     "route": "as in `route(scores) -> dispatch[batch length expert slot]`",
     "split": "as in `split(qkv) -> query, key, value`",
 }
+
+
+def parse_experts(text: str) -> Experts | SyntaxFault:
+    """Return how tokens go to experts.
+
+    >>> parse_experts("top 2 capacity 1.25")
+    Experts(choices=2, capacity=1.25)
+    """
+    found = _EXPERTS.fullmatch(text)
+    if found is None or not int(found["choices"]) or (found["share"] and not float(found["share"])):
+        message = f"`{text.strip()[:40]}` does not say how tokens go to experts"
+        help = "as in `top 2 capacity 1.25`: two of them, and room for 1.25 times the even share"
+        return SyntaxFault(message, 0, len(text), help)
+    return Experts(int(found["choices"]), float(found["share"] or 1))
 
 
 def parse_count(text: str) -> int | SyntaxFault:

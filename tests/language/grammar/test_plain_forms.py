@@ -223,6 +223,7 @@ def test_a_plain_form_is_what_the_parser_says(form: str, data: st.DataObject) ->
         ("hardware", "v4-512"),
         ("step_line", 'residual, "**/{query,key}/kernel" -> query'),
         ("step_line", "flash(query, key, value) -> context"),
+        ("step_line", "dispatch(residual, routing) -> arrived[expert batch slot embed]"),
         ("step_line", "route(inputs[batch length]) -> choice[batch length vocab]"),
     ],
 )
