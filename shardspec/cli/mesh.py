@@ -36,7 +36,7 @@ from shardspec.topology.placement import Order, Placement, place
 def command(request: Request, *, order: Order | None, compare: bool) -> None:
     """Show which devices each mesh axis runs over, and what that costs."""
     if compare and not request.settings:
-        help = "add `--set 'mesh.model=submesh 2x2x4x1'`"
+        help = "as in `--set 'mesh.model=submesh 2x2x4x1'`"
         fail("--compare needs something to compare with", help)
     if compare and request.form != "text":
         fail(f"--compare prints text, not {request.form}", "leave --format out")

@@ -166,13 +166,16 @@ def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
 def folded(line: str, width: int) -> Iterator[str]:
     """Yield one line in lines of a width: cells go below whole, the words of a long one as well.
 
+    A comment of a file goes on as a comment.
+
     >>> list(folded("names   embed heads kv mlp vocab   " + "from " * 9, 40))
     ['names   embed heads kv mlp vocab', '    from from from from from from from', '    from from']
     """
     if _size(line) <= width:
         yield line
         return
-    done, below = "", " " * (len(line) - len(line.lstrip()) + _FURTHER)
+    indent = line[: len(line) - len(line.lstrip())]
+    done, below = "", indent + ("# " if line.startswith("# ", len(indent)) else " " * _FURTHER)
     for gap, text in re.findall(_CELL, line):
         if _size(done + gap + text) <= width:
             done += gap + text

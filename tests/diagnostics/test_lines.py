@@ -77,3 +77,11 @@ def test_the_last_cell_goes_on_below_itself() -> None:
         "SHD001  a file that nobody can read as",
         "        text of any kind",
     ]
+
+
+def test_a_comment_of_a_file_goes_on_as_a_comment() -> None:
+    text = "  # Every device has its own examples, and keeps them."
+    assert list(fitted([text], 40)) == [
+        "  # Every device has its own examples,",
+        "  # and keeps them.",
+    ]
