@@ -151,15 +151,16 @@ def _renamed(op: Any, values: dict[Any, Any]) -> None:
 
 
 def _reshape_units(block: Any) -> None:
-    """Make every broadcast that only adds dimensions of size 1 a reshape, as XLA does early.
+    """Make a reshape of what only adds dimensions of size 1, or sums over them, as XLA does early.
 
     Shardy propagates through reshapes before it does through products, and through broadcasts
     after. Without this, the buffers in which a scan keeps activations for its backward pass lie as
-    the gradient of a weight would have them, and not as the activations do.
+    the gradient of a weight would have them, and not as the activations do. And a sum over one
+    element, the gradient of such a broadcast, hides that a loop does no more than add up.
     """
     for each in list(block.operations):
         op = each.operation
-        if op.name == "stablehlo.broadcast_in_dim" and _adds_units(op):
+        if _UNITS.get(op.name) == len(op.operands) and _has_as_many(op):
             _become_reshape(op)
             continue
         for region in op.regions:
@@ -167,7 +168,11 @@ def _reshape_units(block: Any) -> None:
                 _reshape_units(inner)
 
 
-def _adds_units(op: Any) -> bool:
+#: What may do no more than that, by how many operands it then has.
+_UNITS = {"stablehlo.broadcast_in_dim": 1, "stablehlo.reduce": 2}
+
+
+def _has_as_many(op: Any) -> bool:
     before, after = list(op.operands[0].type.shape), list(op.results[0].type.shape)
     return bool(before) and math.prod(before) == math.prod(after)
 

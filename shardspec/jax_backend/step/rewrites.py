@@ -304,7 +304,8 @@ def _looked_up(send: Send) -> Value | None:
     if send.kind is CollectiveKind.ALL_GATHER:
         readers = _all_readers(send)
         is_lookup = len(readers) == 1 and readers[0].name == "stablehlo.gather"
-        return readers[0].result if is_lookup else None
+        is_table = is_lookup and _same_array(readers[0].operands[0]) is send.result
+        return readers[0].result if is_table else None
     made_by = send.source.made_by
     if send.kind is CollectiveKind.REDUCE_SCATTER and made_by is not None:
         return made_by.operands[-1] if made_by.name == "stablehlo.scatter" else None

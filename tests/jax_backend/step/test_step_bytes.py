@@ -120,6 +120,42 @@ OF_SIZES = {
 }
 
 
+@pytest.mark.parametrize("hardware", ["tpu v5e 4x4", "2 * h100"])
+def test_what_every_turn_of_a_recurrence_adds_is_summed_once(hardware: str) -> None:
+    own = small_steps.resolver(spec=small_steps.SPEC.replace("tpu v5e 4x4", hardware))
+
+    def loss(decay: Any, x: Any) -> Any:
+        def turn(state: Any, token: Any) -> Any:
+            state = own.constrain(state * decay + token[0], "batch _")
+            return state, None
+
+        state, _ = jax.lax.scan(turn, jnp.zeros((64, 1024)), x)
+        return jnp.sum(state**2)
+
+    split = jax.sharding.PartitionSpec(None, None, "fsdp")
+    lies = jax.sharding.NamedSharding(own.mesh, split)
+    x = jax.ShapeDtypeStruct((512, 1, 64, 1024), jnp.float32, sharding=lies)
+    whole = jax.sharding.NamedSharding(own.mesh, jax.sharding.PartitionSpec())
+    decay = jax.ShapeDtypeStruct((1024,), jnp.float32, sharding=whole)
+    step = step_of(own, jax.jit(jax.grad(loss), out_shardings=whole), decay, x)
+    assert [each.count for each in step.collectives if each.wire_bytes > 1024] == [1]
+
+
+def test_what_is_looked_up_is_exchanged_once() -> None:
+    own = small_steps.resolver()
+
+    def rows(table: Any, tokens: Any) -> Any:
+        return own.constrain(table.astype(jnp.bfloat16)[tokens], activation="residual")
+
+    split = jax.sharding.NamedSharding(own.mesh, jax.sharding.PartitionSpec(None, "fsdp"))
+    table = jax.ShapeDtypeStruct((16384, 1024), jnp.float32, sharding=split)
+    step = step_of(own, rows, table, small_steps.struct(32, 64, dtype=jnp.int32))
+    wide = [each for each in step.collectives if each.array.dtype == "bf16"]
+    assert [(each.kind, each.wire_bytes) for each in wide] == [
+        ("all-to-all", 7 * 32 * 64 * 1024 * 2 // 64)
+    ]
+
+
 #: What libtpu 0.0.52 sends over fsdp=4 of two parts for the gradients of [4096, 4 * lanes] in
 #: bf16, tensor=2, by the lanes that a device keeps: an odd number of tiles is summed whole.
 OF_LANES = {128: 3145728, 256: 3145728, 384: 9437184, 512: 6291456, 640: 15728640, 768: 9437184}
