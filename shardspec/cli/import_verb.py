@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from shardspec.diagnostics import Diagnostic
     from shardspec.ir.plan import ShardingPlan
 
+#: How a spec of our own begins, behind its comments.
+_SPEC = re.compile(r"(?:\s*#[^\n]*\n)*\s*shardspec(?::\s*|[ \t]+)\d+[ \t]*(?:[\n#]|$)")
 _AXIS = re.compile(r"(?:^|[\s,;])\s*([^\W\d][\w.-]*)\s*=\s*")
 
 
@@ -110,6 +112,10 @@ def command(
     assert entry is not None
     options = _options(entry, against, request, rest)
     sources = tuple(request.sources(files, inside=True))
+    for source in sources:
+        if _SPEC.match(source.text):
+            help = "`extends:` builds on it, and `shardspec fmt --to` spells it otherwise"
+            fail(f"`{source.name}` is a spec already, and no file of another tool", help)
     imported, faults = module_of(entry).read(sources, options)
     diagnostics = request.heard(faults)
     name = "<imported>" if request.output in (None, "-") else request.output

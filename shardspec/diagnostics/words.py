@@ -285,13 +285,25 @@ def three_figures(value: float) -> str:
 def percent(part: float, whole: float) -> str:
     """Return a share with as many places as it needs.
 
-    >>> percent(2, 100000), percent(1, 3)
-    ('0.002 %', '33 %')
+    >>> percent(2, 100000), percent(1, 3), percent(1, 10**9)
+    ('0.002 %', '33 %', '< 0.001 %')
     """
     share = 100 * part / whole if whole else 0.0
     if share == 0 or share >= 10:
         return f"{share:.0f} %"
+    if share < 0.001:
+        return "< 0.001 %"
     return f"{share:.1f} %" if share >= 1 else f"{share:.1g} %"
+
+
+def in_quotes(text: str) -> str:
+    r"""Return text as a string of YAML and of the DSL.
+
+    >>> print(in_quotes('a"b'))
+    "a\"b"
+    """
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def did_you_mean(name: str, known: Iterable[str], *, without: Collection[str] = ()) -> str | None:

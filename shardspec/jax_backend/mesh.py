@@ -268,9 +268,10 @@ def _more_cpus(target: Target | None, devices: Sequence[jax.Device]) -> str | No
 
 def _wrong_count(target: Target, devices: Sequence[jax.Device]) -> Diagnostic:
     count = len(devices)
-    sizes = " * ".join(str(axis.size) for axis in target.mesh.axes)
+    sizes = [str(axis.size) for axis in target.mesh.axes]
+    product = f"{' * '.join(sizes)} = " if len(sizes) > 1 else ""
     message = (
-        f"target `{target.name}` needs {sizes} = {target.mesh.device_count} devices, "
+        f"target `{target.name}` needs {product}{counted(target.mesh.device_count, 'device')}, "
         f"but there {'is' if count == 1 else 'are'} {count}"
     )
     hardware = target.hardware

@@ -24,6 +24,7 @@ _ENTRIES = {
     "phases": "phase",
 }
 _SECTION = rf"`({'|'.join(_ENTRIES)}):?`"
+_STEP = "mode|tokens|microbatches|gradients|remat|dtype|attention|experts"
 _SIZE = r"(?:[\w.-]+(?: [*+-] [\w.-]+)*|over [^`:]+|submesh \w+)(?: @ dcn)?(?: explicit| manual)?"
 
 
@@ -56,7 +57,10 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
         (r"`interleaved: true`", "`interleaved`"),
         (r"`at: ([^`]+)`", r"`at \1`"),
         (r"`(min_shard|unit): (\w+)`", r"`\1 \2`"),
-        (r"`\"([^`\"]+)\": ([^`]+)`", r"`\1 : \2`"),
+        (rf"`({_STEP}): ([^`]+)`", r"`\1 \2`"),
+        (r"`memory: \{\"([^`\"]+)\": (\w+)\}`", r"`memory { \1 : \2 }`"),
+        (r"`\"([^`\"\s#;:\\]+)\": ([^`]+)`", r"`\1 : \2`"),
+        (r"`(\"(?:[^`\"\\]|\\.)+\"): ([^`]+)`", r"`\1 : \2`"),
         (rf"`([\w.'-]+): ({_SIZE})`", r"`\1 = \2`"),
         (r"`([\w.-]+): \{(\w+): ([^`{},]+), (\w+): ([^`{},]+)\}`", r"`\1 = (\2 = \3, \4 = \5)`"),
         (r"(no|each|every) `axes` entry", r"\1 `axis`"),

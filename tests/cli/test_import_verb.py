@@ -37,6 +37,14 @@ def test_the_spec_is_data_on_stdout() -> None:
     assert "mesh: {data: 4, model: 2}\n" in result.stdout
 
 
+@pytest.mark.parametrize("text", ["shardspec: 1\nrules: []\n", "# ours\n\nshardspec 1\n"])
+def test_a_spec_is_no_file_of_another_tool(text: str) -> None:
+    Path("own.yaml").write_text(text, encoding="utf-8")
+    result = run("regex", "own.yaml")
+    assert result.exit_code == 2
+    assert "`own.yaml` is a spec already, and no file of another tool" in result.stderr
+
+
 def test_a_proof_that_holds() -> None:
     result = run(
         "flax", "rules.py", "-o", "spec.yaml", "--mesh", "data=4, model=2", "--against",

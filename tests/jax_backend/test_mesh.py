@@ -98,6 +98,8 @@ def test_gpus_fill_a_node_first() -> None:
 def test_too_few_devices_are_said_with_the_arithmetic() -> None:
     with pytest.raises(ShardspecError, match=r"needs 4 \* 4 = 16 devices, but there are 8"):
         device_mesh(Target("t", Mesh((MeshAxis("a", 4), MeshAxis("b", 4)))))
+    with pytest.raises(ShardspecError, match="`t` needs 16 devices, but there are 8"):
+        device_mesh(Target("t", Mesh((MeshAxis("a", 16),))))
 
 
 def test_another_machine_of_the_same_size_is_refused() -> None:

@@ -22,7 +22,7 @@ from tests.lints.test_help_works import found_in, specs
 _ABOUT_SPELLING = {"SHD004", "SHD204", "SHD222"}
 _YAML = re.compile(r'"?[\w.*/{},-]+"?: \S.*|\w+:')
 _LINE = re.compile(
-    r"(?:axis|let|lint|state|coverage|policy|replicate|activation|override) .*", re.DOTALL
+    r"(?:axis|let|lint|state|coverage|policy|replicate|activation|override|memory) .*", re.DOTALL
 )
 _WORDS = {"SIZE": "64", "NUMBER": "8", "...": "**"}
 
@@ -103,6 +103,8 @@ def test_fixes_write_the_dsl(name: str) -> None:
         ),
         ("`tensor: {kv: 8, copy: 2}`; then", "`tensor = (kv = 8, copy = 2)`; then"),
         ('stands in `axes`, as `"in:embed":`, and', 'is declared, as `axis "in:embed"`, and'),
+        ('add to `params`: `"**/wi": AXIS`', "add to `params`: `**/wi : AXIS`"),
+        (r'add to `params`: `"a \"b\"/c": AXIS`', r'add to `params`: `"a \"b\"/c" : AXIS`'),
         ("`batch`: `heads` has it", "`batch`: `heads` has it"),
         ("`embed -> (fsdp, expert)`: 16 over 8", "`embed -> (fsdp, expert)`: 16 over 8"),
     ],

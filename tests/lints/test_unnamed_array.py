@@ -102,3 +102,11 @@ def test_a_cache_is_named_where_it_is_listed(caches: str) -> None:
     assert all("under `caches`" in (each.help or "") for each in found)
     named = text.replace("8, ", "batch _=")
     assert not findings_of(named, only="unnamed-array")
+
+
+@pytest.mark.parametrize("path", ["a b/c", 'a"b', "a#b"])
+def test_the_entry_that_the_help_says_can_be_read(path: str) -> None:
+    text = f"mesh: {{x: 2}}\nrules: [e -> x]\naxes: {{e: 8}}\narrays:\n  '{path}': f32[8]\n"
+    (found,) = findings_of(text, only="unnamed-array")
+    entry = (found.help or "").split("`")[3].replace("AXIS", "e")
+    assert not findings_of(f"{text}params:\n  {entry}\n", only="unnamed-array")

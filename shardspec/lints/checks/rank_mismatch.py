@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, Label, Span, codes, labels_at
-from shardspec.diagnostics.words import counted, grouped, template
+from shardspec.diagnostics.words import counted, grouped, in_quotes, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import shared_folder, with_cost
@@ -85,8 +85,8 @@ def _not_scanned(groups: Sequence[list[ParamSharding]]) -> Diagnostic:
             (first.named_at, "one name too few"),
             (first.param.span, counted(first.param.rank, "dimension")),
         ),
-        help=f'if layers are stacked, add to `scan`: `"{folder}": layers@0`; else name every'
-        " dimension, `_` where it has none",
+        help=f"if layers are stacked, add to `scan`: `{in_quotes(folder)}: layers@0`; else name"
+        " every dimension, `_` where it has none",
     )
 
 
@@ -150,6 +150,6 @@ def _help(names: int, rank: int, path: str) -> str:
         folder = template(path).replace("#", "*").rsplit("/", 1)[0]
         return (
             "name every dimension, `_` where it has none; if layers are stacked, add to `scan`: "
-            f'`"{folder}/**": layers@0`'
+            f"`{in_quotes(f'{folder}/**')}: layers@0`"
         )
     return "name every dimension, `_` where it has none"

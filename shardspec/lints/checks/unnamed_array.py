@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 from shardspec.analysis.coverage import allowed_paths, held_bytes, is_large
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, point
-from shardspec.diagnostics.words import as_one, binary_bytes, counted, template
+from shardspec.diagnostics.words import as_one, binary_bytes, counted, in_quotes, template
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
@@ -132,8 +132,8 @@ def _of_one(context: Context, group: _Group) -> Diagnostic:
         else "no override and no entry of `params` matches it",
         help=known
         or (_CACHE_HELP if param.is_cache else "")
-        or f'add to `params`: `"{group.shown}": {names}` (`_` for a dimension without a name);'
-        " or to `replicate`, with the reason, what is meant to be whole",
+        or f"add to `params`: `{in_quotes(group.shown)}: {names}` (`_` for a dimension without a"
+        " name); or to `replicate`, with the reason, what is meant to be whole",
     )
     return with_cost(finding, context, group.paths)
 

@@ -36,7 +36,7 @@ from collections.abc import Iterator, Sequence
 
 from shardspec.analysis.coverage import allowed_paths, is_large
 from shardspec.diagnostics import Diagnostic, codes, point
-from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, template
+from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, in_quotes, template
 from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import Mesh, override_text
 from shardspec.lints.evidence.arrays import largest
@@ -90,7 +90,8 @@ def _derivation(path: str, state: StateSharding) -> str | None:
         return None
     at, place = alike[0]
     dims = " ".join(str(place) if each == at else "_" for each in range(state.param.rank))
-    return f'if it goes with dim {place} of the parameter, add to `derive`: `"{path}": dims {dims}`'
+    entry = f"`{in_quotes(path)}: dims {dims}`"
+    return f"if it goes with dim {place} of the parameter, add to `derive`: {entry}"
 
 
 def _help(path: str, dims: Dims, mesh: Mesh) -> str:
