@@ -39,6 +39,7 @@ FOR_ONE_SIBLING = {
     "arrays.safetensors": "a format",
     "cli.shells": "the words of each shell, apart from what is offered",
     "cli.step_writing": "what `cost` does with a spec, apart from what it shows",
+    "drafting.machines": "which machines and rules, apart from the text",
     "foreign.gin": "a language, as YAML is",
     "foreign.hf_models": "what classes of transformers say, apart from plans",
     "foreign.maxtext_config": "MaxText's files, apart from what their rules mean",

@@ -82,6 +82,13 @@ def machines(ctx: click.Context, param: click.Parameter, start: str) -> list[str
     return _starting(catalogue.hardware_names(), start)
 
 
+def presets(ctx: click.Context, param: click.Parameter, start: str) -> list[str]:
+    """Complete the name of a preset."""
+    from shardspec import assets
+
+    return _starting(assets.spec_names("presets"), start)
+
+
 def examples(ctx: click.Context, param: click.Parameter, start: str) -> list[str]:
     """Complete the name of an example."""
     from shardspec import assets

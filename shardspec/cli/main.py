@@ -29,6 +29,7 @@ VERBS = {
     "export": "Write the rules or the plan of a spec for another tool.",
     "mesh": "Show which devices each mesh axis runs over.",
     "report": "Write a page to look at in a browser: all of it, and why.",
+    "init": "Write a first spec for the arrays of a model, to begin with.",
     "example": "Copy an example, to begin with.",
     "schema": "Print the JSON Schema of the YAML format.",
     "lsp": "Answer an editor: findings as you type, hover, completion, rename.",

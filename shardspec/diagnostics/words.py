@@ -86,11 +86,16 @@ def with_ranges(texts: Sequence[str], numbers: Sequence[Sequence[str]]) -> str |
     alternatives = [sorted(sorted(set(column)), key=int) for column in columns]
     if len(columns) > 1 and math.prod(map(len, alternatives)) != len(set(map(tuple, numbers))):
         return None
-    spelt = [_spelt(options) for options in alternatives]
-    return texts[0] + "".join(number + text for number, text in zip(spelt, texts[1:], strict=True))
+    pairs = zip(map(spelt, alternatives), texts[1:], strict=True)
+    return texts[0] + "".join(number + text for number, text in pairs)
 
 
-def _spelt(numbers: list[str]) -> str:
+def spelt(numbers: list[str]) -> str:
+    """Return sorted numbers as a glob has them.
+
+    >>> spelt(["7"]), spelt(["0", "2"]), spelt(["0", "1", "2"])
+    ('7', '{0,2}', '{0..2}')
+    """
     if len(numbers) == 1:
         return numbers[0]
     shown = len(numbers) > 2 and is_run(numbers)

@@ -31,7 +31,7 @@ def manifest_yaml(params: Params, source: str) -> str:
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()]
     if not params:
         return "\n".join((*lines, "arrays: {}")) + "\n"
-    entries = (f"  {_quoted(path)}: {kind}" for path, kind in _groups(params))
+    entries = (f"  {_quoted(path)}: {kind}" for path, kind in array_entries(params))
     return "\n".join((*lines, "arrays:", *entries)) + "\n"
 
 
@@ -52,7 +52,7 @@ def _head(params: Params, source: str) -> dict[str, str | int]:
     return {"source": source, "parameters": sum(param.element_count for param in params)}
 
 
-def _groups(params: Params) -> Iterator[tuple[str, str]]:
+def array_entries(params: Params) -> Iterator[tuple[str, str]]:
     """Yield a glob and its type for all arrays, in the order of their first ones."""
     named = (((template(param.path), array_type(param)), param.path) for param in params)
     for (_, kind), paths in by_key(named).items():

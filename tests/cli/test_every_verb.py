@@ -31,9 +31,9 @@ BAD = SPEC.replace("-> model", "-> modle")
 CONTEXT = click.Context(cli, info_name="shardspec")
 
 #: Verbs whose arguments are no specs, and so have none of a spec's findings or targets.
-WITHOUT_SPECS = {"manifest", "import", "schema", "example", "lsp"}
+WITHOUT_SPECS = {"manifest", "import", "schema", "init", "example", "lsp"}
 #: Verbs that make something of no finding: there is nothing to select.
-WITHOUT_FINDINGS = {"calibrate", "manifest", "schema", "example", "lsp"}
+WITHOUT_FINDINGS = {"calibrate", "manifest", "schema", "init", "example", "lsp"}
 #: A verb -> arguments that run it well on `spec.yaml`; `spec.yaml` stands for what it works on.
 RUNS = {
     "compile": ["spec.yaml"],
@@ -52,6 +52,7 @@ RUNS = {
     "mesh": ["spec.yaml"],
     "schema": [],
     "report": ["spec.yaml"],
+    "init": ["--arrays", "arrays.yaml", "--force"],
     "example": ["tiny-t5"],
     "lsp": ["--stdio"],
 }

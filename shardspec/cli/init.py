@@ -1,0 +1,148 @@
+"""`shardspec init`: a first spec for arrays that somebody has, every guess in it marked."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from shardspec import assets
+from shardspec.cli import completion, options
+from shardspec.cli.request import Request
+from shardspec.cli.streams import FAILED, fail, require_folder, write_file
+from shardspec.diagnostics.source import printable
+from shardspec.ir.spec import Hardware, Params
+
+#: Lines of arrays that a spec may hold itself; more stand in a manifest beside it.
+_MOST_INSIDE = 60
+
+
+@options.verb(
+    "init",
+    options.ARRAYS,
+    options.option(
+        "--hardware",
+        "machines",
+        multiple=True,
+        metavar="HW",
+        shell_complete=completion.machines,
+        help="A machine: `tpu v5e 4x4`, `4 * h100`; several by saying it again.",
+    ),
+    options.option(
+        "--like",
+        "presets",
+        multiple=True,
+        metavar="PRESET",
+        shell_complete=completion.presets,
+        help="The rules to start from: `fsdp`, `fsdp-tensor`; several by saying it again.",
+    ),
+    options.OUTPUT,
+    options.flag("--force", "Write over a file that is there."),
+)
+def command(
+    request: Request, *, machines: tuple[str, ...], presets: tuple[str, ...], force: bool
+) -> None:
+    """Write a first spec for arrays: targets, rules, and names by what paths and sizes tell.
+
+    Every guess says why it is one, and what could not be guessed is a QUESTION in the spec, which
+    passes `check` as it is. It goes to `spec.yaml`, or where `-o` says: `x.shard` in the DSL, `-`
+    to stdout. Without --hardware the targets are a laptop and a slice that has room for the
+    model; without --like the preset suits the machines. Both are said.
+    """
+    output = request.output or "spec.yaml"
+    if output != "-" and not force and os.path.lexists(output):
+        fail(f"`{output}` is there already", "--force writes over it, -o names another file")
+    require_folder(output)
+    if request.arrays is None:
+        fail(
+            "nothing says what the arrays are", "as in `shardspec init --arrays model.safetensors`"
+        )
+    hardware = tuple(_hardware(text, request) for text in machines)
+    _require_presets(presets)
+    params = request.read_arrays(request.arrays)
+    if not params:
+        fail(f"there are no arrays in {request.arrays}", "name a file that has some")
+    _write(request, params, output, hardware, presets, force)
+
+
+def _write(
+    request: Request,
+    params: Params,
+    output: str,
+    hardware: tuple[Hardware, ...],
+    presets: tuple[str, ...],
+    force: bool,
+) -> None:
+    """Write the spec, and the list of its arrays where no file holds them."""
+    from shardspec.drafting.draft import Asked, Draft, draft
+
+    source = str(request.arrays)
+    manifest, listing = _manifest(source, params, output)
+    if listing is not None and not force and os.path.lexists(listing):
+        fail(f"`{listing}` is there already", "--force writes over it")
+    asked = Asked(params, _shown(source), hardware, presets, manifest)
+    found = draft(asked, "dsl" if output.endswith(".shard") else "yaml")
+    if not isinstance(found, Draft):
+        request.report(found)
+        request.remark("nothing is written")
+        raise SystemExit(FAILED)
+    if listing is not None:
+        from shardspec.report.manifest_text import manifest_yaml
+
+        write_file(listing, manifest_yaml(params, _shown(source)))
+        request.remark(f"wrote {listing}")
+    write_file(output, found.text)
+    for remark in found.remarks:
+        request.remark(remark)
+    if output != "-":
+        request.remark(f"wrote {output}; next: `shardspec check {shlex.quote(output)}`")
+
+
+def _shown(source: str) -> str:
+    return "standard input" if source == "-" else os.path.basename(os.path.normpath(source))
+
+
+def _manifest(source: str, params: Params, output: str) -> tuple[str | None, str | None]:
+    """Return what the spec says under `manifest:`, and the file that has to be written for it.
+
+    What is no file stands in the spec itself, or in a list beside it where that would be long.
+    """
+    from shardspec.arrays.reader import is_entry_point
+
+    folder = os.path.dirname(output) if output != "-" else ""
+    is_file = source != "-" and not is_entry_point(source) and os.path.exists(source)
+    if is_file:
+        below = os.path.relpath(source, folder or ".")
+        slash = "/" if os.path.isdir(source) else ""
+        return below + slash if below.startswith("..") else f"./{below}{slash}", None
+    from shardspec.report.manifest_text import UNWRITABLE, array_entries
+
+    odd = next((each.path for each in params if set(each.path) & set(UNWRITABLE)), None)
+    if odd is not None:
+        help = "rename it; or save the arrays to a file and name that with --arrays"
+        fail(f"`{printable(odd)}` has a brace, which is a range where arrays are listed", help)
+    if output == "-" or len(list(array_entries(params))) <= _MOST_INSIDE:
+        return None, None
+    name = f"{os.path.splitext(os.path.basename(output))[0]}.arrays.yaml"
+    return f"./{name}", os.path.join(folder, name)
+
+
+def _hardware(text: str, request: Request) -> Hardware:
+    """Return a machine; exit with 2 where there is none such."""
+    from shardspec.foreign.formats import machine_named
+
+    found = machine_named(text)
+    if isinstance(found, tuple):
+        request.report(found)
+        raise SystemExit(FAILED)
+    return found
+
+
+def _require_presets(names: tuple[str, ...]) -> None:
+    """Fail with the nearest where no preset is called so."""
+    known = assets.spec_names("presets")
+    wrong = next((name for name in names if name not in known), None)
+    if wrong is not None:
+        from shardspec.diagnostics.words import did_you_mean
+
+        near = did_you_mean(wrong, known) or "`shardspec explain --list presets`"
+        fail(f"no preset is called `{wrong}`", near)

@@ -1,0 +1,418 @@
+"""Arrays, machines and presets -> the text of a first spec that passes `check`.
+
+Each line says in a comment why it is there. What could not be guessed is a QUESTION: such arrays
+are whole by entries of `replicate:` that say so, so the spec is sound and they are not forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics.source import printable
+from shardspec.diagnostics.words import binary_bytes, by_key, counted, listed, percent
+from shardspec.drafting import machines as choices
+from shardspec.drafting.machines import Base, Machine
+from shardspec.ir.spec import AxisRule, Hardware, Params, Spec, target_text
+from shardspec.language.formatting import formatted
+from shardspec.language.loader import known_derives
+from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.yaml_text.printer import print_yaml
+from shardspec.lints.context import Context
+from shardspec.lints.evidence.sizes import uneven
+from shardspec.naming import roles
+from shardspec.naming.guessing import Guess, GuessedAxis, Guesses, guess
+from shardspec.naming.patterns import patterns_for
+from shardspec.report.manifest_text import array_entries
+from shardspec.resolve.derive import wanted_paths
+from shardspec.resolve.match import path_matcher
+
+QUESTION = "QUESTION"
+#: Widths of a head that models have; the first that divides is the guess, wide models first.
+_HEAD_WIDTHS = (128, 64, 32)
+_WIDE_MODEL = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a first spec is asked for.
+
+    Attributes:
+      source: what the arrays came from, as comments say it.
+      machines: the targets; none for a laptop and a machine that has room for the model.
+      presets: what to extend; none for what suits the machines.
+      manifest: the file that the spec names for its arrays; None where they stand in the spec.
+    """
+
+    params: Params
+    source: str
+    machines: tuple[Hardware, ...] = ()
+    presets: tuple[str, ...] = ()
+    manifest: str | None = None
+
+
+class Draft(NamedTuple):
+    """A first spec.
+
+    Attributes:
+      guesses: what is made of each array that has dimensions, except those that derive from others.
+      remarks: what was chosen, and what is left to ask.
+    """
+
+    text: str
+    guesses: tuple[Guess, ...]
+    remarks: tuple[str, ...]
+
+
+def draft(asked: Asked, spelling: str = "yaml") -> Draft | tuple[Diagnostic, ...]:
+    """Return a first spec; why the language cannot say it, where it cannot.
+
+    Args:
+      spelling: `yaml` or `dsl`.
+
+    Invariants:
+      sound: `check` finds no error in the text.
+      all: each array with dimensions has names, or a question.
+      same: equal arguments give equal texts.
+    """
+    whole = _whole(asked)
+    spec, faults = _loaded(whole, asked)
+    if spec is None:
+        return faults
+    plans = pipeline.compile_plans(spec, asked.params)
+    cases = [each.case for each in uneven(Context(spec, plans))]
+    whole.uneven = {case.axis: (case.size, case.mesh_text) for case in cases}
+    spec, faults = _loaded(whole, asked)
+    if spec is None:
+        return faults
+    found = pipeline.check(spec, faults, asked.params).shown
+    whole.too_loud = {each.code.name: each.message for each in found if each.is_error}
+    text, faults = formatted(SourceFile("spec.yaml", whole.text()), spelling)
+    if text is None:
+        return faults
+    return Draft(text, whole.guesses.arrays, tuple(whole.remarks()))
+
+
+def _loaded(whole: _Whole, asked: Asked) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """Return the spec without its arrays, which are there already."""
+    data = {key: value for key, value in whole.data().items() if key not in ("arrays", "manifest")}
+    return pipeline.load_text(print_yaml(data), "spec.yaml")
+
+
+def _whole(asked: Asked) -> _Whole:
+    """Return all that a spec is made of."""
+    derives, derived = _derived(asked.params)
+    plain = tuple(param for param in asked.params if param.path not in derived)
+    guesses = guess(plain)
+    hardware = [(each, "") for each in asked.machines]
+    hardware = hardware or list(choices.usual_hardware(asked.params))
+    names = {axis.kind for axis in guesses.axes}
+    if asked.presets:
+        base = choices.base_of(asked.presets)
+    else:
+        base = choices.usual_base(asked.params, [each for each, _ in hardware], "expert" in names)
+    base = base._replace(presets=(*base.presets, *derives))
+    units = dict(_units(guesses.axes))
+    widths = _widths(guesses.axes, units)
+    found = [choices.machine(each, why, base, asked.params, widths) for each, why in hardware]
+    return _Whole(asked, guesses, base, tuple(choices.distinct(found)), units, derived)
+
+
+def _derived(params: Params) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the presets by which arrays lie as others do, and the paths of such arrays."""
+    rules = known_derives()
+    every = {param.path for param in params}
+    matcher = path_matcher(tuple(rule.pattern for _, rule in rules))
+    found: dict[str, set[str]] = {}
+    for path in every:
+        for at in matcher.all_matches(path):
+            name, rule = rules[at]
+            if any(each in every for each in wanted_paths(rule, path)):
+                found.setdefault(name, set()).add(path)
+    if not found:
+        return (), frozenset()
+    best = max(sorted(found), key=lambda name: len(found[name]))
+    return (best,), frozenset(found[best])
+
+
+def _units(axes: Sequence[GuessedAxis]) -> Iterator[tuple[str, tuple[int, bool]]]:
+    """Yield how wide one head is where heads stand side by side, and whether that is known."""
+    known = [axis.size for axis in axes if axis.kind == "kv"]
+    width = max((axis.size for axis in axes if axis.kind == "embed"), default=0)
+    for axis in axes:
+        if axis.kind not in roles.JOINED.values():
+            continue
+        sure = next((size for size in known if size and axis.size % size == 0), None)
+        usual = _HEAD_WIDTHS if width >= _WIDE_MODEL else _HEAD_WIDTHS[1:]
+        unit = sure or next((size for size in usual if axis.size and axis.size % size == 0), None)
+        if unit is not None:
+            yield axis.name, (unit, sure is not None)
+
+
+def _widths(axes: Sequence[GuessedAxis], units: Mapping[str, tuple[int, bool]]) -> dict[str, int]:
+    """Return of how many pieces the axes are that mesh axes split: heads, experts."""
+    heads = [axis.size for axis in axes if axis.kind in ("heads", "kv_heads")]
+    heads += [axis.size // units[axis.name][0] for axis in axes if axis.name in units]
+    mlp = [axis.size for axis in axes if axis.kind == "mlp"]
+    widths = {"tensor": min((*heads, *mlp), default=0)}
+    experts = [axis.size for axis in axes if axis.kind == "expert"]
+    return widths | ({"expert": min(experts)} if experts else {})
+
+
+Line = tuple[str, Data, str]
+
+
+@dataclass(slots=True)
+class _Whole:
+    """The parts of a spec, and the document that they make.
+
+    Attributes:
+      units: by axis; how wide one head is, and whether that is known.
+      derived: the paths of arrays that lie as others do.
+      uneven: axes that a mesh does not divide; their size, and the mesh axis with its own.
+      too_loud: findings that are errors and cannot be helped here, with what they say.
+      params: the names of arrays by pattern, with the reasons.
+      questions: entries for the arrays that nothing is known of.
+    """
+
+    asked: Asked
+    guesses: Guesses
+    base: Base
+    machines: tuple[Machine, ...]
+    units: Mapping[str, tuple[int, bool]]
+    derived: frozenset[str]
+    uneven: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    too_loud: Mapping[str, str] = field(default_factory=dict)
+    params: tuple[Line, ...] = ()
+    questions: tuple[Line, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Find the patterns, which do not change any more."""
+        self.params = tuple(self._find_params())
+        self.questions = tuple(self._find_questions())
+
+    def text(self) -> str:
+        """Return the document as YAML with its comments."""
+        return print_yaml(self.data(), self._comments())
+
+    def data(self) -> dict[str, Data]:
+        """Return the document."""
+        sections: dict[str, Data] = {"shardspec": 1, "doc": self._doc()}
+        sections["extends"] = [*self.base.presets]
+        sections["axes"] = {name: value for name, value, _ in self._axes()}
+        sections["targets"] = {each.name: _target(each) for each in self.machines}
+        sections["rules"] = [rule for _, rule, _ in self._rules()]
+        sections["params"] = {name: value for name, value, _ in self.params}
+        sections["replicate"] = [entry for _, entry, _ in self.questions]
+        sections["lints"] = dict.fromkeys(self.too_loud, "warn")
+        if self.asked.manifest is not None:
+            sections["manifest"] = self.asked.manifest
+        else:
+            sections["arrays"] = dict(array_entries(self.asked.params))
+        return {key: value for key, value in sections.items() if value not in ({}, [])}
+
+    def _doc(self) -> str:
+        total = sum(param.bytes for param in self.asked.params)
+        arrays = counted(len(self.asked.params), "array")
+        return f"{printable(self.asked.source)}: {arrays}, {binary_bytes(total)}"
+
+    def _comments(self) -> dict[Route, Comments]:
+        comments: dict[Route, Comments] = {("shardspec",): Comments(tuple(_HEAD))}
+        if self.base.why:
+            comments["extends",] = Comments(trailing=f"guess: {self.base.why}")
+        for machine in self.machines:
+            if machine.why:
+                comments["targets", machine.name] = Comments(trailing=f"guess: {machine.why}")
+        for section, lines in (("axes", self._axes()), ("params", self.params)):
+            comments |= {(section, name): Comments(trailing=why) for name, _, why in lines}
+        for section, lines in (("rules", self._rules()), ("replicate", self.questions)):
+            for at, (_, _, why) in enumerate(lines):
+                comments[section, at] = Comments((why,))
+        for name, message in self.too_loud.items():
+            why = f"{QUESTION}: only a warning here: {message}"
+            comments["lints", name] = Comments(trailing=why)
+        comments[()] = Comments(tuple(_TAIL))
+        return comments
+
+    def _axes(self) -> Iterator[Line]:
+        """Yield the axes of arrays that carry no names, with what they are."""
+        counts = Counter(
+            name.rstrip("'")
+            for each in self.guesses.arrays
+            for name in each.names or ()
+            if name is not None
+            for _ in each.params
+        )
+        for axis in self.guesses.axes:
+            doc = roles.AXES[axis.kind].doc if axis.kind in roles.AXES else "named by its arrays"
+            why = f"{doc}; in {counted(counts[axis.name], 'array')}"
+            _, is_known = self.units.get(axis.name, (None, True))
+            value = self._axis(axis)
+            ask = "" if is_known else f"; {QUESTION}: is one head {self.units[axis.name][0]} wide?"
+            yield axis.name, value, f"{why}{ask}"
+
+    def _axis(self, axis: GuessedAxis) -> Data:
+        """Return the size of an axis, with its unit, or with the two halves that it is made of."""
+        if axis.name in self.units:
+            return {"size": axis.size, "unit": self.units[axis.name][0]}
+        halves = roles.AXES[axis.kind].halves if axis.kind in roles.AXES else ()
+        if halves and axis.size and axis.size % len(halves) == 0:
+            part = axis.size // len(halves)
+            whole = roles.AXES[axis.kind].like
+            names = [each.name for each in self.guesses.axes if each.size == part]
+            return {"parts": dict.fromkeys(halves, whole if whole in names else part)}
+        return axis.size
+
+    def _rules(self) -> Iterator[Line]:
+        """Yield the rules that the presets lack, and those that they have for other sizes."""
+        known = by_key((rule.logical_axis, rule) for rule in self.base.spec.axis_rules)
+        batch = known.get("batch")
+        if batch and any("replica" in each.mesh for each in self.machines):
+            first = batch[0].mesh_axes
+            if "replica" not in first:
+                text = f"batch -> {target_text(('replica', *first))}"
+                yield "", text, "guess: slices or nodes have examples of their own"
+        whole = []
+        for axis in self.guesses.axes:
+            likes = [axis.name, *_likes(axis.kind)]
+            like = next(filter(known.__contains__, likes), None)
+            rules: Sequence[AxisRule] = known[like] if like is not None else ()
+            if like == axis.name and axis.name not in self.uneven:
+                continue
+            if like is None or rules[0].is_none:
+                whole.append(axis.name)
+            else:
+                rule, why = self._rule(axis.name, like, rules)
+                yield "", rule, why
+        if whole:
+            yield "", f"{', '.join(whole)} -> none", "guess: the presets have no rule for these"
+
+    def _rule(self, axis: str, like: str, rules: Sequence[AxisRule]) -> tuple[Data, str]:
+        """Return the rule of an axis, as those of `like` are, and why it is there."""
+        text = f"{axis} -> {' | '.join(rule.right for rule in rules)}"
+        uneven = self.uneven.get(axis)
+        if uneven is not None and not rules[-1].is_none:
+            text += " | none"
+        if rules[0].priority:
+            text += f" @ {rules[0].priority}"
+        why = [f"goes as `{like}` does"] if like != axis else []
+        if uneven is not None:
+            mesh = uneven[1].replace("`", "")
+            why.append(f"{uneven[0]} does not divide by {mesh}: whole there, on every device")
+        place: Data = text if like == axis else {"rule": text, "at": f"after {like}"}
+        return place, f"guess: {'; '.join(why)}"
+
+    def _named(self) -> dict[str, tuple[str | None, ...]]:
+        """Return the names that are guessed, by path."""
+        return {
+            param.path: each.names
+            for each in self.guesses.arrays
+            if each.names is not None and not each.is_own
+            for param in each.params
+        }
+
+    def _find_params(self) -> Iterator[Line]:
+        """Yield the names of arrays by pattern, with the reason."""
+        wanted = self._named()
+        reasons = {param.path: each for each in self.guesses.arrays for param in each.params}
+        own = {path for path, each in reasons.items() if each.is_own}
+        skipped = own | self.derived
+        others = [
+            param.path
+            for param in self.asked.params
+            if param.path not in wanted and param.path not in skipped
+        ]
+        for group, names in patterns_for(wanted, others):
+            found = [reasons[path] for path in group.paths]
+            text = " ".join(name or "_" for name in names)
+            yield group.pattern, text, f"guess: {_reason(found)}; {counted(len(found), 'array')}"
+
+    def _find_questions(self) -> Iterator[Line]:
+        """Yield entries for the arrays that nothing is known of, by shape."""
+        asked = {
+            param.path: each
+            for each in self.guesses.arrays
+            if each.names is None
+            for param in each.params
+        }
+        shapes = {path: each.params[0].shape for path, each in asked.items()}
+        others = [param.path for param in self.asked.params if param.path not in asked]
+        for group, shape in patterns_for(shapes, others):
+            text = "[" + ", ".join(map(str, shape)) + "]"
+            entry: Data = {"path": group.pattern, "because": f"not guessed: {text}"}
+            total = sum(each.params[0].bytes for each in map(asked.__getitem__, group.paths))
+            many = f"{counted(len(group.paths), 'array')}, {binary_bytes(total)}"
+            near = "; ".join(_near(size, self.guesses.axes) for size in dict.fromkeys(shape))
+            yield "", entry, f"{QUESTION}: what are the dimensions of {text} ({many})? {near}"
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what a person is told beside the text."""
+        arrays = self.guesses.arrays
+        total = sum(each.bytes for each in arrays)
+        named = sum(each.bytes for each in arrays if each.names is not None and not each.is_own)
+        count = sum(len(each.params) for each in arrays if each.names and not each.is_own)
+        yield (
+            f"{count} of {counted(len(self.asked.params), 'array')} named by guesses,"
+            f" {percent(named, total)} of their bytes"
+        )
+        own = sum(len(each.params) for each in arrays if each.is_own)
+        if own:
+            yield f"{counted(own, 'array')} with names of their own"
+        if self.derived:
+            many = counted(len(self.derived), "array")
+            yield f"{many} by `{self.base.presets[-1]}`, as their parents"
+        questions = [each for each in arrays if each.names is None]
+        if questions:
+            many = counted(sum(len(each.params) for each in questions), "array")
+            left = percent(sum(each.bytes for each in questions), total)
+            yield f"{many} not guessed, {left} of the bytes: whole, see {QUESTION} in the spec"
+        if self.base.why:
+            yield f"extends {listed(self.base.presets)}: {self.base.why}"
+        for each in self.machines:
+            if each.why:
+                yield f"target {each.name} ({each.hardware}): {each.why}"
+        if self.too_loud:
+            yield f"errors that only warn in this spec, each a {QUESTION}: {listed(self.too_loud)}"
+
+
+_HEAD = (
+    "Written by `shardspec init`. Names are guesses: `by name` arrays of common models are called",
+    "so, `and size` other arrays have axes as long. Mend what is wrong, and take the comments out.",
+    f"{QUESTION} marks what could not be guessed.",
+)
+_TAIL = (
+    f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers:",
+    "axes: {batch: 64, length: 2048}",
+    "activations: {residual: batch length embed}",
+    "state: {optimizer: same, moments: 2, dtype: f32}  # training with Adam",
+)
+
+
+def _target(machine: Machine) -> Data:
+    return {"hardware": str(machine.hardware), "mesh": dict(machine.mesh)}
+
+
+def _likes(kind: str) -> Iterator[str]:
+    """Yield the axes by whose rules an axis may go, the nearest first."""
+    while kind:
+        yield kind
+        kind = roles.AXES[kind].like if kind in roles.AXES else ""
+
+
+def _reason(found: Sequence[Guess]) -> str:
+    """Return what arrays are, and by what that was told."""
+    whats = list(dict.fromkeys(each.what for each in found if each.what))
+    if not whats:
+        return "by size alone"
+    by = "by name and size" if all(each.by_size for each in found) else "by name alone"
+    return f"{', '.join(whats)}, {by}"
+
+
+def _near(size: int, axes: Sequence[GuessedAxis]) -> str:
+    """Return which axes are as long: `4096 is embed or joined_kv`."""
+    names = [axis.name for axis in axes if axis.size == size]
+    return f"{size} is {' or '.join(names)}" if names else f"{size} is no axis"

@@ -1,0 +1,471 @@
+"""Arrays without names -> what their dimensions are, by what they are called and how long they are.
+
+Each array is looked up in the table of roles, which leaves a few forms: inputs first or outputs
+first, heads apart or joined, layers or experts stacked. Sizes decide between them. The width of the
+model is the size that most arrays of a module have, and the number of stacked layers one that all
+norms there have; other axes are as long as in other arrays. What the table does not know is named
+where exactly one axis is as long as each dimension. What is left is a question.
+
+An axis has one size. Where two towers differ, the larger one keeps the name and the other is called
+after the part of the paths that is its own: `embed` and `text_embed`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardspec.diagnostics.words import by_key, template
+from shardspec.ir.spec import LogicalAxes, Param, Params, Shape
+from shardspec.naming import roles
+from shardspec.naming.roles import Place, Role
+
+Names = tuple[str | None, ...]
+#: An axis of the table and its size, which together are one axis of a model.
+Sized = tuple[str, int]
+
+_EXPERTS = re.compile(r"(?:^|[/_])(?:experts?|moe)(?:[/_\d]|$)")
+_STACKS = re.compile(
+    r"(?:^|/)(?:\w*layers?|\w*blocks?|h|stack|scan\w*|encoder\w*|decoder\w*)(?:/|$)"
+)
+_NUMBER = re.compile(r"(?:^|[/_])\d+(?:/|$)")
+#: Dimensions as short as this need no name where the others have one.
+_SHORT = 8
+_DEEPEST = 16
+#: What it weighs against a form that it is of a later answer of its row.
+_SECOND_CHOICE = 0.5
+#: What it weighs against one that it is stored the other way round than arrays are here.
+_OTHER_ORDER = 0.4
+#: Characters of a component that an axis may be called after.
+_LONGEST_PART = 16
+
+
+INPUTS_FIRST, OUTPUTS_FIRST = "inputs first", "outputs first"
+
+
+class Form(NamedTuple):
+    """Dimensions that an array of some role may have.
+
+    Attributes:
+      choice: which of the answers of its row it is, 0 for the usual one.
+      order: `INPUTS_FIRST` or `OUTPUTS_FIRST`; "" where there is no such choice.
+    """
+
+    names: Names
+    choice: int
+    order: str
+
+
+@dataclass(slots=True, eq=False)
+class Kind:
+    """Arrays that differ in numbers of layers alone: one path template, one shape.
+
+    Attributes:
+      own: the names that the arrays carry themselves; None where they carry none.
+      prefixes: of their modules, innermost first, "" last.
+      forms: the dimensions that they may have, the usual ones first.
+    """
+
+    params: list[Param]
+    place: Place
+    own: LogicalAxes | None
+    prefixes: tuple[str, ...]
+    role: Role | None = None
+    forms: tuple[Form, ...] = ()
+    names: Names | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Return the shape of each of the arrays."""
+        return self.params[0].shape
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of all of them."""
+        return sum(param.bytes for param in self.params)
+
+    @property
+    def sized(self) -> Iterator[Sized]:
+        """Yield the axes that the arrays are taken to have, with their sizes."""
+        for name, size in zip(self.names or (), self.shape, strict=False):
+            if name is not None:
+                yield name, size
+
+
+class Guess(NamedTuple):
+    """What is made of some arrays that are alike.
+
+    Attributes:
+      names: an axis for each dimension, None for one that needs none; None where nothing is known.
+      what: what the table calls them; "" where it does not know them.
+      by_size: whether sizes bear it out.
+      is_own: whether the arrays carry these names themselves.
+    """
+
+    params: tuple[Param, ...]
+    names: Names | None
+    what: str = ""
+    by_size: bool = False
+    is_own: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of all the arrays."""
+        return sum(param.bytes for param in self.params)
+
+
+class GuessedAxis(NamedTuple):
+    """A logical axis of a model.
+
+    Attributes:
+      kind: its name in the table, `embed` of `text_embed`; its own where the table has none such.
+    """
+
+    name: str
+    size: int
+    kind: str
+
+
+class Guesses(NamedTuple):
+    """What is made of the arrays of a model, and the axes that they come to have."""
+
+    arrays: tuple[Guess, ...]
+    axes: tuple[GuessedAxis, ...]
+
+
+def guess(params: Params) -> Guesses:
+    """Return names for the dimensions of all arrays that have any.
+
+    Invariants:
+      all: each array of rank 1 and more is in exactly one guess.
+      fit: there are as many names as dimensions, and no name stands twice in an array.
+      one_size: an axis is as long in one array as in any other.
+    """
+    kinds = list(_kinds(params))
+    evidence = _Evidence(kinds)
+    for kind in kinds:
+        if kind.own is None:
+            kind.names = evidence.best(kind)
+    evidence.add_support(kinds)
+    for kind in kinds:
+        if kind.own is None:
+            kind.names = evidence.best(kind)
+    evidence.add_support(kinds)
+    for kind in kinds:
+        kind.names = evidence.settled(kind)
+    named = _final_names(kinds)
+    by_size = _by_size(named)
+    return Guesses(
+        tuple(_guess(kind, named, by_size, evidence) for kind in kinds),
+        tuple(GuessedAxis(name, size, base) for (base, size), name in named.items()),
+    )
+
+
+def _kinds(params: Params) -> Iterator[Kind]:
+    """Yield the arrays that have dimensions, those alike together, with the forms they may have."""
+    groups = by_key((_ends_alike(param), param) for param in params if param.rank)
+    kinds: dict[object, Kind] = {}
+    for (path, _, shape, own), group in groups.items():
+        place = roles.place_of(group[0].path)
+        role, forms = (None, ()) if own is not None else _role_and_forms(place, len(shape))
+        known = kinds.get((path, shape, own, role, forms))
+        if known is not None:
+            known.params += group
+            continue
+        parts = template(place.module).split("/")[:-1][:_DEEPEST]
+        prefixes = tuple("/".join(parts[:end]) for end in range(len(parts), -1, -1))
+        kinds[path, shape, own, role, forms] = Kind(group, place, own, prefixes, role, forms, own)
+    yield from kinds.values()
+
+
+def _ends_alike(param: Param) -> tuple[str, tuple[str, ...], Shape, LogicalAxes | None]:
+    """Return what arrays that may have one role have in common: numbers near the end tell apart."""
+    parts = param.path.replace(".", "/").split("/")
+    return template(param.path), tuple(parts[-3:]), param.shape, param.logical_axes
+
+
+def _role_and_forms(place: Place, rank: int) -> tuple[Role | None, tuple[Form, ...]]:
+    """Return the first role of the table that an array of this rank may have, and its forms."""
+    for role in roles.roles_of(place):
+        forms = tuple(dict.fromkeys(forms_of(role, place, rank)))
+        if forms:
+            return role, forms
+    return None, ()
+
+
+def forms_of(role: Role, place: Place, rank: int) -> Iterator[Form]:
+    """Yield the dimensions that an array of a role may have, the usual ones first.
+
+    >>> place = roles.place_of("attn/q_proj/weight")
+    >>> [form.names for form in forms_of(next(roles.roles_of(place)), place, 2)]
+    [('joined_kv', 'embed'), ('embed', 'joined_kv')]
+    """
+    is_expert = _EXPERTS.search(place.module) is not None
+    may_stack = not is_expert or _STACKS.search(place.module) is not None
+    for choice, names in enumerate(role.names.split(" | ")):
+        for names_stored, order in _stored(names, place.leaf, rank):
+            for stacked in _stacked(names_stored, rank, is_expert, may_stack):
+                yield Form(stacked, choice, order)
+
+
+def _stacked(form: Names, rank: int, is_expert: bool, may_stack: bool) -> Iterator[Names]:
+    """Yield a form with the axes that stack arrays, as many as its rank leaves room for."""
+    missing = rank - len(form)
+    if missing == 0:
+        yield form
+    if missing == 1 and is_expert:
+        yield ("expert", *form)
+    if missing == 1 and may_stack:
+        yield ("layers", *form)
+        yield (*form[:1], "layers", *form[1:])
+    if missing == 2 and is_expert:
+        yield ("layers", "expert", *form)
+        yield ("expert", "layers", *form)
+
+
+def _stored(names: str, leaf: str, rank: int) -> Iterator[tuple[Names, str]]:
+    """Yield the dimensions of one array of a row, as libraries store them, nothing stacked."""
+    if "->" not in names:
+        yield _names(names), ""
+        return
+    is_conv = names.startswith("conv: ")
+    left, _, right = names.removeprefix("conv: ").partition("->")
+    ins, outs = list(_sides(left)), list(_sides(right))
+    if leaf not in roles.MATRICES:
+        yield from ((side, "") for side in outs)
+    space: Names = (None,) * (rank - 2) if is_conv else ()
+    if leaf in roles.VECTORS or leaf in roles.SCALES or (is_conv and not space):
+        return
+    flax = [((*space, *i, *o), INPUTS_FIRST) for i in ins for o in outs]
+    torch = [((*o, *i, *space), OUTPUTS_FIRST) for i in ins for o in outs]
+    yield from (*torch, *flax) if leaf in roles.OUTPUTS_FIRST else (*flax, *torch)
+
+
+def _names(text: str) -> Names:
+    return tuple(None if name == "_" else name for name in text.split())
+
+
+def _sides(text: str) -> Iterator[Names]:
+    """Yield the axes of one side of a map, joined first where they have a name for that."""
+    joined = roles.JOINED.get(tuple(text.split()))
+    if joined is not None:
+        yield (joined,)
+    yield _names(text)
+
+
+class _Evidence:
+    """What the sizes of all arrays say of one."""
+
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self.widths: dict[str, Counter[int]] = {}
+        self.stacks: dict[str, set[int]] = {}
+        self.support: dict[str, dict[str, Counter[int]]] = {}
+        self.orders: dict[str, Counter[str]] = {}
+        for kind in kinds:
+            if any({"embed", "norm"} & {*form.names} for form in kind.forms):
+                self._add_width(kind)
+        self.add_support([kind for kind in kinds if kind.own is not None])
+
+    def _add_width(self, kind: Kind) -> None:
+        is_norm = kind.role is not None and kind.role.names.endswith("norm")
+        for prefix in kind.prefixes:
+            self.widths.setdefault(prefix, Counter()).update(set(kind.shape))
+            if is_norm and len(kind.shape) == 2:
+                sizes = set(kind.shape)
+                self.stacks[prefix] = self.stacks.get(prefix, sizes) & sizes
+
+    def add_support(self, kinds: Iterable[Kind]) -> None:
+        """Take what arrays are named now for evidence about others, by their bytes."""
+        self.support, self.orders = {}, {}
+        for kind in kinds:
+            if len(set(kind.shape)) > 1:
+                orders = {form.order for form in kind.forms if form.names == kind.names}
+                self.orders.setdefault(kind.place.leaf, Counter()).update(orders)
+            for name, size in kind.sized:
+                for prefix in kind.prefixes:
+                    known = self.support.setdefault(prefix, {}).setdefault(name, Counter())
+                    known[size] += kind.bytes
+
+    def width(self, kind: Kind) -> int | None:
+        """Return the width of the model where an array is; None where sizes do not say."""
+        layers = self.stack(kind)
+        for prefix in kind.prefixes:
+            votes = Counter(self.widths.get(prefix, {}))
+            if layers is not None:
+                votes.pop(layers, None)
+            (first, most), (_, second) = (*votes.most_common(2), (0, 0), (0, 0))[:2]
+            if most > max(second, 1):
+                return first
+        return None
+
+    def stack(self, kind: Kind) -> int | None:
+        """Return how many layers are stacked where an array is."""
+        return next(
+            (min(found) for prefix in kind.prefixes[:-1] if (found := self.stacks.get(prefix))),
+            None,
+        )
+
+    def best(self, kind: Kind) -> Names | None:
+        """Return the form that the sizes say most for; the usual one where they say nothing."""
+        if not kind.forms:
+            return None
+        width, layers = self.width(kind), self.stack(kind)
+        scores = [self._score(kind, form, width, layers) for form in kind.forms]
+        return kind.forms[scores.index(max(scores))].names
+
+    def _score(self, kind: Kind, form: Form, width: int | None, layers: int | None) -> float:
+        score = -_SECOND_CHOICE * form.choice
+        if form.order and form.order != self._usual_order(kind.place.leaf):
+            score -= _OTHER_ORDER
+        for name, size in zip(form.names, kind.shape, strict=True):
+            if name in ("embed", "norm"):
+                score += 0 if width is None else 3 if size == width else -3
+            elif name == "layers":
+                score += -1 if layers is None else 4 if size == layers else -8
+            elif name is None:
+                score += 0 if size <= _SHORT or kind.role is None else -0.5
+            else:
+                score += self._told(kind, name, size)
+        return score
+
+    def _usual_order(self, leaf: str) -> str:
+        """Return how arrays of one leaf are stored here, as far as sizes tell; else as usual."""
+        usual = OUTPUTS_FIRST if leaf in roles.OUTPUTS_FIRST else INPUTS_FIRST
+        votes = self.orders.get(leaf, Counter())
+        return max((usual, INPUTS_FIRST, OUTPUTS_FIRST), key=lambda order: votes[order])
+
+    def _told(self, kind: Kind, name: str, size: int) -> float:
+        """Return what other arrays near an array say of an axis and its size."""
+        for prefix in kind.prefixes:
+            known = self._others(kind, prefix, name)
+            if known:
+                usual = max(known, key=lambda each: (known[each], -each))
+                if usual == size:
+                    return 2 if prefix else 1
+                return -1 if prefix else -0.25
+        return 0
+
+    def _others(self, kind: Kind, prefix: str, name: str) -> Counter[int]:
+        """Return the sizes that an axis has in other arrays, each with their bytes."""
+        known = Counter(self.support.get(prefix, {}).get(name, {}))
+        for own, size in kind.sized:
+            if own == name:
+                known[size] -= kind.bytes
+        return +known
+
+    def is_borne_out(self, kind: Kind) -> bool:
+        """Say whether other arrays have axes of the same names and sizes."""
+        return any(self._others(kind, "", name)[size] for name, size in kind.sized)
+
+    def settled(self, kind: Kind) -> Names | None:
+        """Return names that nothing contradicts; heads of keys are heads where they are as many."""
+        if kind.names is None or kind.own is not None:
+            return kind.names
+        if (
+            "layers" in kind.names
+            and self.stack(kind) is None
+            and _NUMBER.search(kind.place.module)
+        ):
+            return None
+        width = self.width(kind)
+        has_other_width = any(
+            name == "embed" and width not in (None, size) for name, size in kind.sized
+        )
+        if has_other_width and not self.is_borne_out(kind):
+            return None
+        sized = zip(kind.names, kind.shape, strict=True)
+        return tuple(self._as_many(kind, name, size) for name, size in sized)
+
+    def _as_many(self, kind: Kind, name: str | None, size: int) -> str | None:
+        query = {"joined_kv_heads": "joined_kv", "kv_heads": "heads"}.get(name or "")
+        if query is None:
+            return name
+        known = (self.support.get(prefix, {}).get(query) for prefix in kind.prefixes)
+        return query if size in next(filter(None, known), ()) else name
+
+
+def _final_names(kinds: Sequence[Kind]) -> dict[Sized, str]:
+    """Return the name of each axis by its name in the table and its size."""
+    found = by_key((sized, kind) for kind in kinds for sized in kind.sized)
+    weights = {sized: sum(kind.bytes for kind in members) for sized, members in found.items()}
+    own = {name for kind in kinds for name in kind.own or () if name}
+    named: dict[Sized, str] = {}
+    for base, several in by_key((sized[0], sized) for sized in found).items():
+        main = max(several, key=lambda sized: (base in own, weights[sized], -sized[1]))
+        for sized in several:
+            taken = set(named.values()) | own
+            named[sized] = base if sized == main else _apart(sized, found, main, taken)
+    return named
+
+
+_PLAIN = re.compile(r"[a-z][a-z0-9_]*")
+_FILLING = re.compile(r"_(?:model|tower|encoder|decoder|net|module)$")
+
+
+def _apart(sized: Sized, found: Mapping[Sized, list[Kind]], main: Sized, taken: set[str]) -> str:
+    """Return a name for an axis that has another size than the main one: `text_embed`."""
+    base, size = sized
+    others = {part for kind in found[main] for part in kind.place.module.split("/")}
+    weights: Counter[str] = Counter()
+    for kind in found[sized]:
+        weights.update(dict.fromkeys(kind.place.module.split("/"), kind.bytes))
+    total = sum(kind.bytes for kind in found[sized])
+    for part, weight in weights.items():
+        is_own = part not in others and 2 * weight > total
+        name = f"{_FILLING.sub('', part)}_{base}"
+        is_plain = _PLAIN.fullmatch(part) is not None and 1 < len(part) <= _LONGEST_PART
+        if is_own and is_plain and name not in taken:
+            return name
+    return f"{base}_{size}"
+
+
+def _by_size(named: Mapping[Sized, str]) -> dict[int, tuple[str, ...]]:
+    """Return the axes of each size."""
+    sizes = by_key((size, name) for (_, size), name in named.items())
+    return {size: tuple(names) for size, names in sizes.items()}
+
+
+def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names | None:
+    """Return the only names that fit the sizes of an array; None where there are two, or none.
+
+    A vector as long as norms are is taken for one; a short dimension beside others needs no name.
+
+    >>> names_by_size((4096, 128), {4096: ["embed", "norm"], 128: ["kv"]})
+    ('embed', 'kv')
+    >>> names_by_size((4096,), {4096: ["embed", "norm"]}), names_by_size((9,), {4096: ["embed"]})
+    (('norm',), None)
+    """
+    names: list[str | None] = []
+    for size in shape:
+        fitting = [name for name in by_size.get(size, ()) if name != "norm" or len(shape) == 1]
+        if len(shape) == 1 and "norm" in fitting:
+            fitting = ["norm"]
+        if len(fitting) > 1 or (not fitting and size > _SHORT):
+            return None
+        names.append(fitting[0] if fitting else None)
+    told = [name for name in names if name is not None]
+    return tuple(names) if told and len(set(told)) == len(told) else None
+
+
+def _guess(
+    kind: Kind,
+    named: Mapping[Sized, str],
+    by_size: Mapping[int, Sequence[str]],
+    evidence: _Evidence,
+) -> Guess:
+    params = tuple(kind.params)
+    if kind.own is not None:
+        return Guess(params, kind.own, "", True, True)
+    if kind.names is None:
+        return Guess(params, names_by_size(kind.shape, by_size), "", True)
+    found: list[str | None] = []
+    for name, size in zip(kind.names, kind.shape, strict=True):
+        final = None if name is None else named[name, size]
+        while final is not None and final in found:
+            final += "'"
+        found.append(final)
+    what = kind.role.what if kind.role else ""
+    return Guess(params, tuple(found), what, evidence.is_borne_out(kind))

@@ -1,0 +1,174 @@
+"""Names that are guessed: by path, by size, and by what other arrays say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.ir.spec import Param, Params
+from shardspec.naming.guessing import Guesses, guess, names_by_size
+from tests.naming.odd_arrays import arrays
+
+
+def named(**sizes: tuple[int, ...]) -> dict[str, str]:
+    """Return the names of arrays by path; `__` stands for `.` and `_S_` for `/`."""
+    params = tuple(
+        Param(path.replace("_S_", "/").replace("__", "."), shape) for path, shape in sizes.items()
+    )
+    return by_path(guess(params))
+
+
+def by_path(guesses: Guesses) -> dict[str, str]:
+    return {
+        param.path: "?" if each.names is None else " ".join(name or "_" for name in each.names)
+        for each in guesses.arrays
+        for param in each.params
+    }
+
+
+def test_torch_holds_outputs_first_and_flax_inputs() -> None:
+    """The width is what the embedding and both sides of the block have in common."""
+    torch = named(
+        embed__weight=(1000, 64), mlp__up_proj__weight=(256, 64), mlp__down_proj__weight=(64, 256)
+    )
+    assert torch["mlp.up_proj.weight"] == "mlp embed"
+    assert torch["mlp.down_proj.weight"] == "embed mlp"
+    flax = named(
+        embed_S_embedding=(1000, 64), mlp_S_wi_S_kernel=(64, 256), mlp_S_wo_S_kernel=(256, 64)
+    )
+    assert flax["mlp/wi/kernel"] == "embed mlp"
+    assert flax["mlp/wo/kernel"] == "mlp embed"
+
+
+def test_weights_of_conv1d_turn_square_ones_too() -> None:
+    """GPT-2 stores `[in, out]` under `weight`: the sizes of others say so for a square one."""
+    found = named(
+        wte__weight=(1000, 64),
+        h__0__attn__c_attn__weight=(64, 192),
+        h__0__mlp__c_fc__weight=(64, 256),
+        h__0__mlp__c_proj__weight=(256, 64),
+        h__0__attn__c_proj__weight=(64, 64),
+    )
+    assert found["h.0.attn.c_proj.weight"] == "joined_kv embed"
+
+
+@pytest.mark.parametrize(("size", "name"), [(64, "joined_kv"), (16, "joined_kv_heads")])
+def test_as_many_heads_of_keys_as_of_queries_are_heads(size: int, name: str) -> None:
+    found = named(
+        norm__weight=(48,),
+        attn__q_proj__weight=(64, 48),
+        attn__k_proj__weight=(size, 48),
+        attn__k_proj__bias=(size,),
+        attn__o_proj__weight=(48, 64),
+    )
+    assert found["attn.k_proj.weight"] == f"{name} embed"
+    assert found["attn.k_proj.bias"] == name
+
+
+def test_stacked_layers_are_what_all_norms_have() -> None:
+    at_one = named(
+        decoder_S_layers_S_norm_S_scale=(64, 6),
+        decoder_S_layers_S_mlp_S_wi_S_kernel=(64, 6, 256),
+        decoder_S_layers_S_attn_S_query_S_kernel=(64, 6, 4, 16),
+        decoder_S_layers_S_attn_S_query_S_bias=(4, 6, 16),
+    )
+    assert list(at_one.values()) == [
+        "norm layers",
+        "embed layers mlp",
+        "embed layers heads kv",
+        "heads layers kv",
+    ]
+    at_zero = named(
+        layers_S_norm_S_scale=(6, 64),
+        layers_S_up_S_kernel=(6, 64, 256),
+        layers_S_up_S_bias=(6, 256),
+    )
+    assert list(at_zero.values()) == ["layers norm", "layers embed mlp", "layers mlp"]
+
+
+def test_experts_stack_before_inputs_and_behind_layers() -> None:
+    found = named(
+        layers_S_norm_S_scale=(6, 64),
+        layers_S_moe_S_experts_S_w1=(6, 8, 64, 256),
+        layers_S_moe_S_experts_S_w2=(6, 8, 256, 64),
+        layers_S_moe_S_router_S_kernel=(6, 64, 8),
+    )
+    assert found["layers/moe/experts/w1"] == "layers expert embed mlp"
+    assert found["layers/moe/experts/w2"] == "layers expert mlp embed"
+    assert found["layers/moe/router/kernel"] == "layers embed router"
+
+
+def test_towers_of_two_widths_have_two_axes() -> None:
+    guesses = guess(
+        (
+            Param("vision_model/up/kernel", (96, 384)),
+            Param("vision_model/down/kernel", (384, 96)),
+            Param("vision_model/norm/scale", (96,)),
+            Param("text_model/up/kernel", (64, 256)),
+            Param("text_model/down/kernel", (256, 64)),
+            Param("text_model/norm/scale", (64,)),
+        )
+    )
+    assert by_path(guesses)["vision_model/up/kernel"] == "embed mlp"
+    assert by_path(guesses)["text_model/up/kernel"] == "text_embed text_mlp"
+    assert {axis.name: axis.size for axis in guesses.axes}["text_embed"] == 64
+    assert {axis.name: axis.kind for axis in guesses.axes}["text_embed"] == "embed"
+
+
+def test_one_axis_twice_is_marked() -> None:
+    found = named(norm__weight=(64,), pooler__dense__weight=(64, 64))
+    assert found["pooler.dense.weight"] == "embed embed'"
+
+
+def test_what_no_row_knows_goes_by_size_where_one_axis_fits() -> None:
+    sizes = {"norm__weight": (64,), "up__weight": (256, 64), "down__weight": (64, 256)}
+    found = named(**sizes, odd__thing=(256, 3), other__thing=(77, 256), vector=(64,))
+    assert found["odd.thing"] == "mlp _"
+    assert found["other.thing"] == "?"
+    assert found["vector"] == "norm"
+
+
+def test_a_size_of_two_axes_is_a_question() -> None:
+    assert names_by_size((64, 256), {64: ["embed", "joined_kv"], 256: ["mlp"]}) is None
+    assert names_by_size((256, 256), {256: ["mlp"]}) is None
+
+
+def test_names_of_arrays_stay() -> None:
+    own = Param("a/kernel", (64, 32), "f32", ("embed", None))
+    (found,) = guess((own, Param("scalar", ()))).arrays
+    assert found.names == ("embed", None)
+    assert found.is_own
+
+
+@given(arrays)
+def test_every_array_fits_its_names(params: Params) -> None:
+    """Invariants `all`, `fit` and `one_size`."""
+    guesses = guess(params)
+    told = [param.path for each in guesses.arrays for param in each.params]
+    assert sorted(told) == sorted(param.path for param in params if param.rank)
+    sizes = {axis.name: axis.size for axis in guesses.axes}
+    assert len(sizes) == len(guesses.axes)
+    for each in guesses.arrays:
+        names = [name for name in each.names or () if name is not None]
+        for param in each.params:
+            assert each.names is None or len(each.names) == param.rank
+        if not each.is_own:
+            assert len(set(names)) == len(names)
+            shown = zip(each.names or (), each.params[0].shape, strict=False)
+            for name, size in shown:
+                assert name is None or sizes[name.rstrip("'")] == size
+
+
+@given(st.permutations(range(6)))
+def test_order_of_arrays_changes_no_name(order: list[int]) -> None:
+    params = (
+        Param("embed/embedding", (1000, 64)),
+        Param("layers_0/attn/query/kernel", (64, 64)),
+        Param("layers_0/attn/key/kernel", (64, 16)),
+        Param("layers_0/mlp/wi/kernel", (64, 256)),
+        Param("layers_0/mlp/wo/kernel", (256, 64)),
+        Param("layers_0/norm/scale", (64,)),
+    )
+    mixed = tuple(params[at] for at in order)
+    assert by_path(guess(mixed)) == by_path(guess(params))
