@@ -67,10 +67,13 @@ def laid(view: View, dims: Sequence[DimSharding], dtype: str, mesh: Mesh, path: 
     A dimension of several indices is split from the first on, which is the major one.
     """
     seats: dict[str, Seat] = {}
-    sizes = mesh.sizes
+    sizes, elements = mesh.sizes, 1
     for at, (inner, dim) in enumerate(zip(view, dims, strict=True)):
+        whole = math.prod([index.size for index in inner])
+        axes = dim.mesh_axes
+        elements *= filled(whole, mesh.ways(axes)) if axes else whole
         taken, left = 0, inner[0].size
-        for axis in dim.mesh_axes:
+        for axis in axes:
             ways = sizes[axis]
             while taken + 1 < len(inner) and (left == 1 or left % ways):
                 taken, left = taken + 1, inner[taken + 1].size
@@ -78,11 +81,7 @@ def laid(view: View, dims: Sequence[DimSharding], dtype: str, mesh: Mesh, path: 
             if ways > 1:
                 asked = _asked(dim, axis)
                 seats[axis] = Seat(inner[taken].name, at, dim.logical_axis, asked, path)
-    indices = frozenset(index.name for inner in view for index in inner)
-    elements = math.prod(
-        filled(math.prod(index.size for index in inner), mesh.ways(dim.mesh_axes))
-        for inner, dim in zip(view, dims, strict=True)
-    )
+    indices = frozenset([index.name for inner in view for index in inner])
     return Laid(indices, elements, DTYPE_BITS.get(dtype, 32), seats)
 
 

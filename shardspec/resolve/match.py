@@ -37,7 +37,7 @@ Placed = tuple[tuple[int, Regex], ...]
 MOST_TOGETHER = 64
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)
 def path_matcher(patterns: tuple[Pattern, ...]) -> PathMatcher:
     """Return the matcher of these patterns; those who ask about equal ones share it."""
     return PathMatcher(patterns)
