@@ -35,9 +35,12 @@ def test_groups_hold_every_array_once_and_agree_with_it(
 
 
 @given(strategies.specs(), arrays)
-def test_arrays_of_one_shape_names_dtype_and_memory_are_one_group(
+def test_arrays_of_one_shape_names_dtype_memory_and_training_are_one_group(
     spec: Spec, params: tuple[Param, ...]
 ) -> None:
     plan = resolve(spec, spec.targets[0], params)
-    distinct = {(p.shape, p.logical_axes, p.dtype, plan[p.path].memory_kind) for p in params}
+    distinct = {
+        (p.shape, p.logical_axes, p.dtype, plan[p.path].memory_kind, plan[p.path].is_trained)
+        for p in params
+    }
     assert len(plan.alike) <= len(distinct)
