@@ -8,6 +8,7 @@ bytes, and are left to the compiler.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container
 from dataclasses import replace
 
@@ -24,6 +25,8 @@ _PASSES = frozenset(f"stablehlo.{name}" for name in ("convert", "reshape", "tran
 _RESHAPES = frozenset(("stablehlo.reshape",))
 #: Operations that give the same array again, as far as what is sent is concerned.
 _COPIES = frozenset(("stablehlo.convert", "stablehlo.transpose"))
+#: The dimensions that the parts of a scatter's index are for.
+_INDEXED = re.compile(r"scatter_dims_to_operand_dims = \[([\d, ]+)\]")
 _SUMS = frozenset(("stablehlo.add", "stablehlo.subtract"))
 _REDUCES = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 
@@ -31,7 +34,7 @@ _REDUCES = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 def corrected(sends: list[Send], target: Target) -> list[Send]:
     """Return the collectives that are left when XLA has rewritten the program for a target."""
     platform, device_count = platform_of(target), target.mesh.device_count
-    sends = constants_made_in_place(sends)
+    sends = rows_written_in_place(constants_made_in_place(sends))
     ring_devices = device_count if platform == "tpu" else 0
     sends = equal_gathers_once(sends, ring_devices)
     sends = narrow_gathers(sends, platform == "tpu")
@@ -74,6 +77,47 @@ def _is_constant(value: Value) -> bool:
     if node.name in VIEWS:
         return _is_constant(node.operands[0])
     return node.name in ("sdy.constant", "stablehlo.constant", "stablehlo.iota")
+
+
+def rows_written_in_place(sends: list[Send]) -> list[Send]:
+    """Drop a gather of rows that each device writes into its own rows of an array.
+
+    A cache that every sequence is at another place of, `cache.at[arange(batch), place].set(new)`:
+    XLA sees that row `i` of what is new goes into row `i`.
+    """
+    return [send for send in sends if send.is_written or not _is_in_place(send)]
+
+
+def _is_in_place(send: Send) -> bool:
+    readers = _all_readers(send) if send.kind is CollectiveKind.ALL_GATHER else []
+    return bool(readers) and all(
+        node.name == "stablehlo.scatter"
+        and _same_array(node.operands[0]) is not send.result
+        and set(send.names) <= _counted_axes(node)
+        for node in readers
+    )
+
+
+def _counted_axes(scatter: Node) -> set[str]:
+    """Return the mesh axes that split dimensions whose index counts rows up from 0."""
+    found = _INDEXED.search(str(scatter.op.attributes["scatter_dimension_numbers"]))
+    dims = [int(each) for each in found.group(1).split(",")] if found else []
+    into, index = scatter.operands[:2]
+    while index.made_by is not None and index.made_by.name in (*VIEWS, "sdy.all_gather"):
+        index = index.made_by.operands[0]
+    parts = [index]
+    if index.made_by is not None and index.made_by.name == "stablehlo.concatenate":
+        parts = index.made_by.operands
+    counted = [at for at, part in zip(dims, parts, strict=False) if _counts(part)]
+    return {axis.name for at in counted for axis in into.split[at]}
+
+
+def _counts(value: Value) -> bool:
+    """Say whether a value is 0, 1, 2 and so on; a negative index that is not there, too."""
+    node = value.made_by
+    while node is not None and node.name in (*VIEWS, "sdy.all_gather", "stablehlo.select"):
+        node = node.operands[-1 if node.name == "stablehlo.select" else 0].made_by
+    return node is not None and node.name == "stablehlo.iota"
 
 
 def equal_gathers_once(sends: list[Send], ring_devices: int = 0) -> list[Send]:
