@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shardspec.analysis.memory import Figure, Held, device_hbm_bytes, memory, tiled_bytes
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target, array_bytes
-from shardspec.ir.step import Step, StepArgument, StepTensor
+
+if TYPE_CHECKING:  # what has no step loads nothing of one
+    from shardspec.ir.step import Step, StepArgument, StepTensor
 
 #: How well a figure is known, the best first: counted, told by a compiler, worked out by a model
 #: of the machine, or at the least so much.

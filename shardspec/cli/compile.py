@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.request import NO_ARRAYS, Request, has_errors, plans_and_findings, select
-from shardspec.cli.streams import FINDINGS, echo, show, write_file
+from shardspec.cli.streams import FINDINGS, echo, show, wants_color, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
@@ -55,7 +56,7 @@ def command(request: Request, *, list_presets: bool, list_targets: bool) -> None
     plan = plans[0]
     if request.only is not None:
         plan = replace(plan, arrays=tuple(select(request.only, plan)))
-    _print_plan(plan, request)
+    _print_plan(plan, plans, found, request)
     request.report(found)
     if not params:
         request.remark(f"the spec lists no arrays: {NO_ARRAYS}")
@@ -65,13 +66,22 @@ def command(request: Request, *, list_presets: bool, list_targets: bool) -> None
         write_file(request.output, _json(plan))
 
 
-def _print_plan(plan: ShardingPlan, request: Request) -> None:
+def _print_plan(
+    plan: ShardingPlan,
+    plans: Iterable[ShardingPlan],
+    found: Iterable[Diagnostic],
+    request: Request,
+) -> None:
+    """Print a plan, and where no array is left out whether those of all targets fit."""
     if request.form == "json":
         echo(_json(plan).rstrip("\n"))
     elif request.output != "-":
-        from shardspec.report.table import table
+        from shardspec.report.table import memory_lines, table
 
-        show(table(plan, is_whole=request.only is None))
+        is_whole = request.only is None
+        sound = (each for each in plans if is_whole and each.target.is_sound)
+        lines = chain(table(plan, is_whole=is_whole, findings=found), memory_lines(sound))
+        show(lines, color=wants_color(request.color))
 
 
 def _json(plan: ShardingPlan) -> str:

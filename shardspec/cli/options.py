@@ -308,7 +308,7 @@ EVERYWHERE = (
         type=click.Choice(["auto", "always", "never"]),
         default="auto",
         show_default=True,
-        help="Colour; NO_COLOR turns it off.",
+        help="Colour; NO_COLOR turns it off, FORCE_COLOR on.",
     ),
     click.Option(
         ["-q", "--quiet", "is_quiet"],

@@ -82,7 +82,11 @@ def wants_color(when: str, stream: int = 1) -> bool:
     """Say whether to colour what goes to stdout (1) or stderr (2)."""
     if when != "auto":
         return when == "always"
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    if os.environ.get("TERM") == "dumb":
         return False
     return (sys.stdout if stream == 1 else sys.stderr).isatty()
 
@@ -224,11 +228,17 @@ def echo(text: str, *, err: bool = False, is_painted: bool = False) -> None:
 
 
 def show(
-    lines: Iterable[str], *, err: bool = False, is_painted: bool = False, is_page: bool = False
+    lines: Iterable[str],
+    *,
+    err: bool = False,
+    color: bool = False,
+    is_painted: bool = False,
+    is_page: bool = False,
 ) -> None:
     """Print the lines of a report: on a terminal within its width, else as they are.
 
     Args:
+      color: whether cells of tables show their tones.
       is_painted: as in `echo`.
       is_page: whether lines are sentences and may be joined, to be broken elsewhere.
     """
@@ -237,8 +247,8 @@ def show(
     width = width_of(2 if err else 1)
     if not is_painted:
         lines = (line if line.isprintable() else _harmless(line) for line in lines)
-    for line in fitted(joined(lines) if is_page and width else lines, width):
-        echo(line, err=err, is_painted=is_painted)
+    for line in fitted(joined(lines) if is_page and width else lines, width, color=color):
+        echo(line, err=err, is_painted=is_painted or color)
 
 
 def echo_data(text: str) -> None:

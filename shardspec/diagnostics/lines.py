@@ -8,8 +8,9 @@ several lines; sentences go on below. Numbers, and what stands in backticks, are
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 #: Of narrower terminals each line would hold a word or two.
 NARROW = 40
@@ -43,6 +44,20 @@ def wrapped(text: str, width: int | None, start: int, below: int) -> list[str]:
     return lines or [text]
 
 
+#: What a cell says, in a colour: an array that lies whole or is split, a finding, a yes or a no.
+Tone = Literal["whole", "split", "error", "warning", "yes", "no"]
+_TONES: dict[Tone, str] = {
+    "whole": "\x1b[33m",
+    "split": "\x1b[36m",
+    "error": "\x1b[1;31m",
+    "warning": "\x1b[1;33m",
+    "yes": "\x1b[32m",
+    "no": "\x1b[1;31m",
+}
+#: Of some cells of a row, by column.
+Tones = Mapping[int, Tone]
+
+
 class Table(NamedTuple):
     """Rows of cells, each column as wide as its widest cell.
 
@@ -50,6 +65,7 @@ class Table(NamedTuple):
       right: the columns whose cells stand at their right end.
       paths: the column whose cells may lose their middle.
       is_prose: whether the last column is sentences, which go on below their beginning.
+      tones: of each row, or of none: what a reader of colours sees at once.
     """
 
     rows: tuple[tuple[str, ...], ...]
@@ -57,8 +73,9 @@ class Table(NamedTuple):
     indent: int
     paths: int | None
     is_prose: bool
+    tones: tuple[Tones, ...] = ()
 
-    def lines(self, width: int | None = None) -> list[list[str]]:
+    def lines(self, width: int | None = None, *, color: bool = False) -> list[list[str]]:
         """Return the lines of each row; one each where the width, None for no end, allows it."""
         rows, widths = self.rows, _widths(self.rows)
         start = self._size((*widths[:-1], 0))
@@ -68,13 +85,14 @@ class Table(NamedTuple):
             rows = self._fitting(self.paths, width - self._size(widths) + widths[self.paths], width)
             widths = _widths(rows)
         parts = tuple(self._parts(widths, width))
+        tones = self.tones if color and self.tones else ({},) * len(rows)
         return [
             [
-                self._line(row, widths, part, self.indent + _FURTHER * (part.start > 0))
+                self._line(row, widths, part, self.indent + _FURTHER * (part.start > 0), painted)
                 for part in parts
                 if not part.start or any(row[part.start : part.stop])
             ]
-            for row in rows
+            for row, painted in zip(rows, tones, strict=True)
         ]
 
     def _prose(
@@ -110,11 +128,19 @@ class Table(NamedTuple):
             end += 2 + size
         yield range(first, len(widths))
 
-    def _line(self, row: Sequence[str], widths: Sequence[int], part: range, indent: int) -> str:
-        cells = (
-            row[at].rjust(widths[at]) if at in self.right else row[at].ljust(widths[at])
-            for at in part
-        )
+    def _line(
+        self,
+        row: Sequence[str],
+        widths: Sequence[int],
+        part: range,
+        indent: int,
+        tones: Tones = MappingProxyType({}),
+    ) -> str:
+        cells = []
+        for at in part:
+            room = " " * (widths[at] - len(row[at]))
+            cell = f"{_TONES[tones[at]]}{row[at]}\x1b[0m" if at in tones and row[at] else row[at]
+            cells.append(room + cell if at in self.right else cell + room)
         return f"{' ' * indent}{'  '.join(cells)}".rstrip()
 
 
@@ -138,18 +164,20 @@ def columns(
     indent: int = 2,
     paths: int | None = None,
     is_prose: bool = False,
+    tones: Iterable[Tones] = (),
 ) -> Iterator[TableLine]:
     """Yield rows of cells as lines, each column as wide as its widest cell; see `Table`."""
-    table = Table(tuple(map(tuple, rows)), right, indent, paths, is_prose)
+    table = Table(tuple(map(tuple, rows)), right, indent, paths, is_prose, tuple(tones))
     for number, (line,) in enumerate(table.lines()):
         found = TableLine(line)
         found.table, found.row = table, number
         yield found
 
 
-def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
+def fitted(lines: Iterable[str], width: int | None, *, color: bool = False) -> Iterator[str]:
     """Yield lines as a terminal of this width shows them; None for no end."""
-    if width is None or width < NARROW:
+    width = None if width is None or width < NARROW else width
+    if width is None and not color:
         yield from lines
         return
     table, laid_out = None, [[""]]
@@ -157,10 +185,10 @@ def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
         parts = [line]
         if isinstance(line, TableLine):
             if line.table is not table:
-                table, laid_out = line.table, line.table.lines(width)
+                table, laid_out = line.table, line.table.lines(width, color=color)
             parts = laid_out[line.row]
         for part in parts:
-            yield from folded(part, width)
+            yield from (part,) if width is None else folded(part, width)
 
 
 def folded(line: str, width: int) -> Iterator[str]:

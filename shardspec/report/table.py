@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec.analysis.coverage import coverage
-from shardspec.diagnostics import words
-from shardspec.diagnostics.lines import columns
+from shardspec.diagnostics import Diagnostic, words
+from shardspec.diagnostics.lines import Tone, Tones, columns
 from shardspec.diagnostics.words import binary_bytes, counted, natural
 from shardspec.ir.plan import DimSharding, ParamSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Hardware, Mesh, PartitionSpec, Target, shape_text, target_text
+
+if TYPE_CHECKING:
+    from shardspec.analysis.step_memory import StepMemory
 
 _HEADINGS = ("array", "shape", "spec", "shard", "per device", "rules")
 
@@ -69,12 +72,15 @@ def _row_name(texts: Sequence[str], numbers: Sequence[list[str]], first: str) ->
     return f"{words.with_ranges(texts, numbers) or first + ' ..'} x{len(numbers)}"
 
 
-def table(plan: ShardingPlan, *, is_whole: bool = True) -> Iterator[str]:
+def table(
+    plan: ShardingPlan, *, is_whole: bool = True, findings: Iterable[Diagnostic] = ()
+) -> Iterator[str]:
     """Yield the lines of the table: heading, rows, total, and what to notice.
 
     Args:
       is_whole: whether the plan has all that a device holds; only then is it said how much more
         its caches may hold.
+      findings: the arrays that they are about stand out, where there are colours.
     """
     yield from heading(plan)
     yield ""
@@ -83,7 +89,10 @@ def table(plan: ShardingPlan, *, is_whole: bool = True) -> Iterator[str]:
     lines.append(("total", "", "", "", f"= {binary_bytes(plan.per_device_bytes)}", ""))
     if any(row.first.memory_kind for row in shown):
         lines.append(("in host memory", "", "", "", f"= {binary_bytes(plan.host_bytes)}", ""))
-    yield from columns(lines, right=(4,), paths=0)
+    loud = _loudest(findings)
+    tones: list[Tones] = [{}, *(_tones(row, loud) for row in shown)]
+    tones += [{}] * (len(lines) - len(tones))
+    yield from columns(lines, right=(4,), paths=0, tones=tones)
     yield f"  {summary(plan)}"
     if is_whole and any(row.first.param.is_cache for row in shown):
         from shardspec.analysis.room import room_lines  # start-up pays for what it reads
@@ -92,6 +101,74 @@ def table(plan: ShardingPlan, *, is_whole: bool = True) -> Iterator[str]:
     if plan.activations:
         yield ""
         yield from _activations(plan)
+
+
+def _loudest(findings: Iterable[Diagnostic]) -> dict[str, Tone]:
+    """Return the tone of each array that a finding is about: an error beats a warning."""
+    found: dict[str, Tone] = {}
+    for finding in sorted(findings, key=lambda each: each.is_error):
+        found |= dict.fromkeys(finding.arrays, "error" if finding.is_error else "warning")
+    return found
+
+
+def _tones(row: Row, loud: Mapping[str, Tone]) -> Tones:
+    """Return what stands out of a row: findings about its arrays, and whether they are whole."""
+    found: dict[int, Tone] = {2: "whole" if row.first.is_replicated else "split"}
+    told = {loud.get(each.param.path) for each in row.shardings} if loud else {None}
+    name: Tone | None = "error" if "error" in told else "warning" if "warning" in told else None
+    return found if name is None else {0: name, **found}
+
+
+def memory_lines(plans: Iterable[ShardingPlan]) -> Iterator[str]:
+    """Yield what a device of each target holds, whether it fits, and how much is left; as `cost`.
+
+    Targets that agree share a line. There is none where it would say no more than the total: of
+    parameters alone, in a memory whose size is not known.
+    """
+    from shardspec.analysis.step_memory import step_memory  # start-up pays for what it reads
+
+    found = [(plan.name, step_memory(plan)) for plan in plans if plan.arrays]
+    if all(each.hbm_bytes is None and _is_bare(each) for _, each in found):
+        return
+    rows = {
+        (words.listed(names).replace("`", ""), *cells): fits
+        for (cells, fits), names in words.by_key(
+            ((_memory_cells(each), each.fits), name) for name, each in found
+        ).items()
+    }
+    yield ""
+    yield "  memory of a device, without activations"
+    tones: Iterable[Tones] = (
+        {} if fits is None else {3: "yes" if fits else "no"} for fits in rows.values()
+    )
+    yield from columns(rows, right=(1, 2), tones=tones)
+
+
+def _is_bare(memory: StepMemory) -> bool:
+    """Say whether only parameters count."""
+    return memory.total.bytes == memory.parameters.bytes and memory.host is None
+
+
+def _memory_cells(memory: StepMemory) -> tuple[str, ...]:
+    parts = [
+        f"{name} {part.mark} {binary_bytes(part.bytes)}"
+        for name, part in memory.parts.items()
+        if part.bytes
+    ]
+    counted = "parameters alone" if _is_bare(memory) else "   ".join(parts)
+    if memory.host is not None:
+        counted += f"   in host memory {memory.host.mark} {binary_bytes(memory.host.bytes)}"
+    total = f"{memory.total.mark} {binary_bytes(memory.total.bytes)}"
+    if memory.hbm_bytes is None:
+        return (total, "", "", counted)
+    left = memory.hbm_bytes - memory.total.bytes
+    if left < 0:
+        said = f"DOES NOT FIT, {binary_bytes(-left)} too much"
+    else:
+        said = (
+            f"{'may fit' if memory.total.basis == 'floor' else 'fits'}, {binary_bytes(left)} left"
+        )
+    return (total, f"of {binary_bytes(memory.hbm_bytes)}", said, counted)
 
 
 def _activations(plan: ShardingPlan) -> Iterator[str]:

@@ -295,7 +295,8 @@ def test_a_narrow_terminal_gets_all_but_the_middle_of_paths(
 
 def test_the_width_is_that_of_the_terminal(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [WIDE_VERBS["compile"]]
-    assert _on_terminal(runs, wide, 60)[0].out == _within(60, "compile", monkeypatch).out
+    shown = _on_terminal(runs, wide, 60)[0].out
+    assert _COLOR.sub("", shown) == _within(60, "compile", monkeypatch).out
     assert _piped(runs, wide)[0].out == _within(None, "compile", monkeypatch).out
 
 
@@ -310,7 +311,7 @@ def test_without_colour_a_narrow_terminal_gets_no_escapes(
     assert list(map(_words, shown)) == list(map(_words, piped))
 
 
-@pytest.mark.parametrize("verb", ["check bad", "mesh", "mesh nodes"])
+@pytest.mark.parametrize("verb", ["check bad", "compile", "mesh", "mesh nodes"])
 def test_with_colour_a_terminal_gets_colours(verb: str, tmp_path: Path) -> None:
     never, always = ([*VERBS[verb], "--color", when] for when in ("never", "always"))
     plain, bare = _on_terminal([VERBS[verb], never], _folder(tmp_path / "a"))
@@ -319,6 +320,40 @@ def test_with_colour_a_terminal_gets_colours(verb: str, tmp_path: Path) -> None:
     painted, piped = _piped([always, VERBS[verb]], tmp_path / "a")
     assert _COLOR.search(painted.out)
     assert _words(painted) == _words(piped)
+
+
+@pytest.mark.parametrize("verb", ["check bad", "compile", "mesh", "no file"])
+def test_a_pipe_gets_colours_where_the_environment_asks(verb: str, tmp_path: Path) -> None:
+    folder, never = _folder(tmp_path / "a"), [*VERBS[verb], "--color", "never"]
+    asked, bare = _piped([VERBS[verb], never], folder, FORCE_COLOR="1", TERM="dumb")
+    assert _COLOR.search(asked.out + asked.err)
+    assert _words(asked) == _words(bare)
+    refused = _piped([VERBS[verb]], folder, FORCE_COLOR="1", NO_COLOR="1")[0]
+    for plain in (bare, refused, *_piped([VERBS[verb]], folder, FORCE_COLOR="")):
+        assert "\x1b" not in plain.out + plain.err
+
+
+def test_colours_of_a_table_mean_something(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "a")
+    spec = """\
+hardware: tpu v5e 2x2
+mesh: {data: 2, model: 2}
+state: {dtype: f32}
+rules: [mlp -> model, embed -> none]
+arrays:
+  a/split: bf16[mlp=128]
+  b/whole: bf16[embed=64]
+  c/uneven: bf16[mlp=129]
+  d/large: bf16[_=65536 mlp=131072]
+"""
+    (folder / "tones.yaml").write_text(spec, encoding="utf-8")
+    shown, roomy = _on_terminal([["compile", "tones.yaml"], VERBS["compile"]], folder)
+    lines = {line.split()[0]: line for line in shown.out.split("\n") if line.strip()}
+    assert "\x1b[36mmodel\x1b[0m" in lines["a/split"]
+    assert "\x1b[33mreplicated\x1b[0m" in lines["b/whole"]
+    assert lines["\x1b[1;31mc/uneven\x1b[0m"].count("\x1b[") == 4
+    assert re.search(r"\x1b\[1;31mDOES NOT FIT, [0-9.]+ GiB too much\x1b\[0m", lines["default"])
+    assert re.search(r"\x1b\[32mfits, [0-9.]+ GiB left\x1b\[0m", roomy.out)
 
 
 def test_a_file_gets_no_colours_from_the_terminal_beside_it(tmp_path: Path) -> None:
@@ -384,7 +419,7 @@ def _hostile(path: Path) -> Path:
 
 
 def test_what_is_read_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    palette = re.compile(r"\x1b\[(?:0|1|2|1;3[1-4]|38;5;\d+)m")
+    palette = re.compile(r"\x1b\[(?:0|1|2|1;3[1-4]|3[236]|38;5;\d+)m")
     shown = _on_terminal(_HOSTILE_VERBS, _hostile(tmp_path / "a"))
     assert len(shown) == len(_HOSTILE_VERBS)
     for arguments, each in zip(_HOSTILE_VERBS, shown, strict=True):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.diagnostics.lines import NARROW, columns, fitted, shortened
+from shardspec.diagnostics.lines import NARROW, Tone, columns, fitted, shortened
 
 PATHS = st.lists(st.text("abc", min_size=1, max_size=12), min_size=1, max_size=8).map("/".join)
 CELLS = st.text("0123456789", max_size=14)
@@ -25,6 +28,21 @@ def test_tables_keep_every_number(rows: list[tuple[str, ...]], width: int) -> No
     cells = [cell for row in rows for cell in row if cell]
     for word, cell in zip(words, cells, strict=True):
         assert word == cell or ("/" in cell and _is_cut(word, cell))
+
+
+@given(
+    st.lists(st.tuples(PATHS, CELLS, CELLS), min_size=1, max_size=5),
+    st.none() | WIDTHS,
+    st.dictionaries(st.integers(0, 2), st.sampled_from(("whole", "split", "no")), min_size=1),
+)
+def test_colours_move_nothing(
+    rows: list[tuple[str, ...]], width: int | None, tones: Mapping[int, Tone]
+) -> None:
+    table = list(columns(rows, right=(2,), paths=0, tones=[tones] * len(rows)))
+    plain, painted = (list(fitted(table, width, color=color)) for color in (False, True))
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in painted] == plain
+    is_seen = any(row[at] for row in rows for at in tones)
+    assert any("\x1b" in line for line in painted) == is_seen
 
 
 @given(st.lists(PATHS, min_size=2, max_size=5, unique=True), WIDTHS)
