@@ -39,6 +39,7 @@ from shardspec.analysis.step_partition import (
 )
 from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
 from shardspec.diagnostics import Span
+from shardspec.diagnostics.words import counted, percent
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import DTYPE_BITS
 from shardspec.ir.step import (
@@ -585,12 +586,13 @@ class _Assembly:
         count_of = self.layout.count_of
         sizes = {each.path: each.param.bytes * count_of(each.path) for each in self.arrays}
         left = [each for each in self.arrays if each.path not in self.flow.used]
-        share = sum(sizes[each.path] for each in left) / (sum(sizes.values()) or 1)
-        if share > 0.01:
+        size, whole = sum(sizes[each.path] for each in left), sum(sizes.values())
+        if 100 * size > whole:
             count = sum(count_of(each.path) for each in left)
             largest = max(left, key=lambda each: each.param.bytes)
             yield (
-                f"no line of `step:` reads {count} arrays, {share:.0%} of the bytes,"
+                f"no line of `step:` reads {counted(count, 'array')}, {percent(size, whole)} of"
+                " the bytes,"
                 f" {largest.path} the largest: what they compute is not counted"
             )
 
