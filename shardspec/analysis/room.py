@@ -1,8 +1,8 @@
 """How many sequences fit: the largest caches that a device's memory has room for.
 
 Parameters stay as they are, and one axis of the caches grows, in whole shards, until the next
-would not fit. Tiles of TPUs are filled up, as they are in `cost`. It is a ceiling: activations and
-what the compiler needs come on top.
+would not fit. Tiles of TPUs are filled up, as they are in `cost`. It is a ceiling: what a step
+makes counts as it is today where the step is known, and what the compiler needs comes on top.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from shardspec.analysis.memory import Figure, Held, memory
-from shardspec.analysis.step_memory import held_bytes, usable_bytes
+from shardspec.analysis.step_memory import StepMemory, held_bytes, usable_bytes
 from shardspec.ir.plan import ShardingPlan
 
 #: Axes along which caches grow, and what one of each is.
@@ -52,10 +52,13 @@ class Room:
         return f"{what} (is {self.size:,})"
 
 
-def rooms(plan: ShardingPlan) -> tuple[Room, ...]:
+def rooms(plan: ShardingPlan, step: StepMemory | None = None) -> tuple[Room, ...]:
     """Return how far each axis of the caches may grow alone; () where memory is not known.
 
     What lies in the memory of a host counts on neither side.
+
+    Args:
+      step: what a device holds in a step, where that is known.
 
     Invariants:
       fits: a device holds caches of `most`, and not of one shard more.
@@ -66,13 +69,15 @@ def rooms(plan: ShardingPlan) -> tuple[Room, ...]:
     if limit is None or not caches:
         return ()
     free = limit - sum(_bytes(figure, plan) for figure in figures if figure not in caches)
+    if step is not None and step.caches is not None:
+        free = limit - (step.total.bytes - step.caches.bytes)
     names = dict.fromkeys(name for each in caches for name in each.arrays.dims.logical_axes)
     return tuple(_room(axis, caches, free, plan) for axis in GROWING if axis in names)
 
 
-def room_lines(plan: ShardingPlan) -> Iterator[str]:
+def room_lines(plan: ShardingPlan, step: StepMemory | None = None) -> Iterator[str]:
     """Yield `room for batch up to 1,216 (is 256)`, a line for each axis."""
-    for room in rooms(plan):
+    for room in rooms(plan, step):
         yield f"room for {room}"
 
 

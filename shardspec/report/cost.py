@@ -111,7 +111,7 @@ def cost_lines(
     yield "   ".join(heading)
     yield ""
     yield from _memory(cost.memory)
-    yield from (f"        {line}" for line in room_lines(cost.plan))
+    yield from (f"        {line}" for line in room_lines(cost.plan, cost.memory))
     if cost.step is None:
         return
     yield from _time(cost)

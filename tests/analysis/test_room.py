@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.analysis.memory import Held, memory
 from shardspec.analysis.room import room_lines, rooms
-from shardspec.analysis.step_memory import step_memory, usable_bytes
+from shardspec.analysis.step_memory import Amount, step_memory, usable_bytes
 from shardspec.ir.plan import Origin, ShardingPlan
 from shardspec.ir.spec import Param, Spec
 
@@ -149,3 +149,11 @@ def test_rules_for_any_array_are_not_for_caches() -> None:
         "P('data', None)",
         "P(None, None)",
     ]
+
+
+def test_what_a_step_makes_takes_room() -> None:
+    plan = plan_of(spec_of())
+    alone = step_memory(plan)
+    step = replace(alone, activations=Amount(1 << 30, "floor"))
+    (before, _), (after, _), (same, _) = rooms(plan), rooms(plan, step), rooms(plan, alone)
+    assert after.most < before.most == same.most
