@@ -117,6 +117,11 @@ def test_findings_are_linked_in_prose_alone() -> None:
     assert guides.as_page("findings/SHD301.md", "SHD301") == "SHD301"
 
 
+def test_the_name_of_a_file_stands_above_its_block() -> None:
+    page = guides.as_page("a.md", "```yaml\n# spec.yaml\nmesh: {a: 2}\n```\n\n```sh\n# a b\n```\n")
+    assert page == '```yaml title="spec.yaml"\nmesh: {a: 2}\n```\n\n```sh\n# a b\n```\n'
+
+
 def test_dead_links_and_what_is_loaded_are_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(
         '<p id="here"></p><a href="#here">1</a><a href="#gone">2</a><a href="b.html#x">3</a>'

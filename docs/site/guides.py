@@ -35,6 +35,8 @@ _WORDS = re.compile(
 _CODE = re.compile(r"`[^`\n]+`")
 #: Code, which is left alone, or a link, whose label may hold code.
 _LINK = re.compile(r"`[^`\n]+`|\[(?P<label>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+#: The head of a block that holds a file, whose name is its first line.
+_NAMED = re.compile(r"^```(\w+)\n# ([\w./-]+\.\w+)\n")
 _ANCHOR = re.compile(r"(shd\d{3})-[\w-]+")
 
 
@@ -67,29 +69,26 @@ def on_site(file: str, text: str, titles: dict[str, str]) -> str:
     Args:
       titles: of each page that there is.
     """
-    linked = _outside_fences(text, lambda part: _LINK.sub(lambda it: _link(file, it, titles), part))
+    linked = _changed(text, lambda part: _LINK.sub(lambda it: _link(file, it, titles), part))
     return as_page(page_of(file), linked)
 
 
 def as_page(page: str, text: str) -> str:
     """Return Markdown for Python-Markdown, each finding that is named in it leading to its page.
 
-    There, unlike elsewhere, a `|` in the code of a table is not escaped.
+    There, unlike elsewhere, a `|` in the code of a table is not escaped, and the name of a file
+    stands above its block, so that what is copied is the file.
     """
 
     def prose(part: str) -> str:
         plain = _CODE.sub(lambda code: code[0].replace("\\|", "|"), part)
         return with_findings(page, plain)
 
-    return _outside_fences(text, prose)
+    return _changed(text, prose, lambda block: _NAMED.sub(r'```\1 title="\2"\n', block))
 
 
 def with_findings(page: str, text: str) -> str:
-    """Return prose in which each finding that is named leads to its page.
-
-    >>> print(with_findings("mesh.md", "`SHD301` is code. An SHD301 is an error, SHD999 nothing."))
-    `SHD301` is code. An [SHD301](findings/SHD301.md) is an error, SHD999 nothing.
-    """
+    """Return prose in which each finding that is named leads to its page."""
 
     def linked(found: re.Match[str]) -> str:
         code = _CODES.get(found["code"] or "")
@@ -105,13 +104,13 @@ def relative(page: str, to: str) -> str:
     return posixpath.relpath(to, posixpath.dirname(page) or ".")
 
 
-def _outside_fences(text: str, change: Callable[[str], str]) -> str:
-    """Return the text with all but its blocks of code changed."""
+def _changed(text: str, prose: Callable[[str], str], block: Callable[[str], str] = str) -> str:
+    """Return the text with its prose changed by one function, its blocks of code by another."""
     parts, at = [], 0
-    for block in _FENCE.finditer(text):
-        parts += [change(text[at : block.start()]), block[0]]
-        at = block.end()
-    return "".join([*parts, change(text[at:])])
+    for found in _FENCE.finditer(text):
+        parts += [prose(text[at : found.start()]), block(found[0])]
+        at = found.end()
+    return "".join([*parts, prose(text[at:])])
 
 
 def _link(file: str, link: re.Match[str], titles: dict[str, str]) -> str:

@@ -23,7 +23,12 @@ Entry = tuple[str, str, tuple[str, ...]]
 def words_page(pages: Pages) -> str:
     """Return the index of the site, by first letter."""
     entries = sorted(set(_entries(pages)), key=lambda entry: (_sorted_by(entry[0]), entry))
-    lines = ["# Index", "Terms, keys, verbs, options, findings, presets, hardware, Python."]
+    no_search = "---\nsearch: {exclude: true}\n---"
+    lines = [
+        no_search,
+        "# Index",
+        "Terms, keys, verbs, options, findings, presets, hardware, Python.",
+    ]
     for letter, group in groupby(entries, key=lambda entry: _sorted_by(entry[0])[0]):
         rows = (_row(*entry) for entry in group)
         lines += [f"## {letter.upper()}", "\n".join(rows)]
