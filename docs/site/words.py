@@ -23,9 +23,8 @@ Entry = tuple[str, str, tuple[str, ...]]
 def words_page(pages: Pages) -> str:
     """Return the index of the site, by first letter."""
     entries = sorted(set(_entries(pages)), key=lambda entry: (_sorted_by(entry[0]), entry))
-    no_search = "---\nsearch: {exclude: true}\n---"
     lines = [
-        no_search,
+        "---\nsearch: {exclude: true}\n---",  # what it lists is found where it is
         "# Index",
         "Terms, keys, verbs, options, findings, presets, hardware, Python.",
     ]
