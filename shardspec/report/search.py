@@ -242,10 +242,12 @@ def _cells(
     memory = f"{row.memory.mark} {binary_bytes(row.memory.bytes)}"
     if row.fits is False:
         memory += ", DOES NOT FIT"
-    beside = "" if today is None else phrase(today, row)
+    beside = [] if today is None else [phrase(today, row)]
+    if row.share is not None and row.share.copies > 1:
+        beside.append(f"{row.share.copies} devices compute the same sequences")
     if findings:
         codes = dict.fromkeys(each.code.id for each in findings)
-        beside += f"; brings {', '.join(codes)}"
+        beside.append(f"brings {', '.join(codes)}")
     return (
         rank,
         str(row.candidate),
@@ -254,7 +256,7 @@ def _cells(
         percent(row.time.mfu, 1),
         memory,
         row.time.bound,
-        beside,
+        "; ".join(beside),
     )
 
 

@@ -80,7 +80,8 @@ def _row(row: SearchRow, best: SearchRow | None) -> Data:
         "memory_basis": row.memory.basis,
         "hbm_bytes": row.hbm_bytes,
         "fits": row.fits,
-        "batch_per_device": row.batch_per_device,
+        "batch_per_device": None if row.share is None else row.share.sequences,
+        "batch_copies": None if row.share is None else row.share.copies,
         "dollars_per_step": row.dollars_per_step,
         "placements": row.placements,
         "calibrated": made and {"date": made.date, "how": made.how},
@@ -154,6 +155,7 @@ def _row_properties() -> Data:
         "hbm_bytes": _told(_or_null(_COUNT), "what a device has"),
         "fits": {"type": ["boolean", "null"], "description": "only false is certain"},
         "batch_per_device": _told(_or_null(_NUMBER), "sequences of a microbatch"),
+        "batch_copies": _told(_or_null(_COUNT), "devices that compute the same sequences"),
         "dollars_per_step": _told(_or_null(_NUMBER), "by --price"),
         "placements": _told(_COUNT, "how many ways to lay these sizes out were looked at"),
         "calibrated": _or_null(

@@ -22,10 +22,23 @@ from shardspec.analysis.step_time import Work, step_time, step_work
 from shardspec.analysis.step_values import Flow
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import grouped
-from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.plan import Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Mesh, Params, Spec, Target
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
 from shardspec.topology.placement import Order
+
+
+class Share(NamedTuple):
+    """The part of a microbatch that a device has.
+
+    Attributes:
+      sequences: of the microbatch.
+      copies: how many devices have the same ones, and compute the same, since the mesh axes that a
+        rule asks for do not divide the microbatch.
+    """
+
+    sequences: float
+    copies: int = 1
 
 
 class _Known(NamedTuple):
@@ -35,7 +48,7 @@ class _Known(NamedTuple):
     stated: Stated
     memory: StepMemory
     work: Work | None
-    batch_per_device: float | None
+    share: Share | None
 
 
 @dataclass(slots=True, eq=False)
@@ -102,20 +115,23 @@ class Evaluator:
             return None
         memory, hardware = step_memory(plan, stated.step), target.hardware
         work = None if hardware is None else step_work(stated.step, hardware.chip)
-        return _Known(plan, stated, memory, work, self._batch_of(layout))
+        return _Known(plan, stated, memory, work, self._share_of(layout))
 
     @property
-    def batch_per_device(self) -> float | None:
-        """Return the sequences of a microbatch on a device of the last target; None: no batch."""
+    def share(self) -> Share | None:
+        """Return what a device of the last target has of a microbatch; None where there is none."""
         known = self._last[1]
-        return None if known is None else known.batch_per_device
+        return None if known is None else known.share
 
-    def _batch_of(self, layout: StepLayout) -> float | None:
+    def _share_of(self, layout: StepLayout) -> Share | None:
         values = [*self.flow.inputs, *(op.result for op in self.flow.ops)]
         for value in values:
             if "batch" in value.names:
                 at = value.names.index("batch")
-                return value.shape[at] / layout.dims(value)[at].ways
+                dim = layout.dims(value)[at]
+                refused = [a.ways for a in dim.attempts if a.outcome is Outcome.INDIVISIBLE]
+                copies = max(refused, default=1) // dim.ways
+                return Share(value.shape[at] / dim.ways, max(1, copies))
         return None
 
 

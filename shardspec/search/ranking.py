@@ -20,7 +20,7 @@ from shardspec.analysis.traffic import group
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.spec import Params
 from shardspec.search.candidates import Candidate
-from shardspec.search.evaluate import Evaluator
+from shardspec.search.evaluate import Evaluator, Share
 from shardspec.topology.placement import Placement, place
 
 By = Literal["time", "cost", "memory"]
@@ -38,6 +38,7 @@ class SearchRow:
     """What a step costs on one candidate.
 
     Attributes:
+      share: what a device has of a microbatch; None for a step without a batch.
       dollars_per_hour: of the whole machine, where a price is known.
       placements: how many ways to lay these sizes out were looked at.
     """
@@ -47,7 +48,7 @@ class SearchRow:
     memory: Amount
     hbm_bytes: int | None
     tokens: int | None
-    batch_per_device: float | None = None
+    share: Share | None = None
     dollars_per_hour: float | None = None
     placements: int = 1
 
@@ -149,7 +150,7 @@ class Ranking:
             cost.memory.total,
             cost.memory.hbm_bytes,
             cost.tokens,
-            evaluator.batch_per_device,
+            evaluator.share,
             None if price is None else price * candidate.hardware.chip_count,
         )
 
@@ -166,7 +167,7 @@ class Ranking:
                 self.misplaced += 1
             return
         least = self.wanted.per_device_batch
-        if least is not None and (row.batch_per_device or math.inf) < least:
+        if least is not None and row.share is not None and row.share.sequences < least:
             self.refused += 1
             return
         self.too_large += row.fits is False

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import shardspec
 from shardspec import pipeline
 from shardspec.search.candidates import Freedom
-from shardspec.search.evaluate import Evaluator
+from shardspec.search.evaluate import Evaluator, Share
 from shardspec.search.ranking import Wanted, changes, is_tie, pareto
 from shardspec.search.searching import Found, search
 from shardspec.search.variants import Refusal, parse_over, variants
@@ -103,7 +103,7 @@ def test_constraints_hold() -> None:
     wide = search(question(SPEC, wanted=Wanted(per_device_batch=8)))
     assert wide.rows
     assert wide.ranking.refused
-    assert all((row.batch_per_device or 0) >= 8 for row in wide.rows)
+    assert all(row.share is not None and row.share.sequences >= 8 for row in wide.rows)
     assert search(question(SPEC, wanted=Wanted(max_chips=8))).rows == ()
 
 
@@ -253,3 +253,17 @@ def test_a_microbatch_that_does_not_divide_is_passed_over() -> None:
     today = shardspec.loads(text).search(over="mesh")
     assert today.faults == ("SHD314",)
     assert "today's mesh has errors itself, and so may rows: SHD314" in str(today)
+
+
+def test_sequences_that_several_devices_compute_are_told() -> None:
+    """Where replication is meant, a mesh that does not divide the batch is slow, and says so."""
+    text = TEXT.replace("batch -> (data, fsdp)", "batch -> (data, fsdp) | data | none")
+    text = text.replace("batch: 64", "batch: 6")
+    found = shardspec.loads(text).search(over="mesh", keep={"tensor": [1, 2]}, top=60)
+    copies = {row.candidate.mesh_text: row.share for row in found.rows}
+    for row in found.rows:
+        sizes = row.candidate.mesh.sizes
+        whole = sizes["data"] * sizes["fsdp"]
+        ways = max(each for each in (1, sizes["data"], whole) if 6 % each == 0)
+        assert row.share == Share(6 / ways, whole // ways), copies
+    assert "16 devices compute the same sequences" in str(found)
