@@ -154,8 +154,8 @@ def test_a_narrow_table_has_its_reasons_below() -> None:
 
 def test_by_rule() -> None:
     assert text(cost(), "rule", width=160).partition("sends ")[2].splitlines()[1:-1] == [
-        "  mlp -> tensor spec.yaml:5  10.0 GiB       94 %  x81  all-reduce  activation residual and 1"
-        " more",
+        "  mlp -> tensor spec.yaml:5  10.0 GiB       94 %  x81  all-reduce  activation residual"
+        " and 1 more",
         "  embed -> fsdp spec.yaml:4   640 MiB      5.9 %  x20  all-gather  weight"
         " layers_{0..9}/mlp/wi",
         "  unknown                    1.00 KiB  < 0.001 %   x1  all-reduce  unknown",
