@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from shardspec.diagnostics import Diagnostic, SourceFile, parted
 from shardspec.foreign import formats
 from shardspec.foreign.formats import Dims, ForeignRule, NoAnswer, Options, ambiguous, bad, lost
-from shardspec.foreign.named_values import is_python, likely, no_list
+from shardspec.foreign.named_values import by_name, is_python, likely, no_list, several, ticked
 from shardspec.foreign.proof import proof, rules_for
 from shardspec.foreign.python_text import Binding, as_mapping, read_python, read_scopes
 from shardspec.foreign.values import Node, read_data
@@ -143,22 +143,15 @@ def _with_entries(bindings: Iterable[Binding], depth: int = 0) -> Iterator[Bindi
 def _choose(
     known: Sequence[Binding], name: str | None, source: SourceFile, lists: Sequence[Binding]
 ) -> Binding | tuple[Diagnostic, ...]:
-    names = ", ".join(f"`{each.name}`" for each in lists[:10])
+    names = [each.name for each in lists]
     if name is not None:
-        exact = [each for each in known if each.name == name]
-        ending = exact[-1:] or [each for each in known if each.name.endswith(f".{name}")]
-        if len(ending) == 1:
-            return ending[0]
-        help = f"lists of rules here: {names}" if names else None
-        if ending:
-            help = f"say more of its name: {', '.join(f'`{each.name}`' for each in ending[:10])}"
-            return (ambiguous(f"`{source.name}` binds {len(ending)} `{name}`", None, help),)
-        return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=help),)
+        help = f"lists of rules here: {ticked(names)}" if names else None
+        found = by_name(((each.name, each) for each in known), name, source, help)
+        return (found,) if isinstance(found, Diagnostic) else found
     if len({each.value for each in lists}) == 1:
         return lists[0]
     if lists:
-        message = f"`{source.name}` has {len(lists)} lists of rules: {names}"
-        return (ambiguous(message, lists[1].span, f"say which: --name {lists[0].name}"),)
+        return (several(source, names, "lists of rules", lists[1].span),)
     form = "a list of pairs: RULES = [('embed', 'data'), ('heads', None)]"
     return (no_list(source, "list of rules that is written out", form),)
 

@@ -27,7 +27,14 @@ from dataclasses import dataclass, field, replace
 from shardspec.diagnostics import Diagnostic, SourceFile, parted
 from shardspec.foreign import formats
 from shardspec.foreign.formats import Answer, ForeignRule, MeshPart, Options, bad, lost
-from shardspec.foreign.named_values import NamedValues, likely, no_list, read_named_values
+from shardspec.foreign.named_values import (
+    NamedValues,
+    by_name,
+    likely,
+    no_list,
+    read_named_values,
+    several,
+)
 from shardspec.foreign.values import Node, mapping_of
 from shardspec.ir.spec import Mesh, Param, Params
 from shardspec.language.reading import Data
@@ -362,9 +369,10 @@ def _choose(
 ) -> LevanterMapping | tuple[Diagnostic, ...]:
     fitting = [(key, value) for key, value in named if _is_mapping(value)]
     if name is not None:
-        fitting = [each for each in named if each[0] == name or each[0].endswith(f".{name}")]
-        if not fitting:
-            return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=_FORM),)
+        meant = by_name(named, name, source, _FORM)
+        if isinstance(meant, Diagnostic):
+            return (meant,)
+        fitting = [(name, meant)]
     usual = [each for each in fitting if each[0].rpartition(".")[2] in _NAMES]
     if len(fitting) > 1 and len(usual) == 1:
         fitting = usual
@@ -376,11 +384,7 @@ def _choose(
     if not fitting:
         return (no_list(source, "axis mapping", _FORM),)
     if len(fitting) > 1:
-        listed = ", ".join(f"`{key}`" for key, _ in fitting[:10])
-        message = f"`{source.name}` has {len(fitting)} mappings: {listed}"
-        return (
-            formats.ambiguous(message, fitting[1][1].span, f"say which: --name {fitting[0][0]}"),
-        )
+        return (several(source, [key for key, _ in fitting], "mappings", fitting[1][1].span),)
     plain = _plain(fitting[0][1])
     is_class = any(fitting[0][1] is each for each in classes)
     return replace(plain, tool=_CLASS) if is_class else plain

@@ -12,14 +12,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.foreign.formats import ambiguous, bad
 from shardspec.foreign.python_text import Binding, parse_python, read_scopes
 from shardspec.foreign.values import Node, mapping_of, read_data, unreadable
+
+Item = TypeVar("Item")
+
+#: Names of values that a message lists.
+_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,40 @@ def likely(
     name, node = found[0]
     message = f"`{name}` may be meant, and names no mesh axis of {', '.join(axes)}"
     return ambiguous(message, node.span, f"if it is, say so: --name {name}")
+
+
+def by_name(
+    known: Iterable[tuple[str, Item]], name: str, source: SourceFile, help: str | None
+) -> Item | Diagnostic:
+    """Return what a name is bound to last; the end of a dotted name will do where one has it.
+
+    Args:
+      help: what to say where nothing has the name.
+    """
+    found = dict(known)
+    ending = [name] if name in found else [key for key in found if key.endswith(f".{name}")]
+    if len(ending) == 1:
+        return found[ending[0]]
+    if not ending:
+        return bad(f"`{source.name}` binds no `{name}`", source.whole, help=help)
+    message = f"`{source.name}` binds {len(ending)} `{name}`"
+    return ambiguous(message, None, f"say more of its name: {ticked(ending)}")
+
+
+def several(source: SourceFile, names: Sequence[str], what: str, second: Span) -> Diagnostic:
+    """Return the finding for a file with several values that may be meant.
+
+    Args:
+      what: they are: "lists of rules".
+      second: where the second of them stands.
+    """
+    message = f"`{source.name}` has {len(names)} {what}: {ticked(names)}"
+    return ambiguous(message, second, f"say which: --name {names[0]}")
+
+
+def ticked(names: Sequence[str]) -> str:
+    """Return the first names in backticks."""
+    return ", ".join(f"`{name}`" for name in names[:_SHOWN])
 
 
 def _mentions(node: Node, axes: Sequence[str]) -> bool:

@@ -26,7 +26,14 @@ from shardspec.diagnostics import Diagnostic, SourceFile, Span, parted, words
 from shardspec.diagnostics.words import counted
 from shardspec.foreign import formats
 from shardspec.foreign.formats import Dims, NotRead, bad, came_from, lost
-from shardspec.foreign.named_values import likely, no_list, read_named_values
+from shardspec.foreign.named_values import (
+    by_name,
+    likely,
+    no_list,
+    read_named_values,
+    several,
+    ticked,
+)
 from shardspec.foreign.values import Node
 from shardspec.ir.spec import Param, PartitionSpec, Pattern, override_text
 from shardspec.language.grammar.syntax import SyntaxFault
@@ -215,13 +222,10 @@ def _choose(
 ) -> Found | tuple[Diagnostic, ...]:
     found = {key: _partition_of(value) for key, value in named}
     fitting = [key for key, each in found.items() if _holds_entries(each.node)]
-    listed = ", ".join(f"`{key}`" for key in fitting[:10])
     if name is not None:
-        ending = [key for key in found if key == name or key.endswith(f".{name}")]
-        if name in found or len(ending) == 1:
-            return found[name if name in found else ending[0]]
-        help = f"here are {listed}" if listed else None
-        return (bad(f"`{source.name}` binds no `{name}`", source.whole, help=help),)
+        help = f"here are {ticked(fitting)}" if fitting else None
+        meant = by_name(found.items(), name, source, help)
+        return (meant,) if isinstance(meant, Diagnostic) else meant
     usual = [key for key in fitting if key.rpartition(".")[2] in _USUAL]
     fitting = usual if len(usual) == 1 else fitting
     if fitting and all(found[key].node.kind == "mapping" for key in fitting):
@@ -232,9 +236,8 @@ def _choose(
     if len({found[key].node for key in fitting}) == 1:
         return found[fitting[0]]
     if fitting:
-        message = f"`{source.name}` has {len(fitting)} values that may be meant: {listed}"
-        span = found[fitting[1]].node.span
-        return (formats.ambiguous(message, span, f"say which: --name {fitting[0]}"),)
+        what = "values that may be meant"
+        return (several(source, fitting, what, found[fitting[1]].node.span),)
     hidden = [key for key in found if key.rpartition(".")[2] in _USUAL]
     if hidden:
         node = found[hidden[-1]].node

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.diagnostics import SourceFile
-from shardspec.foreign.named_values import NamedValues, read_named_values
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.foreign.named_values import NamedValues, by_name, read_named_values
 
 LISTS = 'RULES = [("embed", "data")]\nclass Config:\n    rules = None\n'
 
@@ -41,3 +41,23 @@ def test_what_is_neither_is_refused_as_what_it_looks_like(name: str, word: str) 
     faults = read_named_values(SourceFile(name, '[["embed", "data"'))
     assert isinstance(faults, tuple)
     assert word in faults[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("rules", 1), ("a.rules", 2), ("c.rules", 4), ("b", "`a.b`, `c.b`")]
+)
+def test_a_name_is_whole_or_the_end_of_one(name: str, meant: int | str) -> None:
+    bound = [("rules", 0), ("rules", 1), ("a.rules", 2), ("c.rules", 4), ("a.b", 5), ("c.b", 6)]
+    found = by_name(bound, name, SourceFile("rules.py", ""), None)
+    if isinstance(meant, int):
+        assert found == meant
+    else:
+        assert isinstance(found, Diagnostic)
+        assert (found.code.id, found.help) == ("SHD604", f"say more of its name: {meant}")
+
+
+def test_a_name_that_nothing_has_is_said() -> None:
+    found = by_name([("a.rules", 1)], "rule", SourceFile("rules.py", "x"), "here is `a.rules`")
+    assert isinstance(found, Diagnostic)
+    assert found.message == "`rules.py` binds no `rule`"
+    assert (found.code.id, found.help) == ("SHD603", "here is `a.rules`")
