@@ -34,7 +34,7 @@ nightly: .venv/test .venv/gpu-compiler
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -q -n auto --dist loadfile
 
 cases: .venv/test
-	$(PYTEST) -q tests/test_cases.py --update-cases
+	$(PYTEST) -q tests/test_cases.py tests/test_guides.py tests/specs/test_examples.py --update-cases
 
 tables: .venv/test
 	$(BIN)/python -m shardspec.language.grammar.parser

@@ -76,10 +76,10 @@ def found_in(output: str) -> list[Finding]:
 
 
 def command_of(case: str) -> str:
-    """Return the command line of the output block."""
+    """Return the command line of the output block; an empty one asks for `check`."""
     shown = _OUTPUT.search(case)
     assert shown, "a case has an `output` block"
-    return shown[1].partition("\n")[0]
+    return shown[1].partition("\n")[0] or "$ shardspec check"
 
 
 def printed_by(command: str) -> str:
@@ -141,6 +141,11 @@ def test_case(
 
 def test_there_are_cases() -> None:
     assert len(CASES) > 30
+
+
+def test_an_empty_output_asks_for_check() -> None:
+    assert command_of("```output\n```\n") == "$ shardspec check"
+    assert command_of("```output\n$ shardspec cost\n```\n") == "$ shardspec cost"
 
 
 def test_a_wrong_mark_is_noticed() -> None:

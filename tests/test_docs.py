@@ -357,5 +357,22 @@ def test_readme_names_files_that_are_there() -> None:
         assert (assets.data_folder() / name).is_file(), name
 
 
+def test_contributing_names_what_is_there() -> None:
+    """Files, tables in them and what `make` makes: recipes are followed by the word."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`((?:shardspec|tests|specs|docs)/[\w./-]+)`", text))
+    examples = {"specs/presets/NAME.yaml", "specs/hardware/NAME.yaml"}
+    assert {path for path in paths - examples if not (ROOT / path).exists()} == {
+        "tests/cases/SHD107-some-words.md"
+    }
+    named = re.findall(r"`([A-Z]+)` (?:or `([A-Z]+)` )?of `([^`]+)`", text)
+    assert len(named) >= 3
+    for *names, file in named:
+        lines = (ROOT / file).read_text(encoding="utf-8")
+        assert all(re.search(rf"^{name}\b.* = ", lines, re.M) for name in names if name), file
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    assert set(re.findall(r"(?:^|`)make ([\w-]+)", text, re.MULTILINE)) <= targets
+
+
 def test_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) < 150

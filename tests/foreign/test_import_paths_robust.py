@@ -10,6 +10,7 @@ from shardspec.foreign.registry import FORMATS, Format, format_named
 from tests.foreign.test_haliax import NEWER, OLDER
 from tests.foreign.test_hf import CONFIG, LLAMA
 from tests.foreign.test_import_robust import ARRAYS, damaged, survives
+from tests.foreign.test_import_robust import SEEDS as RULE_SEEDS
 from tests.foreign.test_keras import LAYOUT
 from tests.foreign.test_regex import EASYLM
 
@@ -29,6 +30,11 @@ CASES = [
     for entry in FORMATS
     if entry.name == format_name
 ]
+
+
+def test_every_format_is_damaged_somewhere() -> None:
+    seeded = {*RULE_SEEDS, *(name for name, _, _ in SEEDS)}
+    assert seeded == {entry.name for entry in FORMATS}
 
 
 def options_of(entry: Format) -> dict[str, str]:

@@ -19,6 +19,18 @@ _FILES = sorted(path for path in _NAMES.parent.glob("*.yaml") if path != _NAMES)
 _WORDS = {"name", "title", "platform", "names", "device_kinds", "prefixes", "counts", "source"}
 
 
+#: Figures without which nothing can be laid out, or nothing timed.
+_NEEDED = {
+    "cpu": "devices_per_chip torus_rank host_shape",
+    "tpu": "devices_per_chip torus_rank host_shape cores_per_chip hbm_bytes bf16_flops_per_s "
+    "hbm_bytes_per_s link_bytes_per_s links clock_hz matmul_efficiency",
+    "gpu": "devices_per_chip torus_rank host_shape domain hbm_bytes bf16_flops_per_s "
+    "hbm_bytes_per_s link_bytes_per_s links network_bytes_per_s matmul_efficiency",
+}
+#: Ends of figures that are speeds or shares, written as YAML likes: `989e12` is text to it.
+_FRACTIONS = ("_per_s", "_hz", "_efficiency")
+
+
 def _data(path: Path) -> dict[str, Any]:
     data: dict[str, Any] = yaml.safe_load(path.read_text())
     return data
@@ -42,6 +54,18 @@ def test_every_figure_has_a_source(path: Path) -> None:
     for figure in _data(path)["figures"].values():
         assert set(figure) == {"value", "source"}
         assert len(figure["source"]) > 10
+
+
+@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
+def test_a_chip_has_what_its_platform_needs(path: Path) -> None:
+    data = _data(path)
+    figures = {key: figure["value"] for key, figure in data["figures"].items()}
+    missing = [key for key in _NEEDED[data["platform"]].split() if key not in figures]
+    assert not missing, f"{path.name} lacks {', '.join(missing)}"
+    counts = {key: value for key, value in figures.items() if not key.endswith(_FRACTIONS)}
+    counts |= dict(enumerate(counts.pop("host_shape")))
+    written = {key: value for key, value in counts.items() if not isinstance(value, int)}
+    assert not written, f"whole numbers are written out, not {written}"
 
 
 def test_a_figure_without_a_source_is_found() -> None:

@@ -319,6 +319,11 @@ def test_our_preset_places(setting: tuple[str, str], names: str, expected: str) 
     assert placed(extends, mesh, f"f32[{names}]") == expected
 
 
+def test_each_of_ours_places_something_here() -> None:
+    tried = {name for (extends, _), _, _ in OUR_CASES for name in re.findall(r"[\w-]+", extends)}
+    assert tried == set(OURS)
+
+
 @pytest.mark.parametrize("addition", ["context", "expert", "pipeline"])
 def test_additions_go_on_top_of_plain_fsdp_too(addition: str) -> None:
     axis = {"pipeline": "stage"}.get(addition, addition)
