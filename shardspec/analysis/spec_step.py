@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from shardspec.analysis.memory import Held, memory
 from shardspec.analysis.step_flow import flow_of
@@ -37,6 +37,7 @@ from shardspec.analysis.step_partition import (
     slices_lanes,
     summed,
 )
+from shardspec.analysis.step_stages import is_whole
 from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import counted, percent
@@ -111,6 +112,17 @@ class _Sum:
     loop: Loop | None = None
 
 
+class _Moved(NamedTuple):
+    """A collective that has been sent, and need not be sent again."""
+
+    source: int
+    is_gradient: bool
+    kind: CollectiveKind
+    mesh_axes: frozenset[str]
+    is_forward: bool
+    loop: Loop | None
+
+
 @dataclass(slots=True, eq=False)
 class _Assembly:
     """The step as it grows, pass by pass."""
@@ -125,7 +137,7 @@ class _Assembly:
     arrays: tuple[ParamSharding, ...] = field(init=False)
     _parts: dict[object, Partition] = field(default_factory=dict)
     _again: set[Op] = field(default_factory=set)
-    _moved: set[object] = field(default_factory=set)
+    _moved: set[_Moved] = field(default_factory=set)
     _pending: dict[int, tuple[Value, _Sum]] = field(default_factory=dict)
     lives: Lives = field(init=False)
     _weights: dict[int, tuple[Weight, _Sum]] = field(default_factory=dict)
@@ -165,6 +177,12 @@ class _Assembly:
     # passes
 
     def _forward(self, op: Op, phase: Phase) -> None:
+        if op.kind == "stage":
+            self.at += 1
+            self.lives.read(op, phase, self.at)
+            self.lives.live(op.result, self.at)
+            self._pass_on(op, phase)
+            return
         part = self._partition(op)
         self.at += 1
         self.lives.read(op, phase, self.at)
@@ -200,6 +218,8 @@ class _Assembly:
             for op in ops:
                 self._flush(op.result, 1)  # what lines behind the loop add
             if loop is not None:
+                if self.flow.remats_stages:
+                    self._redo_stages(loop, ops)
                 again = self._redone(ops)
                 self._again.update(again)
                 for op in again:
@@ -215,6 +235,12 @@ class _Assembly:
             self._sum_weight(weight, sums, 1)
         self._unread()
         self._gather_updated()
+
+    def _redo_stages(self, loop: Loop, ops: Sequence[Op]) -> None:
+        """Run the rounds of a turn again, from what comes into its stages."""
+        for op in reversed(ops):
+            self._forward(op, "remat")
+        self._moved = {key for key in self._moved if key.loop is not loop or key.is_forward}
 
     def _leave(self, loop: Loop, ops: Sequence[Op]) -> None:
         """Add up what a round adds to the gradients of what came into it."""
@@ -240,6 +266,12 @@ class _Assembly:
 
     def _backward(self, op: Op) -> None:
         if op.kind == "route" or not op.result.is_trained:
+            return
+        if op.kind == "stage":
+            self.at += 1
+            self._pass_on(op, "backward")
+            life = self.lives.live(cast(Value, op.reads[0].source), self.at)
+            life.gradient = life.gradient or (self.at, self.at)
             return
         if op.kind == "flash":
             self._kernel_backward(op)
@@ -268,6 +300,27 @@ class _Assembly:
             share = read.source.trained_share if isinstance(read.source, Weight) else 1
             self._op(op, reads, read.source, read.view, part, flops, "backward", share)
             self._collect(op, read, part, result)
+
+    def _pass_on(self, op: Op, phase: Phase) -> None:
+        """Send what stages of a pipeline pass on; and what comes in, or goes out, on the way."""
+        source, whole = op.result, cast(Value, op.reads[0].source)
+        is_entering = is_whole(whole)
+        if not is_entering:
+            source, whole = whole, source
+        seats = self.layout.stage_seats(op.passes)
+        if not seats:
+            return
+        axes, turns = tuple(seats), self.layout.turns(op.passes)
+        is_split = set(axes) <= self.layout.lies(whole, whole.view).seats.keys()
+        payload = self.layout.array(source).bytes
+        if is_entering:
+            kind, runs = CollectiveKind.COLLECTIVE_PERMUTE, turns * (2 if is_split else 1)
+            move = Move(kind, axes, payload, -1, tuple(seats.values()))
+            self._send(move, runs, source, phase, place_of(op.line.span))
+        if not is_split and is_entering == (phase == "backward"):
+            runs = self.flow.microbatches if is_entering else turns
+            move = Move(CollectiveKind.ALL_REDUCE, axes, payload, -1, tuple(seats.values()))
+            self._send(move, runs, source, phase, place_of(op.line.span))
 
     def _kernel_backward(self, op: Op) -> None:
         """Add the one kernel that makes the gradients of all that attention reads."""
@@ -308,7 +361,7 @@ class _Assembly:
         else:
             self._sum_weight(source, found, self.layout.runs(op))
         self._weights.setdefault(id(source), (source, found))
-        if self.flow.step.microbatches > 1:
+        if self.flow.passes * self.layout.turns(op.loop) > 1:
             self._add_up(source, op)
 
     def _add_up(self, weight: Weight, op: Op) -> None:
@@ -316,7 +369,7 @@ class _Assembly:
         for each, count in self._trained(weight):
             dims = self.layout.gradient_dims(each.dims)
             array = step_array(dims, each.param.shape, each.param.dtype, each.path)
-            runs = count * self.flow.step.microbatches
+            runs = count * self.flow.passes * self.layout.turns(op.loop)
             place, axes = place_of(op.line.span), tuple(a for dim in dims for a in dim.mesh_axes)
             self.ops.append(
                 StepOp("scatter", "", (array,), array, 0, runs, place, "backward", axes, self.at)
@@ -344,8 +397,10 @@ class _Assembly:
             place, is_turned, runs = place_of(sums.line), move.kind is _SCATTER, count
             if is_turned:  # in every microbatch and use, ahead of what adds them up
                 dtype = self.layout.wire_dtype(dtype)
-            elif uses > 1:  # added up first, as the array itself is
-                runs, dtype = count // uses, self.flow.step.gradients or dtype
+            else:  # added up over the turns of a pipeline, and summed behind them
+                runs = count // self.layout.turns(sums.loop)
+            if not is_turned and uses > 1:  # added up first, as the array itself is
+                runs, dtype = runs // uses, self.flow.step.gradients or dtype
             if is_turned or uses > 1:
                 bits = DTYPE_BITS.get(dtype, 32)
                 move = move._replace(payload_bytes=move.payload_bytes * bits // own.bits)
@@ -426,11 +481,14 @@ class _Assembly:
                 operands,
                 self.layout.at_work(result, view, part),
                 round(flops * part.padding(self.plan.mesh, _sizes(reads))) // copies // ways,
-                self.layout.runs(op) * copies * self.flow.step.microbatches * share,
+                self.layout.runs(op) * copies * self.flow.passes * share,
                 place_of(op.line.span),
                 phase,
                 (*part.along, *self.layout.stages(op.loop)),
                 self.at,
+                self.flow.microbatches / turns
+                if (turns := self.layout.turns(op.loop)) > 1
+                else 1.0,
             )
         )
 
@@ -447,10 +505,9 @@ class _Assembly:
                 continue
             source = reads[move.of].source
             is_gradient = of_gradient and move.of == 0
-            key = (
-                *(id(source), is_gradient, move.kind, frozenset(move.mesh_axes)),
-                *(phase == "forward" and self._is_gathered_again(op.loop), op.loop),
-            )
+            is_first = phase == "forward" and self._is_gathered_again(op.loop)
+            axes = frozenset(move.mesh_axes)
+            key = _Moved(id(source), is_gradient, move.kind, axes, is_first, op.loop)
             if key in self._moved:
                 continue
             self._moved.add(key)
@@ -503,7 +560,7 @@ class _Assembly:
         if not sent:
             return
         array = self.layout.array(source)
-        microbatches = self.flow.step.microbatches
+        microbatches = self.flow.passes
         is_once = carried == "gradient" and move.kind is CollectiveKind.ALL_REDUCE
         runs = count * (1 if is_once or phase == "update" else microbatches)
         causes = tuple(_cause(a, s) for a, s in zip(move.mesh_axes, move.seats, strict=True))
@@ -532,7 +589,7 @@ class _Assembly:
         count where all of them are. Equal layers in one array have one gradient from the start.
         """
         born = sums.born
-        if self.flow.step.microbatches > 1:
+        if self.flow.passes > 1:
             born = 0
         elif sums.loop is not None and sums.loop.is_unrolled:
             born = min(end, self._left[id(sums.loop)] + 1)
@@ -581,8 +638,18 @@ class _Assembly:
         """Yield which arrays count by their gradients alone, where that is more than norms."""
         loops = dict.fromkeys(op.loop for op in self.flow.ops)
         stages = dict.fromkeys(axis for loop in loops for axis in self.layout.stages(loop))
-        for axis in stages:
-            yield f"layers are split over `{axis}`: what stages pass on and wait for is not counted"
+        for axis in stages if self.flow.step.pipeline is None else ():
+            yield (
+                f"layers are split over `{axis}`: what stages pass on and wait for is not counted"
+                " without `pipeline` in `step`"
+            )
+        for loop in loops:
+            turns, microbatches = self.layout.turns(loop), self.flow.microbatches
+            if self.layout.stages(loop) and turns > 1:
+                yield (
+                    f"{turns} turns of {turns - microbatches + 1} stages for {microbatches}"
+                    f" microbatches: each works for nothing in {1 - microbatches / turns:.0%}"
+                )
         count_of = self.layout.count_of
         sizes = {each.path: each.param.bytes * count_of(each.path) for each in self.arrays}
         left = [each for each in self.arrays if each.path not in self.flow.used]

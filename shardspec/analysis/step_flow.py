@@ -16,8 +16,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+from shardspec.analysis import step_stages
 from shardspec.analysis.step_attention import aliased, flat, headed, roles
 from shardspec.analysis.step_routing import Slots, combined, dispatched, slots_of
+from shardspec.analysis.step_stages import MICROBATCH, is_whole, passed
 from shardspec.analysis.step_values import (
     Flow,
     Index,
@@ -27,6 +29,7 @@ from shardspec.analysis.step_values import (
     Read,
     Value,
     Weight,
+    mark_trained,
 )
 from shardspec.diagnostics import Diagnostic, Span, codes, point
 from shardspec.diagnostics.words import counted, did_you_mean, grouped, listed, numbers_in, template
@@ -47,7 +50,7 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
         build.line(line)
     if step.program and not build.used and not build.faults:
         build.fault("no line of `step:` reads an array that there is", step.span, _NO_ARRAYS)
-    _mark_trained(build.ops)
+    mark_trained(build.ops)
     build.end()
     tokens = build.tokens()
     return Flow(
@@ -58,6 +61,7 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
         frozenset(build.used),
         build.sizes,
         tokens,
+        build.microbatches,
     )
 
 
@@ -94,11 +98,17 @@ class _Build:
         step, length = self.step, self.sizes.get("length", 1)
         if step.tokens is not None:
             self.sizes["batch"] = max(1, step.tokens // max(1, length))
-        if "batch" in self.sizes:
-            self.sizes["batch"] = max(1, self.sizes["batch"] // step.microbatches)
+        self.microbatches, batch = step_stages.counted(step, self.sizes)
+        if batch is not None:
+            self.sizes["batch"] = batch
+        if step.pipeline:
+            self.sizes[MICROBATCH] = self.microbatches
 
     def end(self) -> None:
-        """Report a step that trains nothing."""
+        """Report a step that trains nothing, or a pipeline that lacks something."""
+        found = step_stages.lacking(self.step, self.ops) if self.ops else None
+        if found is not None:
+            self.fault(found[0], self.step.span, found[1])
         if self.step.mode == "serve" or not self.ops or self.faults or not self.spec.training:
             return
         if not any(op.result.is_trained for op in self.ops):
@@ -112,7 +122,7 @@ class _Build:
         if self.step.tokens is not None:
             return self.step.tokens
         batch, length = self.sizes.get("batch"), self.sizes.get("length", 1)
-        return None if batch is None else batch * length * self.step.microbatches
+        return None if batch is None else batch * length * self.microbatches
 
     def fault(self, message: str, span: Span | None, help: str | None = None) -> _LostError:
         """Note a fault and return what ends the line."""
@@ -256,7 +266,7 @@ class _Build:
         return Read(weight, view)
 
     def _read_value(self, term: Term, line: Line) -> Read:
-        value = self.values.get(term.text) or self._given(term, line)
+        value = self._here(self.values.get(term.text) or self._given(term, line), line)
         if term.dims is None or (value in self.inputs and not term.is_renamed):
             return Read(value, value.view)
         known = [dim[0].name if len(dim) == 1 else None for dim in value.view]
@@ -268,6 +278,17 @@ class _Build:
             size = math.prod(index.size for index in dim)
             view.append(dim if is_same else self._indices(name, size, ""))
         return Read(value, tuple(view))
+
+    def _here(self, value: Value, line: Line) -> Value:
+        """Return a value as the line has it: of a pipeline a microbatch in a loop, else all."""
+        home = step_stages.home_of(value)
+        is_given = home is None and not is_whole(value)
+        if not self.step.pipeline or is_given or home is self.loop:
+            return value
+        for loop in filter(None, (home, self.loop)):  # out of the one, and into the other
+            self._add(passed(value, loop, self.microbatches, line))
+            value = self.values[value.name]
+        return value
 
     def _given(self, term: Term, line: Line) -> Value:
         """Return a value that no line makes: an activation, or one with all its names."""
@@ -286,8 +307,10 @@ class _Build:
         layers = [name for name in names if name in self.stacked and self.step.mode == "serve"]
         rounds = math.prod(self._size(name, term, term.span) for name in layers)
         names = tuple(name for name in names if name not in layers)
+        inner, is_one = self.loop, bool(layers) or "batch" not in names
+        self.loop = inner if is_one else None  # what is given is given for all microbatches
         value = self._value(term, names, names, line)
-        value.rounds = rounds
+        self.loop, value.rounds = inner, rounds
         self.values[term.text] = value
         self.inputs.append(value)
         return value
@@ -345,6 +368,8 @@ class _Build:
           names: by which rules place it.
           known: by which lines know its dimensions.
         """
+        if self.step.pipeline and self.loop is None and MICROBATCH not in known:
+            names, known = (MICROBATCH, *names), (MICROBATCH, *known)
         spans = {dim.alias or dim.name: dim.span for dim in term.dims or ()}
         shape = tuple(self._size(name, term, spans.get(name)) for name in known)
         view = tuple(
@@ -648,18 +673,6 @@ class _Build:
         query = reads[0].source
         assert isinstance(query, Value)
         return Value(term.text, query.names, query.shape, query.dtype, query.view)
-
-
-def _mark_trained(ops: Sequence[Op]) -> None:
-    """Mark what parameters have a part in: from the second round on, what a loop carries, too."""
-    for _ in range(2):
-        for op in ops:
-            result, sources = op.result, [read.source for read in op.reads]
-            sources += [result.base] if result.base is not None else []
-            result.is_trained |= op.kind != "route" and any(source.is_trained for source in sources)
-            base = result.base
-            if base is not None and op.loop is not None and base.loop is not op.loop:
-                base.is_trained |= result.is_trained
 
 
 def _first_of(value: Value) -> Value:

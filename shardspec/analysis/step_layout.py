@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from shardspec.analysis.step_partition import Laid, Partition, laid
+from shardspec.analysis.step_partition import Laid, Partition, Seat, laid
+from shardspec.analysis.step_stages import turns
 from shardspec.analysis.step_values import Flow, Loop, Op, Value, View, Weight
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan
@@ -82,12 +83,33 @@ class StepLayout:
             self._stages[loop] = tuple(found)
         return self._stages[loop]
 
+    def stage_seats(self, loop: Loop | None) -> dict[str, Seat]:
+        """Return the mesh axes that split a loop, each with the array that it splits."""
+        weights = (op.weight for op in self.flow.ops if op.loop is loop and op.weight is not None)
+        first = next((weight.first for weight in weights if weight.is_stacked), None)
+        if first is None:
+            return {}
+        dims = enumerate(self.plan[first.path].dims)
+        found = {
+            axis: Seat("", at, dim.logical_axis, dim.taken, first.path)
+            for at, dim in dims
+            for axis in dim.mesh_axes
+        }
+        ways = self.plan.mesh.sizes
+        return {axis: found[axis] for axis in self.stages(loop) if ways[axis] > 1}
+
     def rounds(self, loop: Loop) -> int:
-        """Return how many rounds of a loop a device runs."""
+        """Return how many rounds of a loop a device runs in a pass; of a pipeline in all turns."""
         if loop not in self._rounds:
             ways = self.plan.mesh.ways(self.stages(loop))
-            self._rounds[loop] = max(1, loop.rounds // ways)
+            self._rounds[loop] = max(1, loop.rounds // ways) * self.turns(loop)
         return self._rounds[loop]
+
+    def turns(self, loop: Loop | None) -> int:
+        """Return how often the stages of a loop run, each its rounds; 1 where it is no pipeline."""
+        if loop is None or not self.flow.step.pipeline:
+            return 1
+        return turns(self.flow.microbatches, self.plan.mesh.ways(self.stages(loop)))
 
     def runs(self, op: Op) -> int:
         """Return how often a device runs an operation in a pass."""
@@ -139,7 +161,7 @@ class StepLayout:
     def gradient_dtype(self, dtype: str) -> str:
         """Return the dtype that a gradient is summed in."""
         step = self.flow.step
-        return step.gradients or ("f32" if step.microbatches > 1 else self.wire_dtype(dtype))
+        return step.gradients or ("f32" if self.flow.passes > 1 else self.wire_dtype(dtype))
 
     def gradient_dims(self, dims: Dims) -> Dims:
         """Return how the gradient of an array lies, of which ZeRO may leave each device a part."""

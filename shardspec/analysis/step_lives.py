@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from shardspec.analysis.step_layout import StepLayout, place_of, stacked_array
 from shardspec.analysis.step_values import Loop, Op, Value, Weight
-from shardspec.ir.step import Phase, StepTensor
+from shardspec.ir.step import Phase, Place, StepTensor
 
 
 @dataclass(slots=True)
@@ -79,9 +79,7 @@ class Lives:
         if value.maker is not None or (carry is not None and life.is_each_kept):
             if is_kept and life.needed is not None:
                 loop = (value.loop or carry) if life.is_each_kept else None
-                kept = stacked_array(array, self.layout.rounds(loop)) if loop is not None else array
-                for _ in range(branches(value)):
-                    yield StepTensor(kept, kept.bytes, life.born, life.needed, place, "forward")
+                yield from self._kept(value, loop, life, place)
             else:
                 yield StepTensor(array, array.bytes, life.born, life.read, place, "forward")
             if life.again is not None and life.needed is not None and not keeps:
@@ -90,6 +88,23 @@ class Lives:
                     yield StepTensor(array, array.bytes, life.again, last, place, "remat")
         if life.gradient is not None:
             yield StepTensor(array, array.bytes, *life.gradient, place, "backward")
+
+    def _kept(
+        self, value: Value, loop: Loop | None, life: Life, place: Place
+    ) -> Iterator[StepTensor]:
+        """Yield what is kept of a value: one, or one of each round, or of each turn of stages."""
+        array, last = self.layout.array(value), life.needed or life.read
+        counts = [(1, life.born)]
+        if loop is not None:
+            counts = [(self.layout.rounds(loop), life.born)]
+            if self.layout.flow.remats_stages:
+                turns = self.layout.turns(loop)
+                counts = [(turns, life.born)] if value.loop is None else []
+                counts.append((self.layout.rounds(loop) // turns, life.again or last))
+        for count, born in counts:
+            kept = array if loop is None else stacked_array(array, count)
+            for _ in range(branches(value)):
+                yield StepTensor(kept, kept.bytes, born, last, place, "forward")
 
     def _is_of_round(self, value: Value, loop: Loop) -> bool:
         """Say whether every round of a loop has its own, and not one that all of them read."""

@@ -228,7 +228,7 @@ def _own_seconds(op: StepOp, step: Step, chip: Chip) -> float:
     """
     if op.phase == "remat":
         return 0.0
-    return op.flops * op.count / idle_ways(op, step.mesh) / peak(op.dtype, chip)
+    return op.flops * op.count * op.useful / idle_ways(op, step.mesh) / peak(op.dtype, chip)
 
 
 def _is_timed(chip: Chip) -> bool:

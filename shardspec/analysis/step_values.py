@@ -14,7 +14,7 @@ from shardspec.ir.plan import ParamSharding
 from shardspec.ir.program import Line, StepSpec
 from shardspec.ir.spec import LogicalAxes, Param, Shape
 
-OpName = Literal["einsum", "flash", "gather", "route", "view", "op"]
+OpName = Literal["einsum", "flash", "gather", "route", "view", "op", "stage"]
 
 
 class Index(NamedTuple):
@@ -140,6 +140,7 @@ class Op:
       view: of the result.
       whole: indices that have to be whole where it runs, since a kernel goes over all of them.
       flops: on all devices each time it runs, with all its copies.
+      passes: the loop of whose stages it is what comes in, or what goes out.
     """
 
     kind: OpName
@@ -151,6 +152,7 @@ class Op:
     flops: int
     whole: frozenset[str] = frozenset()
     copies: int = 1
+    passes: Loop | None = None
     weight: Weight | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,6 +173,7 @@ class Flow:
       inputs: what the step is given besides parameters.
       faults: lines that cannot be.
       used: the paths of the arrays that some line reads.
+      microbatches: of a step; in a pipeline they are a dimension of what is outside of its loops.
     """
 
     step: StepSpec
@@ -180,6 +183,17 @@ class Flow:
     used: frozenset[str]
     sizes: dict[str, int] = field(repr=False)
     tokens: int | None = None
+    microbatches: int = 1
+
+    @property
+    def passes(self) -> int:
+        """Return how often the whole program runs in a step, a microbatch each time."""
+        return 1 if self.step.pipeline else self.microbatches
+
+    @property
+    def remats_stages(self) -> bool:
+        """Say whether stages of a pipeline keep what comes into them, and nothing else."""
+        return self.step.pipeline is not None and self.step.remat == ("stages",)
 
     def is_index(self, value: Value) -> bool:
         """Say whether an input is looked up by: token ids, and what routes go by."""
@@ -201,3 +215,15 @@ class Flow:
         is_attended = any(read.source is value for read in reads)
         names = (set(cache.logical_axes or ()) for cache in caches)
         return bool(caches) and (is_attended or any(set(value.names) <= own for own in names))
+
+
+def mark_trained(ops: Sequence[Op]) -> None:
+    """Mark what parameters have a part in: from the second round on, what a loop carries, too."""
+    for _ in range(2):
+        for op in ops:
+            result, sources = op.result, [read.source for read in op.reads]
+            sources += [result.base] if result.base is not None else []
+            result.is_trained |= op.kind != "route" and any(source.is_trained for source in sources)
+            base = result.base
+            if base is not None and op.loop is not None and base.loop is not op.loop:
+                base.is_trained |= result.is_trained

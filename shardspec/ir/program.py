@@ -103,11 +103,13 @@ class StepSpec:
 
     Attributes:
       tokens: of a step on all devices; None for `batch` times `length`.
-      remat: `("none",)`, `("full",)`, `("dots",)`, or the names of the results that are kept.
+      remat: `("none",)`, `("full",)`, `("dots",)`, `("stages",)`, or the names of the results that
+        are kept.
       dtype: of results, and of what is multiplied.
       attention: whether `flash(...)` is a kernel, or products that make all scores.
       gradients: what gradients are summed in over devices; None for the dtype of products, and
         over microbatches f32.
+      pipeline: how layers that a mesh axis splits take turns; None where that is not counted.
       experts: by what `dispatch(...)` makes its slots; None where `axes` says how many.
     """
 
@@ -119,5 +121,6 @@ class StepSpec:
     attention: Literal["flash", "einsum"] = "flash"
     gradients: str | None = None
     experts: Experts | None = None
+    pipeline: Literal["gpipe"] | None = None
     program: tuple[Line, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)

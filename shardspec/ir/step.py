@@ -118,6 +118,8 @@ class StepOp:
       count: how often it runs in a step; with a fraction where that is an average.
       mesh_axes: the axes that split it in some operand, or in what is contracted. The devices of
         the others all do the same work.
+      useful: the share of its runs that are of use: stages of a pipeline run before the first
+        microbatch comes to them, and after the last, too.
     """
 
     kind: OpKind
@@ -130,6 +132,7 @@ class StepOp:
     phase: Phase
     mesh_axes: tuple[str, ...] = ()
     at: int = 0
+    useful: float = 1.0
 
     @property
     def dtype(self) -> str:

@@ -266,7 +266,7 @@ class StepEntry(_Model):
     remat: Texts | None = Field(
         None,
         description="What the backward pass computes again: `none`, `full`, `dots` (all but "
-        "products), or the results that are kept.",
+        "products), `stages` (of a pipeline), or the results that are kept.",
     )
     dtype: str | None = Field(None, description="The dtype of results and products: `bf16`.")
     attention: Literal["flash", "einsum"] | None = Field(
@@ -276,6 +276,11 @@ class StepEntry(_Model):
         None,
         description="The dtype that gradients are summed in over devices; else that of products, "
         "and over microbatches f32.",
+    )
+    pipeline: Literal["gpipe"] | None = Field(
+        None,
+        description="How stages of layers take turns: `gpipe` is a buffer with a place for each, in"
+        " which every microbatch goes on by one stage a turn.",
     )
     experts: Expression | None = Field(
         None,

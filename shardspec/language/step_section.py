@@ -42,7 +42,7 @@ class Walk(Protocol):
 def stated_step(walk: Walk, entry: StepEntry) -> tuple[tuple[str, Any], ...]:
     """Return the fields of `step:` that a document sets, and where."""
     stated: dict[str, Any] = {}
-    for key in ("mode", "microbatches", "attention", "gradients"):
+    for key in ("mode", "microbatches", "attention", "gradients", "pipeline"):
         if getattr(entry, key) is not None:
             stated[key] = getattr(entry, key)
     if entry.tokens is not None:

@@ -376,7 +376,8 @@ _WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("state", "dtype"): ("f32", "bf16"),
     ("step", "mode"): ("train", "serve"),
     ("step", "attention"): ("flash", "einsum"),
-    ("step", "remat"): ("none", "full", "dots"),
+    ("step", "pipeline"): ("gpipe",),
+    ("step", "remat"): ("none", "full", "dots", "stages"),
     ("step", "dtype"): ("bf16", "f32"),
 }
 

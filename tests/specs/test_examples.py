@@ -19,9 +19,6 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 NAMES = sorted(path.stem for path in (ROOT / "specs" / "examples").glob("*.yaml"))
 
-#: A stage of a pipeline: what stages pass on and wait for, no `step:` says.
-NO_STEP = ("llama-3-70b-pipeline",)
-
 
 @pytest.fixture(autouse=True)
 def _in_root(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +53,7 @@ def test_its_step_fits_on_each_target(name: str) -> None:
     _, plans = loaded(name, ".yaml")
     for plan in plans:
         cost = stated_cost(plan)
-        assert (cost.step is None) == (name in NO_STEP)
+        assert cost.step is not None
         assert plan.target.hardware is not None
         is_cpu = plan.target.hardware.chip.platform == "cpu"
         assert cost.memory.fits is (None if is_cpu else True), plan.target.name

@@ -2,8 +2,9 @@
 
 Each layer waits for it, forward and backward, and DCN is many times slower than the links inside a
 slice. Weights, which can be gathered ahead, and gradients, which can be summed behind, are not told
-of. SHD108 and SHD109 say of a mesh that an axis crosses; this says what is sent over it, from which
-line of the code, how often. Told where it is large in a step.
+of, nor is what a stage of a pipeline passes on to the next. SHD108 and SHD109 say of a mesh that an
+axis crosses; this says what is sent over it, from which line of the code, how often. Told where it
+is large in a step.
 
 Bad:
     # def step(params, x):
@@ -59,7 +60,7 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.traffic import TrafficRow, group
 from shardspec.diagnostics import Diagnostic, codes, labels_at
-from shardspec.ir.step import Collective, Step
+from shardspec.ir.step import Collective, CollectiveKind, Step
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.axes import Crossing, crossing_axes
 from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_lines, times
@@ -79,6 +80,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _rows(step: Step, axis: str) -> Iterator[TrafficRow]:
     """Yield what is sent more than once over an axis, of what a product waits for."""
     sent = (each for each in step.collectives if axis in each.mesh_axes)
+    sent = (each for each in sent if each.kind is not CollectiveKind.COLLECTIVE_PERMUTE)
     rows = group(each for each in sent if each.carries.kind not in _AHEAD)
     yield from (row for row in rows if row.count > 1)
 
