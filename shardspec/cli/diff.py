@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
@@ -400,9 +401,14 @@ def _over(limit: Limit, diff: TargetDiff) -> str | None:
 def _changed(diff: TargetDiff) -> str:
     if diff.before is None or diff.after is None:
         return "new" if diff.before is None else "gone"
-    moved = sum(move.mark is not Mark.SAME for move in diff.moves)
+    marks = Counter(move.mark for move in diff.moves)
+    moved = len(diff.moves) - marks[Mark.SAME] - marks[Mark.NEW] - marks[Mark.GONE]
     said = tallied((moved, "array"), (len(diff.activations), "activation"))
-    return f"{said} moved" if said else "another machine or order of devices"
+    found = [f"{said} moved"] if said else []
+    found += [
+        f"{counted(marks[mark], 'array')} {mark}" for mark in (Mark.NEW, Mark.GONE) if marks[mark]
+    ]
+    return ", ".join(found) or "another machine or order of devices"
 
 
 def _grown(limit: Limit, diff: TargetDiff) -> str | None:

@@ -45,6 +45,8 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     for pattern, made in (
         (r'`replicate: \[\{path: "?([^`"]*?)"?, because: ([^`}]*)\}\]`', _replicate),
         (r"`(lints|state|coverage|policy): \{([^`{}]*)\}`", _settings),
+        (r"`lints\.([\w-]+)`", r"`lint \1`"),
+        (r"`(state|coverage|policy)\.(\w+)`", r"`\1 \2`"),
         (r"(add|write) `([\w.'-]+): ([^`]+)` to `axes`", r"\1 `axis \2 = \3`"),
         (r"state it in `axes`: `([\w.'-]+): ([^`]+)`", r"state it, `axis \1 = \2`"),
         (r"stands in `axes`, as `\"([^`\"]+)\":`", r'is declared, as `axis "\1"`'),

@@ -259,6 +259,9 @@ def test_a_diff_names_its_sides_and_the_gate(folder: Path) -> None:
     assert "exit 1 for reshard: pod: 24 arrays to reshard; desk: " in result.stderr
     plain = run("diff", "spec.yaml", "other.yaml")
     assert "exit 1 for change: pod: 24 arrays moved; desk: " in plain.stderr
+    (folder / "less.yaml").write_text("extends: ./spec.yaml\narrays: {extra: 'f32[8]'}\n")
+    assert "exit 1 for change: pod: 1 array new; " in run("diff", "spec.yaml", "less.yaml").stderr
+    assert "pod: 1 array gone; " in run("diff", "less.yaml", "spec.yaml").stderr
     data = json.loads(run("diff", "spec.yaml", "other.yaml", "--format", "json").stdout)
     assert (data["old"], data["new"]) == ("spec.yaml", "other.yaml")
     assert data["failed"] == [plain.stderr.strip().removeprefix("exit 1 for ")]
