@@ -461,11 +461,21 @@ def _guess(
         return Guess(params, kind.own, "", True, True)
     if kind.names is None:
         return Guess(params, names_by_size(kind.shape, by_size), "", True)
-    found: list[str | None] = []
-    for name, size in zip(kind.names, kind.shape, strict=True):
-        final = None if name is None else named[name, size]
-        while final is not None and final in found:
-            final += "'"
-        found.append(final)
+    sized = zip(kind.names, kind.shape, strict=True)
+    names = tuple(None if name is None else named[name, size] for name, size in sized)
     what = kind.role.what if kind.role else ""
-    return Guess(params, tuple(found), what, evidence.is_borne_out(kind))
+    return Guess(params, without_repeats(names), what, evidence.is_borne_out(kind))
+
+
+def without_repeats(names: Names) -> Names:
+    """Return names of which none stands twice: the second `embed` is `embed'`.
+
+    >>> without_repeats(("embed", None, "embed"))
+    ('embed', None, "embed'")
+    """
+    found: list[str | None] = []
+    for name in names:
+        while name is not None and name in found:
+            name += "'"
+        found.append(name)
+    return tuple(found)

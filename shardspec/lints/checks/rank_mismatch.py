@@ -1,7 +1,8 @@
 """An array is given more or fewer names than it has dimensions.
 
 The names cannot be right, so none is used, and no later pattern is tried: a fall-through
-would hide the mistake. Stacked layers have one dimension more: say so under `scan:`.
+would hide the mistake. Stacked layers have one dimension more: say so under `scan:`. The help has
+the line to write where the path and the sizes under `axes` allow one answer.
 
 Bad:
     shardspec: 1
@@ -37,6 +38,7 @@ from shardspec.diagnostics.words import counted, grouped, in_quotes, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import shared_folder, with_cost
+from shardspec.lints.evidence.proposals import params_line, proposed_names
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -50,7 +52,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     for (place, _, _), group in groups.items():
         if group not in stacked:
             paths = [sharding.param.path for sharding in group]
-            yield with_cost(_finding(place, group), context, paths)
+            yield with_cost(_finding(context, place, group), context, paths)
 
 
 def _entry_and_rank(sharding: ParamSharding) -> tuple[Span | None, int, str]:
@@ -90,7 +92,7 @@ def _not_scanned(groups: Sequence[list[ParamSharding]]) -> Diagnostic:
     )
 
 
-def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
+def _finding(context: Context, place: Span | None, group: list[ParamSharding]) -> Diagnostic:
     sharding = group[0]
     param = sharding.param
     names = sharding.mismatch or ()
@@ -111,7 +113,7 @@ def _finding(place: Span | None, group: list[ParamSharding]) -> Diagnostic:
         if matched is None
         else _PARTS
         if is_partition
-        else _help(len(names), param.rank, param.path),
+        else _proposal(context, group) or _help(len(names), param.rank, param.path),
     )
 
 
@@ -143,6 +145,23 @@ def _own_help(sharding: ParamSharding) -> str:
 
 
 _PARTS = "one part for every dimension, `none` for one that is whole: `(none, model)`"
+
+
+def _proposal(context: Context, group: list[ParamSharding]) -> str | None:
+    """Return the entry of `params` that would be right for arrays, where there is one answer.
+
+    It stands in place of the wrong one, or above where that one is right for other arrays.
+    """
+    first = group[0]
+    params = [sharding.param for sharding in group]
+    names = proposed_names(context.spec, params)
+    if first.origin is not Origin.PARAMS or first.matched is None or names is None:
+        return None
+    of_entry = [each for each in context.first if each.matched is first.matched]
+    if len(of_entry) == len(group):
+        return f"by path and size, write `{in_quotes(str(first.matched.pattern))}: {names}`"
+    line = params_line(context.spec, params)
+    return None if line is None else f"by path and size, put above it `{line}`"
 
 
 def _help(names: int, rank: int, path: str) -> str:

@@ -4,6 +4,7 @@ No override, no names of its own, no entry of `params:`. Without names no rule a
 every device holds the whole array. What is large has a finding each, layers together; all that is
 small, such as norms and biases, has one. What `replicate:` allows to be whole needs no names:
 plain data parallelism is `replicate: [{path: "**", because: data parallel}]`.
+The help has the line to paste where the path and the sizes under `axes` allow one answer.
 
 Bad:
     shardspec: 1
@@ -43,6 +44,7 @@ from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest, with_cost
+from shardspec.lints.evidence.proposals import params_line
 from shardspec.resolve.derive import wanted_paths
 from shardspec.resolve.match import path_matcher
 
@@ -50,7 +52,8 @@ _CACHE_HELP = (
     "name the dimensions in its type under `caches`, as in `bf16[batch cache_length kv_heads kv]`;"
     " a size that no axis has stands behind its name, `kv_heads=8`"
 )
-#: Places that are shown of what is small.
+_THEIR_NAMES = "their names to `params`"
+#: Places that are shown of what is small, and lines that would name it.
 _SHOWN = 4
 #: Ends of paths that one pattern may list, and the components that an end may have.
 _MOST_ENDS = 12
@@ -122,7 +125,7 @@ def _groups(context: Context) -> Iterator[_Group]:
 def _of_one(context: Context, group: _Group) -> Diagnostic:
     param = group.arrays[0].param
     names = " ".join("AXIS" for _ in param.shape)
-    known = _convention(context, (param.path,))
+    known = _convention(context, (param.path,)) or _proposal(context, (group,))
     finding = point(
         codes.UNNAMED_ARRAY,
         f"nothing names the dimensions of `{group.shown}` {param}",
@@ -152,7 +155,7 @@ def _of_many(context: Context, groups: Sequence[_Group]) -> Diagnostic:
         labels_at(*((span, "no entry matches it") for span in shown)),
         help=_convention(context, paths)
         or (_CACHE_HELP if all(group.arrays[0].param.is_cache for group in groups) else "")
-        or f"add to `replicate`: {pattern}; or their names to `params`",
+        or f"add to `replicate`: {pattern}; or {_proposal(context, groups) or _THEIR_NAMES}",
     )
     sizes = [(each.param.path, each.param.bytes) for group in groups for each in group.arrays]
     finding = with_cost(finding, context, paths)
@@ -173,6 +176,22 @@ def _convention(context: Context, paths: Sequence[str]) -> str | None:
             if parent is not None:
                 return f"`extends: {name}` lays `{path}` out as `{parent}`: `{rule}`"
     return None
+
+
+def _proposal(context: Context, groups: Sequence[_Group]) -> str | None:
+    """Return the lines for `params` that name some arrays, where each has one answer."""
+    found = [
+        None if any(array.param.is_cache for array in group.arrays) else _line(context, group)
+        for group in groups[: _SHOWN + 1]
+    ]
+    lines = [f"`{line}`" for line in found if line is not None]
+    if len(lines) < len(found) or len(lines) > _SHOWN:
+        return None
+    return f"add to `params`, by path and size: {', '.join(lines)}"
+
+
+def _line(context: Context, group: _Group) -> str | None:
+    return params_line(context.spec, [array.param for array in group.arrays])
 
 
 def _glob_of(paths: Sequence[str], every: Sequence[str]) -> str | None:
