@@ -155,8 +155,8 @@ def spread(errors: Sequence[float]) -> str:
 
 def main() -> None:
     found = [each for each in map(compiled, load()) if each is not None and each.seconds]
-    tpu = [parts_of(each) for each in found if each.platform == "tpu" and each.is_large]
-    gpu = [each for each in found if each.platform == "gpu" and each.model.parameters >= 1e9]
+    tpu = [parts_of(each) for each in found if each.chip.platform == "tpu" and each.is_large]
+    gpu = [each for each in found if each.chip.platform == "gpu" and each.model.parameters >= 1e9]
     values = fitted(tpu)
     print(f"TPU, decoders of 4B and more: {len(tpu)} rows")
     for name, value, (low, high) in zip(NAMES, values, ranges(tpu), strict=True):

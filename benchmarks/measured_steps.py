@@ -31,6 +31,7 @@ from benchmarks import models  # noqa: E402
 from shardspec.analysis.spec_step import Stated, stated_step  # noqa: E402
 from shardspec.analysis.step_time import step_time  # noqa: E402
 from shardspec.ir.plan import ShardingPlan  # noqa: E402
+from shardspec.ir.spec import Chip  # noqa: E402
 
 Row = Mapping[str, Any]
 
@@ -55,12 +56,19 @@ class Measured(NamedTuple):
     def kind(self) -> tuple[str, bool]:
         """Return the chip, and whether matmuls are of 8-bit numbers."""
         words = str(self.row.get("precision", "bf16"))
-        return str(self.row["hardware"]), "8" in words
+        return self.chip.name, "8" in words
 
     @property
-    def platform(self) -> str:
-        """Return `tpu` or `gpu`."""
-        return str(self.row["hardware"])[:3]
+    def chip(self) -> Chip:
+        """Return the chip."""
+        hardware = self.plan.target.hardware
+        assert hardware is not None, "a row is compiled for a machine"
+        return hardware.chip
+
+    @property
+    def name(self) -> str:
+        """Return the name of the model, however it is spelled."""
+        return models.plain(str(self.row.get("model", "")))
 
     @property
     def is_large(self) -> bool:
@@ -75,7 +83,10 @@ class Measured(NamedTuple):
 
 def load(path: Path = models.DATA / "measured_steps.json") -> list[Row]:
     """Return the rows of a file; what is no mapping is an empty one."""
-    data = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SystemExit(f"{path} cannot be read as JSON: {error}") from None
     rows = data.get("rows") if isinstance(data, dict) else data
     if not isinstance(rows, list):
         raise SystemExit(f"{path} has no rows: a list, or a mapping with `rows`")
@@ -135,12 +146,12 @@ def baseline(
     Args:
       without_chip: by those on other chips of its kind.
     """
-    others = [each for each in known if each.seconds and each.row["model"] != found.row["model"]]
+    others = [each for each in known if each.seconds and each.name != found.name]
     if without_chip:
-        others = [each for each in others if each.row["hardware"] != found.row["hardware"]]
+        others = [each for each in others if each.chip.name != found.chip.name]
     here = [each for each in others if each.kind == found.kind]
     alike = [each for each in others if each.kind[1] == found.kind[1]]
-    near = [each for each in alike if each.platform == found.platform]
+    near = [each for each in alike if each.chip.platform == found.chip.platform]
     for group in (here, near, alike, others):
         if group:
             speeds = [each.own_seconds / each.seconds for each in group if each.seconds]
@@ -188,15 +199,17 @@ def _lack(row: Row) -> str:
 def _table(found: Sequence[Measured], known: Sequence[Measured]) -> Iterator[str]:
     """Yield a line for each row by hardware, and the errors."""
     peer = _peer()
-    for hardware in dict.fromkeys(str(each.row["hardware"]) for each in found):
+    for hardware in dict.fromkeys(each.chip.title for each in found):
         yield hardware
         for each in found:
-            if each.row["hardware"] == hardware:
+            if each.chip.title == hardware:
                 yield "  " + _line(each, known, peer)
     groups = {
-        "TPU, decoders of 4B and more": [e for e in found if e.platform == "tpu" and e.is_large],
+        "TPU, decoders of 4B and more": [
+            e for e in found if e.chip.platform == "tpu" and e.is_large
+        ],
         "GPU, models of 1B and more": [
-            e for e in found if e.platform == "gpu" and e.model.parameters >= 1e9
+            e for e in found if e.chip.platform == "gpu" and e.model.parameters >= 1e9
         ],
         "all rows": list(found),
     }
@@ -213,7 +226,8 @@ def _table(found: Sequence[Measured], known: Sequence[Measured]) -> Iterator[str
 
 def _line(found: Measured, known: Sequence[Measured], peer: Peer | None) -> str:
     seconds, ours, simple = found.seconds, predicted(found), baseline(found, known)
-    head = f"{found.row.get('id')!s:>4} {found.row['model']!s:22} {found.row['precision']!s:10}"
+    named, precision = found.row.get("model"), found.row.get("precision", "bf16")
+    head = f"{found.row.get('id')!s:>4} {named!s:22} {precision!s:10}"
     text = f"{head} {found.row['chips']:5} chips  {ours:8.2f} s"
     if seconds is None:
         return text
@@ -247,9 +261,8 @@ def _peer() -> Peer | None:
         return None
 
     def seconds(found: Measured) -> float | None:
-        chip = found.plan.target.hardware.chip if found.plan.target.hardware else None
-        stacks = found.model.stacks
-        if chip is None or found.model.targets or any(s.experts or s.kv_rank for s in stacks):
+        chip, stacks = found.chip, found.model.stacks
+        if found.model.targets or any(s.experts or s.kv_rank for s in stacks):
             return None
         first, sizes = stacks[0], {axis.name: axis.size for axis in found.plan.mesh.axes}
         tensor = sizes.get("tensor", 1) * sizes.get("model", 1)
@@ -271,7 +284,7 @@ def _peer() -> Peer | None:
             return None
         try:
             model = ModelConfig(
-                name=str(found.row["model"]),
+                name=found.name,
                 num_layers=sum(stack.count for stack in stacks),
                 n_head=first.heads,
                 hidden_dim=found.model.embed,

@@ -16,6 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shardspec.assets import spec_path
+from shardspec.language.catalogue import catalogue_entry
+
 DATA = Path(__file__).resolve().parent / "data"
 #: What a row may call a dimension of `model_dims.json`: MaxText, Levanter, axlearn, Hugging Face.
 _OTHER_NAMES = {
@@ -37,6 +40,7 @@ _TURNED = ("fsdp_transpose",)
 _TENSOR = ("tensor", "model", "mdl", "tensor_sequence", "tensor_transpose")
 _LENGTH = ("context", "sequence", "seq")
 _EXPERT = ("expert",)
+_ROLES = {*_DATA, *_FSDP, *_TURNED, *_TENSOR, *_LENGTH, *_EXPERT}
 #: What the layers keep, by what publishers call it.
 #: Source: MaxText, layers/decoders.py, get_remat_policy; its `custom` is what its recipes for
 #: dense models mostly say: queries, keys and values are kept (or offloaded).
@@ -55,6 +59,13 @@ _REMAT = {
     "custom": "[query, key, value]",
     "save_out_proj": "[attended]",
 }
+#: What stands around the name of a model: who publishes or runs it, and what it was tuned for.
+_AROUND = re.compile(
+    r"^(?:meta|google|nvidia|levanter|axlearn|maxtext|paxml|default)-(?=[a-z])"
+    r"|-(?:hf|it|pt|chat|instruct|pretrain|v0\.\d)$"
+)
+#: MaxText's default model, by how many billions of parameters it has: `maxtext-64b`.
+_DEFAULT = re.compile(r"(?:maxtext-)?(?:default-)?(\d+)(b|t)")
 _DTYPES = {"fp8": "f8_e4m3fn", "int8": "s8", "f8": "f8_e4m3fn"}
 
 
@@ -149,8 +160,8 @@ def _parameters(stack: Stack, embed: int) -> int:
 
 def dims_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the dimensions of a row's model: its own, else those that are known by its name."""
-    known = _known()
-    found = dict(known["models"].get(_plain(str(row.get("model", ""))), {}))
+    known, name = _known(), str(row.get("model", ""))
+    found = dict(known["models"].get(plain(name)) or _default(known["maxtext"], name) or {})
     own = row.get("model_dims")
     if isinstance(own, Mapping):
         if not found:
@@ -176,12 +187,35 @@ def _known() -> dict[str, Any]:
     models: dict[str, Any] = {}
     for name, dims in data["models"].items():
         for each in (name, *dims.get("also", ())):
-            models[_plain(each)] = dims
+            models[plain(each)] = dims
     return {"models": models, "maxtext": data["maxtext"]}
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[-_ ]", "", name.lower())
+def plain(name: str) -> str:
+    """Return a name as others spell it, too.
+
+    >>> plain("meta-llama/Llama-3.1-405B-Instruct"), plain("llama3_1_405b"), plain("Llama 3 8B")
+    ('llama3.1405b', 'llama3.1405b', 'llama38b')
+    """
+    found = re.sub(r"^t5-?v?1[-.]1(?!\d)", "t5-1.1", _bare(name))
+    found = re.sub(r"(?<![\d.])(\d)[-p](\d)(?=-|$)", r"\1.\2", found)  # a version, and no size
+    return re.sub(r"(?<=[a-z\d])v(?=\d)|-v(?=\d)|-", "", found)
+
+
+def _bare(name: str) -> str:
+    """Return a name in small letters and hyphens, without what stands around it."""
+    found = re.sub(r"[-_ ]+", "-", name.rpartition("/")[2].strip().lower()[:80])
+    while (bare := _AROUND.sub("", found)) != found:
+        found = bare
+    return found
+
+
+def _default(base: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Return MaxText's default model by its name; None for other names."""
+    found = _DEFAULT.fullmatch(re.sub(r"[-_ ]+", "-", name.strip().lower()[:80]))
+    if found is None or not re.match(r"maxtext|default", name.strip().lower()):
+        return None
+    return _scaled(base, int(found[1]) * (1024 if found[2] == "t" else 1))
 
 
 def _is_maxtext(own: Mapping[str, Any]) -> bool:
@@ -306,27 +340,52 @@ class Machine:
 
 def machine_of(row: Mapping[str, Any]) -> Machine | None:
     """Return the machine and mesh of a row; None where they are not stated, or disagree."""
-    kind, chips, mesh = str(row.get("hardware", "")), row.get("chips"), row.get("mesh")
-    if not isinstance(chips, int) or chips < 1 or not isinstance(mesh, Mapping) or not mesh:
+    kind, chips, mesh = kind_of(row), row.get("chips"), row.get("mesh")
+    if not _is_count(chips) or not isinstance(mesh, Mapping) or not mesh:
         return None
-    if not all(isinstance(size, int) and size > 0 for size in mesh.values()):
+    if not all(_is_count(size) and re.fullmatch(r"\w{1,40}", name) for name, size in mesh.items()):
         return None
     found = _gpus(kind, chips) if kind.startswith("gpu") else _slices(row, kind, chips)
     if found is None:
         return None
     text, slices = found
     axes = _axes(mesh, slices)
-    devices = chips * (2 if re.search(r"tpu ?v?(7x|3|2)\b", kind) else 1)
+    if not {name.removeprefix("dcn_") for name in axes} <= _ROLES:
+        return None  # stages of a pipeline, and what nobody has described
+    devices = chips * _devices_per_chip(kind)
     whole = math.prod(size for size, _ in axes.values())
     crossing = math.prod(size for size, is_dcn in axes.values() if is_dcn)
     return Machine(text, axes) if whole == devices and crossing == slices else None
 
 
+def _devices_per_chip(kind: str) -> int:
+    return 2 if re.search(r"tpu ?v?(7x|3|2)\b", kind) else 1
+
+
+def kind_of(row: Mapping[str, Any]) -> str:
+    """Return what a row ran on, as `tpu v6e`, `tpu7x` or `gpu h100-80g x8`."""
+    found = re.sub(r"[_ ]+", " ", str(row.get("hardware", "")).strip().lower()[:80])
+    found = found.replace("trillium", "v6e").replace("ironwood", "7x")
+    if re.match(r"v\d", found):
+        found = f"tpu {found}"
+    if re.match(r"(?:nvidia )?(?:a|h|b|gb)\d", found):
+        found = f"gpu {found.removeprefix('nvidia ')}"
+    found = re.sub(r"^(tpu ?v?\d\w*)-\d+$", r"\1", found)  # an accelerator type
+    return re.sub(r"^tpu ?v?7x$", "tpu7x", found)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 24
+
+
 def _gpus(kind: str, chips: int) -> tuple[str, int] | None:
-    match = re.match(r"gpu (\w+?)(?:-(\d+)g)?(?: x(\d+))?$", kind)
+    match = re.match(r"gpu (\w+?)(?:-(\d{1,4})gb?)?(?: x(\d{1,3}))?$", kind)
     if match is None:
         return None
-    name, memory, per_node = match[1], match[2], int(match[3] or 8)
+    name, memory = match[1], match[2]
+    per_node = int(match[3] or (4 if name.startswith("gb") else 8))
+    if not per_node or spec_path("hardware", name) is None:
+        return None
     name = "a100-40gb" if (name, memory) == ("a100", "40") else name
     if chips % per_node:
         return (f"{chips} {name}", 1) if chips < per_node else None
@@ -338,14 +397,17 @@ def _slices(row: Mapping[str, Any], kind: str, chips: int) -> tuple[str, int] | 
     match = re.match(r"tpu ?(\w+)$", kind)
     if match is None:
         return None
-    count = re.match(r"(\d+) ?x ?(?=v|tpu)", str(row.get("slice", "")))
-    slices = int(count[1]) if count else 1
+    count = re.match(r"(\d{1,6}) ?x ?(?=v|tpu)", str(row.get("slice", "")))
+    slices = max(1, int(count[1])) if count else 1
     crossing = [size for name, size in row["mesh"].items() if name.startswith("dcn_")]
     slices = max(slices, math.prod(crossing))
     if chips % slices:
         return None
+    if spec_path("hardware", f"tpu_{_chip(match[1])}") is None:
+        return None
     shape = row.get("topology") or _shape(match[1], chips // slices)
-    return None if shape is None else (f"{slices} * tpu {_chip(match[1])} {shape}", slices)
+    is_shape = re.fullmatch(r"\d{1,4}(?:x\d{1,4}){1,2}", str(shape))
+    return (f"{slices} * tpu {_chip(match[1])} {shape}", slices) if is_shape else None
 
 
 def _chip(name: str) -> str:
@@ -354,12 +416,7 @@ def _chip(name: str) -> str:
 
 def _shape(kind: str, chips: int) -> str | None:
     """Return the shape of a slice by its chips: as near to a cube as the catalogue has it."""
-    from shardspec.language.catalogue import catalogue_entry
-
-    try:
-        found = catalogue_entry(f"tpu_{_chip(kind)}").shapes.of_size(chips)
-    except (OSError, ValueError, KeyError):
-        return None
+    found = catalogue_entry(f"tpu_{_chip(kind)}").shapes.of_size(chips)
     return None if found is None else "x".join(map(str, found))
 
 
@@ -389,7 +446,7 @@ def _axes(mesh: Mapping[str, int], slices: int) -> dict[str, tuple[int, bool]]:
 def spec_text(row: Mapping[str, Any]) -> str | None:
     """Return the spec of a row, with its step and one target; None where it says too little."""
     model, machine, batch = model_of(row), machine_of(row), batch_of(row)
-    if model is None or machine is None or batch is None:
+    if model is None or machine is None or batch is None or batch % _microbatches(row):
         return None
     head = {
         "shardspec": 1,
@@ -409,10 +466,15 @@ def spec_text(row: Mapping[str, Any]) -> str | None:
 def batch_of(row: Mapping[str, Any]) -> int | None:
     """Return the sequences of a step on all devices; None where the row does not say."""
     model = model_of(row)
-    found = row.get("global_batch")
-    if found is None and row.get("tokens_per_step") and model is not None:
-        found = row["tokens_per_step"] // model.length
-    return found if isinstance(found, int) and 0 < found < 1 << 24 else None
+    found, each, tokens = (
+        row.get(name) for name in ("global_batch", "per_device_batch", "tokens_per_step")
+    )
+    if found is None and _is_count(tokens) and model is not None:
+        found = tokens // model.length
+    if found is None and isinstance(each, int | float) and _is_count(row.get("chips")):
+        whole = each * row["chips"] * _devices_per_chip(kind_of(row))
+        found = int(whole) if 0 < whole < 1 << 24 and whole == int(whole) else None
+    return found if _is_count(found) else None
 
 
 def _sizes(model: Model, batch: int) -> dict[str, int]:
@@ -525,8 +587,6 @@ def _typed(model: Model, at: int, names: str) -> str:
 def _step(row: Mapping[str, Any], model: Model) -> dict[str, Any]:
     precision = str(row.get("precision", "bf16")).lower()
     dtype = next((dtype for word, dtype in _DTYPES.items() if word in precision), "bf16")
-    parts = re.search(r"grad accumulation (\d+)", str(row.get("note", "")))
-    microbatches = int(parts[1]) if parts and 0 < int(parts[1]) < 4096 else 1
     program = [*_start(model)]
     for at, each in enumerate(model.stacks):
         program += _layer(at, each, model)
@@ -534,9 +594,14 @@ def _step(row: Mapping[str, Any], model: Model) -> dict[str, Any]:
     length = "target_length" if model.targets else "length"
     program.append(f"residual, {table} -> logits[batch {length} vocab]")
     remat = _remat(row, model)
-    found = {"microbatches": microbatches, "remat": remat, "dtype": dtype, "program": program}
+    found = {"microbatches": _microbatches(row), "remat": remat, "dtype": dtype, "program": program}
     # A learned bias on the scores keeps T5 from kernels.
     return {**found, "attention": "einsum"} if model.targets else found
+
+
+def _microbatches(row: Mapping[str, Any]) -> int:
+    parts = re.search(r"grad accumulation (\d{1,9})", str(row.get("note", "")))
+    return int(parts[1]) if parts and 0 < int(parts[1]) < 4096 else 1
 
 
 def _remat(row: Mapping[str, Any], model: Model) -> Any:
@@ -558,11 +623,11 @@ def recipe_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
     recipes = json.loads((DATA / "kept.json").read_text(encoding="utf-8"))["recipes"]
     dims, models = dims_of(row), _known()["models"]
     for each in recipes:
-        is_model = dims is not None and models[_plain(each["model"])].items() <= dims.items()
-        is_meant = is_model and each["hardware"] == row.get("hardware")
+        is_model = dims is not None and models[plain(each["model"])].items() <= dims.items()
+        is_meant = is_model and each["hardware"] == kind_of(row)
         if not is_meant or (row.get("seq") or 0) < each.get("from_length", 0):
             continue
-        if each.get("precision", row.get("precision")) == row.get("precision"):
+        if each.get("precision") in (None, row.get("precision", "bf16")):
             return dict(each)
     return None
 

@@ -46,6 +46,76 @@ def test_models_of_maxtext_are_as_large_as_they_are_called(scale: int) -> None:
     assert model.parameters == pytest.approx(scale * 1e9, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("Llama 3.1 405B", "llama3.1-405b"),
+        ("meta-llama/Llama-3.1-405B-Instruct", "llama3.1-405b"),
+        ("llama3_1_405b", "llama3.1-405b"),
+        ("meta-llama/Meta-Llama-3-8B", "llama3-8b"),
+        ("Llama-2-7b-hf", "llama2-7b"),
+        ("Llama 4 Scout", "llama4-17b-16e"),
+        ("GPT-3 175B", "gpt3-175b"),
+        ("GPT-3 126M", "gpt3-126m"),
+        ("Mixtral-8x22B", "mixtral-8x22b"),
+        ("mistralai/Mistral-7B-v0.1", "mistral-7b"),
+        ("google/gemma-2-27b-it", "gemma2-27b"),
+        ("gemma4-26b-a4b", "gemma4-26b"),
+        ("deepseek-ai/DeepSeek-V3", "deepseek3-671b"),
+        ("Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b"),
+        ("openai/gpt-oss-120b", "gpt-oss-120b"),
+        ("T5 v1.1 XXL", "t5-1.1-xxl"),
+        ("google/t5-v1_1-small", "t5-1.1-small"),
+        ("axlearn fuji-70B", "fuji-70b v2"),
+        ("GPT-2", "gpt2-small"),
+        ("gpt2-355m", "gpt2-medium"),
+        ("MaxText 22B", "gpt3-22b"),
+    ],
+)
+def test_names_are_known_as_people_spell_them(name: str, same: str) -> None:
+    found = models.dims_of({"model": name})
+    assert found is not None
+    assert found == models.dims_of({"model": same})
+
+
+@pytest.mark.parametrize("name", ["gpt2-14b", "llama", "t5-11b", "maxtext-48b", "phi-4", "", "a/"])
+def test_other_names_are_not(name: str) -> None:
+    assert models.dims_of({"model": name}) is None
+
+
+def test_a_machine_is_known_as_people_spell_it() -> None:
+    own = {"chips": 256, "mesh": {"ici_fsdp": 256}}
+    machines = [
+        models.machine_of({**own, "hardware": name})
+        for name in ("tpu v6e", "TPU v6e", "v6e", "v6e-256", "trillium")
+    ]
+    assert machines[0] is not None
+    assert set(map(repr, machines)) == {repr(machines[0])}
+    nodes = {"chips": 64, "mesh": {"dcn_fsdp": 8, "ici_fsdp": 8}}
+    assert models.machine_of({**nodes, "hardware": "NVIDIA H100"}) == models.machine_of(
+        {**nodes, "hardware": "gpu h100-80g x8"}
+    )
+
+
+def test_a_batch_of_each_device_is_enough() -> None:
+    row = {**ROWS[5], "global_batch": None, "tokens_per_step": None}
+    assert models.batch_of({**row, "per_device_batch": 0.5}) == ROWS[5]["chips"] // 2
+    assert models.batch_of({**row, "per_device_batch": 0.001}) is None
+    assert models.batch_of({**row, "per_device_batch": math.nan}) is None
+
+
+def test_maxtext_by_its_name_is_its_default_model() -> None:
+    """As it was at the commit that published the tables by size."""
+    named, scaled = (
+        models.model_of({"seq": 2048, **row})
+        for row in ({"model": "MaxText 64B"}, {"model_dims": {"global_parameter_scale": 64}})
+    )
+    assert named == scaled
+    assert named is not None
+    (stack,) = named.stacks
+    assert (named.embed, stack.count, stack.heads, stack.mlp) == (10240, 64, 32, 32768)
+
+
 def test_dimensions_of_a_row_win() -> None:
     row = {"model": "llama2-7b", "seq": 2048, "model_dims": {"num_layers": 16, "ffn_dim": 4096}}
     found = models.dims_of(row)
@@ -100,7 +170,13 @@ BAD: list[Any] = [
     {**ROWS[5], "id": "h", "hardware": 7, "seq": [1]},
     {**ROWS[5], "id": "i", "model": "no", "model_dims": {"global_parameter_scale": 48}},
     {**ROWS[5], "id": "j", "model_dims": {"num_layers": "x", "hidden_dim": {}}, "model": "no"},
-    {**ROWS[5], "id": "k", "global_batch": None, "tokens_per_step": "4M"},
+    {**ROWS[5], "id": "k", "global_batch": None, "per_device_batch": "4", "tokens_per_step": "4M"},
+    {**ROWS[5], "id": "l", "hardware": "tpu v9"},
+    {**ROWS[5], "id": "m", "hardware": "gpu z100 x8"},
+    {**ROWS[5], "id": "n", "mesh": {"ici_fsdp": 128, "ici_pipeline": 2}},
+    {**ROWS[5], "id": "o", "mesh": {"a b -> c": 256}},
+    {**ROWS[5], "id": "p", "topology": "16 * {"},
+    {**ROWS[5], "id": "q", "note": "grad accumulation 3"},
 ]
 
 
@@ -111,8 +187,8 @@ def test_rows_that_say_too_little_are_null(
     path.write_text(json.dumps({"rows": [*BAD, ROWS[5]]}), encoding="utf-8")
     measured_steps.main(path, is_json=True)
     told = json.loads(capsys.readouterr().out)
-    assert [set(each) for each in told] == [{"id", "predicted_step_s", "baseline_step_s"}] * 14
-    assert [each["id"] for each in told] == [None, None, *"abcdefghijk", 5]
+    assert [set(each) for each in told] == [{"id", "predicted_step_s", "baseline_step_s"}] * 20
+    assert [each["id"] for each in told] == [None, None, *"abcdefghijklmnopq", 5]
     assert all(each["predicted_step_s"] is None for each in told[:-1])
     assert told[-1]["predicted_step_s"] > 0 < told[-1]["baseline_step_s"]
 
