@@ -84,13 +84,13 @@ class Carries:
 
     def _gradient(self, value: Value) -> str:
         """Return the parameter whose state a value is added to, or as which it is given back."""
-        seen: set[int] = set()
+        seen: set[Value] = set()
         waiting = [value]
         while waiting and len(seen) < _FAR:
             value = waiting.pop(0)
-            if id(value) in seen:
+            if value in seen:
                 continue
-            seen.add(id(value))
+            seen.add(value)
             found = self._given_back(value)
             if found:
                 return found

@@ -74,7 +74,7 @@ def set_phases(graph: Graph) -> None:
         node.phase = told or ("update" if update else "forward")
 
 
-def ops_of(graph: Graph, names: dict[int, str]) -> Iterator[StepOp]:
+def ops_of(graph: Graph, names: dict[Value, str]) -> Iterator[StepOp]:
     """Yield every operation that computes, in the order of the program.
 
     Args:
@@ -92,13 +92,13 @@ def _is_mark(node: Node) -> bool:
     return str(node.op.attributes["call_target_name"]).strip('"').startswith(_MARKS)
 
 
-def _op(node: Node, kind: OpKind, names: dict[int, str]) -> StepOp:
+def _op(node: Node, kind: OpKind, names: dict[Value, str]) -> StepOp:
     split = [axis for value in (*node.results, *node.operands) for axis in value.axes]
     return StepOp(
         kind,
         einsum_of(node),
-        tuple(value.array(names.get(id(value), "")) for value in node.operands),
-        node.result.array(names.get(id(node.result), "")),
+        tuple(value.array(names.get(value, "")) for value in node.operands),
+        node.result.array(names.get(node.result, "")),
         flops_of(node),
         node.count,
         node.where.place,
@@ -279,7 +279,7 @@ def _narrowed_stacks(graph: Graph, arguments: Sequence[Given | None]) -> Iterato
     Source: final programs of libtpu 0.0.52 for v4, v5e and v5p: one `convert` of each whole stack
     of f32 that every layer narrows, alive from the first loop that reads it to the last.
     """
-    copies: dict[tuple[int, str], tuple[Value, Node, int, int]] = {}
+    copies: dict[tuple[Value, str], tuple[Node, int, int]] = {}
     for loop in graph.nodes():
         body = loop.bodies[0] if loop.name == "stablehlo.while" else None
         if body is None:
@@ -291,10 +291,10 @@ def _narrowed_stacks(graph: Graph, arguments: Sequence[Given | None]) -> Iterato
             if root.argument is None or body.yields[at] is not held:
                 continue
             for narrow in _narrowings(held):
-                key = id(root), narrow.result.dtype
-                _, first, born, _ = copies.get(key, (root, narrow, _first_tick(loop), 0))
-                copies[key] = root, first, born, loop.at
-    for (_, dtype), (root, narrow, born, dies) in copies.items():
+                key = root, narrow.result.dtype
+                first, born, _ = copies.get(key, (narrow, _first_tick(loop), 0))
+                copies[key] = first, born, loop.at
+    for (root, dtype), (narrow, born, dies) in copies.items():
         given = arguments[root.argument] if root.argument is not None else None
         array = replace(root.array("" if given is None else given.path), dtype=dtype)
         if array.bytes >= _LEAST_TENSOR_BYTES:
@@ -345,11 +345,11 @@ def _first_tick(node: Node) -> int:
     return min((*ticks, node.at))
 
 
-def _last_read(value: Value, seen: set[int]) -> int:
+def _last_read(value: Value, seen: set[Value]) -> int:
     """Return the last tick that reads a value, or what is only another view of it."""
-    if id(value) in seen:
+    if value in seen:
         return 0
-    seen.add(id(value))
+    seen.add(value)
     last = 0
     for user in value.users:
         last = max(last, user.at)

@@ -98,13 +98,13 @@ def _read(
     )
 
 
-def _names(blame: Blame) -> Iterator[tuple[int, str]]:
+def _names(blame: Blame) -> Iterator[tuple[Value, str]]:
     """Yield the path of every value that is another form of an argument."""
     for node in blame.graph.nodes():
         for value in node.operands:
             given = blame.argument(root_of(value).argument)
             if given is not None:
-                yield id(value), given.path
+                yield value, given.path
 
 
 def _arguments(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[StepArgument]:

@@ -69,14 +69,14 @@ def _works(values: Sequence[Value]) -> list[Node] | None:
 
     What makes an array lie otherwise again reads nothing of it.
     """
-    seen: dict[int, Value] = {}
+    seen: set[Value] = set()
     found: dict[int, Node] = {}
     waiting = list(values)
     while waiting:
         value = waiting.pop()
-        if id(value) in seen:
+        if value in seen:
             continue
-        seen[id(value)] = value
+        seen.add(value)
         if value.yielded or len(seen) > _FAR:
             return None
         for user in value.users:

@@ -138,7 +138,7 @@ def equal_gathers_once(sends: list[Send], ring_devices: int = 0) -> list[Send]:
         source = _same_array(send.source)
         left = frozenset(axis for axes in send.result.split for axis in axes)
         led = _is_led_by_the_weight(send) and not _has_ring(send, ring_devices)
-        key = (id(source), id(send.node.body), send.kind, frozenset(send.axes), left, led)
+        key = (source, send.node.body, send.kind, frozenset(send.axes), left, led)
         if send.kind in _REDUCES or send.is_written or key not in first:
             kept.append(send)
             first[key] = send
@@ -226,27 +226,27 @@ def partial_sums_once(sends: list[Send]) -> list[Send]:
     The gradients of one activation through several weights are each a partial sum on every device:
     XLA adds them on the device and reduces the sum. Of those, the last reduction stays.
     """
-    by_result = {id(send.result): send for send in sends if send.kind in _REDUCES}
-    pending: dict[int, tuple[Send, ...]] = {
-        number: (send,) for number, send in by_result.items() if not send.is_written
+    by_result = {send.result: send for send in sends if send.kind in _REDUCES}
+    pending: dict[Value, tuple[Send, ...]] = {
+        value: (send,) for value, send in by_result.items() if not send.is_written
     }
-    merged: set[int] = set()
-    widths: dict[int, int] = {}
+    merged: set[Send] = set()
+    widths: dict[Send, int] = {}
     bodies = dict.fromkeys(send.node.body for send in sends)
     for node in (node for body in bodies for node in body.nodes):
-        groups = [pending.get(id(operand), ()) for operand in node.operands]
+        groups = [pending.get(operand, ()) for operand in node.operands]
         group = _carried_on(node, groups)
         if group:
-            pending[id(node.result)] = group
-            merged.update(id(each) for each in group[:-1])
-            widths[id(group[-1])] = _widened(group, node, widths)
-    return [send for send in sends if id(send) not in merged]
+            pending[node.result] = group
+            merged.update(group[:-1])
+            widths[group[-1]] = _widened(group, node, widths)
+    return [send for send in sends if send not in merged]
 
 
-def _widened(group: tuple[Send, ...], node: Node, widths: dict[int, int]) -> int:
+def _widened(group: tuple[Send, ...], node: Node, widths: dict[Send, int]) -> int:
     """Make a sum as wide as what is added up on the device before it; return how wide it is."""
     last = group[-1]
-    own = widths.get(id(last)) or array_bytes((8,), last.result.dtype)
+    own = widths.get(last) or array_bytes((8,), last.result.dtype)
     width = array_bytes((8,), node.result.dtype)
     if len(group) < 2 or node.name not in _SUMS or width <= own:
         return own
@@ -366,7 +366,7 @@ def sums_after_loops(sends: list[Send], are_merged: bool) -> list[Send]:
       are_merged: whether several sums that are added up in each round are one by then, as for
         XLA:GPU. libtpu sums those in every round, and others as wide as their total is.
     """
-    own = {id(send.result) for send in sends if are_merged}
+    own = {send.result for send in sends if are_merged}
     for send in sends:
         if send.kind is CollectiveKind.ALL_REDUCE and not send.is_written:
             total = _total(send, own)
@@ -377,7 +377,7 @@ def sums_after_loops(sends: list[Send], are_merged: bool) -> list[Send]:
     return sends
 
 
-def _total(send: Send, own: set[int]) -> Value | None:
+def _total(send: Send, own: set[Value]) -> Value | None:
     """Return the argument of a loop to which alone a value is added in each round.
 
     Args:
@@ -399,14 +399,14 @@ def _total(send: Send, own: set[int]) -> Value | None:
     return None
 
 
-def _is_part(value: Value, own: set[int]) -> bool:
+def _is_part(value: Value, own: set[Value]) -> bool:
     """Say whether a value is a partial sum that is reduced as part of another."""
     node = value.made_by
     if node is None:
         return False
     if node.name in _PASSES or node.name in _SUMS:
         return all(_is_part(each, own) for each in node.operands)
-    return node.name == "sdy.all_reduce" and bool(own) and id(value) not in own
+    return node.name == "sdy.all_reduce" and bool(own) and value not in own
 
 
 def windowed_products(sends: list[Send], ring_devices: int) -> list[Send]:

@@ -47,8 +47,8 @@ def _scores(row: Row, side: int, rows: Sequence[Row]) -> tuple[Row, int] | None:
     if product.call or len(product.reads) != 2 or product.weight is not None or not product.pairs:
         return None
     dims = row.reads[side][1]
-    summed = {id(a) for pair in row.pairs[: row.summed] for a in flat(dims[pair[side]].atoms)}
-    sides = (keys for keys in (1, 0) if summed and summed <= set(map(id, _free(product, keys))))
+    summed = {a for pair in row.pairs[: row.summed] for a in flat(dims[pair[side]].atoms)}
+    sides = (keys for keys in (1, 0) if summed and summed <= set(_free(product, keys)))
     keys = next(sides, None)
     return None if keys is None else (product, keys)
 

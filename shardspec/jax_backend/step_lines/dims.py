@@ -19,7 +19,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.ir.spec import LogicalAxis, Shape
-from shardspec.jax_backend.step.graph import Node, Value
+from shardspec.jax_backend.step.graph import Body, Node, Value
 from shardspec.jax_backend.step.ops import dimensions
 
 #: In place of a name: a dimension that a constraint wants whole.
@@ -86,14 +86,14 @@ class DimFlow:
     def __init__(self, axes: Mapping[str, LogicalAxis]) -> None:
         """Take the logical axes of the spec, which say what is a product of what."""
         self.axes = axes
-        self._known: dict[int, Dims] = {}
-        self._turns: dict[int, Atom] = {}
+        self._known: dict[Value, Dims] = {}
+        self._turns: dict[Body, Atom] = {}
 
     # dimensions
 
     def of(self, value: Value) -> Dims:
         """Return the dimensions of a value; constants have new ones wherever they are read."""
-        found = self._known.get(id(value))
+        found = self._known.get(value)
         if found is not None:
             return found
         if value.given is not None and value.given.shape == value.shape:
@@ -105,7 +105,7 @@ class DimFlow:
 
     def note(self, value: Value, dims: Dims) -> Dims:
         """Note the dimensions of a value."""
-        self._known[id(value)] = dims
+        self._known[value] = dims
         return dims
 
     def new(self, size: int, label: str | None = None, whole: Sequence[Atom] = ()) -> Dim:
@@ -289,7 +289,7 @@ class DimFlow:
         loop = next((body for body in node.body.outwards() if body.is_loop), None)
         for dim, was, now in zip(self.of(operand), operand.shape, shape, strict=True):
             if now == 1 and loop is not None and was == loop.rounds and was > 1:
-                self.join(dim.atoms, (self._turns.setdefault(id(loop), Atom(was)),))
+                self.join(dim.atoms, (self._turns.setdefault(loop, Atom(was)),))
 
     def _concatenate(self, node: Node) -> None:
         at = int(ir.IntegerAttr(node.op.attributes["dimension"]).value)
@@ -314,17 +314,17 @@ class DimFlow:
         pairs = [*zip(summed, summed_right, strict=True), *zip(batch, batch_right, strict=True)]
         for one, two in pairs:
             self.join(left[one].atoms, right[two].atoms)
-        used = {id(atom) for atom in all_atoms(left)}
+        used = set(all_atoms(left))
         made = [left[at] for at in batch]
         made += [dim for at, dim in enumerate(left) if at not in (*summed, *batch)]
         free = [dim for at, dim in enumerate(right) if at not in (*summed_right, *batch_right)]
         made += [self._beside(dim, used) for dim in free]
         self.note(node.result, _alone(made))
 
-    def _beside(self, dim: Dim, used: set[int]) -> Dim:
+    def _beside(self, dim: Dim, used: set[Atom]) -> Dim:
         """Return a dimension with atoms of its own, where the other operand has the same."""
         atoms = flat(dim.atoms)
-        if not any(id(atom) in used for atom in atoms):
+        if not any(atom in used for atom in atoms):
             return dim
         twins = [Atom(each.size, names=Counter(each.names), twin=each) for each in atoms]
         return Dim(tuple(twins), dim.label)
@@ -392,11 +392,11 @@ def _unite(one: Atom, other: Atom) -> None:
 
 def _alone(dims: Sequence[Dim]) -> Dims:
     """Return dimensions with those put back that no longer lie beside what they are like."""
-    here = {id(atom) for dim in dims for atom in flat(dim.atoms)}
+    here = {atom for dim in dims for atom in flat(dim.atoms)}
 
     def back(atom: Atom) -> Atom:
         first = None if atom.twin is None else root(atom.twin)
-        return atom if first is None or id(first) in here or first.parts else first
+        return atom if first is None or first in here or first.parts else first
 
     return tuple(Dim(tuple(map(back, flat(dim.atoms))), dim.label) for dim in dims)
 

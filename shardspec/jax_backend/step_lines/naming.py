@@ -52,8 +52,8 @@ class Naming:
         self.flow = flow
         self.sizes = sizes
         self.first_reads: dict[Stream, int] = {}
-        self._names: dict[int, str] = {}
-        self._dims: dict[int, tuple[Known, ...]] = {}
+        self._names: dict[Stream, str] = {}
+        self._dims: dict[Stream, tuple[Known, ...]] = {}
         self._numbers: dict[tuple[int, ...], str] = {}
 
     def name_all(
@@ -83,7 +83,7 @@ class Naming:
             while any(_meet(spans[each], spans[stream]) for each in taken.get(name, ())):
                 name, number = f"{wanted}_{number}", number + 1
             taken.setdefault(name, []).append(stream)
-            self._names[id(stream)] = name
+            self._names[stream] = name
 
     def _own_word(self, stream: Stream) -> str:
         """Return what a value is called by the array that it is made with."""
@@ -111,14 +111,14 @@ class Naming:
 
     def name(self, stream: Stream) -> str:
         """Return the name of a value."""
-        return self._names[id(stream.found())]
+        return self._names[stream.found()]
 
     def dims(self, stream: Stream) -> tuple[Known, ...]:
         """Return the dimensions of a value; those of size 1 that nothing names are left out."""
         stream = stream.found()
-        found = self._dims.get(id(stream))
+        found = self._dims.get(stream)
         if found is None:
-            found = self._dims[id(stream)] = tuple(self._known(stream))
+            found = self._dims[stream] = tuple(self._known(stream))
         return found
 
     def rename(self, stream: Stream, names: Mapping[str, str]) -> tuple[Known, ...]:
@@ -128,7 +128,7 @@ class Naming:
             name = names.get(each.name, each.name)
             size = each.size or self.sizes[each.name]
             found.append(Known(name, name, None if self.sizes.get(name) == size else size))
-        self._dims[id(stream.found())] = tuple(found)
+        self._dims[stream.found()] = tuple(found)
         return tuple(found)
 
     def _known(self, stream: Stream) -> Iterator[Known]:

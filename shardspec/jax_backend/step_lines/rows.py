@@ -81,10 +81,10 @@ class _Walk:
         self.activations = {each.name: each for each in layouts.spec.activations}
         self.rows: list[Row] = []
         self.unwritten: list[tuple[Node, str]] = []
-        self.sources: dict[int, Source] = {}
-        self.smooth: set[int] = set()
-        self.thin: set[int] = set()
-        self.counting: set[int] = set()
+        self.sources: dict[Value, Source] = {}
+        self.smooth: set[Value] = set()
+        self.thin: set[Value] = set()
+        self.counting: set[Value] = set()
 
     # what is given
 
@@ -110,24 +110,24 @@ class _Walk:
 
     def _note(self, value: Value, source: Source | None, *, is_smooth: bool) -> None:
         if source is not None:
-            self.sources[id(value)] = source
+            self.sources[value] = source
         if is_smooth:
-            self.smooth.add(id(value))
+            self.smooth.add(value)
 
     def source(self, value: Value) -> Source | None:
         """Return what a value comes from; None for constants."""
-        found = self.sources.get(id(value))
+        found = self.sources.get(value)
         if found is None and value.given is not None and value.body.is_loop:
             found = self.source(value.given)
             self._note(value, found, is_smooth=self.is_smooth(value.given))
             for marks in (self.thin, self.counting):
-                if id(value.given) in marks:
-                    marks.add(id(value))
+                if value.given in marks:
+                    marks.add(value)
         return found.found() if isinstance(found, Stream) else found
 
     def is_smooth(self, value: Value) -> bool:
         """Say whether a value has a gradient by what it comes from."""
-        return id(value) in self.smooth
+        return value in self.smooth
 
     # operations
 
@@ -158,7 +158,7 @@ class _Walk:
     def _node(self, node: Node) -> None:
         if node.name in _CONSTANTS:
             if node.name == "stablehlo.iota":
-                self.counting.add(id(node.result))
+                self.counting.add(node.result)
         elif node.name == "stablehlo.dot_general":
             self._product(node)
         elif node.name == "stablehlo.convolution":
@@ -188,11 +188,11 @@ class _Walk:
         if is_spread and result.shape != operand.shape:
             kept = len(all_atoms(self.flow.of(operand))) < len(all_atoms(self.flow.of(result)))
             if kept:
-                self.thin.add(id(result))
-        if id(operand) in self.thin:
-            self.thin.add(id(result))
-        if id(operand) in self.counting:
-            self.counting.add(id(result))
+                self.thin.add(result)
+        if operand in self.thin:
+            self.thin.add(result)
+        if operand in self.counting:
+            self.counting.add(result)
         if source is not None and self.is_smooth(operand) and not is_smooth:
             source = self._derived(result, [source], is_smooth=False)
         self._note(result, source, is_smooth=is_smooth)
@@ -211,7 +211,7 @@ class _Walk:
     def _other(self, node: Node, result: Value, *, is_smooth: bool) -> Source | None:
         """Return the source of what has other dimensions; all of a stream put back is that."""
         found = [source for each in node.operands if (source := self.source(each)) is not None]
-        streams = {id(each): each for source in found for each in roots(source)}
+        streams = {each for source in found for each in roots(source)}
         if node.name in ("stablehlo.slice", "stablehlo.dynamic_slice") and found:
             whole, part = all_atoms(self.flow.of(node.operands[0])), all_atoms(self.flow.of(result))
             gone = set(whole) - set(part)
@@ -219,7 +219,7 @@ class _Walk:
             if is_round or (isinstance(found[0], Weight) and set(part) < set(whole)):
                 return found[0]
         if node.name == "stablehlo.concatenate" and len(streams) == 1:
-            (one,) = streams.values()
+            (one,) = streams
             if set(all_atoms(self.flow.of(result))) == set(all_atoms(one.dims)):
                 return one
         return self._derived(result, found, is_smooth=is_smooth)
@@ -227,28 +227,27 @@ class _Walk:
     def _derived(
         self, result: Value, found: Sequence[Source], *, is_smooth: bool
     ) -> Derived | Weight | None:
-        given = {id(each): each for source in found for each in roots(source)}
+        given = dict.fromkeys(each for source in found for each in roots(source))
         if not given or result.made_by is None:
             return None
-        sources = tuple(given.values())
-        return Derived(result.made_by, self.flow.of(result), sources, is_smooth)
+        return Derived(result.made_by, self.flow.of(result), tuple(given), is_smooth)
 
     def _elementwise(
         self, result: Value, operands: Sequence[Value], *, is_smooth: bool
     ) -> Source | None:
         known = [(each, source) for each in operands if (source := self.source(each)) is not None]
-        full = [(each, source) for each, source in known if id(each) not in self.thin]
+        full = [(each, source) for each, source in known if each not in self.thin]
         if not full:
-            if all(id(each) in self.counting for each in operands if self.source(each) is None):
-                is_counted = any(id(each) in self.counting for each in operands)
+            if all(each in self.counting for each in operands if self.source(each) is None):
+                is_counted = any(each in self.counting for each in operands)
             else:
                 is_counted = False
             sources = [source for _, source in known]
-            if known and not is_counted and len({id(each) for each in sources}) == 1:
-                self.thin.add(id(result))
+            if known and not is_counted and len(set(sources)) == 1:
+                self.thin.add(result)
                 return sources[0]
-            if not known and any(id(each) in self.counting for each in operands):
-                self.counting.add(id(result))
+            if not known and any(each in self.counting for each in operands):
+                self.counting.add(result)
             return self._derived(result, sources, is_smooth=is_smooth)
         return self._merged(result, full, [source for _, source in known], is_smooth=is_smooth)
 
@@ -400,7 +399,7 @@ class _Walk:
             source = self.made(source) or weights[0]
         if source is None:
             source = Stream(dims, "given", is_input=True)
-            self.sources[id(value)] = source
+            self.sources[value] = source
         return source, dims
 
     def _product(self, node: Node) -> None:

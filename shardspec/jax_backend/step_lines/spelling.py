@@ -198,7 +198,7 @@ class Spelling:
     def _groups(
         self,
         row: Row,
-        made: dict[int, object],
+        made: dict[Atom, object],
         proposed: Sequence[tuple[int, str, list[tuple[str, Keys]]]],
     ) -> dict[Keys, str]:
         """Return a name for each index of a line: that of the result's dimension goes first."""
@@ -228,10 +228,10 @@ class Spelling:
         names = [known.name for known in self.naming.dims(source)]
         return list(zip(names, kept(source.found()), strict=True))
 
-    def _indices(self, name: str, dim: Dim, keys: dict[int, object]) -> list[tuple[str, Keys]]:
+    def _indices(self, name: str, dim: Dim, keys: dict[Atom, object]) -> list[tuple[str, Keys]]:
         """Return a dimension as a line counts it: as its factors, where it has some."""
         leaves = flat(dim.atoms)
-        found = [keys.get(id(atom), id(atom)) for atom in leaves]
+        found = [keys.get(atom, atom) for atom in leaves]
         factors = self.flow.factors(name)
         if len(factors) > 1:
             sizes = [self.sizes.get(each, 0) for each in factors]
@@ -273,11 +273,9 @@ def first_read(text: str) -> str:
 def used(row: Row, weight: Weight) -> list[Dim]:
     """Return the dimensions of an array that a row uses: not those of which each round has one."""
     read = next(dims for each, dims in row.reads if each is weight)
-    here = {id(atom) for dim in read for atom in flat(dim.atoms)}
+    here = {atom for dim in read for atom in flat(dim.atoms)}
     return [
-        dim
-        for dim in weight.dims
-        if all(id(atom) in here for atom in flat(dim.atoms)) and dim.atoms
+        dim for dim in weight.dims if all(atom in here for atom in flat(dim.atoms)) and dim.atoms
     ]
 
 
@@ -309,30 +307,30 @@ def _cut(wanted: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int]] |
     return cuts if at == len(sizes) else None
 
 
-def _keys(row: Row) -> list[dict[int, object]] | None:
+def _keys(row: Row) -> list[dict[Atom, object]] | None:
     """Return what each atom of an operand, and of the result, counts; the result's is the last."""
     if not row.pairs and row.call in ("gather", "route", "") and len(row.reads) < 2:
         return [{} for _ in range(len(row.reads) + 1)]
     if row.call == "gather":
         return [{}, {}, {}]
     (_, left), (_, right) = row.reads
-    keys: dict[int, object] = {}
+    keys: dict[Atom, object] = {}
     paired = {two: one for one, two in row.pairs}
-    own = {id(atom) for dim in left for atom in flat(dim.atoms)}
+    own = {atom for dim in left for atom in flat(dim.atoms)}
     for at, dim in enumerate(right):
         leaves = flat(dim.atoms)
         if at in paired:
             others = flat(left[paired[at]].atoms)
             if [atom.size for atom in others] != [atom.size for atom in leaves]:
                 return None
-            keys |= {id(atom): id(other) for atom, other in zip(leaves, others, strict=True)}
+            keys |= zip(leaves, others, strict=True)
         else:
-            keys |= {id(atom): ("right", id(atom)) for atom in leaves if id(atom) in own}
-    made: dict[int, object] = {}
+            keys |= {atom: ("right", atom) for atom in leaves if atom in own}
+    made: dict[Atom, object] = {}
     for atom, source, side in zip(*_result_atoms(row), strict=True):
         if atom.size != source.size:
             return None
-        made[id(atom)] = keys.get(id(source), id(source)) if side else id(source)
+        made[atom] = keys.get(source, source) if side else source
     return [{}, keys, made]
 
 

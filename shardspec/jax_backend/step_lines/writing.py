@@ -157,8 +157,8 @@ class _Writing:
         for block in blocks:
             for at, entry in enumerate(block):
                 row = entry.rows[0]
-                later = {id(s) for each in block[at + 1 :] for s in _read_by(each)}
-                is_needed = id(row.result.found()) in later and row.call in ("", "flash")
+                later = {s for each in block[at + 1 :] for s in _read_by(each)}
+                is_needed = row.result.found() in later and row.call in ("", "flash")
                 is_layer = self._turns(block) > 1 and (row.pairs or row.call)
                 own = {_signature(each.node) for each in entry.rows}
                 if is_layer and is_needed and not own & again:
@@ -184,8 +184,8 @@ class _Writing:
     def _times(self, entry: Entry, block: Sequence[Entry]) -> str:
         """Return ` x 24` behind a line that neither reads an array, nor what its loop makes."""
         runs = self._runs(entry)
-        made = {id(each.rows[0].result.found()) for each in block[: block.index(entry)]}
-        is_open = any(id(stream) in made for stream in _read_by(entry))
+        made = {each.rows[0].result.found() for each in block[: block.index(entry)]}
+        is_open = any(stream in made for stream in _read_by(entry))
         return "" if runs == 1 or is_open else f" x {runs}"
 
     def _uses(self, entry: Entry) -> str:
