@@ -363,6 +363,7 @@ _WORDS = {
 #: What a size in a mesh is made of.
 _IN_MESHES = {"a logical axis": "a name of `let`", "a size": "a number"}
 _ORDER = {name: place for place, name in enumerate(_WORDS)}
+_LIST = re.compile(r"`[^`]+`(?:, `[^`]+`)+")
 _WORD = re.compile(r"[-=]>|[\w.-]+|\S")
 _BRACKETS = re.compile(r"^\s*[\[(]|->\s*\[")
 _SEEN = 80
@@ -434,12 +435,16 @@ def stop_of(parser: Lark, start: str, text: str) -> Stop:
 
 
 def either(words: tuple[str, ...]) -> str:
-    """Return words as a choice.
+    """Return words as a choice; what is a list itself is taken apart.
 
-    >>> either(("a mesh axis", "`none`", "`(`"))
-    'a mesh axis, `none` or `(`'
+    >>> either(("a mesh axis", "`none`", "`(`")), either(("`start`, `end`", "`after`"))
+    ('a mesh axis, `none` or `(`', '`start`, `end` or `after`')
     """
-    *most, last = words or ("something else",)
+    *most, last = (
+        one
+        for word in words or ("something else",)
+        for one in (word.split(", ") if _LIST.fullmatch(word) else [word])
+    )
     return f"{', '.join(most)} or {last}" if most else last
 
 
