@@ -393,7 +393,8 @@ class _Assembly:
         view = tuple((index,) for index in _blank(weight))
         own = self.layout.lies(weight, view, "gradient")
         dtype, uses = weight.first.param.dtype, sums.loop.uses if sums.loop is not None else 1
-        for move in summed(own, sums.seats, sums.along, self.plan.mesh):
+        moves = summed(own, sums.seats, sums.along, self.plan.mesh)
+        for move in moves:
             place, is_turned, runs = place_of(sums.line), move.kind is _SCATTER, count
             if is_turned:  # in every microbatch and use, ahead of what adds them up
                 dtype = self.layout.wire_dtype(dtype)
@@ -407,7 +408,7 @@ class _Assembly:
             is_whole = is_turned and slices_lanes(move, own, weight.shape, dtype, self.plan.target)
             self._send(
                 *(move, runs, weight, "backward", place, "gradient"),
-                is_turned=is_turned,
+                is_turned=is_turned and len(moves) == 1,  # else it is one sum, sliced after
                 is_whole=is_whole,
             )
 

@@ -48,7 +48,7 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
     build = _Build(spec, step, arrays)
     for line in step.program:
         build.line(line)
-    if step.program and not build.used and not build.faults:
+    if step.program and not build.faults and not (build.used and build.ops):
         build.fault("no line of `step:` reads an array that there is", step.span, _NO_ARRAYS)
     mark_trained(build.ops)
     build.end()
@@ -638,6 +638,7 @@ class _Build:
             message = "which dimension of the keys is their positions is not plain"
             raise self.fault(message, line.operands[1].span, help)
         positions, aliases = known
+        is_shared = positions in aliases.values()
         keys = [Read(each.source, aliased(each.view, aliases)) for each in (key, value)]
         span = query.indices
         size = next(
@@ -651,14 +652,16 @@ class _Build:
         term = line.results[0]
         result = self._attended(term, line, reads)
         if self.step.attention == "flash":
-            whole = frozenset({positions, summed} - {""})
+            # a cache may be split by its length: each device answers from its own part
+            is_cache = self.step.mode == "serve" and not is_shared
+            whole = frozenset({summed if is_cache else positions, summed} - {""})
             made = (query, *keys)
             view = flat(result, span)
             kernel = self._sum(line.flops, line) if line.flops else 2 * flops
             self._add(Op("flash", line, self.loop, made, result, view, max(0, kernel), whole))
             return
         dims = (*((i,) for i in span if i.name != summed), (Index(positions, size),))
-        names = (*(dim[0].name for dim in dims[:-1]), None)
+        names = (*(dim[0].name for dim in dims[:-1]), None if is_shared else positions)
         shape = tuple(dim[0].size for dim in dims)
         scores = Value(f"{term.text} scores", names, shape, self.step.dtype, dims)
         self._add(Op("einsum", line, self.loop, (query, keys[0]), scores, dims, flops))

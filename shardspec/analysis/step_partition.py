@@ -310,7 +310,7 @@ def slices_lanes(move: Move, own: Laid, shape: Shape, dtype: str, target: Target
         math.prod(sizes[a] for a, s in own.seats.items() if s.dim == at) for at in range(len(shape))
     ]
     shard = tuple(filled(size, way) // way for size, way in zip(shape, ways, strict=True))
-    is_last = all(seat is not None and seat.dim == len(shard) - 1 for seat in move.seats)
+    is_last = all(own.seats[axis].dim == len(shard) - 1 for axis in move.mesh_axes)
     return is_last and compiled_sends.is_sliced_whole(shard, dtype)
 
 

@@ -354,6 +354,32 @@ def test_a_cache_is_held_for_all_layers_and_read_by_each() -> None:
     assert kernel.flops * 2 == 4 * 4 * 64 * 4 * 8
 
 
+@pytest.mark.parametrize("attention", ["flash", "einsum"])
+def test_a_cache_that_is_split_by_its_length_stays_where_it_is(attention: str) -> None:
+    """Each device answers from its own part of the cache, and the answers are added up."""
+    rules = 'rules: ["cache_length -> tensor", "batch, length, layers, heads, kv_heads -> none"]'
+    lines = [rules if line.startswith("rules:") else line for line in CACHE.splitlines()]
+    split = "\n".join(lines).replace("kv_heads -> none", "kv_heads, embed, kv -> none")
+    step = step_of(split, step__attention=attention)
+    assert sent(step) == {(CollectiveKind.ALL_REDUCE, "activation context", "tensor"): 3}
+    assert sum(each.wire_bytes for each in step.collectives) == 3 * 4 * 4 * 8 * 2
+
+
+def test_gradients_along_an_odd_number_of_tiles_are_summed_whole() -> None:
+    """Of 3 * 128 elements on a device libtpu slices a sum that is whole, and scatters 2 * 128."""
+    head = "hardware: tpu v5e 4x4\n" + TEXT.replace(
+        "mesh: {fsdp: 4,", "mesh: {replica: 2, fsdp: 4,"
+    )
+    head = head.replace("[batch -> fsdp", '["batch -> (replica, fsdp)"')
+    found = {}
+    for embed in (1024, 1536):
+        for each in step_of(head.replace(" 32", f" {embed}")).collectives:
+            if each.kind is CollectiveKind.REDUCE_SCATTER and each.mesh_axes == ("fsdp",):
+                found[embed, each.carries.name] = each.wire_bytes_per_run / each.payload_bytes
+    assert found[1024, "layers/down"] == found[1024, "layers/up"] == 3 / 4
+    assert (found[1536, "layers/down"], found[1536, "layers/up"]) == (3 / 2, 3 / 4)
+
+
 def test_caches_of_the_spec_are_what_a_step_reads_and_count_once() -> None:
     """One of them is called as a weight is: `cache/q` is no `"**/q"`."""
     caches = 'caches: {"cache/{q,v}": "bf16[layers batch cache_length kv_heads kv]"}\n'

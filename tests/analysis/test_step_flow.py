@@ -113,3 +113,12 @@ def test_a_bundled_step_of_which_nothing_is_left_is_a_fault() -> None:
     assert spec is not None
     (fault,) = flow_of(spec, pipeline.compile_plans(spec)[0].arrays).faults
     assert "no line of `step:` reads an array" in fault.message
+
+
+def test_a_bundled_step_whose_lines_read_what_no_line_makes_is_a_fault() -> None:
+    text = f"{HEAD}step: {{extends: decoder}}\n".replace("/up", "/x")  # nothing makes `hidden`
+    text = text.replace("hidden:", "other:")
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    (fault,) = flow_of(spec, pipeline.compile_plans(spec)[0].arrays).faults
+    assert "no line of `step:` reads an array" in fault.message
