@@ -82,7 +82,7 @@ def test_the_name_is_for_all_of_them() -> None:
     found = pipeline.find_target(spec, "pod")
     assert isinstance(found, Diagnostic)
     assert "stands for 8 counts of slices" in found.message
-    assert "`pod[1]`, `pod[2]`" in (found.help or "")
+    assert "`pod[1]` to `pod[8]`" in (found.help or "")
     assert pipeline.find_target(spec, "pod[3]") == "pod[3]"
 
 
