@@ -98,6 +98,7 @@ LIGHT_RUNS = {
     "check": ["check", "{spec}"],
     "fmt": ["fmt", "{spec}", "--to", "dsl"],
     "report": ["report", "{spec}"],
+    "init": ["init", "--arrays", str(ROOT / "specs" / "arrays" / "gpt2.yaml"), "-o", "-"],
     "schema": ["schema"],
     "search": ["search", "{spec}"],
 }

@@ -46,6 +46,7 @@ VERBS = (
     "lock --check spec.yaml",
     "diff spec.lock spec.yaml",
     "manifest arrays.npz",
+    "init --arrays arrays.npz -o -",
     "export flax spec.yaml --lossy",
     "mesh spec.yaml",
     "schema",

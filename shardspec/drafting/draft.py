@@ -6,6 +6,7 @@ are whole by entries of `replicate:` that say so, so the spec is sound and they 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import binary_bytes, by_key, counted, listed, percent
 from shardspec.drafting import machines as choices
 from shardspec.drafting.machines import Base, Machine
-from shardspec.ir.spec import AxisRule, Hardware, Params, Spec, target_text
+from shardspec.ir.spec import AxisRule, Hardware, Params, Spec, axis_of, target_text
 from shardspec.language.formatting import formatted
 from shardspec.language.loader import known_derives
 from shardspec.language.reading import Comments, Data, Route
@@ -32,6 +33,8 @@ from shardspec.resolve.derive import wanted_paths
 from shardspec.resolve.match import path_matcher
 
 QUESTION = "QUESTION"
+#: What the language can spell: names that arrays carry may be anything.
+_NAME = re.compile(r"(?!(?:none|_)$)[^\W\d]\w*(?:[-.]\w+)*")
 #: Widths of a head that models have; the first that divides is the guess, wide models first.
 _HEAD_WIDTHS = (128, 64, 32)
 _WIDE_MODEL = 2048
@@ -241,13 +244,15 @@ class _Whole:
     def _axes(self) -> Iterator[Line]:
         """Yield the axes of arrays that carry no names, with what they are."""
         counts = Counter(
-            name.rstrip("'")
+            axis_of(name)
             for each in self.guesses.arrays
             for name in each.names or ()
             if name is not None
             for _ in each.params
         )
         for axis in self.guesses.axes:
+            if not axis.has_one_size or not _NAME.fullmatch(axis.name):
+                continue
             doc = roles.AXES[axis.kind].doc if axis.kind in roles.AXES else "named by its arrays"
             why = f"{doc}; in {counted(counts[axis.name], 'array')}"
             _, is_known = self.units.get(axis.name, (None, True))
@@ -278,6 +283,8 @@ class _Whole:
                 yield "", text, "guess: slices or nodes have examples of their own"
         whole = []
         for axis in self.guesses.axes:
+            if not _NAME.fullmatch(axis.name):
+                continue
             likes = [axis.name, *_likes(axis.kind)]
             like = next(filter(known.__contains__, likes), None)
             rules: Sequence[AxisRule] = known[like] if like is not None else ()

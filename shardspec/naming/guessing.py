@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.diagnostics.words import by_key, template
-from shardspec.ir.spec import LogicalAxes, Param, Params, Shape
+from shardspec.ir.spec import LogicalAxes, Param, Params, Shape, axis_of
 from shardspec.naming import roles
 from shardspec.naming.roles import Place, Role
 
@@ -92,7 +92,7 @@ class Kind:
         """Yield the axes that the arrays are taken to have, with their sizes."""
         for name, size in zip(self.names or (), self.shape, strict=False):
             if name is not None:
-                yield name, size
+                yield axis_of(name), size
 
 
 class Guess(NamedTuple):
@@ -121,12 +121,16 @@ class GuessedAxis(NamedTuple):
     """A logical axis of a model.
 
     Attributes:
+      size: in most bytes, where `has_one_size` is False.
       kind: its name in the table, `embed` of `text_embed`; its own where the table has none such.
+      has_one_size: whether all dimensions of this name are as long: those that arrays name
+        themselves need not be.
     """
 
     name: str
     size: int
     kind: str
+    has_one_size: bool = True
 
 
 class Guesses(NamedTuple):
@@ -160,7 +164,7 @@ def guess(params: Params) -> Guesses:
     by_size = _by_size(named)
     return Guesses(
         tuple(_guess(kind, named, by_size, evidence) for kind in kinds),
-        tuple(GuessedAxis(name, size, base) for (base, size), name in named.items()),
+        tuple(_axes(named)),
     )
 
 
@@ -391,14 +395,23 @@ def _final_names(kinds: Sequence[Kind]) -> dict[Sized, str]:
     """Return the name of each axis by its name in the table and its size."""
     found = by_key((sized, kind) for kind in kinds for sized in kind.sized)
     weights = {sized: sum(kind.bytes for kind in members) for sized, members in found.items()}
-    own = {name for kind in kinds for name in kind.own or () if name}
+    own = {sized for kind in kinds if kind.own is not None for sized in kind.sized}
+    taken = {name for name, _ in own}
     named: dict[Sized, str] = {}
     for base, several in by_key((sized[0], sized) for sized in found).items():
-        main = max(several, key=lambda sized: (base in own, weights[sized], -sized[1]))
-        for sized in several:
-            taken = set(named.values()) | own
-            named[sized] = base if sized == main else _apart(sized, found, main, taken)
+        main = max(several, key=lambda sized: (sized in own, weights[sized], -sized[1]))
+        for sized in (main, *(each for each in several if each != main)):
+            is_base = sized == main or sized in own
+            named[sized] = base if is_base else _apart(sized, found, main, taken)
+            taken.add(named[sized])
     return named
+
+
+def _axes(named: Mapping[Sized, str]) -> Iterator[GuessedAxis]:
+    """Yield each axis once, the main size first of those that it has."""
+    for name, several in by_key((name, sized) for sized, name in named.items()).items():
+        base, size = several[0]
+        yield GuessedAxis(name, size, base, len(several) == 1)
 
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*")

@@ -103,6 +103,7 @@ def test_files_where_files_go(line: str) -> None:
 def test_all_findings_presets_and_examples_are_offered() -> None:
     everything = {name for code in codes.ALL for name in (code.id, code.name)}
     assert set(offered("check --select ")) == everything
+    assert offered("init --like ") == list(assets.spec_names("presets"))
     assert offered("example ") == list(assets.spec_names("examples"))
     assert offered("explain preset:") == [f"preset:{e}" for e in assets.spec_names("presets")]
 

@@ -38,6 +38,7 @@ VERBS = {
     "diff spec.yaml spec.yaml": 0,
     "diff bad.yaml spec.yaml": 1,
     "manifest arrays.yaml": 0,
+    "init --arrays arrays.yaml --force": 0,
     "export flax spec.yaml": 0,
     "import flax rules.json": 0,
     "mesh spec.yaml": 1,

@@ -181,6 +181,15 @@ def _manifest(name: str, files: dict[str, str], chance: random.Random) -> list[s
     ]
 
 
+def _init(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
+    return [
+        *("--arrays", _arrays(files, chance)),
+        *_some(chance, ["--hardware", chance.choice(("8 cpu", "tpu v5e 4x4", "4 * h100", "x"))]),
+        *_some(chance, ["--like", chance.choice(("fsdp-tensor", "t5x/2d", "expert", "x"))]),
+        *_some(chance, ["-o", chance.choice(("out.yaml", "out.shard", "-"))]),
+    ]
+
+
 def _import(name: str, files: dict[str, str], chance: random.Random) -> list[str]:
     kind = chance.choice(tuple(inputs.FOREIGN))
     suffix = {"t5x-gin": "gin", "maxtext": "yml", "haliax": "yaml", "hf-tp-plan": "json"}.get(
@@ -239,7 +248,7 @@ def _pattern(chance: random.Random) -> str:
 _VERBS = {
     "check": _check, "check2": _check, "compile": _compile, "explain": _explain, "fmt": _fmt, "mesh": _mesh,
     "cost": _cost, "verify": _verify, "lock": _lock, "diff": _diff, "manifest": _manifest, "import": _import, "import2": _import,
-    "export": _export, "schema": _schema,
+    "export": _export, "schema": _schema, "init": _init,
 }  # fmt: skip
 
 

@@ -30,10 +30,23 @@ paths = st.builds(
     st.sampled_from(_LEAVES),
     st.sampled_from(("/", ".")),
 ).filter(lambda path: path.isprintable() or "\n" in path or "\t" in path)
-_sizes = st.sampled_from((1, 2, 3, 8, 16, 64, 64, 64, 97, 128, 256, 1000))
+_sizes = st.sampled_from((1, 2, 3, 8, 16, 64, 64, 64, 97, 128, 256, 1000, 0, 1 << 40))
 _shapes = st.lists(_sizes, max_size=4).map(tuple)
+_own = st.sampled_from((None, None, "embed", "embed'", "mlp", "kv", "norm", "batch", "mine"))
+
+
+@st.composite
+def _params(draw: st.DrawFn) -> Param:
+    shape = draw(_shapes)
+    own = None
+    if shape and draw(st.integers(0, 5)) == 0:
+        names = [draw(_own) for _ in shape]
+        own = tuple(None if name in names[:at] else name for at, name in enumerate(names))
+    return Param(draw(paths), shape, draw(st.sampled_from(("f32", "bf16"))), own)
+
+
 arrays: st.SearchStrategy[Params] = st.lists(
-    st.builds(Param, paths, _shapes, st.sampled_from(("f32", "bf16"))),
+    _params(),
     max_size=12,
     unique_by=lambda param: param.path,
 ).map(tuple)
