@@ -164,3 +164,13 @@ def test_the_share_of_a_unit(size: int, unit: int, ways: int, share: str) -> Non
     found = only(text + "rules: [a -> t]\narrays: {k: 'f32[a]'}")
     assert found.code.name == "cut-unit"
     assert f"is {size // ways}, {share} of {unit}" in found.message
+
+
+def test_an_axis_of_parts_has_no_size_of_its_own_to_choose() -> None:
+    text = (
+        "mesh: {tensor: 5}\naxes: {qkv: {parts: {q: 64, k: 32}, unit: 8}}\n"
+        "rules: [qkv -> tensor]\narrays: {a: 'bf16[qkv _=64]'}\n"
+    )
+    (found,) = findings_of(text, only="indivisible")
+    assert (found.help or "").startswith("`parts` of 80 or 120 in all may divide; or ")
+    assert not any(note.startswith("padded") for note in found.notes)

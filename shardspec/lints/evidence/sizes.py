@@ -37,6 +37,7 @@ class AxisCase:
       meshes: of the targets, by name.
       bytes: what a device holds of all the arrays.
       grain: what `unit` elements are, of which a shard has whole ones: a `unit`, or a `group`.
+      has_parts: whether its size is the sum of its parts, and nothing to choose by itself.
     """
 
     axis: str
@@ -46,6 +47,7 @@ class AxisCase:
     last: Attempt
     segments: int = 1
     grain: str = "unit"
+    has_parts: bool = False
     meshes: dict[str, Mesh] = field(default_factory=dict)
     affected: Affected = field(default_factory=Affected)
     bytes: int = 0
@@ -124,8 +126,9 @@ def axis_cases(context: Context, judge: Judge) -> tuple[AxisCase, ...]:
                 key = (axis, dim.size, dim.unit, attempt.span, axes, over, fired)
                 last = dim.attempts[-1]
                 declared = context.axes.get(axis_of(axis))
-                grain = "unit" if declared is None else declared.grain
-                new = AxisCase(axis, dim.size or 0, dim.unit, attempt, last, dim.segments, grain)
+                new = AxisCase(axis, dim.size or 0, dim.unit, attempt, last, dim.segments)
+                if declared is not None:
+                    new.grain, new.has_parts = declared.grain, declared.parts is not None
                 cases.setdefault(key, new).add(subject, plan)
     return tuple(cases.values())
 
@@ -272,7 +275,7 @@ def _padding(found: Uneven) -> Iterator[str]:
     size = padded(case.size, found.step)
     extra = size - case.size
     is_derived = case.attempt.kind is Kind.PARENT
-    if is_derived or not case.affected.arrays or not 0 < 2 * extra <= case.size:
+    if is_derived or case.has_parts or not case.affected.arrays or not 0 < 2 * extra <= case.size:
         return
     length = -(-case.size // case.ways) * case.ways if found.kept else case.size
     split = 1 if found.kept else case.ways
@@ -312,6 +315,8 @@ def _help(found: Uneven) -> str:
         )
     sizes = near_multiples(case.size, found.step)
     options = [f"{case.axis} = {' or '.join(map(str, sizes))} would divide"]
+    if case.has_parts:
+        options = [f"`parts` of {' or '.join(map(str, sizes))} in all may divide"]
     if found.cuts_parts:
         options = ["`interleaved: true`, if every shard's piece has its share of each part"]
     options += [
