@@ -24,7 +24,7 @@ from shardspec.diagnostics.words import grouped, named, natural
 
 #: Targets of a family as `named` lists them; or a number, with its unit.
 _TOKEN = re.compile(
-    r"targets? (?P<names>`[^`\s]+\[\d+\]`(?:(?:, | to )`[^`\s]+\[\d+\]`)*)(?! and \d)"
+    r"targets? (?P<names>`[^`\s]+\[\d{1,5}\]`(?:(?:, | to )`[^`\s]+\[\d{1,5}\]`)*)(?! and \d)"
     r"|(?P<number>(?<![\w.])\d+(?:\.\d+)?(?: (?:B|[KMGTPE]iB|%))?(?![\w.]\d))"
 )
 _SHOWN = 4
