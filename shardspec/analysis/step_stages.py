@@ -35,11 +35,20 @@ def counted(step: StepSpec, sizes: Mapping[str, int]) -> tuple[int, int | None]:
 
     In a pipeline with an axis `microbatch`, `batch` is that of one microbatch already.
     """
-    count, batch = step.microbatches, sizes.get("batch")
-    own = sizes.get(MICROBATCH, 1) if step.pipeline and step.tokens is None else 1
+    count, whole, own = step.microbatches, sequences(step, sizes), _in_flight(step, sizes)
     if own > 1:
         count = count if count > 1 else own
-    return count, None if batch is None else max(1, batch * own // count)
+    return count, None if whole is None else max(1, whole // count)
+
+
+def sequences(step: StepSpec, sizes: Mapping[str, int]) -> int | None:
+    """Return the sequences of a step in all of its microbatches; None where they are not known."""
+    batch = sizes.get("batch")
+    return None if batch is None else batch * _in_flight(step, sizes)
+
+
+def _in_flight(step: StepSpec, sizes: Mapping[str, int]) -> int:
+    return sizes.get(MICROBATCH, 1) if step.pipeline and step.tokens is None else 1
 
 
 def is_whole(value: Value) -> bool:

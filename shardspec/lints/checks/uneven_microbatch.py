@@ -44,6 +44,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shardspec.analysis.step_stages import counted, sequences
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
 from shardspec.diagnostics.words import by_key, named
 from shardspec.ir.plan import ShardingPlan
@@ -69,24 +70,43 @@ class _Refused(NamedTuple):
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for what does not divide: once for the batch, else for each set of axes."""
-    step, batch = context.spec.step, _batch(context.spec)
-    if step is None or batch is None or (step.tokens is None and step.microbatches == 1):
+    step = context.spec.step
+    cut = None if step is None else _cut(context.spec, step)
+    if step is None or cut is None or (step.tokens is None and cut.parts == 1):
         return
-    size, rest = divmod(batch, step.microbatches)
-    if rest or not size:
-        yield _unequal(context, step, batch)
+    if cut.batch % cut.parts:
+        yield _unequal(context, step, cut)
         return
-    pairs = ((each, plan) for plan in context.plans for each in _refusals(plan, size))
+    pairs = ((each, plan) for plan in context.plans for each in _refusals(plan, cut.size))
     for found, plans in by_key(pairs).items():
-        yield _finding(context, found, batch, plans)
+        yield _finding(context, found, cut, plans)
 
 
-def _batch(spec: Spec) -> int | None:
-    """Return the sequences of a step; None where they are not known."""
-    sizes = {axis.name: axis.size for axis in spec.logical_axes}
-    if spec.step is not None and spec.step.tokens is not None:
-        return spec.step.tokens // max(1, sizes.get("length") or 1)
-    return sizes.get("batch")
+class _Cut(NamedTuple):
+    """The sequences of a step, and in how many microbatches they are.
+
+    Attributes:
+      length: of a sequence, where tokens are stated and not sequences; else 0.
+    """
+
+    batch: int
+    parts: int
+    length: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.batch // self.parts
+
+
+def _cut(spec: Spec, step: StepSpec) -> _Cut | None:
+    """Return how a batch is cut; None where its size is not known."""
+    sizes = {axis.name: axis.size for axis in spec.logical_axes if axis.size is not None}
+    length = 0
+    if step.tokens is not None:
+        length = max(1, sizes.get("length", 1))
+        sizes["batch"] = step.tokens // length
+    batch, (parts, _) = sequences(step, sizes), counted(step, sizes)
+    return _Cut(batch, parts, length) if batch else None
 
 
 def _refusals(plan: ShardingPlan, size: int) -> Iterator[_Refused]:
@@ -106,23 +126,19 @@ def _refusals(plan: ShardingPlan, size: int) -> Iterator[_Refused]:
     yield from found
 
 
-def _unequal(context: Context, step: StepSpec, batch: int) -> Diagnostic:
-    options = divisors(batch)[1:]
+def _unequal(context: Context, step: StepSpec, cut: _Cut) -> Diagnostic:
+    options = divisors(cut.batch)[1:]
     return Diagnostic(
         codes.UNEVEN_MICROBATCH,
-        f"{batch:,} sequences do not make {step.microbatches:,} microbatches of one size",
-        labels_at(*_places(context)),
+        f"{cut.batch:,} sequences do not make {cut.parts:,} microbatches of one size",
+        labels_at(*_places(context, cut)),
         help=f"`microbatches` in {set_text(options)}; or another batch",
     )
 
 
-def _finding(
-    context: Context, found: _Refused, batch: int, plans: list[ShardingPlan]
-) -> Diagnostic:
-    step, target = context.spec.step, plans[0].target
-    assert step is not None, "looked at before"
-    size = batch // step.microbatches
-    what = f"a microbatch of {size:,}" if step.microbatches > 1 else f"a batch of {size:,}"
+def _finding(context: Context, found: _Refused, cut: _Cut, plans: list[ShardingPlan]) -> Diagnostic:
+    target = plans[0].target
+    what = f"a microbatch of {cut.size:,}" if cut.parts > 1 else f"a batch of {cut.size:,}"
     over = _over(found, plans[0].mesh)
     note = f"each of {found.ways} devices computes all of it, {found.ways} times over in all"
     if found.is_kept:
@@ -132,9 +148,9 @@ def _finding(
     return Diagnostic(
         codes.UNEVEN_MICROBATCH,
         f"{what} does not divide over {over} on {named('target', [p.target.name for p in plans])}",
-        labels_at(*_places(context), *spans),
+        labels_at(*_places(context, cut), *spans),
         notes=(note,),
-        help=_help(found, batch, step),
+        help=_help(found, cut),
         target=target.name,
     )
 
@@ -147,19 +163,20 @@ def _over(found: _Refused, mesh: Mesh) -> str:
     return f"`({', '.join(found.mesh_axes)})` = {sizes} = {found.ways}"
 
 
-def _help(found: _Refused, batch: int, step: StepSpec) -> str:
+def _help(found: _Refused, cut: _Cut) -> str:
     """Return the counts of microbatches that would divide, and the batch that would."""
-    fitting = [count for count in divisors(batch) if batch // count % found.ways == 0]
-    least = found.ways * step.microbatches
-    other = -(-batch // least) * least
+    fitting = [count for count in divisors(cut.batch) if cut.batch // count % found.ways == 0]
+    least = found.ways * cut.parts
+    other = -(-cut.batch // least) * least
     options = [f"`microbatches` in {set_text(fitting)}"] if fitting else []
-    return "; or ".join([*options, f"{other:,} sequences a step"])
+    whole = f"`tokens: {other * cut.length}`" if cut.length else f"{other:,} sequences a step"
+    return "; or ".join([*options, whole])
 
 
-def _places(context: Context) -> Iterator[tuple[Span | None, str]]:
+def _places(context: Context, cut: _Cut) -> Iterator[tuple[Span | None, str]]:
     step, axis = context.spec.step, context.axes.get("batch")
     assert step is not None, "looked at before"
     if step.tokens is None and axis is not None:
         yield axis.span, f"`batch` is {axis.size}"
-    many = f"in {step.microbatches:,} microbatches"
-    yield step.span, many if step.microbatches > 1 else f"{step.tokens:,} tokens"
+    many = f"in {cut.parts:,} microbatches"
+    yield step.span, many if cut.parts > 1 else f"{step.tokens:,} tokens"
