@@ -30,9 +30,11 @@ IMPORT_CEILING = 0.085
 
 #: Modules that one other of their folder uses and nothing else does, each with the reason.
 FOR_ONE_SIBLING = {
+    "analysis.step_arguments": "what a step is given, apart from what it does",
     "analysis.step_attention": "what attention calls its dimensions, apart from programs",
     "analysis.step_lives": "when values are alive, apart from what makes them",
     "analysis.step_partition": "one operation on a mesh, apart from whole steps",
+    "analysis.step_record": "how operations and what is sent are noted, apart from the passes",
     "analysis.step_routing": "what two words of a program stand for",
     "arrays.orbax": "a format",
     "cli.diff": "a verb, whose sides `report --diff` shows",

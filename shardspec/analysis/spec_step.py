@@ -14,15 +14,14 @@ splitting it saves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple, cast
 
-from shardspec.analysis.memory import Held, memory
+from shardspec.analysis.step_arguments import arguments, notes, parameters_of
 from shardspec.analysis.step_flow import flow_of
-from shardspec.analysis.step_layout import StepLayout, place_of, stacked_array, step_array
+from shardspec.analysis.step_layout import StepLayout, place_of, step_array
 from shardspec.analysis.step_lives import Lives
 from shardspec.analysis.step_partition import (
     Laid,
@@ -30,32 +29,21 @@ from shardspec.analysis.step_partition import (
     Partition,
     Seat,
     laid,
-    legs_of,
     partition,
-    sent_bytes,
     shared,
     slices_lanes,
     summed,
 )
+from shardspec.analysis.step_record import Record
 from shardspec.analysis.step_stages import is_whole
-from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
+from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, Weight
 from shardspec.diagnostics import Span
-from shardspec.diagnostics.words import counted, percent
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import DTYPE_BITS
 from shardspec.ir.step import (
-    Carried,
-    Cause,
-    CauseKind,
-    Collective,
     CollectiveKind,
-    OpKind,
     Phase,
-    Place,
-    Role,
     Step,
-    StepArgument,
-    StepArray,
     StepOp,
     StepTensor,
 )
@@ -65,7 +53,6 @@ from shardspec.resolve.resolver import array_resolver
 #: Source: FlashAttention-2 (arXiv 2307.08691), section 3.1: five products in place of two.
 _KERNEL_BACKWARD = 2.5
 _SCATTER = CollectiveKind.REDUCE_SCATTER
-_KINDS: dict[str, OpKind] = {"flash": "kernel", "gather": "gather", "op": "kernel"}
 
 
 class Stated(NamedTuple):
@@ -112,32 +99,16 @@ class _Sum:
     loop: Loop | None = None
 
 
-class _Moved(NamedTuple):
-    """A collective that has been sent, and need not be sent again."""
-
-    source: int
-    is_gradient: bool
-    kind: CollectiveKind
-    mesh_axes: frozenset[str]
-    is_forward: bool
-    loop: Loop | None
-
-
 @dataclass(slots=True, eq=False)
 class _Assembly:
     """The step as it grows, pass by pass."""
 
     layout: StepLayout
-    ops: list[StepOp] = field(default_factory=list)
-    collectives: list[Collective] = field(default_factory=list)
-    tensors: list[StepTensor] = field(default_factory=list)
-    at: int = 0
+    record: Record = field(init=False)
     plan: ShardingPlan = field(init=False)
     flow: Flow = field(init=False)
     arrays: tuple[ParamSharding, ...] = field(init=False)
     _parts: dict[object, Partition] = field(default_factory=dict)
-    _again: set[Op] = field(default_factory=set)
-    _moved: set[_Moved] = field(default_factory=set)
     _pending: dict[int, tuple[Value, _Sum]] = field(default_factory=dict)
     lives: Lives = field(init=False)
     _weights: dict[int, tuple[Weight, _Sum]] = field(default_factory=dict)
@@ -146,55 +117,55 @@ class _Assembly:
 
     def __post_init__(self) -> None:
         self.plan, self.flow = self.layout.plan, self.layout.flow
-        self.lives = Lives(self.layout)
-        self.arrays = tuple(each for each in self.plan.arrays if not each.param.is_cache)
+        self.record, self.lives = Record(self.layout), Lives(self.layout)
+        self.arrays = parameters_of(self.plan)
 
     def step(self) -> Step:
         """Return the whole step."""
         for value in self.flow.inputs:
-            self.lives.live(value, self.at)
+            self.lives.live(value, self.record.at)
         for op in self.flow.ops:
             self._forward(op, "forward")
         if self.flow.step.mode == "train":
             self._train()
-        end = self.at + 1
-        self.tensors += self.lives.tensors()
+        end = self.record.at + 1
+        self.record.tensors += self.lives.tensors()
         for weight, sums in self._weights.values():
-            self.tensors += self._gradient_tensors(weight, sums, end)
+            self.record.tensors += self._gradient_tensors(weight, sums, end)
         span = self.flow.step.span
         return Step(
             "spec",
             self.plan.mesh,
-            tuple(self.ops),
-            tuple(self.collectives),
-            tuple(self.tensors),
-            tuple(self._arguments()),
+            tuple(self.record.ops),
+            tuple(self.record.collectives),
+            tuple(self.record.tensors),
+            tuple(arguments(self.layout)),
             end,
             place_of(span),
-            tuple(self._notes()),
+            tuple(notes(self.layout)),
         )
 
     # passes
 
     def _forward(self, op: Op, phase: Phase) -> None:
         if op.kind == "stage":
-            self.at += 1
-            self.lives.read(op, phase, self.at)
-            self.lives.live(op.result, self.at)
+            self.record.at += 1
+            self.lives.read(op, phase, self.record.at)
+            self.lives.live(op.result, self.record.at)
             self._pass_on(op, phase)
             return
         part = self._partition(op)
-        self.at += 1
-        self.lives.read(op, phase, self.at)
-        self._moves(op, op.reads, part, phase)
-        self._op(op, op.reads, op.result, op.view, part, op.flops, phase)
+        self.record.at += 1
+        self.lives.read(op, phase, self.record.at)
+        self.record.moves(op, op.reads, part, phase)
+        self.record.op(op, op.reads, op.result, op.view, part, op.flops, phase)
         result = self.layout.lies(op.result, op.view)
         split = [axis for axis, name in part.along.items() if name in result.indices]
         moves = summed(result, part.sums, split, self.plan.mesh)
-        self._send_all((*moves, *_of_result(part)), op, op.result, phase, op.copies)
-        life = self.lives.live(op.result, self.at)
+        self.record.send_all((*moves, *_of_result(part)), op, op.result, phase, op.copies)
+        life = self.lives.live(op.result, self.record.at)
         if phase == "remat":
-            life.again = self.at
+            life.again = self.record.at
 
     def _partition(self, op: Op) -> Partition:
         found = self._parts.get(op)
@@ -221,16 +192,16 @@ class _Assembly:
                 if self.flow.remats_stages:
                     self._redo_stages(loop, ops)
                 again = self._redone(ops)
-                self._again.update(again)
+                self.record.again.update(again)
                 for op in again:
                     self._forward(op, "remat")
             for op in ops:
                 self._flush(op.result, self.layout.runs(op))
                 self._backward(op)
-                self.lives.end_gradient(op.result, self.at)
+                self.lives.end_gradient(op.result, self.record.at)
             if loop is not None:
                 self._leave(loop, ops)
-                self._left[id(loop)] = self.at
+                self._left[id(loop)] = self.record.at
         for weight, sums in [pair for found in self._outside.values() for pair in _merged(found)]:
             self._sum_weight(weight, sums, 1)
         self._unread()
@@ -240,7 +211,7 @@ class _Assembly:
         """Run the rounds of a turn again, from what comes into its stages."""
         for op in reversed(ops):
             self._forward(op, "remat")
-        self._moved = {key for key in self._moved if key.loop is not loop or key.is_forward}
+        self.record.forget(loop)
 
     def _leave(self, loop: Loop, ops: Sequence[Op]) -> None:
         """Add up what a round adds to the gradients of what came into it."""
@@ -268,15 +239,15 @@ class _Assembly:
         if op.kind == "route" or not op.result.is_trained:
             return
         if op.kind == "stage":
-            self.at += 1
+            self.record.at += 1
             self._pass_on(op, "backward")
-            life = self.lives.live(cast(Value, op.reads[0].source), self.at)
-            life.gradient = life.gradient or (self.at, self.at)
+            life = self.lives.live(cast(Value, op.reads[0].source), self.record.at)
+            life.gradient = life.gradient or (self.record.at, self.record.at)
             return
         if op.kind == "flash":
             self._kernel_backward(op)
             return
-        self.at += 1
+        self.record.at += 1
         made = Read(op.result, op.view)
         flops = 2 * op.flops // len(op.reads) if op.kind == "op" else op.flops
         for read in op.reads:
@@ -284,21 +255,21 @@ class _Assembly:
                 continue
             others = [each for each in op.reads if each is not read]
             if op.kind == "op":
-                self.lives.need(read.source, op, self.at)
+                self.lives.need(read.source, op, self.record.at)
             if op.kind == "gather":
                 others = [each for each in others if not isinstance(each.source, Weight)]
             if op.kind == "view":
                 others = []
             reads = (made, *others)
             for each in others:
-                self.lives.need(each.source, op, self.at)
+                self.lives.need(each.source, op, self.record.at)
             operands = [self.layout.lies(each.source, each.view) for each in reads]
             result = self.layout.lies(read.source, read.view, "gradient")
             table = result if op.kind == "gather" else None
             part = partition(operands, result, self.plan.mesh, op.whole, table=table)
-            self._moves(op, reads, part, "backward", of_gradient=True)
+            self.record.moves(op, reads, part, "backward", of_gradient=True)
             share = read.source.trained_share if isinstance(read.source, Weight) else 1
-            self._op(op, reads, read.source, read.view, part, flops, "backward", share)
+            self.record.op(op, reads, read.source, read.view, part, flops, "backward", share)
             self._collect(op, read, part, result)
 
     def _pass_on(self, op: Op, phase: Phase) -> None:
@@ -316,27 +287,27 @@ class _Assembly:
         if is_entering:
             kind, runs = CollectiveKind.COLLECTIVE_PERMUTE, turns * (2 if is_split else 1)
             move = Move(kind, axes, payload, -1, tuple(seats.values()))
-            self._send(move, runs, source, phase, place_of(op.line.span))
+            self.record.send(move, runs, source, phase, place_of(op.line.span))
         if not is_split and is_entering == (phase == "backward"):
             runs = self.flow.microbatches if is_entering else turns
             move = Move(CollectiveKind.ALL_REDUCE, axes, payload, -1, tuple(seats.values()))
-            self._send(move, runs, source, phase, place_of(op.line.span))
+            self.record.send(move, runs, source, phase, place_of(op.line.span))
 
     def _kernel_backward(self, op: Op) -> None:
         """Add the one kernel that makes the gradients of all that attention reads."""
-        self.at += 1
+        self.record.at += 1
         along = self._partition(op).along
         made = Read(op.result, op.view)
         reads = (*op.reads, made)
         operands = [self.layout.lies(each.source, each.view) for each in reads]
         flops = round(op.flops * _KERNEL_BACKWARD)
         for at, read in enumerate(op.reads):
-            self.lives.need(read.source, op, self.at)
+            self.lives.need(read.source, op, self.record.at)
             result = self.layout.lies(read.source, read.view, "gradient")
             part = shared(along, operands, result, self.plan.mesh)
             if at == 0:
-                self._moves(op, reads, part, "backward")
-                self._op(op, reads, read.source, read.view, part, flops, "backward")
+                self.record.moves(op, reads, part, "backward")
+                self.record.op(op, reads, read.source, read.view, part, flops, "backward")
             if read.source.is_trained:
                 self._collect(op, read, part, result)
 
@@ -345,17 +316,17 @@ class _Assembly:
         source = read.source
         along = {axis for axis, name in part.along.items() if name in result.indices}
         if isinstance(source, Value):
-            self._send_all(_of_result(part), op, source, "backward")
+            self.record.send_all(_of_result(part), op, source, "backward")
             _, sums = self._pending.setdefault(
-                id(source), (source, _Sum({}, set(), self.at, op.line.span))
+                id(source), (source, _Sum({}, set(), self.record.at, op.line.span))
             )
             sums.seats.update(part.sums)
             sums.along |= along
-            life = self.lives.live(source, self.at)
-            life.gradient = life.gradient or (self.at, self.at)
+            life = self.lives.live(source, self.record.at)
+            life.gradient = life.gradient or (self.record.at, self.record.at)
             return
-        found = _Sum(dict(part.sums), along, self.at, op.line.span, op.loop)
-        self._send_all(_of_result(part), op, source, "backward", 1, "gradient")
+        found = _Sum(dict(part.sums), along, self.record.at, op.line.span, op.loop)
+        self.record.send_all(_of_result(part), op, source, "backward", 1, "gradient")
         if op.loop is None:
             self._outside.setdefault(source.first.path, []).append((source, found))
         else:
@@ -366,18 +337,14 @@ class _Assembly:
 
     def _add_up(self, weight: Weight, op: Op) -> None:
         """Note that the gradient of a microbatch is added to those before, in memory."""
-        for each, count in self._trained(weight):
+        for each, count in self.layout.trained_of(weight):
             dims = self.layout.gradient_dims(each.dims)
             array = step_array(dims, each.param.shape, each.param.dtype, each.path)
             runs = count * self.flow.passes * self.layout.turns(op.loop)
             place, axes = place_of(op.line.span), tuple(a for dim in dims for a in dim.mesh_axes)
-            self.ops.append(
-                StepOp("scatter", "", (array,), array, 0, runs, place, "backward", axes, self.at)
-            )
-
-    def _trained(self, weight: Weight) -> Iterator[tuple[ParamSharding, int]]:
-        """Yield the arrays of a weight that have gradients, and how many each stands for."""
-        return (pair for pair in self.layout.arrays_of(weight) if pair[0].is_trained)
+            at = self.record.at
+            added = StepOp("scatter", "", (array,), array, 0, runs, place, "backward", axes, at)
+            self.record.ops.append(added)
 
     def _flush(self, value: Value, count: int) -> None:
         """Add up the parts of the gradient of a value."""
@@ -387,7 +354,7 @@ class _Assembly:
         sums = found[1]
         own = self.layout.lies(value, value.view)
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
-            self._send(move, count, value, "backward", place_of(sums.line))
+            self.record.send(move, count, value, "backward", place_of(sums.line))
 
     def _sum_weight(self, weight: Weight, sums: _Sum, count: int) -> None:
         view = tuple((index,) for index in _blank(weight))
@@ -406,7 +373,7 @@ class _Assembly:
                 bits = DTYPE_BITS.get(dtype, 32)
                 move = move._replace(payload_bytes=move.payload_bytes * bits // own.bits)
             is_whole = is_turned and slices_lanes(move, own, weight.shape, dtype, self.plan.target)
-            self._send(
+            self.record.send(
                 *(move, runs, weight, "backward", place, "gradient"),
                 is_turned=is_turned and len(moves) == 1,  # else it is one sum, sliced after
                 is_whole=is_whole,
@@ -415,7 +382,7 @@ class _Assembly:
     def _unread(self) -> None:
         """Add the gradients of arrays that no line reads, such as the scales of norms."""
         axes = self._batch_seats()
-        at, place = self.at, place_of(self.flow.step.span)
+        at, place = self.record.at, place_of(self.flow.step.span)
         for each in self.arrays:
             if each.path in self.flow.used or each.is_state or not each.is_trained:
                 continue
@@ -424,10 +391,10 @@ class _Assembly:
             dims = self.layout.gradient_dims(each.dims)
             own = laid(view, dims, each.param.dtype, self.plan.mesh, each.path)
             for move in summed(own, axes, (), self.plan.mesh):
-                self._send(move, 1, weight, "backward", place, "gradient")
+                self.record.send(move, 1, weight, "backward", place, "gradient")
             tensor, count = self.layout.array(weight), self.layout.count_of(each.path)
             lives = StepTensor(tensor, tensor.bytes, at, at + 1, place, "backward", count)
-            self.tensors.append(lives)
+            self.record.tensors.append(lives)
 
     def _batch_seats(self) -> dict[str, Seat]:
         """Return the mesh axes that share the batch, and the positions in it."""
@@ -442,7 +409,7 @@ class _Assembly:
 
     def _gather_updated(self) -> None:
         """Gather the parameters that ZeRO updates in parts."""
-        self.at += 1
+        self.record.at += 1
         state = self.plan.spec.state
         place = place_of(state.span if state is not None else None)
         for each in self.arrays:
@@ -458,130 +425,7 @@ class _Assembly:
                 payload = own.bytes(self.plan.mesh.ways(before.seats))
                 seats = tuple(own.seats[axis] for axis in axes)
                 move = Move(CollectiveKind.ALL_GATHER, axes, payload, 0, seats)
-                self._send(move, 1, weight, "update", place, "weight")
-
-    # what is noted down
-
-    def _op(
-        self, op: Op, reads: Sequence[Read], result: Value | Weight, view: View,
-        part: Partition, flops: int, phase: Phase, share: float = 1,
-    ) -> None:  # fmt: skip
-        """Note an operation that computes, for a share of the arrays that it reads."""
-        if op.kind in ("view", "route"):
-            return
-        kind: OpKind = _KINDS.get(op.kind, "einsum")
-        if op.kind == "gather" and phase == "backward":
-            kind = "scatter"
-        ways = part.ways(self.plan.mesh)
-        copies = op.copies
-        operands = tuple(self.layout.at_work(read.source, read.view, part) for read in reads)
-        self.ops.append(
-            StepOp(
-                kind,
-                _letters(tuple([read.view for read in reads]), view) if kind == "einsum" else "",
-                operands,
-                self.layout.at_work(result, view, part),
-                round(flops * part.padding(self.plan.mesh, _sizes(reads))) // copies // ways,
-                self.layout.runs(op) * copies * self.flow.passes * share,
-                place_of(op.line.span),
-                phase,
-                (*part.along, *self.layout.stages(op.loop)),
-                self.at,
-                self.flow.microbatches / turns
-                if (turns := self.layout.turns(op.loop)) > 1
-                else 1.0,
-            )
-        )
-
-    def _moves(
-        self, op: Op, reads: Sequence[Read], part: Partition, phase: Phase,
-        *, of_gradient: bool = False,
-    ) -> None:  # fmt: skip
-        """Send what makes operands lie as the work is shared; a value that is there stays so."""
-        for read in reads:
-            if isinstance(read.source, Weight) and read.source.first.memory_kind is not None:
-                self._temporary(self.layout.array(read.source), phase, op)
-        for move in part.moves:
-            if move.of < 0:
-                continue
-            source = reads[move.of].source
-            is_gradient = of_gradient and move.of == 0
-            is_first = phase == "forward" and self._is_gathered_again(op.loop)
-            axes = frozenset(move.mesh_axes)
-            key = _Moved(id(source), is_gradient, move.kind, axes, is_first, op.loop)
-            if key in self._moved:
-                continue
-            self._moved.add(key)
-            carried = "weight" if isinstance(source, Weight) else ""
-            is_lone = carried == "weight" and op.kind == "einsum" and not part.sums
-            is_lone &= op.loop is not None or self.flow.step.mode == "serve"
-            is_turned = is_lone and (phase == "forward" or op not in self._again)
-            runs, place = self.layout.runs(op), place_of(op.line.span)
-            self._send(move, runs, source, phase, place, carried, is_turned=is_turned)
-            if move.kind is CollectiveKind.ALL_GATHER:
-                array = self.layout.at_work(source, reads[move.of].view, part)
-                self._temporary(array, phase, op)
-
-    def _is_gathered_again(self, loop: Loop | None) -> bool:
-        """Say whether the backward pass of a loop gathers anew what its forward pass gathered.
-
-        Layers that Python repeats, and that keep all they make, are one program: it gathers once.
-        """
-        return loop is not None and not (loop.is_unrolled and self.flow.step.remat == ("none",))
-
-    def _temporary(self, array: StepArray, phase: Phase, op: Op) -> None:
-        """Note what a device has while an operation runs: a gathered array, or one of its host."""
-        place = place_of(op.line.span)
-        self.tensors.append(StepTensor(array, array.bytes, self.at, self.at, place, phase))
-
-    def _send_all(
-        self, moves: Iterable[Move], op: Op, source: Value | Weight, phase: Phase,
-        copies: int = 1, carried: str = "",
-    ) -> None:  # fmt: skip
-        runs, place = self.layout.runs(op) * copies, place_of(op.line.span)
-        for move in moves:
-            self._send(move, runs, source, phase, place, carried)
-
-    def _send(
-        self, move: Move, count: float, source: Value | Weight, phase: Phase, place: Place,
-        carried: str = "", *, is_turned: bool = False, is_whole: bool = False,
-    ) -> None:  # fmt: skip
-        """Note a collective; of arrays that stand for layers, one for each.
-
-        Args:
-          is_turned: as `sent_bytes` takes it.
-          is_whole: likewise.
-        """
-        legs = legs_of(move, self.plan.target)
-        if len(legs) > 1:
-            for leg in legs:
-                self._send(leg, count, source, phase, place, carried, is_whole=is_whole)
-            return
-        sent = sent_bytes(move, self.plan.target, is_turned=is_turned, is_whole=is_whole)
-        if not sent:
-            return
-        array = self.layout.array(source)
-        microbatches = self.flow.passes
-        is_once = carried == "gradient" and move.kind is CollectiveKind.ALL_REDUCE
-        runs = count * (1 if is_once or phase == "update" else microbatches)
-        causes = tuple(_cause(a, s) for a, s in zip(move.mesh_axes, move.seats, strict=True))
-        paths: Iterable[tuple[str, float]] = [("", 1)]
-        if isinstance(source, Weight):
-            is_gradient = carried == "gradient"
-            alike = self._trained(source) if is_gradient else self.layout.arrays_of(source)
-            part = source.copies / len(source.arrays)
-            paths = [(each.path, count * part) for each, count in alike]
-        for path, share in paths:
-            carries = _carried(source, carried, path)
-            self.collectives.append(
-                Collective(
-                    *(move.kind, move.mesh_axes, move.payload_bytes, sent, runs * share),
-                    *(replace(array, name=path) if path else array, place, phase),
-                    carries=carries,
-                    because=causes,
-                    at=self.at,
-                )
-            )
+                self.record.send(move, 1, weight, "update", place, "weight")
 
     def _gradient_tensors(self, weight: Weight, sums: _Sum, end: int) -> Iterator[StepTensor]:
         """Yield the gradients of arrays, alive from when the first of them is made.
@@ -594,79 +438,10 @@ class _Assembly:
             born = 0
         elif sums.loop is not None and sums.loop.is_unrolled:
             born = min(end, self._left[id(sums.loop)] + 1)
-        for each, count in self._trained(weight):
+        for each, count in self.layout.trained_of(weight):
             dims = self.layout.gradient_dims(each.dims)
             array = step_array(dims, each.param.shape, each.param.dtype, each.path)
             yield StepTensor(array, array.bytes, born, end, place_of(sums.line), "backward", count)
-
-    # the rest
-
-    def _arguments(self) -> Iterator[StepArgument]:
-        is_training = self.flow.step.mode == "train"
-        for each in self.plan.arrays:
-            array = step_array(each.dims, each.param.shape, each.param.dtype, each.path)
-            is_cache, count = each.param.is_cache, self.layout.count_of(each.path)
-            role: Role = "optimizer" if each.is_state else "cache" if is_cache else "parameter"
-            is_frozen = each.training is not None and not each.is_trained
-            is_donated = (is_training and not is_frozen) or is_cache
-            is_on_host = each.memory_kind is not None
-            yield StepArgument(each.path, role, array, is_donated, True, is_on_host, count)
-        if is_training and self.plan.spec.state is not None:
-            yield from self._moments()
-        for value in self.flow.inputs:
-            dtype = "s32" if self.flow.is_index(value) else None
-            role = "batch" if is_training or dtype is not None else "cache"
-            if role == "cache" and self.flow.is_one_of(self.plan.spec.caches, value):
-                continue
-            array = self.layout.array(value, dtype)
-            array = stacked_array(array, value.rounds) if value.rounds > 1 else array
-            yield StepArgument(value.name, role, array, role == "cache", True)
-
-    def _moments(self) -> Iterator[StepArgument]:
-        """Yield what the optimizer keeps, by `state:`, where the plan lists none of it."""
-        for figure in memory(self.plan).figures:
-            alike = figure.arrays
-            if figure.held is not Held.MOMENTS or alike.first.is_state:
-                continue
-            is_on_host = alike.memory_kind is not None
-            for each in alike.shardings * figure.copies:
-                array = step_array(alike.dims, alike.shape, alike.dtype, each.path)
-                path = f"opt_state/{each.path}" if is_on_host else each.path
-                count = self.layout.count_of(each.path)
-                yield StepArgument(path, "optimizer", array, True, True, is_on_host, count)
-
-    def _notes(self) -> Iterator[str]:
-        """Yield which arrays count by their gradients alone, where that is more than norms."""
-        loops = dict.fromkeys(op.loop for op in self.flow.ops)
-        stages = dict.fromkeys(axis for loop in loops for axis in self.layout.stages(loop))
-        for axis in stages if self.flow.step.pipeline is None else ():
-            yield (
-                f"layers are split over `{axis}`: what stages pass on and wait for is not counted"
-                " without `pipeline` in `step`"
-            )
-        for loop in loops:
-            turns, microbatches = self.layout.turns(loop), self.flow.microbatches
-            if self.layout.stages(loop) and turns > 1:
-                yield (
-                    f"{turns} turns of {turns - microbatches + 1} stages for {microbatches}"
-                    f" microbatches: each works for nothing in {1 - microbatches / turns:.0%}"
-                )
-        count_of = self.layout.count_of
-        sizes = {each.path: each.param.bytes * count_of(each.path) for each in self.arrays}
-        left = [each for each in self.arrays if each.path not in self.flow.used]
-        size, whole = sum(sizes[each.path] for each in left), sum(sizes.values())
-        if 100 * size > whole:
-            count = sum(count_of(each.path) for each in left)
-            largest = max(left, key=lambda each: each.param.bytes)
-            yield (
-                f"no line of `step:` reads {counted(count, 'array')}, {percent(size, whole)} of"
-                " the bytes,"
-                f" {largest.path} the largest: what they compute is not counted"
-            )
-
-
-def _sizes(reads: Sequence[Read]) -> dict[str, int]:
-    return {index.name: index.size for read in reads for index in read.indices}
 
 
 def _of_result(part: Partition) -> tuple[Move, ...]:
@@ -695,30 +470,3 @@ def _merged(found: Sequence[tuple[Weight, _Sum]]) -> Iterator[tuple[Weight, _Sum
 def _blank(weight: Weight) -> Iterator[Index]:
     for at, size in enumerate(weight.shape):
         yield Index(f"{at}", size)
-
-
-def _carried(source: Value | Weight, carried: str, path: str) -> Carried:
-    if isinstance(source, Weight):
-        return Carried("gradient" if carried == "gradient" else "weight", path)
-    return Carried("activation", source.name)
-
-
-def _cause(axis: str, seat: Seat | None) -> Cause:
-    if seat is None:
-        return Cause(axis, CauseKind.UNKNOWN)
-    kind = CauseKind.ARGUMENT if seat.path else CauseKind.CONSTRAINT
-    dim = seat.dim if seat.path else None
-    return Cause(axis, kind, seat.path, dim, Place(), seat.logical_axis, seat.attempt)
-
-
-@lru_cache(maxsize=1 << 10)
-def _letters(views: tuple[View, ...], view: View) -> str:
-    """Return an einsum by letter: `abc,cd->abd`."""
-    names: dict[str, str] = {}
-
-    def spelt(one: View) -> str:
-        found = (index.name for dim in one for index in dim)
-        return "".join(names.setdefault(name, chr(97 + len(names) % 26)) for name in found)
-
-    left = ",".join(map(spelt, views))
-    return f"{left}->{spelt(view)}"

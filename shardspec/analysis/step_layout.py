@@ -7,7 +7,7 @@ how many it stands for: a search looks at many meshes, and none of them tells su
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -64,6 +64,10 @@ class StepLayout:
             found = tuple((self.plan[path], self.count_of(path)) for path in kept)
             self._alike[weight] = found
         return found
+
+    def trained_of(self, weight: Weight) -> Iterator[tuple[ParamSharding, int]]:
+        """Yield the arrays of a weight that have gradients, and how many each stands for."""
+        return (pair for pair in self.arrays_of(weight) if pair[0].is_trained)
 
     # rounds
 

@@ -1,0 +1,218 @@
+"""What the passes over a program note down: operations, and what is sent and gathered for them.
+
+A value that was moved to where an operation needs it stays there for those that follow. A gradient
+that every device has whole is summed once a step; all else is sent in every microbatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from shardspec.analysis.step_layout import StepLayout, place_of
+from shardspec.analysis.step_partition import Move, Partition, Seat, legs_of, sent_bytes
+from shardspec.analysis.step_values import Loop, Op, Read, Value, View, Weight
+from shardspec.ir.step import (
+    Carried,
+    Cause,
+    CauseKind,
+    Collective,
+    CollectiveKind,
+    OpKind,
+    Phase,
+    Place,
+    StepArray,
+    StepOp,
+    StepTensor,
+)
+
+_KINDS: dict[str, OpKind] = {"flash": "kernel", "gather": "gather", "op": "kernel"}
+
+
+class _Moved(NamedTuple):
+    """A collective that has been sent, and need not be sent again."""
+
+    source: int
+    is_gradient: bool
+    kind: CollectiveKind
+    mesh_axes: frozenset[str]
+    is_forward: bool
+    loop: Loop | None
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """The step as it grows.
+
+    Attributes:
+      at: the tick of the pass.
+      again: the operations that the backward pass does again.
+    """
+
+    layout: StepLayout
+    ops: list[StepOp] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+    tensors: list[StepTensor] = field(default_factory=list)
+    at: int = 0
+    again: set[Op] = field(default_factory=set)
+    _moved: set[_Moved] = field(default_factory=set)
+
+    def op(
+        self, op: Op, reads: Sequence[Read], result: Value | Weight, view: View,
+        part: Partition, flops: int, phase: Phase, share: float = 1,
+    ) -> None:  # fmt: skip
+        """Note an operation that computes, for a share of the arrays that it reads."""
+        if op.kind in ("view", "route"):
+            return
+        kind: OpKind = _KINDS.get(op.kind, "einsum")
+        if op.kind == "gather" and phase == "backward":
+            kind = "scatter"
+        ways = part.ways(self.layout.plan.mesh)
+        copies = op.copies
+        operands = tuple(self.layout.at_work(read.source, read.view, part) for read in reads)
+        self.ops.append(
+            StepOp(
+                kind,
+                _letters(tuple([read.view for read in reads]), view) if kind == "einsum" else "",
+                operands,
+                self.layout.at_work(result, view, part),
+                round(flops * part.padding(self.layout.plan.mesh, _sizes(reads))) // copies // ways,
+                self.layout.runs(op) * copies * self.layout.flow.passes * share,
+                place_of(op.line.span),
+                phase,
+                (*part.along, *self.layout.stages(op.loop)),
+                self.at,
+                self.layout.flow.microbatches / turns
+                if (turns := self.layout.turns(op.loop)) > 1
+                else 1.0,
+            )
+        )
+
+    def moves(
+        self, op: Op, reads: Sequence[Read], part: Partition, phase: Phase,
+        *, of_gradient: bool = False,
+    ) -> None:  # fmt: skip
+        """Send what makes operands lie as the work is shared; a value that is there stays so."""
+        for read in reads:
+            if isinstance(read.source, Weight) and read.source.first.memory_kind is not None:
+                self.temporary(self.layout.array(read.source), phase, op)
+        for move in part.moves:
+            if move.of < 0:
+                continue
+            source = reads[move.of].source
+            is_gradient = of_gradient and move.of == 0
+            is_first = phase == "forward" and self._is_gathered_again(op.loop)
+            axes = frozenset(move.mesh_axes)
+            key = _Moved(id(source), is_gradient, move.kind, axes, is_first, op.loop)
+            if key in self._moved:
+                continue
+            self._moved.add(key)
+            carried = "weight" if isinstance(source, Weight) else ""
+            is_lone = carried == "weight" and op.kind == "einsum" and not part.sums
+            is_lone &= op.loop is not None or self.layout.flow.step.mode == "serve"
+            is_turned = is_lone and (phase == "forward" or op not in self.again)
+            runs, place = self.layout.runs(op), place_of(op.line.span)
+            self.send(move, runs, source, phase, place, carried, is_turned=is_turned)
+            if move.kind is CollectiveKind.ALL_GATHER:
+                array = self.layout.at_work(source, reads[move.of].view, part)
+                self.temporary(array, phase, op)
+
+    def _is_gathered_again(self, loop: Loop | None) -> bool:
+        """Say whether the backward pass of a loop gathers anew what its forward pass gathered.
+
+        Layers that Python repeats, and that keep all they make, are one program: it gathers once.
+        """
+        keeps_all = self.layout.flow.step.remat == ("none",)
+        return loop is not None and not (loop.is_unrolled and keeps_all)
+
+    def forget(self, loop: Loop) -> None:
+        """Let what the backward pass of a loop was sent be sent again."""
+        self._moved = {key for key in self._moved if key.loop is not loop or key.is_forward}
+
+    def temporary(self, array: StepArray, phase: Phase, op: Op) -> None:
+        """Note what a device has while an operation runs: a gathered array, or one of its host."""
+        place = place_of(op.line.span)
+        self.tensors.append(StepTensor(array, array.bytes, self.at, self.at, place, phase))
+
+    def send_all(
+        self, moves: Iterable[Move], op: Op, source: Value | Weight, phase: Phase,
+        copies: int = 1, carried: str = "",
+    ) -> None:  # fmt: skip
+        """Note the collectives of an operation, as often as it runs."""
+        runs, place = self.layout.runs(op) * copies, place_of(op.line.span)
+        for move in moves:
+            self.send(move, runs, source, phase, place, carried)
+
+    def send(
+        self, move: Move, count: float, source: Value | Weight, phase: Phase, place: Place,
+        carried: str = "", *, is_turned: bool = False, is_whole: bool = False,
+    ) -> None:  # fmt: skip
+        """Note a collective; of arrays that stand for layers, one for each.
+
+        Args:
+          is_turned: as `sent_bytes` takes it.
+          is_whole: likewise.
+        """
+        legs = legs_of(move, self.layout.plan.target)
+        if len(legs) > 1:
+            for leg in legs:
+                self.send(leg, count, source, phase, place, carried, is_whole=is_whole)
+            return
+        sent = sent_bytes(move, self.layout.plan.target, is_turned=is_turned, is_whole=is_whole)
+        if not sent:
+            return
+        array = self.layout.array(source)
+        microbatches = self.layout.flow.passes
+        is_once = carried == "gradient" and move.kind is CollectiveKind.ALL_REDUCE
+        runs = count * (1 if is_once or phase == "update" else microbatches)
+        causes = tuple(_cause(a, s) for a, s in zip(move.mesh_axes, move.seats, strict=True))
+        paths: Iterable[tuple[str, float]] = [("", 1)]
+        if isinstance(source, Weight):
+            is_gradient = carried == "gradient"
+            alike = self.layout.trained_of(source) if is_gradient else self.layout.arrays_of(source)
+            part = source.copies / len(source.arrays)
+            paths = [(each.path, count * part) for each, count in alike]
+        for path, share in paths:
+            carries = _carried(source, carried, path)
+            self.collectives.append(
+                Collective(
+                    *(move.kind, move.mesh_axes, move.payload_bytes, sent, runs * share),
+                    *(replace(array, name=path) if path else array, place, phase),
+                    carries=carries,
+                    because=causes,
+                    at=self.at,
+                )
+            )
+
+
+def _sizes(reads: Sequence[Read]) -> dict[str, int]:
+    return {index.name: index.size for read in reads for index in read.indices}
+
+
+def _carried(source: Value | Weight, carried: str, path: str) -> Carried:
+    if isinstance(source, Weight):
+        return Carried("gradient" if carried == "gradient" else "weight", path)
+    return Carried("activation", source.name)
+
+
+def _cause(axis: str, seat: Seat | None) -> Cause:
+    if seat is None:
+        return Cause(axis, CauseKind.UNKNOWN)
+    kind = CauseKind.ARGUMENT if seat.path else CauseKind.CONSTRAINT
+    dim = seat.dim if seat.path else None
+    return Cause(axis, kind, seat.path, dim, Place(), seat.logical_axis, seat.attempt)
+
+
+@lru_cache(maxsize=1 << 10)
+def _letters(views: tuple[View, ...], view: View) -> str:
+    """Return an einsum by letter: `abc,cd->abd`."""
+    names: dict[str, str] = {}
+
+    def spelt(one: View) -> str:
+        found = (index.name for dim in one for index in dim)
+        return "".join(names.setdefault(name, chr(97 + len(names) % 26)) for name in found)
+
+    left = ",".join(map(spelt, views))
+    return f"{left}->{spelt(view)}"
