@@ -260,6 +260,12 @@ def _sides(text: str) -> Iterator[Names]:
     yield _names(text)
 
 
+def _tells_width(kind: Kind) -> bool:
+    """Say whether an array has the width of the model: norms, and weights at one end of a block."""
+    names = {name for form in kind.forms for name in form.names}
+    return "norm" in names or ("embed" in names and len(kind.shape) > 1)
+
+
 class _Evidence:
     """What the sizes of all arrays say of one."""
 
@@ -269,7 +275,7 @@ class _Evidence:
         self.support: dict[str, dict[str, Counter[int]]] = {}
         self.orders: dict[str, Counter[str]] = {}
         for kind in kinds:
-            if any({"embed", "norm"} & {*form.names} for form in kind.forms):
+            if _tells_width(kind):
                 self._add_width(kind)
         self.add_support([kind for kind in kinds if kind.own is not None])
 

@@ -28,7 +28,7 @@ JOINED: Mapping[tuple[str, ...], str] = {
 #: Last components of paths that say which array of a module it is, and nothing of what it is for.
 MATRICES = ("weight", "kernel", "w", "embedding", "input_embedding", "qweight")
 VECTORS = ("bias", "b")
-SCALES = ("scale", "gamma", "beta", "g", "mean", "var", "running_mean", "running_var")
+SCALES = ("scale", "offset", "gamma", "beta", "g", "mean", "var", "running_mean", "running_var")
 #: Those of a module whose array they only wrap: NNX's variables, Haiku's parameters.
 WRAPPERS = ("value", "raw_value")
 #: Leaves of arrays that hold outputs first: `[out, in]`.
@@ -158,8 +158,14 @@ ROLES = (
     ),
     Role(
         "patches",
-        r"embedding|conv_(?:stem|proj)|conv[12]",
+        r"embedding|conv_(?:stem|proj)",
         "conv: channels -> embed | conv: embed -> embed",
+    ),
+    Role(
+        "first convolutions",
+        r"conv[12]",
+        "conv: channels -> embed | conv: embed -> embed",
+        r"^\D*$",
     ),
     Role(
         "positions",
@@ -222,7 +228,7 @@ ROLES = (
     ),
     Role(
         "output of attention",
-        r"o|w_?o|out|o_proj|out_proj|output_proj|to_out(?:/0)?|to_add_out|c_proj|proj|out_lin|dense|output(?:/dense)?",
+        r"o|w_?o|out|o_proj|out_proj|output_proj|to_out(?:/0)?|to_add_out|c_proj|proj|out_lin|dense|linear|output(?:/dense)?",
         "heads kv -> embed",
         _ATTENTION,
     ),
@@ -251,7 +257,12 @@ ROLES = (
         r"|intermediate_dense|lin(?:ear)?_?1|proj_mlp|net/0/proj",
         "embed -> mlp",
     ),
-    Role("up", r"dense_0|(?:mlp|ff|ffn)/(?:0|in|lin)|dense1|(?:ffn?|mlp)_up", "embed -> mlp", _MLP),
+    Role(
+        "up",
+        r"dense_0|(?:mlp|ff|ffn)/(?:0|in|lin)|dense1|(?:ffn?|mlp)_up|linear",
+        "embed -> mlp",
+        _MLP,
+    ),
     Role(
         "down",
         r"down(?:_proj)?|w2|wo|fc_?2|c_proj|fc_out|dense_4h_to_h|output/dense|output_dense|lin(?:ear)?_?2|net/2",
@@ -259,7 +270,7 @@ ROLES = (
     ),
     Role(
         "down",
-        r"dense_1|(?:mlp|ff|ffn)/(?:2|out)|dense2|(?:ffn?|mlp)_down|linear",
+        r"dense_1|(?:mlp|ff|ffn)/(?:2|out)|dense2|(?:ffn?|mlp)_down",
         "mlp -> embed",
         _MLP,
     ),

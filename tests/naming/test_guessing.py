@@ -99,6 +99,111 @@ def test_experts_stack_before_inputs_and_behind_layers() -> None:
     assert found["layers/moe/router/kernel"] == "layers embed router"
 
 
+#: What libraries call arrays: shape and names of one of each kind, by family.
+FAMILIES: dict[str, dict[str, tuple[tuple[int, ...], str]]] = {
+    "Llama as Meta stores it": {
+        "tok_embeddings.weight": ((1000, 64), "vocab embed"),
+        "layers.0.attention.wq.weight": ((96, 64), "joined_kv embed"),
+        "layers.0.attention.wk.weight": ((16, 64), "joined_kv_heads embed"),
+        "layers.0.attention.wo.weight": ((64, 96), "embed joined_kv"),
+        "layers.0.feed_forward.w1.weight": ((256, 64), "mlp embed"),
+        "layers.0.feed_forward.w2.weight": ((64, 256), "embed mlp"),
+        "layers.0.attention_norm.weight": ((64,), "norm"),
+        "output.weight": ((1000, 64), "vocab embed"),
+    },
+    "GPT-NeoX": {
+        "gpt_neox.embed_in.weight": ((1000, 64), "vocab embed"),
+        "gpt_neox.layers.0.attention.query_key_value.weight": ((192, 64), "joined_qkv embed"),
+        "gpt_neox.layers.0.attention.dense.weight": ((64, 64), "embed joined_kv"),
+        "gpt_neox.layers.0.mlp.dense_h_to_4h.weight": ((256, 64), "mlp embed"),
+        "gpt_neox.layers.0.mlp.dense_4h_to_h.bias": ((64,), "embed"),
+        "gpt_neox.final_layer_norm.bias": ((64,), "norm"),
+        "embed_out.weight": ((1000, 64), "vocab embed"),
+    },
+    "T5 of transformers": {
+        "shared.weight": ((1000, 64), "vocab embed"),
+        "encoder.block.0.layer.0.SelfAttention.q.weight": ((96, 64), "joined_kv embed"),
+        "encoder.block.0.layer.0.SelfAttention.o.weight": ((64, 96), "embed joined_kv"),
+        "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight": (
+            (32, 12),
+            "relpos_buckets heads",
+        ),
+        "encoder.block.0.layer.1.DenseReluDense.wi_0.weight": ((256, 64), "mlp embed"),
+        "encoder.block.0.layer.1.DenseReluDense.wo.weight": ((64, 256), "embed mlp"),
+        "encoder.final_layer_norm.weight": ((64,), "norm"),
+    },
+    "ViT of timm": {
+        "cls_token": ((1, 1, 64), "_ _ embed"),
+        "pos_embed": ((1, 197, 64), "_ abspos_buckets embed"),
+        "patch_embed.proj.weight": ((64, 3, 16, 16), "embed channels _ _"),
+        "blocks.0.attn.qkv.weight": ((192, 64), "joined_qkv embed"),
+        "blocks.0.attn.proj.weight": ((64, 64), "embed joined_kv"),
+        "blocks.0.mlp.fc1.weight": ((256, 64), "mlp embed"),
+        "blocks.0.norm1.weight": ((64,), "norm"),
+        "head.weight": ((10, 64), "classes embed"),
+    },
+    "Mamba": {
+        "backbone.embeddings.weight": ((1000, 64), "vocab embed"),
+        "backbone.layers.0.mixer.A_log": ((128, 16), "inner state"),
+        "backbone.layers.0.mixer.D": ((128,), "inner"),
+        "backbone.layers.0.mixer.conv1d.weight": ((128, 1, 4), "inner _ _"),
+        "backbone.layers.0.mixer.in_proj.weight": ((256, 64), "inner_parts embed"),
+        "backbone.layers.0.mixer.out_proj.weight": ((64, 128), "embed inner"),
+        "backbone.layers.0.norm.weight": ((64,), "norm"),
+    },
+    "RWKV": {
+        "rwkv.embeddings.weight": ((1000, 64), "vocab embed"),
+        "rwkv.blocks.0.attention.time_mix_key": ((1, 1, 64), "_ _ embed"),
+        "rwkv.blocks.0.attention.receptance.weight": ((64, 64), "joined_kv embed"),
+        "rwkv.blocks.0.attention.output.weight": ((64, 64), "embed joined_kv"),
+        "rwkv.blocks.0.feed_forward.key.weight": ((256, 64), "mlp embed"),
+        "rwkv.blocks.0.feed_forward.value.weight": ((64, 256), "embed mlp"),
+        "rwkv.ln_out.weight": ((64,), "norm"),
+        "head.weight": ((1000, 64), "vocab embed"),
+    },
+    "Gemma of DeepMind, in NNX": {
+        "embedder/input_embedding/value": ((1000, 64), "vocab embed"),
+        "layers/0/attn/q_einsum/w/value": ((4, 64, 32), "heads embed kv"),
+        "layers/0/attn/kv_einsum/w/value": ((2, 1, 64, 32), "_ kv_heads embed kv"),
+        "layers/0/attn/attn_vec_einsum/w/value": ((4, 32, 64), "heads kv embed"),
+        "layers/0/attn/_query_norm/scale/value": ((32,), "kv"),
+        "layers/0/mlp/gate_proj/kernel/value": ((64, 256), "embed mlp"),
+        "final_norm/scale/value": ((64,), "norm"),
+    },
+    "Qwen MoE with fused experts": {
+        "model.embed_tokens.weight": ((1000, 64), "vocab embed"),
+        "model.layers.0.mlp.gate.weight": ((16, 64), "router embed"),
+        "model.layers.0.mlp.experts.gate_up_proj": ((16, 64, 96), "expert embed gate_up"),
+        "model.layers.0.mlp.experts.down_proj": ((16, 48, 64), "expert mlp embed"),
+        "model.layers.0.input_layernorm.weight": ((64,), "norm"),
+    },
+    "Flux, single blocks": {
+        "x_embedder.weight": ((96, 64), "embed channels"),
+        "single_transformer_blocks.0.norm.linear.weight": ((288, 96), "modulation embed"),
+        "single_transformer_blocks.0.proj_mlp.weight": ((384, 96), "mlp embed"),
+        "single_transformer_blocks.0.proj_out.weight": ((96, 480), "embed mlp_joined_kv"),
+        "single_transformer_blocks.0.attn.to_q.weight": ((96, 96), "joined_kv embed"),
+        "single_transformer_blocks.0.attn.norm_q.weight": ((24,), "kv"),
+        "proj_out.weight": ((64, 96), "channels embed"),
+    },
+    "Haiku": {
+        "transformer/embed/embeddings": ((1000, 64), "vocab embed"),
+        "transformer/layer_0/attn/query/w": ((64, 64), "embed joined_kv"),
+        "transformer/layer_0/attn/linear/w": ((64, 64), "joined_kv embed"),
+        "transformer/layer_0/mlp/linear/w": ((64, 256), "embed mlp"),
+        "transformer/layer_0/mlp/linear_1/w": ((256, 64), "mlp embed"),
+        "transformer/layer_0/layer_norm/offset": ((64,), "norm"),
+    },
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_libraries_call_arrays(family: str) -> None:
+    arrays = FAMILIES[family]
+    found = guess(tuple(Param(path, shape) for path, (shape, _) in arrays.items()))
+    assert by_path(found) == {path: names for path, (_, names) in arrays.items()}
+
+
 def test_towers_of_two_widths_have_two_axes() -> None:
     guesses = guess(
         (
