@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from importlib import import_module
@@ -109,7 +108,6 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line, `| head` behind it or not."""
-    gc.disable()  # short-lived: collecting while modules load costs a tenth of the start-up
     # A plugin of pydantic is for the models of a program: to look for one costs milliseconds.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from shardspec.cli.streams import FAILED, Failure, give_up, settle_streams, show_failure

@@ -529,17 +529,18 @@ class Alike(_Answer):
 
 def alike(shardings: Iterable[ParamSharding]) -> tuple[Alike, ...]:
     """Return groups of one trace, memory and dtype; state, and caches, apart; in order."""
-    groups = grouped(
-        shardings,
-        lambda each: (
-            *(each.dims, each.param.dtype, each.sums, each.memory_kind),
-            *(each.is_state, each.param.is_cache, each.is_trained),
-        ),
-    )
+    groups = grouped(shardings, _kind)
     return tuple(
         Alike(dims, dtype, tuple(found), sums, kind)
         for (dims, dtype, sums, kind, *_), found in groups.items()
     )
+
+
+def _kind(each: ParamSharding) -> tuple[Dims, str, Sums, HostMemory | None, bool, bool, bool]:
+    param = each.param
+    kind = None if each.placed is None else each.memory_kind  # ten thousand arrays are asked
+    state = (each.is_state, param.is_cache, each.is_trained)
+    return (each.dims, param.dtype, each.sums, kind, *state)
 
 
 @dataclass(frozen=True)
