@@ -19,6 +19,7 @@ from typing import cast
 from shardspec.analysis import step_stages
 from shardspec.analysis.step_attention import aliased, flat, headed, roles
 from shardspec.analysis.step_routing import Slots, combined, dispatched, slots_of
+from shardspec.analysis.step_sizes import LostError, Sizes, agreed
 from shardspec.analysis.step_stages import MICROBATCH, is_whole, passed
 from shardspec.analysis.step_values import (
     Flow,
@@ -34,8 +35,8 @@ from shardspec.analysis.step_values import (
 from shardspec.diagnostics import Diagnostic, Span, codes, point
 from shardspec.diagnostics.words import counted, did_you_mean, grouped, listed, numbers_in, template
 from shardspec.ir.plan import ParamSharding
-from shardspec.ir.program import Line, Product, StepSpec, Term
-from shardspec.ir.spec import LogicalAxes, Pattern, Spec, axis_of
+from shardspec.ir.program import Line, StepSpec, Term
+from shardspec.ir.spec import LogicalAxes, Pattern, Spec
 from shardspec.resolve.match import path_matcher
 
 #: Names of stacked axes that need no `scan:`.
@@ -68,10 +69,6 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
 _NO_ARRAYS = 'name them in lines of the spec\'s own: `residual, "**/wi/kernel" -> hidden`'
 
 
-class _LostError(Exception):
-    """A line that makes nothing: a fault, which is told, or one that is for other models."""
-
-
 class _Build:
     """The program as it grows, line by line."""
 
@@ -90,6 +87,7 @@ class _Build:
         self.faults: list[Diagnostic] = []
         self.used: set[str] = set()
         self.loop: Loop | None = None
+        self.dims = Sizes(self.axes, self.sizes)
         self.slots: dict[str, Slots] = {}
         self._batch()
 
@@ -124,17 +122,17 @@ class _Build:
         batch, length = self.sizes.get("batch"), self.sizes.get("length", 1)
         return None if batch is None else batch * length * self.microbatches
 
-    def fault(self, message: str, span: Span | None, help: str | None = None) -> _LostError:
+    def fault(self, message: str, span: Span | None, help: str | None = None) -> LostError:
         """Note a fault and return what ends the line."""
         self.faults.append(point(codes.STEP_LINE, message, span, help=help))
-        return _LostError()
+        return LostError()
 
     def line(self, line: Line) -> None:
         """Take in a line."""
         try:
             self._line(line)
-        except _LostError:
-            return
+        except LostError as lost:
+            self.faults += [] if lost.finding is None else [lost.finding]
 
     def _line(self, line: Line) -> None:
         if line.call in ("dispatch", "combine"):
@@ -178,7 +176,7 @@ class _Build:
         if found:
             return found
         if not self._is_own(line):
-            raise _LostError  # of a step that is for other models, too
+            raise LostError  # of a step that is for other models, too
         paths = [each.path for each in self.arrays]
         help = did_you_mean(term.text, paths) or "`shardspec compile` lists the arrays"
         raise self.fault(f"no array matches `{term.text}`", term.span, help)
@@ -254,7 +252,7 @@ class _Build:
         what = f"{weight.first.path} [{' '.join(name or '_' for name in names)}]"
         renamed = self._renamed(names, term, what)
         view = tuple(
-            self._indices(name, size, f"?{id(weight)}.{at}")
+            self.dims.indices(name, size, f"?{id(weight)}.{at}")
             for at, (name, size) in enumerate(zip(renamed, weight.shape, strict=True))
         )
         twice = next((name for name in renamed if name and renamed.count(name) > 1), None)
@@ -276,7 +274,7 @@ class _Build:
         for at, (name, dim) in enumerate(zip(names, value.view, strict=True)):
             is_same = name is None or name in (value.names[at], known[at])
             size = math.prod(index.size for index in dim)
-            view.append(dim if is_same else self._indices(name, size, ""))
+            view.append(dim if is_same else self.dims.indices(name, size, ""))
         return Read(value, tuple(view))
 
     def _here(self, value: Value, line: Line) -> Value:
@@ -297,7 +295,7 @@ class _Build:
             names = tuple(dim.name for dim in term.dims)
         if names is None:
             if not self._is_own(line):
-                raise _LostError
+                raise LostError
             known = [*self.values, *self.activations]
             help = did_you_mean(term.text, known) or (
                 f"a line before makes it, `activations` names it, or it has its names here:"
@@ -305,7 +303,7 @@ class _Build:
             )
             raise self.fault(f"nothing is called `{term.text}`", term.span, help)
         layers = [name for name in names if name in self.stacked and self.step.mode == "serve"]
-        rounds = math.prod(self._size(name, term, term.span) for name in layers)
+        rounds = math.prod(self.dims.size(name, term, term.span) for name in layers)
         names = tuple(name for name in names if name not in layers)
         inner, is_one = self.loop, bool(layers) or "batch" not in names
         self.loop = inner if is_one else None  # what is given is given for all microbatches
@@ -334,33 +332,6 @@ class _Build:
 
     # sizes and indices
 
-    def _indices(self, name: str | None, size: int, blank: str) -> tuple[Index, ...]:
-        """Return a dimension as its factors, where the sizes agree."""
-        if name is None:
-            return (Index(blank, size),)
-        factors = self._factors(name)
-        found = tuple(Index(each, self.sizes.get(each, 0)) for each in factors)
-        if len(found) > 1 and math.prod(index.size for index in found) == size:
-            return found
-        return (Index(name, size),)
-
-    def _factors(self, name: str, depth: int = 0) -> tuple[str, ...]:
-        axis = self.axes.get(name)
-        if axis is None or len(axis.factors) < 2 or depth > 8:
-            return (name,)
-        return tuple(each for part in axis.factors for each in self._factors(part, depth + 1))
-
-    def _size(self, name: str | None, term: Term, span: Span | None) -> int:
-        dims = term.dims or ()
-        written = next((d.size for d in dims if (d.alias or d.name) == name and d.size), None)
-        size = written or (self.sizes.get(axis_of(name)) if name else None)
-        if size is None:
-            what = f"`{name}`" if name else "a dimension without a name"
-            help = f"state it in `axes`: `{name}: 128`" if name else "name it in brackets"
-            help += f", or here: `[{name}=128]`" if name else ""
-            raise self.fault(f"the size of {what} is not known", span or term.span, help)
-        return size
-
     def _value(self, term: Term, names: LogicalAxes, known: LogicalAxes, line: Line) -> Value:
         """Return a value of these names.
 
@@ -371,9 +342,9 @@ class _Build:
         if self.step.pipeline and self.loop is None and MICROBATCH not in known:
             names, known = (MICROBATCH, *names), (MICROBATCH, *known)
         spans = {dim.alias or dim.name: dim.span for dim in term.dims or ()}
-        shape = tuple(self._size(name, term, spans.get(name)) for name in known)
+        shape = tuple(self.dims.size(name, term, spans.get(name)) for name in known)
         view = tuple(
-            self._indices(name, size, f"?{term.text}.{at}")
+            self.dims.indices(name, size, f"?{term.text}.{at}")
             for at, (name, size) in enumerate(zip(known, shape, strict=True))
         )
         return Value(term.text, names, shape, self.step.dtype, view)
@@ -396,68 +367,11 @@ class _Build:
 
     def _flops(self, line: Line, kind: OpName, reads: Sequence[Read], result: Value) -> int:
         if line.flops:
-            return max(0, self._sum(line.flops, line))
+            return max(0, self.dims.sum(line.flops, line))
         if kind != "einsum":
             return 0
-        indices = self._agreed(line, reads, result)
+        indices = agreed(line, reads, result)
         return 2 * math.prod(indices.values())
-
-    def _sum(self, products: Sequence[Product], line: Line) -> int:
-        return sum(
-            each.sign * math.prod(self._factor(factor, line) for factor in each.factors)
-            for each in products
-        )
-
-    def _factor(self, factor: int | str | tuple[Product, ...], line: Line) -> int:
-        if isinstance(factor, tuple):
-            return self._sum(factor, line)
-        if isinstance(factor, int):
-            return factor
-        size = self.sizes.get(factor)
-        if size is None:
-            message = f"the size of `{factor}` is not known"
-            raise self.fault(message, line.span, f"state it in `axes`: `{factor}: 128`")
-        return size
-
-    def _agreed(self, line: Line, reads: Sequence[Read], result: Value) -> dict[str, int]:
-        """Return the sizes of the indices of an einsum, which everything in it agrees on."""
-        sizes: dict[str, int] = {}
-        whose: dict[str, str] = {}
-        views = [(term, read.indices) for term, read in zip(line.operands, reads, strict=True)]
-        made = tuple(index for dim in result.view for index in dim)
-        for term, indices in (*views, (line.results[0], made)):
-            for index in indices:
-                first = sizes.setdefault(index.name, index.size)
-                if first != index.size and 1 not in (first, index.size):
-                    message = (
-                        f"`{index.name}` is {first} in `{whose[index.name]}`"
-                        f" and {index.size} in `{term.text}`"
-                    )
-                    help = f"give one another name: `{term.text}[{index.name} as {index.name}_b]`"
-                    raise self.fault(message, term.span, help)
-                whose.setdefault(index.name, term.text)
-        read = {index.name for _, indices in views for index in indices}
-        lone = next((index for index in made if index.name not in read and index.size > 1), None)
-        if lone is not None:
-            there = listed(sorted(name for name in read if not name.startswith("?")), limit=12)
-            message = f"`{line.results[0].text}` has `{lone.name}`, and nothing that is read has it"
-            help = f"read are {there}; or give another name: `[{lone.name} as ...]`"
-            raise self.fault(message, line.results[0].span, help)
-        self._joined(line, views, {index.name for index in made})
-        return sizes
-
-    def _joined(
-        self, line: Line, views: Sequence[tuple[Term, Sequence[Index]]], made: set[str]
-    ) -> None:
-        """Report an einsum that sums over what one operand alone has."""
-        for at, (term, indices) in enumerate(views):
-            others = {i.name for other, (_, v) in enumerate(views) if other != at for i in v}
-            for index in indices:
-                if index.name in made or index.name in others or index.size == 1:
-                    continue
-                message = f"only `{term.text}` has `{index.name}`, and the line would sum over it"
-                help = f"name it in the result, or as the other side does: `[{index.name} as ...]`"
-                raise self.fault(message, term.span, help)
 
     def _result(self, term: Term, line: Line, reads: Sequence[Read]) -> Value:
         names = self.activations.get(term.text)
@@ -493,12 +407,12 @@ class _Build:
         if names is None:
             return None, self._inferred(term, line, reads)
         read = {name for each in reads for name in (*each.source.names, *_names_of(each))}
-        made = {each for name in names for each in (name, *self._factors(name or ""))}
+        made = {each for name in names for each in (name, *self.dims.factors(name or ""))}
         kinds = [type(each.source) for each in reads]
         if None in names or made - {""} <= read or line.call or set(kinds) != {Value, Weight}:
             return names, names
         inferred = self._inferred(term, line, reads)
-        apart = tuple(each for name in inferred for each in self._factors(name or ""))
+        apart = tuple(each for name in inferred for each in self.dims.factors(name or ""))
         wanted = [self.sizes.get(name or "") for name in names]
         for found in (inferred, apart):
             if [self.sizes.get(name or "") for name in found] == wanted:
@@ -657,7 +571,7 @@ class _Build:
             whole = frozenset({summed if is_cache else positions, summed} - {""})
             made = (query, *keys)
             view = flat(result, span)
-            kernel = self._sum(line.flops, line) if line.flops else 2 * flops
+            kernel = self.dims.sum(line.flops, line) if line.flops else 2 * flops
             self._add(Op("flash", line, self.loop, made, result, view, max(0, kernel), whole))
             return
         dims = (*((i,) for i in span if i.name != summed), (Index(positions, size),))
