@@ -48,14 +48,14 @@ def command(
     to stdout. Without --hardware the targets are a laptop and a slice that has room for the
     model; without --like the preset suits the machines. Both are said.
     """
-    output = request.output or "spec.yaml"
-    if output != "-" and not force and os.path.lexists(output):
-        fail(f"`{output}` is there already", "--force writes over it, -o names another file")
-    require_folder(output)
     if request.arrays is None:
         fail(
             "nothing says what the arrays are", "as in `shardspec init --arrays model.safetensors`"
         )
+    output = request.output or "spec.yaml"
+    if output != "-" and not force and os.path.lexists(output):
+        fail(f"`{output}` is there already", "--force writes over it, -o names another file")
+    require_folder(output)
     hardware = tuple(_hardware(text, request) for text in machines)
     _require_presets(presets)
     params = request.read_arrays(request.arrays)
@@ -130,6 +130,9 @@ def _hardware(text: str, request: Request) -> Hardware:
     """Return a machine; exit with 2 where there is none such."""
     from shardspec.foreign.formats import machine_named
 
+    for words, what in (("{", "is several machines"), (" by ", "names a calibration")):
+        if words in text:
+            fail(f"--hardware `{text}` {what}", "say a machine alone; the spec may say it later")
     found = machine_named(text)
     if isinstance(found, tuple):
         request.report(found)

@@ -230,6 +230,8 @@ class _Whole:
         for machine in self.machines:
             if machine.why:
                 comments["targets", machine.name] = Comments(trailing=f"guess: {machine.why}")
+            if len(machine.mesh) > 1:
+                comments["targets", machine.name, "mesh"] = Comments(trailing=_SIZES)
         for section, lines in (("axes", self._axes()), ("params", self.params)):
             comments |= {(section, name): Comments(trailing=why) for name, _, why in lines}
         for section, lines in (("rules", self._rules()), ("replicate", self.questions)):
@@ -391,6 +393,7 @@ _HEAD = (
     "so, `and size` other arrays have axes as long. Mend what is wrong, and take the comments out.",
     f"{QUESTION} marks what could not be guessed.",
 )
+_SIZES = "guess: the axes that the presets name, in sizes that divide"
 _TAIL = (
     f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers:",
     "axes: {batch: 64, length: 2048}",

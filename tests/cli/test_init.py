@@ -192,6 +192,8 @@ def test_a_function_is_called(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     [
         (("--like", "fsdpp"), "did you mean `fsdp`?"),
         (("--hardware", "tpu v9 4x4"), "error[SHD101]"),
+        (("--hardware", "{1..8} * tpu v5e 16x16"), "is several machines"),
+        (("--hardware", "tpu v5e 4x4 by local.yaml"), "names a calibration"),
         (("-o", "no/such/spec.yaml"), "cannot write no/such/spec.yaml"),
     ],
 )

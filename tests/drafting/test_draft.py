@@ -106,6 +106,7 @@ def test_a_size_that_does_not_divide_is_whole_by_a_rule_that_says_so() -> None:
     params = (Param("embedder/embedding", (50257, 4096)), *LLAMA[1:])
     made = drafted(params, "tpu v5e 4x4", presets=("fsdp-tensor",))
     assert "50257 does not divide by tensor = 8: whole there" in made.text
+    assert "mesh: {fsdp: rest, tensor: 8}  # guess: the axes that the presets name" in made.text
     _, (plan,) = loaded(made, params)
     (table,) = (each for each in plan.arrays if each.param.path == "embedder/embedding")
     assert table.dims[0].mesh_axes == ()
