@@ -13,7 +13,7 @@ from shardspec import pipeline
 from shardspec.cli import completion, options, streams
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select
-from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show
+from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, wants_color
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ActivationSharding, ShardingPlan
@@ -130,7 +130,8 @@ def _show(
 ) -> None:
     """Show what the plan says, and beside it what a saved cost does."""
     saved = request.saved_cost()
-    show(_no_lines(match["file"], saved) if match and _is_code(match["file"]) else lines)
+    shown = _no_lines(match["file"], saved) if match and _is_code(match["file"]) else lines
+    show(shown, color=wants_color(request.color))
     if saved is not None and subject is not None:
         show(_cost(saved, subject, plan, match, request))
 

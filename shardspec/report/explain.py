@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shardspec.diagnostics import Span
-from shardspec.diagnostics.lines import columns
+from shardspec.diagnostics.lines import Tones, columns
 from shardspec.diagnostics.words import binary_bytes, counted, did_you_mean
 from shardspec.ir.plan import (
     ActivationSharding,
@@ -57,7 +57,8 @@ def _told(sharding: Sharding, plan: ShardingPlan) -> Iterator[str]:
     yield from (f"{label:<8}{text}".rstrip() for label, text in facts(sharding, plan))
     if sharding.dims:
         yield "dims"
-        yield from columns(dim_rows(sharding, plan), right=(0, 2))
+        tones = _dim_tones(sharding)
+        yield from columns(dim_rows(sharding, plan), right=(0, 2), tones=tones)
 
 
 def facts(sharding: Sharding, plan: ShardingPlan) -> Iterator[tuple[str, str]]:
@@ -98,6 +99,17 @@ def dim_rows(sharding: Sharding, plan: ShardingPlan) -> list[Row]:
     """Return a row for each rule tried: dim, name, size, mesh axes, outcome, place."""
     dims = enumerate(sharding.dims)
     return [row for index, dim in dims for row in _rows(index, dim, sharding, plan)]
+
+
+def _dim_tones(sharding: Sharding) -> Iterator[Tones]:
+    """Yield for each of `dim_rows` what stands out: the rules that place the dimension."""
+    for dim in sharding.dims:
+        if not dim.attempts:
+            yield {4: "whole"}
+        for attempt in dim.attempts:
+            places = attempt.outcome in (Outcome.TAKEN, Outcome.ADDED)
+            yield {4: "split" if attempt.ways > 1 else "whole"} if places else {}
+            yield from ({} for _ in attempt.left_out)
 
 
 def _names(sharding: ParamSharding, plan: ShardingPlan) -> str:

@@ -356,6 +356,23 @@ arrays:
     assert re.search(r"\x1b\[32mfits, [0-9.]+ GiB left\x1b\[0m", roomy.out)
 
 
+def test_an_explanation_shows_what_places_each_dimension(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "a")
+    (folder / "rules.yaml").write_text(
+        "mesh: {data: 2, model: 4}\nrules: [mlp -> model | data, embed -> none]\n"
+        "arrays: {kernel: 'bf16[embed=8 mlp=6 length=4]'}\n",
+        encoding="utf-8",
+    )
+    (shown,) = _on_terminal([["explain", "kernel", "--spec", "rules.yaml"]], folder)
+    rows = shown.out.split("dims\n")[1].split("\n")[:4]
+    assert [re.findall(r"\x1b\[(\d+)m([^\x1b]*)", row)[:1] for row in rows] == [
+        [("33", "TAKEN   replicated, as the rule says")],
+        [],
+        [("36", "TAKEN   6 / 2 = 3")],
+        [("33", "replicated: no rule for `length`")],
+    ]
+
+
 def test_a_file_gets_no_colours_from_the_terminal_beside_it(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "a")
     mesh = ["mesh", "spec.yaml", "-o"]
