@@ -36,13 +36,13 @@ def corrected(sends: list[Send], target: Target) -> list[Send]:
     platform, device_count = platform_of(target), target.mesh.device_count
     sends = rows_written_in_place(constants_made_in_place(sends))
     ring_devices = device_count if platform == "tpu" else 0
+    sends = lookups_exchanged(sends)
     sends = equal_gathers_once(sends, ring_devices)
     sends = narrow_gathers(sends, platform == "tpu")
     sends = partial_sums_once(sends)
     apart = {axis.name for axis in target.mesh.axes if axis.network == "dcn"}
     passed = _RESHAPES if platform == "gpu" else _PASSES
     sends = sliced_sums_scattered(sends, passed, apart if platform == "tpu" else set())
-    sends = lookups_exchanged(sends)
     sends = sums_after_loops(sends, platform == "gpu")
     sends = windowed_products(sends, ring_devices)
     if platform == "tpu":
