@@ -22,6 +22,8 @@ def roles(query: Read, key: Read) -> tuple[str, dict[str, str]] | None:
     found = next((name for name in own if is_position(name)), None)
     if found is None and len(own) > len(left):
         found = own[0]
+    if found is None and len(own) == len(left):  # in cross-attention each has positions of its own
+        found = next((o for o, asks in zip(own, left, strict=True) if is_position(asks)), None)
     if found is None:
         shared = [i.name for i in held if i.name not in own and is_position(i.name)]
         if not shared:

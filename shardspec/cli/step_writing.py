@@ -92,7 +92,8 @@ def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost 
     targets = [each for each in spec.targets if each.name == plan.target.name]
     (again,) = pipeline.compile_plans(spec, request.params(spec), targets)
     found = pipeline.about(pipeline.findings(spec, [again]), plan.target.name)
-    odd = tuple(each for each in (*faults, *found) if each.code.id == "SHD240")
+    unread = (each for each in faults if has_errors((each,)))
+    odd = (*unread, *(each for each in found if each.code.id == "SHD240"))
     stated = stated_step(again)
     if stated is None and not odd:
         return None

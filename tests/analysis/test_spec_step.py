@@ -294,6 +294,19 @@ step:
 """
 
 
+def test_keys_of_cross_attention_have_positions_of_their_own_name() -> None:
+    """What is `length` of the queries is `source` of the keys, beside heads that differ too."""
+    text = ATTENTION.replace("embed: 32,", "embed: 32, source: 64,")
+    text = text.replace("query: batch", "encoded: batch source embed, query: batch")
+    for name in ("k", "v"):
+        text = text.replace(f'residual, "{name}"', f'encoded, "{name}"')
+    step, own = step_of(text), step_of(ATTENTION)
+    (cross,), (alone,) = (
+        [op for op in each.ops if op.kind == "kernel"][:1] for each in (step, own)
+    )
+    assert cross.flops == alone.flops * 64 // 16
+
+
 @pytest.mark.parametrize(("attention", "backward"), [("flash", 2.5), ("einsum", 2)])
 def test_attention_computes_scores_and_sums(attention: str, backward: float) -> None:
     """Grouped heads: two heads of keys serve four of queries, and the FLOPs are the queries'."""

@@ -218,7 +218,9 @@ def _apart(stream: Stream, others: Sequence[Stream], wanted: str) -> str:
 
 
 def _word(text: str) -> str:
-    return re.sub(r"\W+", "_", text).strip("_") or "value"
+    """Return a text as a name; what begins with a number, as `*args` have them, is `given_3`."""
+    word = re.sub(r"\W+", "_", text).strip("_") or "value"
+    return f"given_{word}" if word[0].isdigit() else word
 
 
 def _path_word(path: str) -> str:

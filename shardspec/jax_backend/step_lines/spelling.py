@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from shardspec.analysis.step_attention import is_position
 from shardspec.diagnostics.words import as_one, grouped, template
 from shardspec.ir.spec import Pattern, Spec
 from shardspec.jax_backend.step_lines.dims import Atom, Dim, flat
-from shardspec.jax_backend.step_lines.naming import Naming, kept
+from shardspec.jax_backend.step_lines.naming import Known, Naming, kept
 from shardspec.jax_backend.step_lines.streams import Row, Stream, Weight
 from shardspec.resolve.match import path_matcher
 
@@ -59,6 +60,12 @@ class Spelling:
         self.activations = {each.name: each.logical_axes for each in named}
         self.naming = naming
         self.flow, self.sizes = naming.flow, naming.sizes
+        self.of_weights = {
+            factor
+            for rule in spec.path_rules
+            for name in rule.logical_axes
+            for factor in ((name, *naming.flow.factors(name)) if name else ())
+        }
         self.paths = paths
 
     # lines
@@ -172,7 +179,7 @@ class Spelling:
         None where no names say what it does: a dimension that is one index here is two there.
         """
         if row.call in ("flash", "op"):
-            return {} if row.call == "flash" else None
+            return self._kept_apart(row) if row.call == "flash" else None
         maps = _keys(row)
         if maps is None:
             return None
@@ -184,7 +191,7 @@ class Spelling:
                 proposed.append((at, name, self._indices(name, dim, maps[at])))
         groups = self._groups(row, maps[-1], proposed)
         parts: Counter[object] = Counter(key for keys in groups for key in keys)
-        if any(count > 1 for count in parts.values()):
+        if any(count > 1 for count in parts.values()) or self._sums_alone(row, maps[-1], proposed):
             return None
         renamed: dict[tuple[int, str], str] = {}
         for at, whole, indices in proposed:
@@ -194,6 +201,38 @@ class Spelling:
             if changed:
                 renamed[at, whole] = changed[0]
         return renamed
+
+    def _kept_apart(self, row: Row) -> dict[tuple[int, str], str]:
+        """Return other names for the positions of keys that have all the names of the queries.
+
+        Which of them are positions their own names may say (`length`); else it is the one that no
+        parameter has.
+        """
+        query, key, value = ([each.name for each in self._known(row, at)] for at in range(3))
+        if {*query} != {*key} or any(map(is_position, key)):
+            return {}
+        own = [name for name in key[1:] if name in value and name not in self.of_weights]
+        return {(at, own[0]): f"{own[0]}_positions" for at in (1, 2)} if len(own) == 1 else {}
+
+    def _known(self, row: Row, at: int) -> Sequence[Known]:
+        source = row.reads[at][0]
+        return self.naming.dims(source) if isinstance(source, Stream) else ()
+
+    def _sums_alone(
+        self,
+        row: Row,
+        made: dict[Atom, object],
+        proposed: Sequence[tuple[int, str, list[tuple[str, Keys]]]],
+    ) -> bool:
+        """Say whether a product would sum over what only one side of it has."""
+        pairs = zip(self.naming.dims(row.result), kept(row.result.found()), strict=True)
+        given = {keys for known, dim in pairs for _, keys in self._indices(known.name, dim, made)}
+        sides: dict[Keys, set[int]] = {}
+        for at, _, indices in proposed:
+            for _, keys in indices:
+                sides.setdefault(keys, set()).add(at)
+        lone = (keys for keys, found in sides.items() if len(found) == 1 and keys)
+        return row.call == "" and len(row.reads) == 2 and any(keys not in given for keys in lone)
 
     def _groups(
         self,

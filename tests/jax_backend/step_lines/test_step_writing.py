@@ -224,6 +224,65 @@ def test_what_has_no_name_keeps_its_size() -> None:
     assert made == "query[batch, length, heads, _ as d1=128]"
 
 
+def of_function(text: str, function: Callable[[Resolver], Any], *args: Any) -> dict[str, Any]:
+    """Return the fields of a function, once a spec that has them costs as many FLOPs."""
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    found, cost = written(spec, "pod", lambda resolver: (function(resolver), args))
+    told = stated(text, "pod", found.fields)
+    assert told.step is not None
+    assert cost.step is not None
+    assert told.step.flops == pytest.approx(cost.step.flops, rel=0.01)
+    return found.fields
+
+
+def test_arguments_that_have_only_numbers_get_names() -> None:
+    def numbered(resolver: Resolver) -> Any:
+        step = step_for(resolver, lambda through: through)
+        return lambda *args: step(*args)
+
+    tokens = jax.ShapeDtypeStruct((256, 1024), jnp.int32)
+    fields = of_function(SPEC + SCANNED, numbered, params_of(is_scanned=True), tokens)
+    assert fields["program"][0] == 'gather(given_1[batch length], "table") -> residual'
+
+
+def test_positions_whose_name_does_not_say_so_are_told_apart() -> None:
+    text = (SPEC + SCANNED).replace("length", "frames")
+    tokens = jax.ShapeDtypeStruct((256, 1024), jnp.int32)
+
+    def step(resolver: Resolver) -> Any:
+        return step_for(resolver, lambda through: through)
+
+    fields = of_function(text, step, params_of(is_scanned=True), tokens)
+    keys = "key[frames as frames_positions], value[frames as frames_positions]"
+    assert fields["program"][4] == f"flash(query, {keys}) -> context"
+
+
+def test_a_product_with_what_parameters_make_is_no_einsum_of_the_parameter() -> None:
+    """A probe, made into a query by another array, asks of all tokens."""
+    text = SPEC.replace("params:", "params:\n  probe: embed").replace('"**/{query', '"{query')
+    text = text[: text.index("activations:")] + "activations: {residual: batch length embed}\n"
+    shapes = {"probe": (2048,), "query": (2048, 16, 128), "key": (2048, 16, 128)}
+    text += "arrays: {probe: 'f32[2048]', query: 'f32[2048, 16, 128]', key: 'f32[2048, 16, 128]'}\n"
+    drop = ("table", "head", '"**/out"', '"**/{gate', '"**/down"')
+    text = "\n".join(line for line in text.splitlines() if not line.strip().startswith(drop))
+    f32 = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    f32["key"] = jax.ShapeDtypeStruct(shapes["key"], jnp.float32)
+
+    def pooled(resolver: Resolver) -> Any:
+        def loss(params: Any, residual: Any) -> Any:
+            residual = resolver.constrain(residual, activation="residual")
+            asked = jnp.einsum("e,ehd->hd", params["probe"], params["query"])
+            keys = jnp.einsum("ble,ehd->blhd", residual, params["key"])
+            return jax.nn.softmax(jnp.einsum("hd,blhd->bhl", asked, keys)).max()
+
+        return jax.grad(loss)
+
+    x = jax.ShapeDtypeStruct((256, 1024, 2048), jnp.float32)
+    fields = of_function(text, pooled, f32, x)
+    assert fields["program"][-1].startswith('op(key, "probe")')
+
+
 def test_serving_has_no_backward_pass() -> None:
     spec, _ = pipeline.load_text(SPEC + SCANNED)
     assert spec is not None
