@@ -127,7 +127,9 @@ def _convolution_flops(node: Node) -> int:
     kernel = node.operands[1].shard_shape
     taps = math.prod(kernel[at] for at in numbers.kernel_spatial_dimensions)
     features = kernel[numbers.kernel_input_feature_dimension]
-    return 2 * math.prod(node.result.shard_shape) * taps * features
+    # backward of a stride: zeros stand between what is given, and nothing is multiplied by them
+    spread = node.op.attributes["lhs_dilation"] if "lhs_dilation" in node.op.attributes else ()
+    return 2 * math.prod(node.result.shard_shape) * taps * features // math.prod(map(int, spread))
 
 
 def _kernel_flops(node: Node) -> int:

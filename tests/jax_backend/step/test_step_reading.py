@@ -142,6 +142,20 @@ def test_what_the_user_wrote_is_theirs() -> None:
     assert lines[1] + 1 == lines[2] == lines[3] - 1  # the lines of the code inside
 
 
+def test_zeros_between_what_a_strided_convolution_gives_back_are_no_work() -> None:
+    own = small_steps.resolver()
+    numbers = ("NHC", "HIO", "NHC")
+
+    def loss(kernel: Any, x: Any) -> Any:
+        made = jax.lax.conv_general_dilated(x, kernel, (2,), "SAME", dimension_numbers=numbers)
+        return jnp.sum(made**2)
+
+    kernel, x = small_steps.struct(4, 32, 64), small_steps.struct(64, 128, 32)
+    step = step_of(own, jax.grad(loss, argnums=(0, 1)), kernel, x)
+    flops = [op.flops * 8 for op in step.ops if op.kind == "convolution"]
+    assert flops == pytest.approx([2 * 64 * 64 * 64 * 4 * 32] * 3, rel=0.05)
+
+
 def test_a_kernel_says_its_own_flops() -> None:
     (found,) = (op for op in step("kernel").ops if op.kind == "kernel")
     assert (found.flops, found.result.shape) == (123456, (8, 128, 1024))
