@@ -21,6 +21,10 @@ from shardspec.resolve.match import PathMatcher
 Answer = TypeVar("Answer", bound=Hashable)
 
 _SPECIAL = re.compile(r"[*?{}\\,]")
+#: A component that says nothing of what stands below: a number, or those of layers.
+_NUMBERS = re.compile(r"\*|[0-9]+|\{[0-9.,]+\}")
+#: Dots between components, and not those of a range.
+_DOTS = re.compile(r"\.(?![^{}]*\})")
 _LEAST_PARTS = 2
 _MOST_PARTS = 5
 _MOST_IN_BRACES = 12
@@ -119,19 +123,27 @@ def _forms(answers: Mapping[str, Answer | None]) -> dict[str, list[str]]:
     return {path: [*short[glob], glob, whole[path], exact(path)] for path, glob in globs.items()}
 
 
+def _parts(glob: str) -> tuple[str, list[str]]:
+    """Return what joins the components of a glob, and those.
+
+    >>> _parts("b.{0..2}.w"), _parts("a.b/c")
+    (('.', ['b', '{0..2}', 'w']), ('/', ['a.b', 'c']))
+    """
+    return ("/", glob.split("/")) if "/" in glob else (".", _DOTS.split(glob))
+
+
 def _cuts(glob: str) -> Iterator[tuple[tuple[object, ...], str]]:
     """Yield what may be left of a glob, by what has to be alike in other globs to match it too.
 
     >>> [text for _, text in _cuts("a/b/*/c/d")]
     ['**/c/d', '**/b/*/c/d', 'a/**/c/d']
     """
-    mark = "/" if "/" in glob else "."
-    parts = glob.split(mark)
+    mark, parts = _parts(glob)
     gap = "**/" if mark == "/" else "*."
     for front in (0, 1):
         for count in range(_LEAST_PARTS, min(len(parts) - front, _MOST_PARTS + 1)):
             start, end = parts[:front], parts[-count:]
-            is_telling = end[0] != "*" and not end[0].isdecimal()
+            is_telling = _NUMBERS.fullmatch(end[0]) is None
             if is_telling and (not front or start[0] != "*"):
                 text = mark.join((*start, gap + mark.join(end)))
                 yield (mark, tuple(start), tuple(end)), text
@@ -210,8 +222,7 @@ def _spelt(rows: Sequence[tuple[str, ...]], free: Collection[int]) -> list[str] 
 
 def _in_braces(several: Sequence[tuple[str, Sequence[str]]]) -> Iterator[Group]:
     """Yield patterns that differ in one component as one."""
-    marks = (("/" if "/" in glob else ".", glob, tuple(paths)) for glob, paths in several)
-    rows = [(mark, glob.split(mark), paths) for mark, glob, paths in marks]
+    rows: list[_Row] = [(*_parts(glob), tuple(paths)) for glob, paths in several]
     longest = max(len(parts) for _, parts, _ in rows)
     for place in range(1, longest + 1):
         rows = list(_joined(rows, place))

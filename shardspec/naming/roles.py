@@ -26,13 +26,13 @@ JOINED: Mapping[tuple[str, ...], str] = {
 }
 
 #: Last components of paths that say which array of a module it is, and nothing of what it is for.
-MATRICES = ("weight", "kernel", "w", "embedding", "input_embedding", "qweight")
+MATRICES = ("weight", "kernel", "w", "embedding", "input_embedding", "qweight", "weight_v")
 VECTORS = ("bias", "b")
 SCALES = ("scale", "offset", "gamma", "beta", "g", "mean", "var", "running_mean", "running_var")
 #: Those of a module whose array they only wrap: NNX's variables, Haiku's parameters.
 WRAPPERS = ("value", "raw_value")
 #: Leaves of arrays that hold outputs first: `[out, in]`.
-OUTPUTS_FIRST = ("weight", "qweight")
+OUTPUTS_FIRST = ("weight", "qweight", "weight_v")
 
 
 class AxisKind(NamedTuple):
@@ -168,6 +168,12 @@ ROLES = (
         r"^\D*$",
     ),
     Role(
+        "convolutions over sound",
+        r"conv_layers/\d+/conv|pos_conv_embed/conv",
+        "conv: channels -> embed | conv: embed -> embed",
+    ),
+    Role("sound to model", r"feature_projection/projection", "embed -> embed"),
+    Role(
         "positions",
         r"(?:abs)?(?:pos(?:ition)?(?:al)?_emb\w*|pos_emb\w*|wpe|embed_positions|position_embedder"
         r"|posembed_input/pos_embedding)",
@@ -176,7 +182,7 @@ ROLES = (
     Role("segments", r"token_type_embeddings?|segment_embeddings?", "segments embed"),
     Role(
         "token that stands for all",
-        r"class_embedding|cls(?:_token)?|class_token|mask_token|dist\w*_token|register_tokens|probe",
+        r"class_embedding|cls(?:_token)?|class_token|mask_token|masked_spec_embed|dist\w*_token|register_tokens|probe",
         "embed | _ embed | _ _ embed",
     ),
     Role(

@@ -75,6 +75,14 @@ NAMED = {
         "time_text_embed.timestep_embedder.linear_2.weight": "embed embed'",
         "proj_out.weight": "channels embed",
     },
+    "wav2vec2-base": {
+        "wav2vec2.feature_extractor.conv_layers.0.conv.weight": (
+            "conv_layers_embed conv_layers_channels _"
+        ),
+        "wav2vec2.feature_projection.projection.weight": "embed conv_layers_embed",
+        "wav2vec2.encoder.pos_conv_embed.conv.weight_v": "embed channels _",
+        "wav2vec2.encoder.layers.3.feed_forward.output_dense.weight": "embed mlp",
+    },
     "whisper-small": {
         "model.encoder.conv2.weight": "embed embed' _",
         "model.encoder.embed_positions.weight": "abspos_buckets embed",
@@ -82,6 +90,8 @@ NAMED = {
         "model.decoder.layers.3.encoder_attn.v_proj.bias": "joined_kv",
     },
 }
+#: What no row knows, of all these models.
+QUESTIONS = {"wav2vec2-base": ["wav2vec2.encoder.pos_conv_embed.conv.weight_g"]}
 TINY = "embed/embedding: f32[64, 32]\nmlp/wi/kernel: f32[32, 128]\nmlp/wo/kernel: f32[128, 32]\n"
 
 
@@ -121,7 +131,8 @@ def test_a_model_is_named_and_passes_check(model: str, folder: Path) -> None:
         each.param.path: " ".join(name or "_" for name in each.logical_axes) for each in plan.arrays
     }
     assert {path: found[path] for path in NAMED[model]} == NAMED[model]
-    assert not [each.param.path for each in plan.arrays if each.needs_names and each.param.rank]
+    unnamed = [each.param.path for each in plan.arrays if each.needs_names and each.param.rank]
+    assert unnamed == QUESTIONS.get(model, [])
     lines = [line for line in (folder / "spec.yaml").read_text("utf-8").split("\n") if line]
     assert len(lines) < 75
 
