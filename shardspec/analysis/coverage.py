@@ -23,7 +23,7 @@ from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
-from shardspec.ir.spec import CoverageGate, Spec
+from shardspec.ir.spec import CoverageGate, Replicate, Spec
 from shardspec.resolve.match import path_matcher
 
 
@@ -92,6 +92,12 @@ def allowed_paths(spec: Spec, paths: Iterable[str]) -> frozenset[str]:
         return frozenset()
     matcher = path_matcher(tuple(entry.pattern for entry in spec.replicate))
     return frozenset(path for path in paths if matcher.first_match(path) is not None)
+
+
+def allowing(spec: Spec, path: str) -> Replicate | None:
+    """Return the entry of `replicate:` that allows an array to be whole; None where none does."""
+    at = path_matcher(tuple(entry.pattern for entry in spec.replicate)).first_match(path)
+    return None if at is None else spec.replicate[at]
 
 
 def limit_bytes(gate: CoverageGate, total_bytes: int) -> int:

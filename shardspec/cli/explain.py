@@ -431,7 +431,7 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
 
 def _whole(subject: str, plan: ShardingPlan, request: Request) -> str:
     """Return the glob that part of a path stands for; what is no such part stays as it is."""
-    from shardspec.cli.request import matching, parts_of
+    from shardspec.cli.request import glob_of_part, matching, parts_of
 
     paths = [each.param.path for each in plan.arrays]
     is_something = subject.startswith("axis:") or _activation(subject, plan)
@@ -440,12 +440,13 @@ def _whole(subject: str, plan: ShardingPlan, request: Request) -> str:
         return subject
     from shardspec.report.table import rows
 
-    glob = f"**/{subject.strip('/')}/**"
+    glob = glob_of_part(subject, paths, found)
     shown = rows(ShardingPlan(plan.spec, plan.target, tuple(select(glob, plan))))
     is_axis = subject in plan.spec.mesh_axis_names or subject in _logical_axes(plan)
     axis = f"; the axis is `axis:{subject}`" if is_axis else ""
     if len(shown) > _MOST_MEANT:
-        names = ", ".join(f"`{row.name}`" for row in shown[:_MOST_MEANT])
+        each = (row.name.removesuffix(f" x{len(row.shardings)}") for row in shown[:_MOST_MEANT])
+        names = ", ".join(f"`{name}`" for name in each)
         help = f"say which array: {names}, ...; or all: `{glob}`{axis}"
         fail(f"`{subject}` is a part of {counted(len(found), 'path')}", help)
     request.remark(f"`{subject}` is read as `{glob}`{axis}\n")

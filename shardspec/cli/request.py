@@ -345,11 +345,30 @@ def matching(subject: str, paths: Iterable[str]) -> frozenset[str]:
 def parts_of(subject: str, paths: Iterable[str]) -> list[str]:
     """Return the paths that have `subject` as a run of their components: a last part, a prefix.
 
+    Dots join components where there is no `/`, as in checkpoints of Hugging Face.
+
     >>> parts_of("mlp/wi", ["a/mlp/wi", "a/mlp/wi_0", "mlp/wi/kernel"]), parts_of("/a", ["b/a"])
     (['a/mlp/wi', 'mlp/wi/kernel'], ['b/a'])
+    >>> parts_of("mlp", ["layers.0.mlp.up", "layers.0.mlp_norm.scale"])
+    ['layers.0.mlp.up']
     """
-    run = subject.strip("/")
-    return [path for path in paths if run and f"/{run}/" in f"/{path}/"]
+    run = subject.strip("/.")
+    is_part = re.compile(rf"(?:^|[/.]){re.escape(run)}(?:[/.]|$)")
+    return [path for path in paths if run and is_part.search(path)]
+
+
+def glob_of_part(part: str, paths: Iterable[str], found: Sequence[str]) -> str:
+    """Return the glob that matches those of `paths` that were `found` by a part of them.
+
+    >>> paths = ["layers.0.mlp.up", "layers.1.mlp.up", "mlp/up"]
+    >>> glob_of_part("mlp.up", paths, paths[:2]), glob_of_part("layers.0", paths, paths[:1])
+    ('*.mlp.up', 'layers.0.*')
+    """
+    run, paths = part.strip("/."), list(paths)
+    ends = (("**/", "/**"), ("*.", ""), ("", ".*"), ("*.", ".*"))
+    globs = [f"{before}{run}{after}" for before, after in ends]
+    exact = (glob for glob in globs if matching(glob, paths) == set(found))
+    return next(exact, "{" + ",".join([globs[0], *(f"**/{glob}/**" for glob in globs[1:])]) + "}")
 
 
 def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ()) -> NoReturn:

@@ -94,7 +94,7 @@ def draft(asked: Asked, spelling: str = "yaml") -> Draft | tuple[Diagnostic, ...
         return faults
     found = pipeline.check(spec, faults, asked.params).shown
     whole.too_loud = {each.code.name: each.message for each in found if each.is_error}
-    text, faults = formatted(SourceFile("spec.yaml", whole.text()), spelling)
+    text, faults = formatted(SourceFile("spec.yaml", whole.text(spelling)), spelling)
     if text is None:
         return faults
     return Draft(text, whole.guesses.arrays, tuple(whole.remarks()))
@@ -198,9 +198,9 @@ class _Whole:
         self.params = tuple(self._find_params())
         self.questions = tuple(self._find_questions())
 
-    def text(self) -> str:
-        """Return the document as YAML with its comments."""
-        return print_yaml(self.data(), self._comments())
+    def text(self, spelling: str) -> str:
+        """Return the document as YAML; its comments propose lines in the spelling to come."""
+        return print_yaml(self.data(), self._comments(spelling))
 
     def data(self) -> dict[str, Data]:
         """Return the document."""
@@ -223,7 +223,7 @@ class _Whole:
         arrays = counted(len(self.asked.params), "array")
         return f"{printable(self.asked.source)}: {arrays}, {binary_bytes(total)}"
 
-    def _comments(self) -> dict[Route, Comments]:
+    def _comments(self, spelling: str) -> dict[Route, Comments]:
         comments: dict[Route, Comments] = {("shardspec",): Comments(tuple(_HEAD))}
         if self.base.why:
             comments["extends",] = Comments(trailing=f"guess: {self.base.why}")
@@ -240,7 +240,7 @@ class _Whole:
         for name, message in self.too_loud.items():
             why = f"{QUESTION}: only a warning here: {message}"
             comments["lints", name] = Comments(trailing=why)
-        comments[()] = Comments(tuple(_TAIL))
+        comments[()] = Comments(_TAIL[spelling])
         return comments
 
     def _axes(self) -> Iterator[Line]:
@@ -394,12 +394,28 @@ _HEAD = (
     f"{QUESTION} marks what could not be guessed.",
 )
 _SIZES = "guess: the axes that the presets name, in sizes that divide"
-_TAIL = (
-    f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers:",
-    "axes: {batch: 64, length: 2048}",
-    "activations: {residual: batch length embed}",
-    "state: {optimizer: same, moments: 2, dtype: f32}  # training with Adam",
-)
+_STEPS = "# what `cost` and `search` count; or decoder-tied, moe, t5, vit: `shardspec explain step`"
+_TAIL = {
+    "yaml": (
+        f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers, in `axes:`",
+        "  batch: 64",
+        "  length: 2048",
+        "and at the end:",
+        "activations: {residual: batch length embed}",
+        "state: {optimizer: same, moments: 2, dtype: f32}  # training with Adam",
+        f"step: {{extends: decoder}}  {_STEPS}",
+    ),
+    "dsl": (
+        f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers:",
+        "axis batch = 64",
+        "axis length = 2048",
+        "activation residual : batch length embed",
+        "state optimizer same  # training with Adam",
+        "state moments 2",
+        "state dtype f32",
+        f"step {{ extends decoder }}  {_STEPS}",
+    ),
+}
 
 
 def _target(machine: Machine) -> Data:

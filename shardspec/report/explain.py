@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from shardspec.analysis.coverage import allowing
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.lines import Tones, columns
 from shardspec.diagnostics.words import binary_bytes, counted, did_you_mean
@@ -71,6 +72,10 @@ def facts(sharding: Sharding, plan: ShardingPlan) -> Iterator[tuple[str, str]]:
         yield "names", f"{names}     {_place(activation.span)}"
     else:
         yield "names", _names(sharding, plan)
+        if (meant := allowing(plan.spec, sharding.param.path)) is not None:
+            split = "" if sharding.is_replicated else ", though rules split it"
+            place = f'{_place(meant.span)}  replicate "{meant.pattern}"'
+            yield "whole", f"meant to be{split}, because {meant.because}     {place}"
         if (scan := sharding.scan) is not None:
             stacked = ", ".join(f"{name}@{position}" for name, position in scan.axes)
             yield "scan", f'{stacked}     {_place(scan.span)}  scan "{scan.pattern}"'

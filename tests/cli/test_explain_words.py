@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,54 @@ def test_what_is_no_single_thing_is_offered(arguments: list[str], said: str) -> 
     result = CliRunner().invoke(cli, ["explain", *arguments])
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+DOTTED = """\
+shardspec: 1
+mesh: {x: 2}
+rules: [mlp -> x]
+replicate: [{path: lm_head.weight, because: small}]
+arrays:
+  "model.layers.{0..3}.mlp.up_proj.weight": f32[mlp=8 _=8]
+  "model.layers.{0..3}.mlp_norm.weight": f32[_=8]
+  lm_head.weight: f32[_=8 _=8]
+  mlp/up: f32[mlp=8]
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "glob", "shown"),
+    [
+        ("up_proj", "*.up_proj.*", "model.layers.{0..3}.mlp.up_proj.weight x4"),
+        ("mlp_norm.weight", "*.mlp_norm.weight", "model.layers.{0..3}.mlp_norm.weight x4"),
+        ("model.layers.2", "model.layers.2.*", "model.layers.2.mlp.up_proj.weight "),
+        ("lm_head", "lm_head.*", "whole   meant to be, because small     base.yaml:4  replicate"),
+        ("mlp", "{**/mlp/**,**/*.mlp/**,**/mlp.*/**,**/*.mlp.*/**}", "mlp/up "),
+    ],
+)
+def test_a_part_between_dots_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, glob: str, shown: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.yaml").write_text(DOTTED, encoding="utf-8")
+    result = CliRunner().invoke(cli, ["explain", "base.yaml", word])
+    assert result.exit_code == 0, result.stderr
+    assert f"`{word}` is read as `{glob}`" in result.stderr
+    assert shown in result.stdout
+    again = CliRunner().invoke(cli, ["explain", "base.yaml", glob])
+    assert again.stdout == result.stdout
+
+
+def test_what_is_offered_is_a_path_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.yaml").write_text(
+        "shardspec: 1\nmesh: {x: 2}\narrays:\n  'm.{0..1}.{a,b,c,d,e}.w': f32[_=8]\n",
+        encoding="utf-8",
+    )
+    result = CliRunner().invoke(cli, ["explain", "base.yaml", "m"])
+    offered = re.findall("`(m[^`]+)`", result.stderr)
+    assert offered == [f"m.{{0,1}}.{name}.w" for name in "abcd"] + ["m.*"]
+    for subject in offered:
+        assert CliRunner().invoke(cli, ["explain", "base.yaml", subject]).exit_code == 0

@@ -49,6 +49,21 @@ LLAMA = (
 )
 
 
+@pytest.mark.parametrize("to", ["yaml", "dsl"])
+def test_what_the_last_question_proposes_can_be_taken_as_it_stands(to: str) -> None:
+    made = drafted(LLAMA, "tpu v5e 4x4", to=to)
+    head, _, tail = made.text.rpartition("QUESTION: what is in a step?")
+    lines = [line.removeprefix("# ") for line in tail.splitlines()[1:] if "at the end" not in line]
+    inside = [line for line in lines if line.startswith("  ")]
+    assert (to == "yaml") == bool(inside)
+    below = "\n".join(line for line in lines if line not in inside)
+    text = head.replace("\naxes:\n", "\n".join(["\naxes:", *inside, ""])) + "\n" + below
+    spec, plans = loaded(made._replace(text=f"{text}\n"), LLAMA)
+    assert spec.step is not None
+    assert len(spec.activations) == 1
+    assert plans[0].activations[0].partition_spec.mesh_axes == ("fsdp",)
+
+
 def test_every_line_that_is_guessed_says_so() -> None:
     text = drafted(LLAMA).text
     named = text.partition("\nparams:\n")[2].partition("\n\n")[0]
