@@ -128,7 +128,8 @@ def _convolution_flops(node: Node) -> int:
     taps = math.prod(kernel[at] for at in numbers.kernel_spatial_dimensions)
     features = kernel[numbers.kernel_input_feature_dimension]
     # backward of a stride: zeros stand between what is given, and nothing is multiplied by them
-    spread = node.op.attributes["lhs_dilation"] if "lhs_dilation" in node.op.attributes else ()
+    given = node.op.attributes
+    spread = given["lhs_dilation"] if "lhs_dilation" in given else ()  # noqa: SIM401 - no mapping
     return 2 * math.prod(node.result.shard_shape) * taps * features // math.prod(map(int, spread))
 
 
