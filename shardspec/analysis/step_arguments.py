@@ -51,8 +51,13 @@ def _moments(layout: StepLayout) -> Iterator[StepArgument]:
 
 
 def notes(layout: StepLayout) -> Iterator[str]:
-    """Yield which arrays count by their gradients alone, where that is more than norms."""
+    """Yield what is not counted: optimizer state, sends of stages, arrays that no line reads."""
     flow, arrays = layout.flow, parameters_of(layout.plan)
+    if flow.step.mode == "train" and not _has_state(layout.plan):
+        yield (
+            "no optimizer state is counted, since the spec has no `state:`;"
+            " `state: {optimizer: same}` counts Adam's moments in f32, `state: {moments: 0}` none"
+        )
     loops = dict.fromkeys(op.loop for op in flow.ops)
     stages = dict.fromkeys(axis for loop in loops for axis in layout.stages(loop))
     for axis in stages if flow.step.pipeline is None else ():
@@ -79,6 +84,10 @@ def notes(layout: StepLayout) -> Iterator[str]:
             " the bytes,"
             f" {largest.path} the largest: what they compute is not counted"
         )
+
+
+def _has_state(plan: ShardingPlan) -> bool:
+    return plan.spec.state is not None or any(each.is_state for each in plan.arrays)
 
 
 def parameters_of(plan: ShardingPlan) -> tuple[ParamSharding, ...]:

@@ -22,6 +22,8 @@ from shardspec.diagnostics.words import (
     three_figures,
 )
 from shardspec.ir.spec import Params
+from shardspec.lints.checks import unknown_mesh_axis
+from shardspec.lints.context import Context
 from shardspec.report.cost import seconds_text
 from shardspec.report.table import hardware_title
 from shardspec.search.candidates import Candidate
@@ -126,11 +128,16 @@ def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
 
 
 def _findings(candidate: Candidate, params: Params) -> tuple[Diagnostic, ...]:
-    """Return what the checks say of a layout, but of what was asked for: sizes of 1, machines."""
-    spec = candidate.spec
+    """Return what the checks say of a layout, but of what was asked for: sizes of 1, machines.
+
+    Mesh axes that only other targets have are known.
+    """
+    spec, whole = candidate.spec, candidate.variant.spec
     told = pipeline.findings(spec, pipeline.compile_plans(spec, params))
-    asked_for = (codes.SIZE_ONE_AXIS, codes.TARGET_NAME)
-    return tuple(each for each in told if each.code not in asked_for)
+    passed = {codes.SIZE_ONE_AXIS, codes.TARGET_NAME}
+    if not any(unknown_mesh_axis.check(Context(whole, ()))):
+        passed.add(codes.UNKNOWN_MESH_AXIS)  # an axis of other targets
+    return tuple(each for each in told if each.code not in passed)
 
 
 def _place(finding: Diagnostic) -> tuple[object, ...]:
@@ -154,6 +161,9 @@ def search_lines(table: Search) -> Iterator[str]:
         yield f"    {question.wanted.scale.told}"
     yield ""
     yield from _table(found, shown)
+    spec = question.spec
+    if spec.step is not None and spec.step.mode == "train" and spec.state is None:
+        yield "  memory is without optimizer state: the spec has no `state:`"
     if passed:
         yield f"  passed over, since they have errors: {_codes(passed)}"
     if table.faults:

@@ -234,6 +234,14 @@ def test_arrays_in_no_line_have_gradients() -> None:
     assert found[CollectiveKind.ALL_REDUCE, "gradient of norm", "fsdp"] == 1
 
 
+def test_training_without_state_is_told() -> None:
+    """Memory that lacks what the optimizer keeps is no answer to whether a step fits."""
+    assert any("no optimizer state" in note for note in step_of(TEXT).notes)
+    assert step_of(TEXT, step__mode="serve").notes == ()
+    for state in ("{optimizer: same}", "{moments: 0}"):
+        assert step_of(f"{TEXT}state: {state}\n").notes == ()
+
+
 def test_serving_is_the_forward_pass() -> None:
     step = step_of(TEXT, step__mode="serve")
     assert {op.phase for op in step.ops} == {"forward"}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import shardspec
 from shardspec import pipeline
+from shardspec.report.search import checked
 from shardspec.search.candidates import Freedom
 from shardspec.search.evaluate import Evaluator, Share
 from shardspec.search.ranking import Wanted, changes, is_tie, pareto
@@ -267,3 +268,17 @@ def test_sequences_that_several_devices_compute_are_told() -> None:
         ways = max(each for each in (1, sizes["data"], whole) if 6 % each == 0)
         assert row.share == Share(6 / ways, whole // ways), copies
     assert "16 devices compute the same sequences" in str(found)
+
+
+def test_axes_of_other_targets_are_known() -> None:
+    """`replica` is an axis of `two` alone: that today's mesh of `slice` lacks it is no error."""
+    text = TEXT.replace("batch -> (data, fsdp)", "batch -> (replica, data, fsdp)")
+    spec = spec_of(text.replace("data: 2 @ dcn", "replica: 2 @ dcn"))
+    assert shardspec.loads(text.replace("data: 2 @ dcn", "replica: 2 @ dcn")).findings() == ()
+    assert checked(search(question(spec))).faults == ()
+
+
+def test_memory_without_state_is_told() -> None:
+    table = checked(search(question(spec_of(TEXT.replace("state: {optimizer: same}", "")))))
+    assert "memory is without optimizer state" in str(table)
+    assert "without optimizer state" not in str(checked(search(question(SPEC))))
