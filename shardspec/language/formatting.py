@@ -78,12 +78,15 @@ def with_section(source: SourceFile, name: str, data: Data) -> str | None:
 
 
 def _entries(data: Data) -> Iterator[tuple[str, Any]]:
-    """Yield the entries that need a pattern to be written, each with its section."""
+    """Yield the entries that need a pattern or an answer, each with its section."""
     if isinstance(data, dict):
         for section in ("overrides", "replicate"):
             entries = data.get(section)
             if isinstance(entries, list):
                 yield from ((section, entry) for entry in entries)
+        activations = data.get("activations")
+        if isinstance(activations, dict):
+            yield from (("activations", entry) for entry in activations.values())
         phases = data.get("phases")
         for inner in phases.values() if isinstance(phases, dict) else ():
             yield from _entries(inner)
@@ -91,6 +94,9 @@ def _entries(data: Data) -> Iterator[tuple[str, Any]]:
 
 def _is_written(section: str, entry: Any, to_dsl: bool) -> bool:
     """Say whether an entry has what it cannot be written without: in the DSL an answer, too."""
+    if section == "activations":
+        found = entry if isinstance(entry, dict) else {"axes": entry}
+        return not to_dsl or any(found.get(key) is not None for key in ("axes", "spec"))
     if not isinstance(entry, dict) or {"path", "match"}.isdisjoint(entry):
         return False
     is_answered = section != "overrides" or not {"axes", "spec"}.isdisjoint(entry)

@@ -173,3 +173,10 @@ def test_an_override_without_an_answer_is_written_in_yaml_alone(entry: str) -> N
     assert text is None
     assert [fault.message for fault in faults] == ["this override has no answer"]
     assert formatted(source, "yaml")[1] == ()
+
+
+@pytest.mark.parametrize("entry", ["", "{axes: , memory: device}", "{memory: device}"])
+def test_an_activation_without_an_answer_is_refused_in_the_dsl(entry: str) -> None:
+    text, faults = formatted(SourceFile("s.yaml", f"activations: {{r: {entry}}}\n"), "dsl")
+    assert text is None
+    assert [fault.code.id for fault in faults] == ["SHD004"]

@@ -337,7 +337,7 @@ def _to_end(text: str) -> str:
 def _answer(entry: Mapping[str, str]) -> tuple[str, str]:
     """Return the mark of names or of a partition, and what stands behind it."""
     memory = f" memory {entry['memory']}" if "memory" in entry else ""
-    if "axes" not in entry:
+    if entry.get("axes") is None:
         return "=", f"{entry['spec']}{memory}"
     # Two last names that read like a memory are parted by a comma.
     return ":", _LIKE_MEMORY.sub(r"memory, \1", entry["axes"]) + memory
