@@ -604,6 +604,11 @@ class ShardingPlan:
         """Return the bytes one device holds of all arrays in its own memory."""
         return sum(each.device_bytes for each in self.alike if each.memory_kind is None)
 
+    @cached_property
+    def held_bytes(self) -> int:
+        """Return the bytes of all arrays that one device holds, in its host's memory too."""
+        return sum(each.device_bytes for each in self.alike)
+
     @property
     def host_bytes(self) -> int:
         """Return the bytes of all arrays that lie in host memory, for one device."""

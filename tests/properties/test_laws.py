@@ -284,8 +284,9 @@ def test_factor(rules: tuple[AxisRule, ...], param: Param, mesh: Mesh) -> None:
 def test_part(spec: Spec, given_params: tuple[Param, ...]) -> None:
     """`(a, b)?` takes its axes in order; none that it leaves out fits beside those before it."""
     target = spec.targets[0]
-    sizes, keeps = target.mesh.sizes, spec.policy.indivisible == "keep"
+    sizes, keep = target.mesh.sizes, spec.policy.indivisible == "keep"
     for sharding in resolve(spec, target, given_params).arrays:
+        keeps = keep and not sharding.dims.is_of_any  # `*` is the largest dimension that divides
         for at, dim in enumerate(sharding.dims):
             for attempt in dim.attempts:
                 if not attempt.in_part:

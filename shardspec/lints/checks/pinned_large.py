@@ -84,7 +84,7 @@ def _finding(
 ) -> Diagnostic:
     arrays = [sharding for group in groups for sharding in group]
     size = sum(sharding.param.bytes for sharding in arrays)
-    share = percent(size, sum(each.device_bytes for each in plan.alike))
+    share = percent(size, plan.held_bytes)
     most = max(groups, key=lambda group: group[0].param.bytes * len(group))
     is_all = len(arrays) == len(plan.arrays)
     pattern = "**" if is_all else as_one(sharding.param.path for sharding in most)

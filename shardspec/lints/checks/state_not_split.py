@@ -97,7 +97,7 @@ def findings(plan: ShardingPlan) -> Iterator[Diagnostic]:
         )
         for (_, _, split), group in failed.items()
     )
-    held = plan.per_device_bytes + plan.host_bytes
+    held = plan.held_bytes
     yield from _findings(unsplit, plan.target, policy, held)
 
 

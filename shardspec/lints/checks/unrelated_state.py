@@ -50,7 +50,7 @@ def findings(plan: ShardingPlan) -> Iterator[Diagnostic]:
         return
     allowed = allowed_paths(plan.spec, (each.path for each in found))
     found = [each for each in found if each.path not in allowed]
-    if is_large(_bytes(found), plan.per_device_bytes + plan.host_bytes):
+    if is_large(_bytes(found), plan.held_bytes):
         yield _finding(found, plan.mesh)
 
 

@@ -100,8 +100,7 @@ class Cost(NamedTuple):
     def __str__(self) -> str:
         """Return "whole: 250 MiB on every device, 40 % of all it holds; `tensor` ..."."""
         where = f" of target `{self.plan.target.name}`" if len(self.plan.spec.targets) > 1 else ""
-        everything = sum(group.device_bytes for group in self.plan.alike)
-        share = f"{words.percent(self.bytes, everything)} of all it holds"
+        share = f"{words.percent(self.bytes, self.plan.held_bytes)} of all it holds"
         size = f"{binary_bytes(self.bytes)} on every device{where}, {share}"
         then = f"; split over `{self.axis}`, it would be {binary_bytes(self.then)}"
         return f"{'whole: ' if self.is_whole else ''}{size}{then if self.axis else ''}"
