@@ -12,6 +12,7 @@ function is the first row of each. `first call` is a resolver that has not answe
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -100,10 +101,11 @@ def params_text() -> str:
 
 
 def timed(sides: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Return the median seconds of each side, run in turns."""
+    """Return the median seconds of each side, run in turns; none sweeps what another left."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, run in sides.items():
+            gc.collect()
             start = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - start)
