@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,11 @@ def find_spec(named: str | None) -> str:
             return found[0]
         if found:
             fail(f"several specs here: {', '.join(found)}", "say which with --spec FILE")
+    if others := [path.name for path in _files(here) if _is_called_otherwise(path)]:
+        import shlex
+
+        help = f"say which with --spec, as in `--spec {shlex.quote(others[0])}`"
+        fail(f"no spec is called shardspec.yaml; here is {_shown(others)}", help)
     return fail(
         "no spec found", "name one with --spec FILE or $SHARDSPEC, or call it shardspec.yaml"
     )
@@ -49,9 +54,12 @@ def find_spec(named: str | None) -> str:
 def _the_one_in(folder: str) -> str:
     files = expand((folder,)).files
     if len(files) > 1:
-        shown = ", ".join(files[:_MOST_LISTED]) + (", ..." if len(files) > _MOST_LISTED else "")
-        fail(f"several specs in `{folder}`: {shown}", "name one of them")
+        fail(f"several specs in `{folder}`: {_shown(files)}", "name one of them")
     return files[0]
+
+
+def _shown(files: Sequence[str]) -> str:
+    return ", ".join(files[:_MOST_LISTED]) + (", ..." if len(files) > _MOST_LISTED else "")
 
 
 def _as_path(found: str) -> str:
@@ -138,12 +146,19 @@ def _table(file: Path, is_needed: bool) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _candidates(folder: Path) -> list[Path]:
+def _files(folder: Path) -> list[Path]:
     try:
-        entries = sorted(folder.iterdir())
+        return sorted(folder.iterdir())
     except OSError:
         return []
-    return [path for path in entries if path.name in _NAMES or path.suffix == ".shard"]
+
+
+def _candidates(folder: Path) -> list[Path]:
+    return [path for path in _files(folder) if path.name in _NAMES or path.suffix == ".shard"]
+
+
+def _is_called_otherwise(path: Path) -> bool:
+    return path.suffix in _YAML and _is_spec(str(path))
 
 
 class Found(NamedTuple):

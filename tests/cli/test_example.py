@@ -33,6 +33,19 @@ def test_its_arrays_and_steps_come_with_it(tmp_path: Path) -> None:
     assert files == {"t5-1.1-xxl.yaml", "arrays/t5-1.1-xxl.yaml", "steps/t5.py"}
 
 
+def test_a_verb_without_a_spec_says_which_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy is not called as verbs look for one; its arrays are no spec."""
+    assert run("example", "gpt2", str(tmp_path)).exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    refused = run("compile")
+    assert refused.exit_code == 2
+    assert "no spec is called shardspec.yaml; here is gpt2.yaml\n" in refused.stderr
+    assert "as in `--spec gpt2.yaml`" in refused.stderr
+    assert run("compile", "--spec", "gpt2.yaml").exit_code == 0
+
+
 def test_what_is_there_stays(tmp_path: Path) -> None:
     assert run("example", "llama-3-8b", str(tmp_path)).exit_code == 0
     assert run("example", "llama-3-8b-long", str(tmp_path)).exit_code == 0  # shares its arrays
