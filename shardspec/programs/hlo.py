@@ -28,6 +28,7 @@ _CALLED = re.compile(
     r"|true_computation|false_computation)=(\{[^}]*\}|%?[\w.\-]+)"
 )
 _NAME = re.compile(r"[\w.\-]+")
+_OPERAND = re.compile(r"[\w.\-]+(?:#\d+){0,3}")
 _OP_NAME = re.compile(r'\bmetadata=\{[^{}]*?\bop_name="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 _FRAME_ID = re.compile(r"\bstack_frame_id=(\d+)")
@@ -177,6 +178,8 @@ def program_of(text: str) -> Program:
             found = _INSTRUCTION.match(line) if current is not None else None
             each = _instruction(found) if found else None
             if each is not None and current is not None:
+                for name in each.operands:
+                    _take_element(current.instructions, name)
                 current.instructions[each.name] = each
             continue
         head = _COMPUTATION.match(line)
@@ -205,6 +208,21 @@ def _instruction(found: re.Match[str]) -> Instruction | None:
     )
 
 
+def _take_element(instructions: dict[str, Instruction], name: str) -> None:
+    """Add the instruction that an operand `loop#2` is short for: element 2 of the tuple `loop`."""
+    whole, _, index = name.rpartition("#")
+    if not whole or name in instructions:
+        return
+    _take_element(instructions, whole)
+    kind = instructions[whole].type if whole in instructions else ""
+    parts = divided(kind[1:-1]) if kind.startswith("(") else []
+    at = number(index)
+    element = parts[at] if at < len(parts) else ""
+    instructions[name] = Instruction(
+        name, element, "get-tuple-element", (whole,), f"%{whole}", f", index={at}"
+    )
+
+
 #: Operations that have a value in their parentheses, and no operands.
 _VALUES = frozenset(("constant", "parameter", "iota"))
 
@@ -230,11 +248,11 @@ def _closing(text: str, start: int) -> int:
 def _operands(text: str) -> Iterator[str]:
     """Yield the names in a list of operands, each of which may have its type before it."""
     if "%" in text:
-        yield from re.findall(r"%([\w.\-]+)", text)
+        yield from re.findall(f"%({_OPERAND.pattern})", text)
         return
     for part in divided(text):
         words = part.split()
-        if words and _NAME.fullmatch(words[-1]):
+        if words and _OPERAND.fullmatch(words[-1]):
             yield words[-1]
 
 

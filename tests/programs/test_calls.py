@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from shardspec.programs.calls import calls_of
@@ -72,6 +74,28 @@ def rounds(**changes: str) -> tuple[int, int]:
 )
 def test_rounds(changes: dict[str, str], answer: tuple[int, int]) -> None:
     assert rounds(**changes) == answer
+
+
+def short(text: str) -> str:
+    """Return a program as XLA of jaxlib 0.12 prints it: `%p#0` for element 0 of `%p`."""
+    for name, whole, index in re.findall(
+        r"  %(\w+) = .*get-tuple-element\(%(\w+)\), index=(\d)", text
+    ):
+        text = re.sub(rf"  %{name} = .*\n", "", text)
+        text = re.sub(rf"%{name}\b", f"%{whole}#{index}", text)
+    return text
+
+
+@pytest.mark.parametrize("step", ["1", "5"])
+def test_elements_of_tuples_may_be_written_short(step: str) -> None:
+    text = LOOP.format(**PLAIN | {"step": step})
+    assert "%p#0" in short(text)
+    assert "get-tuple-element" not in short(text)
+    one, two = (calls_of(program_of(each)) for each in (text, short(text)))
+    assert one is not None
+    assert two is not None
+    assert one.times == two.times
+    assert one.endless == two.endless == ()
 
 
 def test_rounds_multiply() -> None:

@@ -108,3 +108,24 @@ def test_a_source_line_may_stand_in_the_instruction() -> None:
 )
 def test_types(kind: str, arrays: list[tuple[str, tuple[int, ...], int]]) -> None:
     assert [(each.dtype, each.shape, each.bytes) for each in arrays_of(kind)] == arrays
+
+
+def test_an_element_of_a_tuple_is_an_operand_of_its_own() -> None:
+    """Tuples in tuples, numbers that are no element, and tuples that nothing makes end nowhere."""
+    lines = (
+        "%p = (s32[], (f32[2,3]{1,0:T(8,128)}, f32[4])) parameter(0)",
+        "%a = f32[4] negate(%p#1#1)",
+        "ROOT %b = f32[4] add(%p#9, %gone#0)",
+    )
+    text = "ENTRY %m () -> f32[4] {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+    entry = program_of(text).entry
+    assert entry is not None
+    types = {name: each.type for name, each in entry.instructions.items() if "#" in name}
+    assert types == {
+        "p#1": "(f32[2,3]{1,0:T(8,128)}, f32[4])",
+        "p#1#1": "f32[4]",
+        "p#9": "",
+        "gone#0": "",
+    }
+    assert entry.instructions["p#1#1"].operands == ("p#1",)
+    assert entry.instructions["p#1#1"].attribute("index") == "1"
