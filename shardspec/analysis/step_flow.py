@@ -565,12 +565,12 @@ class _Build:
         flops = 2 * math.prod(index.size for index in span) * size
         term = line.results[0]
         result = self._attended(term, line, reads)
+        view = flat(result, span)
         if self.step.attention == "flash":
             # a cache may be split by its length: each device answers from its own part
             is_cache = self.step.mode == "serve" and not is_shared
             whole = frozenset({summed if is_cache else positions, summed} - {""})
             made = (query, *keys)
-            view = flat(result, span)
             kernel = self.dims.sum(line.flops, line) if line.flops else 2 * flops
             self._add(Op("flash", line, self.loop, made, result, view, max(0, kernel), whole))
             return
@@ -579,7 +579,6 @@ class _Build:
         shape = tuple(dim[0].size for dim in dims)
         scores = Value(f"{term.text} scores", names, shape, self.step.dtype, dims)
         self._add(Op("einsum", line, self.loop, (query, keys[0]), scores, dims, flops))
-        view = flat(result, span)
         made = (Read(scores, dims), keys[1])
         self._add(Op("einsum", line, self.loop, made, result, view, flops))
 

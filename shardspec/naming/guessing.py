@@ -145,7 +145,7 @@ def guess(params: Params) -> Guesses:
 
     Invariants:
       all: each array of rank 1 and more is in exactly one guess.
-      fit: there are as many names as dimensions, and no name stands twice in an array.
+      fit: there are as many names as dimensions, and an array has no name twice.
       one_size: an axis is as long in one array as in any other.
     """
     kinds = list(_kinds(params))
@@ -487,7 +487,7 @@ def _guess(
 
 
 def without_repeats(names: Names) -> Names:
-    """Return names of which none stands twice: the second `embed` is `embed'`.
+    """Return names of which none comes twice: the second `embed` is `embed'`.
 
     >>> without_repeats(("embed", None, "embed"))
     ('embed', None, "embed'")
