@@ -9,6 +9,7 @@ from shardspec.diagnostics import Diagnostic, Excerpt, codes, point
 from shardspec.ir import spec as ir
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.patterns.template import braces_of
 from shardspec.language.reading import Route, SourceMap
 
 T = TypeVar("T")
@@ -54,7 +55,22 @@ def stated_derives(walk: Walk, entries: Mapping[str, str]) -> Iterator[ir.Derive
             span = stated.at(parsed.parent.start, parsed.parent.end)
             walk.report(point(codes.BAD_PATTERN, fault.message, span, help=fault.help))
             continue
-        yield ir.DeriveRule(pattern, parent, parsed.dims, walk.source_map.entry(route))
+        fault = None if parsed.factors is None else _unmatched(pattern, parsed.factors)
+        if fault is not None:
+            walk.report(point(codes.BAD_PATTERN, fault.message, stated.span, help=fault.help))
+            continue
+        place = walk.source_map.entry(route)
+        yield ir.DeriveRule(pattern, parent, parsed.dims, place, parsed.own, parsed.factors)
+
+
+def _unmatched(pattern: ir.Pattern, factors: ir.Factors) -> SyntaxFault | None:
+    """Return why the pattern does not tell the sides of a product apart."""
+    texts = (factors.left.text, factors.right.text)
+    if braces_of(pattern.text, texts) is not None:
+        return None
+    braces = f"{{{','.join(sorted(texts))}}}"
+    message = f"the pattern `{pattern}` has no braces `{braces}` that tell the sides apart"
+    return SyntaxFault(message, 0, 0, f"write one for both: `**/lora_{braces}`")
 
 
 def _untold(pattern: ir.Pattern, parent: str) -> SyntaxFault | None:

@@ -28,6 +28,7 @@ from shardspec.ir.spec import DerivedDims, DeriveRule, Param, ParentDim, derived
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.template import template_of
 from shardspec.resolve.assign import RuleTable, assign_beside
+from shardspec.resolve.factors import by_name
 
 #: Arrays that derive one from the other, at most: more go in a circle.
 DEEPEST = 8
@@ -94,7 +95,11 @@ def laid_out(
     """Return the answer for an array whose parent is known."""
     if param.element_count == 1:
         return _alone(param, rule, Derivation(parent, wanted=wanted))
-    reading = reading_of(rule, param, parent.param)
+    above = parent.derivation
+    if above is not None and (above.fault or above.parent is None):
+        fault = "which is not laid out itself"
+        return _alone(param, rule, Derivation(parent, wanted=wanted, fault=fault))
+    reading = reading_of(rule, param, parent)
     fault = reading if isinstance(reading, str) else _misfit(reading, param, parent.param)
     if isinstance(reading, str):
         return _alone(param, rule, Derivation(parent, wanted=wanted, fault=fault))
@@ -114,14 +119,18 @@ def _alone(param: Param, rule: DeriveRule, derivation: Derivation) -> ParamShard
     return ParamSharding(param, dims, Origin.DERIVE, rule, derivation=derivation)
 
 
-def reading_of(rule: DeriveRule, param: Param, parent: Param) -> DerivedDims | str:
+def reading_of(rule: DeriveRule, param: Param, whole: ParamSharding) -> DerivedDims | str:
     """Return what each dimension of an array is, counted from the front, `...` written out.
 
     Returns:
       Instead, what does not fit, in words that go on from the parent's path.
     """
-    answer = _answer(rule, param.rank)
+    parent = whole.param
     shown = f"{parent}, and this is {param}"
+    named = by_name(rule, param, whole)
+    if named is not None:
+        return f"which is {shown}: {named}" if isinstance(named, str) else named
+    answer = _answer(rule, param.rank)
     if answer is None:
         counts = " or ".join(str(len(each)) for each in rule.answers)
         return f"which is {shown}: `dims` has {counts} for {param.rank} dimensions"
@@ -153,6 +162,12 @@ def _answer(rule: DeriveRule, rank: int) -> DerivedDims | None:
 
 def _is_open(answer: DerivedDims) -> bool:
     return any(isinstance(dim, ParentDim) and dim.place is None for dim in answer)
+
+
+def misfit_of(rule: DeriveRule, param: Param, parent: ParamSharding) -> str:
+    """Return what does not fit of an array and what an entry says of it, "" where all does."""
+    reading = reading_of(rule, param, parent)
+    return reading if isinstance(reading, str) else _misfit(reading, param, parent.param)
 
 
 def _misfit(reading: DerivedDims, param: Param, parent: Param) -> str:

@@ -28,7 +28,7 @@ def test_the_way_out_for_names_of_an_array_is_an_override(
 ) -> None:
     arrays = [Param("decoder/layers_0/scale", shape, "f32", names)]
     (found,) = (d for d in shardspec.loads(SPEC).findings(arrays) if d.code.name == "rank-mismatch")
-    assert "`scan` leaves them alone" in (found.help or "")
+    assert "come before `params` and `scan`" in (found.help or "")
     entry = re.search(r"`- (\{.*\})`", found.help or "")
     assert entry is not None
     mended = shardspec.loads(f"{SPEC}overrides:\n  - {entry[1]}\n")

@@ -162,7 +162,7 @@ def test_an_array_like_its_parent_lies_as_it(param: Param) -> None:
     owner = arrays.resolve(param)
     rule = DeriveRule(Pattern("x"), "", ((ParentDim(None),),))
     assert laid_out(param, rule, owner, arrays.table).partition_spec == owner.partition_spec
-    assert isinstance(reading_of(rule, param, param), tuple)
+    assert isinstance(reading_of(rule, param, owner), tuple)
 
 
 def test_memory_is_that_of_the_arrays_own_path_and_rules_for_any_are_not_asked() -> None:

@@ -123,6 +123,22 @@ def template_of(pattern: str, wanted: str) -> Template | SyntaxFault:
     return Template(_pieces(parts), tuple(found))
 
 
+@lru_cache(maxsize=KEPT)
+def braces_of(pattern: str, texts: tuple[str, ...]) -> str | None:
+    """Return the braces of a pattern that stand for these texts alone; None where it has none.
+
+    >>> braces_of("*.lora_{A,B}{,.default}", ("B", "A"))
+    '{A,B}'
+    """
+    parts = parts_of(pattern)
+    for part in () if isinstance(parts, SyntaxFault) else parts:
+        if not isinstance(part, Braces) or _count(part) != len(texts):
+            continue
+        if sorted(paths_of((part,))) == sorted(texts):
+            return pattern[part.start : part.end]
+    return None
+
+
 def _fault(parts: Parts, pieces: Parts, pattern: str, wanted: str) -> SyntaxFault | None:
     """Return what is too much of a pattern, or of the path in its wildcards."""
     for each in (*parts, *pieces):

@@ -33,28 +33,34 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import grouped
-from shardspec.ir.plan import Derivation, ParamSharding
-from shardspec.ir.spec import DeriveRule, Param, ParentDim
+from shardspec.ir.plan import ParamSharding
+from shardspec.ir.spec import DeriveRule, Param
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
+from shardspec.lints.evidence.derive_cures import cure
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each entry and fault."""
     wrong = [each for each in context.first if each.derivation and each.derivation.fault]
-    for group in grouped(wrong, _entry_and_fault).values():
-        yield with_cost(_finding(group[0]), context, [each.path for each in group])
+    for at, group in enumerate(grouped(wrong, _entry_and_fault).values()):
+        finding = _finding(group[0], context.first if at < _MOST_CURES else ())
+        yield with_cost(finding, context, [each.path for each in group])
+
+
+#: Findings for which a cure is looked for among all arrays.
+_MOST_CURES = 16
 
 
 def _entry_and_fault(sharding: ParamSharding) -> tuple[object, str]:
     return sharding.named_at, sharding.derivation.fault if sharding.derivation else ""
 
 
-def _finding(first: ParamSharding) -> Diagnostic:
+def _finding(first: ParamSharding, arrays: Sequence[ParamSharding]) -> Diagnostic:
     derivation, rule = first.derivation, first.matched
     assert derivation is not None
     assert derivation.parent is not None
@@ -66,31 +72,20 @@ def _finding(first: ParamSharding) -> Diagnostic:
         labels_at(
             (rule.span, "does not fit"), (param.span, str(param)), (parent.span, str(parent))
         ),
-        help=_help(param, derivation, parent),
+        help=cure(first, arrays) or _help(rule, param, derivation.parent),
     )
 
 
-def _help(param: Param, derivation: Derivation, parent: Param) -> str:
-    if derivation.reading:
-        spelt = [
-            _fitting(size, dim, parent)
-            for size, dim in zip(param.shape, derivation.reading, strict=True)
-        ]
-        return f"`dims {' '.join(spelt)}` fits these sizes; or another parent was meant"
-    example = " ".join(["0", *["_"] * (param.rank - 1)])
+def _help(rule: DeriveRule, param: Param, parent: ParamSharding) -> str:
+    if parent.derivation is not None and (parent.derivation.fault or not parent.derivation.parent):
+        return f"lay out `{parent.path}` first"
+    if rule.factors is not None:
+        return (
+            f"say in `params` what `{parent.path}` reads, as in `in:embed mlp`; or name it in an"
+            f" entry for this array, as in `from {rule.parent} = {rule.factors.left.text}[embed]"
+            f" @ {rule.factors.right.text}`"
+        )
     return (
-        f"say of each of the {param.rank} dimensions which of the parent's it is: `dims {example}`;"
-        " `_` is none, `0/any` one for each block of them, `0*any` several for each"
+        f"say of each of the {param.rank} dimensions which of the parent's it is, by number;"
+        " `_` is none, `0/any` one for each block of the first, `0*any` several for each"
     )
-
-
-def _fitting(size: int, dim: ParentDim | str | None, parent: Param) -> str:
-    """Return a dimension as it would fit; `_` where nothing of the parent's does."""
-    if not isinstance(dim, ParentDim):
-        return dim or "_"
-    whole = parent.shape[dim.place or 0]
-    if size in (1, whole):
-        return str(dim.place)
-    if 0 < size < whole and whole % size == 0:
-        return f"{dim.place}/{whole // size}"
-    return f"{dim.place}*{size // whole}" if whole and size % whole == 0 else "_"

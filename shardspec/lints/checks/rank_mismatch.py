@@ -109,7 +109,7 @@ def _finding(context: Context, place: Span | None, group: list[ParamSharding]) -
         codes.RANK_MISMATCH,
         f"{source}: {given} for {counted(param.rank, 'dimension')} of `{param.path}` {param}",
         labels_at((place, given), (param.span, counted(param.rank, "dimension"))),
-        help=_own_help(sharding)
+        help=_own_help(context, group)
         if matched is None
         else _PARTS
         if is_partition
@@ -130,18 +130,34 @@ def _no_position(group: list[ParamSharding]) -> Diagnostic:
     )
 
 
-def _own_help(sharding: ParamSharding) -> str:
-    """Return the way out for names that an array carries: `scan` and `params` leave those alone."""
-    param, names = sharding.param, [name or "_" for name in sharding.mismatch or ()]
-    if len(names) < param.rank:
-        names = ["_"] * (param.rank - len(names)) + names
-    axes = " ".join(names[: param.rank])
-    path = template(param.path).replace("#", "*")
+def _own_help(context: Context, group: list[ParamSharding]) -> str:
+    """Return the way out for names that an array carries: `scan` and `params` leave those alone.
+
+    The names of a kernel that its layer reshapes cannot be mended where they stand.
+    """
+    params = [sharding.param for sharding in group]
+    axes = proposed_names(context.spec, params) or _placed_names(context, group[0])
+    path = template(params[0].path).replace("#", "*")
     entry = f'`- {{path: "{path}", axes: {axes}}}`'
     return (
-        "an array's own names come before `params`, and `scan` leaves them alone: mend them where"
-        f" the model states them, or name every dimension under `overrides`: {entry}"
+        f"an array's own names come before `params` and `scan`: add to `overrides` {entry}; or mend"
+        " them in the model, unless a layer reshapes the array that it names (Flax's"
+        " `DenseGeneral`)"
     )
+
+
+def _placed_names(context: Context, sharding: ParamSharding) -> str:
+    """Return an array's own names at dimensions of their sizes; at the last ones without sizes."""
+    shape, names = sharding.param.shape, [*(sharding.mismatch or ())]
+    sizes = {axis.name: axis.size for axis in context.spec.logical_axes if axis.size}
+    if not any(name in sizes for name in names):
+        return " ".join(name or "_" for name in ([None] * len(shape) + names)[-len(shape) :])
+    placed = ["_"] * len(shape)
+    for name in names:
+        at = next((at for at, size in enumerate(shape) if size == sizes.get(name or "")), None)
+        if at is not None and placed[at] == "_":
+            placed[at] = name or "_"
+    return " ".join(placed)
 
 
 _PARTS = "one part for every dimension, `none` for one that is whole: `(none, model)`"
