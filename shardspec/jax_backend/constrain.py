@@ -51,21 +51,32 @@ def surroundings(x: Any, own: Any) -> Any:
     """Return the mesh in force around `x`: `own`, or one of the same axes and other types.
 
     Inside `jax.shard_map`, `jax.set_mesh`, or where `x` lies on explicit axes, that mesh decides
-    what kind each axis is. A mesh of other axes around us is not ours, and counts for nothing.
+    what kind each axis is.
 
     Raises:
-      ValueError: code runs inside `shard_map` over a mesh of other axes, where ours means nothing.
+      ValueError: code runs inside `shard_map` or `jax.set_mesh` over a mesh of other axes: JAX
+        would refuse our axes there, or take its own of the same name for them.
     """
+    return _around(own) or _typed(x, own)
+
+
+def _around(own: Any) -> Any:
+    """Return the mesh that the code around us has entered; None for no such."""
     mesh: Any = jax.sharding.get_abstract_mesh()
-    if not mesh.empty:
-        if _same_axes(mesh, own):
-            return own if mesh.axis_types == own.axis_types and not mesh.manual_axes else mesh
-        if mesh.manual_axes:
-            raise ValueError(
-                f"constrain() for the mesh {_sizes(own)} inside shard_map over {_sizes(mesh)}: "
-                "call it outside, or give shard_map the resolver's mesh"
-            )
-    mesh = jax.typeof(x).sharding.mesh
+    if mesh.empty:
+        return None
+    if _same_axes(mesh, own):
+        return own if mesh.axis_types == own.axis_types and not mesh.manual_axes else mesh
+    place = "shard_map over" if mesh.manual_axes else "jax.set_mesh of"
+    raise ValueError(
+        f"constrain() for the mesh {_sizes(own)} inside {place} {_sizes(mesh)}: "
+        f"call it outside, or give {place.split()[0]} the resolver's mesh"
+    )
+
+
+def _typed(x: Any, own: Any) -> Any:
+    """Return `own`, or the mesh of the same axes that the type of `x` has."""
+    mesh: Any = jax.typeof(x).sharding.mesh
     if mesh.empty or mesh.axis_types == own.axis_types or not _same_axes(mesh, own):
         return own
     return mesh
@@ -523,8 +534,11 @@ class Constrainer:
             raise
 
     def _surroundings(self, x: Any, name: str | None) -> Any:
+        around = _around(self.mesh)
+        if around is not None:
+            return around
         try:
-            return surroundings(x, self.mesh)
+            return _typed(x, self.mesh)
         except UNUSABLE as error:  # JAX knows no type for it
             refuse_unusable(x, name or "", error, "constrain")
             raise

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Params, StatePolicy
+from shardspec.jax_backend.on_target import Here, tracing_for
 from shardspec.language.files import read_source
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ _OF_TRACERS = {
     *("TracerIntegerConversionError", "TracerBoolConversionError", "ConcretizationTypeError"),
     "TracerArrayConversionError",
 }
+#: What jaxlib calls where arrays are to be made on devices, which those of a target are not.
+_ON_DEVICES = ("batched_device_put", "get_topology_for_devices", "(of the target)")
+_SHAPES = (
+    "no array can be made on the target's devices: give shapes, by `jax.eval_shape(init, key)`"
+)
+_ASKED = "on the target the step may be another program: pass in what it asks for"
 _TRACED = "arguments are traced, numbers too: what has to be known goes in by `functools.partial`"
 
 
@@ -92,9 +99,12 @@ def with_call(
     Raises:
       ShardspecError: there is no such function, its code fails, or what it gives is no step.
     """
+    found = tracing_for()
 
     def worked() -> Made:
         tell(f"importing {name}")
+        if found is not None:
+            found.machine.answered = 0  # what code asks from here on
         make = _find(name, codes.BAD_STEP)
         if not callable(make):
             _refuse(f"`{name}` is a `{type(make).__name__}`, and no function")
@@ -104,6 +114,15 @@ def with_call(
         return work(call)
 
     return _run(name, codes.BAD_STEP, folder, worked)
+
+
+def questions_of(found: Here) -> Iterator[Diagnostic]:
+    """Yield what code of a step asked for, and only its target could have answered."""
+    for each in found.machine.questions:
+        span = _line(each.file, each.line)
+        labels = () if span is None else (Label(span, "asked here", primary=True),)
+        message = f"a step for target `{found.target.name}` {each}"
+        yield Diagnostic(codes.ASKS_THIS_MACHINE, message, labels, help=_ASKED)
 
 
 def _made(name: str, make: Callable[..., Any], resolver: Resolver) -> Any:
@@ -233,6 +252,8 @@ def _raised(name: str, error: BaseException, code: Code) -> Diagnostic:
     kind = type(error).__name__
     message = f"`{name}` raised {kind}{first}"
     help = _TRACED if kind in _OF_TRACERS else None
+    if tracing_for() is not None and any(each in first for each in _ON_DEVICES):
+        help = _SHAPES
     if isinstance(error, TypeError) and "argument" in first and not labels:
         help = _WRAP if code is codes.BAD_MANIFEST else _FORM
     elif code is codes.BAD_STEP and not labels and _is_our_fault(error):

@@ -97,7 +97,7 @@ def measured(
         time.strftime("%Y-%m-%d"),
         f"measuring {target.hardware}, mesh {target.mesh}, each figure {plan.repeats} times",
         tuple(_versions()),
-        machine=str(target.hardware),
+        machine=target.hardware.machine,
         mesh=str(target.mesh),
         hbm_bytes_per_s=_memory(bench, chip),
     )

@@ -21,6 +21,7 @@ import jax
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import counted, grouped
 from shardspec.ir.spec import Hardware, MeshAxis, Target, shape_text
+from shardspec.jax_backend.target_devices import TargetDevice
 from shardspec.language.catalogue import chips_of_kind
 from shardspec.topology.machine import Coordinate, machine_of
 from shardspec.topology.placement import Order, place
@@ -160,8 +161,14 @@ def abstract_mesh(target: Target) -> jax.sharding.AbstractMesh:
 
 
 def is_abstract(mesh: Any) -> bool:
-    """Say whether a mesh has no devices."""
-    return isinstance(mesh, jax.sharding.AbstractMesh)
+    """Say whether a mesh has no devices that arrays could be put on."""
+    return isinstance(mesh, jax.sharding.AbstractMesh) or has_target_devices(mesh)
+
+
+def has_target_devices(mesh: Any) -> bool:
+    """Say whether a mesh is of the devices of a machine that is not here."""
+    is_whole = isinstance(mesh, jax.sharding.Mesh) and not mesh.empty
+    return is_whole and isinstance(mesh.devices.flat[0], TargetDevice)
 
 
 def need_devices(mesh: Any, call: str) -> None:
@@ -235,6 +242,8 @@ def match_target(targets: Sequence[Target], devices: Sequence[jax.Device]) -> Ta
     message = f"no target fits the devices here: {describe_devices(devices)}"
     fits_cpu = (target for target in targets if _may_be_cpu(target.hardware))
     help = _more_cpus(next(fits_cpu, None), devices) or "add a target for this machine"
+    if targets:
+        help += f"; {_elsewhere(targets[0])}"
     raise ShardspecError((Diagnostic(codes.UNKNOWN_TARGET, message, notes=wanted, help=help),))
 
 
@@ -286,4 +295,11 @@ def _wrong_machine(target: Target, devices: Sequence[jax.Device]) -> Diagnostic:
     message = (
         f"target `{target.name}` is for {_wish(target)}, but here are {describe_devices(devices)}"
     )
-    return Diagnostic(codes.UNKNOWN_TARGET, message, help="name another target, or add one")
+    help = f"name another target, or add one; {_elsewhere(target)}"
+    return Diagnostic(codes.UNKNOWN_TARGET, message, help=help)
+
+
+def _elsewhere(target: Target) -> str:
+    """Return how code is traced for a machine that is not here, as `cost --step` does."""
+    asked = f'target="{target.name}", devices="abstract"'
+    return f"to trace for a machine that is not here, `Resolver(spec, {asked})`"

@@ -42,6 +42,7 @@ from shardspec.jax_backend.live import (
 )
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.moving import Moved, moved_between
+from shardspec.jax_backend.on_target import tracing_for
 from shardspec.jax_backend.shardings import tree_placer
 from shardspec.jax_backend.state import Accumulation, StatePlacer
 from shardspec.jax_backend.train_state import (
@@ -53,11 +54,7 @@ from shardspec.jax_backend.train_state import (
     plan_like,
     refuse_lone_state,
 )
-from shardspec.jax_backend.tree_plan import (
-    plan_faults,
-    plan_of,
-    raise_errors,
-)
+from shardspec.jax_backend.tree_plan import plan_faults, plan_of, raise_errors
 from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
 from shardspec.programs.proof import Proof
 from shardspec.report.cost import Cost
@@ -110,9 +107,10 @@ class Resolver:
         Args:
           spec: a file, a loaded spec, or its lowered form.
           target: a name, or `auto` for the target whose hardware `devices` are.
-          devices: None for `jax.devices()`; `"abstract"` for none: the mesh is an `AbstractMesh` of
-            the target, which need not be here. Shardings, constraints and plans over it serve to
-            trace and to lower; what needs devices says that there are none.
+          devices: None for `jax.devices()`, which are those of the target where `--step` runs this
+            code; `"abstract"` for none: the mesh is an `AbstractMesh` of the target, which need not
+            be here. Shardings, constraints and plans over it serve to trace and to lower; what
+            needs devices says that there are none.
           phase: the phase of the spec that is to run here, such as `decode`; None for the spec
             itself.
           levels: how loud findings are here, as for `shardspec.load`: beats project and spec.
@@ -124,12 +122,14 @@ class Resolver:
             plans by another spec.
         """
         devices_given(devices)
-        if isinstance(devices, str):
-            here, agree_within_s = None, None
-        else:
-            here = devices
-        with failure_told(here, agree_within_s):
-            lowered = _of_phase(_lowered(spec, level_table(levels)), phase)
+        traced = tracing_for() if devices is None else None
+        if isinstance(devices, str) or traced is not None:
+            agree_within_s = None
+        with failure_told(None if isinstance(devices, str) else devices, agree_within_s):
+            lowered = _lowered(spec, level_table(levels))
+            if traced is not None:
+                lowered, target = traced.asked_for(lowered, target, phase)
+            lowered = _of_phase(lowered, phase)
             self.target: Target = _chosen(lowered, target, devices)
             self.mesh: Any = mesh_for(self.target, devices, lowered.policy.order)
             found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])

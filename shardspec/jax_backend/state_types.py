@@ -55,12 +55,14 @@ def is_of_optax(kind: type) -> bool:
 
 def optax_fields() -> frozenset[frozenset[str]]:
     """Return the fields of each state of optax that counts its steps beside other arrays."""
-    return _optax_fields() if "optax" in sys.modules else frozenset()
+    if "optax" not in sys.modules:
+        return frozenset()
+    return _optax_fields(tuple(name for name in [*sys.modules] if name.startswith("optax.")))
 
 
 @lru_cache(maxsize=1)
-def _optax_fields() -> frozenset[frozenset[str]]:
-    modules = [module for name, module in [*sys.modules.items()] if name.startswith("optax.")]
+def _optax_fields(names: tuple[str, ...]) -> frozenset[frozenset[str]]:
+    modules = [sys.modules[name] for name in names]
     kinds = {kind for each in modules for kind in vars(each).values() if isinstance(kind, type)}
     found = (frozenset(_fields(kind)) for kind in kinds if is_of_optax(kind))
     return frozenset(fields for fields in found if COUNT in fields and len(fields) > 1)

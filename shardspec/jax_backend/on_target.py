@@ -1,0 +1,377 @@
+"""A step is traced as on its target: code that asks where it runs is answered for that.
+
+JAX answers such questions from the backend of this machine. Within `on_target` they are answered
+for the target, in the thread that traces and nowhere else: `jax.devices()`, `default_backend()`,
+the counts of devices and processes, and the mesh in context, by whatever name they were imported.
+JAX itself still gets this machine, since arrays that code makes are made here.
+
+What cannot be answered so is reported with its line: what only a device that is there knows, and
+what a module asked when it was imported, before all this.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import inspect
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+from jax._src import config
+
+from shardspec.ir.spec import Spec, Target
+from shardspec.jax_backend.mesh import device_mesh, has_target_devices
+from shardspec.jax_backend.target_devices import Question, TargetMachine, machine_for
+from shardspec.programs.op_names import is_library
+from shardspec.topology.placement import Order
+
+#: Functions of JAX that ask where they run for the code that calls them, and not for themselves.
+_FOR_USERS = frozenset(
+    ("make_mesh", "create_device_mesh", "create_hybrid_device_mesh", "_gamma_grad")
+)
+#: Modules of JAX that ask for themselves.
+_OF_JAX = ("jax._src.", "jax.interpreters.", "jaxlib.")
+#: What is asked, by its name in `jax`.
+_ASKS = frozenset(
+    (
+        *("devices", "local_devices", "default_backend", "device_count", "local_device_count"),
+        *("process_count", "process_index", "process_indices", "make_mesh"),
+    )
+)
+_ALIASES = {"cuda": "gpu", "rocm": "gpu"}
+
+
+class Here(NamedTuple):
+    """What the code of a step is traced for.
+
+    Attributes:
+      spec: as it was asked for, with what the command line sets; None where nobody said.
+      modules: those that were there before, and asked this machine.
+    """
+
+    target: Target
+    machine: TargetMachine
+    spec: Spec | None = None
+    modules: frozenset[str] = frozenset()
+
+    def asked_for(self, own: Spec, name: str, phase: str | None) -> tuple[Spec, str]:
+        """Return the spec and the target for a `Resolver` that code makes for itself.
+
+        Of the same file it has what was asked for, `--set` and all; of another one, the target of
+        the same name. A target that the code names stays.
+
+        Args:
+          own: what the code has loaded.
+          name: of the target, or `auto`.
+          phase: that the code names.
+        """
+        asked = self.spec
+        is_same = asked is not None and _file(asked) == _file(own) is not None
+        if asked is not None and is_same and phase in (None, asked.phase):
+            own = asked
+        is_known = any(each.name == self.target.name for each in own.targets)
+        return own, self.target.name if name == "auto" and is_known else name
+
+    def imported(self) -> Iterator[tuple[str, Any]]:
+        """Yield the user's modules that were imported for this target, none that is installed."""
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None) or ""
+            is_installed = is_library(file) or "site-packages" in file or not file
+            if name not in self.modules and not is_installed:
+                yield name, module
+
+
+def _file(spec: Spec) -> str | None:
+    """Return the file of a spec; None where it is text."""
+    name = spec.source.name
+    return os.path.realpath(name) if os.path.isfile(name) else None
+
+
+class _Local(threading.local):
+    here: Here | None = None
+
+
+@dataclass
+class _Threads:
+    """How many threads trace for a target, and which modules asked for the last one."""
+
+    lock: threading.Lock
+    count: int = 0
+    asked: tuple[tuple[str, Any], ...] = ()
+
+
+_local = _Local()
+_threads = _Threads(threading.Lock())
+#: A part of the key by which JAX keeps what it traced: code may go another way for another target.
+_context: Any = getattr(jax, "make_user_context", lambda default: None)(None)
+
+
+def tracing_for() -> Here | None:
+    """Return what this thread traces for; None outside of `on_target`."""
+    return _local.here
+
+
+@contextlib.contextmanager
+def on_target(
+    target: Target, spec: Spec | None = None, *, has_imports: bool = False
+) -> Iterator[Here]:
+    """Answer for a target where code of this thread asks where it runs.
+
+    Args:
+      spec: what a `Resolver` of the same file has, that code makes for itself.
+      has_imports: whether modules are imported for this target; where code asks for it, they are
+        imported anew for the next.
+    """
+    outer = _local.here
+    if outer is not None and outer.target == target:
+        yield outer
+        return
+    if has_imports:
+        for name, module in _threads.asked:
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
+        _threads.asked = ()
+    found = Here(target, machine_for(target), spec, frozenset(sys.modules))
+    with contextlib.ExitStack() as stack:
+        if _context is not None:
+            stack.enter_context(_context(("shardspec", target)))
+        for name in ("abstract_mesh_context_manager", "device_context"):
+            setting = getattr(config, name, None)
+            if setting is not None:  # what `jax.set_mesh` sets, and code does not take back
+                stack.callback(setting.set_local, setting.get_local())
+        stack.enter_context(_asked_by_name())
+        _local.here = found
+        try:
+            _prove(found)
+            yield found
+        finally:
+            _local.here = outer
+            if has_imports and found.machine.answered:
+                _threads.asked = (*_threads.asked, *found.imported())
+
+
+def _prove(found: Here) -> None:
+    """Report where this JAX goes another way to its answers."""
+    is_so = jax.default_backend() == found.machine.platform
+    if not (is_so and jax.device_count() == jax.process_count() * jax.local_device_count()):
+        found.machine.ask(f"jax.devices() of jax {jax.__version__}")
+    found.machine.answered = 0
+
+
+# what JAX asks
+
+
+@contextlib.contextmanager
+def _asked_by_name() -> Iterator[None]:
+    """Put our answers where JAX's backends are asked for, in every module that has them by name."""
+    with _threads.lock:
+        _threads.count += 1
+        if _threads.count == 1:
+            _rebind({id(old): new for old, new in _ours()})
+    try:
+        yield
+    finally:
+        with _threads.lock:
+            _threads.count -= 1
+            if not _threads.count:
+                _rebind({id(new): old for old, new in _ours()})
+
+
+def _rebind(wanted: dict[int, Any]) -> None:
+    """Put functions in the place of others, by the identity of those, in every module."""
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if isinstance(names, dict):
+            for name, value in list(names.items()):
+                if id(value) in wanted:
+                    names[name] = wanted[id(value)]
+
+
+#: JAX's functions that all of its answers come from, with their arguments: the first asks the
+#: backend, the others keep what it said.
+_ARGUMENTS = {
+    "get_backend": ("platform",),
+    "local_devices": ("process_index", "backend", "host_id"),
+    "process_count": ("backend",),
+}
+
+
+@functools.cache
+def _ours() -> tuple[tuple[Any, Any], ...]:
+    """Return JAX's functions and ours for them; none where this JAX has them elsewhere."""
+    try:
+        from jax._src import xla_bridge
+    except ImportError:
+        return ()
+    known = [(name, getattr(xla_bridge, name, None)) for name in _ARGUMENTS]
+    return tuple((each, _instead(name, each)) for name, each in known if each is not None)
+
+
+def _instead(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that answers for the target where code of this thread asks."""
+
+    def of_here(*args: Any, **kwargs: Any) -> Any:
+        kept, _local.here = _local.here, None  # what it asks in turn is of this machine, too
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _local.here = kept
+
+    @functools.wraps(original)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        found = _local.here
+        if found is None or not _asks_for_users(sys._getframe(1)):
+            return of_here(*args, **kwargs)
+        found.machine.answered += 1
+        return _answer(name, of_here, found.machine, args, kwargs)
+
+    for each in ("cache_clear", "cache_info"):
+        if hasattr(original, each):
+            setattr(asked, each, getattr(original, each))
+    return asked
+
+
+def _asks_for_users(frame: Any) -> bool:
+    """Say whether code other than JAX's own asks, directly or through what JAX has for that."""
+    while frame is not None and frame.f_globals.get("__name__") == "jax._src.xla_bridge":
+        frame = frame.f_back
+    if frame is None:
+        return True
+    is_jax = str(frame.f_globals.get("__name__")).startswith(_OF_JAX)
+    return not is_jax or frame.f_code.co_name in _FOR_USERS
+
+
+def _answer(
+    name: str, of_here: Callable[..., Any], machine: TargetMachine, args: Any, kwargs: Any
+) -> Any:
+    """Return what the target would answer; CPUs are those of this host, as there are everywhere."""
+    given = dict(zip(_ARGUMENTS[name], args, strict=False)) | kwargs
+    platform = given.get("platform", given.get("backend"))
+    is_named = isinstance(platform, str)
+    if platform is not None and (not is_named or platform == "cpu" != machine.platform):
+        return machine if platform is machine else of_here(*args, **kwargs)
+    if is_named and _ALIASES.get(platform, platform) != machine.platform:
+        known = list(dict.fromkeys((machine.platform, "cpu")))
+        raise RuntimeError(f"Unknown backend {platform}. Available backends are {known}")
+    if name == "get_backend":
+        return machine
+    if name == "process_count":
+        return machine.process_count()
+    process = given.get("process_index", given.get("host_id")) or 0
+    if not 0 <= process < machine.process_count():
+        raise ValueError(f"Unknown process_index {process}")
+    return [device for device in machine.devices() if device.process_index == process]
+
+
+# the mesh in context
+
+
+@contextlib.contextmanager
+def mesh_in_context(mesh: Any, order: Order) -> Iterator[bool]:
+    """Make a mesh that of the context, as a training loop does, where code has set none itself.
+
+    Yields whether it is set.
+
+    Args:
+      mesh: of the target, abstract or of its devices.
+      order: that of the spec, by which devices stand on it.
+    """
+    found = tracing_for()
+    around: Any = jax.sharding.get_abstract_mesh()
+    if found is None or not around.empty or _legacy_mesh() is not None:
+        yield False
+        return
+    is_whole = has_target_devices(mesh)
+    whole = mesh if is_whole else device_mesh(found.target, found.machine.devices(), order=order)
+    with contextlib.ExitStack() as stack:
+        if hasattr(whole, "__enter__"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                stack.enter_context(whole)
+        stack.enter_context(jax.sharding.use_abstract_mesh(whole.abstract_mesh))
+        yield True
+
+
+def _legacy_mesh() -> Any:
+    """Return the mesh of `with mesh:` around us, None where there is none."""
+    try:
+        from jax._src.mesh import thread_resources
+    except (ImportError, AttributeError):
+        return None
+    mesh = thread_resources.env.physical_mesh
+    return None if mesh.empty else mesh
+
+
+# what was asked before
+
+
+def asked_at_import(function: Callable[..., Any], found: Here) -> Iterator[Question]:
+    """Yield what the modules that a function is made of asked this machine as they were imported.
+
+    Those are its own and, from there, what their globals come from.
+    """
+    waiting = [getattr(inspect.unwrap(function), "__module__", None)]
+    seen: set[object] = set()
+    while waiting and len(seen) < _MOST_MODULES:
+        name = waiting.pop()
+        module = sys.modules.get(str(name)) if name not in seen else None
+        seen.add(name)
+        file = getattr(module, "__file__", None) or ""
+        if name not in found.modules or not file.endswith(".py") or is_library(file):
+            continue
+        yield from _asked_in(file)
+        for value in list(vars(module).values()):
+            is_module = inspect.ismodule(value)
+            waiting.append(value.__name__ if is_module else getattr(value, "__module__", None))
+
+
+_MOST_MODULES = 1000
+_MOST_CHARACTERS = 1_000_000
+
+
+@functools.lru_cache(maxsize=1024)
+def _asked_in(file: str) -> tuple[Question, ...]:
+    """Return the calls of a module, outside of functions, that ask where it runs."""
+    try:
+        with open(file, encoding="utf-8") as source:
+            text = source.read(_MOST_CHARACTERS)
+        tree = ast.parse(text) if any(name in text for name in _ASKS) else ast.Module([], [])
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return ()
+    waiting: list[ast.AST] = [tree]
+    named: dict[str | None, str] = {"jax": "jax"}
+    found = []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            named |= {each.asname: "jax" for each in node.names if each.name == "jax"}
+        elif isinstance(node, ast.ImportFrom) and node.module == "jax":
+            named |= {each.asname or each.name: f"jax.{each.name}" for each in node.names}
+        elif isinstance(node, ast.Call):
+            what = _dotted(node.func, named)
+            is_mesh = what == "jax.make_mesh"
+            is_told = any(each.arg == "devices" for each in node.keywords) if is_mesh else node.args
+            if what[4:] in _ASKS and not is_told:
+                found.append(Question(file, node.lineno, f"{what}() when it is imported"))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += (node.args, *node.decorator_list)  # what its call does comes later
+        elif not isinstance(node, ast.Lambda):
+            waiting.extend(reversed(list(ast.iter_child_nodes(node))))
+    return tuple(found)
+
+
+def _dotted(node: ast.AST, named: dict[str | None, str]) -> str:
+    """Return `jax.devices` for an expression that names it, nothing for others."""
+    if isinstance(node, ast.Name):
+        return named.get(node.id, "")
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        owner = named.get(node.value.id, "")
+        return f"{owner}.{node.attr}" if owner == "jax" else ""
+    return ""
