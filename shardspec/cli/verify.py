@@ -11,17 +11,7 @@ import click
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.steps import PROOF, STEP, plan_on_target, print_proof, proof_of
-from shardspec.cli.streams import (
-    FAILED,
-    FINDINGS,
-    FINE,
-    echo,
-    fail,
-    require_folder,
-    show,
-    width_of,
-    write_file,
-)
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, require_folder, show, width_of
 
 if TYPE_CHECKING:
     from shardspec.programs.proof import Proof
@@ -51,7 +41,14 @@ if TYPE_CHECKING:
         "Let the compiler generate code, too, and show how long it thinks that operations take; ten"
         " times as long.",
     ),
-    options.OUTPUT,
+    options.option(
+        "--flags",
+        metavar="FLAGS",
+        default="",
+        help="Compile once more with these flags of the compiler, and show what they change:"
+        " `--flags '--xla_tpu_enable_latency_hiding_scheduler=true'`.",
+    ),
+    *options.OUTPUT,
 )
 def command(
     request: Request,
@@ -63,6 +60,7 @@ def command(
     backend: str,
     whole: bool,
     no_cache: bool,
+    flags: str,
 ) -> None:
     """Have the real compiler compile a step for machines that are not here.
 
@@ -74,7 +72,9 @@ def command(
     if step_name is None:
         fail("there is no step to compile", "name one: `--step train:step`")
     require_folder(request.output)
-    asked = {"timeout_s": timeout_s, "is_whole": whole, "is_cached": not no_cache}
+    asked = {"timeout_s": timeout_s, "is_whole": whole, "is_cached": not no_cache, "flags": flags}
+    if flags and backend == "here":
+        fail("--flags are for the compiler of the target", "leave out `--backend here`")
     is_shown = request.form == "text" and not request.output
 
     def proved(name: str | None) -> Proof:
@@ -134,6 +134,6 @@ def _close(proofs: Sequence[Proof | str], request: Request, *, is_shown: bool) -
     if request.output not in (None, "-") and any(isinstance(each, str) for each in proofs):
         request.remark(f"{request.output} is not written: there is a target without a program")
     elif request.output:
-        write_file(request.output, f"{text}\n")
+        request.write_to(request.output, f"{text}\n")
     else:
         echo(text)

@@ -73,6 +73,7 @@ def _target_lines(target: TargetLayout) -> Iterator[str]:
 def _proof_lines(proof: layouts.ProofLayout) -> Iterator[str]:
     yield f"proof {proof.step} = {proof.made_from}"
     yield f"proof by {', '.join(map(' '.join, proof.made_by))}"
+    yield from (f"proof flags {name} = {json.dumps(value)}" for name, value in proof.flags)
     yield from (f"proof code {quoted_path(each.name)} = {each.digest}" for each in proof.code)
     for each in proof.sent:
         axes = " + ".join(map(name_text, each.mesh_axes))
@@ -186,6 +187,7 @@ _ACTIVATION = re.compile(rf"activation (?P<name>{_NAME}) : {_DIMS} = {_ANSWER}")
 _ARRAY = re.compile(rf"(?P<path>{_PATH}) : (?P<dtype>{_NAME}){_DIMS} = {_ANSWER}")
 _PROOF = re.compile(rf"proof (?P<step>{_STEP}) = (?P<digest>{_DIGEST})")
 _PROOF_BY = re.compile(rf"proof by (?P<made_by>{_MADE_BY}(?:, {_MADE_BY})*)")
+_PROOF_FLAGS = re.compile(r'proof flags (?P<name>\w+) = (?P<value>"[^\n]*")')
 _PROOF_CODE = re.compile(rf"proof code (?P<name>{_PATH}) = (?P<digest>{_DIGEST})")
 _PROOF_SENDS = re.compile(
     rf"proof sends (?P<axes>{_NAME}(?: \+ {_NAME})*) = (?P<bytes>{_SIZE}),"
@@ -362,6 +364,12 @@ class _Reader:
             pairs = (each.partition(" ") for each in found["made_by"].split(", "))
             made_by = tuple((name, version) for name, _, version in pairs)
             self.proof = replace(self.proof, made_by=made_by)
+        elif found := _PROOF_FLAGS.fullmatch(text):
+            try:
+                flags = (*self.proof.flags, (found["name"], str(json.loads(found["value"]))))
+            except ValueError:
+                raise _LineError(_form(text)) from None
+            self.proof = replace(self.proof, flags=flags)
         elif found := _PROOF_CODE.fullmatch(text):
             self.code.append(Input(_unquoted(found["name"]), found["digest"]))
         elif found := _PROOF_SENDS.fullmatch(text):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,11 +72,18 @@ def proofs_of(layout: Layout) -> dict[str, ProofLayout]:
 
 
 def changes(
-    proof: ProofLayout, layout: Layout, lock_folder: str, installed: Installed
+    proof: ProofLayout,
+    layout: Layout,
+    lock_folder: str,
+    installed: Installed,
+    flags: Mapping[str, str],
 ) -> Iterator[str]:
     """Yield what of all that a proof belongs to is another today; nothing where it is as it was.
 
     What is not installed here is no other version: that is for the machine that proves.
+
+    Args:
+      flags: that compilers would have here, by the variable that they are in.
     """
     if proof.made_from != made_from(layout):
         yield "the spec or its arrays changed"
@@ -91,6 +98,11 @@ def changes(
         now = installed(name)
         if now not in (None, version):
             yield f"{name} was {version} and is {now}"
+    had = {name: value for name, value in proof.flags if name.isupper()}
+    for name in sorted(had.keys() | flags.keys()):
+        was, now = had.get(name, "not set"), flags.get(name, "not set")
+        if was != now:
+            yield f"{name} was {was} and is {now}"
 
 
 def is_provable(target: Target) -> bool:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
+from shardspec.diagnostics.words import by_key
 from shardspec.programs.hlo import Computation, Instruction, Program, number
 
 #: Operations whose computations run; those of the others say how to combine two numbers.
-_CALLS = frozenset(("fusion", "call", "while", "conditional", "async-start", "custom-call"))
+_CALLS = frozenset(("fusion", "call", "while", "conditional", "async", "custom-call"))
 _SAME = frozenset(("bitcast", "copy", "convert", "reshape", "copy-start", "copy-done"))
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 #: How many operations a number is followed through.
@@ -59,6 +61,22 @@ class Calls:
         found = self.program.computations.get(ref.computation)
         return None if found is None else found.instructions.get(ref.name)
 
+    def callers(self, names: Iterable[str]) -> frozenset[str]:
+        """Return some computations, and all that call them."""
+        called = by_key(
+            (name, computation.name)
+            for computation in self.program.computations.values()
+            for each in computation.instructions.values()
+            for name in called_by(each)
+        )
+        found, waiting = set[str](), [*names]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += called.get(name, ())
+        return frozenset(found)
+
     def within(self, name: str) -> frozenset[str]:
         """Return a computation and all that it calls."""
         found, waiting = set[str](), [name]
@@ -74,7 +92,7 @@ class Calls:
 
 def called_by(each: Instruction) -> tuple[str, ...]:
     """Return the computations that an instruction runs."""
-    return each.called if each.operation in _CALLS else ()
+    return each.called if each.operation.removesuffix("-start") in _CALLS else ()
 
 
 def calls_of(program: Program) -> Calls | None:

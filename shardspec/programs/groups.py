@@ -37,8 +37,8 @@ _PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 _LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _MESH = re.compile(
-    r"replica_groups=@?\w*mesh\[([^\]]*)\](?:, device_ids=\(([^()]*(?:\([^()]*\))?[^()]*)\))? "
-    r"\{([^}]*)\}"
+    r"replica_groups=@?\w*mesh\[([^\[\]]*+)\]"
+    r"(?:, device_ids=\(([^()]*+(?:\([^()]*+\)[^()]*+)?+)\))? \{([^{}]*+)\}"
 )
 _SIZED = re.compile(r"'([^']*)'=(\d+)")
 _USED = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")

@@ -20,12 +20,12 @@ _COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([\w.\-]+)\s*\(.*\{\s*$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*)$")
 _OPERATION = re.compile(r"([a-z][\w\-]*)\(")
 _COMMENT = re.compile(r"/\*[^*]*\*/")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)')
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
 _PARENTHESIS = re.compile(r"[()]")
 _CALLED = re.compile(
     r"\b(?:calls|to_apply|body|condition|called_computations|branch_computations"
-    r"|true_computation|false_computation)=(\{[^}]*\}|%?[\w.\-]+)"
+    r"|true_computation|false_computation)=(\{[^{}]*+\}|%?[\w.\-]+)"
 )
 _NAME = re.compile(r"[\w.\-]+")
 _OPERAND = re.compile(r"[\w.\-]+(?:#\d+){0,3}")
@@ -36,7 +36,7 @@ _SOURCE = re.compile(r'\bsource_file="((?:[^"\\]|\\.)*)"(?: source_line=(\d+))?'
 _HEADING = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\s*$")
 _FILE_NAME = re.compile(r'^(\d+) "(.*)"$')
 _NUMBERED = re.compile(r"^(\d+) \{(.*)\}$")
-_FIELD = re.compile(r"(\w+)=(\d+)")
+_FIELD = re.compile(r"\b(\w++)=(\d+)")
 _ALIAS = re.compile(r"\{([\d, ]*)\}:\s*\((\d+)")
 _PARTITIONS = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
 
@@ -145,6 +145,7 @@ class Program:
       aliases: for each output that takes the memory of a parameter, the number of that.
       partitions: among how many devices it is split.
       frames: of each frame of the user's Python its file, line and the frame that called it.
+      unread: lines that should be instructions of a computation, and are not.
     """
 
     computations: dict[str, Computation]
@@ -152,6 +153,7 @@ class Program:
     aliases: dict[int, int]
     partitions: int
     frames: dict[int, tuple[str, int, int]]
+    unread: tuple[str, ...] = ()
 
     def frames_of(self, instruction: Instruction) -> Iterator[tuple[str, int]]:
         """Yield file and line of the code that asked for an instruction, the innermost first."""
@@ -172,25 +174,70 @@ def program_of(text: str) -> Program:
     computations: dict[str, Computation] = {}
     entry: Computation | None = None
     current: Computation | None = None
+    unread: list[str] = []
     lines = text.splitlines()
-    for line in lines:
+    for line in _whole(lines):
         if line[:1].isspace():
-            found = _INSTRUCTION.match(line) if current is not None else None
+            found = _INSTRUCTION.match(line)
             each = _instruction(found) if found else None
-            if each is not None and current is not None:
-                for name in each.operands:
-                    _take_element(current.instructions, name)
-                current.instructions[each.name] = each
+            is_read = each is not None and _taken(current, each)
+            if not is_read and (found or current is not None) and line.strip():
+                unread.append(line.strip())
             continue
         head = _COMPUTATION.match(line)
         if head:
+            if head.group(2) in computations:
+                unread.append(line.strip())
             current = computations[head.group(2)] = Computation(head.group(2))
             entry = current if head.group(1) else entry
         elif line.startswith("}"):
             current = None
     header = next((line for line in lines if line.startswith("HloModule")), "")
     partitions = max(map(number, _PARTITIONS.findall(header)), default=1)
-    return Program(computations, entry, _aliases(header), partitions, _frames(lines))
+    frames = _frames(lines)
+    return Program(computations, entry, _aliases(header), partitions, frames, tuple(unread))
+
+
+def _taken(current: Computation | None, each: Instruction) -> bool:
+    """Add an instruction to the computation that it stands in; say whether there is one."""
+    if current is None or each.name in current.instructions:
+        return False
+    for name in each.operands:
+        _take_element(current.instructions, name)
+    current.instructions[each.name] = each
+    return True
+
+
+def _whole(lines: list[str]) -> Iterator[str]:
+    """Yield lines, those of one instruction as one: JSON in an attribute may have line breaks."""
+    held: list[str] = []
+    depth = 0
+    for line in lines:
+        if held and (_INSTRUCTION.match(line) or _COMPUTATION.match(line)):
+            yield " ".join(held)
+            held = []
+        if held:
+            held.append(line)
+            depth += _opens(line)
+        else:
+            depth = _opens(line)
+            if depth <= 0 or not _INSTRUCTION.match(line):
+                yield line
+                continue
+            held = [line]
+        if depth <= 0:
+            yield " ".join(held)
+            held = []
+    if held:
+        yield " ".join(held)
+
+
+def _opens(line: str) -> int:
+    """Return how many braces a line opens and does not close; what is quoted has none."""
+    if line.count("{") == line.count("}"):
+        return 0
+    bare = _QUOTED.sub("", line)
+    return bare.count("{") - bare.count("}")
 
 
 def _instruction(found: re.Match[str]) -> Instruction | None:

@@ -57,13 +57,17 @@ def is_library(file: str) -> bool:
     return file.startswith("<") or any(file.startswith(folder + os.sep) for folder in folders)
 
 
-@lru_cache(maxsize=4096)
 def shown(file: str) -> str:
     """Return the path as a user would write it: from the working folder, if it lies near that.
 
     Of an installed package it begins with the package.
     """
-    from_here = os.path.relpath(file)
+    return _shown(file, os.getcwd())
+
+
+@lru_cache(maxsize=4096)
+def _shown(file: str, folder: str) -> str:
+    from_here = os.path.relpath(file, folder)
     if not from_here.startswith(os.pardir):
         return from_here
     found = _PACKAGES.search(file)

@@ -6,14 +6,15 @@ of a batch is one of space that the window does not mix; only taps on elements t
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from shardspec.ir.spec import Shape
 from shardspec.ir.step import OpKind
+from shardspec.programs.census import target_of
 from shardspec.programs.hlo import Instruction, number
 
 _KINDS: dict[str, OpKind] = {
@@ -30,19 +31,17 @@ _KINDS: dict[str, OpKind] = {
 }
 #: How the targets of custom calls begin that are kernels; the others are marks, or move memory.
 _KERNELS = ("tpu_custom_call", "__cu", "__onednn", "__triton", "triton", "mosaic", "__gpu$")
-_TARGET = re.compile(r'custom_call_target="([^"]*)"')
-_WINDOW = re.compile(r"\bwindow=\{([^}]*)\}")
-_LABELS = re.compile(r"\bdim_labels=([\w?]+)_([\w?]+)->([\w?]+)")
+_WINDOW = re.compile(r"\bwindow=\{([^{}]*+)\}")
+_LABELS = re.compile(r"\bdim_labels=([a-z\d?]+)_([a-z\d?]+)->([a-z\d?]+)")
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-#: More taps than these are counted as if all were on elements that are there.
-_MOST_TAPS = 1 << 16
+#: Where both are more, the window and its places, so many of them stand for all.
+_MOST_TAPS = 1 << 14
 
 
 def kind_of(each: Instruction) -> OpKind | None:
     """Return what an instruction computes, None for one that a compiler fuses away."""
     if each.operation == "custom-call":
-        target = _TARGET.search(each.attributes)
-        return "kernel" if target and target.group(1).startswith(_KERNELS) else None
+        return "kernel" if target_of(each).startswith(_KERNELS) else None
     return _KINDS.get(each.operation)
 
 
@@ -89,8 +88,8 @@ def einsum(dims: Sequence[Sequence[int]], ranks: Sequence[int]) -> str:
     return f"{left},{right}->{kept}" + "".join(c for c in left + right if c not in used)
 
 
-class _Dim(NamedTuple):
-    """One dimension of a window, as XLA prints it."""
+class Window(NamedTuple):
+    """One dimension of the window of a convolution, as XLA has it; all but `low` are positive."""
 
     size: int
     stride: int
@@ -107,29 +106,28 @@ def _convolution_flops(each: Instruction, operands: Sequence[Shape], result: Sha
         dict(zip(text, shape, strict=False))
         for text, shape in zip(labels.groups(), (*operands[:2], result), strict=True)
     )
-    batches = max(1, number(each.attribute("batch_group_count")))
-    taps = math.prod(
-        _taps(dim, inputs.get(str(at), 1), output.get(str(at), 1))
+    counts = (
+        taps(dim, inputs.get(str(at), 1), output.get(str(at), 1))
         for at, dim in enumerate(_window(each))
     )
+    # of groups of features or of batches, each result has what one group of the kernel gives
     features: int = kernel.get("i", 1) * output.get("f", 1) * output.get("b", 1)
-    return 2 * taps * features // batches
+    return 2 * math.prod(counts) * features
 
 
-def _window(each: Instruction) -> Iterator[_Dim]:
+def _window(each: Instruction) -> Iterator[Window]:
     found = _WINDOW.search(each.bare)
     fields = (
         dict(part.split("=", 1) for part in found.group(1).split() if "=" in part) if found else {}
     )
     sizes = fields.get("size", "").split("x")
     for at in range(len(sizes)):
-        yield _Dim(
-            _part(fields, "size", at, 1),
-            _part(fields, "stride", at, 1),
-            _part(fields, "pad", at, 0),
-            _part(fields, "lhs_dilate", at, 1),
-            _part(fields, "rhs_dilate", at, 1),
+        low = _part(fields, "pad", at, 0)
+        size, stride, spread, apart = (
+            max(1, _part(fields, name, at, 1))
+            for name in ("size", "stride", "lhs_dilate", "rhs_dilate")
         )
+        yield Window(size, stride, low, spread, apart)
 
 
 def _part(fields: dict[str, str], name: str, at: int, otherwise: int) -> int:
@@ -140,13 +138,39 @@ def _part(fields: dict[str, str], name: str, at: int, otherwise: int) -> int:
     return -number(text[1:]) if text.startswith("-") else number(text)
 
 
-def _taps(dim: _Dim, size: int, count: int) -> int:
-    """Return how often a tap of the window falls on an element, over all places of it."""
-    if dim.size * count > _MOST_TAPS or dim.lhs_dilate < 1:
-        return min(dim.size, size) * count
-    places = (
-        place * dim.stride - dim.low + tap * dim.rhs_dilate
-        for place, tap in itertools.product(range(count), range(dim.size))
-    )
+@lru_cache(maxsize=4096)
+def taps(dim: Window, size: int, count: int) -> int:
+    """Return how often a tap of the window falls on an element, over all places of it.
+
+    Place `p` and tap `t` fall on element `e` where `p * stride + t * rhs_dilate - low` is
+    `e * lhs_dilate`. For one of the shorter range, those of the other are evenly spaced.
+
+    Args:
+      size: elements of the dimension.
+      count: places of the window.
+    """
+    near, far = sorted(((count, dim.stride), (dim.size, dim.rhs_dilate)))
+    every = max(1, -(-near[0] // _MOST_TAPS))
+    while math.gcd(every, dim.lhs_dilate) > 1:
+        every += 1
     last = (size - 1) * dim.lhs_dilate
-    return sum(0 <= at <= last and at % dim.lhs_dilate == 0 for at in places)
+    period, start = _solved(far[1], dim.lhs_dilate)
+    common = dim.lhs_dilate // period
+    found = 0
+    looked_at = range(0, near[0], every)
+    for at in looked_at:
+        low = dim.low - at * near[1]  # far * step is from `low` to `low + last`
+        if low % common:
+            continue
+        first = max(0, -(-low // far[1]))
+        first += (low // common * start - first) % period
+        beyond = min(far[0] - 1, (low + last) // far[1])
+        found += max(0, (beyond - first) // period + 1)
+    return found * near[0] // max(1, len(looked_at))
+
+
+def _solved(step: int, dilate: int) -> tuple[int, int]:
+    """Return the period of multiples of `step` among those of `dilate`, and its inverse there."""
+    common = math.gcd(step, dilate)
+    period = dilate // common
+    return period, pow(step // common, -1, period) if period > 1 else 0

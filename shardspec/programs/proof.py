@@ -12,10 +12,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.analysis.cost import Cost
+from shardspec.analysis.memory import has_room, room_text
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import binary_bytes, grouped, percent, seconds_text
+from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent, seconds_text
 from shardspec.ir.plan import ParamSharding
-from shardspec.ir.step import Carried, Cause, CauseKind, Collective, Place, Step, wire_bytes
+from shardspec.ir.step import (
+    Carried,
+    Cause,
+    CauseKind,
+    Collective,
+    Place,
+    Step,
+    Unknown,
+    wire_bytes,
+)
 from shardspec.programs.estimates import Estimate, by_line, step_cycles
 from shardspec.programs.memory import CompiledMemory
 
@@ -29,6 +39,9 @@ _MOST_OPERATIONS = 5
 #: Below this share of all compiled bytes, mesh axes have no row, and nothing is told of what goes
 #: over them unpredicted; JSON has all of it.
 _LEAST_SHARE = 0.0005
+
+#: How XLA begins to say that there is not enough memory.
+_NO_ROOM = "RESOURCE_EXHAUSTED"
 
 Row = tuple[str, str, str, str]
 
@@ -48,6 +61,22 @@ class AxisProof:
 
 
 @dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The same step, compiled with more flags.
+
+    Attributes:
+      sent: bytes that one device sends, by mesh axes.
+      held: bytes that one device holds; None where that is not known.
+      refusal: the compiler's words where it gives no program so, or gave up on it.
+    """
+
+    flags: str
+    sent: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    held: int | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """A prediction, and the compiler's program.
 
@@ -55,10 +84,13 @@ class Proof:
       step: the compiled one, each collective with the causes that the prediction knows.
       compiler: its name and version.
       seconds: that the compile took.
-      refusal: the compiler's words where it gave up: the program does not fit.
+      refusal: the compiler's words where it gave up: no code is made of the program.
       tolerance: the share of all compiled bytes by which the prediction may differ.
       places: the user's lines of the largest values that the program holds, by their names.
       estimates: what operations take, by the compiler; none unless it generated code and says so.
+      kept_from: the day of the compile, where it was not made anew.
+      flags: that the compiler had, by the variable that they are in.
+      what_if: what more flags change, where that was asked for.
 
     Invariants:
       each: the rows hold every byte of both programs once.
@@ -73,6 +105,9 @@ class Proof:
     tolerance: float = 0.1
     places: Mapping[str, Place] = field(default_factory=dict, repr=False)
     estimates: tuple[Estimate, ...] = field(default=(), repr=False)
+    kept_from: str = ""
+    flags: tuple[tuple[str, str], ...] = ()
+    what_if: WhatIf | None = None
 
     @property
     def rows(self) -> tuple[AxisProof, ...]:
@@ -103,16 +138,24 @@ class Proof:
     def unpredicted(self) -> tuple[Collective, ...]:
         """Return what the compiler sends over mesh axes that were not predicted, most first."""
         new = {row.mesh_axes for row in self.rows if not row.predicted}
-        found = (each for each in self.step.collectives if each.mesh_axes in new)
+        found = (each for each in self.step.collectives if each.axes in new)
         return tuple(sorted(found, key=lambda each: -each.wire_bytes))
+
+    @property
+    def unknown(self) -> tuple[Unknown, ...]:
+        """Return what neither the prediction nor the program can count; see `blocks_proof`."""
+        predicted = () if self.cost.step is None else self.cost.step.unknown
+        return tuple(dict.fromkeys((*self.step.unknown, *predicted)))
 
     @property
     def fits(self) -> bool | None:
         """Say whether a device has room, None where its memory is not known."""
-        room = self.cost.memory.hbm_bytes
-        if self.refusal:
+        if _NO_ROOM in self.refusal:
             return False
-        return None if room is None or self.memory is None else self.memory.bytes <= room
+        if self.memory is None:
+            return None
+        is_partial = bool(self.step.uncounted("memory"))
+        return has_room(self.memory.bytes, self.cost.memory.hbm_bytes, is_partial=is_partial)
 
     @property
     def seconds_per_cycle(self) -> float | None:
@@ -138,8 +181,13 @@ class Proof:
         return tuple(self._faults())
 
     def _faults(self) -> Iterator[str]:
+        missing = sum(map(blocks_proof, self.unknown))
+        if missing:
+            yield f"{counted(missing, 'operation')} {'is' if missing == 1 else 'are'} unknown"
         if self.fits is False:
             yield "it does not fit"
+        if self.refusal and _NO_ROOM not in self.refusal:
+            yield f"{self.compiler} refuses it"
         if self.difference > self.tolerance:
             shares = percent(self.difference, 1), percent(self.tolerance, 1)
             yield f"{shares[0]} of the bytes differ, and {shares[1]} may"
@@ -151,6 +199,11 @@ class Proof:
                 yield f"{percent(share, 1)} of the bytes go over {axes}, which was not predicted"
 
 
+def blocks_proof(each: Unknown) -> bool:
+    """Say whether something unknown touches what a proof states: bytes sent, and memory."""
+    return not {"sends", "memory"}.isdisjoint(each.figures)
+
+
 def proof_lines(proof: Proof) -> Iterator[str]:
     """Yield a prediction and the program side by side, and what comes of it."""
     rows = [(proof.cost.target.name, "predicted", "compiled", ""), *rows_of(proof)]
@@ -159,7 +212,38 @@ def proof_lines(proof: Proof) -> Iterator[str]:
         line = f"{name:<{widths[0]}}   {predicted:>{widths[1]}}   {compiled:>{widths[2]}}   {about}"
         yield line.rstrip()
     yield from _more(proof)
+    if proof.kept_from or proof.flags:
+        yield made_text(proof)
+    if proof.what_if is not None:
+        yield from _what_if(proof, proof.what_if)
     yield verdict(proof)
+
+
+def made_text(proof: Proof) -> str:
+    """Return when a program was made, where it was kept, and with which flags."""
+    when = f"kept from {proof.kept_from}" if proof.kept_from else "compiled"
+    return f"{when}, {', '.join(f'{name} {value}' for name, value in proof.flags) or 'no flags'}"
+
+
+def _what_if(proof: Proof, other: WhatIf) -> Iterator[str]:
+    """Yield what more flags change in bytes and memory."""
+    yield f"with {other.flags}:"
+    if other.refusal:
+        yield f"  {other.refusal.strip().partition(chr(10))[0]}"
+    today = {row.mesh_axes: row.compiled for row in proof.rows}
+    pairs: list[tuple[str, int | None, int | None]] = [
+        (" + ".join(axes), today.get(axes, 0), other.sent.get(axes, 0))
+        for axes in dict.fromkeys((*today, *other.sent))
+        if other.sent or not other.refusal
+    ]
+    pairs.append(("memory", None if proof.memory is None else proof.memory.bytes, other.held))
+    rows = []
+    for name, before, after in pairs:
+        if before is not None and after is not None:
+            change = "no change" if before == after else _change(before, after)
+            change = change if before else "new"
+            rows.append((name, f"x {binary_bytes(before)}", f"x {binary_bytes(after)}", change))
+    yield from columns(rows, right=(1, 2), indent=2)
 
 
 def closing_lines(proofs: Sequence[Proof | str]) -> Iterator[str]:
@@ -226,10 +310,14 @@ def _room(proof: Proof) -> str:
     room = proof.cost.memory.hbm_bytes
     if room is None:
         return ""
-    return f"{'does not fit' if proof.fits is False else 'fits'} {binary_bytes(room)}"
+    told = room_text(room, proof.cost.memory.hbm_share)
+    if proof.fits is None:
+        return f"of {told}, unknown whether it fits"
+    return f"{'does not fit' if proof.fits is False else 'fits'} {told}"
 
 
 def _more(proof: Proof) -> Iterator[str]:
+    yield from unknown_lines(proof)
     least = _LEAST_SHARE * proof.compiled_bytes
     told = [(_bytes(sent), words) for words, sent in grouped(proof.unpredicted, _told).items()]
     for size, words in sorted(told, key=lambda each: -each[0])[:_MOST]:
@@ -250,6 +338,13 @@ def _more(proof: Proof) -> Iterator[str]:
         yield from _longest(proof)
     for note in proof.step.notes:
         yield f"note: {note}"
+
+
+def unknown_lines(proof: Proof) -> Iterator[str]:
+    """Yield what cannot be counted, each with its line: in the program, and before it was one."""
+    yield from (f"unknown: {each}" for each in proof.step.unknown)
+    if proof.cost.step is not None:
+        yield from (f"unknown in the prediction: {each}" for each in proof.cost.step.unknown)
 
 
 def _longest(proof: Proof) -> Iterator[str]:
@@ -285,7 +380,7 @@ def _differing(proof: Proof) -> Iterator[str]:
 
 
 def _where(sent: Collective) -> tuple[str, str]:
-    return " and ".join(sent.mesh_axes), str(sent.place)
+    return " and ".join(sent.axes), str(sent.place)
 
 
 def _bytes(sent: Iterable[Collective]) -> int:
@@ -293,7 +388,7 @@ def _bytes(sent: Iterable[Collective]) -> int:
 
 
 def _told(sent: Collective) -> str:
-    axes = " and ".join(sent.mesh_axes)
+    axes = " and ".join(sent.axes)
     causes = ", ".join(dict.fromkeys(filter(None, map(rule_of, sent.because))))
     carries = f", {sent.carries}" if sent.carries.name else ""
     return f"{sent.kind} over {axes}, {sent.place}{carries}{f', {causes}' if causes else ''}"
@@ -343,8 +438,10 @@ class _Known:
 
     def _cause(self, sent: Collective, axis: str) -> Cause:
         like = self._like(sent, axis)
-        if like is not None:
-            return next(each for each in like.because if each.mesh_axis == axis)
+        known = () if like is None else like.because
+        cause = next((each for each in known if each.mesh_axis == axis), None)
+        if cause is not None:
+            return cause
         array = self.arrays.get(sent.carries.name)
         if array is not None and sent.carries.kind in ("weight", "gradient"):
             found = _of_array(array, axis)

@@ -8,7 +8,17 @@ from typing import Any
 
 from shardspec.ir.step import Collective
 from shardspec.programs.estimates import by_line, step_cycles
-from shardspec.programs.proof import AxisProof, Proof, rows_of, rule_of, verdict
+from shardspec.programs.proof import (
+    AxisProof,
+    Proof,
+    WhatIf,
+    made_text,
+    rows_of,
+    rule_of,
+    unknown_lines,
+    verdict,
+)
+from shardspec.report.cost_json import unknown_data
 from shardspec.versions import PACKAGE, VERIFY_JSON
 
 
@@ -25,6 +35,9 @@ def proof_markdown(proofs: Sequence[Proof | str]) -> str:
             continue
         name = proof.cost.target.name
         lines += (f"| {name} | {' | '.join(row)} |" for row in rows_of(proof))
+        lines += (f"| {name} | {line} | | | |" for line in unknown_lines(proof))
+        if proof.kept_from or proof.flags:
+            lines.append(f"| {name} | {made_text(proof)} | | | |")
         lines.append(f"| {name} | {verdict(proof)} | | {proof.compiler} | |")
     return "\n".join(lines)
 
@@ -48,6 +61,8 @@ def _data(proof: Proof) -> dict[str, Any]:
     return {
         "target": proof.cost.target.name,
         "compiler": proof.compiler,
+        "kept_from": proof.kept_from or None,
+        "flags": dict(proof.flags),
         "proved": not proof.faults,
         "faults": list(proof.faults),
         "tolerance": proof.tolerance,
@@ -64,8 +79,21 @@ def _data(proof: Proof) -> dict[str, Any]:
         },
         "time": _time(proof),
         "not_predicted": [_sent(each) for each in proof.unpredicted],
+        "unknown": [unknown_data(each) for each in proof.unknown],
         "refusal": proof.refusal or None,
         "notes": list(proof.step.notes),
+        "what_if": None if proof.what_if is None else _what_if(proof.what_if),
+    }
+
+
+def _what_if(other: WhatIf) -> dict[str, Any]:
+    return {
+        "flags": other.flags,
+        "axes": [
+            {"mesh_axes": list(axes), "compiled_bytes": sent} for axes, sent in other.sent.items()
+        ],
+        "memory_bytes": other.held,
+        "refusal": other.refusal or None,
     }
 
 

@@ -11,15 +11,17 @@ compute meanwhile; it is told here as if it had done neither.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 
 from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics.words import grouped
 from shardspec.ir import step as ir
 from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, CollectiveKind, Place, Step
 from shardspec.programs.calls import Calls, Ref, called_by, calls_of
+from shardspec.programs.census import ALL, COUNTED, base, is_local, uncounted
 from shardspec.programs.estimates import Estimate, estimates_of
 from shardspec.programs.groups import Members, Slices, crossing_of, members_of, slices_of
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, program_of
@@ -27,7 +29,6 @@ from shardspec.programs.op_names import einsum_in, phase_of, place_of, split_nam
 from shardspec.programs.origins import Element, Origin, Origins
 from shardspec.programs.products import einsum_of, flops_of, kind_of
 
-_KINDS = {str(kind): kind for kind in CollectiveKind}
 _SUMS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 #: How libtpu marks the parts of a collective that goes on while others compute; -1 is its start.
 _CONTINUES = '"async_collective_fusion_config":{"flag_end":"'
@@ -40,6 +41,12 @@ _RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
 _ENDS = {"send": "recv", "recv": "send"}
 #: What parts the keys in JAX's name of a parameter.
 _KEYS = re.compile(r"\['|'\]|\[|\]|\.")
+#: Why something is unknown.
+_NOT_RUN = "nothing that is known runs the computation that it stands in"
+_ENDLESS = "the loop does not say how often it goes round: counted once"
+_UNREAD = "this line of the program cannot be read"
+#: Of a line that cannot be read, so much is shown.
+_MOST_SHOWN = 60
 #: How far a line is looked for among what makes a value; its square among what reads it.
 _NEAR = 12
 
@@ -65,14 +72,6 @@ class ReadProgram:
     def estimates(self) -> tuple[Estimate, ...]:
         """Return what operations take by the compiler's own estimate; none where it states none."""
         return tuple(estimates_of(self._reader.calls, self._reader.told))
-
-
-def step_of_program(
-    text: str, mesh: Mesh, arguments: Sequence[ir.StepArgument | None] = ()
-) -> Step | Diagnostic:
-    """Return what a compiled program sends and computes in one run; see `read_program`."""
-    read = read_program(text, mesh, arguments)
-    return read if isinstance(read, Diagnostic) else read.step
 
 
 def read_program(
@@ -148,6 +147,7 @@ class _Reader:
     collectives: list[tuple[str, Collective]] = field(default_factory=list)
     ops: list[tuple[str, ir.StepOp]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unknown: list[tuple[str, ir.Unknown]] = field(default_factory=list)
     clock: int = 0
     was_backward: bool = False
     arguments: tuple[ir.StepArgument, ...] = ()
@@ -162,14 +162,10 @@ class _Reader:
         entry = self.program.entry
         assert entry is not None
         self.arguments = tuple(self._arguments(entry))
-        for ref in self.calls.endless:
-            place = self._place(ref)
-            self.notes.append(
-                f"the loop at {place} does not say how often it goes round: counted once"
-            )
         for ref, each in self._walk(entry):
             self.clock += 1
             self._read(ref, each)
+        self._read_beside()
         unused = self._cheaper_branches()
         return Step(
             "compiler",
@@ -179,6 +175,7 @@ class _Reader:
             arguments=self.arguments,
             end=self.clock,
             notes=tuple(dict.fromkeys(self.notes)),
+            unknown=tuple(_added_up(each for _, each in self.unknown)),
         )
 
     def _walk(self, entry: Computation) -> Iterator[tuple[Ref, Instruction]]:
@@ -204,10 +201,10 @@ class _Reader:
         operation = each.operation.removesuffix("-start")
         crossing = crossing_of(each, self.slices) if operation == "send" else None
         self.was_backward = self.was_backward or phase_of(each.op_name) == "backward"
-        if operation in _KINDS:
+        if operation in COUNTED:
             if _CONTINUES not in each.attributes or _STARTS in each.attributes:
                 members = members_of(each, self.slices)
-                rows = self._rows(ref, each, _KINDS[operation], members)
+                rows = self._rows(ref, each, COUNTED[operation], members)
                 self.collectives += ((ref.computation, row) for row in rows)
         elif crossing is not None:
             alone = replace(each, operands=each.operands[:1])  # without its token
@@ -216,6 +213,38 @@ class _Reader:
             )
         elif kind_of(each) is not None:
             self.ops.append((ref.computation, self._op(ref, each)))
+        missing = uncounted(each, crosses=crossing is not None)
+        if missing is not None and not self._goes_on(ref, each):
+            self._miss(ref, *missing)
+
+    def _goes_on(self, ref: Ref, each: Instruction) -> bool:
+        """Say whether an instruction goes on with one that another began, and so counts there."""
+        begun = each.operands and self.calls.instruction(Ref(ref.computation, each.operands[0]))
+        is_part = begun and begun.operation != each.operation
+        return bool(is_part and begun and base(begun.operation) == base(each.operation))
+
+    def _miss(self, ref: Ref, what: str, reason: str, figures: tuple[ir.Figure, ...]) -> None:
+        """Note something that cannot be counted."""
+        count = self.calls.times.get(ref.computation, 1)
+        found = ir.Unknown(what, reason, figures, self._place(ref), self._phase(ref), count)
+        self.unknown.append((ref.computation, found))
+
+    def _read_beside(self) -> None:
+        """Note what the walk does not count: loops without end, what nothing runs, lost lines."""
+        for computation in self.program.computations.values():
+            if computation.name not in self.calls.times:
+                for each in computation.instructions.values():
+                    ref = Ref(computation.name, each.name)
+                    if not is_local(each):
+                        self._miss(ref, base(each.operation), _NOT_RUN, ALL)
+        sending = self.calls.callers(name for name, _ in (*self.collectives, *self.unknown))
+        for ref in self.calls.endless:
+            found = self.calls.instruction(ref)
+            sends = found is not None and not sending.isdisjoint(called_by(found))
+            figures: tuple[ir.Figure, ...] = ("flops", "time")
+            self._miss(ref, "while", _ENDLESS, ("sends", *figures) if sends else figures)
+        for line in self.program.unread:
+            self.unknown.append(("", ir.Unknown(line[:_MOST_SHOWN], _UNREAD, ALL)))
 
     # collectives
 
@@ -224,13 +253,15 @@ class _Reader:
     ) -> Iterator[Collective]:
         """Yield a row for each array that a collective sends."""
         if members is None:
-            self.notes.append(f"the devices of a collective at {self._place(ref)} cannot be read")
+            self._miss(ref, str(kind), "its devices cannot be read", ("sends", "time"))
             return
         if kind is CollectiveKind.ALL_REDUCE and _FUSED_SCATTER in ref.computation:
             kind = CollectiveKind.REDUCE_SCATTER
         arrays = [self._array(ref, name) for name in each.operands]
         if kind is CollectiveKind.ALL_TO_ALL and len(arrays) > 1 and arrays[0] is not None:
             arrays = [HloArray(arrays[0].dtype, (len(arrays), *arrays[0].shape))]
+        if not arrays or None in arrays:
+            self._miss(ref, str(kind), "what it sends cannot be read", ("sends", "time"))
         for at, array in enumerate(arrays):
             if array is not None and members.axes(self.mesh):
                 result = self._result(ref, each, at)
@@ -422,6 +453,12 @@ _CARRIED: dict[ir.Role, ir.CarriedKind] = {
     "batch": "activation",
     "cache": "activation",
 }
+
+
+def _added_up(unknown: Iterable[ir.Unknown]) -> Iterator[ir.Unknown]:
+    """Yield what cannot be counted, what is alike as one."""
+    for alike in grouped(unknown, lambda each: replace(each, count=0)).values():
+        yield replace(alike[0], count=sum(each.count for each in alike))
 
 
 def _step_array(array: HloArray, name: str = "") -> ir.StepArray:

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from shardspec.cli.main import cli
 from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled
-from tests.cli.test_verify import MEMORY, PROGRAM, SPEC, STEP
+from tests.cli.test_verify import EXCHANGED, MEMORY, PROGRAM, SPEC, STEP
 
 ARRAYS = "arrays: {wi: 'bf16[1024, 4096]', wo: 'bf16[4096, 1024]'}\n"
 ROOT = Path(__file__).parents[2]
@@ -105,6 +105,10 @@ def test_a_lock_that_is_written_anew_keeps_its_proofs(run: Callable[..., Result]
         (lambda: Path("locked_step.py").unlink(), "`locked_step.py` cannot be read"),
         (lambda: edit("libtpu 1", "libtpu 0"), "libtpu was 0 and is 1"),
         (lambda: edit("jax 2", "jax 1.9"), "jax was 1.9 and is 2"),
+        (
+            lambda: edit("proof code", 'proof flags LIBTPU_INIT_ARGS = "--a=1 --b"\nproof code'),
+            "LIBTPU_INIT_ARGS was --a=1 --b and is not set",
+        ),
     ],
 )
 def test_check_says_what_a_proof_no_longer_belongs_to(
@@ -136,8 +140,9 @@ def test_a_stale_lock_says_both(run: Callable[..., Result]) -> None:
     assert "mlp: tensor -> none" in checked.stdout
 
 
-def test_a_broken_promise_is_not_locked(run: Callable[..., Result]) -> None:
-    result = run(*VERIFY, text=PROGRAM.replace("[4,2]<=[8],", "[1,8]<=[8],"))
+@pytest.mark.parametrize("text", [PROGRAM.replace("[4,2]<=[8],", "[1,8]<=[8],"), EXCHANGED])
+def test_a_broken_promise_is_not_locked(run: Callable[..., Result], text: str) -> None:
+    result = run(*VERIFY, text=text)
     assert result.exit_code == 1
     assert "spec.lock is not written: the promise of the plan is broken" in result.stderr
     assert not Path("spec.lock").exists()

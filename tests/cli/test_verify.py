@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from click.testing import CliRunner, Result
 from shardspec.cli.main import cli
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.jax_backend.xla.cache import Compiled
+from shardspec.jax_backend.xla.compiling import Compiling
 from shardspec.programs.memory import CompiledMemory, HeldValue
 
 SPEC = """\
@@ -74,6 +76,9 @@ MEMORY = CompiledMemory(
 )
 
 
+MADE = Compiled(PROGRAM, MEMORY, "libtpu 1", 2.0, False)
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     (tmp_path / "spec.yaml").write_text(SPEC)
@@ -82,9 +87,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
     monkeypatch.delenv("SHARDSPEC", raising=False)
     sys.modules.pop("verified_step", None)
 
-    def of(*arguments: str, text: str = PROGRAM, memory: Any = MEMORY, refusal: str = "") -> Result:
-        made = Compiled(text, memory, "libtpu 1", 2.0, False, refusal)
-        monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", lambda *_, **__: made)
+    def of(*arguments: str, with_flags: Any = None, **parts: Any) -> Result:
+        def compiled(module: bytes, target: Any, how: Compiling, **_: Any) -> Compiled:
+            if isinstance(with_flags, Exception) and how.flags:
+                raise with_flags
+            return with_flags if how.flags else replace(MADE, **parts)
+
+        monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", compiled)
         step = [] if "--step" in arguments else ["--step", "verified_step:step"]
         result = CliRunner().invoke(cli, ["verify", "spec.yaml", *step, *arguments])
         assert result.exception is None or isinstance(result.exception, SystemExit), result
@@ -106,6 +115,54 @@ def test_side_by_side(run: Callable[..., Result]) -> None:
     assert lines[4] == "proved: it fits, and 0 % of the bytes differ"
 
 
+def test_flags_and_the_day_stand_beside_what_was_kept(run: Callable[..., Result]) -> None:
+    flags = (("LIBTPU_INIT_ARGS", "--xla_a=1"), ("fallback", "--b"))
+    kept = {"was_kept": True, "date": "2026-11-23", "flags": flags}
+    said = "kept from 2026-11-23, LIBTPU_INIT_ARGS --xla_a=1, fallback --b"
+    assert said in run("--target", "pod", **kept).stdout.splitlines()
+    assert said in run("--target", "pod", "--format", "md", **kept).stdout
+    (found,) = json.loads(run("--target", "pod", "--format", "json", **kept).stdout)["targets"]
+    assert (found["kept_from"], found["flags"]) == ("2026-11-23", dict(flags))
+
+
+def test_what_flags_change_is_shown(run: Callable[..., Result]) -> None:
+    asked = ("--target", "pod", "--flags", "--xla_more=1")
+    more = replace(MADE, text=PROGRAM.replace("all-reduce(", "copy("), memory=None)
+    result = run(*asked, with_flags=more)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[4:] == [
+        "with --xla_more=1:",
+        "  fsdp    x 6.00 MiB  x 6.00 MiB  no change",
+        "  tensor  x 2.00 MiB       x 0 B  -100.0 %",
+        "proved: it fits, and 0 % of the bytes differ",
+    ]
+    (found,) = json.loads(run(*asked, "--format", "json", with_flags=more).stdout)["targets"]
+    assert found["what_if"] == {
+        "flags": "--xla_more=1",
+        "axes": [{"mesh_axes": ["fsdp"], "compiled_bytes": 6291456}],
+        "memory_bytes": None,
+        "refusal": None,
+    }
+
+
+def test_flags_that_a_compiler_refuses_are_told(run: Callable[..., Result]) -> None:
+    refusal = ShardspecError([Diagnostic(codes.NOT_COMPILED, "Unknown flag")])
+    result = run("--target", "pod", "--flags", "--no", with_flags=refusal)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[4:6] == ["with --no:", "  Unknown flag"]
+
+
+def test_a_missing_compiler_is_told_before_the_code_runs(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("shardspec.jax_backend.xla.compiling.installed", lambda package: None)
+    (tmp_path / "verified_step.py").write_text("raise KeyError")
+    result = run("--target", "pod")
+    assert result.exit_code == 2
+    assert "the compiler for TPU v5e is not installed: `libtpu`" in result.stderr
+    assert "KeyError" not in result.output
+
+
 def test_what_nobody_predicted(run: Callable[..., Result]) -> None:
     text = PROGRAM.replace("[4,2]<=[8],", "[1,8]<=[8],")
     result = run("--target", "pod", text=text)
@@ -113,6 +170,29 @@ def test_what_nobody_predicted(run: Callable[..., Result]) -> None:
     assert "fsdp + tensor" in result.stdout
     assert "not predicted: all-reduce over fsdp and tensor" in result.stdout
     assert "not proved: " in result.stdout
+
+
+#: The same beside an exchange that nobody counts.
+EXCHANGED = PROGRAM.replace(
+    "  ROOT",
+    "  %t = bf16[1024,1024]{1,0} token-exchange(%o), replica_groups={{0,1}},"
+    ' metadata={source_file="moe.py" source_line=31}\n  ROOT',
+)
+
+
+def test_what_cannot_be_counted_is_not_proved(run: Callable[..., Result]) -> None:
+    fault = "1 operation is unknown"
+    result = run("-t", "pod", "-t", "other", text=EXCHANGED)
+    assert result.exit_code == 1
+    said = "unknown: token-exchange at moe.py:31: shardspec does not know this operation"
+    assert result.stdout.count(said) == 2
+    assert result.stdout.splitlines()[-1].endswith(f"not proved: {fault}")
+    result = run("-t", "pod", "--format", "json", text=EXCHANGED)
+    assert result.exit_code == 1
+    (data,) = json.loads(result.stdout)["targets"]
+    assert (data["proved"], data["faults"]) == (False, [fault])
+    assert data["unknown"][0]["what"] == "token-exchange"
+    assert data["unknown"][0]["place"] == {"file": "moe.py", "line": 31}
 
 
 def test_what_does_not_fit_is_told_by_array(run: Callable[..., Result]) -> None:

@@ -43,8 +43,13 @@ def proof(*code: Input) -> ProofLayout:
     return ProofLayout("a:b", made_from(layout()), tuple(INSTALLED.items()), code, (), held)
 
 
-def changed(found: ProofLayout, folder: Path, versions: dict[str, str] = INSTALLED) -> list[str]:
-    return list(changes(found, layout(), str(folder), versions.get))
+def changed(
+    found: ProofLayout,
+    folder: Path,
+    versions: dict[str, str] = INSTALLED,
+    flags: dict[str, str] | None = None,
+) -> list[str]:
+    return list(changes(found, layout(), str(folder), versions.get, flags or {}))
 
 
 def test_what_is_as_it_was_changes_nothing(tmp_path: Path) -> None:
@@ -64,6 +69,18 @@ def test_each_part_is_told(tmp_path: Path) -> None:
         "`b.py` cannot be read",
         "jax was 0.10.2 and is 0.10.3",
     ]
+
+
+def test_flags_of_the_compiler_are_told(tmp_path: Path) -> None:
+    had = (("LIBTPU_INIT_ARGS", "--a=1"), ("XLA_FLAGS", "--b"), ("fallback", "--c"))
+    found = replace(proof(), flags=had)
+    now = {"LIBTPU_INIT_ARGS": "--a=2", "JAX_ENABLE_X64": "1"}
+    assert changed(found, tmp_path, flags=now) == [
+        "JAX_ENABLE_X64 was not set and is 1",
+        "LIBTPU_INIT_ARGS was --a=1 and is --a=2",
+        "XLA_FLAGS was --b and is not set",
+    ]
+    assert changed(found, tmp_path, flags=dict(had[:2])) == []
 
 
 def test_what_is_not_installed_here_is_no_other_version(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardspec.programs.hlo import Instruction
 from shardspec.programs.products import einsum_of, flops_of, kind_of
@@ -67,6 +69,57 @@ def test_convolutions(
     attributes: str, left: Shape, right: Shape, result: Shape, flops: int
 ) -> None:
     assert flops_of(product("convolution", attributes), [left, right], result) == flops
+
+
+small = st.integers(1, 4)
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.integers(1, 7)] * 2, *[small] * 4, st.integers(-3, 6)),
+        min_size=1,
+        max_size=2,
+    ),
+    small,
+    small,
+    st.sampled_from(["", "feature_group_count", "batch_group_count"]),
+)
+def test_a_convolution_counts_what_it_multiplies(
+    dims: list[tuple[int, ...]], batch: int, features: int, groups: str
+) -> None:
+    """The FLOPs are two for every product of two elements that are there."""
+    parts: list[dict[str, int]] = []
+    products = features
+    for size, places, window, stride, spread, apart, low in dims:
+        ticks = (p * stride + t * apart - low for p in range(places) for t in range(window))
+        products *= sum(tick % spread == 0 and 0 <= tick // spread < size for tick in ticks)
+        parts.append({"size": window, "stride": stride, "lhs_dilate": spread, "rhs_dilate": apart})
+    ways = 2 if groups else 1
+    window = " ".join(f"{name}={'x'.join(str(p[name]) for p in parts)}" for name in parts[0])
+    pads = "x".join(f"{each[-1]}_0" for each in dims)
+    space = "".join(map(str, range(len(dims))))
+    labels = f"{space}bf_{space}io->{space}bf"
+    attributes = f"window={{{window} pad={pads}}}, dim_labels={labels}, {groups}={ways}"
+    outer = batch if groups != "batch_group_count" else batch * ways
+    inner = features if groups != "feature_group_count" else features * ways
+    result = (*(each[1] for each in dims), batch, 6)
+    left = (*(each[0] for each in dims), outer, inner)
+    right = (*(each[2] for each in dims), features, 6)
+    found = flops_of(product("convolution", attributes), [left, right], result)
+    assert found == 2 * batch * 6 * products
+
+
+@given(st.sampled_from([4096, 65537, 1 << 21]), st.integers(1, 512), st.booleans())
+def test_a_large_batch_in_space_counts_once(batch: int, inner: int, is_padded: bool) -> None:
+    """However a compiler writes a batch as a dimension of space, each product of it is one tap."""
+    padded = f"size={batch} pad={batch - 1}_{batch - 1} rhs_reversal=1"
+    window = padded if is_padded else f"size={batch} stride={batch - 1} lhs_dilate={batch}"
+    attributes = f"window={{{window}}}, dim_labels=0bf_0io->0bf"
+    left = (1 if is_padded else batch, 8, inner)
+    places = 2 * batch - 1 - batch + 1 if is_padded else batch
+    shapes = [left, (batch, inner, 16)]
+    found = flops_of(product("convolution", attributes), shapes, (places, 8, 16))
+    assert found == 2 * batch * 8 * inner * 16
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,12 @@ def test_a_refusal_of_the_compiler_is_no_room() -> None:
     assert "libtpu 1: RESOURCE_EXHAUSTED: 20G of 16G" in list(proof_lines(found))
 
 
+def test_another_refusal_says_nothing_of_room() -> None:
+    found = replace(proof(step(), step()), refusal="INVALID_ARGUMENT: no emitter")
+    assert found.fits is True
+    assert verdict(found) == "not proved: libtpu 1 refuses it"
+
+
 def test_causes_come_from_the_prediction_at_the_same_line() -> None:
     weight = Carried("weight", "mlp/wi")
     predicted = step(sent(("fsdp",), 10, 4), sent(("fsdp",), 10, 7, weight))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
 from shardspec.ir.step import Collective, Step, StepArgument, StepArray
 from shardspec.programs.origins import COLLECTIVES
-from shardspec.programs.reading import step_of_program
+from shardspec.programs.reading import read_program
 
 DATA = Path(__file__).parents[1] / "data"
 FINAL: Any = json.loads((DATA / "final_programs.json").read_text(encoding="utf-8"))["small"]
@@ -33,6 +34,13 @@ FLOPS = {"microbatches": 5, "clipped_adam": 5, "shard_mapped": 2, "branch": 2}
 
 def text_of(name: str) -> str:
     return (DATA / "programs" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def step_of_program(
+    text: str, mesh: Mesh, arguments: Sequence[StepArgument | None] = ()
+) -> Step | Diagnostic:
+    read = read_program(text, mesh, arguments)
+    return read if isinstance(read, Diagnostic) else read.step
 
 
 def read(text: str, mesh: Mesh = MESH) -> Step:
@@ -157,6 +165,7 @@ def test_a_program_of_one_of_several_slices() -> None:
     assert (inside.mesh_axes, inside.wire_bytes) == (("fsdp",), 3 * 4096 * 4 // 4)
     assert (across.mesh_axes, across.wire_bytes) == (("replica",), 1024 * 4)
     assert (str(across.place), str(across.carries)) == ("train.py:7", "gradient of p")
+    assert step.unknown == ()
     refused = step_of_program(SLICED, MESH)
     assert isinstance(refused, Diagnostic)
     assert "`@ dcn`" in (refused.help or "")
@@ -223,7 +232,8 @@ def test_an_empty_program_sends_nothing() -> None:
 
 def test_devices_that_cannot_be_read_are_said() -> None:
     text = text_of("shard_mapped-v5e").replace("replica_groups=", "replica_groups=new ")
-    assert any("cannot be read" in note for note in read(text).notes)
+    assert read(text).unknown
+    assert all("cannot be read" in each.reason for each in read(text).unknown)
 
 
 LINES = [line for name in SAMPLES for line in text_of(name).splitlines()]

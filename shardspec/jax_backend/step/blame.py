@@ -9,7 +9,7 @@ resolved is said to be unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ _INPUT = re.compile(r"^input: (\d+)$")
 _OUTPUT = re.compile(r"^output: (\d+)$")
 _CONSTRAINT = re.compile(r"^constraint_\d+$")
 _REGION = re.compile(r"^(mc_\d+)_(input|output): (\d+)$")
+_LOOKUPS = frozenset(("stablehlo.gather", "stablehlo.scatter"))
 #: How far a value is followed through operations that only show it otherwise.
 _FAR = 64
 
@@ -223,7 +224,20 @@ def _plainness(cause: Cause) -> tuple[bool, int]:
 
 
 def _carriers(send: Send, axis: str) -> list[Value]:
-    """Return the values whose lying along an axis makes a collective necessary."""
+    """Return the values whose lying along an axis makes a collective necessary.
+
+    What a lookup sends is for its table: indices are gathered since its rows are elsewhere.
+    """
+    nodes = (
+        send.node,
+        send.source.made_by,
+        *(u for each in _forms(send.result) for u in each.users),
+    )
+    for node in nodes:
+        own = node.operands[0] if node is not None and node.operands and not node.bodies else None
+        is_other = node is send.node and own is not send.source  # that XLA sends instead
+        if node and own and axis in own.axes and (is_other or node.name in _LOOKUPS):
+            return [own]
     if axis in send.source.axes:
         return [send.source]
     made_by = _maker(send.source)
@@ -231,6 +245,13 @@ def _carriers(send: Send, axis: str) -> list[Value]:
         return [send.result] if axis in send.result.axes else []
     summed = contracted_axes(made_by).get(axis, [])
     return summed or [value for value in made_by.operands if axis in value.axes]
+
+
+def _forms(value: Value) -> Iterator[Value]:
+    yield value
+    for user in value.users:
+        if user.name in VIEWS:
+            yield from _forms(user.result)
 
 
 def _maker(value: Value) -> Node | None:

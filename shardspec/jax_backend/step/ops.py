@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
@@ -24,7 +25,7 @@ from shardspec.jax_backend.step.graph import Graph, Node, Value
 from shardspec.jax_backend.step.sends import VIEWS
 from shardspec.jax_backend.step.trace import Given
 from shardspec.programs.op_names import einsum_in, phase_of
-from shardspec.programs.products import einsum
+from shardspec.programs.products import Window, einsum, taps
 
 _KINDS: dict[str, OpKind] = {
     "stablehlo.dot_general": "einsum",
@@ -82,14 +83,28 @@ def ops_of(graph: Graph, names: dict[Value, str]) -> Iterator[StepOp]:
     """
     for node in graph.nodes():
         kind = _KINDS.get(node.name)
-        if kind is not None and not _is_mark(node):
+        if kind is not None and not is_mark(node):
             yield _op(node, kind, names)
 
 
-def _is_mark(node: Node) -> bool:
-    if node.name != "stablehlo.custom_call" or "call_target_name" not in node.op.attributes:
-        return False
-    return str(node.op.attributes["call_target_name"]).strip('"').startswith(_MARKS)
+def backend_config(node: Node) -> str:
+    """Return what a custom call states for its compiler; empty where it states nothing."""
+    attributes = node.op.attributes
+    held = attributes["backend_config"] if "backend_config" in attributes else ""  # noqa: SIM401
+    return str(getattr(held, "value", held))
+
+
+def target_of(node: Node) -> str:
+    """Return the name of the kernel or mark that a custom call is; empty for anything else."""
+    attributes = node.op.attributes
+    return (
+        str(attributes["call_target_name"]).strip('"') if "call_target_name" in attributes else ""
+    )
+
+
+def is_mark(node: Node) -> bool:
+    """Say whether an operation is a mark in the program, and computes nothing."""
+    return target_of(node).startswith(_MARKS)
 
 
 def _op(node: Node, kind: OpKind, names: dict[Value, str]) -> StepOp:
@@ -123,22 +138,42 @@ def flops_of(node: Node) -> int:
 
 
 def _convolution_flops(node: Node) -> int:
+    """Return the FLOPs of a convolution: what falls on padding or between elements is none."""
     numbers = stablehlo.ConvDimensionNumbers(node.op.attributes["dimension_numbers"])
-    kernel = node.operands[1].shard_shape
-    taps = math.prod(kernel[at] for at in numbers.kernel_spatial_dimensions)
-    features = kernel[numbers.kernel_input_feature_dimension]
-    # backward of a stride: zeros stand between what is given, and nothing is multiplied by them
+    image, kernel = node.operands
+    result = math.prod(node.result.shard_shape)
+    features = kernel.shard_shape[numbers.kernel_input_feature_dimension]
+    dims = zip(
+        numbers.input_spatial_dimensions,
+        numbers.kernel_spatial_dimensions,
+        numbers.output_spatial_dimensions,
+        strict=True,
+    )
+    found = Fraction(2 * result * features)
+    for at, (inner, tap, outer) in enumerate(dims):
+        stride, spread, apart = (
+            _windows(node, name, at) for name in ("window_strides", "lhs_dilation", "rhs_dilation")
+        )
+        window = Window(kernel.shape[tap], stride, _low(node, at), spread, apart)
+        places = node.result.shape[outer]
+        found *= Fraction(taps(window, image.shape[inner], places), max(1, places))
+    return math.ceil(found)
+
+
+def _windows(node: Node, name: str, at: int) -> int:
     given = node.op.attributes
-    spread = given["lhs_dilation"] if "lhs_dilation" in given else ()  # noqa: SIM401 - no mapping
-    return 2 * math.prod(node.result.shard_shape) * taps * features // math.prod(map(int, spread))
+    return int(given[name][at]) if name in given else 1
+
+
+def _low(node: Node, at: int) -> int:
+    """Return the padding before the first element."""
+    given = node.op.attributes
+    return int(given["padding"][2 * at]) if "padding" in given else 0
 
 
 def _kernel_flops(node: Node) -> int:
-    attributes = node.op.attributes
-    if "backend_config" not in attributes:
-        return 0
     try:
-        config = json.loads(str(getattr(attributes["backend_config"], "value", "")) or "{}")
+        config = json.loads(backend_config(node) or "{}")
     except ValueError:
         return 0
     held = config.get("custom_call_config", {}) if isinstance(config, dict) else {}
@@ -234,7 +269,7 @@ def _is_kept(node: Node, value: Value) -> bool:
 
 def _memory_of_copy(node: Node) -> str | None:
     """Return the memory that an operation moves its operand to; None for any other operation."""
-    if not _is_mark(node) or "mhlo.frontend_attributes" not in node.op.attributes:
+    if not is_mark(node) or "mhlo.frontend_attributes" not in node.op.attributes:
         return None
     stated = str(node.op.attributes["mhlo.frontend_attributes"])
     told = re.search(r'_xla_buffer_placement = "(\w+)"', stated)

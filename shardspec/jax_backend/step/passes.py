@@ -58,7 +58,7 @@ def prepared(module: Any) -> None:
         functions = functions_of(module)
         for block in functions["main"].regions[0].blocks:
             _inline_block(block, functions, Located("", located("loc(unknown)").place))
-            _reshape_units(block)
+            _respell(block)
     _run(module, "symbol-dce")
 
 
@@ -99,11 +99,15 @@ def _inline_block(block: Any, functions: dict[str, Any], outer: Located) -> None
         _inline(each.operation, functions, outer)
 
 
+#: What calls a function, and the attribute that names that.
+_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+
+
 def _inline(op: Any, functions: dict[str, Any], outer: Located) -> None:
     """Replace an operation by what it calls, or go into its own regions."""
     here = joined(outer, located(op.location))
-    if op.name == "func.call":
-        callee = functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+    if op.name in _CALLS:
+        callee = functions[ir.FlatSymbolRefAttr(op.attributes[_CALLS[op.name]]).value]
         for new in _spliced(op, callee):
             _inline(new, functions, here)
         return
@@ -150,22 +154,31 @@ def _renamed(op: Any, values: dict[Any, Any]) -> None:
                 _renamed(each.operation, values)
 
 
-def _reshape_units(block: Any) -> None:
-    """Make a reshape of what only adds dimensions of size 1, or sums over them, as XLA does early.
+def _respell(block: Any) -> None:
+    """Replace operations that Shardy handles otherwise than XLA, which simplifies them first.
 
-    Shardy propagates through reshapes before it does through products, and through broadcasts
-    after. Without this, the buffers in which a scan keeps activations for its backward pass lie as
-    the gradient of a weight would have them, and not as the activations do. And a sum over one
-    element, the gradient of such a broadcast, hides that a loop does no more than add up.
+    A reshape stands for what only adds dimensions of size 1, or sums over them: Shardy propagates
+    through reshapes before it does through products, and through broadcasts after. Without this,
+    the buffers in which a scan keeps activations for its backward pass would be sharded as the
+    gradient of a weight, and not as the activations are. And a sum over one element, the gradient
+    of such a broadcast, hides that a loop does no more than add up.
+
+    Shardy has no rule for CHLO, where `jnp.square` and `erf` are: no sharding would get past them.
+    XLA makes them arithmetic of elements before it propagates.
     """
     for each in list(block.operations):
         op = each.operation
         if _UNITS.get(op.name) == len(op.operands) and _has_as_many(op):
-            _become_reshape(op)
+            _become(op, "stablehlo.reshape", [op.operands[0]])
             continue
+        if op.name.startswith("chlo.") and _is_by_element(op):
+            _become(op, *_by_element(op))
+            continue
+        if op.name in _RULES:
+            op.attributes["sdy.sharding_rule"] = ir.Attribute.parse(_rule(op))
         for region in op.regions:
             for inner in region:
-                _reshape_units(inner)
+                _respell(inner)
 
 
 #: What may do no more than that, by how many operands it then has.
@@ -177,10 +190,49 @@ def _has_as_many(op: Any) -> bool:
     return bool(before) and math.prod(before) == math.prod(after)
 
 
-def _become_reshape(op: Any) -> None:
+#: Dimensions of operands and results, by letters: those of one letter are sharded alike.
+_RULES = {
+    "chlo.top_k": (("*x",), ("*y", "*y")),
+    "chlo.ragged_dot": (("ab", "cde", "f"), ("ge",)),
+}
+
+
+def _rule(op: Any) -> str:
+    """Return the sharding rule of an operation that Shardy has none for."""
+    letters: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    sides = []
+    for values, dims in zip((op.operands, op.results), _RULES[op.name], strict=True):
+        told = []
+        for value, each in zip(values, dims, strict=True):
+            shape = list(value.type.shape)
+            names = each.replace("*", "ABCDEFGH"[: len(shape) - 1])
+            # Shardy names them i, j, k and so on, in their order
+            own = [letters.setdefault(name, chr(ord("i") + len(letters))) for name in names]
+            sizes |= zip(own, shape, strict=True)
+            told.append(f"[{', '.join(own)}]")
+        sides.append(f"({', '.join(told)})")
+    told = [f"{name}={size}" for name, size in sizes.items()]
+    return f"#sdy.op_sharding_rule<{'->'.join(sides)} {{{', '.join(told)}}}>"
+
+
+def _is_by_element(op: Any) -> bool:
+    shapes = [list(value.type.shape) for value in (*op.operands, *op.results)]
+    return len(op.results) == 1 and not op.regions and all(each == shapes[0] for each in shapes)
+
+
+def _by_element(op: Any) -> tuple[str, list[Any]]:
+    """Return an operation on elements, and its operands, with the types of one of CHLO."""
+    operands = list(op.operands)
+    if op.name == "chlo.square":
+        return "stablehlo.multiply", operands * 2
+    if op.results[0].type != operands[0].type:
+        return "stablehlo.is_finite", operands[:1]
+    return ("stablehlo.tanh", operands) if len(operands) == 1 else ("stablehlo.maximum", operands)
+
+
+def _become(op: Any, name: str, operands: list[Any]) -> None:
     with ir.InsertionPoint(op), op.location:
-        made = ir.Operation.create(
-            "stablehlo.reshape", results=[op.results[0].type], operands=[op.operands[0]]
-        )
+        made = ir.Operation.create(name, results=[op.results[0].type], operands=operands)
     op.results[0].replace_all_uses_with(made.results[0])
     op.erase()

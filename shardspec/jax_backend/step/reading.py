@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from shardspec.ir.step import (
-    Cause,
-    CauseKind,
-    Collective,
-    Place,
-    Step,
-    StepArgument,
-)
+from shardspec.analysis.step_arguments import transfers
+from shardspec.ir.step import Cause, CauseKind, Collective, Place, Step, StepArgument
 from shardspec.jax_backend.step.blame import Blame, Constraint, constraints_of, root_of
 from shardspec.jax_backend.step.carries import Carries
 from shardspec.jax_backend.step.graph import (
@@ -24,12 +18,14 @@ from shardspec.jax_backend.step.graph import (
     graph_of,
     nodes_of,
 )
+from shardspec.jax_backend.step.halos import halos_of, whole_results
 from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases, tensors_of
 from shardspec.jax_backend.step.passes import NAMED_AFTER, copy_of, prepared, propagated
 from shardspec.jax_backend.step.reshards import reshard_of
 from shardspec.jax_backend.step.rewrites import corrected
 from shardspec.jax_backend.step.sends import VIEWS, Send, sends_of
 from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, platform_of, traced
+from shardspec.jax_backend.step.unknown import unknown_of
 
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
 
@@ -73,28 +69,39 @@ def _read(
     resolver: Resolving, found: Traced, graph: Graph, constraints: dict[str, Constraint]
 ) -> Step:
     set_phases(graph)
-    notes = list(_unnamed(resolver, found))
+    notes = [*found.notes, *_unnamed(resolver, found)]
     for loop in count_rounds(graph):
         place = loop.where.place
         notes.append(f"the loop at {place} does not say how often it goes round: counted once")
     target = resolver.target
     platform = platform_of(target)
-    sends = corrected(sends_of(graph), target)
+    asked = {(each.split, each.shape, each.place) for each in constraints.values()}
+    halos = halos_of(graph, platform, asked)
+    added = [
+        *whole_results(graph, found.results),
+        *(each for held in halos.values() for each in held),
+    ]
+    sends = [*corrected(sends_of(graph), target), *(each for each in added if each.wire_bytes)]
+    sends.sort(key=lambda send: send.node.at)
+    wire_bytes = sum(send.wire_bytes * send.count for send in sends)
+    unknown = unknown_of(graph, halos, wire_bytes, asked)
     unused = set(_cheaper_branches(graph, sends, notes))
     blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
     carries = Carries(blame)
     names = dict(_names(blame))
     tensors = tensors_of(graph, found.arguments, platform)
+    given = tuple(_arguments(graph, found.arguments))
     return Step(
         "code",
         target.mesh,
         tuple(op for op in ops_of(graph, names) if op.at not in unused),
         tuple(_collective(send, blame, carries) for send in sends if send.node.at not in unused),
         tuple(each for each in tensors if each.born not in unused),
-        tuple(_arguments(graph, found.arguments)),
+        given,
         graph.end,
         found.place,
         tuple(dict.fromkeys(notes)),
+        tuple(dict.fromkeys((*unknown, *transfers(given, found.place)))),
     )
 
 

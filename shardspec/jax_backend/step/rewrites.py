@@ -11,6 +11,9 @@ import math
 import re
 from collections.abc import Container
 from dataclasses import replace
+from typing import Any
+
+from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.analysis import compiled_sends
 from shardspec.ir.spec import Hardware, Target, array_bytes
@@ -67,15 +70,16 @@ def constants_made_in_place(sends: list[Send]) -> list[Send]:
 
     The gradient of a table starts as zeros that lie as the table does.
     """
-    return [send for send in sends if send.is_written or not _is_constant(send.source)]
+    return [send for send in sends if send.is_written or not is_constant(send.source)]
 
 
-def _is_constant(value: Value) -> bool:
+def is_constant(value: Value) -> bool:
+    """Say whether a value is the same in every run, whatever its form."""
     node = value.made_by
     if node is None:
         return False
     if node.name in VIEWS:
-        return _is_constant(node.operands[0])
+        return is_constant(node.operands[0])
     return node.name in ("sdy.constant", "stablehlo.constant", "stablehlo.iota")
 
 
@@ -100,8 +104,7 @@ def _is_in_place(send: Send) -> bool:
 
 def _counted_axes(scatter: Node) -> set[str]:
     """Return the mesh axes that split dimensions whose index counts rows up from 0."""
-    found = _INDEXED.search(str(scatter.op.attributes["scatter_dimension_numbers"]))
-    dims = [int(each) for each in found.group(1).split(",")] if found else []
+    dims = indexed_dims(scatter)
     into, index = scatter.operands[:2]
     while index.made_by is not None and index.made_by.name in (*VIEWS, "sdy.all_gather"):
         index = index.made_by.operands[0]
@@ -110,6 +113,12 @@ def _counted_axes(scatter: Node) -> set[str]:
         parts = index.made_by.operands
     counted = [at for at, part in zip(dims, parts, strict=False) if _counts(part)]
     return {axis.name for at in counted for axis in into.split[at]}
+
+
+def indexed_dims(scatter: Node) -> list[int]:
+    """Return the dimensions that the parts of a scatter's index are for."""
+    found = _INDEXED.search(str(scatter.op.attributes["scatter_dimension_numbers"]))
+    return [int(each) for each in found.group(1).split(",")] if found else []
 
 
 def _counts(value: Value) -> bool:
@@ -349,11 +358,19 @@ def _looked_up(send: Send) -> Value | None:
         readers = _all_readers(send)
         is_lookup = len(readers) == 1 and readers[0].name == "stablehlo.gather"
         is_table = is_lookup and _same_array(readers[0].operands[0]) is send.result
-        return readers[0].result if is_table else None
+        return readers[0].result if is_table and not _is_of_rows(send, readers[0]) else None
     made_by = send.source.made_by
     if send.kind is CollectiveKind.REDUCE_SCATTER and made_by is not None:
         return made_by.operands[-1] if made_by.name == "stablehlo.scatter" else None
     return None
+
+
+def _is_of_rows(send: Send, lookup: Node) -> bool:
+    """Say whether what is gathered are not features: rows, or one table of several."""
+    numbers: Any = stablehlo.GatherDimensionNumbers(lookup.op.attributes["dimension_numbers"])
+    dims = (*numbers.start_index_map, *numbers.operand_batching_dims)
+    names = {axis.name for dim in dims for axis in send.source.split[dim]}
+    return bool(names & set(send.names))
 
 
 def sums_after_loops(sends: list[Send], are_merged: bool) -> list[Send]:

@@ -23,7 +23,7 @@ INSERTED = {
     "sdy.collective_permute": CollectiveKind.COLLECTIVE_PERMUTE,
     "sdy.reshard": CollectiveKind.ALL_TO_ALL,
 }
-_WRITTEN = {
+WRITTEN = {
     "stablehlo.all_gather": CollectiveKind.ALL_GATHER,
     "stablehlo.all_reduce": CollectiveKind.ALL_REDUCE,
     "stablehlo.reduce_scatter": CollectiveKind.REDUCE_SCATTER,
@@ -112,8 +112,8 @@ def sends_of(graph: Graph) -> list[Send]:
 def _send(node: Node, graph: Graph) -> Send | None:
     if node.name in INSERTED and node.operands:
         return _inserted(node, INSERTED[node.name], graph)
-    if node.name in _WRITTEN and node.operands and node.body.all_manual:
-        return _written(node, _WRITTEN[node.name], graph)
+    if node.name in WRITTEN and node.operands and node.body.all_manual:
+        return _written(node, WRITTEN[node.name], graph)
     return None
 
 
@@ -124,14 +124,30 @@ def _inserted(node: Node, kind: CollectiveKind, graph: Graph) -> Send:
     else:
         axes = tuple(_moved(source, result))
     payload = result.bytes if kind is CollectiveKind.ALL_GATHER else source.bytes
+    if kind is CollectiveKind.ALL_REDUCE and _is_of_several(source):
+        kind, payload = CollectiveKind.ALL_GATHER, source.bytes * math.prod(a.size for a in axes)
     send = Send(kind, axes, node, source, payload, 0)
     send.wire_bytes = ring_bytes(kind, payload, send.ways)
     return send
 
 
+def _is_of_several(value: Value) -> bool:
+    """Say whether a reduction of several arrays at once made a value, as for an `argmax`.
+
+    XLA has no sum over devices for those: it gathers what each device has, and reduces that.
+    """
+    node = value.made_by
+    return node is not None and node.name == "stablehlo.reduce" and len(node.results) > 1
+
+
 def _moved(source: Value, result: Value) -> Iterator[Axis]:
-    """Yield the axes, or parts of them, that split the two otherwise."""
+    """Yield the axes, or parts of them, that split the two otherwise.
+
+    A row that was cut out of a sharded dimension is not sharded, although Shardy says so.
+    """
     for dim, (before, after) in enumerate(zip(source.split, result.split, strict=True)):
+        if source.shape[dim] == 1:
+            continue
         for at, axis in enumerate(before):
             if at >= len(after) or after[at] != axis:
                 kept = _part_kept(axis, after[at] if at < len(after) else None)
@@ -163,7 +179,8 @@ def _stated_axes(text: str, sizes: dict[str, int]) -> tuple[Axis, ...]:
 def _written(node: Node, kind: CollectiveKind, graph: Graph) -> Send:
     operands, results = node.operands, node.results
     permutes = kind is CollectiveKind.COLLECTIVE_PERMUTE
-    groups = _groups(node, "source_target_pairs" if permutes else "replica_groups")
+    pairs = "source_target_pairs"  # a broadcast has groups
+    groups = _groups(node, pairs if pairs in node.op.attributes else "replica_groups")
     axes = _group_axes(groups, graph.sizes) if isinstance(groups, list) else ()
     if isinstance(groups, str):
         axes = _stated_axes(groups, graph.sizes)

@@ -7,9 +7,11 @@ carry no sharding are placed by the spec; leaves with one keep it.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, Protocol, get_args
 
 import jax
@@ -20,6 +22,8 @@ from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory, j
 from shardspec.ir.step import Place, Role
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.constrain import ActivationResolver
+from shardspec.jax_backend.mesh import is_abstract
+from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step.graph import Split, functions_of
 from shardspec.jax_backend.train_state import contents_of
@@ -70,6 +74,7 @@ class Given:
       owner: the path of the parameter, for optimizer state.
       is_number: whether it is one of Python, and no array.
       is_on_host: whether its sharding is of another memory than the device's.
+      shape: that of the array; a wrapper may pass arrays on in another order.
     """
 
     path: str
@@ -80,6 +85,7 @@ class Given:
     is_donated: bool = False
     is_number: bool = False
     is_on_host: bool = False
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +108,14 @@ class Traced:
       module: in StableHLO, of MLIR.
       arguments: those that the module has, in its order; None for constants of the function.
       place: where the function is defined.
+      notes: where it may be another program on the target.
     """
 
     module: Any
     arguments: tuple[Given | None, ...]
     results: tuple[Result, ...]
     place: Place
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +215,18 @@ def traced(
     Raises:
       ShardspecError: an argument cannot be laid out by the spec.
     """
-    jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
-    platform = _LOWERED_FOR[platform_of(resolver.target)]
-    outer = jitted.trace(*arrays, **named).lower(lowering_platforms=(platform,))
+    with contextlib.ExitStack() as stack:
+        here = None
+        if is_abstract(resolver.mesh):
+            here = stack.enter_context(on_target(resolver.target, resolver._arrays.spec))
+        jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
+        with _passed_on(jitted) as leaves:
+            outer, notes = _lowered(resolver, lambda: jitted.trace(*arrays, **named))
+        if here is not None:
+            here.machine.add(asked_at_import(function, here))
+            notes += tuple(f"{shown(q.file)}:{q.line} {q}" for q in here.machine.questions)
+    if leaves:
+        given = _in_order(given, jax.tree_util.tree_leaves([*arrays, *named.values()]), leaves)
     lowered = getattr(outer, "lowered", outer)  # `nnx.jit` has its own around that of JAX
     module = lowered.compiler_ir("stablehlo")
     told = _told(lowered, given)
@@ -218,7 +235,69 @@ def traced(
         tuple(_in_module(lowered, module, list(told.values()))),
         tuple(_results(lowered, told if outer is not lowered else {})),
         _defined_at(function),
+        notes,
     )
+
+
+def _lowered(resolver: Resolving, trace: Callable[[], Any]) -> tuple[Any, tuple[str, ...]]:
+    """Return a function traced and lowered for the target, under the target's mesh if it can be.
+
+    Code that names logical axes where JAX reads mesh axes runs under no mesh, and so is traced.
+    """
+    platforms = (_LOWERED_FOR[platform_of(resolver.target)],)
+    order = resolver._arrays.spec.policy.order
+    with mesh_in_context(resolver.mesh, order) as is_set:
+        try:
+            return trace().lower(lowering_platforms=platforms), ()
+        except Exception as error:
+            if not is_set:
+                raise
+            first = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+    note = f"traced without a mesh in context: under the target's, it raises {first}"
+    return trace().lower(lowering_platforms=platforms), (note,)
+
+
+@contextlib.contextmanager
+def _passed_on(function: Any) -> Iterator[list[Any]]:
+    """Return the arrays that a wrapper of `jax.jit` passes on to it, in their order.
+
+    `nnx.jit` groups the arrays of a module by the entries of its `StateSharding`. Empty for what
+    is `jax.jit` itself.
+    """
+    inner: Any = getattr(function, "jitted_fn", None)
+    leaves: list[Any] = []
+    if not hasattr(inner, "trace"):
+        yield leaves
+        return
+
+    def trace(*args: Any, **kwargs: Any) -> Any:
+        leaves[:] = jax.tree_util.tree_leaves((args, kwargs))
+        return inner.trace(*args, **kwargs)
+
+    function.jitted_fn = SimpleNamespace(trace=trace)
+    try:
+        yield leaves
+    finally:
+        function.jitted_fn = inner
+
+
+def _in_order(given: Sequence[Given], own: Sequence[Any], passed: Sequence[Any]) -> list[Given]:
+    """Return what the arrays are, in the order in which a wrapper passes them on.
+
+    Args:
+      own: the leaves of the arguments, in their order.
+      passed: the same objects in another order, some of them perhaps left out.
+    """
+    arrays = (leaf for leaf in own if shape_of(leaf) is not None)
+    known: dict[int, list[Given]] = {}
+    for leaf, each in zip(arrays, given, strict=True):
+        known.setdefault(id(leaf), []).append(each)
+    same = (known.get(id(leaf)) for leaf in passed if shape_of(leaf) is not None)
+    return [each.pop(0) if each else _UNNAMED for each in same]
+
+
+#: An array that nothing is known of.
+_UNNAMED = Given("", "other")
 
 
 def _told(lowered: Any, given: Sequence[Given]) -> dict[str, Given]:
@@ -233,6 +312,7 @@ def _told(lowered: Any, given: Sequence[Given]) -> dict[str, Given]:
         found = next((each for each in waiting if is_weak or not each.is_number), None)
         if found is not None:
             is_donated = bool(getattr(info, "donated", False))
+            found = found if found.shape == tuple(info.shape) else _UNNAMED
             told[jax.tree_util.keystr(keys)] = replace(found, is_donated=is_donated)
     return told
 
@@ -333,7 +413,11 @@ def _plans(resolver: Resolving, trees: Sequence[Any], names: Sequence[str]) -> l
         places = plan.shardings or (None,) * len(plan.given)
         arrays = zip(plan.given, _arrays(tree), places, strict=True)
         given = (
-            replace(_with_name(each, name), is_on_host=_is_on_host(_sharding(value) or place))
+            replace(
+                _with_name(each, name),
+                is_on_host=_is_on_host(_sharding(value) or place),
+                shape=tuple(shape_of(value) or ()),
+            )
             for each, (_, value), place in arrays
         )
         found.append(replace(plan, given=tuple(given)))

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from shardspec.jax_backend.xla.surroundings import Flags
 from shardspec.programs.memory import CompiledMemory, HeldValue
 from shardspec.versions import COMPILED
 
@@ -37,6 +38,8 @@ class Compiled:
       refusal: why the compiler gave up although the program is there: it does not fit.
       warnings: of its log.
       was_kept: whether it was compiled on another day.
+      date: of the compile.
+      flags: that it was compiled with, by the variable that has them.
     """
 
     text: str
@@ -47,6 +50,8 @@ class Compiled:
     refusal: str = ""
     warnings: tuple[str, ...] = ()
     was_kept: bool = False
+    date: str = ""
+    flags: Flags = ()
 
 
 def key_of(module: bytes, job: dict[str, Any], compiler: str, *, is_whole: bool) -> str:
@@ -137,7 +142,9 @@ def _read(data: dict[str, Any]) -> Compiled:
     text, compiler, refusal = (_text(data[name]) for name in ("text", "compiler", "refusal"))
     seconds, is_whole = float(data["seconds"]), bool(data["is_whole"])
     warnings = tuple(_text(each) for each in data["warnings"])
-    return Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings, True)
+    flags = tuple((_text(name), _text(value)) for name, value in data["flags"])
+    date = _text(data["date"])
+    return Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings, True, date, flags)
 
 
 def _text(value: object) -> str:

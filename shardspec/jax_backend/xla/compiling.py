@@ -20,17 +20,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from importlib.metadata import distributions
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import Distribution, distributions
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.source import printable
+from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.jax_backend.xla.cache import Compiled, keep, kept, key_of
+from shardspec.jax_backend.xla.surroundings import FALLBACK, flags_here, surroundings
 from shardspec.programs.memory import memory_of_assignment, memory_of_stats
 from shardspec.topology.placement import Order, place
 
@@ -72,11 +75,13 @@ class Compiling:
       timeout_s: seconds that one compile may take.
       is_whole: let the compiler generate code, too.
       is_cached: take what was compiled of the same before, and keep what is compiled now.
+      flags: of the compiler, beside those of the environment.
     """
 
     timeout_s: float = 600.0
     is_whole: bool = False
     is_cached: bool = True
+    flags: str = ""
 
 
 def compiled(
@@ -101,35 +106,72 @@ def compiled(
     hardware = _hardware(target)
     compiler = compiler_of(hardware)
     job = _job(target, hardware, order)
-    key = key_of(module, job, compiler, is_whole=how.is_whole)
+    packages = map(_distribution, ("jax", "jaxlib", *_PACKAGES[hardware.chip.platform][0]))
+    around = surroundings((*TPU_ENVIRONMENT, *_GIVEN), packages)
+    depends_on = {**job, "around": around, "flags": how.flags.split()}
+    key = key_of(module, depends_on, compiler, is_whole=how.is_whole)
     found = kept(key) if how.is_cached else None
     if found is not None:
         return found
     try:
-        with tempfile.TemporaryDirectory(prefix="shardspec-compile-") as name:
-            made = _made(Path(name), module, job, compiler, how, tell)
-    except OSError as error:
-        raise ShardspecError((no_room(error),)) from error
+        made = _made(module, job, compiler, how, tell)
+    except ShardspecError as error:
+        if _NO_TILES not in error.diagnostics[0].message or _NO_TRITON in how.flags:
+            raise
+        tell(f"compiling again, {_NO_TRITON}")
+        flags = f"{how.flags} {_NO_TRITON}".strip()
+        made = _made(module, job, compiler, replace(how, flags=flags), tell)
+        why = error.diagnostics[0].message.partition(", metadata=")[0]
+        note = f"compiled with {_NO_TRITON}: {why}"
+        told = (*made.flags, (FALLBACK, _NO_TRITON))
+        made = replace(made, warnings=(note, *made.warnings), flags=told)
     if how.is_cached:
         keep(key, made)
     return made
 
 
+#: What XLA:GPU says where its Triton kernels have no tiles for the sizes of a matmul, and the way
+#: around it: cuBLAS, which sends the same and holds within a few percent the same.
+_NO_TILES = "Couldn't find output tile sizes"
+_NO_TRITON = "--xla_gpu_enable_triton_gemm=false"
+
+
 def _made(
+    module: bytes, job: dict[str, Any], compiler: str, how: Compiling, tell: Tell
+) -> Compiled:
+    """Return what the compiler makes of a module, in a folder of its own."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="shardspec-compile-") as name:
+            return _made_in(Path(name), module, job, compiler, how, tell)
+    except OSError as error:
+        raise ShardspecError((no_room(error),)) from error
+
+
+def _made_in(
     folder: Path, module: bytes, job: dict[str, Any], compiler: str, how: Compiling, tell: Tell
 ) -> Compiled:
-    """Return what the compiler makes of a module; the folder is for this alone."""
     started = time.monotonic()
     (folder / "dump").mkdir()
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     (folder / "module.mlirbc").write_bytes(module)
-    with child_in(folder) as child:
+    variable = _FLAGS_IN[job["platform"]]
+    with child_in(folder, {variable: how.flags} if how.flags else {}) as child:
         end = _watched(child, folder, started + how.timeout_s, how.is_whole, tell)
     crashed = end.status is not None and end.status < 0
     text = "" if end.why in ("late", "full") else _final(folder, how.is_whole)
     if not text or (crashed and (how.is_whole or not _is_written(folder))):
         raise ShardspecError((no_answer(folder, end, compiler, job["hardware"], how.timeout_s),))
-    return _answer(folder, text, compiler, time.monotonic() - started, how.is_whole)
+    made = _answer(folder, text, compiler, time.monotonic() - started, how.is_whole)
+    return replace(made, date=time.strftime("%Y-%m-%d"), flags=flags_here())
+
+
+def need_compiler(target: Target) -> None:
+    """Refuse a target that there is no compiler for here.
+
+    Raises:
+      ShardspecError: saying what to install, or that it names no machine.
+    """
+    compiler_of(_hardware(target))
 
 
 def _hardware(target: Target) -> Hardware:
@@ -153,7 +195,7 @@ def _hardware(target: Target) -> Hardware:
 def compiler_of(hardware: Hardware) -> str:
     """Return the name and version of the compiler for a chip."""
     platform = hardware.chip.platform
-    package, extra = _PACKAGES[platform]
+    (package, *_), extra = _PACKAGES[platform]
     found = installed(package)
     if found is not None and (platform == "tpu" or found == installed("jax")):
         return f"{package} {found}"
@@ -172,12 +214,24 @@ def compiler_of(hardware: Hardware) -> str:
 
 def installed(package: str) -> str | None:
     """Return the version of a package that is here, the folder of the GPU compiler included."""
-    where = [*_folders(), *sys.path]
-    found = next(iter(distributions(name=package, path=where)), None)
+    found = _distribution(package)
     return None if found is None else found.version
 
 
-_PACKAGES = {"tpu": ("libtpu", "tpu-aot"), "gpu": ("jax-cuda12-plugin", "gpu-aot")}
+def _distribution(package: str) -> Distribution | None:
+    where = [*_folders(), *sys.path]
+    return next(iter(distributions(name=package, path=where)), None)
+
+
+#: By platform, the packages of a compiler, the first of which has its version, and its extra.
+_PACKAGES = {
+    "tpu": (("libtpu",), "tpu-aot"),
+    "gpu": (("jax-cuda12-plugin", "jax-cuda12-pjrt"), "gpu-aot"),
+}
+#: By what JAX calls a platform, the variable that its compiler takes flags from.
+_FLAGS_IN = {"tpu": "LIBTPU_INIT_ARGS", "cuda": "XLA_FLAGS"}
+#: What else the compiler's process gets from us.
+_GIVEN = ("JAX_PLATFORMS", "PYTHONPATH")
 #: Names a folder that only the child has on its path.
 GPU_COMPILER = "SHARDSPEC_GPU_COMPILER"
 
@@ -197,7 +251,7 @@ def _job(target: Target, hardware: Hardware, order: Order) -> dict[str, Any]:
     if isinstance(placement, Diagnostic):
         raise ShardspecError((placement,))
     places = [list(each) for each in placement.coordinates()]
-    return {**described(hardware), "hardware": str(hardware), "order": places}
+    return {**described(hardware), "hardware": hardware.machine, "order": places}
 
 
 def described(hardware: Hardware) -> dict[str, Any]:
@@ -258,11 +312,19 @@ _CHILD = ("-P", "-m", "shardspec.jax_backend.xla.child")
 
 
 @contextlib.contextmanager
-def child_in(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the compile in a process of its own, which has ended when this is left."""
+def child_in(
+    folder: Path, flags: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the compile in a process of its own, which has ended when this is left.
+
+    Args:
+      flags: go behind those of the environment, by variable.
+    """
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
-    environment = {**os.environ, **TPU_ENVIRONMENT, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    more = {name: f"{os.environ.get(name, '')} {value}".strip() for name, value in flags.items()}
+    given = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    environment = {**os.environ, **TPU_ENVIRONMENT, **given, **more}
     command = [sys.executable, *_CHILD, str(folder)]
     with (folder / "log.txt").open("wb") as log:
         child = subprocess.Popen(
@@ -291,18 +353,21 @@ class End(NamedTuple):
     Attributes:
       why: its dumps are whole, it ended by itself, its time is over, the disk is full.
       status: of the process, where it ended by itself; of a signal the negative number.
+      held_bytes: the most memory that the process was seen to hold; 0 where that is not known.
     """
 
     why: Literal["whole", "ended", "late", "full"]
     status: int | None = None
+    held_bytes: int = 0
 
 
 def _watched(
     child: subprocess.Popen[bytes], folder: Path, until: float, is_whole: bool, tell: Tell
 ) -> End:
     """Wait until the child has ended, its dumps are whole, or it cannot go on; say which."""
-    told = 0
+    told, held = 0, 0
     while time.monotonic() < until:
+        held = max(held, _held_bytes(child.pid))
         status = child.poll()
         stages = _text(folder / "stage.txt").split("\n")[:-1]
         for stage in stages[told:]:
@@ -311,11 +376,20 @@ def _watched(
         if _free_bytes(folder) < _LEAST_FREE:
             return End("full", status)
         if status is not None:
-            return End("ended", status)
+            return End("ended", status, held)
         if not is_whole and _dumps_are_whole(folder):
             return End("whole")
         time.sleep(_POLL_S)
     return End("late")
+
+
+def _held_bytes(process: int) -> int:
+    """Return the memory that a process holds; 0 where the system does not say, or it has ended."""
+    try:
+        pages = Path("/proc", str(process), "statm").read_text("ascii").split()
+        return int(pages[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _free_bytes(folder: Path) -> int:
@@ -413,7 +487,11 @@ def no_answer(
     if status >= 0:
         message = f"{compiler} ended with {status} and without a program{said}"
         return Diagnostic(codes.NOT_COMPILED, message)
-    message = f"{compiler} crashed, by {_signal(-status)}{said}"
+    held = ""
+    if end.held_bytes and -status == signal.SIGKILL:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        held = f", holding {binary_bytes(end.held_bytes)} of this machine's {binary_bytes(whole)}"
+    message = f"{compiler} crashed, by {_signal(-status)}{held}{said}"
     return Diagnostic(codes.NOT_COMPILED, message, help=_WAYS_OUT.get(-status, _A_FAULT_OF_ITS_OWN))
 
 
@@ -421,8 +499,9 @@ _A_FAULT_OF_ITS_OWN = (
     "this is a fault of the compiler: another version of it, or another mesh, may go through"
 )
 _WAYS_OUT: dict[int, str] = {
-    signal.SIGKILL: "something ended it, on Linux mostly for want of memory: close other programs,"
-    " or compile on a larger machine",
+    signal.SIGKILL: "the system ended it, most likely for lack of memory: compile fewer devices of"
+    " the same mesh shape (a smaller `hardware`), one `--phase`, one `--target` at a time, or on a"
+    " machine with more memory",
     signal.SIGTERM: "something ended it: run it again",
 }
 

@@ -131,7 +131,7 @@ def _cycles(
     ]
     # any order of the devices: the first alone compiles
     order = [[0] * (2 + len("xyz"))]
-    job = {**described(hardware), "hardware": str(hardware), "order": order, "matmuls": words}
+    job = {**described(hardware), "hardware": hardware.machine, "order": order, "matmuls": words}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     (folder / "dump").mkdir()
     with child_in(folder) as child:

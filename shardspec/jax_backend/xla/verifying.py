@@ -11,15 +11,18 @@ from typing import Any
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.diagnostics import Diagnostic, ShardspecError
+from shardspec.ir.step import wire_bytes
 from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import step_of_traced
 from shardspec.jax_backend.step.trace import Resolving, lowered_here, traced
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.compiling import Compiling, Tell, compiled
+from shardspec.jax_backend.xla.surroundings import flags_here
 from shardspec.programs.memory import memory_of_stats
-from shardspec.programs.proof import Proof, with_causes
+from shardspec.programs.proof import Proof, WhatIf, with_causes
 from shardspec.programs.reading import read_program
+from shardspec.topology.placement import Order
 
 #: Ten minutes, no code, what was compiled before is taken.
 ANY_WAY = Compiling()
@@ -60,8 +63,24 @@ def verify_step(
         tell("compiling")
         made = _compiled_here(resolver, function, args, dict(kwargs or {}))
     else:
-        made = compiled(module, target, how, order=spec.policy.order, tell=tell)
-    return _proof(made, cost, tolerance, has_estimates=how.is_whole)
+        plain = replace(how, flags="")
+        made = compiled(module, target, plain, order=spec.policy.order, tell=tell)
+    proof = _proof(made, cost, tolerance, has_estimates=how.is_whole)
+    if is_here or not how.flags.strip():
+        return proof
+    return replace(proof, what_if=_what_if(module, cost, how, spec.policy.order, tell))
+
+
+def _what_if(module: bytes, cost: Cost, how: Compiling, order: Order, tell: Tell) -> WhatIf:
+    """Return what the compiler makes of the same module with more flags, or why it does not."""
+    tell(f"compiling with {how.flags}")
+    try:
+        made = compiled(module, cost.target, how, order=order, tell=tell)
+        proof = _proof(made, cost, 1.0, has_estimates=False)
+    except ShardspecError as error:
+        return WhatIf(how.flags, refusal=error.diagnostics[0].message)
+    held = None if proof.memory is None else proof.memory.bytes
+    return WhatIf(how.flags, wire_bytes(proof.step.collectives), held, proof.refusal)
 
 
 def _proof(made: Compiled, cost: Cost, tolerance: float, *, has_estimates: bool) -> Proof:
@@ -89,6 +108,8 @@ def _proof(made: Compiled, cost: Cost, tolerance: float, *, has_estimates: bool)
         tolerance,
         program.places({each.name for each in held}),
         estimates,
+        made.date if made.was_kept else "",
+        made.flags,
     )
 
 
@@ -107,4 +128,5 @@ def _compiled_here(
     }
     name = f"{device.platform} of jaxlib {version('jaxlib')}"
     seconds = time.monotonic() - started
-    return Compiled(executable.as_text(), memory_of_stats(sizes), name, seconds, True)
+    memory = memory_of_stats(sizes)
+    return Compiled(executable.as_text(), memory, name, seconds, True, flags=flags_here())

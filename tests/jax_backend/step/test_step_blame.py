@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import shardspec
 from shardspec.ir.step import CauseKind, Collective, Step
 from shardspec.jax_backend.step.reading import step_of
 from tests.models import small_steps
@@ -148,3 +149,68 @@ def test_zero_is_told_as_the_spec_says_it() -> None:
     assert "zero1" in cause.span.source.line_text(cause.span.line)
     assert back.forced_by is not None
     assert back.forced_by.kind is CauseKind.RESULT
+
+
+LOOKUP = """\
+shardspec: 1
+targets:
+  pod: {hardware: tpu v5e 4x4, mesh: {data: 8, tensor: 2}}
+rules:
+  - batch -> data
+  - vocab -> VOCAB
+  - embed -> EMBED
+params:
+  "**/table": vocab embed
+activations:
+  residual: batch _ _
+lints: {SHD1: allow, SHD2: allow, SHD3: allow, SHD4: allow, SHD5: allow}
+"""
+
+
+def looked_up(rules: dict[str, str], *, is_trained: bool = True) -> Step:
+    text = LOOKUP
+    for name, axes in rules.items():
+        text = text.replace(name.upper(), axes).replace(f"{name} -> data", f"{name} -> {axes}")
+    own = shardspec.Resolver(shardspec.loads(text), "pod", devices="abstract")
+
+    def loss(params: Any, tokens: Any) -> Any:
+        rows = own.constrain(params["m"]["table"][tokens], activation="residual")
+        return jnp.sum(rows**2)
+
+    table = jax.ShapeDtypeStruct((32768, 512), jnp.float32)
+    tokens = jax.ShapeDtypeStruct((64, 128), jnp.int32)
+    function = jax.grad(loss) if is_trained else loss
+    return step_of(own, function, {"m": {"table": table}}, tokens)
+
+
+LOOKUPS = [
+    {"vocab": "tensor", "embed": "none"},
+    {"vocab": "data", "embed": "none"},
+    {"vocab": "(data, tensor)", "embed": "none"},
+    {"vocab": "none", "embed": "data"},
+]
+
+
+@pytest.mark.parametrize("rules", LOOKUPS, ids=str)
+def test_a_lookup_is_for_the_rule_of_its_table(rules: dict[str, str]) -> None:
+    """Without the rule of the indices, their devices would send more and not less."""
+    step = looked_up(rules, is_trained=False)
+    blamed = {c.logical_axis for each in step.collectives for c in each.because if each.array.shape}
+    (name,) = blamed
+    without = looked_up({**rules, str(name): "none"}, is_trained=False)
+    assert sum(without.wire_bytes.values()) < 100 < sum(step.wire_bytes.values())
+
+
+@pytest.mark.parametrize("rules", [*LOOKUPS, {"vocab": "data", "embed": "tensor"}], ids=str)
+def test_without_the_rule_that_is_blamed_a_lookup_does_not_send(rules: dict[str, str]) -> None:
+    """The oracle is the step with the rule put to `none`; what remains is sent for another."""
+    step = looked_up(rules)
+    assert step.collectives
+    for each in step.collectives:
+        for cause in each.because:
+            assert cause.rule is not None, f"{each.array} over {cause.mesh_axis}"
+            without = looked_up({**rules, str(cause.logical_axis): "none"})
+            left = {
+                (other.kind, other.mesh_axes, other.array.shape) for other in without.collectives
+            }
+            assert (each.kind, each.mesh_axes, each.array.shape) not in left

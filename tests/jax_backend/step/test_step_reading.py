@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import shardspec
 from shardspec.diagnostics import ShardspecError
+from shardspec.ir.spec import Mesh, MeshAxis
 from shardspec.ir.step import Step
 from shardspec.jax_backend.step import passes
 from shardspec.jax_backend.step.reading import step_of
+from shardspec.programs.reading import ReadProgram, read_program
 from tests.models import layers, moe_linen, small_steps, t5_linen, t5_nnx
 from tests.models.steps import CASES
 
@@ -154,6 +159,21 @@ def test_zeros_between_what_a_strided_convolution_gives_back_are_no_work() -> No
     step = step_of(own, jax.grad(loss, argnums=(0, 1)), kernel, x)
     flops = [op.flops * 8 for op in step.ops if op.kind == "convolution"]
     assert flops == pytest.approx([2 * 64 * 64 * 64 * 4 * 32] * 3, rel=0.05)
+
+
+def test_a_broadcast_that_is_written_is_counted() -> None:
+    text = "shardspec: 1\nhardware: 8 h100\nmesh: {fsdp: 8}\nrules: [embed -> fsdp]"
+    own = shardspec.Resolver(shardspec.loads(text), devices="abstract")
+
+    def passed_on(x: Any) -> Any:
+        return jax.lax.pbroadcast(x, ("fsdp",), 1)
+
+    split = jax.sharding.PartitionSpec("fsdp")
+    manual = jax.shard_map(
+        passed_on, mesh=own.mesh, in_specs=split, out_specs=split, check_vma=False
+    )
+    (sent,) = step_of(own, manual, jax.ShapeDtypeStruct((64, 128), jnp.float32)).collectives
+    assert (sent.mesh_axes, sent.wire_bytes) == (("fsdp",), 8 * 128 * 4)
 
 
 def test_a_kernel_says_its_own_flops() -> None:
@@ -333,3 +353,68 @@ def test_what_a_rematerialised_layer_starts_from_is_held_although_nothing_contra
         for at in range(step.end + 1)
     )
     assert peak >= 5 * one
+
+
+#: What JAX makes operations of CHLO of, for which Shardy has no rule.
+BY_ELEMENT = {
+    "square": jnp.square,
+    "erf": jax.scipy.special.erf,
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "sinh": jnp.sinh,
+    "is infinite": lambda x: jnp.isinf(x) | jnp.isposinf(x),
+    "next after": lambda x: jnp.nextafter(x, x + 1),
+    "zeta": lambda x: jax.scipy.special.zeta(x + 2, x),
+    "square of integers": lambda x: jnp.square(x.astype(jnp.int32)),
+}
+
+
+@pytest.mark.parametrize("name", BY_ELEMENT)
+def test_an_operation_on_elements_keeps_the_sharding(name: str) -> None:
+    own = small_steps.resolver()
+    rows, none = (jax.NamedSharding(own.mesh, jax.P(axis)) for axis in ("fsdp", None))
+    x = jax.ShapeDtypeStruct((64, 128), jnp.float32, sharding=rows)
+    w = jax.ShapeDtypeStruct((128, 256), jnp.float32, sharding=none)
+
+    def step(x: Any, w: Any) -> Any:
+        return BY_ELEMENT[name](x).astype(jnp.float32) @ w
+
+    (product,) = step_of(own, step, x, w).ops
+    assert product.operands[0].shard_shape == (8, 128)
+
+
+_SMALL = st.integers(1, 3)
+
+
+@settings(max_examples=12)
+@given(
+    st.tuples(st.integers(3, 8), st.integers(1, 3), *[_SMALL] * 3, st.integers(0, 3)),
+    st.sampled_from([(1, 1), (2, 1), (1, 2)]),
+)
+def test_a_convolution_has_the_flops_that_xla_counts(
+    dim: tuple[int, ...], groups: tuple[int, int]
+) -> None:
+    """Ours of the traced step, ours of XLA's text and XLA's own analysis are one figure."""
+    size, window, stride, spread, apart, pad = dim
+    features, batches = groups
+
+    def made(x: Any, kernel: Any) -> Any:
+        pads, numbers = [(pad, pad)], ("NHC", "HIO", "NHC")
+        spreads = {"lhs_dilation": (spread,), "rhs_dilation": (apart,)}
+        counts = {"feature_group_count": features, "batch_group_count": batches}
+        return jax.lax.conv_general_dilated(
+            x, kernel, (stride,), pads, dimension_numbers=numbers, **spreads, **counts
+        )
+
+    args = small_steps.struct(4, size, 4), small_steps.struct(window, 4 // features, 6)
+    try:
+        lowered = jax.jit(made).lower(*args)
+    except ValueError:  # the window is wider than what it goes over
+        return
+    text = re.sub(
+        r"ENTRY \S+ ", "ENTRY main () -> f32[] ", lowered.compiler_ir("hlo").as_hlo_text()
+    )
+    read = read_program(text, Mesh((MeshAxis("data", 1),)))
+    assert isinstance(read, ReadProgram)
+    traced = step_of(small_steps.resolver(), made, *args)
+    flops = [sum(op.flops for op in each.ops) for each in (read.step, traced)]
+    assert flops == [lowered.cost_analysis().get("flops", 0)] * 2

@@ -15,7 +15,11 @@ from shardspec.jax_backend.xla.cache import Compiled, keep, kept, key_of
 from shardspec.programs.memory import CompiledMemory, HeldValue
 
 MEMORY = CompiledMemory({0: 3, 2: 5}, 7, 11, 13, (HeldValue("fusion.1", "f32[8]", 32),))
-MADE = Compiled("HloModule m", MEMORY, "libtpu 1", 2.5, False, "no room", ("a warning",))
+MADE = Compiled(
+    *("HloModule m", MEMORY, "libtpu 1", 2.5, False, "no room", ("a warning",)),
+    date="2026-11-23",
+    flags=(("XLA_FLAGS", "--a=1"),),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,12 @@ In place of the compiler stand small scripts, which write what it writes and end
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 import threading
+from dataclasses import replace
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +101,89 @@ def test_a_crash_is_told_with_its_last_words(made: Any) -> None:
 
 
 def test_a_process_that_was_killed_is_told_why_it_may_have_been(made: Any) -> None:
-    script = "os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)"
-    assert refused(made, script)[0] == "libtpu 1 crashed, by SIGKILL"
-    assert "for want of memory" in refused(made, script)[1]
+    script = (
+        "held = b'x' * 300_000_000; time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL);"
+        " time.sleep(60)"
+    )
+    message, help = refused(made, script)
+    found = re.fullmatch(
+        r"libtpu 1 crashed, by SIGKILL, holding (\d+) MiB of this machine's [\d.]+ GiB", message
+    )
+    assert found
+    assert 286 <= int(found[1]) < 400
+    for way_out in ("fewer devices of the same mesh shape", "--phase", "one `--target` at a time"):
+        assert way_out in help
+
+
+def test_where_triton_has_no_tiles_it_is_compiled_without_and_that_is_kept(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = "shardspec: 1\nhardware: 2 h100\nmesh: {all: rest}\n"
+    monkeypatch.setattr(f"{__name__}.target", lambda: loads(gpus).ir.targets[0])
+    monkeypatch.setenv("XLA_FLAGS", "--xla_mine=1")
+    script = """
+flags = os.environ["XLA_FLAGS"]
+if flags == "--xla_mine=1 --xla_gpu_enable_triton_gemm=false":
+    (folder / "final.txt").write_text(PROGRAM)
+else:
+    text = f"Couldn't find output tile sizes that satisfy hlo: %d = {flags}, metadata={{}}"
+    (folder / "error.json").write_text(json.dumps({"type": "XlaError", "text": text}))
+"""
+    for was_kept in (False, True):
+        found = made(script, Compiling(5.0))
+        assert found.text == PROGRAM
+        assert found.was_kept is was_kept
+        assert found.flags == (
+            ("XLA_FLAGS", "--xla_mine=1"),
+            ("fallback", "--xla_gpu_enable_triton_gemm=false"),
+        )
+        assert found.warnings == (
+            "compiled with --xla_gpu_enable_triton_gemm=false: the compiler refuses the step for"
+            " 2 h100: Couldn't find output tile sizes that satisfy hlo: %d ="
+            " --xla_mine=1",
+        )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("LIBTPU_INIT_ARGS", "--xla_tpu_a=true"),
+        ("XLA_FLAGS", "--xla_a=1"),
+        ("JAX_DEFAULT_MATMUL_PRECISION", "highest"),
+        ("TPU_LIBRARY_PATH", "elsewhere"),
+        ("flags", "--xla_tpu_a=true"),
+        ("library", ""),
+    ],
+)
+def test_a_program_is_kept_with_all_that_it_depends_on(
+    made: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str
+) -> None:
+    package = tmp_path / "libtpu-1.dist-info"
+    package.mkdir()
+    (tmp_path / "libtpu.so").write_bytes(b"one")
+    (package / "METADATA").write_text("Name: libtpu\nVersion: 1\n")
+    (package / "RECORD").write_text("libtpu.so,,\n")
+    known = Distribution.at(package)
+    monkeypatch.setattr(
+        compiling, "_distribution", lambda name: known if name == "libtpu" else None
+    )
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4 --xla_dump_to=x")
+    script = "(folder / 'final.txt').write_text(PROGRAM + os.environ.get('LIBTPU_INIT_ARGS', ''))"
+    how = Compiling(5.0, is_whole=True)
+    assert not made(f"{script}; dump('.txt', PROGRAM)", how).was_kept
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+    monkeypatch.setenv("TERM_PROGRAM", "another")
+    assert made("os._exit(1)", how).was_kept, "what changes nothing is no part of the key"
+    if variable == "flags":
+        how = replace(how, flags=value)
+    elif variable == "library":
+        (tmp_path / "libtpu.so").write_bytes(b"other")
+    else:
+        monkeypatch.setenv(variable, value)
+    found = made("dump('.txt', PROGRAM)", how)
+    assert not found.was_kept
+    shown = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION")
+    assert found.flags == (((variable, value),) if variable in shown else ())
 
 
 @pytest.mark.parametrize("cut", [len(PROGRAM) - 3, 20, 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import subprocess
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from shardspec import Resolver, ShardspecError, loads
@@ -97,6 +100,43 @@ def test_a_step_on_gpus_that_are_not_here() -> None:
     assert found.faults == ()
     assert found.memory is not None
     assert found.memory.argument_bytes == given_bytes(found.cost.memory)
+
+
+def attention(params: Any, x: Any, heads: int) -> Any:
+    batch, length, width = x.shape
+    parts = (batch, length, heads, width // heads)
+    q, k, v = ((x @ params[name]).reshape(parts) for name in "qkv")
+    scores = jnp.einsum("bthd,bshd->bhts", q, k).astype(jnp.float32)
+    mixed = jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores).astype(x.dtype), v)
+    made = mixed.reshape(x.shape) @ params["o"] + x
+    return (made.astype(jnp.float32) ** 2).mean()
+
+
+#: Batch, tokens, width and heads of steps that XLA:GPU refuses with Triton's kernels, or that it
+#: once did: ViT, CLIP's text, SigLIP so400m, Whisper's encoder.
+SHAPES = [
+    *((64, 197, 128, 2), (2048, 197, 768, 12), (4096, 77, 1024, 16), (512, 256, 1152, 16)),
+    *((64, 1500, 512, 8), (32, 577, 1024, 16), (256, 50, 768, 12)),
+]
+
+
+@pytest.mark.nightly
+@needs_gpu_compiler
+@pytest.mark.parametrize("chip", ["h100", "a100"])
+@pytest.mark.parametrize(("batch", "length", "width", "heads"), SHAPES)
+def test_a_matmul_of_odd_sizes_has_a_program_on_gpus(
+    batch: int, length: int, width: int, heads: int, chip: str
+) -> None:
+    spec = loads(f"shardspec: 1\nhardware: 2 {chip}\nmesh: {{data: 2}}\nrules: [batch -> data]\n")
+    struct: Any = jax.ShapeDtypeStruct
+    params = {name: struct((width, width), jnp.bfloat16) for name in "qkvo"}
+    step = jax.grad(functools.partial(attention, heads=heads), (0, 1))
+    x = struct((batch, length, width), jnp.bfloat16)
+    how = Compiling(is_cached=False)
+    found = verify_step(Resolver(spec, devices="abstract"), step, (params, x), how=how)
+    assert found.memory is not None
+    if (length, chip) == (197, "h100"):
+        assert dict(found.flags)["fallback"] == "--xla_gpu_enable_triton_gemm=false"
 
 
 @needs_gpu_compiler

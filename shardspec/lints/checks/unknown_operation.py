@@ -1,0 +1,61 @@
+"""A step has an operation that cannot be counted.
+
+Nobody knows what it sends before the real compiler has made a program of it: Shardy has no rule for
+the operation on a sharded dimension, its bytes depend on values, or it is a foreign kernel. It is
+never counted as zero. Figures that it adds to are lower bounds, and what depends on them is
+unknown: whether the step fits, what bounds it, whether it is the best of a search.
+
+Bad:
+    # def step(params):
+    #     return jnp.fft.fft(params["w"].astype(jnp.float32), axis=1).real
+    shardspec: 1
+    mesh: {fsdp: 8}
+    rules:
+      - features -> fsdp
+      - embed -> none
+    params:
+      w: embed features
+    arrays:
+      w: bf16[4096, 4096]
+
+Good:
+    # def step(params):
+    #     return jnp.fft.fft(params["w"].astype(jnp.float32), axis=1).real
+    shardspec: 1
+    mesh: {fsdp: 8}
+    rules:
+      - embed -> fsdp
+      - features -> none
+    params:
+      w: embed features
+    arrays:
+      w: bf16[4096, 4096]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import counted
+from shardspec.lints.context import Context
+
+_SHOWN = 5
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each target on which operations of a traced step cannot be counted."""
+    for cost in context.costs:
+        unknown = cost.step.unknown if cost.step and cost.step.source == "code" else ()
+        if unknown:
+            figures = dict.fromkeys(name for each in unknown for name in each.figures)
+            is_one = len(unknown) == 1
+            yield point(
+                codes.UNKNOWN_OPERATION,
+                f"{counted(len(unknown), 'operation')} of the step on target `{cost.target.name}`"
+                f" {'is' if is_one else 'are'} unknown; lower bounds: {', '.join(figures)}",
+                cost.target.span,
+                notes=tuple(map(str, unknown[:_SHOWN])),
+                help="`shardspec verify` shows what the compiler of the target sends for it",
+                target=cost.target.name,
+            )

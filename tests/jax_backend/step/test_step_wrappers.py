@@ -1,0 +1,181 @@
+"""One step in every wrapper that JAX and its frameworks have: the same arrays by the same names."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from shardspec.ir.step import Step
+from shardspec.jax_backend.step.reading import step_of
+from tests.models import small_steps
+
+SHAPES = {
+    "bias": (1024,),
+    "left/wi": (1024, 1024),
+    "left/wo": (1024, 1024),
+    "wi": (1024, 4096),
+    "unused": (1024, 4096),
+    "wo": (4096, 1024),
+}
+SPEC = small_steps.SPEC.replace("params:\n", 'params:\n  "{unused,**/unused}": _ mlp\n')
+RATE = 0.1
+
+
+def struct(shape: tuple[int, ...]) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def plain() -> Any:
+    made: dict[str, Any] = {name: struct(SHAPES[name]) for name in SHAPES if "/" not in name}
+    made["left"] = {name: struct(SHAPES[f"left/{name}"]) for name in ("wi", "wo")}
+    return made
+
+
+X = struct((65536, 1024))
+
+
+def loss(p: Any, x: Any) -> Any:
+    hidden = jax.nn.relu(x @ p["left"]["wi"]) @ p["left"]["wo"] + p["bias"]
+    return jnp.sum((jax.nn.relu(hidden @ p["wi"]) @ p["wo"]) ** 2)
+
+
+def update(p: Any, x: Any, rate: float = RATE) -> Any:
+    grads = jax.grad(loss)(p, x)
+    return jax.tree.map(lambda w, g: w - rate * g, p, grads)
+
+
+def named(p: Any, *, x: Any, rate: float = RATE) -> Any:
+    return update(p, x, rate)
+
+
+def last(rate: float, x: Any, mode: str, p: Any) -> Any:
+    return update(p, x, rate) if mode == "train" else p
+
+
+def filtered(p: Any, x: Any) -> Any:
+    import equinox as eqx
+
+    return step_of(resolver(), eqx.filter_jit(update, donate="all"), p, x)
+
+
+def resolver() -> Any:
+    return small_steps.resolver(spec=SPEC)
+
+
+def placed(p: Any, x: Any) -> Any:
+    own = resolver()
+    both = (own.shardings(p), own.sharding("batch _"))
+    return step_of(own, jax.jit(update, in_shardings=both, out_shardings=both[0]), p, x)
+
+
+def of(function: Any, order: Callable[[Any, Any], tuple[tuple[Any, ...], dict[str, Any]]]) -> Any:
+    def run(p: Any, x: Any) -> Step:
+        args, kwargs = order(p, x)
+        return step_of(resolver(), function, *args, **kwargs)
+
+    return run
+
+
+WRAPPERS: dict[str, Callable[[Any, Any], Step]] = {
+    "no jit": of(update, lambda p, x: ((p, x), {})),
+    "donated": of(jax.jit(update, donate_argnums=0), lambda p, x: ((p, x), {})),
+    "donated by name": of(jax.jit(named, donate_argnames="p"), lambda p, x: ((), {"x": x, "p": p})),
+    "keyword": of(jax.jit(named), lambda p, x: ((p,), {"x": x})),
+    "static number": of(jax.jit(update, static_argnums=2), lambda p, x: ((p, x, RATE), {})),
+    "static by name": of(
+        jax.jit(named, static_argnames="rate"), lambda p, x: ((p,), {"rate": RATE, "x": x})
+    ),
+    "static first and between": of(
+        jax.jit(last, static_argnums=(0, 2)), lambda p, x: ((RATE, x, "train", p), {})
+    ),
+    "a number": of(jax.jit(update), lambda p, x: ((p, x, RATE), {})),
+    "kept unused": of(jax.jit(update, keep_unused=True), lambda p, x: ((p, x), {})),
+    "partial": of(
+        functools.partial(jax.jit(last, static_argnums=(0, 2)), RATE),
+        lambda p, x: ((x, "train", p), {}),
+    ),
+    "with shardings": placed,
+    "filter_jit": filtered,
+}
+
+
+def rows(step: Step) -> list[tuple[Any, ...]]:
+    found = (
+        (str(each.kind), each.mesh_axes, each.wire_bytes, str(each.carries), each.array.shape)
+        for each in step.collectives
+        if each.wire_bytes > 1000
+    )
+    return sorted(found)
+
+
+def check_names(step: Step) -> None:
+    """Hold every argument to the plan, and every collective to the array that it names."""
+    plan = {each.param.path: each for each in resolver().plan(plain()).arrays}
+    for argument in step.arguments:
+        if argument.path in plan:
+            planned = plan[argument.path]
+            assert argument.array.shape == planned.param.shape
+            assert argument.array.split == planned.partition_spec
+    for each in step.collectives:
+        if each.carries.kind in ("weight", "gradient"):
+            assert sorted(each.array.shape) == sorted(SHAPES[each.carries.name])
+            assert each.payload_bytes <= 4 * math.prod(SHAPES[each.carries.name])
+
+
+@functools.cache
+def expected() -> list[tuple[Any, ...]]:
+    return rows(WRAPPERS["no jit"](plain(), X))
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_a_wrapper_changes_no_name(name: str) -> None:
+    step = WRAPPERS[name](plain(), X)
+    check_names(step)
+    assert rows(step) == expected()
+
+
+def test_nnx_may_group_the_arrays_of_a_module() -> None:
+    import optax
+    from flax import nnx
+
+    class Part(nnx.Module):
+        def __init__(self, **shapes: tuple[int, ...]) -> None:
+            for name, shape in shapes.items():
+                setattr(self, name, nnx.Param(jnp.zeros(shape)))
+
+    class Model(Part):
+        def __init__(self) -> None:
+            super().__init__(**{name: SHAPES[name] for name in SHAPES if "/" not in name})
+            self.left = Part(wi=SHAPES["left/wi"], wo=SHAPES["left/wo"])
+            self.count = nnx.BatchStat(jnp.zeros(3))
+
+    def made() -> Any:
+        model = Model()
+        return model, nnx.Optimizer(model, optax.adam(RATE), wrt=nnx.Param)
+
+    def train(model: Any, optimizer: Any, x: Any) -> Any:
+        def of_model(model: Any) -> Any:
+            arrays = nnx.to_pure_dict(nnx.state(model, nnx.Param))
+            return loss(arrays, x)
+
+        optimizer.update(model, nnx.grad(of_model)(model))
+
+    model, optimizer = nnx.eval_shape(made)
+    params, moments = nnx.state(model), nnx.state(optimizer)
+    own = resolver()
+    places = (
+        nnx.StateSharding(own.shardings(params)),
+        nnx.StateSharding(own.state_shardings(moments, params)),
+    )
+    grouped = nnx.jit(train, in_shardings=(*places, None))
+    steps = [step_of(own, each, model, optimizer, X) for each in (grouped, nnx.jit(train))]
+    for step in steps:
+        check_names(step)
+        assert {each.path for each in step.arguments if each.role == "parameter"} >= set(SHAPES)
+    assert rows(steps[0]) == rows(steps[1])
