@@ -3,8 +3,9 @@
 What a device must hold before the first activation: parameters, gradients, optimizer state.
 
 A lower bound, and an exact one: shapes, dtypes and layouts are known before anything runs.
-Activations, the compiler's buffers and the padding of tiles come on top. Every figure keeps the
-arrays it comes from.
+Activations and the compiler's buffers come on top. Every figure keeps the arrays it comes from.
+What programs have of a device's memory, `limit`, and whether they have room, `has_room`, is said
+here alone.
 
 What an array takes in the memory of a TPU, which is handed out in tiles.
 
@@ -28,19 +29,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
+from shardspec.analysis.gradients import gradients_of
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import Alike, ParamSharding, ShardingPlan
-from shardspec.ir.spec import (
-    DTYPE_BITS,
-    HostMemory,
-    Shape,
-    Spec,
-    StatePolicy,
-    Target,
-    host_memory,
-)
+from shardspec.ir.spec import DTYPE_BITS, HostMemory, Shape, Spec, StatePolicy, Target, host_memory
 from shardspec.resolve.match import path_matcher
-from shardspec.resolve.state import extra_axes, moment_name, state_axes
+from shardspec.resolve.state import extra_axes, moment_name
 
 
 class Held(StrEnum):
@@ -59,16 +53,23 @@ class Figure:
     Attributes:
       arrays: as they are laid out: as the parameters, or split further by ZeRO; and their memory.
       copies: arrays of this shape for each parameter (2 moments for Adam).
+      is_tiled: whether the memory is that of a TPU, which is handed out in tiles.
     """
 
     held: Held
     arrays: Alike = field(repr=False)
     copies: int = 1
+    is_tiled: bool = False
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of the largest shards of all the arrays."""
-        return self.arrays.device_bytes * self.copies
+        """Return the bytes of the largest shards of all the arrays, tiles filled up."""
+        tiled = None
+        if self.is_tiled and self.arrays.memory_kind is None:
+            tiled = tiled_bytes(self.arrays.shard_shape, self.arrays.dtype)
+        if tiled is None:
+            return self.arrays.device_bytes * self.copies
+        return tiled * self.arrays.count * self.copies
 
     @property
     def global_bytes(self) -> int:
@@ -82,7 +83,8 @@ class Memory:
 
     Attributes:
       figures: of both; `bytes` and what is beside it are those of the device.
-      hbm_bytes: what a device has; None where it is not known, or is the host's memory.
+      hbm_bytes: what JAX has of a device, `limit`; None where it is not known, or is the host's.
+      hbm_share: the share of the device that this is, where JAX allocates one.
 
     Invariants:
       floor: bytes * devices >= global_bytes.
@@ -90,6 +92,7 @@ class Memory:
 
     figures: tuple[Figure, ...]
     hbm_bytes: int | None = None
+    hbm_share: float | None = None
 
     @property
     def bytes(self) -> int:
@@ -119,7 +122,7 @@ class Memory:
     @property
     def fits(self) -> bool:
         """Say whether a device has room for it, as far as that is known."""
-        return self.hbm_bytes is None or self.bytes <= self.hbm_bytes
+        return has_room(self.bytes, self.hbm_bytes) is not False
 
     @property
     def by_kind(self) -> dict[Held, int]:
@@ -138,7 +141,7 @@ class Memory:
     def __str__(self) -> str:
         """Return a line: `parameters 1.00 MiB, gradients 1.00 MiB: 2.00 MiB per device`."""
         kinds, host = map(_kinds_text, (self.by_kind, self.host_by_kind))
-        room = "" if self.hbm_bytes is None else f" of {binary_bytes(self.hbm_bytes)}"
+        room = f" of {room_text(self.hbm_bytes, self.hbm_share)}" if self.hbm_bytes else ""
         apart = f"; in host memory {host}" if host else ""
         return f"{kinds or 'no arrays'}: {binary_bytes(self.bytes)}{room} per device{apart}"
 
@@ -166,7 +169,7 @@ def memory(
       over: mesh axes over which every array is split further, each where it divides; a what-if.
     """
     policy = plan.spec.state if state is None else state
-    axes = state_axes(replace(plan.spec, state=policy), plan.mesh)
+    held_by = gradients_of(replace(plan.spec, state=policy), plan.mesh)
     if policy is not None and any(arrays.first.is_state for arrays in plan.alike):
         policy = replace(policy, moments=0)  # the plan lists them
     figures: list[Figure] = []
@@ -178,12 +181,13 @@ def memory(
         held = Held.CACHES if arrays.first.param.is_cache else held
         figures.append(Figure(held, arrays.laid_out(dims)))
         if held is Held.PARAMETERS and policy is not None and arrays.first.is_trained:
-            further = extra_axes(dims, plan.mesh, axes)
-            gradients = arrays.laid_out(further if policy.optimizer == "zero2" else dims)
+            gradients = arrays.laid_out(held_by.held(dims), held_by.dtype)
             figures.append(Figure(Held.GRADIENTS, replace(gradients, memory_kind=None)))
-            moments = arrays.laid_out(further, policy.dtype)
+            moments = arrays.laid_out(held_by.updated(dims), policy.dtype)
             figures += _moments(plan.spec, moments, policy.moments)
-    return Memory(tuple(figures), device_hbm_bytes(plan.target))
+    if is_tiled(plan.target):
+        figures = [replace(figure, is_tiled=True) for figure in figures]
+    return Memory(tuple(figures), limit(plan.target), share_of(plan.target))
 
 
 def _moments(spec: Spec, arrays: Alike, count: int) -> Iterator[Figure]:
@@ -209,12 +213,66 @@ def _moment_memory(spec: Spec, owner: ParamSharding, moment: int) -> HostMemory 
     return owner.memory_kind if index is None else host_memory(spec.memory[index].memory)
 
 
-def device_hbm_bytes(target: Target) -> int | None:
-    """Return the memory of one JAX device: of a chip, shared by the devices it shows."""
-    chip = target.hardware.chip if target.hardware is not None else None
+#: Of a GPU's memory, what JAX allocates where nothing tells it otherwise.
+JAX_SHARE = 0.75
+
+
+def limit(target: Target) -> int | None:
+    """Return what programs have of one device's memory; None where it is not known, or the host's.
+
+    The compiler of a TPU hands out a part of it, and JAX allocates a share of what the driver of a
+    GPU shows. A chip's memory is shared by the devices that it shows. Every surface asks this.
+    """
+    chip = None if target.hardware is None else target.hardware.chip
     if chip is None or chip.hbm_bytes is None:
         return None
-    return chip.hbm_bytes // chip.devices_per_chip
+    share = share_of(target)
+    most = chip.usable_hbm_bytes or chip.hbm_bytes
+    return (most if share is None else int(most * share)) // chip.devices_per_chip
+
+
+def has_room(held_bytes: int, limit_bytes: int | None, *, is_partial: bool = False) -> bool | None:
+    """Say whether a device has room; None where nobody knows.
+
+    Args:
+      is_partial: whether there is more than `held_bytes`: then only a no is known.
+    """
+    if limit_bytes is None or (is_partial and held_bytes <= limit_bytes):
+        return None
+    return held_bytes <= limit_bytes
+
+
+def share_of(target: Target) -> float | None:
+    """Return the share of a device's memory that JAX allocates; None where it is no GPU.
+
+    Source: JAX documentation, GPU memory allocation: 75 %, or `XLA_PYTHON_CLIENT_MEM_FRACTION`.
+    """
+    hardware = target.hardware
+    if hardware is None or hardware.chip.platform != "gpu":
+        return None
+    return hardware.stated_share or JAX_SHARE
+
+
+def room_text(limit_bytes: int, share: float | None) -> str:
+    """Return a limit, with the share that JAX allocates: `59.3 GiB (75 % of the GPU)`."""
+    of_gpu = "" if share is None else f" ({100 * share:g} % of the GPU)"
+    return f"{binary_bytes(limit_bytes)}{of_gpu}"
+
+
+def share_notes(target: Target) -> Iterator[str]:
+    """Yield how more of a GPU's memory counts, where nothing says how much JAX allocates."""
+    hardware = target.hardware
+    if hardware is not None and share_of(target) is not None and hardware.stated_share is None:
+        more = replace(hardware, stated_share=0.9)
+        yield (
+            f"JAX allocates {100 * JAX_SHARE:g} % of a GPU; `{more}` is a machine whose"
+            " XLA_PYTHON_CLIENT_MEM_FRACTION is 0.9"
+        )
+
+
+def is_tiled(target: Target) -> bool:
+    """Say whether arrays lie in tiles on a target's devices."""
+    return target.hardware is not None and target.hardware.chip.platform == "tpu"
 
 
 LANES = 128

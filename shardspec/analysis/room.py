@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from shardspec.analysis.memory import Figure, Held, memory
-from shardspec.analysis.step_memory import StepMemory, held_bytes, usable_bytes
+from shardspec.analysis.memory import Figure, Held, limit, memory
+from shardspec.analysis.step_memory import StepMemory, held_bytes
 from shardspec.ir.plan import ShardingPlan
 
 #: Axes along which caches grow, and what one of each is.
@@ -63,14 +63,14 @@ def rooms(plan: ShardingPlan, step: StepMemory | None = None) -> tuple[Room, ...
     Invariants:
       fits: a device holds caches of `most`, and not of one shard more.
     """
-    limit = usable_bytes(plan.target)
+    most = limit(plan.target)
     figures = memory(plan).on_device
     caches = tuple(figure for figure in figures if figure.held is Held.CACHES)
-    if limit is None or not caches:
+    if most is None or not caches:
         return ()
-    free = limit - sum(_bytes(figure, plan) for figure in figures if figure not in caches)
+    free = most - sum(_bytes(figure, plan) for figure in figures if figure not in caches)
     if step is not None and step.caches is not None:
-        free = limit - (step.total.bytes - step.caches.bytes)
+        free = most - (step.total.bytes - step.caches.bytes)
     names = dict.fromkeys(name for each in caches for name in each.arrays.dims.logical_axes)
     return tuple(_room(axis, caches, free, plan) for axis in GROWING if axis in names)
 

@@ -15,7 +15,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
-from shardspec.analysis.memory import Figure, Held, device_hbm_bytes, memory, tiled_bytes
+from shardspec.analysis.memory import (
+    Figure,
+    Held,
+    has_room,
+    is_tiled,
+    limit,
+    memory,
+    share_of,
+    tiled_bytes,
+)
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target, array_bytes
@@ -54,8 +63,10 @@ class StepMemory:
       temporaries: everything else that is alive at the peak.
       host: what lies in the memory of its host; no part of the total.
       hbm_bytes: what a device has for a program; None where that is not known, or is the host's.
+      hbm_share: the share of the device that this is, where JAX allocates one.
       peak: what is alive at the peak, the largest first.
       peak_at: the tick of the peak.
+      is_partial: whether the step holds more, which could not be counted.
 
     Invariants:
       sum: `total` is the sum of the parts; its basis is that of the part that is known worst.
@@ -71,8 +82,10 @@ class StepMemory:
     temporaries: Amount | None = None
     host: Amount | None = None
     hbm_bytes: int | None = None
+    hbm_share: float | None = None
     peak: tuple[StepTensor, ...] = ()
     peak_at: int = 0
+    is_partial: bool = False
 
     @property
     def parts(self) -> dict[str, Amount]:
@@ -88,11 +101,11 @@ class StepMemory:
 
     @property
     def fits(self) -> bool | None:
-        """Say whether a device has room for what is counted here; None without a figure for it.
+        """Say whether a device has room for what is counted here; None where that is unknown.
 
         Where the total is a floor, only a no is certain.
         """
-        return None if self.hbm_bytes is None else self.total.bytes <= self.hbm_bytes
+        return has_room(self.total.bytes, self.hbm_bytes, is_partial=self.is_partial)
 
 
 def step_memory(plan: ShardingPlan, step: Step | None = None) -> StepMemory:
@@ -105,20 +118,11 @@ def held_bytes(shape: Shape, dtype: str, target: Target) -> Amount:
 
     A floor for the dtypes whose tiles are not known here.
     """
-    hardware = target.hardware
     bare = array_bytes(shape, dtype)
-    if hardware is None or hardware.chip.platform != "tpu":
+    if not is_tiled(target):
         return Amount(bare)
     tiled = tiled_bytes(shape, dtype)
     return Amount(bare, "floor") if tiled is None else Amount(tiled)
-
-
-def usable_bytes(target: Target) -> int | None:
-    """Return what the compiler hands out of a device's memory; all of it if that is not known."""
-    chip = target.hardware.chip if target.hardware is not None else None
-    if chip is None or chip.usable_hbm_bytes is None:
-        return device_hbm_bytes(target)
-    return chip.usable_hbm_bytes // chip.devices_per_chip
 
 
 def _sum(amounts: Iterable[Amount]) -> Amount:
@@ -140,7 +144,8 @@ def _by_plan(plan: ShardingPlan) -> StepMemory:
         found.get(Held.MOMENTS),
         caches=found.get(Held.CACHES) if plan.spec.caches else None,
         host=Amount(held.host_bytes) if held.on_host else None,
-        hbm_bytes=usable_bytes(plan.target),
+        hbm_bytes=limit(plan.target),
+        hbm_share=share_of(plan.target),
     )
 
 
@@ -169,9 +174,11 @@ def _by_step(target: Target, step: Step) -> StepMemory:
         caches=_sum(roles.get("cache", ())),
         other=_sum(roles.get("other", ())),
         host=Amount(sum(host)) if host else None,
-        hbm_bytes=usable_bytes(target),
+        hbm_bytes=limit(target),
+        hbm_share=share_of(target),
         peak=tuple(each for each, _ in sorted(alive, key=lambda pair: -pair[1])),
         peak_at=at,
+        is_partial=bool(step.uncounted("memory")),
         **made,
     )
 
@@ -213,6 +220,7 @@ class _Kinds:
         parameters = [each.array for each in step.arguments if each.role == "parameter"]
         self._weights = {(each.dtype, each.shape) for each in parameters}
         self._shapes = {each.shape for each in parameters}
+        self._stated = {each.name for each in parameters} if step.source == "spec" else set()
         hosted = (each for each in step.arguments if each.is_on_host and each.role != "parameter")
         self._hosted = {each.path for each in hosted} - {""}
         backward = [op.at for op in step.ops if op.phase in ("backward", "remat")]
@@ -222,8 +230,10 @@ class _Kinds:
         array = tensor.array
         if array.name in self._hosted:
             return "temporaries"
-        if tensor.phase in ("backward", "update") and (array.dtype, array.shape) in self._weights:
-            return "gradients"
+        if tensor.phase in ("backward", "update"):
+            is_kept = array.name in self._stated and tensor.born < tensor.dies  # in any dtype
+            if is_kept or (array.dtype, array.shape) in self._weights:
+                return "gradients"
         is_copy = array.shape in self._shapes
         is_kept = tensor.phase == "forward" and tensor.dies >= self._backward and not is_copy
         return "activations" if is_kept else "temporaries"

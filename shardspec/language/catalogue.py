@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -156,7 +157,7 @@ def catalogue_entry(name: str) -> CatalogueEntry:
 
 def _chip(data: Mapping[str, Any], figures: Mapping[str, Any], name: str) -> Chip:
     has_estimates = spec_path("hardware", f"estimates/{name}") is not None
-    wraps = data.get("wraps", {})
+    wraps, compiler = data.get("wraps", {}), data.get("compiler", {})
     speeds: dict[str, Any] = {
         key: float(value) for key, value in figures.items() if key.endswith("_per_s")
     }
@@ -173,10 +174,10 @@ def _chip(data: Mapping[str, Any], figures: Mapping[str, Any], name: str) -> Chi
         links=figures.get("links"),
         matmul_efficiency=figures.get("matmul_efficiency"),
         clock_hz=None if "clock_hz" not in figures else float(figures["clock_hz"]),
-        usable_hbm_bytes=figures.get("usable_hbm_bytes"),
+        usable_hbm_bytes=figures.get("usable_hbm_bytes", compiler.get("device_memory_size")),
         wrap_size=wraps.get("axis_equals"),
         wrap_multiple=wraps.get("all_multiples_of"),
-        compiler=tuple((key, str(value)) for key, value in data.get("compiler", {}).items()),
+        compiler=tuple((key, str(value)) for key, value in compiler.items()),
         estimates=partial(_estimates, name) if has_estimates else None,
         **speeds,
     )
@@ -215,6 +216,21 @@ def find_hardware(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic
     Args:
       excerpt: the text of the expression, for places.
     """
+    found = _machine(expr, excerpt)
+    if expr.share is None or isinstance(found, Diagnostic):
+        return found
+    share = float(expr.share.text)
+    if found.chip.platform == "gpu" and 0 < share <= 1:
+        return replace(found, stated_share=share)
+    message = f"`memory {expr.share.text}` is no share of a GPU's memory"
+    if found.chip.platform != "gpu":
+        message = f"`memory` is for GPUs, and {found.chip.title} is none"
+    help = "as in `4 * h100 memory 0.9`: what XLA_PYTHON_CLIENT_MEM_FRACTION is where the step runs"
+    span = excerpt.at(expr.share.start, expr.share.end)
+    return point(codes.UNKNOWN_HARDWARE, message, span, help=help)
+
+
+def _machine(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
     name = expr.chip.text.lower()
     prefix, dash, number = name.rpartition("-")
     files = hardware_names()
@@ -352,16 +368,71 @@ def hardware_meant(text: str) -> tuple[str, ...]:
     >>> hardware_meant("NVIDIA H100 80GB HBM3"), hardware_meant("8 NVIDIA A100-SXM4-80GB")
     ((), ('8 a100',))
     """
-    names = "|".join(map(re.escape, sorted(hardware_names(), key=len, reverse=True)))
-    amount = r"(\d+)(?!\d*\s*gi?b)"  # of chips, not of memory
-    other = rf"(?<![a-wyz\d]){amount}"  # nor of a version: `HBM3`, `SXM4`
-    words = re.findall(rf"({names})(?!\d)(?:[-_]{amount})?|{other}", text.lower()[:_LONGEST_MEANT])
-    chips = {(chip, type_number) for chip, type_number, _ in words if chip}
-    numbers = [number for _, *found in words for number in found if number]
-    if len(chips) != 1 or not numbers:
+    found = _words_of(text)
+    if found is None or found.odd or not (found.numbers or found.joined):
         return ()
-    spelt = _spellings(*chips.pop(), [number for *_, number in words if number], "*" in text)
+    spelt = _spellings(found.chip, found.joined, found.numbers, "*" in text)
     return tuple(each for each in spelt if _devices(each))
+
+
+#: Words about GPUs that do not say which chip they are.
+_PLAIN_WORDS = frozenset({"a", "by", "dgx", "hgx", "of", "on", "server", "with", "x"}) | {
+    word + s for word in ("chip", "device", "gpu", "host", "machine", "node") for s in ("", "s")
+}
+
+
+class _Words(NamedTuple):
+    """What a text says about a machine of one chip.
+
+    Attributes:
+      joined: the number joined to the chip: 32 of `v5p-32`.
+      numbers: all others.
+      odd: the first word that the catalogue does not have for this chip; "" for none.
+    """
+
+    chip: str
+    joined: str
+    numbers: tuple[str, ...]
+    odd: str
+
+
+def _words_of(text: str) -> _Words | None:
+    """Return what a text says about a machine; None where it does not name one chip."""
+    names = "|".join(map(re.escape, sorted(hardware_names(), key=len, reverse=True)))
+    amount = r"(\d+)(?!\d*\s*gi?b\b)"  # of chips, not of memory
+    other = rf"(?<![a-wyz\d]){amount}"  # nor of a version: `HBM3`, `SXM4`
+    pattern = rf"({names})(?!\d)(?:s\b|[-_]{amount})?|{other}"
+    text = text.lower()[:_LONGEST_MEANT]
+    words = re.findall(pattern, text)
+    chips = {(chip, joined) for chip, joined, _ in words if chip}
+    if len(chips) != 1:
+        return None
+    chip, joined = chips.pop()
+    rest = re.sub(r"(\d)\s*gi?b\b", r"\1gb", re.sub(pattern, " ", text))
+    said = set(re.findall(r"[a-z]\w*|\d+gb", rest)) - _PLAIN_WORDS
+    alike = [name for name in hardware_names() if name.startswith(chip)]
+    chip = next((name for name in alike if not _odd_words(said, name)), chip)
+    numbers = tuple(number for *_, number in words if number)
+    return _Words(chip, joined, numbers, min(_odd_words(said, chip), default=""))
+
+
+def _odd_words(said: Iterable[str], name: str) -> set[str]:
+    """Return the words that another version of a GPU may have: `pcie`, and not `sxm`, `80gb`."""
+    entry = catalogue_entry(hardware_names()[name])
+    if entry.chip.platform != "gpu":
+        return set()
+    titles = " ".join((*entry.names, entry.chip.title, *entry.chip.device_kinds)).lower()
+    known = set(re.findall(r"[a-z0-9]+", titles))
+    return {each for each in said if not {each, each.rstrip("0123456789")} & known}
+
+
+def _other_chip(text: str) -> str | None:
+    """Return what to say of a text that names a chip, and something that the chip is not."""
+    found = _words_of(text)
+    if found is None or not found.odd:
+        return None
+    title = catalogue_entry(hardware_names()[found.chip]).chip.title
+    return f"`{found.chip}` is {title}; the catalogue has no `{found.odd}` version of it"
 
 
 def _spellings(chip: str, joined: str, others: Sequence[str], has_star: bool) -> list[str]:
@@ -384,11 +455,8 @@ def _spellings(chip: str, joined: str, others: Sequence[str], has_star: bool) ->
 def machine_fault(fault: SyntaxFault, text: str) -> SyntaxFault:
     """Return the fault of a machine's text, with the machine that was meant where that is sure."""
     meant = hardware_meant(text)
-    return (
-        fault._replace(help=f"write {' or '.join(f'`{each}`' for each in meant)}")
-        if meant
-        else fault
-    )
+    help = f"write {' or '.join(f'`{each}`' for each in meant)}" if meant else _other_chip(text)
+    return fault if help is None else fault._replace(help=help)
 
 
 def _devices(text: str) -> int | None:
@@ -401,11 +469,14 @@ def _devices(text: str) -> int | None:
 
 
 def _unknown(expr: HardwareExpr, excerpt: Excerpt, files: Iterable[str]) -> Diagnostic:
+    message = f"the catalogue has no hardware `{expr.chip.text}`"
+    if other := _other_chip(excerpt.text):
+        return _fault(expr, excerpt, message, f"{other}; {_FORMS}")
     near = nearest(expr.chip.text.rpartition("-")[0] or expr.chip.text, files, count=3)
     near = near or nearest(expr.chip.text, files, count=3)
     near = hardware_meant(excerpt.text) or _of_platform(expr) or near
     help = f"did you mean {listed(near)}? {_FORMS}" if near else _FORMS
-    return _fault(expr, excerpt, f"the catalogue has no hardware `{expr.chip.text}`", help)
+    return _fault(expr, excerpt, message, help)
 
 
 def _of_platform(expr: HardwareExpr) -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 The program of `step:` is read once. Arrays that no mesh tells apart - those of layers, of one shape
 and with names from one entry - are resolved and counted as one. Meshes that differ in where they
-lie on the machine alone have the same step, in memory and in what operations take, and only the
-walks of its collectives anew. So the figures are those of `cost_of`, up to the rounding of sums in
-another order.
+lie inside their slices alone have the same step, in memory and in what operations take, and only
+the walks of its collectives anew. So the figures are those of `cost_of`, up to the rounding of sums
+in another order.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Evaluator:
     _kinds: Params = field(init=False)
     _counts: Mapping[str, int] = field(init=False)
     _resolver: ArrayResolver = field(init=False)
-    _last: tuple[Hashable, _Known | None] = ((), None)
+    _last: tuple[Target | None, _Known | None] = (None, None)
 
     def __post_init__(self) -> None:
         self._resolver = array_resolver(self.spec, Target("", Mesh()))
@@ -74,11 +74,6 @@ class Evaluator:
         kinds = grouped(arrays, _kinds(self.spec, self.flow))
         self._kinds = tuple(alike[0].param for alike in kinds.values())
         self._counts = {alike[0].path: len(alike) for alike in kinds.values()}
-
-    @property
-    def kind_count(self) -> int:
-        """Return how many arrays are resolved for a mesh."""
-        return len(self._kinds)
 
     @property
     def faults(self) -> tuple[Diagnostic, ...]:
@@ -93,9 +88,9 @@ class Evaluator:
         Args:
           order: in place of that of the policy.
         """
-        key = (target.mesh.names, tuple(target.mesh.sizes.values()), target.hardware)
-        if key != self._last[0]:
-            self._last = key, self._worked_out(target)
+        unplaced = _unplaced(target)
+        if unplaced != self._last[0]:
+            self._last = unplaced, self._worked_out(unplaced)
         known = self._last[1]
         if known is None:
             return None
@@ -133,6 +128,15 @@ class Evaluator:
                 copies = max(refused, default=1) // dim.ways
                 return Share(value.shape[at] / dim.ways, max(1, copies))
         return None
+
+
+def _unplaced(target: Target) -> Target:
+    """Return a target without what says where on the machine the axes of its mesh lie.
+
+    What is worked out once is worked out of this target, so it can go by nothing that is left out.
+    """
+    axes = (replace(each, submesh=None, over=(), auto=False) for each in target.mesh.axes)
+    return replace(target, mesh=replace(target.mesh, axes=tuple(axes)), devices=())
 
 
 def _kinds(spec: Spec, flow: Flow) -> Callable[[ParamSharding], Hashable]:

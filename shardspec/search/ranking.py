@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
+from shardspec.analysis.memory import has_room
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import Scale, StepTime, scaled
 from shardspec.analysis.traffic import group
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.spec import Params
+from shardspec.ir.step import Unknown
 from shardspec.search.candidates import Candidate
 from shardspec.search.evaluate import Evaluator, Share
 from shardspec.topology.placement import Placement, place
@@ -41,6 +43,7 @@ class SearchRow:
       share: what a device has of a microbatch; None for a step without a batch.
       dollars_per_hour: of the whole machine, where a price is known.
       placements: how many ways to lay these sizes out were looked at.
+      unknown: what of the step could not be counted: such a row is never the best.
     """
 
     candidate: Candidate
@@ -51,6 +54,7 @@ class SearchRow:
     share: Share | None = None
     dollars_per_hour: float | None = None
     placements: int = 1
+    unknown: tuple[Unknown, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -60,12 +64,14 @@ class SearchRow:
     @property
     def fits(self) -> bool | None:
         """Say whether a device has room, as far as is known: only a no is certain."""
-        return None if self.hbm_bytes is None else self.memory.bytes <= self.hbm_bytes
+        is_partial = any("memory" in each.figures for each in self.unknown)
+        return has_room(self.memory.bytes, self.hbm_bytes, is_partial=is_partial)
 
     @property
     def tokens_per_s(self) -> float | None:
         """Return how many tokens all devices go through in a second."""
-        return self.tokens / self.seconds if self.tokens and self.seconds else None
+        is_known = self.tokens and self.seconds and not self.unknown
+        return self.tokens / self.seconds if self.tokens and is_known else None
 
     @property
     def chips(self) -> int:
@@ -82,7 +88,7 @@ class SearchRow:
     def dollars_per_step(self) -> float | None:
         """Return what a step costs in money."""
         price = self.dollars_per_hour
-        return None if price is None else price * self.seconds / 3600
+        return None if price is None or self.unknown else price * self.seconds / 3600
 
     @property
     def parts(self) -> dict[str, float]:
@@ -152,6 +158,7 @@ class Ranking:
             cost.tokens,
             evaluator.share,
             None if price is None else price * candidate.hardware.chip_count,
+            unknown=() if cost.step is None else cost.step.unknown,
         )
 
     def take(self, candidate: Candidate) -> None:
@@ -182,8 +189,9 @@ class Ranking:
         self._best[key] = replace(best, placements=count)
 
     def rows(self, by: By = "time") -> tuple[SearchRow, ...]:
-        """Return the rows, the best first; what is certain not to fit comes last."""
-        return tuple(sorted(self._best.values(), key=_KEYS[by]))
+        """Return the rows, the best first; what does not fit, then what is unknown, comes last."""
+        rows = sorted(self._best.values(), key=_KEYS[by])
+        return tuple(sorted(rows, key=lambda row: bool(row.unknown)))
 
 
 def _is_timed(candidate: Candidate) -> bool:
@@ -191,11 +199,11 @@ def _is_timed(candidate: Candidate) -> bool:
     return None not in (chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.matmul_efficiency)
 
 
-def _order(row: SearchRow) -> tuple[float, int, str]:
+def _order(row: SearchRow) -> tuple[bool, float, int, str]:
     """Return what placements of the same sizes are chosen by: the plainest of the fastest."""
     asked = sum(axis.submesh is not None for axis in row.candidate.mesh.axes)
     changed = row.candidate.order != row.candidate.variant.spec.policy.order
-    return row.seconds, asked + changed, row.candidate.mesh_text
+    return bool(row.unknown), row.seconds, asked + changed, row.candidate.mesh_text
 
 
 def _by_time(row: SearchRow) -> tuple[object, ...]:
@@ -225,10 +233,12 @@ def pareto(rows: Sequence[SearchRow]) -> tuple[SearchRow, ...]:
 
     Invariants:
       front: of two that stay, neither is at least as good in everything and better in something.
+      known: what has an unknown beats none.
     """
     front: list[SearchRow] = []
     for row in sorted(rows, key=_point):
-        if not any(_is_beaten(_point(row), _point(other)) for other in front):
+        known = (other for other in front if not other.unknown)
+        if not any(_is_beaten(_point(row), _point(other)) for other in known):
             front.append(row)
     kept = set(map(id, front))
     return tuple(row for row in rows if id(row) in kept)
@@ -251,6 +261,8 @@ def spread(one: SearchRow, other: SearchRow) -> float:
 def is_tie(one: SearchRow, other: SearchRow) -> bool:
     """Say whether the model cannot tell which of two is faster."""
     less, more = sorted((one.seconds, other.seconds))
+    if one.unknown or other.unknown:
+        return False
     return more <= less * (1 + spread(one, other))
 
 
@@ -305,6 +317,6 @@ def _by_reason(cost: Cost) -> dict[tuple[str, tuple[str, ...], str], int]:
     found: dict[tuple[str, tuple[str, ...], str], int] = {}
     for row in group(cost.step.collectives if cost.step is not None else ()):
         first = row.collectives[0]
-        key = (str(first.kind), first.mesh_axes, row.carries[0])
+        key = (str(first.kind), first.axes, row.carries[0])
         found[key] = found.get(key, 0) + row.wire_bytes
     return found

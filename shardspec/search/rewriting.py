@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from shardspec.diagnostics import Edit, Fix, Span
 from shardspec.diagnostics.diagnostic import apply
 from shardspec.ir.spec import MeshAxis, Spec, Target, family
+from shardspec.language.formatting import with_line_ends_of
 from shardspec.language.reading import is_dsl
 from shardspec.search.candidates import Candidate, size_text
 from shardspec.search.variants import Refusal
@@ -52,14 +53,18 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
             return _elsewhere("the machine", span)
         edits.append(Edit(span, str(found.hardware)))
     text = _applied(spec, edits)
-    for word, value in _words(spec, found):
+    changes = tuple(_words(spec, found))
+    if not changes:
+        return text
+    text = text.replace("\r\n", "\n")
+    for word, value in changes:
         section, key = _PLACES.get(word, ("", ""))
         in_dsl = is_dsl(spec.source)
         if not key or (in_dsl and section == "step"):
             return Refusal(f"--write does not write `{word}`", f"say `{word}: {value}` by hand")
         write = _with_statement if in_dsl else _with_word
         text = write(text, section, key, value)
-    return text
+    return with_line_ends_of(spec.source, text)
 
 
 def _words(spec: Spec, found: Candidate) -> Iterator[tuple[str, str]]:
@@ -113,7 +118,7 @@ def _with_word(text: str, section: str, key: str, value: str) -> str:
         if not count:
             changed = f"{{{key}: {value}, {inner[1:].lstrip()}"
         return text[:start] + changed + text[end_at:]
-    block = re.compile(r"(?:[ \t]+[^\n]*\n|[ \t]*\n|#[^\n]*\n)*").match(text, head.end())
+    block = re.compile(r"(?:[ \t]++[^\n]*+\n|\n|#[^\n]*+\n)*+").match(text, head.end())
     body = block[0] if block is not None else ""
     changed, count = re.subn(rf"(?m)^([ \t]+{key}:[ \t]*)[^\s#]+", rf"\g<1>{value}", body, count=1)
     if not count:

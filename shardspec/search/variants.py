@@ -21,7 +21,6 @@ from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.search.candidates import Variant
 
-Word = Literal["mesh", "order", "rules", "state", "remat", "microbatches", "hardware"]
 #: What may be chosen, and its values where none are named.
 WORDS: dict[str, str] = {
     "mesh": "the sizes of mesh axes, and where they lie",

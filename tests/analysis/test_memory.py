@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.analysis.memory import Held, Memory, memory
+from shardspec.analysis.memory import Held, Memory, memory, room_text
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import MemoryRule, Param, Spec, StatePolicy
 from shardspec.resolve.resolver import resolve
@@ -37,20 +37,27 @@ def sums(held: Memory) -> dict[str, int]:
 
 
 KERNELS = 4 * 1024 * 4096  # elements; over model = 4
+STEP = 512  # bytes of one number on a TPU
 
 
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        ("", [2 * KERNELS // 4 + 4, 0, 0]),
-        ("state: {optimizer: same}", [2 * KERNELS // 4 + 4, 2 * KERNELS // 4, 8 * KERNELS // 4]),
-        ("state: {moments: 1, dtype: bf16}", [2 * KERNELS // 4 + 4] + [2 * KERNELS // 4] * 2),
-        ("state: {moments: 0}", [2 * KERNELS // 4 + 4, 2 * KERNELS // 4, 0]),
-        ("state: {optimizer: zero1}", [2 * KERNELS // 4 + 4, 2 * KERNELS // 4, 8 * KERNELS // 16]),
-        ("state: {optimizer: zero2}", [2 * KERNELS // 4 + 4, 2 * KERNELS // 16, 8 * KERNELS // 16]),
+        ("", [2 * KERNELS // 4 + STEP, 0, 0]),
+        ("state: {optimizer: same}", [2 * KERNELS // 4 + STEP, 2 * KERNELS // 4, 8 * KERNELS // 4]),
+        ("state: {moments: 1, dtype: bf16}", [2 * KERNELS // 4 + STEP] + [2 * KERNELS // 4] * 2),
+        ("state: {moments: 0}", [2 * KERNELS // 4 + STEP, 2 * KERNELS // 4, 0]),
+        (
+            "state: {optimizer: zero1}",
+            [2 * KERNELS // 4 + STEP, 2 * KERNELS // 4, 8 * KERNELS // 16],
+        ),
+        (
+            "state: {optimizer: zero2}",
+            [2 * KERNELS // 4 + STEP, 2 * KERNELS // 16, 8 * KERNELS // 16],
+        ),
         (
             "state: {optimizer: zero1, over: model}",
-            [2 * KERNELS // 4 + 4, 2 * KERNELS // 4, 8 * KERNELS // 4],
+            [2 * KERNELS // 4 + STEP, 2 * KERNELS // 4, 8 * KERNELS // 4],
         ),
     ],
 )
@@ -75,11 +82,19 @@ def test_whole_numbers_are_not_trained() -> None:
 
 @pytest.mark.parametrize(
     ("hardware", "gib"),
-    [("tpu v5e 4x4", 16), ("tpu v3 4x4", 16), ("tpu v4 2x2x4", 32), ("16 cpu", None)],
+    [
+        ("tpu v5e 4x4", "15.8 GiB"),
+        ("tpu v3 4x4", "15.5 GiB"),
+        ("tpu v4 2x2x4", "30.8 GiB"),
+        ("2 * h100", "59.3 GiB (75 % of the GPU)"),
+        ("2 * h100 memory 0.9", "71.2 GiB (90 % of the GPU)"),
+        ("16 cpu", None),
+    ],
 )
-def test_memory_of_a_device(hardware: str, gib: int | None) -> None:
-    hbm = memory(plan_of(hardware=hardware, data=2)).hbm_bytes
-    assert hbm == (None if gib is None else gib << 30)
+def test_memory_of_a_device(hardware: str, gib: str | None) -> None:
+    held = memory(plan_of(hardware=hardware, data=2))
+    room = None if held.hbm_bytes is None else room_text(held.hbm_bytes, held.hbm_share)
+    assert room == gib
 
 
 def test_it_fits_up_to_the_last_byte() -> None:
@@ -138,8 +153,8 @@ def test_splitting_further_never_takes_more(
 def test_what_lies_on_the_host_is_counted_apart(
     more: str, device: list[int], host: list[int]
 ) -> None:
-    plan = plan_of(f"state: {{optimizer: same}}\n{more}")
-    held, all_on_device = memory(plan), memory(plan_of("state: {optimizer: same}"))
+    plan = plan_of(f"state: {{optimizer: same}}\n{more}", "16 cpu")
+    held, all_on_device = memory(plan), memory(plan_of("state: {optimizer: same}", "16 cpu"))
     unit = 2 * KERNELS // 4
 
     def units(sizes: dict[Held, int]) -> list[int]:
@@ -178,7 +193,7 @@ def test_memory_moves_bytes_and_makes_none(
 def test_frozen_arrays_are_parameters_alone() -> None:
     frozen = memory(plan_of('state: {optimizer: same}\ntraining: {"layers_{0..2}/**": frozen}\n'))
     own = 4 * 1024 * 4096 // 4  # elements of four layers on a device
-    assert list(sums(frozen).values()) == [2 * own + 4, 2 * own // 4, 8 * own // 4, 0]
+    assert list(sums(frozen).values()) == [2 * own + STEP, 2 * own // 4, 8 * own // 4, 0]
     first = memory(
         plan_of('state: {optimizer: same}\ntraining: {"layers_3/*": trained, "**": frozen}\n')
     )

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.analysis.memory import Held, memory
+from shardspec.analysis.memory import Held, limit, memory
 from shardspec.analysis.room import room_lines, rooms
-from shardspec.analysis.step_memory import Amount, step_memory, usable_bytes
+from shardspec.analysis.step_memory import Amount, step_memory
 from shardspec.ir.plan import Origin, ShardingPlan
 from shardspec.ir.spec import Param, Spec
 
@@ -48,8 +48,8 @@ def plan_of(spec: Spec, params: tuple[Param, ...] | None = None) -> ShardingPlan
 def test_one_shard_more_would_not_fit(batch: int, hardware: str) -> None:
     """fits: a device holds caches of `most`, and not of one shard more."""
     plan = plan_of(spec_of(hardware=hardware, batch=batch))
-    limit = usable_bytes(plan.target)
-    assert limit is not None
+    most = limit(plan.target)
+    assert most is not None
     (of_batch, of_length) = rooms(plan)
     assert (of_batch.axis, of_batch.size, of_length.axis) == ("batch", batch, "cache_length")
     assert of_batch.most % 2 == 0
@@ -57,7 +57,7 @@ def test_one_shard_more_would_not_fit(batch: int, hardware: str) -> None:
     def held(size: int) -> int:
         return step_memory(plan_of(spec_of(hardware=hardware, batch=size))).total.bytes
 
-    assert held(of_batch.most) <= limit < held(of_batch.most + 2)
+    assert held(of_batch.most) <= most < held(of_batch.most + 2)
 
 
 def test_pages_are_tokens_and_sequences() -> None:

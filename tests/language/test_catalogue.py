@@ -7,9 +7,14 @@ import pytest
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.source import excerpt_of
 from shardspec.ir.spec import Hardware
-from shardspec.language.catalogue import chips_of_kind, find_hardware
+from shardspec.language.catalogue import (
+    chips_of_kind,
+    find_hardware,
+    hardware_meant,
+    machine_fault,
+)
 from shardspec.language.grammar.expressions import parse_hardware
-from shardspec.language.grammar.syntax import HardwareExpr
+from shardspec.language.grammar.syntax import HardwareExpr, SyntaxFault
 
 
 def find(text: str) -> Hardware | Diagnostic:
@@ -117,3 +122,50 @@ def test_a_kind_of_chips_is_asked_which(text: str) -> None:
     assert not {"cpu"} & {each.split()[-1] for each in offered}
     for each in offered:
         assert each.split()[-1] in ("h100", "a100", "b200", "v5e", "v5p", "v6e")
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("8 * h100", "8 nodes of 8 NVIDIA H100 SXM, 64 GPUs"),
+        ("8 h100", "NVIDIA H100 SXM, 8 GPUs"),
+        ("1 h100", "NVIDIA H100 SXM, 1 GPU"),
+        ("2 * a3-highgpu-8g", "2 nodes of 8 NVIDIA H100 SXM (a3-highgpu-8g), 16 GPUs"),
+        ("2 * gb200", "2 NVLink domains of 72 NVIDIA GB200 NVL72, 144 GPUs"),
+        ("2 * tpu v5p 4x4x8", "2 x TPU v5p 4x4x8, 256 chips"),
+        ("8 cpu", "8 CPU devices"),
+    ],
+)
+def test_a_machine_is_shown_with_its_counts(text: str, title: str) -> None:
+    found = find(text)
+    assert isinstance(found, Hardware)
+    assert found.title == title
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("8 h100 pcie", ()),
+        ("h100-pcie", ()),
+        ("8 H100 NVL", ()),
+        ("8 h100 40gb", ()),
+        ("8 a100 40gb", ("8 a100-40gb",)),
+        ("8 A100-SXM4-40GB", ("8 a100-40gb",)),
+        ("8 H100-SXM5-80GB", ("8 h100",)),
+        ("dgx h100 8", ("8 h100",)),
+        ("4x4 tpu v5e spot", ("tpu v5e 4x4",)),
+    ],
+)
+def test_another_chip_is_never_proposed(text: str, meant: tuple[str, ...]) -> None:
+    assert hardware_meant(text) == meant
+    parsed = parse_hardware(text)
+    if isinstance(parsed, SyntaxFault):
+        help = machine_fault(parsed, text).help
+    else:
+        found = find(text)
+        assert isinstance(found, Diagnostic)
+        help = found.help
+    assert help is not None
+    if not meant:
+        assert "`h100` is NVIDIA H100 SXM" in help
+        assert "write" not in help

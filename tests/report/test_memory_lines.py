@@ -46,9 +46,9 @@ def test_parameters_alone_where_nothing_says_that_it_trains() -> None:
     assert _lines(TARGETS + REST) == [
         "",
         "  memory of a device, without activations",
-        "  v5e    = 128 MiB  of 15.8 GiB  fits, 15.6 GiB left  parameters alone",
-        "  node  = 64.0 MiB  of 74.5 GiB  fits, 74.4 GiB left  parameters alone",
-        "  cpu    = 128 MiB                                    parameters alone",
+        "  v5e    = 128 MiB  of 15.8 GiB                    fits, 15.6 GiB left  parameters alone",
+        "  node  = 64.0 MiB  of 59.3 GiB (75 % of the GPU)  fits, 59.3 GiB left  parameters alone",
+        "  cpu    = 128 MiB                                                      parameters alone",
     ]
 
 
@@ -57,9 +57,9 @@ def test_state_counts_as_the_spec_says() -> None:
     parts = "parameters = 3.12 GiB   gradients = 3.12 GiB   optimizer = 12.5 GiB"
     half = "parameters = 1.56 GiB   gradients = 1.56 GiB   optimizer = 6.25 GiB"
     assert _lines(text)[2:] == [
-        f"  v5e   = 18.8 GiB  of 15.8 GiB  DOES NOT FIT, 3.00 GiB too much  {parts}",
-        f"  node  = 9.38 GiB  of 74.5 GiB  fits, 65.1 GiB left              {half}",
-        f"  cpu   = 18.8 GiB                                                {parts}",
+        f"  v5e   = 18.8 GiB  {'of 15.8 GiB':29}  DOES NOT FIT, 3.00 GiB too much  {parts}",
+        f"  node  = 9.38 GiB  of 59.3 GiB (75 % of the GPU)  {'fits, 50.0 GiB left':31}  {half}",
+        f"  cpu   = 18.8 GiB  {'':29}  {'':31}  {parts}",
     ]
 
 

@@ -1,12 +1,13 @@
 """What a device must hold at the least is more than it has.
 
 Parameters, and where the spec has `state:` (training) gradients of the parameters' dtype and the
-optimizer's moments, laid out as `state:` says. That is a lower bound: activations, the
-compiler's buffers and the padding of tiles come on top, so a plan without this finding may still
-not fit. What `memory:` puts into that of the host does not count. The memory is that of a chip,
-shared by the devices it shows; a target without hardware, or on CPU, has no limit. Nothing is said
-where names that are missing or do not fit make it too much (SHD205, SHD206): with its names, an
-array will be split.
+optimizer's moments, laid out as `state:` says, in the tiles of a TPU. That is a lower bound:
+activations and the compiler's buffers come on top, so a plan without this finding may still not
+fit. What `memory:` puts into that of the host does not count. The memory is what programs have of a
+device: what the compiler of a TPU hands out, and the share of a GPU that JAX allocates, 75 % where
+`memory 0.9` behind the machine does not say otherwise. A target without hardware, or on CPU, has no
+limit. Nothing is said where names that are missing or do not fit make it too much (SHD205, SHD206):
+with its names, an array will be split.
 
 Bad:
     shardspec: 1
@@ -41,7 +42,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shardspec.analysis.coverage import PARTS
-from shardspec.analysis.memory import Held, Memory, memory
+from shardspec.analysis.memory import Held, Memory, memory, room_text, share_notes
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, counted, listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
@@ -78,7 +79,7 @@ def _finding(plan: ShardingPlan, held: Memory) -> Diagnostic:
     what = " and ".join(part.value for part in Held if held.of(part))
     if what.count(" and ") == 2:
         what = what.replace(" and ", ", ", 1)
-    has = f"a device of {hardware.chip.title} has {binary_bytes(held.hbm_bytes)}"
+    has = f"a device of {hardware.chip.title} has {room_text(held.hbm_bytes, held.hbm_share)}"
     return point(
         codes.EXCEEDS_MEMORY,
         f"{what} take {binary_bytes(held.bytes)} per device of target `{plan.target.name}`; {has}",
@@ -86,8 +87,9 @@ def _finding(plan: ShardingPlan, held: Memory) -> Diagnostic:
         f"{binary_bytes(held.hbm_bytes)} per device",
         notes=(
             *(_line(plan, held, part) for part in Held if held.of(part)),
-            "a lower bound: activations, buffers and padding come on top",
+            "a lower bound: activations and buffers come on top",
             *(f"of which {line}" for line in _largest(held)),
+            *share_notes(plan.target),
         ),
         help=_help(plan, held),
         target=plan.target.name,

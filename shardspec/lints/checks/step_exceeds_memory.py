@@ -50,13 +50,15 @@ Good:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.memory import memory
+from shardspec.analysis.memory import memory, room_text, share_notes
 from shardspec.diagnostics import Diagnostic, codes, point
-from shardspec.diagnostics.words import binary_bytes, percent
+from shardspec.diagnostics.words import binary_bytes, listed, percent
 from shardspec.lints.context import Context
+from shardspec.lints.evidence.steps import repeats
 
 _SHOWN = 5
 
@@ -81,10 +83,10 @@ def _finding(cost: Cost) -> Diagnostic:
         codes.STEP_EXCEEDS_MEMORY,
         f"the step holds {binary_bytes(held.total.bytes)} per device of target"
         f" `{cost.target.name}` at the least; a device of {hardware.chip.title} has"
-        f" {binary_bytes(held.hbm_bytes)}",
+        f" {room_text(held.hbm_bytes, held.hbm_share)}",
         hardware.span or cost.target.span,
         f"{binary_bytes(held.hbm_bytes)} per device",
-        notes=(", ".join(parts), *_largest(cost)),
+        notes=(", ".join(parts), *_largest(cost), *share_notes(cost.target)),
         help=_help(cost),
         target=cost.target.name,
     )
@@ -102,6 +104,8 @@ def _help(cost: Cost) -> str:
     made = sum(part.bytes for part in (held.activations, held.temporaries) if part)
     room = (held.hbm_bytes or 0) - held.total.bytes + made
     kept = held.activations.bytes if held.activations else 0
+    if (alike := _alike(cost)) is not None:
+        return alike
     if room <= 0:
         return "split what the step is given over more mesh axes, or take more devices"
     less = (
@@ -109,3 +113,31 @@ def _help(cost: Cost) -> str:
     )
     less += " mesh axes in the rules of activations"
     return f"{less}; or keep less for the backward pass (`jax.checkpoint`)" if kept else less
+
+
+def _alike(cost: Cost) -> str | None:
+    """Return what to split, where all that is too much is made by several devices alike.
+
+    A smaller batch is no cure there: the devices would go on to make the same.
+    """
+    step, held = cost.step, cost.memory
+    assert step is not None, "only a step is too large"
+    found = {op.result.shape: (op, repeats(op, step.mesh)) for op in step.ops}
+    large, saved = None, 0.0
+    for tensor in held.peak:
+        op, repeated = found.get(tensor.array.shape, (None, {}))
+        idle = [axis for axis in repeated if axis not in tensor.array.split.mesh_axes]
+        ways = math.prod(repeated[axis] for axis in idle)
+        if op is not None and any(
+            size % ways == 0 and 1 < ways < size for size in op.result.shard_shape
+        ):
+            saved += tensor.bytes * tensor.count * (1 - 1 / ways)
+            large = large or (tensor, idle)
+    if large is None or saved < held.total.bytes - (held.hbm_bytes or 0):
+        return None
+    tensor, idle = large
+    name = tensor.array.name or str(tensor.array)
+    return (
+        f"split {name}, {tensor.place}, over {listed(idle)}: their devices all make the same, and"
+        " what is left fits by this count"
+    )
