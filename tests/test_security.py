@@ -234,3 +234,17 @@ def test_verbs_read_what_they_are_told_and_run_nothing(
     after = {path for path in folder.rglob("*") if path.is_file()}
     assert after - before <= {folder / "spec.lock"}
     assert not (folder / "ran").exists()
+
+
+def test_only_python_itself_runs_a_module_of_this_folder(tmp_path: Path) -> None:
+    """`python -m` does, which docs/security.md leaves to the user; the script and `-P` do not."""
+    (tmp_path / "re.py").write_text("open('ran', 'w')\nraise SystemExit\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    script = Path(sys.executable).with_name("shardspec")
+    for command in ([sys.executable, "-P", "-m", "shardspec"], [str(script)]):
+        asked = [*command, "schema", "--versions"]
+        done = subprocess.run(asked, cwd=tmp_path, env=environment, check=False)
+        assert done.returncode == 0
+        assert not (tmp_path / "ran").exists()
+    subprocess.run([sys.executable, "-m", "shardspec"], cwd=tmp_path, env=environment, check=False)
+    assert (tmp_path / "ran").exists()

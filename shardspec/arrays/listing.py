@@ -19,13 +19,14 @@ from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import ArrayType, SyntaxFault
 from shardspec.language.layer import unknown_dtype
 from shardspec.language.reading import Route, SourceMap, is_dsl
+from shardspec.versions import MANIFEST
 
 _HEADER = "shardspec-arrays"
 _HEADER_KEYS = (_HEADER, "doc", "source", "parameters", "arrays")
 _ENTRY_KEYS = dict.fromkeys(("shape", "dtype", "axes"))
 
 _NO_SPEC = "name a checkpoint or a manifest"
-_DSL_VERSION = re.compile(r"(?:\s*(?:#[^\n]*)?\n)*\s*(shardspec\s+[0-9]+)")
+_DSL_VERSION = re.compile(r"(?:\s++|#[^\n]*\n)*+(shardspec\s+[0-9]+)")
 _HALF = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
@@ -53,6 +54,7 @@ def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
     route: Route = ()
     if isinstance(data, dict) and _HEADER in data:
         diagnostics += _unknown_keys(data, (), _HEADER_KEYS, source_map)
+        diagnostics += _wrong_version(data[_HEADER], source_map)
         data, route = data.get("arrays"), ("arrays",)
     if not isinstance(data, dict):
         if not diagnostics:
@@ -60,6 +62,17 @@ def read_manifest(source: SourceFile) -> tuple[Params, tuple[Diagnostic, ...]]:
         return (), tuple(diagnostics)
     params = tuple(_params(data, route, source_map, diagnostics))
     return params, tuple(diagnostics)
+
+
+def _wrong_version(version: Any, source_map: SourceMap) -> Iterator[Diagnostic]:
+    """Yield a fault where a manifest states another version than the one that is read."""
+    if version is True or version != MANIFEST:
+        message = (
+            f"`{_HEADER}: {version!r:.20}`: this shardspec reads manifests of version {MANIFEST}"
+        )
+        help = f"write `{_HEADER}: {MANIFEST}`, or install a shardspec that reads it"
+        place = source_map.key((_HEADER,)).span
+        yield point(codes.BAD_MANIFEST, message, place, "another version", help=help)
 
 
 def _is_spec(data: Any) -> bool:

@@ -3,11 +3,16 @@
 Click's own scripts lose three things that are kept here. bash parts words at `:` and `=`, so that
 `axis:em` came in pieces; where files are offered beside names, its script threw the names away;
 and what follows `--target=` replaced the option in zsh and fish.
+
+In `completion.bash` the line up to the cursor goes over whole. Of a reply, what lies before the
+last `:` or `=` is on the line already. Files alone are left to readline, which knows `~` and quotes
+names.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 from click.shell_completion import (
@@ -19,42 +24,6 @@ from click.shell_completion import (
     add_completion_class,
     split_arg_string,
 )
-
-#: The line up to the cursor goes over whole. Of a reply, what lies before the last `:` or `=` is
-#: on the line already. Files alone are left to readline, which knows `~` and quotes names.
-_BASH = r"""%(complete_func)s() {
-    local type value whole line="${COMP_LINE:0:COMP_POINT}" special='*[!A-Za-z0-9_./:=,@%%+-]*'
-    local current="${COMP_WORDS[COMP_CWORD]}" kept='' has_files=''
-    whole="${line##*[[:space:]]}"
-    [[ $current == [:=] ]] && current=''
-    [[ $whole == *"$current" ]] && kept="${whole%%"$current"}"
-    COMPREPLY=()
-    while IFS=',' read -r type value; do
-        case $type in
-            plain)
-                value="${value#"$kept"}"
-                [[ $value == $special ]] && printf -v value '%%q' "$value"
-                COMPREPLY+=("$value") ;;
-            dir) compopt -o dirnames ;;
-            file) has_files=1 ;;
-        esac
-    done < <(COMP_WORDS="$line" %(complete_var)s=bash_complete "$1" 2>/dev/null)
-    if [[ $has_files ]]; then
-        if (( ${#COMPREPLY[@]} )); then
-            while IFS= read -r value; do
-                [[ -d $value ]] && value+=/
-                [[ $value == $special ]] && printf -v value '%%q' "$value"
-                COMPREPLY+=("$value")
-            done < <(compgen -f -- "$current")
-            [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == */ ]] && compopt -o nospace
-        else
-            compopt -o default
-        fi
-    fi
-    return 0
-}
-complete -o nosort -F %(complete_func)s %(prog_name)s
-"""
 
 
 def _offered(shell: ShellComplete, args: list[str], start: str) -> list[CompletionItem[str]]:
@@ -77,7 +46,7 @@ def _offered(shell: ShellComplete, args: list[str], start: str) -> list[Completi
 
 
 class _Bash(BashComplete):
-    source_template = _BASH
+    source_template = Path(__file__).with_name("completion.bash").read_text("utf-8")
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the cursor, and the one that is being typed."""

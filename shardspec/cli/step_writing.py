@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
+from shardspec.analysis.step_time import SPREAD
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.steps import Tell, plan_on_target, with_step
 from shardspec.cli.streams import FINDINGS, echo_data, fail, show
@@ -27,11 +28,12 @@ _DEFAULTS = {"mode": "train", "microbatches": 1, "remat": "none", "attention": "
 
 
 def write_step_of(
-    step_name: str | None, request: Request, *, is_diff: bool, is_asked: bool
+    step_name: str | None, request: Request, *, is_diff: bool, is_asked: bool, is_replacing: bool
 ) -> None:
     """Write `step:` of the code that `--step` names into the spec, or show what would change."""
     if not is_asked:
-        fail("--diff shows what --write-step would change", "say --write-step as well")
+        given = "--diff" if is_diff else "--replace"
+        fail(f"{given} says how --write-step goes about it", "say --write-step as well")
     if step_name is None:
         fail("--write-step without a step", "name its code: `--step train:step`")
     if request.phase is not None or request.output:
@@ -40,13 +42,20 @@ def write_step_of(
     file = request.spec_file()
     if file == "-":
         fail("--write-step writes into a file", "name one: `shardspec cost spec.yaml ...`")
+    own = plan.spec.step
+    has_one = own is not None and own.span is not None and own.span.source is plan.spec.source
+    if has_one and not (is_diff or is_replacing):
+        help = "--replace writes over it; --diff shows what would change"
+        fail(f"{file} has a `step:` already, which stays", help)
     (source,) = request.sources([file], inside=True)
     written, step = _traced(step_name, plan, request)
     fields = _with_defaults(written.fields, plan)
     text = with_section(source, "step", fields)
     if text is None:
         fail(f"`step:` of {file} cannot be replaced", "take it out by hand, then run this again")
-    _report(request, cost_of(plan, step), _stated(request, plan, file, text), written)
+    for place, why in dict.fromkeys(written.unwritten):
+        show([f"not written: {why}, at {place}"], err=True)
+    _compare(request, cost_of(plan, step), _stated(request, plan, file, text), file)
     changed = [Changed(file, source.text, text)] if text != source.text else []
     from shardspec.cli.edits import diff_text, write
 
@@ -85,6 +94,10 @@ def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost 
         file, request.settings, with_manifests=request.arrays is None,
         texts={os.path.realpath(file): text},
     )  # fmt: skip
+    if has_errors(faults):
+        request.report(faults)
+        request.remark(f"{file} is left as it is: the lines cannot be read")
+        raise SystemExit(FINDINGS)
     assert spec is not None
     if not plan.arrays:
         request.remark("without code, the lines need arrays: list them in `arrays:` or `manifest:`")
@@ -92,11 +105,8 @@ def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost 
     targets = [each for each in spec.targets if each.name == plan.target.name]
     (again,) = pipeline.compile_plans(spec, request.params(spec), targets)
     found = pipeline.about(pipeline.findings(spec, [again]), plan.target.name)
-    unread = (each for each in faults if has_errors((each,)))
-    odd = (*unread, *(each for each in found if each.code.id == "SHD240"))
+    odd = tuple(each for each in found if each.code.id == "SHD240")
     stated = stated_step(again)
-    if stated is None and not odd:
-        return None
     request.report(odd)
     if stated is None or has_errors(odd):
         request.remark(f"{file} is left as it is: names do not say what the code does")
@@ -104,10 +114,17 @@ def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost 
     return cost_of(again, stated.step, tokens=stated.tokens)
 
 
-def _report(request: Request, traced: Cost, stated: Cost | None, written: WrittenStep) -> None:
-    from shardspec.report.cost_diff import written_lines
+def _compare(request: Request, traced: Cost, stated: Cost | None, file: str) -> None:
+    """Show both sides; exit where the lines are not what was traced."""
+    from shardspec.report.cost_diff import off_by, written_lines
 
-    for place, why in dict.fromkeys(written.unwritten):
-        request.remark(f"not written: {why}, at {place}")
-    if stated is not None:
-        show(written_lines(traced, stated))
+    if stated is None:
+        return
+    show(written_lines(traced, stated))
+    off, error = off_by(traced, stated), SPREAD["tpu"]
+    if off > error:
+        told = f"the lines are off by {off:.0%}, and {error:.0%} may be"
+        request.error(
+            f"{file} is left as it is: {told}", "price the code itself: leave --write-step out"
+        )
+        raise SystemExit(FINDINGS)

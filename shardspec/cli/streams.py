@@ -16,11 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
 from shardspec.diagnostics.source import printable
+
+if TYPE_CHECKING:
+    from shardspec.language.loader import Kind
 
 FINE, FINDINGS, FAILED = 0, 1, 2
 #: How often what is being done is said anew on a terminal.
@@ -276,41 +279,41 @@ def _send_nowhere(number: int) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
-def write_file(path: str, text: str) -> None:
-    """Write a file whole or not at all: to a temporary name beside it, then rename.
+def write_file(path: str, text: str, own: Kind | None = None, *, is_forced: bool = False) -> None:
+    """Write a file whole or not at all, and over none that was read.
 
     `-` is stdout. A link is followed within its folder: one that leads out may be a stranger's, who
     says where to write. A device or a pipe is written to, not replaced.
+
+    Args:
+      own: as in `writing.refusal`.
+      is_forced: whether the user accepts the loss of what was there.
     """
     if path == "-":
         echo_data(text)
         return
-    import tempfile
+    from shardspec.language.writing import refusal, replace_file, write_device
 
     if path.startswith("git:"):
         fail(f"{path} is at a revision, which cannot be written", "say where to write with -o FILE")
     if _leads_out(path):
         help = f"remove it, or name the file itself: {os.path.realpath(path)}"
         fail(f"{path} is a link that leads out of its folder, and is not written", help)
-    asked, path = path, os.path.realpath(path)
-    folder = os.path.dirname(path)
+    why = None if is_forced else refusal(path, text, own)
+    if why is not None:
+        fail(*why)
+    is_device = os.path.exists(path) and not os.path.isfile(path)
     try:
-        if os.path.exists(asked) and not os.path.isfile(asked):
-            with open(asked, "w", encoding="utf-8", opener=_open_at_once) as stream:
-                stream.write(text)
-            return
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-                stream.write(text)
-            os.chmod(temporary, _mode(path))
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        if is_device:
+            write_device(path, text)
+        else:
+            replace_file(os.path.realpath(path), text)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        fail(f"cannot write {path}: {why}", "say with -o a file that can be written")
+        reason = (error.strerror or str(error)).lower()
+        fail(
+            f"cannot write {os.path.realpath(path)}: {reason}",
+            "say with -o a file that can be written",
+        )
 
 
 def require_folder(path: str | None) -> None:
@@ -321,29 +324,12 @@ def require_folder(path: str | None) -> None:
         fail(f"cannot write {path}: {why}", "say with -o a file that can be written")
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    """Return a descriptor of a device or a pipe; a pipe that nobody reads is an error, no wait."""
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    os.set_blocking(descriptor, True)
-    return descriptor
-
-
 def _leads_out(path: str) -> bool:
     """Say whether a link takes a file out of its folder; the system's own, to streams, do not."""
     folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
     below = os.path.relpath(os.path.realpath(path), folder)
     is_system = os.path.abspath(path).startswith(os.path.dirname(os.devnull) + os.sep)
     return below.split(os.sep)[0] == os.pardir and not is_system
-
-
-def _mode(path: str) -> int:
-    """Return the mode of the file that is replaced, or that of a new one."""
-    try:
-        return os.stat(path).st_mode & 0o777
-    except OSError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
 
 
 def _harmless(text: str) -> str:

@@ -25,6 +25,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +36,9 @@ from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, 
 
 #: What the top folder of a project holds.
 _MARKS = (".git", ".hg", "pyproject.toml")
+
+#: What a spec is called that is found without being named.
+SPEC_NAMES = ("shardspec.yaml", "shardspec.yml", "spec.yaml", "spec.yml")
 
 
 class Boundary(NamedTuple):
@@ -185,6 +189,8 @@ def read_stdin() -> bytes | Diagnostic:
         return _refuse(
             "`-` cannot be read: standard input is closed", "name a file, or pipe one in"
         )
+    with suppress(OSError, ValueError):  # a stream that is no file
+        _read.add(_identity(os.fstat(sys.stdin.fileno())))
     try:
         return _not_too_large(sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1), "-")
     except (OSError, ValueError) as fault:
@@ -199,6 +205,17 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
     Raises:
       OSError: it cannot be opened, or is no regular file.
     """
+    descriptor = open_unnoted(path, flags)
+    _read.add(_identity(os.fstat(descriptor)))
+    return descriptor
+
+
+def open_unnoted(path: str, flags: int = os.O_RDONLY) -> int:
+    """Return a descriptor as `open_regular` does, of a file that does not count as read.
+
+    Raises:
+      OSError: it cannot be opened, or is no regular file.
+    """
     _must_be_regular(os.stat(path).st_mode, path)
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     try:
@@ -207,6 +224,24 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+#: The files that were read since a verb began, whatever their names: device and number of each.
+_read: set[tuple[int, int]] = set()
+
+
+def forget_what_was_read() -> None:
+    """Begin anew, as each verb does."""
+    _read.clear()
+
+
+def was_read(about: os.stat_result) -> bool:
+    """Say whether a file was read since `forget_what_was_read`."""
+    return _identity(about) in _read
+
+
+def _identity(about: os.stat_result) -> tuple[int, int]:
+    return about.st_dev, about.st_ino
 
 
 def _must_be_regular(mode: int, path: str) -> None:

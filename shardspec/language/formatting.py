@@ -46,7 +46,13 @@ def formatted(
     text = (print_dsl if to_dsl else print_yaml)(data, reading.comments)
     if to_dsl and (foreign := find_foreign_characters(SourceFile(source.name, text), "the DSL")):
         return None, tuple(foreign)
-    return text, ()
+    return with_line_ends_of(source, text), ()
+
+
+def with_line_ends_of(source: SourceFile, text: str) -> str:
+    """Return a text whose lines end as most of the source's do."""
+    crlf = source.text.count("\r\n")
+    return text.replace("\n", "\r\n") if 2 * crlf > source.text.count("\n") else text
 
 
 def with_section(source: SourceFile, name: str, data: Data) -> str | None:
@@ -68,13 +74,13 @@ def with_section(source: SourceFile, name: str, data: Data) -> str | None:
     made = print_dsl(section, {}) if to_dsl else print_yaml(section)
     before, after = source.text, ""
     if before.strip() and name not in reading.data:
-        before = f"{before.rstrip()}\n\n"
+        before, made = before.rstrip(), f"\n\n{made}"
     if name in reading.data:
         edit = without_key(reading.source_map.key((name,)).span)
         if edit is None:
             return None
         before, after = before[: edit.span.start], before[edit.span.end :]
-    return f"{before}{made}{after}"
+    return f"{before}{with_line_ends_of(source, made)}{after}"
 
 
 def _entries(data: Data) -> Iterator[tuple[str, Any]]:

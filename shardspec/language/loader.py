@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from shardspec import assets
 from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span, codes, point
@@ -31,6 +31,7 @@ from shardspec.language.phases import Lowered, lowered, with_phases
 from shardspec.language.reading import Data, Reading, Route, SourceMap, looks_like_dsl, placed
 from shardspec.language.roles import with_roles
 from shardspec.language.settings import apply_settings, check_settings, is_refusal
+from shardspec.language.validate import looks_like_spec
 
 if TYPE_CHECKING:
     from shardspec.language.document import Document
@@ -41,7 +42,7 @@ _LOOKED_AT = 4096
 _SCHEMA = re.compile(r'\A\s*\{.*?"schema"\s*:\s*"shardspec\.(\w+)/', re.DOTALL)
 _SPEC = re.compile(r'"spec"\s*:\s*"([^"\\\n]+)"')
 _LOCK = re.compile(r"^lock \d+, language \d+", re.MULTILINE)
-_MANIFEST = re.compile(r"^\s*\{?\s*\"?shardspec-arrays\"?\s*:", re.MULTILINE)
+_MANIFEST = re.compile(r"^[ \t]*+\{?[ \t]*+\"?shardspec-arrays\"?\s*+:", re.MULTILINE)
 _KEY = (
     r"(?:shardspec|doc|extends|let|axes|hardware|mesh|targets|rules|drop|params|overrides|derive|scan"
     r"|activations|arrays|caches|manifest|policy|state|coverage|replicate|memory|training|step|lints|phases)"
@@ -72,6 +73,23 @@ _COMPARE = "`shardspec diff` compares it with another; a spec is what it was mad
 def mistaken(source: SourceFile, *, is_dsl: bool) -> Diagnostic | None:
     """Return why a text is not to be read as a spec in this spelling; None where it may be."""
     return _own_file(source) or _other_spelling(source, is_dsl)
+
+
+Kind = Literal["spec", "list of arrays", "lock", "calibration", "project file"]
+
+
+def kind_of(source: SourceFile) -> Kind | None:
+    """Return what a text is under its name: a spec, a list of arrays, a lock; None for all else."""
+    start = source.text[:_LOOKED_AT]
+    first = _first_line(start)
+    if _ARRAYS.match(start) or _MANIFEST.search(start):
+        return "list of arrays"
+    if _LOCK.search(start):
+        return "lock"
+    if _DSL_LINE.match(first):
+        return None if source.name.endswith((".yaml", ".yml", ".json")) else "spec"
+    is_yaml = looks_like_spec(source.text) or _YAML_LINE.match(start.lstrip("{ \t\r\n"))
+    return "spec" if is_yaml and not source.name.endswith(".shard") else None
 
 
 def _own_file(source: SourceFile) -> Diagnostic | None:

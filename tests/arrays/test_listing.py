@@ -58,6 +58,8 @@ def test_ranges() -> None:
         ('{"a": "f32[1]", "a": "f32[2]"}', ["duplicate-key"]),
         ('{"{": "f32[1]"}', ["syntax"]),
         ('{"shardspec-arrays": 1}', ["bad-manifest"]),
+        ('{"shardspec-arrays": 2, "arrays": {"a": "f32[1]"}}', ["bad-manifest"]),
+        ('{"shardspec-arrays": true, "arrays": {"a": "f32[1]"}}', ["bad-manifest"]),
         ("[" * 100_000, ["too-deep"]),
         ("{" + '"a":{' * 100_000, ["syntax"]),
     ],

@@ -133,7 +133,7 @@ def test_shared_words_are_the_shared_options(name: str) -> None:
         *options.ONE_SPEC,
         *options.FINDINGS,
         *(options.TARGET, options.TARGETS, options.ARRAYS, options.ONLY, options.SET),
-        options.OUTPUT,
+        *options.OUTPUT,
     )
     words = {spelt for param in shared for spelt in param.opts if spelt.startswith("-")}
     for spelt, param in given(name).items():
@@ -161,6 +161,31 @@ def test_what_a_verb_makes_goes_where_o_says(name: str) -> None:
     in_place = {"--write"} if name == "search" else set()  # as `--fix` of `check`
     assert not ({"--out", "--file", "--write"} - in_place) & set(given(name))
     assert ("-o" in given(name)) == (name not in {"explain", "check", "diff", "example", "lsp"})
+
+
+@pytest.mark.parametrize("name", [v for v in VERBS if "-o" in given(v)])
+def test_no_verb_writes_over_what_is_there_to_be_read(name: str, folder: Path) -> None:
+    """Neither what the verb reads, by whatever name, nor a spec or a list of arrays."""
+    (folder / "pyproject.toml").write_text("[project]\n")
+    (folder / "again.yaml").symlink_to("spec.yaml")
+    (folder / "listed.yaml").hardlink_to(folder / "arrays.yaml")
+    (folder / "rules.txt").hardlink_to(folder / "rules.json")
+    before = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    given_files = [word for word in RUNS[name] if word in before]
+    victims = {"spec.yaml", "./again.yaml", "listed.yaml", "pyproject.toml", *given_files}
+    victims |= {"rules.txt"} if name == "import" else set()
+    victims |= {"idle_step.py"} if name == "verify" else set()
+    words = [word for word in RUNS[name] if word != "--force"]
+    for victim in sorted(victims):
+        makes_a_spec = name in ("fmt", "import") and victim in ("spec.yaml", "./again.yaml")
+        if not makes_a_spec:
+            result = run(name, *words, "-o", victim)
+            assert result.exit_code == 2, (victim, result.output)
+            assert "-o" in result.stderr
+            assert "--force" in result.stderr
+    after = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    assert after == before
+    assert run(name, *words, "--force", "-o", "listed.yaml").exit_code == 0
 
 
 # help and version
@@ -298,14 +323,29 @@ def test_a_spec_is_named_once(name: str, folder: Path) -> None:
 @with_specs
 def test_ignored_findings_are_gone(name: str, folder: Path) -> None:
     """`--ignore` is for all verbs what `lints:` in the spec is."""
-    if name in ("mesh", "calibrate"):  # say of a spec only what keeps them from its machine
+    if name in ("mesh", "calibrate", "fmt"):  # report only what keeps them from their work
         return
-    (folder / "spec.yaml").write_text("polcy: {}\n" + SPEC)
-    assert "SHD003" in run(name, *RUNS[name]).output
-    result = run(name, *RUNS[name], "--ignore", "SHD003")
-    assert "SHD003" not in result.output
-    (folder / "spec.yaml").write_text("polcy: {}\nlints: {SHD003: allow}\n" + SPEC)
+    if name in ("explain", "report"):  # quote the findings of an array beside its trace
+        return
+    (folder / "spec.yaml").write_text(BAD)
+    assert "SHD201" in run(name, *RUNS[name]).output
+    result = run(name, *RUNS[name], "--ignore", "SHD201")
+    assert "SHD201" not in result.output
+    (folder / "spec.yaml").write_text(BAD + "lints: {SHD201: allow}\n")
     assert result.exit_code == run(name, *RUNS[name]).exit_code
+
+
+@with_specs
+@pytest.mark.parametrize("lints", ["", "lints: {SHD: allow}\n"])
+def test_nothing_rests_on_what_was_dropped(name: str, lints: str, folder: Path) -> None:
+    """A key that cannot be read is no lint: nothing silences it, and no figure is printed."""
+    if name in ("mesh", "calibrate"):  # do not depend on that key
+        return
+    (folder / "spec.yaml").write_text("polcy: {}\n" + lints + SPEC)
+    result = run(name, *RUNS[name])
+    assert "SHD003" in result.output
+    assert name == "report" or result.exit_code != 0
+    assert name in ("check", "report") or "MiB" not in result.stdout
 
 
 @pytest.mark.parametrize("name", [v for v in VERBS if v not in WITHOUT_FINDINGS])

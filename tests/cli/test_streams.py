@@ -245,6 +245,18 @@ def test_no_link_says_where_to_write(folder: Path, link: str, verb: str, there: 
     assert (project / link).is_symlink()
 
 
+def test_fmt_keeps_line_ends_and_the_mark_before_them(folder: Path) -> None:
+    text = SPEC.replace("\n", "\r\n").encode()
+    (folder / "windows.yaml").write_bytes(b"\xef\xbb\xbf" + text)
+    assert run("fmt", "windows.yaml").exit_code == 0
+    raw = (folder / "windows.yaml").read_bytes()
+    assert raw.startswith(b"\xef\xbb\xbf")
+    assert raw.count(b"\n") == raw.count(b"\r\n")
+    assert run("fmt", "--check", "windows.yaml").exit_code == 0
+    piped = CliRunner().invoke(cli, ["fmt", "-"], input=(folder / "spec.yaml").read_bytes())
+    assert piped.stdout.startswith("shardspec: 1")
+
+
 def test_a_link_within_the_folder_is_followed(folder: Path) -> None:
     (folder / "locks").mkdir()
     (folder / "spec.lock").symlink_to("locks/x.lock")

@@ -142,3 +142,19 @@ def half_written(arguments: list[str], code: object, changed: set[str], folder: 
         except ValueError as error:
             return f"out.json is not JSON: {error}"
     return None
+
+
+def written_over(arguments: list[str], changed: set[str]) -> str | None:
+    """Return which file that was there a run wrote over, though that is not what it is for.
+
+    Args:
+      changed: files that were there before the run and are otherwise now.
+    """
+    verb, *words = arguments
+    if verb == "check" and "--fix" in words:
+        return None
+    own = {name for name in changed if verb == "lock" and name.endswith(".lock")}
+    if verb == "fmt" and "--to" not in words:
+        own.add(words[0])
+    others = sorted(changed - own)
+    return f"{others[0]} was there, and is written over" if others else None

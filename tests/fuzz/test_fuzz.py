@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.laws import Run, broken_law, half_written
+from tests.fuzz.laws import Run, broken_law, half_written, written_over
 from tests.fuzz.trials import trial
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +57,13 @@ def test_an_input_is_that_of_its_number():
 )
 def test_a_broken_law_is_seen(run):
     assert broken_law(["check"], run) is not None
+
+
+def test_a_file_that_was_there_is_seen():
+    assert written_over(["cost", "spec.yaml", "-o", "spec.yaml"], {"spec.yaml"})
+    assert written_over(["fmt", "spec.yaml", "--to", "dsl"], {"spec.yaml"})
+    assert written_over(["fmt", "spec.yaml"], {"spec.yaml"}) is None
+    assert written_over(["lock", "spec.yaml"], {"spec.lock"}) is None
 
 
 def test_half_a_file_is_seen(tmp_path):

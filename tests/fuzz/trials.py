@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.fuzz import inputs
-from tests.fuzz.laws import broken_law, changed_files, half_written, run
+from tests.fuzz.laws import broken_law, changed_files, half_written, run, written_over
 
 LOCK = (
     "lock 1, language 1\ninput spec.yaml = sha256:0123456789abcdef0123456789abcdef\n"
@@ -42,6 +43,8 @@ def trial(seed: int, number: int) -> Trial:
         files["pyproject.toml"] = inputs.changed(PYPROJECT, chance)
     verb = chance.choice(tuple(_VERBS))
     arguments = _VERBS[verb](name, files, chance)
+    if verb in _WRITING and chance.random() < 0.1:
+        arguments = _onto_a_file(arguments, files, chance)
     stdin = ""
     if chance.random() < 0.03 and name in arguments:
         arguments, stdin = ["-" if each == name else each for each in arguments], text
@@ -252,17 +255,74 @@ _VERBS = {
 }  # fmt: skip
 
 
-def law_broken_by(each: Trial, folder: Path) -> tuple[str | None, object]:
-    """Return which law one input breaks, with its exit code; the folder holds its files alone."""
+_WRITING = _VERBS.keys() - {"check", "check2", "explain", "diff"}
+
+
+def _onto_a_file(arguments: list[str], files: dict[str, str], chance: random.Random) -> list[str]:
+    """Return a command line that writes over one of the files."""
+    read = [name for name in sorted(files) if name in (*arguments, "spec.yaml", "spec.shard")]
+    victim = ["-o", chance.choice(("", "./")) + chance.choice(read or ["out.json"])]
+    if "-o" not in arguments:
+        return [*arguments, *victim]
+    at = arguments.index("-o")
+    return [*arguments[:at], *victim, *arguments[at + 2 :]]
+
+
+#: Characters that a file is stretched by, and four times as many; how much longer that may take.
+STRETCH, GROWTH = 6_000, 8.0
+#: Of the processor: what takes less than this is not judged.
+FLOOR_SECONDS = 1.5
+
+
+def growth_broken_by(each: Trial, key: str, folder: Path) -> str | None:
+    """Return how the time of a run grows where one unit of a file is repeated; None if evenly."""
+    chance = random.Random(key)
+    if not each.files:
+        return None
+    name = chance.choice(sorted(each.files))
+    text = each.files[name]
+    at = chance.randrange(len(text) + 1)
+    line = text[text.rfind("\n", 0, at) + 1 : (text.find("\n", at) + 1) or len(text)]
+    unit = chance.choice((line, text[at : at + chance.randrange(1, 9)], chance.choice(inputs.JUNK)))
+    if not 0 < len(unit) <= STRETCH // 20:
+        unit = chance.choice(("\n", " ", "a", "- ", "{", "# x\n", "a: b\n", "'"))
+
+    def seconds(characters: int) -> tuple[float, str | None]:
+        made = text[:at] + unit * (characters // len(unit)) + text[at:]
+        _fill(folder, {**each.files, name: made})
+        started = time.process_time()
+        found = run(each.arguments, each.stdin)
+        return time.process_time() - started, found.trouble or None
+
+    (short, trouble), (long, more) = seconds(STRETCH), seconds(4 * STRETCH)
+    if trouble or more or long < FLOOR_SECONDS or long < GROWTH * short:
+        told = trouble or more
+    else:
+        short, long = max(short, seconds(STRETCH)[0]), min(long, seconds(4 * STRETCH)[0])
+        is_slow = long > FLOOR_SECONDS and long > GROWTH * short
+        told = f"{short:.1f} s, and four times as much {long:.1f} s" if is_slow else None
+    return f"{name}[{at}] + {unit!r} * n: {told}" if told else None
+
+
+def _fill(folder: Path, files: dict[str, str]) -> dict[str, bytes]:
+    """Return what a folder holds now: these files alone."""
     for old in folder.iterdir():
         if old.is_file():
             old.unlink()
-    before = {name: text.encode("utf-8", "surrogatepass") for name, text in each.files.items()}
-    for name, data in before.items():
-        (folder / name).write_bytes(data)
+    data = {name: text.encode("utf-8", "surrogatepass") for name, text in files.items()}
+    for name, each in data.items():
+        (folder / name).write_bytes(each)
+    return data
+
+
+def law_broken_by(each: Trial, folder: Path) -> tuple[str | None, object]:
+    """Return which law one input breaks, with its exit code; the folder holds its files alone."""
+    before = _fill(folder, each.files)
     found = run(each.arguments, each.stdin)
     changed = changed_files(before, folder)
-    broken = broken_law(each.arguments, found) or half_written(
-        each.arguments, found.code, changed, folder
+    broken = (
+        broken_law(each.arguments, found)
+        or half_written(each.arguments, found.code, changed, folder)
+        or written_over(each.arguments, changed & before.keys())
     )
     return broken, found.code

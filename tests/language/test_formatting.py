@@ -10,7 +10,7 @@ from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.spec import Spec
 from shardspec.language.document import Document
-from shardspec.language.formatting import formatted
+from shardspec.language.formatting import formatted, with_section
 
 YAML = """\
 shardspec: 1
@@ -180,3 +180,19 @@ def test_an_activation_without_an_answer_is_refused_in_the_dsl(entry: str) -> No
     text, faults = formatted(SourceFile("s.yaml", f"activations: {{r: {entry}}}\n"), "dsl")
     assert text is None
     assert [fault.code.id for fault in faults] == ["SHD004"]
+
+
+@pytest.mark.parametrize("name", ["spec.yaml", "spec.shard"])
+def test_lines_end_as_they_did(name: str) -> None:
+    """CRLF before is CRLF behind, whatever is rewritten; comments and blank lines too."""
+    text = YAML if name == "spec.yaml" else spelt(YAML, "spec.yaml", "dsl")
+    crlf = text.replace("\n", "\r\n")
+    for to in ("yaml", "dsl"):
+        assert spelt(crlf, name, to) == spelt(text, name, to).replace("\n", "\r\n")
+    for section in ("step", "policy"):
+        data = {"step": {"remat": "none"}, "policy": {"order": "ring"}}[section]
+        made = with_section(SourceFile(name, crlf), section, data)
+        plain = with_section(SourceFile(name, text), section, data)
+        assert made is not None
+        assert plain is not None
+        assert made == plain.replace("\n", "\r\n")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from shardspec.diagnostics.suggest import nearest
 from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS, OTHER_WORDS, Statement
 from shardspec.language.grammar import expressions
-from shardspec.language.grammar.parse_faults import either, stop_of
+from shardspec.language.grammar.parse_faults import either, fault_table, stop_of
 from shardspec.language.grammar.parser import parser
 from shardspec.language.grammar.step_lines import parse_step_line
 from shardspec.language.grammar.syntax import SyntaxFault
@@ -62,45 +62,9 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     ),
 }
 
-#: How a statement looks, for whoever has not seen one.
-_FORMS = {
-    "shardspec": "shardspec 1",
-    "version": "shardspec 1",
-    "doc": 'doc "what this spec is for"',
-    "extends": "extends t5x/2d, ./base.yaml",
-    "let": "let tp = 8",
-    "axis": 'axis joined_kv = heads * kv unit 64 "one head is 64 wide"',
-    "drop": "drop mlp, heads",
-    "manifest": 'manifest "params.json"',
-    "policy": "policy indivisible next",
-    "lint": "lint replicated-large error",
-    "state": "state optimizer zero1",
-    "coverage": "coverage max_replicated_bytes 2%",
-    "replicate": 'replicate **/norm/** because "tiny"',
-    "override": "override decoder/logits/kernel = (none, model)` or `override a/kernel : embed mlp",
-    "scan": "scan decoder/layers/** : layers@0",
-    "scan_entry": "decoder/layers/** : layers@0",
-    "activation": "activation residual : batch length embed",
-    "memory_entry": "opt_state/** : pinned_host",
-    "training_entry": "**/kernel : frozen",
-    "activation_entry": "residual : batch length embed",
-    "section": "rules { embed -> model }",
-    "machine": "hardware tpu v4 4x4x8",
-    "target": "target v4 on tpu v4 4x4x8 { data = rest; model = 8 }",
-    "mesh": "mesh on tpu v4 4x4x8 { data = rest; model = 8 }",
-    "mesh_entry": "model = 8",
-    "device_list": "devices 0..3 7..4",
-    "phase": "phase decode { rules { embed -> none } }",
-    "rules_entry": "embed -> model | data",
-    "params_entry": "**/mlp/wi/kernel : embed mlp",
-    "step_entry": 'residual, "**/query/kernel" -> query` or `remat full',
-    "derive_entry": "**/lora_a : from **/kernel dims 0 _",
-    "arrays_entry": "decoder/mlp/wi/kernel : bf16[embed mlp]",
-    "caches": "caches { cache/{key,value} : bf16[batch cache_length kv_heads kv] }",
-}
 _BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate|activation)\s+)?re:(?=[^\s\"])")
 _BARE_REASON = re.compile(r'\sbecause\s*(?P<reason>(?:(?<=\s)[^"\s][^"]*)?)$')
-_MESH_COLON = re.compile(r"(?P<axis>[A-Za-z_][\w.-]*)\s*:\s*(?P<size>.+?)\s*")
+_MESH_COLON = re.compile(r"(?P<axis>[A-Za-z_][\w.-]*)\s*+:\s*+(?P<size>\S(?:.*\S)?)\s*+")
 _LOOK_BACK = 80
 _MACHINES = frozenset({"target", "mesh", "machine"})
 
@@ -148,7 +112,7 @@ def _without_colon(keyword: str) -> str:
     """Return how a statement looks that was begun as a key of a YAML file."""
     if keyword in BLOCKS:
         return f"a block stands in braces: `{keyword} {{`"
-    return f"no `:` after the word: `{_FORMS.get(keyword, keyword)}`"
+    return f"no `:` after the word: `{fault_table().forms.get(keyword, keyword)}`"
 
 
 def known_word(word: str) -> str:
@@ -160,9 +124,9 @@ def known_word(word: str) -> str:
 
 def no_block(keyword: str) -> SyntaxFault:
     """Return the fault of a block without braces."""
-    form = _FORMS.get(keyword, f"{keyword} {{ ... }}")
-    if keyword in BLOCKS and keyword not in _FORMS:
-        form = f"{keyword} {{ {_FORMS[entry_of(keyword)]} }}"
+    form = fault_table().forms.get(keyword, f"{keyword} {{ ... }}")
+    if keyword in BLOCKS and keyword not in fault_table().forms:
+        form = f"{keyword} {{ {fault_table().forms[entry_of(keyword)]} }}"
     message = f"expected `{{` after `{keyword}`"
     return SyntaxFault(message, 0, len(keyword), f"such as `{form}`")
 
@@ -228,7 +192,7 @@ def _layout_fault(start: str, text: str) -> SyntaxFault:
     after = f" after `{before[-1]}`" if before else ""
     words = tuple(word.strip("`") for word in stop.words if word.startswith("`"))
     near = nearest(word, words) if word else ()
-    help = f"did you mean `{near[0]}`?" if near else f"such as `{_FORMS[start]}`"
+    help = f"did you mean `{near[0]}`?" if near else f"such as `{fault_table().forms[start]}`"
     sized = _MESH_COLON.fullmatch(text) if start == "mesh_entry" else None
     if sized and not isinstance(expressions.parse_mesh_size(sized["size"]), SyntaxFault):
         help = f"write `{sized['axis']} = {sized['size']}`"

@@ -32,40 +32,19 @@ PHASE = "phase"
 
 #: Every word that begins a statement.
 KEYWORDS = BLOCKS | {
-    "shardspec",
-    "doc",
-    "extends",
-    "let",
-    "axis",
-    "hardware",
-    "devices",
-    "drop",
-    "override",
-    "scan",
-    "activation",
-    "manifest",
-    "policy",
-    "lint",
-    "state",
-    "coverage",
-    "replicate",
+    *("shardspec", "doc", "extends", "let", "axis", "hardware", "devices", "drop"),
+    *("override", "scan", "activation", "manifest", "policy", "lint", "state"),
+    *("coverage", "replicate"),
 }
 
 #: What people write who know the keys of the YAML file.
 OTHER_WORDS = {
     "axes": "axis",
-    "targets": "target",
-    "overrides": "override",
-    "lints": "lint",
-    "extend": "extends",
-    "rule": "rules",
-    "param": "params",
-    "array": "arrays",
-    "cache": "caches",
+    **{f"{word}s": word for word in ("target", "override", "lint", "phase")},
+    **{word: f"{word}s" for word in ("rule", "param", "array", "cache", "extend")},
     "derived": "derive",
     "version": "shardspec",
     "replicated": "replicate",
-    "phases": "phase",
     "program": "step",
 }
 
@@ -90,7 +69,7 @@ _BEGINS = re.compile(
     rf"|(?:{'|'.join(sorted(KEYWORDS - BLOCKS - {'devices'}))})[^\S\n]+[\w\"./*]"
 )
 #: The slices of a machine: `{1..8} * tpu v5e 16x16`.
-_COUNTS = re.compile(r"\{[\s\d.,]*\d[\s\d.,]*\}\s*\*")
+_COUNTS = re.compile(r"\{[\s.,]*+\d[\s\d.,]*+\}\s*+\*")
 #: A line that cannot go on with what stands in brackets above it.
 _NEW_ENTRY = re.compile(r"[^\n]*?(?:->|:|\})")
 

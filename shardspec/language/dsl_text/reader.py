@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
+from shardspec.diagnostics.budget import spend
 from shardspec.language import reading
 from shardspec.language.dsl_text import faults, layout
 from shardspec.language.dsl_text.faults import entry_of
@@ -257,6 +258,7 @@ class _Build:
 
         from shardspec.language.grammar.parser import parser
 
+        spend(400, self.source, statement.start)
         text = self.text[statement.start : statement.end]
         if len(text) > _LONGEST and start != "doc":
             message = f"a statement of {len(text):,} characters is too long"

@@ -10,7 +10,9 @@ from shardspec.language.grammar.syntax import SyntaxFault
 _BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 _BOUND = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(%|[KMGT]iB|B)\s*")
-_NUMBER = re.compile(r"\s*(-?)(?P<digits>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>.*?)\s*", re.DOTALL)
+_NUMBER = re.compile(
+    r"\s*+(-?)(?P<digits>[0-9]++(?:\.[0-9]++)?+)\s*+(?P<unit>(?:.*\S)?)\s*", re.DOTALL
+)
 _FORMS = "a share of the bytes of all arrays, such as `2%`, or a size, such as `64 MiB`"
 
 

@@ -1,8 +1,8 @@
 """What to say where a parser stops: what was expected, after what, and what would work.
 
 The parser itself knows what it would have accepted. What people write when they mean something
-else stands in rows that are tried in order at the place where it stopped: the start symbols they
-belong to, what ends before the place, what stands at it, and the help.
+else stands in rows, `grammars/faults.yaml`, that are tried in order at the place where it stopped:
+the start symbols they belong to, what ends before the place, what stands at it, and the help.
 
 Rules and partitions as other tools spell them, `("batch", ("replica", "fsdp"))`, `[a, b] -> x`,
 `P(None, "data")`, `batch: fsdp`, are put in this language: whoever writes one knows what it should
@@ -14,10 +14,11 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
+from shardspec.assets import data_of
 from shardspec.language.grammar.parser import parser
-from shardspec.language.grammar.refusals import NO_NAMES
 from shardspec.language.grammar.syntax import SyntaxFault
 
 if TYPE_CHECKING:
@@ -128,162 +129,34 @@ def _is_spec(function: ast.expr) -> bool:
     return (function.id if isinstance(function, ast.Name) else name) in _SPECS
 
 
-_RULES = frozenset({"axis_rule"})
-_PARTITIONS = frozenset({"partition"})
-_MESH = _RULES | _PARTITIONS
-_OVER = frozenset({"mesh_axes"})
-_NAMES = frozenset({"names"})
-_SCAN = frozenset({"scan"})
-_TYPES = frozenset({"array_type"})
-_SIZES = frozenset({"size", "array_type"})
-_DERIVED = frozenset({"derived"})
-_MESH_SIZES = frozenset({"mesh_size"})
-_HARDWARE = frozenset({"hardware"})
-_GLOBS = frozenset({"path_pattern"})
-_STEPS = frozenset({"step_line"})
-_ANY = _MESH | _OVER | _NAMES | _SCAN | _SIZES | _DERIVED | _MESH_SIZES | _HARDWARE | {"place"}
+class _Row(NamedTuple):
+    """What helps at one place; see `grammars/faults.yaml`."""
 
-_ARROW = "an arrow joins names and mesh axes: `embed -> model`"
-_TUPLE = "several mesh axes stand in parentheses: `(replica, data)`; no mesh axis is `none`"
-_TILE = "chips along each dimension are joined by `x`: `4x4x8`"
+    at: list[str]
+    help: str
+    left: str = ""
+    right: str = ""
 
-_ROWS: tuple[tuple[frozenset[str], str, str, str], ...] = (
-    (_ANY, r"", r"[\"'`]", "names stand without quotes"),
-    (_MESH, r"\(\s*$", r"\)", "no mesh axis at all is written `none`"),
-    (_RULES, r"[\w)]\s*$", r"=>|=|:|→|-+>|-", _ARROW),
-    (_RULES, r"->\s*$", r"$", "name a mesh axis of a target, or `none`"),
-    (_RULES, r"->.*\w\s*$", r"\?", "`?` stands behind parentheses: `(model)?`, `(model, fsdp)?`"),
-    (_PARTITIONS | _OVER, r"", r"\?", "`?` is for rules: here stands what is, and all of it"),
-    (_MESH, r"", r"\[", _TUPLE),
-    (
-        _RULES,
-        r"->.*[\w)]\s*$",
-        r",",
-        "alternatives are separated by `|`; " + _TUPLE.partition(";")[0],
-    ),
-    (
-        _RULES,
-        r"->.*[\w)]\s*$",
-        r"\|\||or\b|/|;|\w",
-        "alternatives are separated by `|`: `embed -> model | data`",
-    ),
-    (_RULES, r"^[^>]*\w\s*$", r"\w", "several names are separated by `,`: `mlp, heads -> model`"),
-    (_RULES, r"^[^>]*$", r"none\b", "`none` stands on the right: `kv -> none`"),
-    (_RULES, r"^[^>]*$", r"_", "a rule needs the name of an axis; `_` names none"),
-    (_MESH, r"", r"_(?!\w)", "no mesh axis at all is written `none`"),
-    (_MESH, r"[\[(].*$", r"\]|\[", _TUPLE),
-    (_RULES, r"@\s*$", r"", "a priority is a whole number; lower is earlier: `embed -> data @ 5`"),
-    (
-        _PARTITIONS,
-        r"^\s*$",
-        r"none\s*$",
-        "one entry a dimension: `(none)` for one, `(none, none)` for two",
-    ),
-    (
-        _PARTITIONS,
-        r"^\s*$",
-        r"P\b|PartitionSpec\b|\w",
-        "one entry a dimension, in parentheses: `(none, model)`",
-    ),
-    (_PARTITIONS, r"\w\s*$", r"\w", "the dimensions are separated by `,`: `(none, model)`"),
-    (_OVER, r"^[\s(]*$", r"none\b|\)|$", "name a mesh axis of a target: `data`, `(replica, data)`"),
-    (_OVER, r"", r"", "several mesh axes stand in parentheses: `(replica, data)`"),
-    (_NAMES, r"^\s*$", r"none\s*$", NO_NAMES),
-    (_NAMES, r"", r"none\b", "a dimension without a name is written `_`"),
-    (_NAMES, r"", r"\[|\(", "names stand one after another: `embed mlp`"),
-    (_NAMES, r"", r"\d", "names begin with a letter; sizes stand in the types of `arrays`"),
-    (_NAMES, r"", r"->", "names only: mesh axes are placed by `rules`"),
-    (_SCAN, r"@\s*$", r"", "a position is counted from 0 at the front of the array: `layers@0`"),
-    (_SCAN, r"", r"=|:|\d|$", "an axis and its position are joined by `@`: `layers@0`"),
-    (
-        _DERIVED,
-        r"^\s*$",
-        r"",
-        "name the parent, and which of its dimensions these are: `from **/kernel dims 0 _`",
-    ),
-    (
-        _DERIVED,
-        r"from\s+\S+\s+$",
-        r"",
-        "the dimensions stand behind `dims`: `from **/kernel dims 0 _`",
-    ),
-    (_DERIVED, r"dims\b.*$", r"none\b", "a dimension that is none of the parent's is written `_`"),
-    (_DERIVED, r"dims\b.*$", r"\[|\(", "dimensions stand one after another: `dims 0 _`"),
-    (
-        _DERIVED,
-        r"dims\b.*$",
-        r"",
-        "a dimension of the parent (`0`, `-1`, `0/128`, `0*8`), a name, or `_`",
-    ),
-    (_TYPES, r"^\s*\w*\s*$", r"\(|<|\{|$", "sizes stand in brackets: `bf16[embed mlp]`"),
-    (_TYPES, r"^\s*$", r"\[|\d", "a dtype comes first: `f32[4096, 512]`"),
-    (_TYPES, r"", r"none\b", "a dimension without a name is its size: `4096`, or `_=4096`"),
-    (_TYPES, r"_\s*$", r"", "a dimension without a name needs its size: `_=4096`"),
-    (_SIZES, r"\w\s*$", r"[x×]\s", "sizes are multiplied by `*`: `heads * kv`"),
-    (_SIZES, r"", r"\d+[x×]", "sizes are multiplied by `*`: `heads * kv`"),
-    (_SIZES, r"", r"\d+_\d|\d+[kKmM]\b", "sizes are written in digits: `4096`"),
-    (
-        _SIZES,
-        r"",
-        r"[+/%^-]|\*\*",
-        "numbers and axes are added, taken off and multiplied: `heads * kv + 2 * state`",
-    ),
-    (
-        _MESH_SIZES,
-        r"^\s*$",
-        r"-1|\*|\?|\.\.\.|all\b|none\b|None\b",
-        "what the other axes leave over is written `rest`",
-    ),
-    (_MESH_SIZES, r"@\s*$", r"", "`@ dcn` is an axis between slices or nodes, `@ ici` one within"),
-    (_MESH_SIZES, r"submesh\s*$", r"[\[(]|\d", _TILE),
-    (
-        _MESH_SIZES,
-        r"\bover\b[^(),]*$",
-        r"",
-        "name directions of the machine, major to minor: `over x y4` (all of x, 4 along y)",
-    ),
-    (_MESH_SIZES, r"auto\s*$", r"", "`auto` needs the number of partitions: `auto 16`"),
-    (_MESH_SIZES, r"^\s*$", r"\d+x", "a tile is written `submesh 4x2x2x1`"),
-    (_MESH_SIZES, r"", r"dcn\b|ici\b", "the network follows `@`: `2 @ dcn`"),
-    (
-        _MESH_SIZES,
-        r"^\s*$",
-        r"(explicit|manual)\b",
-        "the size stands before the type: `8 explicit`",
-    ),
-    (_MESH_SIZES, r"[\w@]\s+\w+\s*$", r"(auto|explicit|manual)\b", "an axis has one type"),
-    (
-        _MESH_SIZES,
-        r"\w\s+$",
-        r"[A-Za-z]",
-        "types of axes are `auto`, `explicit` and `manual`: `8 explicit`",
-    ),
-    (
-        _HARDWARE,
-        r"\bby\s*$",
-        r"",
-        "behind `by` is a file of `shardspec calibrate`: `tpu v4 4x4x8 by hardware.local.yaml`",
-    ),
-    (_HARDWARE, r"", r"\d+x(\s|[A-Za-z])|[x×]\s", "slices or nodes stand before `*`: `2 * h100`"),
-    (_HARDWARE, r"", r"[x×]\s|[(\[,]|\d+[*X]\d|\*", _TILE),
-    (
-        _HARDWARE,
-        r"[A-Za-z]\w*\s+$",
-        r"\d+\s*$",
-        "a number of chips comes first: `16 v5e`; a slice is `4x4`",
-    ),
-    (_HARDWARE, r"", r"$", "name a chip: `tpu v4 4x4x8`, `4 * h100`, `8 cpu`"),
-    (frozenset({"place"}), r"", r"", "`start`, `end`, `before mlp` or `after mlp`"),
-    (_STEPS, r"^[^>]*$", r"$", "an arrow leads to what the line makes: `a, b -> c`"),
-    (_STEPS, r"^[^>]*[\w\])\"]\s*$", r"=>|=|:|-", "an arrow leads to what the line makes: `->`"),
-    (_STEPS, r"->\s*$", r"", "name what the line makes: `residual, a/kernel -> hidden`"),
-    (_STEPS, r"[\w\])\"]\s*$", r"\*|@|\w", "what is read stands with `,` between: `a, b -> c`"),
-    (_STEPS, r"\[[^\]]*$", r"\d", "a size follows its name: `slot=640`"),
-    (_STEPS, r"flops[^,]*$", r"", "FLOPs are a product of numbers and axes: `2 * batch * embed`"),
-    (_GLOBS, r"", r"\}", r"nothing is open here; a brace of the path itself is written `\}`"),
-    (_GLOBS, r"", r"\\$", r"`\` makes the next character stand for itself; write `\\` for one"),
-    (_GLOBS, r"", r"$", r"close it with `}`; a brace of the path itself is written `\{`"),
-)
+
+class FaultTable(NamedTuple):
+    """What is said of what cannot be read.
+
+    Attributes:
+      rows: what helps, in the order in which they are tried.
+      words: terminals in words, in the order in which a message names them.
+      forms: how a statement of the DSL looks.
+    """
+
+    rows: list[_Row]
+    words: dict[str, str]
+    forms: dict[str, str]
+
+
+@cache
+def fault_table() -> FaultTable:
+    """Return `grammars/faults.yaml`."""
+    found = data_of("grammars/faults.yaml")
+    return FaultTable([_Row(**each) for each in found["rows"]], found["words"], found["forms"])
 
 
 def help_for(start: str, before: str, found: str) -> str | None:
@@ -294,75 +167,14 @@ def help_for(start: str, before: str, found: str) -> str | None:
       before: the text up to the place where the parser stopped.
       found: the text from there.
     """
-    for starts, left, right, help in _ROWS:
-        if start in starts and re.search(left, before) and re.match(right, found):
-            return help
+    for row in fault_table().rows:
+        if start in row.at and re.search(row.left, before) and re.match(row.right, found):
+            return row.help
     return None
 
 
-#: Terminals in words, in the order in which a message names them.
-_WORDS = {
-    "LOGICAL_AXIS": "a logical axis",
-    "ANY": "`*`",
-    "MESH_AXIS": "a mesh axis",
-    "NONE": "`none`",
-    "BLANK": "`_`",
-    "PRIORITY": "a whole number",
-    "POSITION": "a position",
-    "EDGE": "`start`, `end`",
-    "SIDE": "`before`, `after`",
-    "PARENT": "the path of a parent",
-    "PLACE": "a dimension of the parent",
-    "ELLIPSIS": "`...`",
-    "DTYPE": "a dtype",
-    "SIZE": "a size",
-    "SIGN": "`+`, `-`",
-    "COUNT": "a number",
-    "COUNTS": "several (`{1..8}`)",
-    "REST": "`rest`",
-    "SUBMESH": "`submesh`",
-    "AUTO": "`auto`",
-    "OVER": "`over`",
-    "FIT": "`fit`",
-    "STRETCH": "a direction (`x`, `y4`)",
-    "TYPE": "`explicit`, `manual`",
-    "NETWORK": "`dcn` or `ici`",
-    "PLATFORM": "`tpu`, `gpu`, `cpu`",
-    "CHIP": "the name of a chip",
-    "TILE": "chips along each dimension (`4x4x8`)",
-    "CALIBRATION": "a file of `shardspec calibrate` (`hardware.local.yaml`)",
-    "NAME": "a name",
-    "KEY": "a name",
-    "INTEGER": "a whole number",
-    "REST_OF_LINE": "a value",
-    "STRING": "text in double quotes",
-    "REGEX": '`re"..."`',
-    "PATTERN": "a path pattern",
-    "WORD": "a word",
-    "BECAUSE": "`because`",
-    "PARTS": "`parts`",
-    "INTERLEAVED": "`interleaved`",
-    "VALUE": "a value",
-    "CALL": "`flash`, `gather`, `route`, `dispatch`, `combine`, `split` or `op`",
-    "FLOPS": "`, flops`",
-    "TIMES": "`x 24`",
-    "PER": "`per`",
-    "AS": "`as`",
-    "SUMS": "`unreduced`, `reduced`",
-    "SECTION": "a section",
-    "STEP_KEY": "a setting of the step",
-    "MEMORY": "`memory`",
-    "MEMORY_KIND": "a kind of memory",
-    "TRAINING": "`trained` or `frozen`",
-    "FILE": "a file",
-    "AMOUNT": "an amount (`2%`, `64 MiB`)",
-    "ESCAPED_REGEX": '`re:"..."`',
-    "LITERAL": "characters of a path",
-    "RANGE": "a range (`{0..23}`)",
-}
 #: What a size in a mesh is made of.
 _IN_MESHES = {"a logical axis": "a name of `let`", "a size": "a number"}
-_ORDER = {name: place for place, name in enumerate(_WORDS)}
 _LIST = re.compile(r"`[^`]+`(?:, `[^`]+`)+")
 _WORD = re.compile(r"[-=]>|[\w.-]+|\S")
 _BRACKETS = re.compile(r"^\s*[\[(]|->\s*\[")
@@ -395,7 +207,7 @@ def explain_fault(parser: Lark, start: str, text: str) -> SyntaxFault:
     previous = _WORD.findall(before)
     after = f" after `{previous[-1]}`" if previous else ""
     words = stop.words
-    if start in _MESH_SIZES:
+    if start == "mesh_size":
         words = tuple(_IN_MESHES.get(word, word) for word in words)
     return SyntaxFault(f"expected {either(words)}{after}", stop.at, end, help)
 
@@ -472,16 +284,21 @@ def _open_brace(text: str) -> int:
 
 
 def _order(terminal: str) -> tuple[int, str]:
+    order = [*fault_table().words]
     if terminal == "$END":
-        return (len(_ORDER) + 1, "")
-    return (_ORDER.get(_short(terminal), len(_ORDER)), terminal)
+        return (len(order) + 1, "")
+    name = _short(terminal)
+    return (order.index(name) if name in order else len(order), terminal)
 
 
 def in_words(parser: Lark, terminal: str) -> str:
     """Return what a terminal is called in a message: `a mesh axis`, or its own text."""
     if terminal == "$END":
         return "the end"
-    return _WORDS.get(_short(terminal)) or f"`{parser.get_terminal(terminal).pattern.value}`"
+    return (
+        fault_table().words.get(_short(terminal))
+        or f"`{parser.get_terminal(terminal).pattern.value}`"
+    )
 
 
 def _short(terminal: str) -> str:

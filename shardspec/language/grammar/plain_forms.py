@@ -155,7 +155,7 @@ def plain_hardware(text: str) -> syntax.HardwareExpr | None:
     if found is None:
         return None
     slices, count, platform, chip, tile = found.groups()
-    if chip == "by" or (chip.lower() in _PLATFORMS and platform):
+    if chip in ("by", "memory") or (chip.lower() in _PLATFORMS and platform):
         return None
     return syntax.HardwareExpr(
         chip=Name(chip, *found.span(4)),

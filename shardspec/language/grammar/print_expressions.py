@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardspec.ir import spec as ir
-from shardspec.ir.spec import derived_text, shape_text, target_text
+from shardspec.ir.spec import derive_text, shape_text, target_text
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.bounds import parse_bound, print_bound
 from shardspec.language.grammar.device_lists import parse_devices, print_devices
@@ -51,11 +51,9 @@ def print_scan(scan: syntax.ScanExpr) -> str:
 
 def print_derived(derived: syntax.DerivedExpr) -> str:
     """Return `from **/kernel dims 0 _`; `dims ...` goes without saying behind a parent."""
-    parent, dims = "", " | ".join(map(derived_text, derived.dims))
-    if derived.parent is not None:
-        text = derived.parent.text
-        parent = f"from {text}" if _PLAIN_PARENT.fullmatch(text) else f"from {_quoted(text)}"
-    return parent if parent and dims == "..." else f"{parent} dims {dims}".lstrip()
+    text = "" if derived.parent is None else derived.parent.text
+    parent = text if _PLAIN_PARENT.fullmatch(text) or derived.parent is None else _quoted(text)
+    return derive_text(parent, derived.own, derived.dims, derived.factors)
 
 
 _PLAIN_PARENT = re.compile(r'[^\s"|;#]+')
@@ -115,6 +113,7 @@ def print_hardware(hardware: syntax.HardwareExpr) -> str:
         hardware.platform or "",
         hardware.chip.text,
         shape_text(hardware.topology),
+        f"memory {hardware.share.text}" if hardware.share else "",
         f"by {hardware.by.text}" if hardware.by else "",
     )
     return " ".join(word for word in words if word)

@@ -128,7 +128,23 @@ def in_derived(derived: syntax.DerivedExpr) -> SyntaxFault | None:
             help = "behind `|` stands an answer for another number of dimensions"
             return SyntaxFault(message, answer[0].start, answer[-1].end, help)
         ranks.add(rank)
-    return in_names(syntax.NamesExpr(tuple(name for names in derived.answers for name in names)))
+    answers = tuple(name for names in derived.answers for name in names)
+    return _in_factors(derived) or in_names(syntax.NamesExpr(answers))
+
+
+def _in_factors(derived: syntax.DerivedExpr) -> SyntaxFault | None:
+    """Return a fault where a product does not say what is whose."""
+    if derived.factors is None:
+        return None
+    left, right, _ = derived.factors
+    if left.text == right.text:
+        help = "write what the braces of the pattern have for each: `A[in] @ B` for `lora_{A,B}`"
+        return SyntaxFault(f"`{left.text}` stands on both sides", 0, 0, help)
+    if not left.names and not right.names:
+        message = "the product does not say which dimensions either side holds"
+        help = f"name those that are summed over: `{left.text}[embed] @ {right.text}`"
+        return SyntaxFault(message, 0, 0, help)
+    return None
 
 
 def _dim_fault(
@@ -269,11 +285,20 @@ def _has_slash(part: syntax.Part, at: int) -> bool:
     return isinstance(part, syntax.GlobText) and part.text[at] == "/"
 
 
+#: A range as other languages write one; braces around a single text have no other use.
+_RANGE_MEANT = re.compile(r"\s*([0-9]{1,9})(?:\s*(?:[-–—:~.…]|to)\s*|\s+)([0-9]{1,9})\s*")
+
+
 def _brace_faults(braces: syntax.Braces, starts: bool, ends: bool) -> Iterator[SyntaxFault]:
     if braces.alternatives == ((),):
         yield SyntaxFault(
             "these braces are empty", braces.start, braces.end, "write `{a,b}` or `{0..3}`"
         )
+    match braces.alternatives:
+        case ((syntax.GlobText() as only,),) if found := _RANGE_MEANT.fullmatch(only.text):
+            low, high = sorted((int(found[1]), int(found[2])))
+            message = f"`{only.text}` is read as this text, not as a range"
+            yield SyntaxFault(message, only.start, only.end, f"write `{{{low}..{high}}}`")
     for parts in braces.alternatives:
         for part in parts:
             if isinstance(part, syntax.GlobText) and ".." in part.text:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Units of a number of tokens.
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
-_COUNT = re.compile(r"\s*(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMBT]?)\s*", re.I)
+_COUNT = re.compile(r"\s*+(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*+(?P<unit>[KMBT]?)\s*+", re.I)
 _MOST_TOKENS = 10**18
 
 _EXPERTS = re.compile(
@@ -38,7 +38,9 @@ _PLAIN = re.compile(
     rf"(?P<operands>{_TERM}(?:, {_TERM})*)(?(call)\))"
     rf" -> (?P<result>{_NAME}(?:\[{_NAME}(?: {_NAME})*\])?)"
 )
-_PLAIN_TERM = re.compile(rf"(?:(?P<name>{_NAME})|(?P<pattern>\"[^\"]+\"))(?:\[(?P<dims>[^\]]*)\])?")
+_PLAIN_TERM = re.compile(
+    rf"(?:(?P<name>{_NAME})|(?P<pattern>\"[^\"]+\"))(?:\[(?P<dims>[^\[\]]*+)\])?"
+)
 _KINDS = {"VALUE": "value", "REGEX": "regex"}
 
 

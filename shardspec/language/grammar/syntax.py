@@ -16,7 +16,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, codes, point
-from shardspec.ir.spec import AxisType, DerivedDims, Network, ParentDim, Stretch
+from shardspec.ir.spec import (
+    AxisType,
+    DerivedDims,
+    Factors,
+    Network,
+    OwnNames,
+    ParentDim,
+    Side,
+    Stretch,
+)
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -231,6 +240,7 @@ class HardwareExpr:
       count: the number before a chip without `*`: `8 cpu`.
       topology: `(4, 4, 8)`, or empty.
       by: the file that says how fast it is.
+      share: the share of a GPU's memory behind `memory`, as it is written.
     """
 
     chip: Name
@@ -240,6 +250,7 @@ class HardwareExpr:
     topology: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
     by: Name | None = None
+    share: Name | None = None
 
 
 class ScanExpr(NamedTuple):
@@ -249,19 +260,27 @@ class ScanExpr(NamedTuple):
 
 
 class DerivedExpr(NamedTuple):
-    """`from **/kernel dims 0 _ | 0`.
+    """`from **/kernel dims 0 _ | 0`, `from *.weight [out in] = B @ A[in]`.
 
     Attributes:
       parent: None where it is left out.
       answers: the dimensions for each rank; `()` where they are left out.
+      own: the names in brackets; None where there are no brackets.
+      factors: None where there is no product.
+      names: the logical axes in that.
     """
 
     parent: Name | None
     answers: tuple[tuple[Name, ...], ...]
+    own: OwnNames | None = None
+    factors: Factors | None = None
+    names: tuple[Name, ...] = ()
 
     @property
     def dims(self) -> tuple[DerivedDims, ...]:
         """Return what the answers mean; `...` where there are none."""
+        if self.factors is not None:
+            return ()
         if not self.answers:
             return ((ParentDim(None),),)
         return tuple(tuple(_derived_dim(dim.text) for dim in answer) for answer in self.answers)
@@ -402,7 +421,16 @@ def derived(tree: Node) -> DerivedExpr:
         for answer in (_trees(found["dims"]) if "dims" in found else ())
     )
     named = None if parent is None else _parent(parent)
-    return DerivedExpr(named, answers)
+    own = None
+    if "named" in found:
+        own = tuple(tuple(map(str, _tokens(names))) for names in _trees(found["named"]))
+    if "factors" not in found:
+        return DerivedExpr(named, answers, own)
+    left, right = ([*map(_name, _tokens(side))] for side in _trees(found["factors"]))
+    rank = tuple(map(_name, _tokens(found["factors"])))
+    first, second = (Side(each[0].text, tuple(n.text for n in each[1:])) for each in (left, right))
+    factors = Factors(first, second, rank[0].text if rank else None)
+    return DerivedExpr(named, answers, own, factors, (*left[1:], *right[1:], *rank))
 
 
 def _parent(token: Token) -> Name:
@@ -496,6 +524,7 @@ def hardware(tree: Node) -> HardwareExpr:
         topology=_tile(tokens["TILE"]) if "TILE" in tokens else (),
         counts=counts,
         by=_name(tokens["CALIBRATION"]) if "CALIBRATION" in tokens else None,
+        share=_name(tokens["SHARE"]) if "SHARE" in tokens else None,
     )
 
 

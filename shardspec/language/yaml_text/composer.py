@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, SourceFile, Span, codes
+from shardspec.diagnostics.budget import spend
 from shardspec.diagnostics.diagnostic import Edit, Fix
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.language.reading import Data, Route
@@ -22,6 +23,28 @@ _STRING_TAGS = ("tag:yaml.org,2002:str", "!")
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s*(?:#.*\s*)*)+")
 _DEEPER_ITEM = re.compile(r"\n[ \t]*(-[ \t]+)(?=\S)")
 _TAG = re.compile(r"![^\s,\[\]{}]*")
+
+
+#: A tile of chips as a tuple, the notation of T5X.
+_TILE = re.compile(r"submesh\s*\(([0-9,\s]+)\)")
+_LONGEST_JOINED = 400
+
+
+def _end_of_parentheses(text: str, span: Span) -> int | None:
+    """Return where a value ends whose open parenthesis a comma has torn off; None elsewhere."""
+    depth = text.count("(", span.start, span.end) - text.count(")", span.start, span.end)
+    if depth <= 0:
+        return None
+    for at in range(span.end, min(len(text), span.end + _LONGEST_JOINED)):
+        char = text[at]
+        if char in "\n[{#\"'" or (char == ":" and text[at + 1 : at + 2] in ("", " ")):
+            return None
+        if char == "," and text[at + 1 : at + 9].lstrip(" ")[:1] in tuple("?&*!|>%@`-,"):
+            return None
+        depth += (char == "(") - (char == ")")
+        if char in "]}" or (char == "," and depth <= 0):
+            return None if depth else span.start + len(text[span.start : at].rstrip())
+    return None
 
 
 @dataclass(slots=True)
@@ -76,6 +99,8 @@ class Composer:
     Attributes:
       text: the text that is read: that of the source, or the same with blanks for parts of it.
       stopped_at: where the text stopped being YAML; None where it did not.
+      is_own: whether the text is in the language of shardspec, where a parenthesis that a comma
+        tears apart is meant as one value.
     """
 
     source: SourceFile
@@ -85,6 +110,8 @@ class Composer:
     root: Data = None
     text: str = ""
     stopped_at: int | None = None
+    is_own: bool = False
+    _torn: int = 0
     _stack: list[_Frame] = field(default_factory=list)
     _anchors: dict[str, _Anchored] = field(default_factory=dict)
     _aliased: int = 0
@@ -98,6 +125,7 @@ class Composer:
     def take(self, event: Any) -> bool:
         """Return whether reading can go on after `event`."""
         kind = type(event).__name__
+        spend(30, self.source, event.start_mark.index)
         if kind == "ScalarEvent":
             self._take_scalar(event)
         elif kind in ("MappingStartEvent", "SequenceStartEvent"):
@@ -111,6 +139,9 @@ class Composer:
         return True
 
     def _take_scalar(self, event: Any) -> None:
+        if self._torn:
+            self._torn -= 1
+            return
         excerpt = self._excerpt(event)
         self._last_end = excerpt.span.end
         frame = self._stack[-1] if self._stack else None
@@ -123,6 +154,8 @@ class Composer:
             self._take_key(frame, excerpt, is_plain)
             return
         start, end = excerpt.span.start, excerpt.span.end
+        if is_plain and "(" in excerpt.text and self.is_own and self._join(excerpt, frame):
+            return
         if is_plain and self.text.find("\n", start, end) >= 0 and self._split(excerpt, frame):
             return
         data: Data = excerpt.text
@@ -147,6 +180,38 @@ class Composer:
         inner = start + 1 if style else start
         exact = inner if self.text.startswith(value, inner) else None
         return Excerpt(value, Span(self.source, start, end), exact)
+
+    def _join(self, excerpt: Excerpt, frame: _Frame | None) -> bool:
+        """File `submesh (4, 2)` in a flow as the one value that it was meant to be.
+
+        YAML ends the value at the comma, and takes the rest for keys without values, or items.
+        """
+        if frame is None or not frame.is_flow:
+            return False
+        end = _end_of_parentheses(self.text, excerpt.span)
+        if end is None:
+            return False
+        whole = Span(self.source, excerpt.span.start, end)
+        text = whole.text
+        self._torn = text[len(excerpt.text) :].count(",") * (1 + frame.is_mapping)
+        self._last_end = end
+        where, what = ("braces", "value") if frame.is_mapping else ("brackets", "item")
+        meant = _TILE.sub(lambda tile: "submesh " + "x".join(re.findall("[0-9]+", tile[1])), text)
+        written, title = f'"{meant}"' if "," in meant else meant, "quote it"
+        quoted = f"between {where}, quote what holds a comma: `{written}`"
+        if meant != text:
+            quoted = title = f"write `{written}`"
+        self.faults.append(
+            Diagnostic(
+                codes.SYNTAX,
+                f"the comma ends the {what}, which is then `{excerpt.text}`",
+                (Label(whole, f"{'keys' if frame.is_mapping else 'items'} for YAML"),),
+                help=quoted,
+                fix=Fix(title, (Edit(whole, written),), is_sure=True),
+            )
+        )
+        self._put(meant, Excerpt(meant, whole, whole.start if meant == text else None))
+        return True
 
     def _split(self, excerpt: Excerpt, frame: _Frame | None) -> bool:
         """File what YAML joins into one value as the items that it was meant to be.

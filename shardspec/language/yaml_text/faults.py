@@ -104,7 +104,7 @@ def line_above(trouble: Trouble, start: int) -> Span | None:
 _NO_SPACE = re.compile(r"""[ \t]*(?:-[ \t]+)?([^\s"'#:{\[][^\s"'#:]*)(:)([^\s:/][^\n]*)""")
 
 
-_PARTITION = re.compile(r"(?:\w+\.)*(?:P|PartitionSpec)\((?:[^()]|\([^()]*\))*\)")
+_PARTITION = re.compile(r"(?<![\w.])(?:\w++\.)*+(?:P|PartitionSpec)\((?:[^()]++|\([^()]*+\))*+\)")
 #: `hardware: {1..8} * tpu v5e 16x16`, up to what ends the value.
 _COUNTS = re.compile(r":\s+(\{[\d.,\s]+\}\s*\*[^,{}#\n]*[^,{}#\s])")
 

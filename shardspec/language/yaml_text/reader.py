@@ -41,7 +41,7 @@ def read_yaml(
     Invariants:
       robust: any text gives a reading or a fault, and every label lies in the text.
     """
-    composer = Composer(source)
+    composer = Composer(source, is_own=True)
     if _compose(composer):
         return _finish(composer, with_comments, minimal), tuple(composer.faults)
     if composer.stopped_at is None or len(source.text) > _MOST_MENDED:
@@ -178,7 +178,7 @@ def _read_rest(composer: Composer) -> tuple[Composer | None, tuple[Diagnostic, .
 def _without(error: Diagnostic, composer: Composer) -> tuple[Composer, bool, bool] | None:
     """Return a composer that got past an error, whether a section went, and if it is done."""
     for start, end, is_whole in _regions(composer.text, error):
-        rest = Composer(composer.source, text=_blanked(composer.text, start, end))
+        rest = Composer(composer.source, text=_blanked(composer.text, start, end), is_own=True)
         is_read = _compose(rest)
         if is_read or not _is_again(error, rest.faults[-1]):
             return rest, is_whole, is_read

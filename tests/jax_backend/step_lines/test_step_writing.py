@@ -330,3 +330,39 @@ def test_examples_without_their_code_cost_what_they_do_with_it(
 def _held(cost: Cost) -> int:
     optimizer = cost.memory.optimizer
     return cost.memory.total.bytes - (optimizer.bytes if optimizer is not None else 0)
+
+
+def test_rounding_to_int8_is_no_choice_of_experts() -> None:
+    """What is rounded and scaled is read by the product as it is."""
+    kinds = {"up": "s8[2048, 8192]", "down": "s8[8192, 2048]"}
+    arrays = "".join(f"  layers_{{0..2}}/{name}: {kind}\n" for name, kind in kinds.items())
+    text = f"{SPEC}arrays:\n{arrays}"
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    s8 = partial(jax.ShapeDtypeStruct, dtype=jnp.int8)
+    params = {f"layers_{n}": {"up": s8((2048, 8192)), "down": s8((8192, 2048))} for n in range(3)}
+    x = jax.ShapeDtypeStruct((256, 1024, 2048), jnp.bfloat16)
+
+    def product(x: Any, w: Any) -> Any:
+        scale = jnp.max(jnp.abs(x), axis=-1, keepdims=True) / 127
+        made = jnp.einsum(
+            "ble,ef->blf", jnp.round(x / scale).astype(jnp.int8), w,
+            preferred_element_type=jnp.int32,
+        )  # fmt: skip
+        return made.astype(jnp.bfloat16) * scale
+
+    def made(resolver: Resolver) -> tuple[Any, tuple[Any, ...]]:
+        def serve(params: Any, x: Any) -> Any:
+            for p in params.values():
+                hidden = resolver.constrain(product(x, p["up"]), activation="hidden")
+                x = resolver.constrain(x + product(hidden, p["down"]), activation="residual")
+            return x
+
+        return serve, (params, x)
+
+    found, cost = written(spec, "pod", made)
+    assert not any("route" in line or "None" in line for line in found.fields["program"])
+    again = stated(text, "pod", found.fields)
+    assert again.step is not None
+    assert cost.step is not None
+    assert again.step.flops == pytest.approx(cost.step.flops, rel=0.05)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import assets
+from shardspec.ir.spec import Factors, Side
 from shardspec.language.grammar import expressions, parser, print_expressions
 from shardspec.language.grammar.bounds import Bound, parse_bound, print_bound
 from shardspec.language.grammar.refusals import NO_LETS
@@ -125,6 +126,25 @@ derived_dims = st.sampled_from(
 )
 
 
+own_names = st.none() | st.lists(
+    st.lists(roles, min_size=1, max_size=3).map(tuple),
+    max_size=2,
+    unique_by=len,
+).map(tuple)
+
+
+@st.composite
+def products(draw: st.DrawFn) -> DerivedExpr:
+    left = Side("a", (draw(roles),))
+    right = Side(
+        draw(st.sampled_from(("b", "lora_b", "B.=", "é"))), tuple(draw(st.lists(roles, max_size=2)))
+    )
+    factors = Factors(left, right, draw(st.none() | texts))
+    said = (*left.names, *right.names, *filter(None, factors[2:]))
+    names = tuple(Name(str(name), 0, 0) for name in said)
+    return DerivedExpr(draw(parents), (), draw(own_names), factors, names)
+
+
 def _derived(parent: Name | None, answers: list[tuple[str, ...]]) -> DerivedExpr:
     by_rank = {(len(each), "..." in each): each for each in answers}
     named = tuple(tuple(Name(dim, 0, 0) for dim in each) for each in by_rank.values())
@@ -236,7 +256,14 @@ NODES: dict[str, st.SearchStrategy[Any]] = {
     "scan": st.lists(names, min_size=1, max_size=3).map(
         lambda found: ScanExpr(tuple((name, i) for i, name in enumerate(found)))
     ),
-    "derived": st.builds(_derived, st.none() | parents, st.lists(derived_dims, min_size=1)),
+    "derived": st.builds(_derived, st.none() | parents, st.lists(derived_dims, min_size=1))
+    | st.builds(
+        lambda parent, own, answers: _derived(parent, answers)._replace(own=own),
+        parents,
+        own_names,
+        st.just([("0/2", "in", "_")]),
+    )
+    | products(),
     "size": sizes,
     "array_type": st.builds(
         ArrayType,
@@ -277,6 +304,7 @@ NODES: dict[str, st.SearchStrategy[Any]] = {
         st.just(()) | tiles,
         st.just(()),
         st.none() | st.sampled_from(("h.local.yaml", "../a/b-c.yml")).map(lambda f: Name(f, 0, 0)),
+        st.none() | st.sampled_from(("0.9", ".92", "1")).map(lambda share: Name(share, 0, 0)),
     ),
     "glob": globs,
 }
@@ -436,6 +464,9 @@ def test_a_rule_has_names_alternatives_and_priority() -> None:
         ("derived", "dims 0/0", "0/0", "multiple of 0", "`any`"),
         ("derived", "dims 0 | 1", "1", "two answers", "another number"),
         ("derived", "dims 0 None", "None", "no logical axis", "`_`"),
+        ("derived", "from a = b", "", "`@`", "two sides"),
+        ("derived", "from a = b @ c", "", "which dimensions", "`b[embed] @ c`"),
+        ("derived", "from a = b[x] @ b", "", "both sides", "`A[in] @ B`"),
         ("place", "befor x", "befor", "`before`", "`before mlp`"),
         ("size", "4x4", "4x4", "a size", "`*`"),
         ("size", "9" * 5000, "9" * 5000, "5000 digits", "15"),
@@ -458,6 +489,7 @@ def test_a_rule_has_names_alternatives_and_priority() -> None:
         ("hardware", "8xh100", "8xh100", "a number", "`2 * h100`"),
         ("hardware", "tpu v4 4*4*8", "4", "4x4x8", "joined by `x`"),
         ("hardware", "tpu v5e 16", "16", "4x4x8", "16 v5e"),
+        ("hardware", "h100 memory 90%", "%", "the end", "memory 0.9"),
         ("hardware", "8 cpu by h.json", "h.json", "a file of `shardspec calibrate`", "behind `by`"),
         ("glob", "", "", "empty", "`**`"),
         ("glob", "a**", "**", "whole component", "`**/a`"),
@@ -466,6 +498,9 @@ def test_a_rule_has_names_alternatives_and_priority() -> None:
         ("glob", "a}", "}", "closes nothing", r"`\}`"),
         ("glob", "a\\", "\\", "after", r"`\\`"),
         ("glob", "{5..1}", "{5..1}", "empty", "{1..5}"),
+        ("glob", "l_{0-3}/q", "0-3", "not as a range", "`{0..3}`"),
+        ("glob", "{ 11 : 0 }", " 11 : 0 ", "not as a range", "`{0..11}`"),
+        ("glob", "{0 to 3}", "0 to 3", "not as a range", "`{0..3}`"),
         ("glob", "{0..2,5}", "0..2", "no range", "braces of its own"),
         ("glob", "{}", "{}", "empty", "{a,b}"),
         ("glob", "{" * 40, "{", "deep", "several"),
@@ -505,6 +540,7 @@ def test_a_fault_says_what_was_expected_where_and_what_works(
         ("hardware", "{1..8}*tpu v5e 16x16", "{1..8} * tpu v5e 16x16"),
         ("hardware", "{ 4, 1 .. 2,2 } * h100", "{1,2,4} * h100"),
         ("hardware", "{1,2,3} * h100", "{1..3} * h100"),
+        ("hardware", "h100  memory .92 by  h.yaml", "h100 memory .92 by h.yaml"),
         ("hardware", "2*h100  by  ./a-b/h.local.yml", "2 * h100 by ./a-b/h.local.yml"),
         ("size", "broken +", "broken +"),
         ("size", "( (a*b) )+c -(d + 2)", "a * b + c - (d + 2)"),

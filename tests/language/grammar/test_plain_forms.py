@@ -111,9 +111,9 @@ NEARLY: dict[str, st.SearchStrategy[str]] = {
         st.sampled_from(("", "", "2 * ", "0 * ", "{2,4} * ", "3*")),
         st.sampled_from(("", "8 ", "tpu ", "GPU ", "cpu ", "8 gpu ", "tpu v4 ")),
         st.sampled_from(
-            ("v4", "h100", "cpu", "CPU", "v4-512", "a3-highgpu-8g", "by", "tpu", "x_1")
+            ("v4", "h100", "cpu", "CPU", "v4-512", "a3-highgpu-8g", "by", "memory", "tpu", "x_1")
         ),
-        st.sampled_from(("", "", " 4x4", " 16x16x8", " 4", " by a.yaml")),
+        st.sampled_from(("", "", " 4x4", " 16x16x8", " 4", " by a.yaml", " memory 0.9", " memory")),
     ),
     "step_line": st.builds(
         lambda call, operands, made: (

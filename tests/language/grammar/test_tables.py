@@ -23,7 +23,11 @@ TEXTS = {
     "axis_rule": ("axis_rule", ("mlp -> model | data", "a -> (x, y)", "a -> none"), "a -> ->"),
     "names": ("names", ("a b _ c", "embed, mlp"), "a (("),
     "array_type": ("array_type", ("bf16[embed=4096 2*mlp]", "f32[]"), "bf16[["),
-    "derived": ("derived", ("from a/** dims ... -2/any b | 0", "dims 0, _"), "from dims 0 0"),
+    "derived": (
+        "derived",
+        ("from a/** dims ... -2/any b | 0", "dims 0, _", "from a [b c] = d[b] @ e rank f"),
+        "from dims 0 0",
+    ),
     "mesh_axis": ("mesh_size", ("8", "rest@dcn", "submesh 2x2 explicit", "over x y2/2"), "8 8"),
     "hardware": ("hardware", ("tpu v5e 4x4", "2 * 8 h100"), "* *"),
     "path_pattern": ("path_pattern", ("**/a_{0..3}/k*", "x[0-9]/?"), "{a"),
