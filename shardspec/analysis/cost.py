@@ -16,7 +16,7 @@ from shardspec.diagnostics.words import seconds_text, three_figures
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Target
-from shardspec.ir.step import Step
+from shardspec.ir.step import Figure, Step, Unknown
 
 __all__ = [
     "Amount",
@@ -72,12 +72,18 @@ class Cost:
         Source: Chowdhery et al., PaLM (arXiv 2204.02311), appendix B: rematerialisation does not
         count.
         """
-        return None if self.time is None else self.time.mfu
+        return None if self.time is None or self.uncounted("time") else self.time.mfu
+
+    def uncounted(self, figure: Figure) -> tuple[Unknown, ...]:
+        """Return what of the step makes a figure a lower bound."""
+        return () if self.step is None else self.step.uncounted(figure)
 
     @property
     def tokens_per_s(self) -> float | None:
         """Return how many tokens all devices go through in a second."""
         if self.time is None or self.tokens is None or not self.time.step_seconds:
+            return None
+        if self.uncounted("time"):
             return None
         return self.tokens / self.time.step_seconds
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.traffic import TrafficRow, askers, group
 from shardspec.diagnostics.words import by_key
+from shardspec.ir.step import Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,14 @@ class CostDiff:
     def is_same(self) -> bool:
         """Say whether a step costs what it did."""
         figures = (self.memory, self.seconds, self.flops, self.sent)
-        is_same = all(each is None or each.is_same for each in figures)
+        is_same = all(each is None or each.is_same for each in figures) and not self.unknown
         return is_same and not (self.parts or self.axes or self.rules)
+
+    @property
+    def unknown(self) -> tuple[Unknown, ...]:
+        """Return what could not be counted on either side: nothing is certain to be the same."""
+        steps = (cost.step for cost in (self.before, self.after) if cost.step is not None)
+        return tuple(dict.fromkeys(each for step in steps for each in step.unknown))
 
     @property
     def _by_axis(self) -> tuple[dict[str, int], dict[str, int]]:

@@ -311,12 +311,14 @@ class Restore:
       total_bytes: over all devices.
       most_bytes: on the device that receives most.
       is_exact: False where the devices are others, and the figures a bound from above.
+      compared: how many arrays both sides have, in one shape and dtype; of others nothing is known.
     """
 
     arrays: tuple[str, ...]
     total_bytes: int
     most_bytes: int
     is_exact: bool
+    compared: int
 
 
 def restore(
@@ -341,12 +343,14 @@ def restore(
     paths = []
     alike: dict[tuple[object, ...], list[int]] = {}
     counts: Counter[tuple[object, ...]] = Counter()
+    compared = 0
     old = {array.path: array for array in before.arrays}
     meshes = (_MeshIndex(before.mesh), _MeshIndex(after.mesh))
     for array in after.arrays:
         earlier = old.get(array.path)
         if earlier is None or (earlier.shape, earlier.dtype) != (array.shape, array.dtype):
             continue
+        compared += 1
         key: tuple[object, ...] = (array.shape, array.dtype, earlier.partition, array.partition)
         if key not in alike:
             alike[key] = (
@@ -357,7 +361,7 @@ def restore(
             counts[key] += 1
     for key, count in counts.items():
         received = [sum_ + count * one for sum_, one in zip(received, alike[key], strict=True)]
-    return Restore(tuple(paths), sum(received), max(received, default=0), exact)
+    return Restore(tuple(paths), sum(received), max(received, default=0), exact, compared)
 
 
 def _same_devices(before: TargetLayout, after: TargetLayout) -> bool:

@@ -122,6 +122,7 @@ class ProofLayout:
       code: the files of the project that were imported for the step.
       sent: by mesh axes.
       room: bytes that a device has for a program; None where that is not known.
+      flags: that the compiler had, by the variable that they are in.
     """
 
     step: str
@@ -131,6 +132,7 @@ class ProofLayout:
     sent: tuple[ProvedBytes, ...]
     held: ProvedBytes
     room: int | None = None
+    flags: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,7 @@ def target_layout(plan: ShardingPlan) -> TargetLayout:
     placed = None if isinstance(placement, Diagnostic) else placement
     return TargetLayout(
         name=plan.name,
-        hardware="" if target.hardware is None else str(target.hardware),
+        hardware="" if target.hardware is None else target.hardware.machine,
         axes=_axes(plan, placed),
         order="listed" if target.devices else "" if placed is None else placed.order,
         devices=_devices_digest(placed, target.devices),

@@ -14,14 +14,14 @@ splitting it saves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple, cast
 
-from shardspec.analysis.step_arguments import arguments, notes, parameters_of
+from shardspec.analysis.step_arguments import arguments, notes, parameters_of, unknown
 from shardspec.analysis.step_flow import flow_of
-from shardspec.analysis.step_layout import StepLayout, place_of, step_array
+from shardspec.analysis.step_layout import StepLayout, place_of
 from shardspec.analysis.step_lives import Lives
 from shardspec.analysis.step_partition import (
     Laid,
@@ -36,17 +36,11 @@ from shardspec.analysis.step_partition import (
 )
 from shardspec.analysis.step_record import Record
 from shardspec.analysis.step_stages import is_whole
-from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, Weight
+from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import DTYPE_BITS
-from shardspec.ir.step import (
-    CollectiveKind,
-    Phase,
-    Step,
-    StepOp,
-    StepTensor,
-)
+from shardspec.ir.step import CollectiveKind, Phase, Step, StepOp, StepTensor
 from shardspec.resolve.resolver import array_resolver
 
 #: FLOPs of a kernel of attention in its backward pass, which makes the scores again, by forward.
@@ -130,8 +124,12 @@ class _Assembly:
             self._train()
         end = self.record.at + 1
         self.record.tensors += self.lives.tensors()
+        found: dict[object, StepTensor] = {}
         for weight, sums in self._weights.values():
-            self.record.tensors += self._gradient_tensors(weight, sums, end)
+            for each in self._gradient_tensors(weight, sums, end):  # all uses add to the one held
+                key = each.array.name if self.flow.passes > 1 else len(found)
+                found.setdefault(key, each)
+        self.record.tensors += found.values()
         span = self.flow.step.span
         return Step(
             "spec",
@@ -143,6 +141,7 @@ class _Assembly:
             end,
             place_of(span),
             tuple(notes(self.layout)),
+            tuple(unknown(self.layout)),
         )
 
     # passes
@@ -338,11 +337,9 @@ class _Assembly:
     def _add_up(self, weight: Weight, op: Op) -> None:
         """Note that the gradient of a microbatch is added to those before, in memory."""
         for each, count in self.layout.trained_of(weight):
-            dims = self.layout.gradient_dims(each.dims)
-            array = step_array(dims, each.param.shape, each.param.dtype, each.path)
+            array, at = self.layout.gradient(each), self.record.at
             runs = count * self.flow.passes * self.layout.turns(op.loop)
-            place, axes = place_of(op.line.span), tuple(a for dim in dims for a in dim.mesh_axes)
-            at = self.record.at
+            place, axes = place_of(op.line.span), tuple(a for dim in array.split.dims for a in dim)
             added = StepOp("scatter", "", (array,), array, 0, runs, place, "backward", axes, at)
             self.record.ops.append(added)
 
@@ -357,12 +354,11 @@ class _Assembly:
             self.record.send(move, count, value, "backward", place_of(sums.line))
 
     def _sum_weight(self, weight: Weight, sums: _Sum, count: int) -> None:
-        view = tuple((index,) for index in _blank(weight))
-        own = self.layout.lies(weight, view, "gradient")
+        own = self.layout.lies(weight, _view(weight), "gradient")
         dtype, uses = weight.first.param.dtype, sums.loop.uses if sums.loop is not None else 1
-        moves = summed(own, sums.seats, sums.along, self.plan.mesh)
-        for move in moves:
-            place, is_turned, runs = place_of(sums.line), move.kind is _SCATTER, count
+        moves = list(self._summed(weight, sums.seats, sums.along))
+        for move, is_once in moves:
+            place, is_turned, runs = place_of(sums.line), not is_once, count
             if is_turned:  # in every microbatch and use, ahead of what adds them up
                 dtype = self.layout.wire_dtype(dtype)
             else:  # added up over the turns of a pipeline, and summed behind them
@@ -377,7 +373,25 @@ class _Assembly:
                 *(move, runs, weight, "backward", place, "gradient"),
                 is_turned=is_turned and len(moves) == 1,  # else it is one sum, sliced after
                 is_whole=is_whole,
+                is_once=is_once,
             )
+
+    def _summed(
+        self, weight: Weight, seats: dict[str, Seat], along: Iterable[str]
+    ) -> Iterator[tuple[Move, bool]]:
+        """Yield what sums up a gradient, and whether it does so once a step.
+
+        Of what a device holds a part of, every microbatch is summed. What it holds whole is summed
+        at the end, to what the update takes.
+        """
+        view, mesh = _view(weight), self.plan.mesh
+        held, taken = (self.layout.lies(weight, view, kind) for kind in ("gradient", "update"))
+        for move in summed(held, seats, along, mesh):
+            if move.kind is _SCATTER:
+                yield move, False
+                continue
+            rest = {axis: seats[axis] for axis in move.mesh_axes}
+            yield from ((each, True) for each in summed(taken, rest, along, mesh))
 
     def _unread(self) -> None:
         """Add the gradients of arrays that no line reads, such as the scales of norms."""
@@ -387,13 +401,14 @@ class _Assembly:
             if each.path in self.flow.used or each.is_state or not each.is_trained:
                 continue
             weight = Weight((each,), tuple(range(each.param.rank)))
-            view = tuple((index,) for index in _blank(weight))
-            dims = self.layout.gradient_dims(each.dims)
-            own = laid(view, dims, each.param.dtype, self.plan.mesh, each.path)
-            for move in summed(own, axes, (), self.plan.mesh):
-                self.record.send(move, 1, weight, "backward", place, "gradient")
-            tensor, count = self.layout.array(weight), self.layout.count_of(each.path)
-            lives = StepTensor(tensor, tensor.bytes, at, at + 1, place, "backward", count)
+            tensor, count = self.layout.gradient(each), self.layout.count_of(each.path)
+            bits = DTYPE_BITS.get(tensor.dtype, 32)  # no product makes it, so it has its own dtype
+            own = self.layout.lies(weight, _view(weight), "gradient").bits
+            for move, is_once in self._summed(weight, axes, ()):
+                move = move._replace(payload_bytes=move.payload_bytes * bits // own)
+                self.record.send(move, 1, weight, "backward", place, "gradient", is_once=is_once)
+            born = 0 if self.flow.passes > 1 else at
+            lives = StepTensor(tensor, tensor.bytes, born, at + 1, place, "backward", count)
             self.record.tensors.append(lives)
 
     def _batch_seats(self) -> dict[str, Seat]:
@@ -413,11 +428,11 @@ class _Assembly:
         state = self.plan.spec.state
         place = place_of(state.span if state is not None else None)
         for each in self.arrays:
-            further = self.layout.gradient_dims(each.dims)
+            further = self.layout.gradients.updated(each.dims)
             if further == each.dims or not each.is_trained:
                 continue
             weight = Weight((each,), tuple(range(each.param.rank)))
-            view = tuple((index,) for index in _blank(weight))
+            view = _view(weight)
             own = laid(view, further, each.param.dtype, self.plan.mesh, each.path)
             before = laid(view, each.dims, each.param.dtype, self.plan.mesh)
             axes = tuple(axis for axis in own.seats if axis not in before.seats)
@@ -439,8 +454,7 @@ class _Assembly:
         elif sums.loop is not None and sums.loop.is_unrolled:
             born = min(end, self._left[id(sums.loop)] + 1)
         for each, count in self.layout.trained_of(weight):
-            dims = self.layout.gradient_dims(each.dims)
-            array = step_array(dims, each.param.shape, each.param.dtype, each.path)
+            array = self.layout.gradient(each)
             yield StepTensor(array, array.bytes, born, end, place_of(sums.line), "backward", count)
 
 
@@ -467,6 +481,5 @@ def _merged(found: Sequence[tuple[Weight, _Sum]]) -> Iterator[tuple[Weight, _Sum
     yield from by_axes.values()
 
 
-def _blank(weight: Weight) -> Iterator[Index]:
-    for at, size in enumerate(weight.shape):
-        yield Index(f"{at}", size)
+def _view(weight: Weight) -> View:
+    return tuple((Index(f"{at}", size),) for at, size in enumerate(weight.shape))

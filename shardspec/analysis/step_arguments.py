@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import get_args
 
 from shardspec.analysis.memory import Held, memory
-from shardspec.analysis.step_layout import StepLayout, stacked_array, step_array
-from shardspec.diagnostics.words import counted, percent
+from shardspec.analysis.step_layout import StepLayout, place_of, stacked_array, step_array
+from shardspec.analysis.step_values import Flow, stacked_names
+from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.step import Role, StepArgument
+from shardspec.ir.spec import Spec
+from shardspec.ir.step import Figure, Place, Role, StepArgument, Unknown
+
+#: Dimensions of an array that products read, beside those of stacked layers.
+_MATRIX = 2
 
 
 def arguments(layout: StepLayout) -> Iterator[StepArgument]:
@@ -72,18 +79,91 @@ def notes(layout: StepLayout) -> Iterator[str]:
                 f"{turns} turns of {turns - microbatches + 1} stages for {microbatches}"
                 f" microbatches: each works for nothing in {1 - microbatches / turns:.0%}"
             )
-    count_of = layout.count_of
-    sizes = {each.path: each.param.bytes * count_of(each.path) for each in arrays}
-    left = [each for each in arrays if each.path not in flow.used]
-    size, whole = sum(sizes[each.path] for each in left), sum(sizes.values())
-    if 100 * size > whole:
-        count = sum(count_of(each.path) for each in left)
-        largest = max(left, key=lambda each: each.param.bytes)
-        yield (
-            f"no line of `step:` reads {counted(count, 'array')}, {percent(size, whole)} of"
-            " the bytes,"
-            f" {largest.path} the largest: what they compute is not counted"
+    left = unread(layout.plan.spec, flow, arrays, layout.counts)
+    if left.arrays and not left.is_much:
+        yield f"{left.told}: what they compute is not counted"
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Matrices that no line of `step:` reads, so that nothing of what they compute is counted.
+
+    Attributes:
+      count: how many, those that one stands for among them.
+      bytes: of them; `whole_bytes` of all matrices.
+    """
+
+    arrays: tuple[ParamSharding, ...]
+    count: int
+    bytes: int
+    whole_bytes: int
+
+    @property
+    def is_much(self) -> bool:
+        """Say whether figures without them say nothing of the step."""
+        return self.bytes > MOST_UNREAD * self.whole_bytes
+
+    @property
+    def told(self) -> str:
+        """Return how many there are, and the largest."""
+        return (
+            f"no line of `step:` reads {counted(self.count, 'array')},"
+            f" {percent(self.bytes, self.whole_bytes)} of the bytes of all matrices,"
+            f" {max(self.arrays, key=lambda each: each.param.bytes).path} the largest"
         )
+
+
+#: The share of the bytes of matrices above which what no line reads makes figures lower bounds.
+MOST_UNREAD = 0.05
+
+
+def unread(
+    spec: Spec, flow: Flow, arrays: Iterable[ParamSharding], counts: Mapping[str, int] = {}
+) -> Unread:
+    """Return the matrices that no line of a step reads.
+
+    A matrix has two dimensions beside those of stacked layers. Vectors, such as norms and biases,
+    multiply nothing that counts.
+
+    Args:
+      counts: how many arrays one of them stands for; one where it is not there.
+    """
+    stacked = stacked_names(spec)
+    found = [
+        (each, counts.get(each.path, 1))
+        for each in arrays
+        if not (each.is_state or each.param.is_cache)
+        and sum(name not in stacked for name in each.logical_axes) >= _MATRIX
+    ]
+    left = [pair for pair in found if pair[0].path not in flow.used]
+    sizes = [sum(each.param.bytes * count for each, count in some) for some in (left, found)]
+    return Unread(tuple(each for each, _ in left), sum(count for _, count in left), *sizes)
+
+
+def unknown(layout: StepLayout) -> Iterator[Unknown]:
+    """Yield what makes the figures of a step lower bounds: much that no line of it reads."""
+    plan, flow = layout.plan, layout.flow
+    left = unread(plan.spec, flow, plan.arrays, layout.counts)
+    if left.is_much:
+        what = f"the work of {counted(left.count, 'array')}"
+        yield Unknown(what, left.told, get_args(Figure), place_of(flow.step.span))
+    yield from transfers(arguments(layout), place_of(flow.step.span))
+
+
+def transfers(given: Iterable[StepArgument], place: Place) -> Iterator[Unknown]:
+    """Yield what a step moves between a device and its host: no link's speed is known."""
+    held = [each for each in given if each.is_on_host]
+    if held:
+        sizes = (
+            sum(each.array.bytes * each.count for each in held if each.is_donated or not is_written)
+            for is_written in (False, True)
+        )
+        read, written = map(binary_bytes, sizes)
+        reason = (
+            f"{read} are read from the host's memory and {written} written back per device, and the"
+            " speed of the link to the host is not known"
+        )
+        yield Unknown("transfers to and from the host", reason, ("time",), place)
 
 
 def _has_state(plan: ShardingPlan) -> bool:

@@ -13,6 +13,7 @@ was made from that (`residual`), or where nothing has read that yet (two branche
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -31,6 +32,7 @@ from shardspec.analysis.step_values import (
     Value,
     Weight,
     mark_trained,
+    stacked_names,
 )
 from shardspec.diagnostics import Diagnostic, Span, codes, point
 from shardspec.diagnostics.words import counted, did_you_mean, grouped, listed, numbers_in, template
@@ -39,8 +41,8 @@ from shardspec.ir.program import Line, StepSpec, Term
 from shardspec.ir.spec import LogicalAxes, Pattern, Spec
 from shardspec.resolve.match import path_matcher
 
-#: Names of stacked axes that need no `scan:`.
-_STACKED = frozenset({"layers", "layer", "stage"})
+#: Experts with arrays of their own: no token goes through all of them, as through a layer.
+_APART = re.compile(r"experts?[./_][0-9]")
 
 
 def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
@@ -79,13 +81,14 @@ class _Build:
         self.axes = {axis.name: axis for axis in spec.logical_axes}
         named = [each for each in spec.activations if each.pattern is None]
         self.activations = {each.name: each.logical_axes for each in named}
-        self.stacked = _STACKED | {name for scan in spec.scans for name, _ in scan.axes}
+        self.stacked = stacked_names(spec)
         self.sizes = {axis.name: axis.size for axis in spec.logical_axes if axis.size is not None}
         self.values: dict[str, Value] = {}
         self.inputs: list[Value] = []
         self.ops: list[Op] = []
         self.faults: list[Diagnostic] = []
         self.used: set[str] = set()
+        self.taken: dict[str, str] = {}
         self.loop: Loop | None = None
         self.dims = Sizes(self.axes, self.sizes)
         self.slots: dict[str, Slots] = {}
@@ -129,9 +132,13 @@ class _Build:
 
     def line(self, line: Line) -> None:
         """Take in a line."""
+        before, loop = set(self.used), self.loop
         try:
             self._line(line)
+            pattern = next((each.text for each in line.operands if each.kind != "value"), "")
+            self.taken |= {} if line.call else dict.fromkeys(self.used - before, pattern)
         except LostError as lost:
+            self.used, self.loop = before, loop  # it leaves no trace
             self.faults += [] if lost.finding is None else [lost.finding]
 
     def _line(self, line: Line) -> None:
@@ -173,6 +180,10 @@ class _Build:
         else:
             matcher = path_matcher((Pattern(term.text, term.kind, term.span),))
             found = [each for each in self.arrays if matcher.first_match(each.path) is not None]
+        if not self._is_own(line):  # what an earlier line multiplies is not for a looser pattern
+            own = term.text
+            left = (each for each in found if self.taken.get(each.path, own) == own)
+            found = [each for each in left if not _APART.search(each.path)]
         if found:
             return found
         if not self._is_own(line):
@@ -377,6 +388,15 @@ class _Build:
         names = self.activations.get(term.text)
         written = tuple(dim.alias or dim.name for dim in term.dims) if term.dims else None
         placed = tuple(dim.name for dim in term.dims) if term.dims else None
+        if written and placed and None in written:  # `_` is what only the array has
+            given = {n for r in reads if isinstance(r.source, Value) for n in r.source.names}
+            weights = (read.source for read in reads if isinstance(read.source, Weight))
+            own = [n for each in weights for n in each.names if n not in given]
+            if len(own) == written.count(None):
+                placed = tuple(
+                    p or (None if w else own[0]) for p, w in zip(placed, written, strict=True)
+                )
+                written = tuple(w or own.pop(0) for w in written)
         before = self.values.get(term.text)
         if names is not None and written is not None and len(names) != len(written):
             count = f"{counted(len(written), 'name')} for {counted(len(names), 'dimension')}"

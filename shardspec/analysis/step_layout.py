@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from shardspec.analysis.gradients import Gradients, gradients_of
 from shardspec.analysis.step_partition import Laid, Partition, Seat, laid
 from shardspec.analysis.step_stages import turns
 from shardspec.analysis.step_values import Flow, Loop, Op, Value, View, Weight
 from shardspec.diagnostics import Span
-from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import DTYPE_BITS, PartitionSpec, Shape
 from shardspec.ir.step import Place, StepArray
 from shardspec.resolve.resolver import ArrayResolver
-from shardspec.resolve.state import extra_axes, state_axes
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,7 @@ class StepLayout:
     flow: Flow
     resolver: ArrayResolver
     counts: Mapping[str, int] = field(default_factory=dict)
-    _zero_axes: tuple[str, ...] | None = field(init=False)
+    gradients: Gradients = field(init=False)
     _dims: dict[object, tuple[DimSharding, ...]] = field(default_factory=dict)
     _laid: dict[object, Laid] = field(default_factory=dict)
     _arrays: dict[object, StepArray] = field(default_factory=dict)
@@ -45,9 +45,7 @@ class StepLayout:
     _rounds: dict[Loop, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        spec, policy = self.plan.spec, self.plan.spec.state
-        is_split = policy is not None and policy.optimizer != "same"
-        self._zero_axes = state_axes(spec, self.plan.mesh) if is_split else None
+        self.gradients = gradients_of(self.plan.spec, self.plan.mesh)
 
     # arrays of the plan
 
@@ -137,7 +135,7 @@ class StepLayout:
         """Return how something lies by the indices of an operation.
 
         Args:
-          kind: `gradient` for that of a weight, which ZeRO may split further.
+          kind: `gradient` for that of a weight as it is held, `update` for what the update takes.
         """
         key = (source, view, "" if isinstance(source, Value) else kind)
         found = self._laid.get(key)
@@ -151,8 +149,9 @@ class StepLayout:
             return laid(view, self.dims(source), source.dtype, mesh)
         dtype = self.wire_dtype(source.first.param.dtype)
         dims: Sequence[DimSharding] = self.dims(source)
-        if kind == "gradient":
-            whole = self.gradient_dims(self.plan[source.first.path].dims)
+        if kind:
+            laid_by = self.gradients.held if kind == "gradient" else self.gradients.updated
+            whole = laid_by(self.plan[source.first.path].dims)
             dims = tuple(whole[dim] for dim in source.kept)
             dtype = self.gradient_dtype(source.first.param.dtype)
         return laid(view, dims, dtype, mesh, source.first.path)
@@ -164,14 +163,12 @@ class StepLayout:
 
     def gradient_dtype(self, dtype: str) -> str:
         """Return the dtype that a gradient is summed in."""
-        step = self.flow.step
-        return step.gradients or ("f32" if self.flow.passes > 1 else self.wire_dtype(dtype))
+        return self.gradients.dtype or self.flow.step.gradients or self.wire_dtype(dtype)
 
-    def gradient_dims(self, dims: Dims) -> Dims:
-        """Return how the gradient of an array lies, of which ZeRO may leave each device a part."""
-        if self._zero_axes is None:
-            return dims
-        return extra_axes(dims, self.plan.mesh, self._zero_axes)
+    def gradient(self, each: ParamSharding) -> StepArray:
+        """Return the gradient of an array as it is held."""
+        param, held = each.param, self.gradients
+        return step_array(held.held(each.dims), param.shape, held.dtype or param.dtype, each.path)
 
     # as a step shows it
 

@@ -148,24 +148,27 @@ class Record:
     def send(
         self, move: Move, count: float, source: Value | Weight, phase: Phase, place: Place,
         carried: str = "", *, is_turned: bool = False, is_whole: bool = False,
+        is_once: bool = False,
     ) -> None:  # fmt: skip
         """Note a collective; of arrays that stand for layers, one for each.
 
         Args:
           is_turned: as `sent_bytes` takes it.
           is_whole: likewise.
+          is_once: whether it is sent once a step, and not in every microbatch.
         """
         legs = legs_of(move, self.layout.plan.target)
         if len(legs) > 1:
             for leg in legs:
-                self.send(leg, count, source, phase, place, carried, is_whole=is_whole)
+                self.send(
+                    *(leg, count, source, phase, place, carried), is_whole=is_whole, is_once=is_once
+                )
             return
         sent = sent_bytes(move, self.layout.plan.target, is_turned=is_turned, is_whole=is_whole)
         if not sent:
             return
         array = self.layout.array(source)
         microbatches = self.layout.flow.passes
-        is_once = carried == "gradient" and move.kind is CollectiveKind.ALL_REDUCE
         runs = count * (1 if is_once or phase == "update" else microbatches)
         causes = tuple(_cause(a, s) for a, s in zip(move.mesh_axes, move.seats, strict=True))
         paths: Iterable[tuple[str, float]] = [("", 1)]

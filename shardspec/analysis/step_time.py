@@ -384,8 +384,9 @@ def _curves(target: Target) -> Calibration | None:
     """Return the calibration whose collectives count: measured on this machine, over this mesh."""
     hardware = target.hardware
     found = None if hardware is None else hardware.chip.calibration
-    is_same = found is not None and (found.machine, found.mesh) == (str(hardware), str(target.mesh))
-    return found if is_same else None
+    if found is None or hardware is None or found.machine != hardware.machine:
+        return None
+    return found if found.mesh == str(target.mesh) else None
 
 
 def _unmeasured(target: Target, step: Step) -> Iterator[str]:
@@ -417,7 +418,7 @@ def _sent(
             seconds = count * walk_seconds(kind, payload_bytes, stretch)
         else:
             return None
-        name = "+".join(axes)
+        name = "+".join(sorted(axes))
         sent[name] = sent.get(name, 0.0) + seconds
     return sent
 

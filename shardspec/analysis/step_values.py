@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.program import Line, StepSpec
-from shardspec.ir.spec import LogicalAxes, Param, Shape
+from shardspec.ir.spec import LogicalAxes, Param, Shape, Spec
 
 OpName = Literal["einsum", "flash", "gather", "route", "view", "op", "stage"]
 
@@ -215,6 +215,15 @@ class Flow:
         is_attended = any(read.source is value for read in reads)
         names = (set(cache.logical_axes or ()) for cache in caches)
         return bool(caches) and (is_attended or any(set(value.names) <= own for own in names))
+
+
+#: Names of stacked axes that need no `scan:`.
+_STACKED = frozenset({"layers", "layer", "stage"})
+
+
+def stacked_names(spec: Spec) -> frozenset[str]:
+    """Return the names of the dimensions along which a spec stacks arrays."""
+    return _STACKED | {name for scan in spec.scans for name, _ in scan.axes}
 
 
 def mark_trained(ops: Sequence[Op]) -> None:

@@ -102,7 +102,7 @@ class TrafficRow:
     @property
     def mesh_axes(self) -> tuple[tuple[str, ...], ...]:
         """Return over which mesh axes they go, the heaviest first."""
-        return tuple(dict.fromkeys(each.mesh_axes for each in self.collectives))
+        return tuple(dict.fromkeys(each.axes for each in self.collectives))
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -181,7 +181,7 @@ def _operation(each: Collective) -> Hashable:
     """Return what the collectives of one row agree in: forward and backward are one, and layers."""
     place = (each.place.file, each.place.line)
     carried = (each.carries.kind, _shape_of_name(each.carries))
-    return each.kind, each.mesh_axes, place, carried, askers(each), _forced(each)
+    return each.kind, each.axes, place, carried, frozenset(askers(each)), _forced(each)
 
 
 def _forced(each: Collective) -> Hashable:
@@ -194,7 +194,7 @@ def _line(each: Collective) -> Hashable:
 
 _KEYS: dict[By, Callable[[Collective], Hashable]] = {
     "op": _operation,
-    "axis": lambda each: each.mesh_axes,
+    "axis": lambda each: each.axes,
     "line": _line,
     "rule": lambda each: frozenset(askers(each)),
     "array": lambda each: template(array_of(each)),
@@ -207,7 +207,7 @@ def _name(by: By, found: list[Collective]) -> str:
         case "op":
             return ""
         case "axis":
-            return "+".join(first.mesh_axes)
+            return "+".join(first.axes)
         case "line":
             return str(first.place)
         case "rule":

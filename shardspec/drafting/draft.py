@@ -228,8 +228,9 @@ class _Whole:
         if self.base.why:
             comments["extends",] = Comments(trailing=f"guess: {self.base.why}")
         for machine in self.machines:
-            if machine.why:
-                comments["targets", machine.name] = Comments(trailing=f"guess: {machine.why}")
+            why = f"guess: {machine.why}; " if machine.why else ""
+            place = "targets", machine.name
+            comments[place] = Comments(trailing=why + machine.hardware.title)
             if len(machine.mesh) > 1:
                 comments["targets", machine.name, "mesh"] = Comments(trailing=_SIZES)
         for section, lines in (("axes", self._axes()), ("params", self.params)):
@@ -240,8 +241,22 @@ class _Whole:
         for name, message in self.too_loud.items():
             why = f"{QUESTION}: only a warning here: {message}"
             comments["lints", name] = Comments(trailing=why)
-        comments[()] = Comments(_TAIL[spelling])
+        comments[()] = Comments((*_TAIL[spelling], *self._step(spelling)))
         return comments
+
+    def _step(self, spelling: str) -> Iterator[str]:
+        """Yield the step that such a model has: with experts, or with one table for both ends."""
+        tables = [each for each in self.guesses.arrays if "vocab" in (each.names or ())]
+        name = "decoder-tied" if sum(len(each.params) for each in tables) == 1 else "decoder"
+        words = {"extends": name}
+        if any(axis.kind == "expert" for axis in self.guesses.axes):
+            words = {"extends": "moe", "experts": "top 2 capacity 1.25"}
+        if spelling == "yaml":
+            said = ", ".join(f"{key}: {value}" for key, value in words.items())
+            yield f"step: {{{said}}}  {_STEPS}"
+        else:
+            yield from ("step {", *(f"  {key} {value}" for key, value in words.items()))
+            yield f"}}  {_STEPS}"
 
     def _axes(self) -> Iterator[Line]:
         """Yield the axes of arrays that carry no names, with what they are."""
@@ -255,7 +270,9 @@ class _Whole:
         for axis in self.guesses.axes:
             if not axis.has_one_size or not _NAME.fullmatch(axis.name):
                 continue
-            doc = roles.AXES[axis.kind].doc if axis.kind in roles.AXES else "named by its arrays"
+            doc = (
+                roles.axes()[axis.kind].doc if axis.kind in roles.axes() else "named by its arrays"
+            )
             why = f"{doc}; in {counted(counts[axis.name], 'array')}"
             _, is_known = self.units.get(axis.name, (None, True))
             value = self._axis(axis)
@@ -266,10 +283,10 @@ class _Whole:
         """Return the size of an axis, with its unit, or with the two halves that it is made of."""
         if axis.name in self.units:
             return {"size": axis.size, "unit": self.units[axis.name][0]}
-        halves = roles.AXES[axis.kind].halves if axis.kind in roles.AXES else ()
+        halves = roles.axes()[axis.kind].halves if axis.kind in roles.axes() else ()
         if halves and axis.size and axis.size % len(halves) == 0:
             part = axis.size // len(halves)
-            whole = roles.AXES[axis.kind].like
+            whole = roles.axes()[axis.kind].like
             names = [each.name for each in self.guesses.axes if each.size == part]
             return {"parts": dict.fromkeys(halves, whole if whole in names else part)}
         return axis.size
@@ -382,8 +399,9 @@ class _Whole:
         if self.base.why:
             yield f"extends {listed(self.base.presets)}: {self.base.why}"
         for each in self.machines:
-            if each.why:
-                yield f"target {each.name} ({each.hardware}): {each.why}"
+            title = each.hardware.title
+            what = f" ({title}): {each.why}" if each.why else f": {title}"
+            yield f"target {each.name}{what}"
         if self.too_loud:
             yield f"errors that only warn in this spec, each a {QUESTION}: {listed(self.too_loud)}"
 
@@ -394,7 +412,7 @@ _HEAD = (
     f"{QUESTION} marks what could not be guessed.",
 )
 _SIZES = "guess: the axes that the presets name, in sizes that divide"
-_STEPS = "# what `cost` and `search` count; or decoder-tied, moe, t5, vit: `shardspec explain step`"
+_STEPS = "# what `cost` and `search` count; others: `shardspec explain --list steps`"
 _TAIL = {
     "yaml": (
         f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers, in `axes:`",
@@ -403,7 +421,6 @@ _TAIL = {
         "and at the end:",
         "activations: {residual: batch length embed}",
         "state: {optimizer: same, moments: 2, dtype: f32}  # training with Adam",
-        f"step: {{extends: decoder}}  {_STEPS}",
     ),
     "dsl": (
         f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers:",
@@ -413,7 +430,6 @@ _TAIL = {
         "state optimizer same  # training with Adam",
         "state moments 2",
         "state dtype f32",
-        f"step {{ extends decoder }}  {_STEPS}",
     ),
 }
 
@@ -426,7 +442,7 @@ def _likes(kind: str) -> Iterator[str]:
     """Yield the axes by whose rules an axis may go, the nearest first."""
     while kind:
         yield kind
-        kind = roles.AXES[kind].like if kind in roles.AXES else ""
+        kind = roles.axes()[kind].like if kind in roles.axes() else ""
 
 
 def _reason(found: Sequence[Guess]) -> str:

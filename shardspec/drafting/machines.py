@@ -12,8 +12,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from shardspec.analysis.memory import limit
 from shardspec.diagnostics.words import binary_bytes, counted
-from shardspec.ir.spec import Hardware, Params, Spec
+from shardspec.ir.spec import Hardware, Mesh, Params, Spec, Target
 from shardspec.language.catalogue import usual_machines
 from shardspec.pipeline import load_text
 
@@ -103,8 +104,8 @@ def training_bytes(params: Params) -> int:
 
 def has_room(params: Params, hardware: Hardware, copies: int) -> bool:
     """Say whether a machine can train a model of which it holds so many copies."""
-    hbm = hardware.chip.hbm_bytes
-    room = math.inf if hbm is None else hbm * hardware.chip_count * _USUAL_SHARE
+    of_device = limit(Target("", Mesh(), hardware))
+    room = math.inf if of_device is None else of_device * hardware.device_count * _USUAL_SHARE
     return training_bytes(params) * copies <= room
 
 

@@ -24,7 +24,7 @@ _SPECIAL = re.compile(r"[*?{}\\,]")
 #: A component that says nothing of what stands below: a number, or those of layers.
 _NUMBERS = re.compile(r"\*|[0-9]+|\{[0-9.,]+\}")
 #: Dots between components, and not those of a range.
-_DOTS = re.compile(r"\.(?![^{}]*\})")
+_DOTS = re.compile(r"\{[^{}]*+\}|\.")
 _LEAST_PARTS = 2
 _MOST_PARTS = 5
 _MOST_IN_BRACES = 12
@@ -72,8 +72,11 @@ def patterns_for(
         wrong = _wrong(entries, answers)
         if not wrong:
             return tuple(entries)
-        for path in wrong:
-            tried[path] = min(tried[path] + 1, len(forms[path]) - 1)
+        left = [path for path in wrong if tried[path] < len(forms[path]) - 1]
+        if not left:  # none is more exact than a path itself
+            return tuple((Group(exact(path), (path,)), wanted[path]) for path in wanted)
+        for path in left:
+            tried[path] += 1
 
 
 def _entries(made: Mapping[str, str], wanted: Mapping[str, Answer]) -> list[tuple[Group, Answer]]:
@@ -129,7 +132,9 @@ def _parts(glob: str) -> tuple[str, list[str]]:
     >>> _parts("b.{0..2}.w"), _parts("a.b/c")
     (('.', ['b', '{0..2}', 'w']), ('/', ['a.b', 'c']))
     """
-    return ("/", glob.split("/")) if "/" in glob else (".", _DOTS.split(glob))
+    if "/" in glob:
+        return "/", glob.split("/")
+    return ".", _DOTS.sub(lambda dot: "/" if dot[0] == "." else dot[0], glob).split("/")
 
 
 def _cuts(glob: str) -> Iterator[tuple[tuple[object, ...], str]]:
@@ -238,7 +243,7 @@ def _joined(rows: Sequence[_Row], place: int) -> Iterator[_Row]:
 
     def apart(row: _Row) -> Hashable:
         mark, parts, _ = row
-        if len(parts) < place or parts[-place] in ("**", "*"):
+        if len(parts) < place or parts[-place] in ("**", "*") or "\\" in parts[-place]:
             return mark, tuple(parts)
         return mark, tuple(parts[:-place]), tuple(parts[len(parts) - place + 1 :])
 

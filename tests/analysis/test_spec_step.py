@@ -8,6 +8,7 @@ from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import Stated, stated_step
 from shardspec.analysis.step_memory import step_memory
+from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.step import CollectiveKind, Step
 
@@ -568,3 +569,18 @@ def test_moments_on_the_host_are_counted_there() -> None:
     assert there.host is not None
     moments = 2 * 4 * (2 * 2 * 32 * 64 + 128 * 32)  # split over both mesh axes
     assert there.host.bytes == here.optimizer.bytes == moments // 8
+
+
+@pytest.mark.parametrize(
+    ("host", "back"), [("opt_state/**", True), ("layers/**", True), ("caches", False)]
+)
+def test_transfers_to_the_host_are_never_free(host: str, back: bool) -> None:
+    """What is moved to and from the host takes a time that nobody knows, and is said."""
+    text = TEXT + "state: {moments: 2, dtype: f32}\n"
+    (none, some) = (step_of(text + more) for more in ("", f'memory: {{"{host}": pinned_host}}\n'))
+    assert none.uncounted("time") == ()
+    told = [each.reason for each in some.uncounted("time")]
+    assert len(told) == back
+    held = sum(each.array.bytes * each.count for each in some.arguments if each.is_on_host)
+    assert all(told.count(each) and binary_bytes(held) in each for each in told)
+    assert some.uncounted("memory") == some.uncounted("sends") == ()

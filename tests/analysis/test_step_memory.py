@@ -132,7 +132,7 @@ def test_without_a_step_it_is_the_plan_and_its_state(state: str) -> None:
 
 def test_tiles_are_filled_up_on_a_tpu_alone() -> None:
     tpu, cpu = plan_of(), plan_of(hardware="16 cpu")
-    assert step_memory(tpu).parameters == Amount(memory(tpu).bytes - 4 + 512)
+    assert step_memory(tpu).parameters == Amount(memory(tpu).bytes)
     assert held_bytes((3, 5), "f32", cpu.target) == Amount(60)
     assert held_bytes((3, 5), "f32", tpu.target) == Amount(4 * 128 * 4)
     assert held_bytes((3, 5), "s4", tpu.target) == Amount(8, "floor")

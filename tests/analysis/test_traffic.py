@@ -20,6 +20,7 @@ from shardspec.ir.step import (
     CollectiveKind,
     Place,
     StepArray,
+    wire_bytes,
 )
 
 SPEC = SourceFile("spec.yaml", "shardspec: 1\n- embed -> fsdp\n- mlp -> tensor\n")
@@ -172,3 +173,11 @@ def test_without_a_cause_it_is_unknown() -> None:
 )
 def test_a_weight_and_its_gradient_are_one_array(carried: Carried, array: str) -> None:
     assert array_of(sent(carries=carried)) == array
+
+
+@given(st.permutations(["data", "expert", "fsdp"]), st.permutations(["data", "expert", "fsdp"]))
+def test_the_same_axes_are_one_row_in_whichever_order(one: list[str], other: list[str]) -> None:
+    pair = [replace(sent(1), mesh_axes=tuple(axes), because=()) for axes in (one, other)]
+    assert len({row.name for row in group(pair, "axis")}) == len(group(pair, "axis")) == 1
+    assert len(group(pair, "op")) == 1
+    assert list(wire_bytes(pair)) == [("data", "expert", "fsdp")]

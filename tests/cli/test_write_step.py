@@ -5,13 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from shardspec import pipeline
 from shardspec.cli.main import cli
-from tests.cli.test_cost import SPEC, STEP
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "cost.md").read_text(encoding="utf-8")
+
+
+def block(head: str) -> str:
+    """Return the file of the guide to `cost` that begins with a line."""
+    return GUIDE.partition(f"{head}\n")[2].partition("```")[0]
 
 
 @pytest.fixture(autouse=True)
@@ -19,10 +26,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SHARDSPEC", raising=False)
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    spec = block("# stated.yaml").partition("step:\n")[0].replace("v5e-64:", "pod:")
     (tmp_path / "spec.yaml").write_text(
-        f"# why it is so\n{SPEC}step: {{remat: full}}  # old\n# end\n"
+        f"# why it is so\n{spec}step: {{remat: full}}  # old\n# end\n"
     )
-    (tmp_path / "written_step.py").write_text(STEP)
+    (tmp_path / "written_step.py").write_text(block("# mlp_step.py"))
     yield tmp_path
     sys.modules.pop("written_step", None)
 
@@ -35,8 +43,16 @@ def cost(*arguments: str) -> Result:
 
 
 def test_lines_take_the_place_of_the_step_and_comments_stay(folder: Path) -> None:
-    found = cost("--step", "written_step:step", "--write-step")
+    windows = (folder / "spec.yaml").read_bytes().replace(b"\n", b"\r\n")
+    (folder / "spec.yaml").write_bytes(windows)
+    kept = cost("--step", "written_step:step", "--write-step")
+    assert kept.exit_code == 2
+    assert "--replace writes over it" in kept.output
+    assert (folder / "spec.yaml").read_bytes() == windows
+    found = cost("--step", "written_step:step", "--write-step", "--replace")
     assert found.exit_code == 0, found.output
+    written = (folder / "spec.yaml").read_bytes()
+    assert written.count(b"\n") == written.count(b"\r\n")
     text = (folder / "spec.yaml").read_text()
     assert text.startswith("# why it is so\n")
     assert text.endswith("# end\n")
@@ -70,6 +86,7 @@ def test_the_dsl_has_a_block(folder: Path) -> None:
     assert text is not None
     (folder / "spec.shard").write_text(text)
     asked = ["cost", "spec.shard", "-t", "pod", "--step", "written_step:step", "--write-step"]
+    asked.append("--replace")
     result = CliRunner().invoke(cli, asked)
     assert result.exit_code == 0, result.output
     assert (folder / "spec.shard").read_text().count("step {") == 1
@@ -96,4 +113,40 @@ def test_what_is_missing_is_said(arguments: tuple[str, ...], said: str, folder: 
     found = cost(*arguments)
     assert found.exit_code == 2
     assert said in found.output
+    assert (folder / "spec.yaml").read_text() == before
+
+
+def test_lines_that_are_off_are_not_written_and_q_hides_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shardspec.ir.step import Place
+    from shardspec.jax_backend.step_lines import writing
+
+    whole = writing.written_step
+
+    def short(*args: Any) -> writing.WrittenStep:
+        found = whole(*args)
+        fields = {**found.fields, "program": found.fields["program"][:1]}
+        return writing.WrittenStep(fields, ((Place("a.py", 1), "a kernel"),))
+
+    monkeypatch.setattr(writing, "written_step", short)
+    before = (folder / "spec.yaml").read_text()
+    found = cost("--step", "written_step:step", "--write-step", "--replace", "-q")
+    assert found.exit_code == 1
+    assert "spec.yaml is left as it is: the lines are off by" in found.stderr
+    assert "not written: a kernel, at a.py:1" in found.stderr
+    assert (folder / "spec.yaml").read_text() == before
+
+
+def test_lines_that_the_reader_refuses_are_not_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shardspec.jax_backend.step_lines import writing
+
+    bad = writing.WrittenStep({"program": ["a[_ as] -> b"]}, ())
+    monkeypatch.setattr(writing, "written_step", lambda *_: bad)
+    before = (folder / "spec.yaml").read_text()
+    found = cost("--step", "written_step:step", "--write-step", "--replace")
+    assert found.exit_code == 1
+    assert "the lines cannot be read" in found.stderr
     assert (folder / "spec.yaml").read_text() == before

@@ -49,19 +49,32 @@ LLAMA = (
 )
 
 
+EXPERTS = (
+    *(each for each in LLAMA if "mlp" not in each.path),
+    Param("lm_head/kernel", (4096, 32000), "bf16"),
+    *(Param(f"layers_{at}/router/kernel", (4096, 16), "f32") for at in range(4)),
+    *(Param(f"layers_{at}/moe/wi_{to}", (16, 4096, 1024)) for at in range(4) for to in (0, 1)),
+    *(Param(f"layers_{at}/moe/wo", (16, 1024, 4096)) for at in range(4)),
+)
+
+
 @pytest.mark.parametrize("to", ["yaml", "dsl"])
-def test_what_the_last_question_proposes_can_be_taken_as_it_stands(to: str) -> None:
-    made = drafted(LLAMA, "tpu v5e 4x4", to=to)
+@pytest.mark.parametrize("params", [LLAMA, EXPERTS], ids=["dense", "experts"])
+def test_what_the_last_question_proposes_can_be_taken_as_it_stands(to: str, params: Params) -> None:
+    made = drafted(params, "tpu v5e 4x4", to=to)
     head, _, tail = made.text.rpartition("QUESTION: what is in a step?")
     lines = [line.removeprefix("# ") for line in tail.splitlines()[1:] if "at the end" not in line]
-    inside = [line for line in lines if line.startswith("  ")]
+    inside = [line for line in lines if to == "yaml" and line.startswith("  ")]
     assert (to == "yaml") == bool(inside)
     below = "\n".join(line for line in lines if line not in inside)
     text = head.replace("\naxes:\n", "\n".join(["\naxes:", *inside, ""])) + "\n" + below
-    spec, plans = loaded(made._replace(text=f"{text}\n"), LLAMA)
+    spec, plans = loaded(made._replace(text=f"{text}\n"), params)
     assert spec.step is not None
+    assert ("moe" in below) == (params is EXPERTS)
+    told = pipeline.check(spec, (), params).shown
+    assert [each.code.id for each in told if each.code.id.startswith("SHD24")] == []
     assert len(spec.activations) == 1
-    assert plans[0].activations[0].partition_spec.mesh_axes == ("fsdp",)
+    assert "fsdp" in plans[0].activations[0].partition_spec.mesh_axes
 
 
 def test_every_line_that_is_guessed_says_so() -> None:

@@ -42,6 +42,13 @@ def test_a_star_that_takes_too_much_gives_way() -> None:
     assert texts(wanted) == {"b.layers.{0..63}.norm.w": "a", "*.mixer.norm.w": "b"}
 
 
+def test_a_name_that_looks_like_a_range_stands_alone() -> None:
+    """`{model,\\{0..3\\}}` is no pattern: it was tried again without end."""
+    wanted = {"model/weight": "a", "{0..3}/weight": "a", "1/weight": "a"}
+    others = ("ln_1/weight",)
+    assert set(texts(wanted, *others)) == {r"\{0..3\}/weight", "{model,1}/weight"}
+
+
 @given(
     st.lists(paths, unique=True, max_size=12).flatmap(
         lambda found: st.tuples(

@@ -142,9 +142,9 @@ class Naming:
             name = place or called
             if name is None or (name in used and stream.is_input):
                 name, place = self._number(dim), None
-            number = 2
+            base, number = place or called or name, 2
             while name in used:
-                name, number = f"{place or called}_{number}", number + 1
+                name, number = f"{base}_{number}", number + 1
             used.add(name)
             if stream.is_input:
                 place = name
@@ -224,6 +224,6 @@ def _word(text: str) -> str:
 
 
 def _path_word(path: str) -> str:
-    words = [_word(re.sub(r"_?\d+$", "", part)) for part in re.split(r"[/.]", path)]
+    words = [_word(re.sub(r"(?:_|(?<!\d))\d++$", "", part)) for part in re.split(r"[/.]", path)]
     named = [word for word in words if word not in _KINDS and _WORD.fullmatch(word)]
     return named[-1] if named else "value"

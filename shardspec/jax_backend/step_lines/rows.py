@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardspec.ir.spec import Activation
+from shardspec.ir.spec import DTYPE_BITS, Activation
 from shardspec.jax_backend.step.graph import Body, Graph, Node, Value
 from shardspec.jax_backend.step.ops import dimensions, flops_of
 from shardspec.jax_backend.step.trace import Given, Layouts
@@ -193,7 +193,8 @@ class _Walk:
             self.thin.add(result)
         if operand in self.counting:
             self.counting.add(result)
-        if source is not None and self.is_smooth(operand) and not is_smooth:
+        is_rounded = DTYPE_BITS.get(result.dtype, 32) in (4, 8)  # of a product, and no choice
+        if source is not None and self.is_smooth(operand) and not is_smooth and not is_rounded:
             source = self._derived(result, [source], is_smooth=False)
         self._note(result, source, is_smooth=is_smooth)
 

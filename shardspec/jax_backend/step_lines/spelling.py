@@ -22,7 +22,7 @@ from shardspec.jax_backend.step_lines.streams import Row, Stream, Weight
 from shardspec.resolve.match import path_matcher
 
 #: The names of what is given stand between these, where it is read first.
-_FIRST = re.compile("\1.*?\2")
+_FIRST = re.compile("\1[^\1\2\n]*+\2")
 #: What an index of a line counts: one atom, or several that lines do not tell apart.
 Keys = tuple[object, ...]
 

@@ -1,0 +1,196 @@
+"""The steps of the library read what `init` names: one vocabulary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from shardspec import pipeline
+from shardspec.analysis.step_arguments import unread
+from shardspec.analysis.step_flow import flow_of
+from shardspec.naming.roles import roles
+
+#: A decoder: for each array its role, what stands before its name, its dimensions and its shape.
+PARTS = {
+    "tokens": ("", "vocab embed", "512, 64"),
+    "query": ("layers/{0..3}/self_attn/", "embed joined", "64, 64"),
+    "key": ("layers/{0..3}/self_attn/", "embed joined", "64, 64"),
+    "value": ("layers/{0..3}/self_attn/", "embed joined", "64, 64"),
+    "output of attention": ("layers/{0..3}/self_attn/", "joined embed", "64, 64"),
+    "up": ("layers/{0..3}/mlp/", "embed mlp", "64, 256"),
+    "down": ("layers/{0..3}/mlp/", "mlp embed", "256, 64"),
+    "output": ("", "embed vocab", "64, 512"),
+    "query, key and value": ("layers/{0..3}/self_attn/", "embed qkv", "64, 192"),
+    "gate and up": ("layers/{0..3}/mlp/", "embed gate_up", "64, 512"),
+}
+USUAL = {
+    "tokens": "embed_tokens", "query": "q_proj", "key": "k_proj", "value": "v_proj",
+    "output of attention": "o_proj", "up": "up_proj", "down": "down_proj", "output": "lm_head",
+}  # fmt: skip
+HEAD = """\
+shardspec: 1
+axes:
+  batch: 8
+  length: 16
+  embed: 64
+  heads: 4
+  kv_heads: 4
+  kv: 16
+  mlp: 256
+  vocab: 512
+  joined: {size: heads * kv, unit: kv}
+  qkv: 192
+  gate_up: 512
+  expert: 8
+  router: 8
+  own: 32
+  shared: 48
+mesh: {data: 2}
+rules: [batch -> data]
+activations: {residual: batch length embed}
+"""
+#: Of other kinds of models, or with dimensions that no line of a decoder has.
+OTHERS = re.compile(
+    r"add_|to_add|_einsum|lin_dense|linear|proj_mlp|net/|vocab_proj|predictions|attn_qkv.|embed_\d"
+    r"|head$|^fc$|^qq$|proj_out|in_proj_|vocab_embed|classifier|score|qa_|seq_|intermediate|output/|out/0|posembed|_in_proj|embedd\w+_"
+)
+
+
+def spelt(tree: Any) -> Iterator[str]:
+    """Yield texts that a regular expression of the table stands for, the plainest of each."""
+    texts = [""]
+    for kind, given in tree:
+        name = str(kind)
+        if name == "LITERAL":
+            some = [chr(given)]
+        elif name == "IN":
+            first = given[0]
+            some = [chr(o) for k, o in given if str(k) == "LITERAL"]
+            some = some or ["0" if "DIGIT" in str(first[1]) else ""]
+            if str(first[0]) == "RANGE":
+                some = [chr(first[1][0])]
+        elif name == "BRANCH":
+            some = [text for each in given[1] for text in spelt(each)]
+        elif name == "SUBPATTERN":
+            some = list(spelt(given[-1]))
+        elif name == "MAX_REPEAT":
+            low, _, inner = given
+            some = [*spelt(inner)] if low else ["", *spelt(inner)]
+        else:
+            some = [""]
+        texts = [one + other for one, other in product(texts, some)]
+    yield from dict.fromkeys(texts)
+
+
+def names_of(what: str) -> list[str]:
+    """Return what the table calls arrays of a kind in decoders."""
+    row = {"key": "key and value", "value": "key and value"}.get(what, what)
+    found = [
+        name
+        for role in roles()
+        if role.what == row and "time_mix" not in role.under and "ffn|feed" not in role.under
+        for name in spelt(re._parser.parse(role.ends))  # type: ignore[attr-defined]
+    ]
+    letter = {"key": "k", "value": "v"}.get(what)
+    if letter is not None:
+        found = [n for n in found if re.search(rf"(^|_){letter}(_|$)|^w{letter}$|{what}", n)]
+    return [name for name in found if name and not OTHERS.search(name)]
+
+
+CASES = [(what, name) for what in PARTS for name in names_of(what)]
+
+
+def text_of(what: str, name: str, mark: str, leaf: str) -> str:
+    names = {**USUAL, what: name}
+    if what == "query, key and value":
+        names = {k: v for k, v in names.items() if k not in ("query", "key", "value")}
+    if what == "gate and up":
+        del names["up"]
+    params, arrays = [], []
+    for part, own in names.items():
+        front, dims, shape = PARTS[part]
+        path = f"{front}{own}{mark}{leaf}".replace("/", mark)
+        params.append(f'  "{path}": {dims}\n')
+        arrays.append(f'  "{path}": f32[{shape}]\n')
+    return f"{HEAD}params:\n{''.join(params)}arrays:\n{''.join(arrays)}step: {{extends: decoder}}\n"
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_the_decoder_reads_what_init_names(what: str) -> None:
+    cases = [name for kind, name in CASES if kind == what]
+    assert len(cases) > 2
+    lost = {}
+    for name, (mark, leaf) in product(cases, (("/", "kernel"), (".", "weight"))):
+        spec, faults = pipeline.load_text(text_of(what, name, mark, leaf))
+        assert spec is not None, faults
+        (plan,) = pipeline.compile_plans(spec)
+        flow = flow_of(spec, plan.arrays)
+        left = unread(spec, flow, plan.arrays)
+        if flow.faults or left.arrays or "flash" not in {op.kind for op in flow.ops}:
+            lost[name, mark] = str(flow.faults[:1]) or left.told
+    assert not lost
+
+
+MIXED = """
+params:
+  model.embed_tokens.weight: vocab embed
+  "*.{q,k,v}_proj.weight": joined embed
+  "*.o_proj.weight": embed joined
+  "*.mlp.{gate,up}_proj.weight": mlp embed
+  "*.mlp.down_proj.weight": embed mlp
+  "*.mlp.gate.weight": router embed
+  "*.experts.{gate,up}_proj": expert own embed
+  "*.experts.down_proj": expert embed own
+  "*.shared_experts.{gate,up}_proj.weight": shared embed
+  "*.shared_experts.down_proj.weight": embed shared
+  lm_head.weight: vocab embed
+arrays:
+  model.embed_tokens.weight: f32[512, 64]
+  "model.layers.{0..4}.self_attn.{q,k,v,o}_proj.weight": f32[64, 64]
+  "model.layers.{0..1}.mlp.{gate,up}_proj.weight": f32[256, 64]
+  "model.layers.{0..1}.mlp.down_proj.weight": f32[64, 256]
+  "model.layers.{2..4}.mlp.gate.weight": f32[8, 64]
+  "model.layers.{2..4}.mlp.experts.{gate,up}_proj": f32[8, 32, 64]
+  "model.layers.{2..4}.mlp.experts.down_proj": f32[8, 64, 32]
+  "model.layers.{2..4}.mlp.shared_experts.{gate,up}_proj.weight": f32[48, 64]
+  "model.layers.{2..4}.mlp.shared_experts.down_proj.weight": f32[64, 48]
+  lm_head.weight: f32[512, 64]
+step: {extends: moe, experts: top 2 capacity 1}
+"""
+
+
+def test_dense_shared_and_expert_layers_stand_side_by_side() -> None:
+    """As in DeepSeek: each kind with its own width, once for each of its layers."""
+    spec, faults = pipeline.load_text(HEAD + MIXED)
+    assert spec is not None, faults
+    (plan,) = pipeline.compile_plans(spec)
+    flow = flow_of(spec, plan.arrays)
+    assert not flow.faults
+    assert not unread(spec, flow, plan.arrays).arrays
+    tokens, found = 8 * 16, 0
+    for op in flow.ops:
+        if op.weight is not None and "mlp" in op.weight.first.path and op.kind == "einsum":
+            found += op.flops * op.count
+    dense, experts, shared, router = 2 * 3 * 256, 3 * 2 * 3 * 32, 3 * 3 * 48, 3 * 8
+    assert found == 2 * tokens * 64 * (dense + experts + shared + router)
+
+
+def test_experts_with_arrays_of_their_own_are_not_taken_for_dense_layers() -> None:
+    text = (HEAD + MIXED).replace("extends: moe, experts: top 2 capacity 1", "extends: decoder")
+    for part, one in (("experts.{", "experts.{0..7}.{"), ("experts.down", "experts.{0..7}.down")):
+        text = text.replace(f".mlp.{part}", f".mlp.{one}")
+    text = text.replace("f32[8, 32, 64]", "f32[32, 64]").replace("f32[8, 64, 32]", "f32[64, 32]")
+    text = text.replace('"*.experts.', '"*.experts.*.').replace("expert own", "own")
+    text = text.replace("expert embed", "embed").replace(
+        ".mlp.shared_experts.{0..7}", ".mlp.shared"
+    )
+    spec, faults = pipeline.load_text(text)
+    assert spec is not None, faults
+    (plan,) = pipeline.compile_plans(spec)
+    flow = flow_of(spec, plan.arrays)
+    assert any("experts.0" in each.path for each in plan.arrays)
+    assert not any("experts.0" in path for path in flow.used)
