@@ -20,7 +20,7 @@ from typing import Any
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
 from shardspec.jax_backend.xla.compiling import Compiling, compiled
-from shardspec.programs.reading import step_of_program
+from shardspec.programs.reading import read_program
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests" / "data" / "final_programs.json"
@@ -96,10 +96,10 @@ def figures(name: str, hardware: str = "") -> dict[str, int]:
 def wire_bytes(text: str, sizes: dict[str, int]) -> dict[str, int]:
     """Return what one device sends in a program, by mesh axes."""
     mesh = Mesh(tuple(MeshAxis(name, size) for name, size in sizes.items()))
-    step = step_of_program(text, mesh)
-    if isinstance(step, Diagnostic):
-        raise RuntimeError(str(step))
-    return {"+".join(axes): count for axes, count in sorted(step.wire_bytes.items())}
+    read = read_program(text, mesh)
+    if isinstance(read, Diagnostic):
+        raise RuntimeError(str(read))
+    return {"+".join(axes): count for axes, count in sorted(read.step.wire_bytes.items())}
 
 
 #: What of a configuration says something of a program: the rest is how it is carried out.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         StepArray,
         StepOp,
         StepTensor,
+        Unknown,
     )
     from shardspec.jax_backend.batch import Batch, DataLayout
     from shardspec.jax_backend.moving import Moved
@@ -100,69 +101,40 @@ __all__ = [
     "StepTime",
     "Target",
     "TrafficRow",
+    "Unknown",
     "load",
     "loads",
 ]
 __version__ = PACKAGE
 
 #: Where a public name lives, which is loaded when it is first asked for.
-_HOMES = {
-    "ActivationSharding": "shardspec.ir.plan",
-    "Accumulation": "shardspec.jax_backend.state",
-    "Alike": "shardspec.ir.plan",
-    "Amount": "shardspec.analysis.step_memory",
-    "Asker": "shardspec.analysis.traffic",
-    "Attempt": "shardspec.ir.plan",
-    "AxisProof": "shardspec.programs.proof",
-    "AxisTime": "shardspec.analysis.step_time",
-    "Batch": "shardspec.jax_backend.batch",
-    "Calibration": "shardspec.ir.calibration",
-    "Carried": "shardspec.ir.step",
-    "Cause": "shardspec.ir.step",
-    "Collective": "shardspec.ir.step",
-    "CollectiveKind": "shardspec.ir.step",
-    "CompiledMemory": "shardspec.programs.memory",
-    "Cost": "shardspec.report.cost",
-    "Curve": "shardspec.ir.calibration",
-    "DataLayout": "shardspec.jax_backend.batch",
-    "Diagnostic": "shardspec.diagnostics",
-    "DimSharding": "shardspec.ir.plan",
-    "Drawing": "shardspec.report.drawing",
-    "Figure": "shardspec.analysis.memory",
-    "Held": "shardspec.analysis.memory",
-    "HeldValue": "shardspec.programs.memory",
-    "Label": "shardspec.diagnostics",
-    "LockWarning": "shardspec.lock.lock_file",
-    "Memory": "shardspec.analysis.memory",
-    "Mesh": "shardspec.ir.spec",
-    "Moved": "shardspec.jax_backend.moving",
-    "Param": "shardspec.ir.spec",
-    "ParamSharding": "shardspec.ir.plan",
-    "PartitionSpec": "shardspec.ir.spec",
-    "Place": "shardspec.ir.step",
-    "Plan": "shardspec.report.plan",
-    "Proof": "shardspec.programs.proof",
-    "Resolver": "shardspec.jax_backend.resolver",
-    "Scale": "shardspec.analysis.step_time",
-    "Search": "shardspec.report.search",
-    "SearchRow": "shardspec.search.ranking",
-    "Severity": "shardspec.diagnostics",
-    "ShardspecError": "shardspec.diagnostics",
-    "Span": "shardspec.diagnostics",
-    "Spec": "shardspec.public",
-    "StateSharding": "shardspec.resolve.state",
-    "Step": "shardspec.ir.step",
-    "StepArgument": "shardspec.ir.step",
-    "StepArray": "shardspec.ir.step",
-    "StepMemory": "shardspec.analysis.step_memory",
-    "StepOp": "shardspec.ir.step",
-    "StepTensor": "shardspec.ir.step",
-    "StepTime": "shardspec.analysis.step_time",
-    "Target": "shardspec.ir.spec",
-    "TrafficRow": "shardspec.analysis.traffic",
-    "load": "shardspec.public",
-    "loads": "shardspec.public",
+_MODULES = {
+    "analysis.memory": "Figure Held Memory",
+    "analysis.step_memory": "Amount StepMemory",
+    "analysis.step_time": "AxisTime Scale StepTime",
+    "analysis.traffic": "Asker TrafficRow",
+    "diagnostics": "Diagnostic Label Severity ShardspecError Span",
+    "ir.calibration": "Calibration Curve",
+    "ir.plan": "ActivationSharding Alike Attempt DimSharding ParamSharding",
+    "ir.spec": "Mesh Param PartitionSpec Target",
+    "ir.step": "Carried Cause Collective CollectiveKind Place"
+    " Step StepArgument StepArray StepOp StepTensor Unknown",
+    "jax_backend.batch": "Batch DataLayout",
+    "jax_backend.moving": "Moved",
+    "jax_backend.resolver": "Resolver",
+    "jax_backend.state": "Accumulation",
+    "lock.lock_file": "LockWarning",
+    "programs.memory": "CompiledMemory HeldValue",
+    "programs.proof": "AxisProof Proof",
+    "public": "Spec load loads",
+    "report.cost": "Cost",
+    "report.drawing": "Drawing",
+    "report.plan": "Plan",
+    "report.search": "Search",
+    "resolve.state": "StateSharding",
+    "search.ranking": "SearchRow",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 if not TYPE_CHECKING:  # a type checker that sees it takes every name for a public one
@@ -171,7 +143,7 @@ if not TYPE_CHECKING:  # a type checker that sees it takes every name for a publ
         """Import a public name when it is first asked for."""
         if name not in _HOMES:
             raise AttributeError(f"module 'shardspec' has no attribute '{name}'")
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(f"shardspec.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Where the files are that come with the package: grammars, presets, hardware, arrays, examples.
+"""Where the files are that come with the package: grammars, schemas, presets, hardware, examples.
 
 A wheel carries them inside the package, a checkout beside it. The same question gets the same
 answer in both.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 SpecKind = Literal["presets", "hardware", "arrays", "examples", "steps"]
 
@@ -30,6 +30,20 @@ def grammar_path(name: str) -> Path:
 def table_path(name: str) -> Path:
     """Return the file of the parser's table for the grammar called `name`."""
     return data_folder() / "grammars" / "tables" / f"{name}.json"
+
+
+@cache
+def data_of(file: str) -> Any:
+    """Return what is in one of our own YAML files: `grammars/faults.yaml`."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load((data_folder() / file).read_text("utf-8"), Loader=loader)
+
+
+def schema_path(name: str) -> Path:
+    """Return the file of the JSON Schema called `name`: `cost`."""
+    return data_folder() / "specs" / "schemas" / f"{name}.json"
 
 
 def spec_path(kind: SpecKind, name: str, suffix: str = ".yaml") -> Path | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point, sort_key
-from shardspec.diagnostics.levels import NOTHING_ASKED, UNDENIABLE, Levels, LevelTable
+from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec, Target, family
@@ -21,33 +21,7 @@ from shardspec.resolve.resolver import resolve
 if TYPE_CHECKING:
     from shardspec.analysis.cost import Cost
 
-__all__ = [
-    "about",
-    "asked_also",
-    "check",
-    "checked",
-    "compile_plans",
-    "everything",
-    "find_phase",
-    "find_target",
-    "findings",
-    "for_trees",
-    "heard",
-    "leveled",
-    "load_path",
-    "load_text",
-    "plans_of_phases",
-    "read_arrays",
-    "read_manifest",
-    "shown",
-    "sound_target",
-    "step_findings",
-    "tree_findings",
-    "two_of",
-    "unheard",
-    "unsound",
-    "with_axes_of_code",
-]
+__all__ = ["read_arrays", "read_manifest"]
 
 
 def load_path(
@@ -166,13 +140,23 @@ def findings(
 
 
 def step_findings(costs: Sequence[Cost]) -> tuple[Diagnostic, ...]:
-    """Return what the checks that read a step have to say, and no others."""
+    """Return what the checks that read a step have to say, and what a stated one leaves out."""
     from shardspec.lints.context import Context
     from shardspec.lints.registry import run_on_steps
 
     plans = tuple(cost.plan for cost in costs)
     spec = plans[0].spec if plans else None
-    return leveled(spec, run_on_steps(Context(spec, plans, tuple(costs)))) if spec else ()
+    stated = [cost.plan for cost in costs if cost.step and cost.step.source == "spec"]
+    left = uncounted(stated[0]) if stated else ()
+    found = run_on_steps(Context(spec, plans, tuple(costs))) if spec else ()
+    return (*left, *leveled(spec, found)) if spec else ()
+
+
+def uncounted(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
+    """Return the error that a stated step leaves out much of the model, for verbs that price it."""
+    from shardspec.lints.checks.unread_arrays import in_figures
+
+    return tuple(in_figures(plan.spec, plan.arrays))
 
 
 def tree_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
@@ -293,9 +277,10 @@ def shown(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ..
 
         found = tuple(as_families(found))
     if found and is_dsl(spec.source):
-        from shardspec.lints.dsl_words import respelt_for_dsl
+        from shardspec.lints.dsl_words import names_of, respelt_for_dsl
 
-        found = tuple(map(respelt_for_dsl, found))
+        names = names_of(spec)
+        found = tuple(respelt_for_dsl(each, names) for each in found)
     return found
 
 
@@ -320,7 +305,7 @@ def everything(
     faults = tuple(faults)
     kept, used = suppressed((*faults, *_found(spec, plans, costs, phases)))
     found = [*kept, *bad(spec.source)]
-    if is_whole and not any(fault.code.id in UNDENIABLE for fault in faults):
+    if is_whole and not any(fault.code.is_fault for fault in faults):
         found += unused(spec.source, used, () if costs else step_codes())
     return tuple(found)
 

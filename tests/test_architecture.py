@@ -52,6 +52,7 @@ FOR_ONE_SIBLING = {
     "jax_backend.step_lines.attention": "a pass over rows",
     "jax_backend.step.carries": "a pass over steps",
     "jax_backend.step.reshards": "a pass over steps",
+    "jax_backend.step.halos": "a pass over steps",
     "jax_backend.step_lines.rows": "what lines say, apart from how they are spelt",
     "jax_backend.step_lines.spelling": "how lines are spelt, apart from what they say",
     "language.derive_section": "a section whose entries are made from each other's paths",
@@ -73,6 +74,7 @@ FOR_ONE_SIBLING = {
     "programs.origins": "a part of the text of programs",
     "programs.products": "a part of the text of programs",
     "report.state_text": "plans of state, apart from those of parameters",
+    "resolve.factors": "which dimension is which by names, apart from how it lies",
 }
 
 #: Folders of tests that have no folder of the package, each with the reason.
@@ -292,6 +294,44 @@ def test_no_module_has_state(path: Path) -> None:
 @every_module
 def test_no_module_names_an_absolute_path(path: Path) -> None:
     assert not re.search(r"[\"'`]/[a-z]+/\w", path.read_text(encoding="utf-8"))
+
+
+#: Modules that write files which no user names, each with the reason.
+WRITES_ITS_OWN = {
+    "cli/lsp.py": "the protocol, to standard output",
+    "cli/streams.py": "nothing, to the null device",
+    "jax_backend/xla/cache.py": "compiled programs, in the folder for caches",
+    "jax_backend/xla/child.py": "what it makes, in a folder for one compile",
+    "jax_backend/xla/compiling.py": "what the child is asked, in that folder",
+    "jax_backend/xla/estimating.py": "what the child is asked, in that folder",
+    "language/grammar/parser.py": "tables of grammars, when the project is built",
+}
+WRITERS = {"write_text", "write_bytes", "mkstemp", "replace_file", "write_device"}
+
+
+def writes_files(tree: ast.Module) -> bool:
+    """Say whether a module opens files for writing or calls what writes them."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        called = node.func.id if isinstance(node.func, ast.Name) else called
+        texts = [each.value for each in (*node.args[:2], *(k.value for k in node.keywords))
+                 if isinstance(each, ast.Constant)]  # fmt: skip
+        modes = {"w", "wb", "a", "ab", "x", "xb", "r+", "w+", "r+b", "w+b", "wt", "at"}
+        if called in WRITERS or (called in ("open", "fdopen") and modes & set(map(str, texts))):
+            return True
+    return False
+
+
+def test_one_module_writes_files() -> None:
+    """It knows which files were read; `cli/streams.py` is the way to it."""
+    found = {
+        path.relative_to(PACKAGE).as_posix() for path in MODULES if writes_files(tree_of(path))
+    }
+    assert found == {"language/writing.py", *WRITES_ITS_OWN}
+    assert writes_files(ast.parse("from pathlib import Path\nPath('x').write_text('')"))
+    assert writes_files(ast.parse("with open('x', mode='w') as file: pass"))
 
 
 # what gets loaded

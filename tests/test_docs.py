@@ -50,11 +50,13 @@ NOT_ONE_TEXT = {
     "not-compiled": "is about the compiler of a machine",
     **{code.name: "takes a step" for code in step_codes()},
     "bad-step": "is about code",
+    "asks-this-machine": "is about code",
     "bad-cost": "stands in a saved cost",
     "bad-calibration": "stands in a file of its own",
     "foreign-calibration": "takes a file of its own",
     "stale-calibration": "takes a file of its own",
     "stale-cost": "takes a saved cost",
+    "too-much-work": "takes a file of many MiB",
 }
 
 #: Findings whose examples are lines of other files; the tests of their formats have them.
@@ -73,12 +75,14 @@ NOT_A_SPEC = {
     "no-propagation",
     "bad-program",
     "bad-step",
+    "asks-this-machine",
     "bad-cost",
     "bad-calibration",
     "foreign-calibration",
     "stale-calibration",
     "not-compiled",
     "stale-cost",
+    "too-much-work",
 }
 
 #: Findings that no verb and no short script shows.
@@ -86,9 +90,10 @@ NO_CASE = {
     "processes-differ": "only `Resolver` runs in several processes",
     "checkpoint-differs": "only `Resolver.restore` reads a checkpoint into a tree",
     "no-propagation": "only a traced step is propagated through",
-    "bad-program": "only `step_of_program` reads what a compiler made",
+    "bad-program": "only `read_program` reads what a compiler made",
     "not-compiled": "only `verify` asks a compiler",
     "stale-calibration": "what is said depends on the versions that are installed",
+    "too-much-work": "takes a file of many MiB",
 }
 
 by_name = pytest.mark.parametrize("code", ALL, ids=lambda code: code.name)
@@ -372,6 +377,28 @@ def test_contributing_names_what_is_there() -> None:
         assert all(re.search(rf"^{name}\b.* = ", lines, re.M) for name in names if name), file
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
     assert set(re.findall(r"(?:^|`)make ([\w-]+)", text, re.MULTILINE)) <= targets
+
+
+def test_code_names_pages_that_are_there() -> None:
+    """Pages of docs that code, grammars and specs name, and the headings that they name there."""
+    folders = ("shardspec", "grammars", "specs", "tests", "benchmarks")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*") if file.is_file()]
+    texts = [
+        (file, file.read_text(encoding="utf-8"))
+        for file in files
+        if file.suffix in (".py", ".md", ".yaml", ".shard", ".lark")
+    ]
+    named = [
+        (found[1], found[2], file)
+        for file, text in texts
+        for found in re.finditer(r"(?:`([^`\n]+)` in )?\b(docs/[\w/-]+\.md)\b", text)
+    ]
+    assert len(named) > 10
+    for heading, name, file in named:
+        assert (ROOT / name).is_file(), f"{file}: {name}"
+        if heading:
+            headings = re.findall(r"^#+ (.*)", (ROOT / name).read_text(encoding="utf-8"), re.M)
+            assert heading in headings, f"{file}: {heading}"
 
 
 def test_readme_is_short() -> None:

@@ -14,14 +14,6 @@ from shardspec.cli.main import cli
 from shardspec.diagnostics import Diagnostic
 from tests.test_cases import CASES, command_of, files_of
 
-TWICE = """\
-shardspec: 1
-mesh: {tensor: 8}
-rules: [mlp -> tensor]
-arrays:
-  "layers_{0,1}/wi": f32[mlp=64]
-  layers_1/wi: f32[mlp=64]
-"""
 UNEVEN = """\
 shardspec: 1
 mesh: {tensor: 8}
@@ -69,10 +61,10 @@ def loaded(path: str) -> shardspec.Spec | shardspec.ShardspecError:
 
 
 def test_a_warning_of_the_spec_is_one_everywhere(folder: Path) -> None:
-    path = write(folder, TWICE + "lints: {duplicate-array: warn}\n")
+    path = write(folder, UNEVEN + "lints: {indivisible: warn}\n")
     exit_code, found = check(path)
     assert exit_code == 0
-    assert [row[:2] for row in found] == [("SHD212", "warning")]
+    assert [row[:2] for row in found] == [("SHD301", "warning")]
     ways_in(path)
     assert said(shardspec.load(path).findings()) == found
 

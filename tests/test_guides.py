@@ -1,16 +1,18 @@
 """README, CONTRIBUTING, `docs/`: blocks that start with a command hold what it prints.
 
 `pytest --update-cases` rewrites the blocks. A page may bring files of its own: a block whose first
-line is `# NAME`; its commands run beside them. A block that begins with `# specs/...` is a part of
-that file. A diff on a page differs, and a check may have errors. `$ python FILE` is run as well.
-The examples of the page of a framework are run as they stand, with the page's spec beside it, on
-eight CPU devices.
+line is `# NAME`. That line is part of the file, since readers copy the whole block. Its commands
+run beside them. A block that begins with `# specs/...` is a part of that file. A diff on a page
+differs, and a check may have errors. `$ python FILE` is run as well. The examples of the page of a
+framework are run as they stand, with the page's spec beside it, on eight CPU devices; so are its
+files of Python, each by itself.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -30,9 +32,14 @@ _BLOCK = re.compile(
     r"^```console\n(\$ (?:shardspec|python) [^\n]*\n)(.*?)^```$", re.DOTALL | re.MULTILINE
 )
 _FENCED = re.compile(r"^```(yaml|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_FILE = re.compile(r"^```\w+\n# ([\w-]+\.\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FILE = re.compile(r"^```\w+\n(# ([\w-]+\.\w+)\n.*?)^```$", re.DOTALL | re.MULTILINE)
 _EXCERPT = re.compile(r"^```\w+\n# (specs/[\w./-]+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+
+
+def own_files(text: str) -> dict[str, str]:
+    """Return the files of a page by name, each exactly the text of its block."""
+    return {name: body for body, name in _FILE.findall(text)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -42,7 +49,7 @@ def test_blocks_are_real_output(
     if NAMES_OTHER_CAUSES and page.stem == "cost":
         pytest.skip("jaxlib names other causes")
     text = page.read_text(encoding="utf-8")
-    own = dict(_FILE.findall(text))
+    own = own_files(text)
     folder = tmp_path / "examples"
     folder.mkdir()
     (tmp_path / "arrays").symlink_to(ROOT / "specs" / "arrays")
@@ -101,13 +108,20 @@ def test_the_example_of_a_framework_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    blocks = _FENCED.findall(page.read_text(encoding="utf-8"))
+    text = page.read_text(encoding="utf-8")
+    own = own_files(text)
+    blocks = [(kind, body) for kind, body in _FENCED.findall(text) if body not in own.values()]
     spec = next(body for kind, body in blocks if kind == "yaml")
     (tmp_path / "spec.yaml").write_text(spec, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     code = "\n".join(body for kind, body in blocks if kind == "python")
     exec(compile(code, page.name, "exec"), {"__name__": page.stem})
     assert capsys.readouterr().out.startswith("P(")
+    for name, body in own.items():
+        (tmp_path / name).write_text(body, encoding="utf-8")
+    for name in own:
+        if name.endswith(".py"):
+            runpy.run_path(name, run_name="__main__")
 
 
 def test_a_layout_that_a_tool_writes_down_is_read(
@@ -118,7 +132,7 @@ def test_a_layout_that_a_tool_writes_down_is_read(
 
     page = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
-    exec(dict(_FILE.findall(page))["write_layout.py"], names)
+    exec(own_files(page)["write_layout.py"], names)
     mesh = AbstractMesh((2, 4), ("data", "tensor"))
 
     def leaf(*spec: Any) -> Any:

@@ -110,7 +110,7 @@ def test_the_memory_of_a_plan_is_exact_by_kind() -> None:
     assert trained.by_kind == {"parameters": 16, "gradients": 16, "optimizer state": 32}
     assert trained.bytes == sum(trained.by_kind.values()) == 64
     chip = TEXT.replace("mesh:", "hardware: tpu v5e 2x4\nmesh:")
-    assert str(shardspec.loads(chip).compile().memory()).endswith("16 B of 16.0 GiB per device")
+    assert str(shardspec.loads(chip).compile().memory()).endswith("512 B of 15.8 GiB per device")
 
 
 def returned(of: Any) -> Iterator[tuple[str, str]]:

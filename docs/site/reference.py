@@ -40,7 +40,7 @@ PYTHON = {
     "step": (
         "A traced step",
         "Step StepArgument StepArray StepTensor StepOp Collective CollectiveKind Carried Cause "
-        "Place",
+        "Place Unknown",
     ),
     "search": ("Search", "Search SearchRow"),
     "proof": ("Proof by a compiler", "Proof AxisProof CompiledMemory HeldValue"),
@@ -83,7 +83,7 @@ def fenced(text: str, language: str = "text") -> str:
 
 def verbs() -> dict[str, click.Command]:
     """Return every verb of the command line, in the order of `--help`."""
-    with click.Context(cli) as context:
+    with click.Context(cli, **cli.context_settings) as context:
         found = {name: cli.get_command(context, name) for name in VERBS}
     return {name: command for name, command in found.items() if command is not None}
 
@@ -108,7 +108,9 @@ def verb_pages(guides: Pages) -> Pages:
 def _verb_parts(
     name: str, command: click.Command, guides: Pages, users: list[str]
 ) -> Iterator[str]:
-    with click.Context(command, info_name=f"shardspec {name}") as context:
+    with click.Context(
+        command, info_name=f"shardspec {name}", **command.context_settings
+    ) as context:
         yield f"# shardspec {name}"
         yield (command.help or "").replace("\b", "").strip()
         yield fenced(context.get_usage().removeprefix("Usage: "))
@@ -175,7 +177,7 @@ def preset_pages() -> Pages:
     ]
     pages = {"presets/index.md": "\n\n".join(index)}
     for name in names:
-        _, _, *lines = shipped.preset_page(name)
+        _, _, *lines = shipped.file_page("preset", name)
         said = f"# {name}\n\n{bundled_doc('presets', name)}.\n\n`extends: {name}`\n\n"
         pages[f"presets/{name}.md"] = said + fenced("\n".join(lines), "yaml")
     return pages

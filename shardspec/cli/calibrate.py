@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardspec import pipeline
 from shardspec.cli import completion, options
 from shardspec.cli.request import Request
-from shardspec.cli.streams import FAILED, fail, progress, require_folder, show, write_file
+from shardspec.cli.streams import FAILED, fail, progress, require_folder, show
 from shardspec.diagnostics import ShardspecError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ LOCAL = "hardware.local.yaml"
         help="Of the operands: `bf16`; several by saying it again, all that there are else.",
     ),
     options.flag("--quick", "Fewer sizes; 175 in place of 567 for bf16 by the compiler."),
-    options.OUTPUT,
+    *options.OUTPUT,
 )
 def command(
     request: Request, *, hardware: str | None, compiler: bool, dtypes: tuple[str, ...], quick: bool
@@ -76,7 +76,7 @@ def command(
         raise SystemExit(FAILED) from None
     from shardspec.language.calibration import calibration_text
 
-    write_file(output, calibration_text(made))
+    request.write_to(output, calibration_text(made), "calibration")
     if output != "-":
         from shardspec.report.calibration import calibration_lines
 

@@ -17,6 +17,7 @@ from shardspec.cli.request import MOST_IN_FULL, Request, has_errors
 from shardspec.cli.steps import STEP
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, show
 from shardspec.diagnostics import Diagnostic, Severity, codes
+from shardspec.diagnostics.budget import SpentError, limited
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.diagnostics.words import counted, tallied
 from shardspec.fixing import fixes_within
@@ -266,6 +267,16 @@ def check_file(
       texts: by real path, edits that are not yet written.
       step_name: of a step that is traced on every target, where the spec has no errors.
     """
+    try:
+        with limited():
+            return _found_in(file, request, texts, step_name)
+    except SpentError as spent:
+        return Checked((spent.finding(file),))
+
+
+def _found_in(
+    file: str, request: Request, texts: Mapping[str, str] | None, step_name: str | None
+) -> Checked:
     spec, faults = pipeline.load_path(
         file,
         request.settings,

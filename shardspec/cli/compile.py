@@ -9,7 +9,7 @@ from itertools import chain
 from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.request import NO_ARRAYS, Request, has_errors, plans_and_findings, select
-from shardspec.cli.streams import FINDINGS, echo, show, wants_color, write_file
+from shardspec.cli.streams import FINDINGS, echo, show, wants_color
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
@@ -25,7 +25,7 @@ from shardspec.ir.spec import Spec
     options.ONLY,
     *options.FINDINGS,
     options.format_option("text", "json"),
-    options.OUTPUT,
+    *options.OUTPUT,
     options.flag("--list-presets", "Show the presets, one line each."),
     options.flag("--list-targets", "Show the targets of the spec."),
 )
@@ -63,7 +63,7 @@ def command(request: Request, *, list_presets: bool, list_targets: bool) -> None
     if is_broken:
         raise SystemExit(FINDINGS)
     if request.output:
-        write_file(request.output, _json(plan))
+        request.write_to(request.output, _json(plan))
 
 
 def _print_plan(

@@ -103,13 +103,16 @@ def subjects(ctx: click.Context, param: click.Parameter, start: str) -> list[Com
     """
     from click.shell_completion import CompletionItem
 
+    from shardspec.report.shipped import FILES
+
     names = dict.fromkeys(_subjects(ctx, param, start))
-    is_word = start.startswith(("axis:", "preset:", "hardware:"))
+    is_word = start.startswith(("axis:", *(f"{kind}:" for kind in ("hardware", *FILES))))
     return [*map(CompletionItem, names), *([] if is_word else files(ctx, param, start))]
 
 
 def _subjects(ctx: click.Context, param: click.Parameter, start: str) -> Iterator[str]:
     from shardspec import assets
+    from shardspec.report.shipped import FILES
 
     spec = spec_of(ctx)
     if spec is not None:
@@ -117,8 +120,9 @@ def _subjects(ctx: click.Context, param: click.Parameter, start: str) -> Iterato
         names += [f"axis:{name}" for name in _axes(spec)]
         yield from _starting(names, start)
     kind, colon, name = start.partition(":")
-    if kind and "preset:".startswith(kind + colon):
-        yield from (f"preset:{each}" for each in _starting(assets.spec_names("presets"), name))
+    for along, folder in FILES.items():
+        if kind and f"{along}:".startswith(kind + colon):
+            yield from (f"{along}:{each}" for each in _starting(assets.spec_names(folder), name))
     if kind and "hardware:".startswith(kind + colon):
         yield from (f"hardware:{each}" for each in machines(ctx, param, name))
     if start:

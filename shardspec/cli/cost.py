@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import replace as changed
 
 import click
 
@@ -15,7 +15,7 @@ from shardspec.cli import options
 from shardspec.cli.measured import MEASURED, Measured, held_to
 from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
 from shardspec.cli.steps import STEP, plan_on_target, traced_step
-from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, width_of, write_file
+from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, width_of
 from shardspec.ir.step import Step
 from shardspec.language.grammar.step_lines import parse_count
 
@@ -61,8 +61,9 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
         "--write-step",
         "With --step: write what it traced as `step:` of the spec, in place, by names.",
     ),
+    options.flag("--replace", "With --write-step: write over the `step:` that the spec has."),
     options.flag("--diff", "With --write-step: write nothing; show what would change."),
-    options.OUTPUT,
+    *options.OUTPUT,
 )
 def command(
     request: Request,
@@ -74,6 +75,7 @@ def command(
     measured: Measured | None,
     write_step: bool,
     diff: bool,
+    replace: bool,
 ) -> None:
     """Show what a device holds, and what a step sends and takes.
 
@@ -86,10 +88,10 @@ def command(
     --write-step writes the lines of `step:` that say what was traced, so that the spec can do
     without the code from then on. They replace those that it has; all else stays as it is.
     """
-    if write_step or diff:
+    if write_step or diff or replace:
         from shardspec.cli.step_writing import write_step_of
 
-        write_step_of(step_name, request, is_diff=diff, is_asked=write_step)
+        write_step_of(step_name, request, is_diff=diff, is_asked=write_step, is_replacing=replace)
         return
     found = _found(request, step_name, tokens)
     if measured is not None:
@@ -115,7 +117,7 @@ def _found(
     if stated is not None:
         return cost_of(plan, stated.step, tokens=tokens or stated.tokens)
     if request.only is not None:
-        plan = replace(plan, arrays=tuple(select(request.only, plan)))
+        plan = changed(plan, arrays=tuple(select(request.only, plan)))
     return cost_of(plan)
 
 
@@ -133,7 +135,8 @@ def _print(cost: Cost, request: Request, by: By, top: int) -> None:
         from shardspec.report.cost_json import cost_text
 
     if request.output:
-        write_file(request.output, cost_text(cost, arrays, time.strftime("%Y-%m-%d"), by))
+        text = cost_text(cost, arrays, time.strftime("%Y-%m-%d"), by)
+        request.write_to(request.output, text)
     if request.form == "json":
         if request.output != "-":
             echo(cost_text(cost, arrays, by=by).rstrip("\n"))

@@ -299,13 +299,13 @@ def _print(
         lines = list(markdown_lines(diffs, before.name, after.name))
         lines += ["", "```", *_step_lines(costs), "```"] if costs else []
     else:
-        from shardspec.lock.diff_forms import diff_lines
+        from shardspec.lock.diff_forms import diff_lines, unchanged
 
         lines = list(diff_lines(diffs, moving))
         if lines:
             lines = [f"{before.name} -> {after.name}", "", *lines]
         else:
-            lines = [f"{after.name} places every array as {before.name}."]
+            lines = [unchanged(diffs, before.name, after.name)]
         lines += ["", *_step_lines(costs)] if costs else []
     show(lines)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from shardspec.cli.streams import fail
 from shardspec.diagnostics import Diagnostic
+from shardspec.language.files import SPEC_NAMES
 
 #: Of a YAML file, what is looked at to tell whether it is a spec.
 _LOOKED_AT_BYTES = 2**20
@@ -17,7 +18,6 @@ _NO_SOURCES = frozenset({"node_modules", "__pycache__"})
 
 _MOST_LISTED = 8
 _NAME_IT = "name the spec with --spec FILE"
-_NAMES = ("shardspec.yaml", "shardspec.yml", "spec.yaml", "spec.yml")
 
 
 def find_spec(named: str | None) -> str:
@@ -154,7 +154,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _candidates(folder: Path) -> list[Path]:
-    return [path for path in _files(folder) if path.name in _NAMES or path.suffix == ".shard"]
+    return [path for path in _files(folder) if path.name in SPEC_NAMES or path.suffix == ".shard"]
 
 
 def _is_called_otherwise(path: Path) -> bool:

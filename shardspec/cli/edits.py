@@ -29,7 +29,8 @@ def write(changed: Iterable[Changed]) -> None:
             )
         with open(file.name, "rb") as stream:
             has_mark = stream.read(3) == _BOM.encode()
-        streams.write_file(file.name, _BOM + file.new if has_mark else file.new)
+        text = _BOM + file.new if has_mark else file.new
+        streams.write_file(file.name, text, is_forced=True)
 
 
 def diff_text(changed: Iterable[Changed]) -> str:

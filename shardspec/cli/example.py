@@ -26,9 +26,9 @@ from shardspec.cli.streams import fail, write_file
         show_default=True,
         help="The spelling of the copy.",
     ),
-    options.flag("--force", "Write over files that are there."),
+    options.FORCE,
 )
-def command(request: Request, *, name: str, folder: str, spelling: str, force: bool) -> None:
+def command(request: Request, *, name: str, folder: str, spelling: str) -> None:
     """Copy an example and what it refers to into FOLDER; `shardspec explain --list examples`.
 
     The copy is a spec as any other: `shardspec check` takes it as it is.
@@ -39,11 +39,11 @@ def command(request: Request, *, name: str, folder: str, spelling: str, force: b
         fail(f"there is no folder `{folder}`", f"make it: `mkdir -p {folder}`")
     new = {os.path.normpath(os.path.join(folder, file)): text for file, text in files.items()}
     for path, text in new.items():
-        if not force and os.path.lexists(path) and not _holds(path, text):
+        if not request.is_forced and os.path.lexists(path) and not _holds(path, text):
             fail(f"`{path}` is there already, and is another", "--force writes over it")
     for path, text in new.items():
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        write_file(path, text)
+        write_file(path, text, is_forced=True)
         request.remark(f"wrote {path}")
 
 

@@ -16,14 +16,14 @@ from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, sel
 from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, wants_color
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted
-from shardspec.ir.plan import ActivationSharding, ShardingPlan
-from shardspec.ir.spec import Spec
+from shardspec.ir.plan import ActivationSharding, Sharding, ShardingPlan
+from shardspec.ir.spec import Spec, axis_of
 
 if TYPE_CHECKING:
     from shardspec.report.saved_cost import SavedCost
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>[0-9]{1,9})")
-_WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>[0-9]{1,9})=(?P<axes>[^=]+)")
+_WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>[^:=]+)=(?P<axes>[^=]+)")
 
 
 #: Rows that a part of a path may stand for: of more, one is asked for.
@@ -52,7 +52,7 @@ _DRAWS_ONLY = "--draw draws an array, a glob or an activation", "give it that al
     options.option(
         "--why-not",
         metavar="PATH:DIM=AXIS",
-        help="Why is this dimension, of an array or an activation, not on that axis?",
+        help="Why is this dimension (its number or name) not on that axis?",
     ),
     options.flag("--porcelain", "Tab-separated lines for other programs."),
     options.flag("--draw", "Draw who holds which part, hosts and slices too."),
@@ -61,7 +61,7 @@ _DRAWS_ONLY = "--draw draws an array, a glob or an activation", "give it that al
         "listed",
         is_flag=False,
         flag_value="findings",
-        type=click.Choice(["findings", "presets", "hardware", "examples"]),
+        type=click.Choice(["findings", "presets", "hardware", "examples", "steps", "arrays"]),
         help="Show all findings, or all there is of what comes along.",
     ),
 )
@@ -74,12 +74,13 @@ def command(
     draw: bool,
     listed: str | None,
 ) -> None:
-    """Say why.
+    """Explain why an array is sharded the way it is, or what a name means.
 
     SUBJECT is the path of an array, a part of it, a glob over paths, a line (`spec.yaml:15`),
-    `axis:NAME` for a mesh axis or a logical axis, the name of an activation, a finding (`SHD301`,
+    a mesh axis or a logical axis (`axis:NAME`), an activation, a target, a finding (`SHD301`,
     `indivisible`), a field of the language (`rules`, `policy.indivisible`), or what comes along
-    (`preset:expert`, `hardware:v5p`). With a saved cost, also a line of code (`train.py:71`).
+    (`preset:expert`, `step:moe`, `hardware:v5p`). The word before `:` may be left out.
+    With a saved cost, also a line of code (`train.py:71`).
     """
     subject, first = _spec_and_subject(subjects, request)
     _one_question(subject, why_not, listed=listed, porcelain=porcelain, draw=draw)
@@ -89,16 +90,15 @@ def command(
         show(list_lines(listed))
         return
     spec_name = first or next(iter(request.named), None)
-    if subject is not None and not porcelain and not draw and _explain_words(subject):
-        if not _stands_in_spec(subject, spec_name):
-            return
-        echo("")
+    if subject is not None and not porcelain and not draw and _is_told(subject, spec_name):
+        return
     match = _LINE.fullmatch(subject or "")
     spec_name = spec_name or (_spec_file(match["file"]) if match else None)
     file = find_spec(spec_name) if spec_name else _found(subject)
     plan, diagnostics = _plan(file, request, match)
     if subject and not match:
         subject = _whole(subject, plan, request)
+        _one_question(subject, None, listed=None, porcelain=porcelain, draw=draw)
     if why_not is not None:
         lines = _why_not(why_not, plan)
     else:
@@ -112,6 +112,16 @@ def command(
     if not porcelain:
         _name_target(plan, request)
     raise SystemExit(FINDINGS if has_errors(diagnostics) else 0)
+
+
+def _is_told(subject: str, spec_name: str | None) -> bool:
+    """Explain what needs no spec, and say whether there is nothing more to say."""
+    if not _explain_words(subject):
+        return _explain_shipped(subject, spec_name)
+    if _stands_in_spec(subject, spec_name):
+        echo("")
+        return False
+    return True
 
 
 def _name_target(plan: ShardingPlan, request: Request) -> None:
@@ -309,10 +319,6 @@ def _explain_words(subject: str) -> bool:
     """Explain what needs no spec: a finding, a field, what comes along; say whether it was one."""
     from shardspec.report.pages import find_code, finding_page
 
-    kind, colon, name = subject.partition(":")
-    if colon and kind in ("preset", "hardware") and not _LINE.fullmatch(subject):
-        _print_shipped(kind, name)
-        return True
     code = find_code(subject)
     if code is not None:
         show(finding_page(code).split("\n"), is_page=True)
@@ -340,13 +346,31 @@ def _stands_in_spec(word: str, spec_name: str | None) -> bool:
     )
 
 
-def _print_shipped(kind: str, name: str) -> None:
+def _explain_shipped(subject: str, spec_name: str | None) -> bool:
+    """Explain a preset, a step, a chip and the like, unless a spec has more to say of the name."""
     from shardspec.report import shipped
 
-    page = (shipped.preset_page if kind == "preset" else shipped.hardware_page)(name)
+    page = shipped.page_of(subject)
+    if page is None:
+        return False
+    spec = quiet_spec(spec_name)
+    name = subject.rpartition(":")[0]
+    if spec is not None and (name in {each.name for each in spec.sources} or _has(spec, subject)):
+        return False
     if isinstance(page, str):
-        fail(f"no {kind} is called `{name}`", page)
+        fail(f"`{subject}` is not there", page)
     show(page)
+    return True
+
+
+def _has(spec: Spec, word: str) -> bool:
+    """Say whether an array, an activation, an axis or a target of a spec is called so."""
+    from shardspec.cli.request import parts_of
+
+    names = {*spec.mesh_axis_names, *(rule.logical_axis for rule in spec.axis_rules)}
+    names |= {axis.name for axis in spec.logical_axes} | {each.name for each in spec.targets}
+    names |= {each.name for each in spec.activations}
+    return word in names or bool(parts_of(word, [each.path for each in spec.params]))
 
 
 def _print_family(start: str) -> None:
@@ -369,9 +393,9 @@ def _found(subject: str | None) -> str:
     try:
         return find_spec(None)
     except Failure as failure:
-        from shardspec.report.pages import near_findings
+        from shardspec.report.shipped import near_names
 
-        named = near_findings(subject or "")
+        named = near_names(subject or "")
         if named is None:
             raise
         fail(failure.message, f"{named}; or {failure.help}")
@@ -379,7 +403,11 @@ def _found(subject: str | None) -> str:
 
 def _spec_file(file: str) -> str | None:
     """Return the file of `FILE:LINE`, unless that is a preset's, or code."""
-    return None if file.startswith("preset:") or _is_code(file) else file
+    return None if _is_shipped(file) or _is_code(file) else file
+
+
+def _is_shipped(file: str) -> bool:
+    return file.startswith(("preset:", "step:", "example:", "arrays:"))
 
 
 def _is_code(file: str) -> bool:
@@ -391,7 +419,12 @@ def _line(file: str, line: int, plan: ShardingPlan) -> list[str]:
 
     lines = list(explain_line(file, line, plan))
     if not lines:
-        fail(*nothing_there(file, line, plan))
+        from shardspec.report.shipped import page_of
+
+        page = page_of(f"{file}:{line}") if _is_shipped(file) else None
+        if page is None or isinstance(page, str):
+            fail(*nothing_there(file, line, plan))
+        return list(page)
     return lines
 
 
@@ -435,14 +468,16 @@ def _whole(subject: str, plan: ShardingPlan, request: Request) -> str:
 
     paths = [each.param.path for each in plan.arrays]
     is_something = subject.startswith("axis:") or _activation(subject, plan)
-    found = [] if is_something or matching(subject, paths) else parts_of(subject, paths)
-    if not found:
+    if is_something or matching(subject, paths):
         return subject
+    found = parts_of(subject, paths)
+    is_axis = subject in plan.spec.mesh_axis_names or subject in _logical_axes(plan)
+    if not found:
+        return f"axis:{subject}" if is_axis else subject
     from shardspec.report.table import rows
 
     glob = glob_of_part(subject, paths, found)
     shown = rows(ShardingPlan(plan.spec, plan.target, tuple(select(glob, plan))))
-    is_axis = subject in plan.spec.mesh_axis_names or subject in _logical_axes(plan)
     axis = f"; the axis is `axis:{subject}`" if is_axis else ""
     if len(shown) > _MOST_MEANT:
         each = (row.name.removesuffix(f" x{len(row.shardings)}") for row in shown[:_MOST_MEANT])
@@ -454,17 +489,19 @@ def _whole(subject: str, plan: ShardingPlan, request: Request) -> str:
 
 
 def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:
-    """Return the explanation of an activation; point to `axis:` for the name of an axis."""
+    """Return the explanation of an activation, or of a target; None for any other name."""
     activation = _activation(name, plan)
     if activation is not None:
         from shardspec.report.explain import explain_activation
 
         return explain_activation(activation, plan, name)
-    kinds = (("mesh", plan.spec.mesh_axis_names), ("logical", _logical_axes(plan)))
-    for kind, names in kinds:
-        if name in names:
-            fail(f"no array has the path `{name}`", f"for the {kind} axis ask `axis:{name}`")
-    return None
+    called = name.removeprefix("target:")
+    target = next((each for each in plan.spec.targets if each.name == called), None)
+    if target is None:
+        return None
+    from shardspec.report.table import target_title
+
+    return iter((target_title(target), f"mesh {target.mesh}"))
 
 
 def _activation(name: str, plan: ShardingPlan) -> ActivationSharding | None:
@@ -506,23 +543,38 @@ def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
 
     match = _WHY_NOT.fullmatch(question)
     if match is None:
-        help = "an array's path or an activation's name first, as in `a/kernel:0=data`"
+        help = "an array or an activation first: `a/kernel:0=data`, `a/kernel:embed=data`"
         fail(f"--why-not wants PATH:DIM=AXIS: {question}", help)
-    index = int(match["dim"])
     wanted = tuple(re.findall(r"[^\s,()]+", match["axes"]))
     wanted = () if wanted == ("none",) else wanted
     activation = _activation(match["path"], plan)
     if activation is not None and not has_path(plan, match["path"]):
-        if index >= len(activation.dims):
-            names = " ".join(name or "_" for name in activation.logical_axes)
-            fail(f"activation {activation.activation.name}: {names} has no dim {index}", _FROM_0)
-        yield from why_not(activation, index, wanted, plan)
+        named = f"activation {activation.activation.name}"
+        yield from why_not(activation, _dimension(match["dim"], activation, named), wanted, plan)
         return
     found = select(match["path"], plan)
-    for sharding in found:
-        if index >= len(sharding.dims):
-            fail(f"{sharding.param.path} {sharding.param} has no dim {index}", _FROM_0)
+    at = {each.path: _dimension(match["dim"], each, f"{each.path} {each.param}") for each in found}
     from shardspec.report.table import rows
 
     for row in rows(ShardingPlan(plan.spec, plan.target, tuple(found))):
-        yield from why_not(row.first, index, wanted, plan, row.name)
+        yield from why_not(row.first, at[row.first.path], wanted, plan, row.name)
+
+
+def _dimension(asked: str, sharding: Sharding, named: str) -> int:
+    """Return the dimension that a number or the name of its axis means; fail where none is."""
+    names = sharding.logical_axes
+    if asked.isdecimal():
+        if len(asked) < 10 and int(asked) < len(names):
+            return int(asked)
+        shown = " ".join(name or "_" for name in names)
+        fail(f"{named}: {shown or 'a scalar'} has no dim {asked}", _FROM_0)
+    found = [at for at, name in enumerate(names) if name == asked]
+    found = found or [at for at, name in enumerate(names) if name and axis_of(name) == asked]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        numbers = " or ".join(map(str, found))
+        fail(f"{len(found)} dims of {named} are called `{asked}`", f"say which: {numbers}")
+    own = [f"`{name}`" for name in names if name]
+    help = f"its dims are {', '.join(own)}" if own else "it has no names: say the number of the dim"
+    return fail(f"{named} has no dim `{asked}`", help)

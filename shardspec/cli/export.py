@@ -27,7 +27,7 @@ _FORMATS = "\n".join(f"  {entry.name:<11} {entry.title}" for entry in EXPORTS)
     options.ARRAYS,
     options.SET,
     *options.FINDINGS,
-    options.OUTPUT,
+    *options.OUTPUT,
     options.flag("--resolved", "Only the rules that count on the target."),
     options.option("--axis", metavar="NAME", help="The mesh axis that a tp_plan is about."),
     options.flag("--lossy", "What the format cannot hold may be lost."),

@@ -8,7 +8,7 @@ import click
 
 from shardspec.cli import options
 from shardspec.cli.request import Request, for_each
-from shardspec.cli.streams import FINDINGS, FINE, echo_data, fail, write_file
+from shardspec.cli.streams import FINDINGS, FINE, echo_data, fail
 
 
 @options.verb(
@@ -18,7 +18,7 @@ from shardspec.cli.streams import FINDINGS, FINE, echo_data, fail, write_file
     options.option(
         "--to", "spelling", type=click.Choice(["yaml", "dsl"]), help="Convert; to stdout, or to -o."
     ),
-    options.OUTPUT,
+    *options.OUTPUT,
     options.flag("--check", "Write nothing; exit 1 if a file would change."),
     options.flag("--diff", "Write nothing; show what would change."),
 )
@@ -31,6 +31,8 @@ def command(request: Request, *, spelling: str | None, check: bool, diff: bool) 
 
 
 def _format(file: str, spelling: str | None, request: Request, *, check: bool, diff: bool) -> int:
+    from shardspec.cli.edits import write
+    from shardspec.fixing import Changed
     from shardspec.language.formatting import formatted
 
     (source,) = request.sources([file], inside=True)
@@ -44,7 +46,11 @@ def _format(file: str, spelling: str | None, request: Request, *, check: bool, d
     target = request.output or ("-" if spelling else file)
     if target == file != "-" and text == source.text:
         return FINE
-    write_file(target, text)
+    is_own = not spelling and os.path.isfile(file)
+    if is_own and os.path.realpath(target) == os.path.realpath(file):
+        write([Changed(file, source.text, text)])
+    else:
+        request.write_to(target, text)
     if target == file != "-":
         request.remark(f"formatted {file}")
     return FINE

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from shardspec.ir.plan import ShardingPlan
 
 #: How a spec of our own begins, behind its comments.
-_SPEC = re.compile(r"(?:\s*#[^\n]*\n)*\s*shardspec(?::\s*|[ \t]+)\d+[ \t]*(?:[\n#]|$)")
-_AXIS = re.compile(r"(?:^|[\s,;])\s*([^\W\d][\w.-]*)\s*=\s*")
+_SPEC = re.compile(r"(?:\s++|#[^\n]*\n)*+shardspec(?::\s*+|[ \t]+)\d+[ \t]*(?:[\n#]|$)")
+_AXIS = re.compile(r"(?:^|(?<=[\s,;]))([^\W\d][\w.-]*+)\s*+=\s*+")
 
 
 def _mesh(
@@ -35,7 +35,7 @@ def _mesh(
         return ()
     pieces = _AXIS.split(text)
     pairs = tuple(
-        (axis, size.strip(" ,;")) for axis, size in zip(pieces[1::2], pieces[2::2], strict=True)
+        (axis, size.strip(" \t\n,;")) for axis, size in zip(pieces[1::2], pieces[2::2], strict=True)
     )
     if pieces[0].strip() or not pairs or not all(size for _, size in pairs):
         fail(f"--mesh `{text}` is no mesh", "as in `--mesh 'data=4 model=2'`")
@@ -53,7 +53,7 @@ _FORMATS_PAGE = "\b\nFormats:\n" + "\n".join(f"  {f.name:<12} {f.title}" for f i
     click.Argument(
         ["files"], nargs=-1, required=True, metavar="FILE...", shell_complete=completion.files
     ),
-    shared.OUTPUT,
+    *shared.OUTPUT,
     shared.option("--mesh", callback=_mesh, metavar="SIZES", help="The mesh: `data=4 model=2`."),
     shared.option(
         "--hardware",

@@ -8,7 +8,7 @@ import shlex
 from shardspec import assets
 from shardspec.cli import completion, options
 from shardspec.cli.request import Request
-from shardspec.cli.streams import FAILED, fail, require_folder, write_file
+from shardspec.cli.streams import FAILED, fail, require_folder
 from shardspec.diagnostics.source import printable
 from shardspec.ir.spec import Hardware, Params
 
@@ -35,12 +35,9 @@ _MOST_INSIDE = 60
         shell_complete=completion.presets,
         help="The rules to start from: `fsdp`, `fsdp-tensor`; several by saying it again.",
     ),
-    options.OUTPUT,
-    options.flag("--force", "Write over a file that is there."),
+    *options.OUTPUT,
 )
-def command(
-    request: Request, *, machines: tuple[str, ...], presets: tuple[str, ...], force: bool
-) -> None:
+def command(request: Request, *, machines: tuple[str, ...], presets: tuple[str, ...]) -> None:
     """Write a first spec for arrays: targets, rules, and names by what paths and sizes tell.
 
     Every guess says why it is one, and what could not be guessed is a QUESTION in the spec, which
@@ -53,7 +50,7 @@ def command(
             "nothing says what the arrays are", "as in `shardspec init --arrays model.safetensors`"
         )
     output = request.output or "spec.yaml"
-    if output != "-" and not force and os.path.lexists(output):
+    if output != "-" and not request.is_forced and os.path.lexists(output):
         fail(f"`{output}` is there already", "--force writes over it, -o names another file")
     require_folder(output)
     hardware = tuple(_hardware(text, request) for text in machines)
@@ -61,7 +58,7 @@ def command(
     params = request.read_arrays(request.arrays)
     if not params:
         fail(f"there are no arrays in {request.arrays}", "name a file that has some")
-    _write(request, params, output, hardware, presets, force)
+    _write(request, params, output, hardware, presets)
 
 
 def _write(
@@ -70,14 +67,13 @@ def _write(
     output: str,
     hardware: tuple[Hardware, ...],
     presets: tuple[str, ...],
-    force: bool,
 ) -> None:
     """Write the spec, and the list of its arrays where no file holds them."""
     from shardspec.drafting.draft import Asked, Draft, draft
 
     source = str(request.arrays)
     manifest, listing = _manifest(source, params, output)
-    if listing is not None and not force and os.path.lexists(listing):
+    if listing is not None and not request.is_forced and os.path.lexists(listing):
         fail(f"`{listing}` is there already", "--force writes over it")
     asked = Asked(params, _shown(source), hardware, presets, manifest)
     found = draft(asked, "dsl" if output.endswith(".shard") else "yaml")
@@ -88,9 +84,9 @@ def _write(
     if listing is not None:
         from shardspec.report.manifest_text import manifest_yaml
 
-        write_file(listing, manifest_yaml(params, _shown(source)))
+        request.write_to(listing, manifest_yaml(params, _shown(source)))
         request.remark(f"wrote {listing}")
-    write_file(output, found.text)
+    request.write_to(output, found.text)
     for remark in found.remarks:
         request.remark(remark)
     if output != "-":

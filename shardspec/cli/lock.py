@@ -51,7 +51,7 @@ class _Proving:
     options.TARGETS,
     STEP,
     *PROOF,
-    options.OUTPUT,
+    *options.OUTPUT,
 )
 def command(
     request: Request,
@@ -133,7 +133,7 @@ def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool)
     layout = with_proofs(layout, proofs)
     for said, help in _old_proofs(layout, held):
         request.remark(f"{said}; {help}")
-    _write(path, layout)
+    _write(path, layout, is_forced=request.is_forced)
     return FINE
 
 
@@ -161,11 +161,13 @@ def _held_proofs(path: str, layout: Layout, request: Request) -> dict[str, Proof
 def _old_proofs(layout: Layout, path: str) -> Iterator[tuple[str, str]]:
     """Yield which proofs would be others today and why, and how to make them anew."""
     from shardspec.jax_backend.xla.compiling import installed
+    from shardspec.jax_backend.xla.surroundings import flags_here
     from shardspec.lock.proofs import changes, proofs_of
 
     found: dict[tuple[str, str], list[str]] = {}
+    folder, flags = os.path.dirname(path), dict(flags_here())
     for name, proof in proofs_of(layout).items():
-        changed = "; ".join(changes(proof, layout, os.path.dirname(path), installed))
+        changed = "; ".join(changes(proof, layout, folder, installed, flags))
         if changed:
             found.setdefault((proof.step, changed), []).append(name)
     for (step, changed), names in found.items():
@@ -231,6 +233,7 @@ def _kept(proof: Proof, layout: Layout, lock_folder: str, step_name: str) -> Pro
         tuple(ProvedBytes(row.mesh_axes, row.predicted, row.compiled) for row in proof.rows),
         ProvedBytes((), held.total.bytes, None if memory is None else memory.bytes),
         held.hbm_bytes,
+        proof.flags,
     )
 
 
@@ -251,11 +254,11 @@ def _plans(
     return plans
 
 
-def _write(path: str, layout: Layout) -> None:
+def _write(path: str, layout: Layout, *, is_forced: bool) -> None:
     from shardspec.lock.lock_file import lock_text
 
     text = lock_text(layout)
-    write_file(path, text)
+    write_file(path, text, "lock", is_forced=is_forced)
     if path != "-":
         arrays = counted(len(layout.targets[0].arrays), "array")
         proofs = sum(each.proof is not None for each in layout.targets)

@@ -16,7 +16,7 @@ from shardspec.cli.streams import fail
     click.Argument(["checkpoint"], shell_complete=completion.files),
     options.ONLY,
     options.format_option("yaml", "json"),
-    options.OUTPUT,
+    *options.OUTPUT,
 )
 def command(request: Request, *, checkpoint: str) -> None:
     """List the arrays of a checkpoint as a manifest: names, shapes, dtypes.

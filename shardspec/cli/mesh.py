@@ -31,7 +31,7 @@ from shardspec.topology.placement import Order, Placement, place
         " spec's `policy: {order: ..}`; else t5x.",
     ),
     options.flag("--compare", "The spec as it is, beside the one with --set."),
-    options.OUTPUT,
+    *options.OUTPUT,
 )
 def command(request: Request, *, order: Order | None, compare: bool) -> None:
     """Show which devices each mesh axis runs over, and what that costs."""

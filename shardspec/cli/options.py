@@ -91,7 +91,9 @@ def verb(
     def made(function: Callable[..., None]) -> Verb:
         def run(**values: Any) -> None:
             from shardspec.cli.request import request_of
+            from shardspec.language.files import forget_what_was_read
 
+            forget_what_was_read()
             request, own = request_of(values)
             context = click.get_current_context()
             for old, new in context.meta.get(_RENAMED_USED, ()):
@@ -199,7 +201,7 @@ def _findings(
 ) -> tuple[str, ...]:
     names = _finding_names(values)
     for name in names:
-        from shardspec.diagnostics.levels import known
+        from shardspec.diagnostics.levels import MEND_IT, fault_named, known
 
         if not known(name):
             from shardspec.diagnostics import codes
@@ -208,6 +210,8 @@ def _findings(
             near = did_you_mean(name, [code.name for code in codes.ALL])
             all_of_them = "`shardspec explain --list` shows them all"
             fail(f"{param.opts[0]}: no finding is called `{name}`", near or all_of_them)
+        if param.name == "ignore" and (fault := fault_named(name)):
+            fail(f"{param.opts[0]}: {fault}", MEND_IT)
     return names
 
 
@@ -283,24 +287,26 @@ COST = file_option(
     "--cost",
     help="Say what it costs, too, by what `cost -o FILE` saved; else by `[tool.shardspec] cost`.",
 )
-OUTPUT = file_option("-o", "--output", callback=_file_name, help="Where to write; `-` is stdout.")
-FINDINGS = (
+FORCE = click.Option(
+    ["--force", "is_forced"], is_flag=True, help="Write over a file that was read, or is a spec."
+)
+OUTPUT = (
+    file_option("-o", "--output", callback=_file_name, help="Where to write; `-` is stdout."),
+    FORCE,
+)
+FINDINGS = tuple(
     option(
-        "--select",
+        flag,
         metavar="FINDINGS",
         multiple=True,
         callback=_findings,
         shell_complete=completion.findings,
-        help="Findings to show, and no others: `SHD3`, `indivisible`.",
-    ),
-    option(
-        "--ignore",
-        metavar="FINDINGS",
-        multiple=True,
-        callback=_findings,
-        shell_complete=completion.findings,
-        help="Findings not to show.",
-    ),
+        help=help,
+    )
+    for flag, help in (
+        ("--select", "Findings to show, and no others: `SHD3`, `indivisible`."),
+        ("--ignore", "Findings not to show."),
+    )
 )
 EVERYWHERE = (
     option(

@@ -19,7 +19,7 @@ from shardspec.cli import completion, options
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.steps import STEP, traced_step
-from shardspec.cli.streams import FINDINGS, FINE, fail, require_folder, write_file
+from shardspec.cli.streams import FINDINGS, FINE, fail, require_folder
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
@@ -54,7 +54,7 @@ _NAME = "report.html"
         shell_complete=completion.files,
         help="What changed from A to B as well: specs, a lock or `git:REV` for A.",
     ),
-    options.OUTPUT,
+    *options.OUTPUT,
     options.flag(
         "--open", "Open it in the browser; without -o, from a folder for temporary files."
     ),
@@ -90,7 +90,7 @@ def command(
     from shardspec.report.page import page_text
 
     shown = list(_shown(sound, step_name, request))
-    write_file(path, page_text(spec, shown, found, title=title, changes=changes))
+    request.write_to(path, page_text(spec, shown, found, title=title, changes=changes))
     _finish(path, request, is_opened=open)
     raise SystemExit(FINDINGS if has_errors(found) else FINE)
 

@@ -24,6 +24,7 @@ from shardspec.ir.spec import Params, Spec, StatePolicy, Target
 from shardspec.language.files import Boundary, boundary_of, read_argument
 
 if TYPE_CHECKING:
+    from shardspec.language.loader import Kind
     from shardspec.report.saved_cost import SavedCost
 
 #: Findings shown in full; a file broken from end to end has thousands.
@@ -48,6 +49,7 @@ class Request:
       form: the format of what is printed.
       output: the file to write; None where none is named.
       cost: the file of a saved cost; None where none is named.
+      is_forced: whether files that were read, or are specs, may be written over.
     """
 
     named: tuple[str, ...] = ()
@@ -62,6 +64,7 @@ class Request:
     cost: str | None = None
     color: str = "auto"
     is_quiet: bool = False
+    is_forced: bool = False
 
     # which specs
 
@@ -228,14 +231,18 @@ class Request:
 
     def write(self, text: str) -> None:
         """Write what the verb makes where it is asked for, else to stdout."""
-        write_file(self.output or "-", text)
+        self.write_to(self.output or "-", text)
+
+    def write_to(self, path: str, text: str, own: Kind | None = None) -> None:
+        """Write a file, as `write_file` does."""
+        write_file(path, text, own, is_forced=self.is_forced)
 
     def show(self, lines: Iterable[str], *, is_painted: bool = False) -> None:
         """Write the lines of a report where it is asked for, else show them on stdout."""
         if self.output in (None, "-"):
             show(lines, is_painted=is_painted)
         else:
-            write_file(self.output, "\n".join(lines) + "\n")
+            self.write_to(self.output, "\n".join(lines) + "\n")
 
 
 def request_of(values: dict[str, Any]) -> tuple[Request, dict[str, Any]]:
@@ -317,7 +324,10 @@ def select(subject: str, plan: ShardingPlan) -> list[ParamSharding]:
     by_path = {sharding.param.path: sharding for sharding in plan.arrays}
     paths = matching(subject, by_path)
     if not paths:
-        unknown_path(subject, list(by_path), [each.activation.name for each in plan.activations])
+        others = [each.activation.name for each in plan.activations]
+        others += [*plan.spec.mesh_axis_names, *(each.name for each in plan.spec.targets)]
+        others += [each.name for each in plan.spec.logical_axes]
+        unknown_path(subject, list(by_path), others)
     return [sharding for sharding in plan.arrays if sharding.param.path in paths]
 
 
@@ -375,9 +385,9 @@ def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ())
     """Fail with the nearest of `paths`, or of `others` that could be meant."""
     from shardspec.diagnostics.suggest import nearest
     from shardspec.diagnostics.words import as_one, template
-    from shardspec.report.pages import near_findings
+    from shardspec.report.shipped import near_names
 
-    named = near_findings(subject)
+    named = near_names(subject)
     if not paths:
         fail("the spec lists no arrays", "; ".join(filter(None, (NO_ARRAYS, named))))
     templates = {template(path): path for path in reversed(paths)}

@@ -11,7 +11,7 @@ from shardspec.cli.streams import show
 
 @options.verb(
     "schema",
-    options.OUTPUT,
+    *options.OUTPUT,
     options.option(
         "--of",
         type=click.Choice(["spec", "cost", "search"]),
@@ -33,15 +33,10 @@ def command(request: Request, *, of: str, versions: bool) -> None:
 
         show(version_lines())
         return
-    if of == "cost":
-        from shardspec.report import cost_json
+    if of in ("cost", "search"):
+        from shardspec import assets
 
-        request.write(cost_json.schema_text())
-        return
-    if of == "search":
-        from shardspec.report import search_json
-
-        request.write(search_json.schema_text())
+        request.write(assets.schema_path(of).read_text("utf-8"))
         return
     from shardspec.language.schema import schema_text
 

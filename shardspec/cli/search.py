@@ -7,33 +7,35 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 import click
 
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
-from shardspec.cli import completion, options
+from shardspec.cli import completion, edits, options
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.steps import STEP, plan_on_target, print_proof, proof_of, traced_step
-from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of, write_file
+from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import fitted
-from shardspec.diagnostics.words import binary_bytes
+from shardspec.diagnostics.words import binary_bytes, percent
+from shardspec.fixing import Changed
 from shardspec.report.cost import seconds_text
-from shardspec.report.search import WIDTH, Search, Shown, checked, nothing_found, search_lines
+from shardspec.report.search import (
+    UNKNOWN_ROWS,
+    WIDTH,
+    Search,
+    Shown,
+    checked,
+    nothing_found,
+    search_lines,
+)
 from shardspec.search.ranking import By, SearchRow, Wanted
 from shardspec.search.rewriting import differs, rewritten
-from shardspec.search.searching import (
-    MOST,
-    Choice,
-    Found,
-    Question,
-    asked,
-    search,
-    stated_cost,
-)
+from shardspec.search.searching import MOST, Choice, Found, Question, asked, search, stated_cost
 from shardspec.search.variants import Refusal
 
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
@@ -156,7 +158,7 @@ def _prices(
         help="Have the compiler prove the step of --step on the best N.",
     ),
     MEASURED,
-    options.OUTPUT,
+    *options.OUTPUT,
 )
 def command(
     request: Request,
@@ -198,11 +200,13 @@ def command(
         fail(nothing_found(found, table.passed), _way_out(found))
     _print(table, request)
     best = table.shown[0].row
-    if write:
+    is_off = partial(_is_off, question, step_name or "", request, verify)
+    off = [is_off(each) for each in table.shown[: max(confirm, verify)]]
+    if write and any(off[:1]):
+        request.remark("the best is not confirmed, and is not written")
+    elif write:
         _write(found, best, request)
-    for each in table.shown[: max(confirm, verify)]:
-        _confirm(each, question, step_name or "", request, is_proof=each.rank <= verify)
-    raise SystemExit(FINDINGS if best.fits is False else FINE)
+    raise SystemExit(FINDINGS if best.fits is False or table.best is None or any(off) else FINE)
 
 
 # what is asked
@@ -221,7 +225,11 @@ def _question(request: Request, choice: Choice, wanted: Wanted) -> Question:
     if request.target is None and len(spec.targets) > 1:
         request.remark(f"target {target.name}; --target searches another of {len(spec.targets)}")
     found = asked(spec, request.params(spec), target, choice, wanted)
-    return found if isinstance(found, Question) else _refuse(found)
+    if not isinstance(found, Question):
+        _refuse(found)
+    (plan,) = pipeline.compile_plans(spec, found.params, [target])
+    request.report(pipeline.uncounted(plan))
+    return found
 
 
 def _held_to(measured: Measured, question: Question, request: Request) -> Question:
@@ -273,7 +281,7 @@ def _print(table: Search, request: Request) -> None:
 
         text = search_text(table)
     if request.output:
-        write_file(request.output, text)
+        request.write_to(request.output, text)
     if request.form == "json":
         if request.output != "-":
             echo(text.rstrip("\n"))
@@ -287,6 +295,8 @@ def _print(table: Search, request: Request) -> None:
 def _write(found: Found, best: SearchRow, request: Request) -> None:
     """Write a layout into the spec, once the new text says just that."""
     question, source = found.question, found.question.spec.source
+    if best.unknown:
+        fail(f"no row is the best, so none is written: {UNKNOWN_ROWS}", _way_out(found))
     if best.fits is False:
         fail("the best does not fit in memory, and is not written", _way_out(found))
     text = rewritten(question.spec, question.target, best.candidate)
@@ -306,23 +316,33 @@ def _write(found: Found, best: SearchRow, request: Request) -> None:
     off = "the target" if isinstance(target, Diagnostic) else differs(again, target, best.candidate)
     if off is not None:
         fail(f"{off} is stated where --write does not reach", f"write `{best.candidate}` by hand")
-    write_file(source.name, text)
+    edits.write([Changed(source.name, source.text, text)])
     request.remark(f"{source.name}: wrote {best.candidate}")
 
 
-def _confirm(
-    each: Shown, question: Question, step: str, request: Request, *, is_proof: bool
-) -> None:
-    """Trace the step of a layout, or compile it, and say what becomes of the prediction."""
+def _is_off(question: Question, step: str, request: Request, verify: int, each: Shown) -> bool:
+    """Trace the step of a layout, or compile it; say whether it is not what is stated of it.
+
+    It may take another time, one that is unknown, or not fit where it is stated to.
+    """
     (plan,) = pipeline.compile_plans(each.row.candidate.spec, question.params)
-    if is_proof:
+    if each.rank <= verify:
         show(["", f"{each.rank}   {each.row.candidate}   compiled"])
-        print_proof(proof_of(step, plan, request, {}, tolerance=0.1))
-        return
+        proof = proof_of(step, plan, request, {}, tolerance=0.1)
+        print_proof(proof)
+        return proof.fits is False and each.row.fits is not False
     traced = cost_of(plan, traced_step(step, plan, request), tokens=each.row.tokens)
-    predicted, found = seconds_text(each.row.seconds), "not known"
-    if traced.time is not None:
-        found = f"~ {seconds_text(traced.time.step_seconds * question.wanted.scale.share)}"
+    stated, spread = each.row.seconds, each.row.time.spread
+    found, why = "unknown", "its time is unknown"
+    if traced.time is not None and not traced.uncounted("time"):
+        seconds = traced.time.step_seconds * question.wanted.scale.share
+        is_off = max(seconds, stated) > (1 + spread) * min(seconds, stated)
+        why = f"off by more than {percent(spread, 1)}" if is_off else ""
+        found = f"~ {seconds_text(seconds)}"
     size = binary_bytes(traced.memory.total.bytes)
-    told = f"step ~ {predicted}, traced {found}, {traced.memory.total.mark} {size}"
-    show([f"{each.rank}   {each.row.candidate}   {told}"])
+    told = f"step ~ {seconds_text(stated)}, traced {found}, {traced.memory.total.mark} {size}"
+    if traced.memory.fits is False and each.row.fits is not False:
+        why = "it does not fit"
+    head = f"NOT CONFIRMED, {why}: " if why else ""
+    show([f"{each.rank}   {head}{each.row.candidate}   {told}"])
+    return bool(why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.discovery import project_setting
 from shardspec.cli.request import Request, has_errors
@@ -92,7 +94,8 @@ def with_step(
 
     Args:
       name: as `--step` gave it.
-      work: gets a resolver of the target, without devices, and what the step is called with.
+      work: gets a resolver of the target, which need not be here, and what the step is called
+        with.
       done: what was done, for the remark of how long it took.
       is_here: whether the resolver is to have the devices that are here.
     """
@@ -104,15 +107,22 @@ def with_step(
     try:
         with progress(is_quiet=request.is_quiet) as tell:
             tell("loading jax")
-            from shardspec.jax_backend.entry_point import with_call
+            from shardspec.jax_backend.entry_point import questions_of, with_call
+            from shardspec.jax_backend.on_target import on_target
             from shardspec.jax_backend.resolver import Resolver
 
-            devices = None if is_here else "abstract"
-            resolver = Resolver(spec, target, devices=devices, agree_within_s=None)
-            made = with_call(name, folder, resolver, tell, lambda c: work(resolver, c, tell))
+            with contextlib.ExitStack() as stack:
+                found = None
+                if not is_here:
+                    meant = pipeline.sound_target(pipeline.find_target(spec, target))
+                    found = stack.enter_context(on_target(meant, spec, has_imports=True))
+                resolver = Resolver(spec, target, agree_within_s=None)
+                made = with_call(name, folder, resolver, tell, lambda c: work(resolver, c, tell))
+        asked = () if found is None else pipeline.leveled(spec, questions_of(found))
     except ShardspecError as error:
         request.report(error.diagnostics)
         raise SystemExit(FAILED) from None
+    request.report(asked)
     request.remark(f"{name}: {done} in {time.monotonic() - started:.1f} s")
     return made
 
@@ -179,6 +189,14 @@ def proof_of(
         )
 
     target = plan.target.name
+    if not is_here:
+        from shardspec.jax_backend.xla.compiling import need_compiler
+
+        try:  # before the user's code runs
+            need_compiler(plan.target)
+        except ShardspecError as error:
+            request.report(error.diagnostics)
+            raise SystemExit(FAILED) from None
     return with_step(name, plan.spec, target, request, proved, done="compiled", is_here=is_here)
 
 

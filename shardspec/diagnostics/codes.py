@@ -9,6 +9,11 @@ from __future__ import annotations
 from shardspec.diagnostics.diagnostic import Code, Severity
 
 
+def fault(id: str, name: str, summary: str) -> Code:
+    """Return an error that nothing silences: something was dropped, or could not be worked out."""
+    return Code(id, name, Severity.ERROR, summary, is_fault=True)
+
+
 def error(id: str, name: str, summary: str) -> Code:
     """Return a finding that makes a run fail."""
     return Code(id, name, Severity.ERROR, summary)
@@ -24,56 +29,60 @@ def pedantic(id: str, name: str, summary: str) -> Code:
     return Code(id, name, Severity.WARNING, summary, is_pedantic=True)
 
 
-UNREADABLE = error("SHD001", "unreadable", "a file cannot be read as text")
-SYNTAX = error("SHD002", "syntax", "text is not YAML, or not the shardspec language")
-UNKNOWN_KEY = error("SHD003", "unknown-key", "a key means nothing here")
-WRONG_TYPE = error("SHD004", "wrong-type", "a value has the wrong type or form")
-DUPLICATE_KEY = error("SHD005", "duplicate-key", "a key is given twice; only one could count")
-YAML_TRAP = error("SHD006", "yaml-trap", "YAML 1.1 reads a plain word as something else")
-TOO_DEEP = error("SHD007", "too-deep", "nesting or aliases go too deep or in a circle")
-UNKNOWN_PRESET = error("SHD008", "unknown-preset", "`extends` or `manifest` names nothing there is")
-PRESET_CYCLE = error("SHD009", "preset-cycle", "specs extend each other in a circle")
-VERSION = error("SHD010", "version", "the document asks for another language version")
-UNKNOWN_LINT = error("SHD011", "unknown-lint", "no finding has this name")
-BAD_MANIFEST = error("SHD012", "bad-manifest", "a manifest entry is not an array")
+UNREADABLE = fault("SHD001", "unreadable", "a file cannot be read as text")
+SYNTAX = fault("SHD002", "syntax", "text is not YAML, or not the shardspec language")
+UNKNOWN_KEY = fault("SHD003", "unknown-key", "a key means nothing here")
+WRONG_TYPE = fault("SHD004", "wrong-type", "a value has the wrong type or form")
+DUPLICATE_KEY = fault("SHD005", "duplicate-key", "a key is given twice; only one could count")
+YAML_TRAP = fault("SHD006", "yaml-trap", "YAML 1.1 reads a plain word as something else")
+TOO_DEEP = fault("SHD007", "too-deep", "nesting or aliases go too deep or in a circle")
+UNKNOWN_PRESET = fault("SHD008", "unknown-preset", "`extends` or `manifest` names nothing there is")
+PRESET_CYCLE = fault("SHD009", "preset-cycle", "specs extend each other in a circle")
+VERSION = fault("SHD010", "version", "the document asks for another language version")
+UNKNOWN_LINT = fault("SHD011", "unknown-lint", "no finding that a level can change has this name")
+BAD_MANIFEST = fault("SHD012", "bad-manifest", "a manifest entry is not an array")
 UNUSED_SUPPRESSION = warning(
     "SHD013", "unused-suppression", "a `# shardspec: ignore[...]` silences nothing"
 )
 BAD_SUPPRESSION = warning(
     "SHD014", "bad-suppression", "a comment is nearly a suppression, and silences nothing"
 )
-BAD_CHECKPOINT = error(
+BAD_CHECKPOINT = fault(
     "SHD015", "bad-checkpoint", "a checkpoint is damaged, or holds no arrays with names"
 )
-UNSAFE_MANIFEST = error(
+UNSAFE_MANIFEST = fault(
     "SHD016", "unsafe-manifest", "reading the arrays would run code from a file"
 )
-BAD_LOCK = error("SHD017", "bad-lock", "a lock cannot be read: edited by hand, or half merged")
+BAD_LOCK = fault("SHD017", "bad-lock", "a lock cannot be read: edited by hand, or half merged")
 STALE_LOCK = warning("SHD018", "stale-lock", "a lock is older than the files it was made from")
-GIT_IN_A_FILE = error("SHD019", "git-in-a-file", "a file asks for a revision, which runs git")
+GIT_IN_A_FILE = fault("SHD019", "git-in-a-file", "a file asks for a revision, which runs git")
 NOTHING_CHECKED = warning("SHD020", "nothing-checked", "there are no arrays to check the rules on")
 
-OWN_FILE = error(
+OWN_FILE = fault(
     "SHD021", "own-file", "a plan, a lock or a list of arrays stands where a spec should"
 )
 
-BAD_STEP = error("SHD022", "bad-step", "the function that `--step` names makes no step")
-BAD_COST = error("SHD023", "bad-cost", "a saved cost cannot be read")
+BAD_STEP = fault("SHD022", "bad-step", "the function that `--step` names makes no step")
+BAD_COST = fault("SHD023", "bad-cost", "a saved cost cannot be read")
 STALE_COST = warning("SHD024", "stale-cost", "a saved cost is of another spec, target or mesh")
-BAD_CALIBRATION = error("SHD025", "bad-calibration", "a calibration cannot be read")
+BAD_CALIBRATION = fault("SHD025", "bad-calibration", "a calibration cannot be read")
 FOREIGN_CALIBRATION = warning(
     "SHD026", "foreign-calibration", "a calibration is of another chip, and does not count"
 )
 STALE_CALIBRATION = pedantic(
     "SHD027", "stale-calibration", "a calibration was made with other versions than are here"
 )
+ASKS_THIS_MACHINE = warning(
+    "SHD028", "asks-this-machine", "code of a step asks what only its target could answer"
+)
+TOO_MUCH_WORK = fault("SHD029", "too-much-work", "a file is more work than `check` does for one")
 
-UNKNOWN_HARDWARE = error("SHD101", "unknown-hardware", "the catalogue has no such hardware")
-MESH_PRODUCT = error("SHD102", "mesh-product", "mesh sizes do not multiply to the device count")
-TWO_REST = error("SHD103", "two-rest", "more than one mesh axis takes the rest")
+UNKNOWN_HARDWARE = fault("SHD101", "unknown-hardware", "the catalogue has no such hardware")
+MESH_PRODUCT = fault("SHD102", "mesh-product", "mesh sizes do not multiply to the device count")
+TWO_REST = fault("SHD103", "two-rest", "more than one mesh axis takes the rest")
 UNSOLVED_SIZE = error("SHD104", "unsolved-size", "a mesh size needs hardware to be known")
-SUBMESH_TILING = error("SHD105", "submesh-tiling", "a submesh does not tile the slice")
-UNKNOWN_TARGET = error("SHD106", "unknown-target", "no target has this name")
+SUBMESH_TILING = fault("SHD105", "submesh-tiling", "a submesh does not tile the slice")
+UNKNOWN_TARGET = fault("SHD106", "unknown-target", "no target has this name")
 SIZE_ONE_AXIS = warning("SHD107", "size-one-axis", "a mesh axis of size 1 wins a rule")
 CROSSES_SLICES = warning(
     "SHD108", "crosses-slices", "a mesh axis crosses slices or nodes and does not say so"
@@ -91,14 +100,14 @@ REPLICATED_HERE = pedantic(
 EXPLICIT_FSDP = warning(
     "SHD113", "explicit-fsdp", "a result would be split twice over an explicit mesh axis"
 )
-UNKNOWN_PHASE = error("SHD114", "unknown-phase", "no phase has this name")
+UNKNOWN_PHASE = fault("SHD114", "unknown-phase", "no phase has this name")
 FAST_LINK = warning(
     "SHD115", "fast-link", "the fast link inside a chip joins an axis that no layer waits for"
 )
 SUMS_NOT_EXPLICIT = error(
     "SHD116", "sums-not-explicit", "a sum over mesh axes on a mesh that is not explicit"
 )
-DEVICE_ORDER = error(
+DEVICE_ORDER = fault(
     "SHD117", "device-order", "an order by hand does not give every device a place"
 )
 MISSING_MEMORY = error(
@@ -116,11 +125,11 @@ UNMATCHED_PATTERN = error("SHD204", "unmatched-pattern", "a pattern or override 
 UNNAMED_ARRAY = error("SHD205", "unnamed-array", "nothing names the dimensions of an array")
 RANK_MISMATCH = error("SHD206", "rank-mismatch", "names and dimensions differ in number")
 SLOW_REGEX = warning("SHD207", "slow-regex", "a regex needs backtracking, which may take for ever")
-BAD_PATTERN = error("SHD208", "bad-pattern", "a glob or regex cannot be read")
+BAD_PATTERN = fault("SHD208", "bad-pattern", "a glob or regex cannot be read")
 REPEATED_AXIS = error("SHD209", "repeated-axis", "two dimensions of an array have one logical axis")
-BAD_PLACE = error("SHD210", "bad-place", "`at` or `drop` names an axis that has no rules")
-UNKNOWN_SIZE = error("SHD211", "unknown-size", "an array's type needs a size that no axis states")
-DUPLICATE_ARRAY = error("SHD212", "duplicate-array", "one path stands for two arrays")
+BAD_PLACE = fault("SHD210", "bad-place", "`at` or `drop` names an axis that has no rules")
+UNKNOWN_SIZE = fault("SHD211", "unknown-size", "an array's type needs a size that no axis states")
+DUPLICATE_ARRAY = fault("SHD212", "duplicate-array", "one path stands for two arrays")
 UNKNOWN_ACTIVATION = error("SHD213", "unknown-activation", "code asks for an activation not named")
 DEAD_RULE = error("SHD214", "dead-rule", "a rule can never fire")
 HIDDEN_PATTERN = warning(
@@ -159,7 +168,7 @@ WHOLE_BATCH = warning(
 AXIS_WITHOUT_ARRAY = warning(
     "SHD230", "axis-without-array", "a rule is for a logical axis that nothing has"
 )
-REGEX_BUDGET = error("SHD231", "regex-budget", "a regex ran out of the time it is given")
+REGEX_BUDGET = fault("SHD231", "regex-budget", "a regex ran out of the time it is given")
 LOST_IN_PHASE = error(
     "SHD232", "lost-in-phase", "a phase holds whole what a mesh axis of another phase splits"
 )
@@ -168,7 +177,7 @@ CONTESTED_AXIS = pedantic(
 )
 UNUSED_LET = warning("SHD234", "unused-let", "nothing uses a number that `let` names")
 
-STEP_LINE = error("SHD240", "step-line", "a line of `step:` does not go with arrays and axes")
+STEP_LINE = fault("SHD240", "step-line", "a line of `step:` does not go with arrays and axes")
 
 MISSING_PARENT = error(
     "SHD241", "missing-parent", "the array that another derives from is not there"
@@ -176,12 +185,20 @@ MISSING_PARENT = error(
 DERIVED_MISFIT = error(
     "SHD242", "derived-misfit", "an array has not the dimensions that `derive:` gives it"
 )
+#: An error of `cost` and `search`, which show figures without what was left out.
+UNREAD_ARRAYS = Code(
+    "SHD243",
+    "unread-arrays",
+    Severity.WARNING,
+    "no line of `step:` reads much of the model",
+    is_fault=True,
+)
 
 INDIVISIBLE = error("SHD301", "indivisible", "mesh axes do not divide a dimension")
 SIZE_MISMATCH = error("SHD302", "size-mismatch", "an array contradicts the stated size of an axis")
 BELOW_TILE = warning("SHD303", "below-tile", "shards do not fill the tiles of a TPU's memory")
 BELOW_MINIMUM = error("SHD304", "below-minimum", "a shard is smaller than its axis allows")
-BEYOND_COUNT = error(
+BEYOND_COUNT = fault(
     "SHD305", "beyond-count", "an array, an activation or a mesh of 2^63 elements or more"
 )
 RESIZED_IN_PHASE = error(
@@ -215,7 +232,7 @@ PINNED_LARGE = warning("SHD410", "pinned-large", "rules pin large arrays whole, 
 ACTIVATION_CONFLICT = warning(
     "SHD501", "activation-conflict", "activations are split where their parameters are whole"
 )
-NO_PROPAGATION = error(
+NO_PROPAGATION = fault(
     "SHD502", "no-propagation", "the installed jaxlib cannot propagate through a traced step"
 )
 RESHARDED_TWICE = warning(
@@ -245,6 +262,14 @@ STEP_EXCEEDS_MEMORY = error(
 FASTER_MESH = pedantic(
     "SHD511", "faster-mesh", "another mesh of the same devices is predicted 10 % faster"
 )
+#: Nothing shows figures without what could not be counted, and no level silences it.
+UNKNOWN_OPERATION = Code(
+    "SHD512",
+    "unknown-operation",
+    Severity.WARNING,
+    "an operation of the step cannot be counted",
+    is_fault=True,
+)
 
 NOT_CARRIED_OVER = warning(
     "SHD601", "not-carried-over", "another tool's file says what a spec cannot say, or back"
@@ -252,7 +277,7 @@ NOT_CARRIED_OVER = warning(
 IMPORT_DIFFERS = error(
     "SHD602", "import-differs", "the imported spec and the other tool split an array otherwise"
 )
-BAD_FOREIGN_FILE = error("SHD603", "bad-foreign-file", "a file is not what its own tool would read")
+BAD_FOREIGN_FILE = fault("SHD603", "bad-foreign-file", "a file is not what its own tool would read")
 AMBIGUOUS_READING = error(
     "SHD604", "ambiguous-reading", "a file has two readings, and they give other answers"
 )
@@ -277,8 +302,8 @@ CHECKPOINT_DIFFERS = error(
     "SHD903", "checkpoint-differs", "a checkpoint does not hold the arrays to be restored"
 )
 LOCK_DIFFERS = error("SHD904", "lock-differs", "the plan of a live tree is not what the lock says")
-BAD_PROGRAM = error("SHD905", "bad-program", "a text is no program of a compiler for this mesh")
-NOT_COMPILED = error("SHD906", "not-compiled", "the real compiler gave no program for the target")
+BAD_PROGRAM = fault("SHD905", "bad-program", "a text is no program of a compiler for this mesh")
+NOT_COMPILED = fault("SHD906", "not-compiled", "the real compiler gave no program for the target")
 
 #: Every code, in order of number.
 ALL: tuple[Code, ...] = tuple(

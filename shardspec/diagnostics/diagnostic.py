@@ -7,6 +7,7 @@ has been looked at.
 
 from __future__ import annotations
 
+from bisect import bisect, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -35,6 +36,8 @@ class Code:
       severity: how loud it is unless the spec says otherwise.
       summary: one line, without a full stop.
       is_pedantic: whether it is only said when asked for: by `--pedantic`, or a level of its own.
+      is_fault: whether something was not read, not resolved or not counted because of it. No level
+        and no comment changes how loud it is: every figure would rest on what was dropped.
     """
 
     id: str
@@ -42,6 +45,7 @@ class Code:
     severity: Severity
     summary: str
     is_pedantic: bool = False
+    is_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,21 +232,28 @@ def apply(fixes: Iterable[Fix]) -> Edited:
     left: list[Fix] = []
     edits: dict[str, list[Edit]] = {}
     for fix in dict.fromkeys(fixes):
-        others = [other for each in fix.edits for other in edits.get(each.span.source.name, ())]
-        if any(_touch(each, other) for each in fix.edits for other in others):
+        if any(_is_taken(each, edits.get(each.span.source.name, [])) for each in fix.edits):
             left.append(fix)
             continue
         taken.append(fix)
         for each in fix.edits:
-            edits.setdefault(each.span.source.name, []).append(each)
+            insort(edits.setdefault(each.span.source.name, []), each, key=_order)
     texts = {name: "".join(_pieces(each)) for name, each in edits.items()}
     return Edited(texts, tuple(taken), tuple(left))
 
 
+def _order(edit: Edit) -> tuple[int, int]:
+    return edit.span.start, edit.span.end
+
+
+def _is_taken(edit: Edit, others: list[Edit]) -> bool:
+    """Say whether an edit touches one of `others`, which are in order and apart from each other."""
+    at = bisect(others, _order(edit), key=_order)
+    return any(_touch(edit, other) for other in others[max(at - 1, 0) : at + 1])
+
+
 def _touch(one: Edit, other: Edit) -> bool:
     """Say whether two edits cover a character both, or meet in one place."""
-    if one.span.source.name != other.span.source.name:
-        return False
     first, second = sorted((one.span, other.span), key=lambda span: (span.start, span.end))
     return second.start < first.end or (second.start == first.end and _is_empty(one, other))
 
@@ -253,9 +264,9 @@ def _is_empty(*edits: Edit) -> bool:
 
 def _pieces(edits: list[Edit]) -> Iterator[str]:
     text = edits[0].span.source.text
-    at = 0
-    for edit in sorted(edits, key=lambda each: each.span.start):
+    has_crlf, at = "\r\n" in text, 0
+    for edit in edits:
         yield text[at : edit.span.start]
-        yield edit.text.replace("\n", "\r\n") if "\r\n" in text else edit.text
+        yield edit.text.replace("\n", "\r\n") if has_crlf else edit.text
         at = edit.span.end
     yield text[at:]

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from shardspec.diagnostics.diagnostic import Code, Diagnostic, Severity
-
-#: Faults of reading: with them there is nothing to be sure of, so nothing silences them.
-UNDENIABLE = frozenset({"SHD001", "SHD002", "SHD007"})
+from shardspec.diagnostics.diagnostic import Code, Diagnostic, Severity, point
+from shardspec.diagnostics.source import Span
 
 _EXACT = 100
 
@@ -61,7 +59,7 @@ class Levels(NamedTuple):
     """What is asked for in all places, the strongest last.
 
     Invariants:
-      undeniable: a fault of reading is as loud as its code says, whatever the tables hold.
+      undeniable: a fault is as loud as its code says, whatever the tables hold.
       exact: within one table, what names a finding in full decides.
     """
 
@@ -74,7 +72,7 @@ class Levels(NamedTuple):
           before: how loud the finding itself is; None for its code's severity.
         """
         severity = code.severity if before is None else before
-        if code.id in UNDENIABLE:
+        if code.is_fault:
             return severity
         if code.is_pedantic and not any(t.is_pedantic or t.names(code) for t in self.tables):
             return Severity.ALLOW
@@ -118,6 +116,8 @@ def level_table(levels: Mapping[str, str] | None) -> LevelTable:
             raise ValueError(f"{message}; {hint}" if hint else message)
         if not isinstance(word, str) or word not in WORDS:
             raise ValueError(f"levels: `{finding}` is `allow`, `warn` or `error`, not `{word}`")
+        if word != "error" and (fault := fault_named(finding)):
+            raise ValueError(f"levels: {fault}")
         settings.append((finding, WORDS[word]))
     return LevelTable(tuple(settings))
 
@@ -131,6 +131,35 @@ def known(finding: str) -> bool:
     from shardspec.diagnostics import codes
 
     return any(_rank(finding, code) for code in codes.ALL)
+
+
+#: What helps where a level names a fault.
+MEND_IT = "mend what it is about; only what was read, resolved and counted has a level"
+
+
+def fault_named(finding: str) -> str | None:
+    """Return what is wrong with silencing `finding`; None where that is possible.
+
+    >>> fault_named("wrong-type")
+    '`wrong-type` (SHD004) is a fault, and cannot be silenced: what it is about was left out'
+    >>> fault_named("indivisible"), fault_named("SHD0")
+    (None, None)
+    """
+    from shardspec.diagnostics import codes
+
+    code = next((each for each in codes.ALL if finding in (each.id, each.name)), None)
+    if code is None or not code.is_fault:
+        return None
+    called = f"`{code.name}` ({code.id})"
+    return f"{called} is a fault, and cannot be silenced: what it is about was left out"
+
+
+def fault_found(finding: str, span: Span | None) -> Diagnostic | None:
+    """Return the finding that `finding` cannot be silenced; None where it can."""
+    from shardspec.diagnostics import codes
+
+    message = fault_named(finding)
+    return point(codes.UNKNOWN_LINT, message, span, help=MEND_IT) if message else None
 
 
 def _rank(finding: str, code: Code) -> int:

@@ -19,8 +19,8 @@ _LEAST_PATH = 24
 _FURTHER = 4
 
 #: A word with what is before it; what stands in backticks is one word.
-_UNBROKEN = r"\s*(?:`[^`]*`|\S)+(?: %)?"
-_CELL = r"(^ *|  +)(\S+(?: \S+)*)"
+_UNBROKEN = r"(?<!\s)\s*+(?:`[^`]*`|\S)+(?: %)?"
+_CELL = r"(^ *+|(?<! )  ++)(\S++(?: \S++)*+)"
 _COLOR = r"\x1b\[[0-9;]*m"
 
 

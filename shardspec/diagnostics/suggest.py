@@ -118,7 +118,7 @@ def respelt(
     without: Collection[str] = (),
     may_be_sure: bool = True,
 ) -> Fix | None:
-    """Return the fix that writes the nearest known name at each of `spans`, or None.
+    """Return the fix that writes the nearest known name at each of `spans`; None if all are far.
 
     Args:
       spans: places that hold the name, in quotes or not; others are passed over, and where none
@@ -127,6 +127,8 @@ def respelt(
       may_be_sure: False where the right name may not do what the author wants.
     """
     meant, is_sure = _meant(name, known, without)
+    if meant is not None and bare(meant) != bare(name) and distance(name, meant) >= _FAR:
+        return None
     places = [place for span in spans if span is not None and (place := _place(span, name))]
     if meant is None or not places:
         return None
@@ -137,14 +139,27 @@ def respelt(
 def is_slip(name: str, meant: str) -> bool:
     """Say whether a name is a slip of the fingers for another, and nothing else in all likelihood.
 
+    Of names of several words each word is compared: one word in place of another is no slip.
+
     >>> is_slip("mpl", "mlp"), is_slip("kvHeads", "kv_heads"), is_slip("wi_0", "wi_1")
     (True, True, False)
+    >>> is_slip("q_heads", "kv_heads"), is_slip("activation_lenght", "activation_length")
+    (False, True)
     """
     if bare(name) == bare(meant):
         return True
-    shorter = min(len(name), len(meant))
-    slips = distance(name, meant)
-    return shorter > 2 and _digits(name) == _digits(meant) and slips <= max(1, shorter // 4)
+    if _digits(name) != _digits(meant):
+        return False
+    words, others = _SEPARATORS.split(name), _SEPARATORS.split(meant)
+    if len(words) != len(others):
+        return min(len(name), len(meant)) > 2 and distance(name, meant) == 1
+    pairs = [pair for pair in zip(words, others, strict=True) if pair[0] != pair[1]]
+    return len(pairs) < _FAR and all(_is_slip_of_a_word(*pair) for pair in pairs)
+
+
+def _is_slip_of_a_word(word: str, meant: str) -> bool:
+    shorter = min(len(word), len(meant))
+    return shorter > 2 and distance(word, meant) <= min(max(1, shorter // 4), _FAR - 1)
 
 
 def _place(span: Span, name: str) -> Span | None:

@@ -483,7 +483,7 @@ class Request:
     def target_title(self) -> str:
         """Return `target pod: mesh data=4 model=2 on tpu v5e 2x4`."""
         target = self.plan.target
-        hardware = "" if target.hardware is None else f" on {target.hardware}"
+        hardware = "" if target.hardware is None else f" on {target.hardware.title}"
         return f"target {target.name}: mesh {target.mesh}{hardware}"
 
 

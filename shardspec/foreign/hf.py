@@ -35,7 +35,7 @@ from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
 
 TOOL = "transformers"
 DEFAULT_AXIS = "tp"
-_INPUT = re.compile(r"(?:^|[./])(?:\w*embed\w*|shared|wte)[./]")
+_INPUT = re.compile(r"(?:^|[./])(?:(?=\w*embed)\w++|shared|wte)[./]")
 _HEAD = re.compile(r"(?:.+\.)?lm_head(?:\.\w+)?")
 
 

@@ -157,12 +157,10 @@ class _ForeignComposer(Composer):
     def _take_key(self, frame: Any, excerpt: Excerpt, is_plain: bool) -> None:
         """File a key; one that stands again gets a name of its own, which `_node` takes off."""
         self._tag = ""
-        key = excerpt.text
-        while (*frame.route, key) in frame.keys:
-            key += _AGAIN
-        if key != excerpt.text:
-            first = frame.keys[(*frame.route, excerpt.text)]
-            self.repeated.append(((*frame.route, excerpt.text), excerpt, first))
+        key, route = excerpt.text, (*frame.route, excerpt.text)
+        if route in frame.keys:
+            self.repeated.append((route, excerpt, frame.keys[route]))
+            key += f"{_AGAIN}{len(self.repeated)}"
         frame.keys[(*frame.route, key)] = excerpt
         frame.key = key
 
@@ -244,7 +242,7 @@ def _pairs(
     data: dict[str, Data], route: Route, source_map: SourceMap, tagged: dict[Route, str]
 ) -> Iterator[tuple[Node, Node]]:
     """Yield the entries of a mapping: merged ones first, so that its own count."""
-    last = {key.rstrip(_AGAIN): key for key in data}
+    last = {key.partition(_AGAIN)[0]: key for key in data}
     own: dict[str, tuple[Node, Node]] = {}
     merged: dict[str, tuple[Node, Node]] = {}
     for text, key in last.items():

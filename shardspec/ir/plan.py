@@ -569,11 +569,13 @@ class ShardingPlan:
 
     def served(self, entry: Entry) -> int:
         """Return how many arrays an entry of the spec names."""
-        return self._served.get(id(entry), 0)
+        return self._served.get((entry, entry.span), 0)
 
     @cached_property
-    def _served(self) -> Counter[int]:
-        return Counter(id(each.matched) for each in self.arrays)
+    def _served(self) -> dict[tuple[Entry, Span | None], int]:
+        counts = Counter(id(each.matched) for each in self.arrays)
+        entries = {id(each.matched): each.matched for each in self.arrays if each.matched}
+        return {(entry, entry.span): counts[at] for at, entry in entries.items()}
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from shardspec.diagnostics import Severity, SourceFile, Span
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
+from shardspec.diagnostics.words import counted
 
 if TYPE_CHECKING:
     import jax
@@ -185,12 +186,9 @@ MOST_ELEMENTS = 2**63 - 1
 DTYPE_BITS: dict[str, int] = {
     "bool": 8,
     **{f"{kind}{bits}": bits for kind in "su" for bits in (2, 4, 8, 16, 32, 64)},
-    "f16": 16,
     "bf16": 16,
-    "f32": 32,
-    "f64": 64,
-    "c64": 64,
-    "c128": 128,
+    **{f"f{bits}": bits for bits in (16, 32, 64)},
+    **{f"c{bits}": bits for bits in (64, 128)},
     **dict.fromkeys(("f8_e3m4", "f8_e4m3", "f8_e4m3fn", "f8_e4m3fnuz", "f8_e4m3b11fnuz"), 8),
     **dict.fromkeys(("f8_e5m2", "f8_e5m2fnuz", "f8_e8m0fnu"), 8),
     "f4_e2m1fn": 4,
@@ -308,7 +306,8 @@ class Chip:
       pair_bytes_per_s: the link between the devices of one chip, where it is stated.
       matmul_efficiency: the share of the peak that matmuls of models reach.
       clock_hz: cycles a second, in which TPU compilers estimate time; None of others.
-      usable_hbm_bytes: of the memory of one chip, what the compiler hands out, where that is known.
+      usable_hbm_bytes: of the memory of one chip, what the compiler hands out (TPU), or what its
+        driver shows (GPU), where that is known.
       wrap_size: a torus dimension of this size wraps around by itself (v2, v3, v5e, v6e).
       wrap_multiple: all torus dimensions wrap once each is a multiple of this (v4, v5p, v7x).
       compiler: what XLA is told of a GPU that is not there, by the names that it has for it.
@@ -386,6 +385,7 @@ class Hardware:
       accelerator_type: the marketing name the spec used (`v4-512`), if it did.
       host_shape: chips per host along each dimension of `topology`; the chip's own unless the
         slice is smaller than a host or has larger ones.
+      stated_share: of the memory of a GPU, what JAX is told to allocate: `memory 0.9`.
 
     Invariants:
       counts: device_count = slice_count x product(topology) x devices_per_chip.
@@ -397,6 +397,7 @@ class Hardware:
     accelerator_type: str | None = None
     host_shape: tuple[int, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
+    stated_share: float | None = None
 
     @property
     def chip_count(self) -> int:
@@ -413,8 +414,33 @@ class Hardware:
         """Return the JAX devices of one slice or node."""
         return self.device_count // self.slice_count
 
+    @property
+    def title(self) -> str:
+        """Return `2 x TPU v5p 4x4x8, 256 chips` or `8 nodes of 8 NVIDIA H100 SXM, 64 GPUs`.
+
+        Chips and GPUs are always counted, beside what a number in an accelerator type counts.
+        """
+        chip = self.chip
+        if chip.platform == "cpu":
+            return counted(self.device_count, "CPU device")
+        said = f" ({self.accelerator_type})" if self.accelerator_type else ""
+        devices = f", {self.device_count} devices" if chip.devices_per_chip > 1 else ""
+        if chip.platform == "gpu":
+            node = "node" if self.host_shape == self.topology else "NVLink domain"
+            nodes = f"{counted(self.slice_count, node)} of {self.topology[0]} "
+            several = nodes if self.slice_count > 1 else ""
+            return f"{several}{chip.title}{said}, {counted(self.chip_count, 'GPU')}{devices}"
+        count = f"{self.slice_count} x " if self.slice_count > 1 else ""
+        name = f"{count}{chip.title} {shape_text(self.topology)}{said}"
+        return f"{name}, {counted(self.chip_count, 'chip')}{devices}"
+
     def __str__(self) -> str:
-        """Return it as a spec writes it: `2 * tpu v5p 4x4x8`, `4 * h100`, `8 cpu`."""
+        """Return it as a spec writes it: `2 * tpu v5p 4x4x8`, `4 * h100 memory 0.9`, `8 cpu`."""
+        return self.machine + (f" memory {self.stated_share:g}" if self.stated_share else "")
+
+    @property
+    def machine(self) -> str:
+        """Return it without what software makes of it: `4 * h100`."""
         chip = self.chip
         if chip.platform == "tpu":
             return f"{_times(self.slice_count)}tpu {chip.name} {shape_text(self.topology)}"
@@ -800,6 +826,63 @@ def derived_text(dims: DerivedDims) -> str:
     return " ".join("_" if dim is None else str(dim) for dim in dims)
 
 
+#: What a weight reads and what it makes, as roles say it: `in:embed`.
+SIDES = ("in", "out")
+
+#: What an entry calls the dimensions of a parent, once for each rank: `[out in | out in in]`.
+OwnNames = tuple[tuple[str, ...], ...]
+
+
+class Side(NamedTuple):
+    """One side of a factorization: `A[in]`.
+
+    Attributes:
+      text: what the braces of the pattern have for it.
+      names: the dimensions of the parent that it holds; `()` for those that the other does not.
+    """
+
+    text: str
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return it as it is written: `A[in]`."""
+        return f"{self.text}[{' '.join(self.names)}]" if self.names else self.text
+
+
+class Factors(NamedTuple):
+    """A parent as the product of two arrays: `A[in] @ B`.
+
+    The left side ends with the rank, and the right one begins with it.
+
+    Attributes:
+      rank: the logical axis between the sides, by which rules place it; None: replicated.
+    """
+
+    left: Side
+    right: Side
+    rank: str | None = None
+
+    def __str__(self) -> str:
+        """Return it as it is written: `A[in] @ B rank low`."""
+        rank = f" rank {self.rank}" if self.rank else ""
+        return f"{self.left} @ {self.right}{rank}"
+
+
+def derive_text(
+    parent: str, own: OwnNames | None, answers: tuple[DerivedDims, ...], factors: Factors | None
+) -> str:
+    """Return `from *.weight [out in] = B @ A[in]`, `from **/kernel dims 0 _`."""
+    dims = " | ".join(map(derived_text, answers))
+    words = [f"from {parent}"] if parent else []
+    if own is not None:
+        words.append(f"[{' | '.join(map(' '.join, own))}]")
+    if factors is not None:
+        words.append(f"= {factors}")
+    elif dims != "..." or not parent:
+        words.append(f"dims {dims}")
+    return " ".join(words)
+
+
 @dataclass(frozen=True, slots=True)
 class DeriveRule:
     """Arrays that are laid out from another: an entry of `derive:`.
@@ -807,18 +890,36 @@ class DeriveRule:
     Attributes:
       parent: the path of the other array, in the wildcards of the pattern; "" where it is the
         parameter that optimizer state belongs to.
-      answers: the dimensions, one answer for each rank.
+      answers: the dimensions, one answer for each rank; `()` where `factors` says them.
+      own: what the entry calls the parent's dimensions, one answer for each rank; None where it
+        calls them by their logical axes or by position.
+      factors: of which product of the parent the arrays are the sides.
     """
 
     pattern: Pattern
     parent: str
     answers: tuple[DerivedDims, ...]
     span: Span | None = field(default=None, compare=False, repr=False)
+    own: OwnNames | None = None
+    factors: Factors | None = None
 
     def __str__(self) -> str:
         """Return `from **/kernel dims 0 _`."""
-        dims = " | ".join(map(derived_text, self.answers))
-        return f"from {self.parent} dims {dims}" if self.parent else f"dims {dims}"
+        return derive_text(self.parent, self.own, self.answers, self.factors)
+
+    @property
+    def parent_names(self) -> frozenset[str]:
+        """Return the names in `dims` that stand for dimensions of the parent."""
+        own = self.own
+        return frozenset() if own is None else frozenset(SIDES).union(*own)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Return the logical axes that its arrays have and the parent lacks."""
+        if self.factors is not None:
+            return (self.factors.rank,) if self.factors.rank else ()
+        names = (dim for answer in self.answers for dim in answer if isinstance(dim, str))
+        return tuple(name for name in names if name not in self.parent_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -1078,8 +1179,7 @@ class Spec:
     @property
     def derived_axes(self) -> tuple[str, ...]:
         """Return the logical axes that entries of `derive:` name."""
-        dims = (dim for rule in self.derives for answer in rule.answers for dim in answer)
-        return tuple(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
+        return tuple(dict.fromkeys(axis for rule in self.derives for axis in rule.axes))
 
     @property
     def mesh_axis_names(self) -> frozenset[str]:

@@ -49,10 +49,13 @@ def ring_bytes(kind: CollectiveKind, payload_bytes: int, ways: int) -> int:
     """
     if ways <= 1:
         return 0
-    if kind is CollectiveKind.COLLECTIVE_PERMUTE:
-        return payload_bytes
-    turns = 2 if kind is CollectiveKind.ALL_REDUCE else 1
-    return turns * (ways - 1) * payload_bytes // ways
+    match kind:
+        case CollectiveKind.COLLECTIVE_PERMUTE:
+            return payload_bytes
+        case CollectiveKind.ALL_REDUCE:
+            return 2 * (ways - 1) * payload_bytes // ways
+        case CollectiveKind.ALL_GATHER | CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_TO_ALL:
+            return (ways - 1) * payload_bytes // ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +290,11 @@ class Collective:
     rounds: float = 1
 
     @property
+    def axes(self) -> tuple[str, ...]:
+        """Return the mesh axes by name: a table has one row of them, whichever is major."""
+        return tuple(sorted(self.mesh_axes))
+
+    @property
     def wire_bytes(self) -> int:
         """Return what one device sends in a step."""
         return round(self.wire_bytes_per_run * self.count)
@@ -310,6 +318,36 @@ class StepTensor:
     place: Place
     phase: Phase
     count: int = 1
+
+
+#: A figure of a step that something uncounted would change.
+Figure = Literal["sends", "flops", "memory", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something in a step that shardspec cannot count. It is never zero.
+
+    A step that has one is not the best of several. It does not surely fit where that touches
+    memory, and is not proved where it touches memory or what is sent, which a proof states.
+
+    Attributes:
+      what: the operation, as the program names it: `ragged-all-to-all`, `custom-call my_kernel`.
+      reason: why it is not counted, a clause: "Shardy has no rule for a split dimension of it".
+      figures: those that are lower bounds because of it.
+      count: how often it runs in a step.
+    """
+
+    what: str
+    reason: str
+    figures: tuple[Figure, ...] = ("sends",)
+    place: Place = Place()
+    phase: Phase = "forward"
+    count: float = 1
+
+    def __str__(self) -> str:
+        """Return `ragged-all-to-all at moe.py:31: reason`."""
+        return f"{self.what} at {self.place}: {self.reason}"
 
 
 Role = Literal["parameter", "optimizer", "batch", "cache", "other"]
@@ -347,6 +385,7 @@ class Step:
       end: the last tick of the clock; what dies then is a result.
       place: where the function is defined.
       notes: what was assumed: a loop whose rounds are not known, the dearer branch of a `cond`.
+      unknown: what could not be counted; the figures it touches are lower bounds.
 
     Invariants:
       ticks: every `at`, `born` and `dies` is from 0 to `end`, and `born` <= `dies`.
@@ -362,6 +401,7 @@ class Step:
     end: int = 0
     place: Place = Place()
     notes: tuple[str, ...] = ()
+    unknown: tuple[Unknown, ...] = ()
     worked_out: dict[str, object] = field(
         init=False, compare=False, repr=False, default_factory=dict
     )
@@ -370,6 +410,11 @@ class Step:
     def flops(self) -> int:
         """Return the FLOPs of one device in a step."""
         return round(sum(op.flops * op.count for op in self.ops))
+
+    def uncounted(self, figure: Figure) -> tuple[Unknown, ...]:
+        """Return what makes a figure a lower bound; what sends or computes takes time, too."""
+        touched = {figure} if figure != "time" else {"sends", "flops", "time"}
+        return tuple(each for each in self.unknown if not touched.isdisjoint(each.figures))
 
     @property
     def wire_bytes(self) -> dict[tuple[str, ...], int]:
@@ -382,10 +427,11 @@ def wire_bytes(collectives: Iterable[Collective]) -> dict[tuple[str, ...], int]:
 
     Invariants:
       whole: the values sum to that of the collectives.
+      once: no two keys are the same axes.
     """
     sent: dict[tuple[str, ...], int] = {}
     for each in collectives:
-        sent[each.mesh_axes] = sent.get(each.mesh_axes, 0) + each.wire_bytes
+        sent[each.axes] = sent.get(each.axes, 0) + each.wire_bytes
     return sent
 
 

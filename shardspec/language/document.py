@@ -363,7 +363,8 @@ class Document(_Model):
     derive: dict[str, str] = Field(
         default_factory=_nothing,
         description="Arrays that are laid out from another, by path: `from **/kernel dims 0 _` is "
-        "the first dimension of the kernel beside it, and one of its own.",
+        "the first dimension of the kernel beside it, and one of its own. `from **/kernel = "
+        "a[embed] @ b` is both sides of a LoRA, by what is summed over.",
     )
     scan: dict[str, str] = Field(
         default_factory=_nothing,

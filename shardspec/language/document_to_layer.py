@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span, codes, point
+from shardspec.diagnostics.budget import spend
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import AxisRule, Override, PathRule, Pattern, ScanRule
@@ -18,13 +19,7 @@ from shardspec.language.derive_section import stated_derives
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.bounds import parse_bound, parse_bytes
 from shardspec.language.grammar.refusals import NO_LETS
-from shardspec.language.grammar.syntax import (
-    AxisTarget,
-    NamesExpr,
-    SizeExpr,
-    SizeTerm,
-    SyntaxFault,
-)
+from shardspec.language.grammar.syntax import AxisTarget, NamesExpr, SizeExpr, SizeTerm, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.language.reading import Route, SourceMap, is_dsl
 from shardspec.language.target_section import stated_targets
@@ -52,9 +47,6 @@ _NAME = re.compile(r"[\w.-]+")
 #: What a comma tore off the axes of an unquoted `embed, mlp -> none`, to the end of the rule.
 _REST_OF_AXES = re.compile(r"(?:[ \t]*,[ \t]*[\w.-]+)+[ \t]*->[ \t]*[\w.-]+")
 
-#: What a comma tore off an unquoted tuple, to its parenthesis.
-_REST_OF_TUPLE = re.compile(r"[ \t]*,[^\n\[\]{}()#]*\)(?:[^\n\[\]{}(),#]*[^\s\[\]{}(),#])?")
-
 
 class Choice(NamedTuple):
     """Two fields of which an entry has one.
@@ -77,7 +69,8 @@ _ANSWER = Choice(
 )
 
 #: The axes of a rule that goes wrong further on.
-_LEFT_SIDE = r"\s*([\w.-]+?(?:\s*,\s*[\w.-]+?)*)\s*(?:-*>|=|:|→|\s|$)"
+_AXES = r"(?:[\w.]|-(?!>))++"
+_LEFT_SIDE = rf"\s*+({_AXES}(?:\s*+,\s*+{_AXES})*+)(?:\s|-*+>|=|:|→|$)"
 
 
 def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diagnostic, ...]]:
@@ -133,6 +126,7 @@ class _Walk:
 
     def parse(self, parser: Callable[[str], T | SyntaxFault], excerpt: Excerpt) -> T | None:
         """Return what `parser` makes of the text, or None after reporting its fault."""
+        spend(100, excerpt.span.source, excerpt.span.start)
         parsed = parser(excerpt.text)
         if not isinstance(parsed, SyntaxFault):
             return parsed
@@ -296,7 +290,7 @@ class _Walk:
     def _unread_rule(self, excerpt: Excerpt) -> Iterator[PlacedRule]:
         """Yield `none` for the axes of a faulty rule: one fault, and not also axes without rule."""
         left = re.match(_LEFT_SIDE, excerpt.text)
-        names = expressions.parse_names(left[1]) if left else None
+        names = expressions.parse_names(left[1].rstrip("-")) if left else None
         if left is None or not isinstance(names, NamesExpr):
             return
         span = excerpt.at(left.end(1), len(excerpt.text))
@@ -448,7 +442,7 @@ class _Walk:
         if not self.document.lints:
             return
         from shardspec.diagnostics import codes
-        from shardspec.diagnostics.levels import WORDS, known
+        from shardspec.diagnostics.levels import WORDS, fault_found, known
         from shardspec.diagnostics.suggest import respelt
 
         for name, level in self.document.lints.items():
@@ -461,6 +455,8 @@ class _Walk:
                 fix = respelt([span], name, _names(codes.ALL))
                 message = f"no finding is called `{name}`"
                 self.report(point(codes.UNKNOWN_LINT, message, span, help=help, fix=fix))
+            elif level != "error" and (fault := fault_found(name, span)):
+                self.report(fault)
             else:
                 yield ir.LintLevel(name, WORDS[level], span)
 
@@ -580,15 +576,11 @@ def _mesh_axes(target: AxisTarget) -> tuple[str, ...]:
 
 
 def _torn(excerpt: Excerpt) -> Span | None:
-    """Return all of an unquoted `a -> (b, c)` in a YAML flow, whose comma ends the item."""
+    """Return all of an unquoted `a, b -> c` in a YAML flow, whose comma ends the item."""
     span, text = excerpt.span, excerpt.span.source.text
     if is_dsl(span.source) or span.text != excerpt.text or text[span.start - 1] in "'\"":
         return None
-    rest = None
-    if excerpt.text.count("(") > excerpt.text.count(")"):
-        rest = _REST_OF_TUPLE.match(text, span.end)
-    elif _NAME.fullmatch(excerpt.text):
-        rest = _REST_OF_AXES.match(text, span.end)
+    rest = _REST_OF_AXES.match(text, span.end) if _NAME.fullmatch(excerpt.text) else None
     return None if rest is None else Span(span.source, span.start, rest.end())
 
 

@@ -31,7 +31,7 @@ def without_alternative(span: Span) -> Edit | None:
     """Return the edit that takes `y` out of `a -> x | y`; None where it stands alone."""
     text = span.source.text
     line = text.rfind("\n", 0, span.start) + 1
-    before = re.search(r"[ \t]*\|[ \t]*$", text[line : span.start])
+    before = re.search(r"(?<![ \t])[ \t]*+\|[ \t]*+$", text[line : span.start])
     if before is not None:
         return Edit(Span(span.source, line + before.start(), span.end), "")
     after = re.compile(r"[ \t]*\|[ \t]*").match(text, span.end)
@@ -264,7 +264,9 @@ def _holding(statements: tuple[Statement, ...], offset: int) -> Statement | None
 def _dsl_edit(source: SourceFile, start: int, end: int) -> Edit:
     text = source.text
     after = re.compile(r"[ \t]*;[ \t]*").match(text, end)
-    before = re.compile(r"[ \t]*;[ \t]*$").search(text[text.rfind("\n", 0, start) + 1 : start])
+    before = re.compile(r"(?<![ \t])[ \t]*+;[ \t]*+$").search(
+        text[text.rfind("\n", 0, start) + 1 : start]
+    )
     if after is not None:
         return Edit(Span(source, start, after.end()), "")
     if before is not None:

@@ -127,10 +127,11 @@ def _hardware() -> Schema:
     platforms = "|".join(map(_any_case, ("tpu", "gpu", "cpu")))
     slices = r"(([0-9]+|\{[0-9., ]+\})\s*\*\s*)?"
     device = rf"(({platforms})\s+)?({names})(-[0-9]+)?"
+    share = r"(\s+memory\s+[0-9.]+)?"
     by = r"(\s+by\s+[\w./-]+\.ya?ml)?"
     return {
         **_TEXT,
-        "pattern": rf"^\s*{slices}([0-9]+\s+)?{device}(\s+[0-9]+(x[0-9]+)+)?{by}\s*$",
+        "pattern": rf"^\s*{slices}([0-9]+\s+)?{device}(\s+[0-9]+(x[0-9]+)+)?{share}{by}\s*$",
         "patternErrorMessage": "No machine of the catalogue: as in `tpu v5p 4x4x8`, `2 * h100`, "
         "`v4-512`, `8 cpu`; `shardspec explain --list hardware` shows all.",
         # a list of examples would show in every hover

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
-from shardspec.diagnostics.levels import NOTHING_ASKED, UNDENIABLE, WORDS, LevelTable, known
+from shardspec.diagnostics.levels import NOTHING_ASKED, WORDS, LevelTable, fault_found, known
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.language.files import leads_out, veiled
 from shardspec.language.reading import is_dsl
@@ -108,10 +108,18 @@ def _faults(lints: dict[str, Any], source: SourceFile) -> Iterator[Diagnostic]:
             if not isinstance(value, list) or len(_texts(value)) != len(value):
                 yield _wrong(key, 'a list of findings, as in `["SHD3"]`', value, source)
             yield from (_unknown(each, source) for each in _texts(value) if not known(each))
+            if key == "ignore":
+                yield from _not_silenced(_texts(value), source)
         elif not known(key):
             yield _unknown(key, source)
         elif not isinstance(value, str) or value not in WORDS:
             yield _wrong(key, "`allow`, `warn` or `error`", value, source)
+        elif value != "error":
+            yield from _not_silenced((key,), source)
+
+
+def _not_silenced(names: Iterable[str], source: SourceFile) -> Iterator[Diagnostic]:
+    yield from filter(None, (fault_found(name, _place(source, name)) for name in names))
 
 
 def _wrong(key: str, wanted: str, value: object, source: SourceFile) -> Diagnostic:
@@ -180,10 +188,7 @@ class Suppression(NamedTuple):
     comment: Span
 
     def silences(self, diagnostic: Diagnostic) -> Iterator[Excerpt]:
-        """Yield the names in it that silence a finding of the same file."""
-        label = diagnostic.primary
-        if label is None or self.line not in (None, label.span.line):
-            return
+        """Yield the names in it that silence a finding on its line."""
         code = diagnostic.code
         yield from (each for each in self.findings if each.text in (code.id, code.name))
 
@@ -214,10 +219,20 @@ def suppressed(diagnostics: Iterable[Diagnostic]) -> tuple[tuple[Diagnostic, ...
 
 def _silencers(diagnostic: Diagnostic) -> Iterator[Excerpt]:
     label = diagnostic.primary
-    if label is None or diagnostic.code.id in UNDENIABLE:
+    if label is None or diagnostic.code.is_fault:
         return
-    for suppression in marked(label.span.source).suppressions:
-        yield from suppression.silences(diagnostic)
+    by_line = _by_line(label.span.source)
+    if by_line:
+        for suppression in (*by_line.get(None, ()), *by_line.get(label.span.line, ())):
+            yield from suppression.silences(diagnostic)
+
+
+@lru_cache(maxsize=16)
+def _by_line(source: SourceFile) -> dict[int | None, list[Suppression]]:
+    found: dict[int | None, list[Suppression]] = {}
+    for suppression in marked(source).suppressions:
+        found.setdefault(suppression.line, []).append(suppression)
+    return found
 
 
 @lru_cache(maxsize=16)
@@ -226,7 +241,10 @@ def marked(source: SourceFile) -> Marked:
     if not _MARK.search(source.text):
         return Marked()
     comments, first_entry = _comments(source)
-    own = frozenset(comment.line for comment in comments if _is_own_line(comment))
+    own = {comment.line for comment in comments if _is_own_line(comment)}
+    below: dict[int, int] = {}  # the first line below each that holds no comment alone
+    for line in sorted(own, reverse=True):
+        below[line] = below.get(line + 1, line + 1)
     suppressions: list[Suppression] = []
     nearly: list[tuple[Span, bool]] = []
     for comment in comments:
@@ -236,8 +254,8 @@ def marked(source: SourceFile) -> Marked:
                 if is_nearly(span):
                     nearly.append((span, False))
             elif found[1] == "ignore":
-                line = _line_below(comment, own) if comment.line in own else comment.line
-                suppressions.append(_suppression(found, span, comment, line))
+                about = below.get(comment.line, comment.line)
+                suppressions.append(_suppression(found, span, comment, about))
             elif comment.line in own and comment.start < first_entry:
                 suppressions.append(_suppression(found, span, comment, None))
             else:
@@ -270,14 +288,6 @@ def _comments(source: SourceFile) -> tuple[tuple[Span, ...], int]:
 def _is_own_line(comment: Span) -> bool:
     text = comment.source.text
     return not text[text.rfind("\n", 0, comment.start) + 1 : comment.start].strip()
-
-
-def _line_below(comment: Span, own: frozenset[int]) -> int:
-    """Return the first line below a comment that holds no comment alone."""
-    line = comment.line + 1
-    while line in own:
-        line += 1
-    return line
 
 
 def _directives(comment: Span) -> Iterator[Span]:

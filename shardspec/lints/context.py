@@ -134,6 +134,23 @@ class Context:
     def _paths_by_axis(self) -> dict[str, list[str]]:
         return _by_axis((each.param.path, each.logical_axes) for each in self.first)
 
+    def may_be_same(self, axis: str, other: str) -> bool:
+        """Say whether two axes have a size in common, or one has none that is known."""
+        sizes, others = self._sizes.get(axis), self._sizes.get(other)
+        return not sizes or not others or not sizes.isdisjoint(others)
+
+    @cached_property
+    def _sizes(self) -> dict[str, set[int]]:
+        sizes: dict[str, set[int]] = {}
+        for name, stated in self.axes.items():
+            if stated.size is not None:
+                sizes.setdefault(name, set()).add(stated.size)
+        for sharding in self.first:
+            for dim in sharding.dims:
+                if dim.logical_axis and dim.size is not None:
+                    sizes.setdefault(dim.logical_axis, set()).add(dim.size)
+        return sizes
+
     def activations_with(self, axis: str) -> list[str]:
         """Return the names of the activations with a dimension of a logical axis."""
         return self._activations_by_axis.get(axis, [])

@@ -3,16 +3,20 @@
 A check says its ways out as YAML has them: `lints: {dead-rule: allow}`, `"**/wi": embed mlp`. Of a
 spec in the DSL the same is `lint dead-rule allow`, `**/wi : embed mlp`. What stands in backticks is
 put into the other spelling here, in one place, by its form; names of sections stay where the DSL
-has them as well.
+has them as well. A name of the user is never respelt, whatever it looks like: `policy.weight` may
+be an array, and `axes` an activation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, codes
+from shardspec.ir.plan import Entry
+from shardspec.ir.spec import MemoryRule, Replicate, ScanRule, Spec, TrainingRule
+from shardspec.language.document import ENTRIES
 
 #: The sections whose word in the DSL is of one entry.
 _ENTRIES = {
@@ -35,6 +39,12 @@ def _settings(found: re.Match[str]) -> str:
     return " and ".join(lines)
 
 
+def _keys() -> Iterator[str]:
+    """Yield the keys that are quoted alone: `policy.indivisible`."""
+    for section in ("state", "coverage", "policy"):
+        yield from (rf"{section}\.{key}" for key in ENTRIES[section].model_fields)
+
+
 def _replicate(found: re.Match[str]) -> str:
     return f'`replicate {found[1]} because "{found[2]}"`'
 
@@ -45,8 +55,8 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     for pattern, made in (
         (r'`replicate: \[\{path: "?([^`"]*?)"?, because: ([^`}]*)\}\]`', _replicate),
         (r"`(lints|state|coverage|policy): \{([^`{}]*)\}`", _settings),
-        (r"`lints\.([\w-]+)`", r"`lint \1`"),
-        (r"`(state|coverage|policy)\.(\w+)`", r"`\1 \2`"),
+        (rf"`lints\.({'|'.join(f'{code.name}|{code.id}' for code in codes.ALL)})`", r"`lint \1`"),
+        (rf"`(?:{'|'.join(_keys())})`", lambda found: found[0].replace(".", " ")),
         (r"(add|write) `([\w.'-]+): ([^`]+)` to `axes`", r"\1 `axis \2 = \3`"),
         (r"state it in `axes`: `([\w.'-]+): ([^`]+)`", r"state it, `axis \1 = \2`"),
         (r"stands in `axes`, as `\"([^`\"]+)\":`", r'is declared, as `axis "\1"`'),
@@ -75,25 +85,67 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 )
 
 
-def in_dsl(text: str) -> str:
-    """Return a sentence of a finding with what it quotes in the spelling of the DSL.
+#: What stands for a name while the rest of a sentence is respelt.
+_HELD = "\x00"
+
+
+def in_dsl(text: str, *names: Container[str]) -> str:
+    r"""Return a sentence of a finding with what it quotes in the spelling of the DSL.
+
+    Args:
+      names: those of the user, which stay as they are.
 
     >>> in_dsl("if that is meant, `lints: {size-one-axis: allow}`")
     'if that is meant, `lint size-one-axis allow`'
     >>> in_dsl('add to `params`: `"**/wi": AXIS`, or add `mlp: SIZE` to `axes`')
     'add to `params`: `**/wi : AXIS`, or add `axis mlp = SIZE`'
+    >>> in_dsl("`axes` and `state.kv` are arrays", {"axes", "state.kv"})
+    '`axes` and `state.kv` are arrays'
     """
+    if _HELD in text:
+        return text
+    pieces = text.split("`")
+    held = []
+    for at in range(1, len(pieces), 2):
+        if any(pieces[at] in each for each in names):
+            held.append(pieces[at])
+            pieces[at] = _HELD
+    text = "`".join(pieces)
     for pattern, made in _FORMS:
         text = pattern.sub(made, text)
-    return text
+    first, *rest = text.split(_HELD)
+    return first + "".join(name + after for name, after in zip(held, rest, strict=True))
 
 
-def respelt_for_dsl(found: Diagnostic) -> Diagnostic:
-    """Return a finding about a spec in the DSL with all its sentences in that spelling."""
+def respelt_for_dsl(found: Diagnostic, names: Container[str] = ()) -> Diagnostic:
+    """Return a finding about a spec in the DSL with all its sentences in that spelling.
+
+    Args:
+      names: those of the user; what the finding is about is known beside them.
+    """
+    own = names, frozenset(filter(None, (*found.arrays, found.subject)))
     return replace(
         found,
-        message=in_dsl(found.message),
-        labels=tuple(replace(label, text=in_dsl(label.text)) for label in found.labels),
-        notes=tuple(map(in_dsl, found.notes)),
-        help=None if found.help is None else in_dsl(found.help),
+        message=in_dsl(found.message, *own),
+        labels=tuple(replace(label, text=in_dsl(label.text, *own)) for label in found.labels),
+        notes=tuple(in_dsl(note, *own) for note in found.notes),
+        help=None if found.help is None else in_dsl(found.help, *own),
     )
+
+
+def names_of(spec: Spec) -> frozenset[str]:
+    """Return all that the user has named: arrays, axes, targets, activations, patterns, rules."""
+    rules = (*spec.axis_rules, *spec.any_rules)
+    names = {param.path for param in spec.params} | {each.logical_axis for each in rules}
+    names |= {axis for rule in rules for axis in rule.mesh_axes} | set(map(str, rules))
+    names |= {axis.name for axis in spec.logical_axes} | {each.name for each in spec.activations}
+    for array in spec.params:
+        names.update(filter(None, array.logical_axes or ()))
+    for activation in spec.activations:
+        names.update(filter(None, activation.logical_axes))
+    names |= {target.name for each in (spec, *spec.in_phases) for target in each.targets}
+    names |= {phase.phase for phase in spec.phases} | set(spec.mesh_axis_names)
+    entries: tuple[Entry | ScanRule | MemoryRule | TrainingRule | Replicate, ...]
+    entries = (*spec.path_rules, *spec.derives, *spec.overrides, *spec.scans, *spec.memory)
+    names |= {each.pattern.text for each in (*entries, *spec.training, *spec.replicate)}
+    return frozenset(names - {"none", "_", "rest"})

@@ -68,7 +68,8 @@ _SAID_OF_TARGET: dict[str, frozenset[str]] = {"SHD405": frozenset({"SHD301"})}
 #: Findings, and those that say the same of the same arrays and more; each behind those it names.
 _WHY_WHOLE = frozenset(
     {
-        *("SHD201", "SHD202", "SHD204", "SHD206", "SHD232", "SHD241", "SHD242"),
+        *("SHD201", "SHD202", "SHD203", "SHD204", "SHD205", "SHD206"),
+        *("SHD232", "SHD241", "SHD242"),
         *("SHD301", "SHD312", "SHD313"),
     }
 )

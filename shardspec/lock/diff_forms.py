@@ -205,17 +205,30 @@ def bytes_change(before: int, after: int) -> str:
     return f"{sizes} ({sign}{binary_bytes(difference)}{share})"
 
 
+def unchanged(diffs: Sequence[TargetDiff], before: str, after: str) -> str:
+    """Return that all is as before, where there is something that could have changed."""
+    if any(diff.after is not None and diff.after.arrays for diff in diffs):
+        return f"{after} places every array as {before}."
+    return f"nothing to compare: neither {before} nor {after} has arrays."
+
+
 def restore_text(diff: TargetDiff) -> str:
     """Return what restoring a checkpoint of the old layout into the new one moves."""
     assert diff.before is not None
     assert diff.after is not None
     found = restore(diff.before, diff.after, diff.held_by)
+    left_out = len(diff.after.arrays) - found.compared
+    if not found.compared:
+        return "nothing to compare: no array has the same path, shape and dtype on both sides"
+    more = f"; {left_out:,} new or of another shape not counted" if left_out else ""
     if not found.arrays:
-        return "nothing moves: every device keeps a part of what it held, or all"
+        kept = "every device keeps a part of what it held, or all"
+        return f"nothing moves of {counted(found.compared, 'array')}: {kept}{more}"
     basis = "" if found.is_exact else "at most "
     return (
         f"{counted(len(found.arrays), 'array')} to reshard: {basis}"
         f"{binary_bytes(found.total_bytes)} move, {binary_bytes(found.most_bytes)} to one device"
+        f"{more}"
     )
 
 
@@ -270,11 +283,11 @@ def markdown_lines(diffs: Sequence[TargetDiff], before: str, after: str) -> Iter
     """Yield the lines of a comment in GitHub's Markdown."""
     changed = [diff for diff in diffs if not diff.is_same]
     if not changed:
-        yield f"**Sharding unchanged**: {_code(after)} places every array as {_code(before)}."
+        yield f"**Sharding unchanged**: {unchanged(diffs, _code(before), _code(after))}"
         return
     yield f"### Sharding: {_code(before)} → {_code(after)}"
     yield ""
-    yield "| target | per device before | after | change | arrays moved |"
+    yield "| target | per device before | after | change | arrays changed |"
     yield "|---|--:|--:|--:|--:|"
     yield from map(_row, diffs)
     for diff in changed:
@@ -404,6 +417,7 @@ def _restore(diff: TargetDiff) -> dict[str, Any] | None:
         "total_bytes": found.total_bytes,
         "most_bytes": found.most_bytes,
         "exact": found.is_exact,
+        "compared": found.compared,
     }
 
 

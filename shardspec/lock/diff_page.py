@@ -26,8 +26,15 @@ def diff_piece(
     """
     changed = [diff for diff in diffs if not diff.is_same]
     if not changed and all(cost.is_same for cost in costs):
-        return tag("p", f"{after} places every array as {before}.")
-    headings = ("target", "arrays per device, before", "after", "change", "arrays moved", "restore")
+        return tag("p", forms.unchanged(diffs, before, after))
+    headings = (
+        "target",
+        "arrays per device, before",
+        "after",
+        "change",
+        "arrays changed",
+        "restore",
+    )
     rows = map(_row, diffs)
     steps = {cost.target: cost for cost in costs}
     details = (_details(diff, steps.get(diff.name)) for diff in diffs if diff in changed)

@@ -26,11 +26,13 @@ from shardspec.report.table import rows
 
 Kind = types.CompletionItemKind
 #: Characters of what is being written, behind which an item replaces it.
-_WORD = re.compile(r"[\w.-]*$")
-_TEXT = re.compile(r"[^\s\"'{}\[\],:]*$")
-_PATH = re.compile(r"[^\s\"']*$")
+_WORD = re.compile(r"(?<![\w.-])[\w.-]*+$")
+_TEXT = re.compile(r"(?<![^\s\"'{}\[\],:])[^\s\"'{}\[\],:]*+$")
+_PATH = re.compile(r"(?<![^\s\"'])[^\s\"']*+$")
 #: Of `2 * tpu v5`, what is no number of slices.
 _MACHINE = re.compile(r"(?<=[\s\"'*:{,])[\w-][\w .-]*$")
+#: How far back from the cursor what is being written is looked for.
+_FURTHEST = 500
 #: Paths offered; an editor filters what it has.
 _MOST = 2000
 
@@ -60,7 +62,7 @@ def completions(snapshot: Snapshot, known: Spec | None, offset: int) -> list[typ
     place = place_at(snapshot.text, offset, is_dsl=snapshot.is_dsl)
     choices = _Choices(snapshot, known, place)
     line_start = snapshot.text.rfind("\n", 0, offset) + 1
-    before = snapshot.text[line_start:offset]
+    before = snapshot.text[max(line_start, offset - _FURTHEST) : offset]
     found = []
     for number, choice in enumerate(choices.found()):
         pattern = _PATH if choice.kind in (Kind.Value, Kind.File) else _TEXT
@@ -258,6 +260,7 @@ class _Choices:
         self.is_expression = True
         yield Choice("from", Kind.Keyword, "the array that it is laid out from")
         yield Choice("dims", Kind.Keyword, "which of its dimensions each is")
+        yield Choice("= A[embed] @ B", Kind.Keyword, "both sides of a product, by what is summed")
         yield from self._logical_axes()
 
     def _array(self) -> Iterator[Choice]:
@@ -329,7 +332,9 @@ class _Choices:
             for name in assets.spec_names(kind):
                 yield Choice(name, Kind.Module, bundled_doc(kind, name))
         folder = os.path.dirname(self.snapshot.path)
-        written = re.search(r"((?:\.\.?/)(?:[^\s\"']*/)?)[^/\s\"']*$", self.place.written)
+        written = re.search(
+            r"((?:\.\.?/)(?:[^\s\"']*/)?)[^/\s\"']*$", self.place.written[-_FURTHEST:]
+        )
         inner = written[1] if written else "./"
         where = os.path.normpath(os.path.join(folder, inner))
         for name in _listed(where, suffixes):

@@ -15,10 +15,12 @@ from shardspec.language.reading import SECTION_OF
 #: What stands at the place of an item of a list.
 ITEM = "-"
 _KEY = re.compile(
-    r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s#'"{}\[\],][^#{}\[\],\n]*?))[ \t]*:(?=\s|$)"""
+    r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s#'"{}\[\],](?:[^#{}\[\],\n:]|:(?!\s|$))*+))"""
+    r"""[ \t]*+:(?=\s|$)"""
 )
 _FLOW_KEY = re.compile(
-    r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s'"{}\[\],][^{}\[\],\n]*?))[ \t]*:(?=[\s"'{\[])"""
+    r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s'"{}\[\],](?:[^{}\[\],\n:]|:(?![\s"'{\[]))*+))"""
+    r"""[ \t]*+:(?=[\s"'{\[])"""
 )
 _COMMENT = re.compile(r"(?:^|\s)#([^\n]*)$")
 
@@ -64,6 +66,10 @@ def _without_quoted(line: str) -> str:
 
 
 # YAML
+
+
+def _named(key: re.Match[str]) -> str:
+    return next(filter(None, key.groups()), "").rstrip(" \t")
 
 
 class _Block(NamedTuple):
@@ -131,7 +137,7 @@ def _enter(line: str, at: int, blocks: list[_Block], *, is_last: bool) -> int | 
         if not is_last or starts_value or rest[:1] in ("{", "["):
             return at + indent
         return None
-    blocks.append(_Block(indent, next(filter(None, key.groups()), "")))
+    blocks.append(_Block(indent, _named(key)))
     return at + indent + key.end()
 
 
@@ -178,12 +184,16 @@ class _Flow:
         self.at += 1
         inner = route if is_map else (*route, ITEM)
         is_key = is_map
-        start = self.at
+        start = untried = self.at
         while self.at < len(self.text):
             char = self.text[self.at]
-            key = _FLOW_KEY.match(self.text, self.at) if is_map and is_key else None
+            key = None
+            if is_map and is_key and self.at >= untried and not char.isspace():
+                key = _FLOW_KEY.match(self.text, self.at)
+                end = self.text.find("\n", self.at)  # a key stands on one line
+                untried = len(self.text) if end < 0 else end
             if key is not None:
-                inner = (*route, next(filter(None, key.groups()), ""))
+                inner = (*route, _named(key))
                 self.at, is_key = key.end(), False
                 start = self.at
             elif char in ('"', "'"):
@@ -201,6 +211,7 @@ class _Flow:
             else:
                 self.at += 1
                 if char == ",":
+                    untried = self.at
                     inner, is_key, start = (
                         (route, True, self.at) if is_map else (inner, False, self.at)
                     )
@@ -209,9 +220,6 @@ class _Flow:
 
 
 # DSL
-
-#: Statements with a value behind a name: what stands before it, and where the value goes.
-_VALUE = re.compile(r"(?P<name>\S+)\s*(?P<mark>=|:|\bon\b)\s*(?P<value>.*)", re.DOTALL)
 
 
 def _dsl_place(before: str) -> Place:

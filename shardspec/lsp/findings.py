@@ -12,7 +12,6 @@ from lsprotocol import types
 
 from shardspec import fixing, pipeline
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Severity, Span
-from shardspec.diagnostics.levels import UNDENIABLE
 from shardspec.language.files import real_path
 from shardspec.lsp.snapshot import Snapshot
 
@@ -93,7 +92,7 @@ def _silences(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[typ
     offered = set[tuple[int, str]]()
     for found in touched:
         label = found.primary
-        if label is None or not snapshot.is_own(label.span) or found.code.id in UNDENIABLE:
+        if label is None or not snapshot.is_own(label.span) or found.code.is_fault:
             continue
         number = snapshot.lines.line_of(label.span.start)
         line = snapshot.lines.line(number)

@@ -11,7 +11,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from shardspec.analysis.memory import memory
+from shardspec.analysis.memory import memory, room_text
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, counted, tallied
 from shardspec.ir.plan import ParamSharding, ShardingPlan
@@ -150,5 +150,5 @@ def _targets(snapshot: Snapshot) -> Iterator[Hint]:
         ]
         if plans and plans[0].arrays:
             held = memory(plans[0])
-            room = f" of {binary_bytes(held.hbm_bytes)}" if held.hbm_bytes else ""
+            room = f" of {room_text(held.hbm_bytes, held.hbm_share)}" if held.hbm_bytes else ""
             yield _behind(use), f"{binary_bytes(held.bytes)}{room}", str(held)

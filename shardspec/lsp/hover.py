@@ -114,7 +114,7 @@ def _with_plan(use: Use, snapshot: Snapshot, plan: ShardingPlan) -> Iterator[Lin
     if use.kind is Kind.PATTERN:
         yield _matching(use, plan)
     if use.kind is Kind.LOGICAL_AXIS:
-        yield _logical_axis(use.name, plan)
+        yield explain_line.explain_logical_axis(use.name, plan)
     elif use.kind is Kind.MESH_AXIS:
         yield _mesh_axis(use.name, snapshot, plan)
         yield _axis_cost(use.name, snapshot, plan)
@@ -136,7 +136,7 @@ def _file(use: Use, snapshot: Snapshot) -> Lines:
     """Yield what a base is for, and its rules; of arrays, how many there are."""
     kinds = {Kind.BASE: "presets", Kind.STEP: "steps", Kind.MANIFEST: "arrays"}
     if use.kind is Kind.BASE:
-        page = shipped.preset_page(use.name)
+        page = shipped.file_page("preset", use.name)
         if not isinstance(page, str):
             return page
     if use.kind is Kind.MANIFEST:
@@ -202,15 +202,6 @@ def _matching(use: Use, plan: ShardingPlan) -> Lines:
         yield f"{row.name}   {row.first.param}   {row.first.partition_spec}"
     if len(found) > _MOST_ROWS:
         yield f"... and {len(found) - _MOST_ROWS} more rows"
-
-
-def _logical_axis(name: str, plan: ShardingPlan) -> Lines:
-    for axis in plan.spec.logical_axes:
-        if axis.name == name:
-            unit = f", unit {axis.unit}" if axis.unit > 1 else ""
-            size = "any size" if axis.size is None else str(axis.size)
-            yield f"{name} = {size}{unit}{f'   {axis.doc}' if axis.doc else ''}"
-    yield from explain_line.explain_logical_axis(name, plan)
 
 
 def _mesh_axis(name: str, snapshot: Snapshot, plan: ShardingPlan) -> Lines:

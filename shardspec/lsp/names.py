@@ -105,14 +105,9 @@ _KEYS: Mapping[str, Kind] = {
     "targets": Kind.TARGET,
     "mesh": Kind.MESH_AXIS,
     "phases": Kind.PHASE,
-    "params": Kind.PATTERN,
-    "derive": Kind.PATTERN,
-    "scan": Kind.PATTERN,
-    "memory": Kind.PATTERN,
-    "training": Kind.PATTERN,
+    **dict.fromkeys(("params", "derive", "scan", "memory", "training"), Kind.PATTERN),
     "activations": Kind.ACTIVATION,
-    "arrays": Kind.ARRAY,
-    "caches": Kind.ARRAY,
+    **dict.fromkeys(("arrays", "caches"), Kind.ARRAY),
     "lints": Kind.FINDING,
 }
 
@@ -279,8 +274,10 @@ def _derived(found: _Expression) -> Iterator[Use]:
         return
     if stated.parent is not None:
         yield found.use(Kind.PATTERN, stated.parent)
-    for answer in stated.answers:
-        yield from found.axes(dim for dim in answer if re.match(r"[^\W\d]", dim.text))
+    own = {"in", "out"}.union(*stated.own) if stated.own is not None else set()
+    for dim in (*(dim for answer in stated.answers for dim in answer), *stated.names):
+        if re.match(r"[^\W\d]", dim.text) and dim.text not in own:
+            yield from found.axes([dim])
 
 
 def _line(found: _Expression) -> Iterator[Use]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -58,6 +59,10 @@ class OpenText:
     stamp: int
 
 
+#: Texts of more characters, and those that took longer to look at, have a worker of their own.
+_LONG, _SLOW_S = 200_000, 2.0
+
+
 class SpecServer(LanguageServer):
     """What the handlers share.
 
@@ -80,6 +85,8 @@ class SpecServer(LanguageServer):
         self._stamp = 0
         self._files_stamp = 0
         self._worker = ThreadPoolExecutor(1, "shardspec")
+        self._slow: set[str] = set()
+        self._slow_worker = ThreadPoolExecutor(1, "shardspec-slow")
 
     # texts
 
@@ -147,7 +154,10 @@ class SpecServer(LanguageServer):
             where = (opened.uri, opened.version, opened.path, texts)
             return Snapshot(*where, stamp=stamp, encoding=encoding)
 
-        snapshot = await self.work(made)
+        started = time.monotonic()
+        snapshot = await self.work(made, opened.uri)
+        is_slow = time.monotonic() - started > _SLOW_S
+        (self._slow.add if is_slow else self._slow.discard)(opened.uri)
         now = self.open.get(opened.uri)
         if now is not None and self._is_fresh(snapshot, now):
             self._snapshots[opened.uri] = snapshot
@@ -173,9 +183,16 @@ class SpecServer(LanguageServer):
         name = os.path.abspath("spec.yaml")
         await self.work(lambda: Snapshot("", 0, name, {real_path(name): _SMALL}))
 
-    async def work(self, job: Callable[[], T]) -> T:
-        """Return what a job makes, done apart from the reading of messages."""
-        return await asyncio.get_running_loop().run_in_executor(self._worker, job)
+    async def work(self, job: Callable[[], T], uri: str = "") -> T:
+        """Return what a job makes, done apart from the reading of messages.
+
+        Args:
+          uri: of the text that it is about: one that takes long keeps no other waiting.
+        """
+        opened = self.open.get(uri)
+        is_long = opened is not None and len(opened.text) > _LONG
+        worker = self._slow_worker if is_long or uri in self._slow else self._worker
+        return await asyncio.get_running_loop().run_in_executor(worker, job)
 
     async def ask(self, uri: str, answer: Callable[[Snapshot], T]) -> T | None:
         """Return an answer about a text as it stands; None about what is no spec.
@@ -187,7 +204,7 @@ class SpecServer(LanguageServer):
         snapshot = await self.current(uri)
         if snapshot is None:
             return None
-        found = await self.work(lambda: answer(snapshot))
+        found = await self.work(lambda: answer(snapshot), uri)
         now = self.open.get(uri)
         if now is None or opened is None or now.version != opened.version:
             raise JsonRpcContentModified()
@@ -215,7 +232,7 @@ class SpecServer(LanguageServer):
         snapshot = await self.current(uri)
         if snapshot is None:
             return
-        found = await self.work(lambda: diagnostics(snapshot))
+        found = await self.work(lambda: diagnostics(snapshot), uri)
         opened = self.open.get(uri)
         if opened is not None and self._is_fresh(snapshot, opened):
             self._publish(uri, snapshot.version, found)

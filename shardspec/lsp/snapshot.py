@@ -18,6 +18,7 @@ from shardspec import assets, pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import stated_step
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes
+from shardspec.diagnostics.budget import SpentError, limited
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.language import loader
@@ -61,11 +62,17 @@ class Snapshot:
         self.texts, self.encoding = texts, encoding
         self.text = texts[real_path(path)]
         self._costs: dict[str, SavedCost | None] = {}
-        self.spec: Spec | None
-        self.spec, faults = pipeline.load_path(path, texts=texts)
-        self.found = faults
-        if self.spec is not None:
-            self.found = pipeline.check(self.spec, faults, self.spec.params).shown
+        self.spec: Spec | None = None
+        self.found: tuple[Diagnostic, ...] = ()
+        faults: tuple[Diagnostic, ...] = ()
+        try:
+            with limited():
+                self.spec, faults = pipeline.load_path(path, texts=texts)
+                self.found = faults
+                if self.spec is not None:
+                    self.found = pipeline.check(self.spec, faults, self.spec.params).shown
+        except SpentError as spent:
+            self.spec, self.found = None, (*faults, spent.finding(path))
         sources = (self.source, *(self.spec.sources if self.spec else ()))
         self.reads = frozenset(real_path(source.name) for source in sources)
         self.misses = self.spec is None or any(f.code is codes.UNKNOWN_PRESET for f in faults)

@@ -10,21 +10,16 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from shardspec.analysis import cost as figures
+from shardspec.analysis.memory import room_text
 from shardspec.analysis.room import room_lines
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import columns, fitted
-from shardspec.diagnostics.words import (
-    binary_bytes,
-    counted,
-    element_count,
-    grouped,
-    percent,
-)
+from shardspec.diagnostics.words import binary_bytes, counted, element_count, grouped, percent
 from shardspec.diagnostics.words import flops_text as flops_text
 from shardspec.diagnostics.words import seconds_text as seconds_text
-from shardspec.ir.step import Collective, StepTensor
+from shardspec.ir.step import Collective, Step, StepTensor, Unknown
 from shardspec.pipeline import step_findings
 from shardspec.report.table import target_title
 
@@ -34,6 +29,8 @@ WIDTH = 100
 TOP = 10
 #: Tensors shown of those that are alive at the peak.
 _LARGEST = 3
+#: Before a figure to which something unknown adds.
+AT_LEAST = "at least"
 #: The share of a row that is not worth a word.
 _LITTLE = 0.01
 
@@ -86,7 +83,9 @@ class Cost(figures.Cost):
         """Return `Cost(target pod, = 1.25 GiB, ~ 3.00 GiB sent per device and step)`."""
         total = _amount(self.memory.total)
         sent = sum(each.wire_bytes for each in self.collectives)
-        step = "no step" if self.step is None else f"~ {binary_bytes(sent)} sent by a device a step"
+        least = f"{AT_LEAST} " if self.uncounted("sends") else ""
+        sent_text = f"{least}~ {binary_bytes(sent)} sent by a device a step"
+        step = "no step" if self.step is None else sent_text
         return f"Cost(target {self.target.name}, {total}, {step})"
 
 
@@ -116,7 +115,8 @@ def cost_lines(
         return
     yield from _time(cost)
     yield ""
-    yield from _sends(cost.step.collectives, by, top, arrays)
+    yield from _sends(cost.step, by, top, arrays)
+    yield from unknown_lines(cost.step.unknown)
     for note in (*cost.step.notes, *(() if cost.time is None else cost.time.notes)):
         yield f"note    {note}"
 
@@ -139,7 +139,9 @@ def _room(memory: figures.StepMemory) -> str:
     """Return ` of 95.7 GiB per device, fits`; a floor promises nothing, and may."""
     if memory.hbm_bytes is None:
         return " per device"
-    room = f" of {binary_bytes(memory.hbm_bytes)} per device"
+    room = f" of {room_text(memory.hbm_bytes, memory.hbm_share)} per device"
+    if memory.fits is None:
+        return f"{room}, whether it fits is unknown"
     if not memory.fits:
         return f"{room}, DOES NOT FIT"
     return f"{room}, {'may fit' if memory.total.basis == 'floor' else 'fits'}"
@@ -172,11 +174,12 @@ def _time(cost: figures.Cost) -> Iterator[str]:
         yield f"time    not known: {why}   {rates}"
         return
     step = f"~ {seconds_text(time.step_seconds)} +- {percent(time.spread, 1)}"
+    step = f"{AT_LEAST} {step}" if cost.uncounted("time") else f"{step}, bound by {time.bound}"
     compute = f"compute ~ {seconds_text(time.compute_seconds)}"
     if time.hbm_seconds:
         compute += f", {seconds_text(time.hbm_seconds)} of it memory"
     axes = map(str, time.axes)
-    yield "   ".join((f"time    {step}, bound by {time.bound}", compute, *axes, rates))
+    yield "   ".join((f"time    {step}", compute, *axes, rates))
     made = cost.calibration
     if made is not None:
         yield f"        calibrated {made.date} by {made.how}"
@@ -185,6 +188,8 @@ def _time(cost: figures.Cost) -> Iterator[str]:
 def _rates(cost: figures.Cost) -> list[str]:
     """Return MFU and tokens where they are known, and always the FLOPs of the step."""
     found = [] if cost.flops is None else [f"= {flops_text(cost.flops)}"]
+    if cost.uncounted("flops"):
+        found = [f"{AT_LEAST} {each}" for each in found]
     if cost.mfu is not None:
         found.append(f"MFU ~ {percent(cost.mfu, 1)}")
     if cost.tokens_per_s is not None:
@@ -198,20 +203,20 @@ def _rates(cost: figures.Cost) -> list[str]:
 _OF = {"axis": "mesh axis", "line": "line", "rule": "rule", "array": "array"}
 
 
-def _sends(
-    collectives: Sequence[Collective], by: By, top: int, arrays: Collection[str] | None
-) -> Iterator[str]:
+def _sends(step: Step, by: By, top: int, arrays: Collection[str] | None) -> Iterator[str]:
+    collectives = step.collectives
     chosen = of_arrays(collectives, arrays)
     total = sum(each.wire_bytes for each in chosen)
     of_all = sum(each.wire_bytes for each in collectives)
     share = "" if arrays is None else f" of ~ {binary_bytes(of_all)}"
+    least = f"{AT_LEAST} " if step.uncounted("sends") else ""
     if not chosen:
-        yield f"sends   nothing{share}"
+        yield f"sends   {'unknown' if least else 'nothing'}{share}"
         return
     count = round(sum(each.count for each in chosen))
     times = f"{count:,} collective{'' if count == 1 else 's'}"
     order = "" if by == "op" else f", by {_OF[by]}"
-    yield f"sends   ~ {binary_bytes(total)}{share} per device and step, in {times}{order}"
+    yield f"sends   {least}~ {binary_bytes(total)}{share} per device and step, in {times}{order}"
     rows = group(chosen, by)
     lines = (_cells(row, by, total) for row in rows[:top])
     if by == "op":
@@ -224,12 +229,24 @@ def _sends(
         yield f"  and {counted(len(rest), 'row')} more, ~ {left}: --top {len(rows)} shows all"
 
 
+def unknown_lines(unknown: Sequence[Unknown]) -> Iterator[str]:
+    """Yield what could not be counted, each with its line and the figures that it touches."""
+    if not unknown:
+        return
+    yield f"unknown {counted(len(unknown), 'operation')}: figures with `at least` are lower bounds"
+    rows = (
+        (each.what, str(each.place), f"x{each.count:.6g}", ", ".join(each.figures), each.reason)
+        for each in unknown
+    )
+    yield from columns(rows, right=(2,), indent=8, paths=1, is_prose=True)
+
+
 def _cells(row: TrafficRow, by: By, total: int) -> Cells:
     """Return the cells of a row; the last one is the reason."""
     sent, times = binary_bytes(row.wire_bytes), f"x{row.count:.6g}"
     if by == "op":
         first = row.collectives[0]
-        axes = "+".join(first.mesh_axes)
+        axes = "+".join(first.axes)
         reason = _because(row) + _forced(first)
         return first.kind, axes, sent, times, row.carries[0], str(first.place), reason
     kinds = _few(row.kinds)

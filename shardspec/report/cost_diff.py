@@ -10,6 +10,8 @@ from shardspec.analysis.cost import Cost
 from shardspec.analysis.cost_diff import Change, CostDiff
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, flops_text, percent, seconds_text
+from shardspec.report.cost import unknown_lines
+from shardspec.report.cost_json import unknown_data
 
 #: Rows of one kind.
 _MOST = 10
@@ -31,6 +33,7 @@ def cost_diff_lines(diff: CostDiff) -> Iterator[str]:
     if diff.rules:
         yield "  by rule"
         yield from _rows(diff.rules)
+    yield from (f"  {line}" for line in unknown_lines(diff.unknown))
 
 
 def written_lines(traced: Cost, written: Cost) -> Iterator[str]:
@@ -49,6 +52,20 @@ def written_lines(traced: Cost, written: Cost) -> Iterator[str]:
     yield from columns(rows)
     if unsaid:
         yield f"  memory without {binary_bytes(unsaid)} of the optimizer: the spec has no `state:`"
+
+
+def off_by(traced: Cost, written: Cost) -> float:
+    """Return the largest share by which FLOPs, memory or all that is sent are off."""
+    diff = CostDiff(traced.target.name, traced, written)
+    unsaid = 0 if _optimizer(written) else _optimizer(traced)
+    old, new = (
+        sum(cost.step.wire_bytes.values()) if cost.step else 0 for cost in (traced, written)
+    )
+    pairs = [(diff.flops.before, diff.flops.after), (old, new)]
+    pairs.append((diff.memory.before - unsaid, diff.memory.after))
+    return max(
+        abs(after - before) / before if before else float(after > 0) for before, after in pairs
+    )
 
 
 def _optimizer(cost: Cost) -> int:
@@ -78,6 +95,8 @@ def change_text(change: Change, text: Callable[[float], str]) -> str:
 def _fits(diff: CostDiff) -> str:
     """Return what has become of fitting, where that changed."""
     old, new = diff.before.memory.fits, diff.after.memory.fits
+    if new is None and diff.after.memory.is_partial and new is not old:
+        return ", whether it fits is unknown now"
     if old is new or new is None:
         return ""
     return ", may fit now" if new else ", DOES NOT FIT any more"
@@ -106,6 +125,7 @@ def cost_diff_data(diff: CostDiff) -> dict[str, Any]:
         "flops": _sides(diff.flops),
         "wire_bytes": _sides(diff.sent),
         "axes": {each.name: _sides(each) for each in diff.axes},
+        "unknown": [unknown_data(each) for each in diff.unknown],
         "rules": [
             {"rule": each.name, "places": list(each.places), **_sides(each)} for each in diff.rules
         ],

@@ -1,9 +1,10 @@
-"""A cost as JSON, `shardspec.cost/1`: what is written, its JSON Schema, and a reader held to that.
+"""A cost as JSON, `shardspec.cost/1`: what is written, and a reader held to its JSON Schema.
 
 Bytes and FLOPs are whole numbers, times are seconds. Collectives are those of the table of
 operations, one a line, the heaviest first; layers are not collapsed, and a cause stands for each
 mesh axis. A saved file holds its date, and digests of what it was made of, so that it can say when
 it is stale; what is printed holds no date. Paths are as the user would write them.
+The schema is `specs/schemas/cost.json`.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from typing import Any, cast
 
+from shardspec import assets
 from shardspec.analysis.cost import Amount, Cost, StepMemory, StepTime
 from shardspec.analysis.layouts import inputs
 from shardspec.analysis.traffic import By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_COST
 from shardspec.diagnostics.words import grouped, natural
-from shardspec.ir.calibration import Calibration
-from shardspec.ir.step import Cause, Collective, Place, StepTensor
+from shardspec.ir.step import Cause, Collective, Figure, Place, StepTensor, Unknown
 from shardspec.report.findings_forms import relative
 from shardspec.versions import COST_JSON, PACKAGE
 
@@ -42,7 +44,7 @@ def cost_text(
     lists = {"collectives": _collectives(sent)}
     if by != "op":
         lists = {"groups": [_group(row, by) for row in group(sent, by)], **lists}
-    written = (f'  "{name}": {_lines(items)}' for name, items in lists.items())
+    written = (f'  "{name}": {lines_of(items)}' for name, items in lists.items())
     return ",\n".join((head[:-2], *written)) + "\n}\n"
 
 
@@ -52,7 +54,8 @@ def cost_data(cost: Cost) -> Data:
     return {**_head(cost, None), "collectives": _collectives(sent)}
 
 
-def _lines(items: Sequence[Data]) -> str:
+def lines_of(items: Sequence[Data]) -> str:
+    """Return a list as JSON text, an item a line."""
     lines = ",\n".join(f"    {json.dumps(each)}" for each in items)
     return f"[\n{lines}\n  ]" if lines else "[]"
 
@@ -80,11 +83,12 @@ def _head(cost: Cost, date: str | None) -> Data:
         "source": None if step is None else step.source,
         "step": None if step is None else {"place": _place(step.place), "notes": list(step.notes)},
         "memory": _memory(cost.memory),
-        "time": None if cost.time is None else _time(cost.time, cost.calibration),
+        "time": None if cost.time is None else _time(cost.time, cost),
         "flops": cost.flops,
         "mfu": cost.mfu,
         "tokens": cost.tokens,
         "tokens_per_s": cost.tokens_per_s,
+        "unknown": [] if step is None else [unknown_data(each) for each in step.unknown],
     }
 
 
@@ -93,8 +97,9 @@ def _memory(memory: StepMemory) -> Data:
     parts = {name: _amount(known[name]) if name in known else None for name in _PARTS}
     largest = [_tensor(tensor) for tensor in memory.peak[:_MOST_LARGEST]]
     whole = {"total": _amount(memory.total), "hbm_bytes": memory.hbm_bytes, "fits": memory.fits}
+    share = {} if memory.hbm_share is None else {"hbm_share": memory.hbm_share}
     host = {} if memory.host is None else {"host": _amount(memory.host)}
-    return {**parts, **whole, **host, "largest": largest}
+    return {**parts, **whole, **share, **host, "largest": largest}
 
 
 #: Tensors alive at the peak that are written.
@@ -119,7 +124,8 @@ def _tensor(tensor: StepTensor) -> Data:
     }
 
 
-def _time(time: StepTime, made: Calibration | None) -> Data:
+def _time(time: StepTime, cost: Cost) -> Data:
+    made = cost.calibration
     axes = {
         each.mesh_axis: {"s": each.seconds, "exposed_s": each.exposed_seconds} for each in time.axes
     }
@@ -129,7 +135,7 @@ def _time(time: StepTime, made: Calibration | None) -> Data:
         "compute_s": time.compute_seconds,
         "hbm_s": time.hbm_seconds,
         "axes": axes,
-        "bound": time.bound,
+        "bound": "unknown" if cost.uncounted("time") else time.bound,
         "spread": time.spread,
         "scale": time.scale,
         "calibrated": made and {"date": made.date, "how": made.how},
@@ -183,6 +189,24 @@ def _cause(cause: Cause) -> Data:
     }
 
 
+def unknown_data(each: Unknown) -> Data:
+    """Return something that could not be counted as JSON data."""
+    return {
+        "what": each.what,
+        "reason": each.reason,
+        "figures": list(each.figures),
+        "place": _place(each.place),
+        "phase": each.phase,
+        "count": _number(each.count),
+    }
+
+
+def at_least(cost: Data, *figures: Figure) -> str:
+    """Return `at least `, to stand before a figure of a cost that is a lower bound."""
+    touched = (name for each in cost.get("unknown", ()) for name in each["figures"])
+    return "" if set(figures).isdisjoint(touched) else "at least "
+
+
 def _place(place: Place) -> Data | None:
     return {"file": relative(place.file), "line": place.line} if place.is_known else None
 
@@ -190,175 +214,10 @@ def _place(place: Place) -> Data | None:
 # the schema
 
 
-def _of(kind: str | list[str], description: str = "", **more: Any) -> Data:
-    told = {"description": description} if description else {}
-    return {"type": kind, **told, **more}
-
-
-def _object(description: str, optional: Collection[str] = (), **properties: Data) -> Data:
-    required = [name for name in properties if name not in optional]
-    return _of("object", description, properties=properties, required=required)
-
-
-def _or_null(schema: Data) -> Data:
-    return {**schema, "type": [schema["type"], "null"]}
-
-
-def _bytes(description: str) -> Data:
-    return _of("integer", description, minimum=0)
-
-
-def _seconds(description: str) -> Data:
-    return _of("number", description, minimum=0)
-
-
-def _list(items: Data, description: str) -> Data:
-    return _of("array", description, items=items)
-
-
-def _map(values: Data, description: str) -> Data:
-    return _of("object", description, additionalProperties=values)
-
-
-def _placed(description: str) -> Data:
-    line = _of("integer", "counted from 1", minimum=1)
-    return _or_null(_object(description, file=_of("string"), line=line))
-
-
-def _figure(description: str) -> Data:
-    bases = ["exact", "compiled", "modelled", "floor"]
-    return _or_null(
-        _object(description, bytes=_bytes("on one device"), basis=_of("string", enum=bases))
-    )
-
-
-def _memory_schema() -> Data:
-    tensor = _object(
-        "a value alive at the peak",
-        array=_of("string", "dtype and shape of the whole"),
-        name=_of(["string", "null"]),
-        bytes=_bytes("on one device"),
-        phase=_of("string"),
-        place=_placed("the line that makes it"),
-    )
-    return _object(
-        "what one device holds",
-        ("host",),
-        **{name: _figure("null where only a step could tell") for name in _PARTS},
-        total=_figure("the sum of the parts"),
-        hbm_bytes=_of(["integer", "null"], "what a device has", minimum=0),
-        fits=_of(["boolean", "null"], "of a floor, only `false` is certain"),
-        largest=_list(tensor, "of what is alive at the peak"),
-        host=_figure("in the memory of its host, no part of the total; left out without any"),
-    )
-
-
-def _time_schema() -> Data:
-    axis = _object("", s=_seconds("of all its collectives"), exposed_s=_seconds("not hidden"))
-    return _or_null(
-        _object(
-            "of one step, by a model of the machine; null where it is not known",
-            ("scale", "calibrated"),
-            basis=_of("string", enum=["modelled", "compiled"]),
-            step_s=_seconds("seconds"),
-            compute_s=_seconds("of operations"),
-            hbm_s=_seconds("of it, what waits for memory"),
-            axes=_map(axis, "by mesh axis; `+` joins those that go together"),
-            bound=_of("string", "compute, memory or a mesh axis"),
-            scale=_of("number", "by what all seconds were multiplied, to fit a measured step"),
-            calibrated=_or_null(
-                _object(
-                    "the measurements it stands on; null where these are the catalogue's",
-                    date=_of("string"),
-                    how=_of("string"),
-                )
-            ),
-            spread=_seconds("how far a measured step may lie to either side, as a share"),
-        )
-    )
-
-
-def _collective_schema() -> Data:
-    rule = _object(
-        "the line of the spec or of a preset that asked",
-        file=_of("string"),
-        line=_of("integer", minimum=1),
-        text=_of(["string", "null"], "as it is written"),
-    )
-    cause = _object(
-        "why one mesh axis is in it",
-        mesh_axis=_of("string"),
-        kind=_of("string", "argument, constraint, result, written, propagated, unknown"),
-        array=_of(["string", "null"], "the path of the argument that has the axis"),
-        dim=_of(["integer", "null"], "which dimension", minimum=0),
-        constraint=_placed("the constraint, or the collective that was written"),
-        rule=_or_null(rule),
-        through=_list(_of("string"), "what it flowed through, where nobody stated it"),
-    )
-    carried = _object(
-        "the same in parts", kind=_of("string"), name=_of(["string", "null"], "a path or a name")
-    )
-    forced = _object("what asks for it", kind=_of("string"), place=_placed("where"))
-    return _object(
-        "something that devices send each other",
-        kind=_of("string", "as XLA spells it: all-gather"),
-        mesh_axes=_list(_of("string"), "major to minor"),
-        wire_bytes=_bytes("what one device sends in a step, counts multiplied in"),
-        count=_of("number", "how often in a step", minimum=0),
-        phases=_list(_of("string"), "forward, backward, remat, update"),
-        place=_placed("the line of the user's code"),
-        carries=_of("string", "for people: `weight layers/wi`"),
-        carried=carried,
-        because=_list(cause, "a cause for each mesh axis"),
-        forced_by=_or_null(forced),
-        is_invariant=_of("boolean", "the same in every round of its loop"),
-        is_written=_of("boolean", "written by the user, under shard_map"),
-    )
-
-
+@cache
 def schema() -> Data:
     """Return the JSON Schema (draft-07) of a cost; a file may hold more than it names."""
-    step = _object(
-        "what was traced", place=_placed("its line"), notes=_list(_of("string"), "assumed")
-    )
-    row = _object(
-        "what is sent for one reason",
-        by=_of("string", "axis, line, rule or array"),
-        name=_of("string", "a mesh axis, a line, a rule with its line, an array"),
-        wire_bytes=_bytes("what one device sends in a step"),
-        count=_of("number", "how often in a step", minimum=0),
-    )
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": COST_JSON,
-        **_object(
-            "what a step costs, as `shardspec cost --format json` says it",
-            ("date", "made_by", "groups"),
-            schema=_of("string", enum=[COST_JSON]),
-            made_by=_of("string", "the version of shardspec"),
-            date=_of("string", "the day it was saved, `2026-11-22`"),
-            spec=_of("string", "as it was named"),
-            inputs=_map(_of("string"), "digests of the files that it was made of"),
-            target=_of("string"),
-            hardware=_of(["string", "null"]),
-            mesh=_map(_of("integer", minimum=1), "sizes of mesh axes, major to minor"),
-            source=_of(["string", "null"], "spec, code or compiler; null without a step"),
-            step=_or_null(step),
-            memory=_memory_schema(),
-            time=_time_schema(),
-            flops=_of(["integer", "null"], "of all devices in a step", minimum=0),
-            mfu=_of(["number", "null"], "the share of the peak", minimum=0),
-            tokens=_of(["integer", "null"], "of a step, on all devices", minimum=0),
-            tokens_per_s=_of(["number", "null"], "of all devices", minimum=0),
-            groups=_list(row, "under `--by`: each byte in one of them, the heaviest first"),
-            collectives=_list(_collective_schema(), "the heaviest first"),
-        ),
-    }
-
-
-def schema_text() -> str:
-    """Return the schema as JSON text."""
-    return json.dumps(schema(), indent=2, sort_keys=True) + "\n"
+    return cast(Data, json.loads(assets.schema_path("cost").read_text("utf-8")))
 
 
 # reading

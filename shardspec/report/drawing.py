@@ -170,7 +170,7 @@ def grid(sharding: Sharding, plan: ShardingPlan) -> Grid:
     )
     placement = _placement(plan)
     homes = None if placement is None else _homes(placement)
-    machine = "" if plan.target.hardware is None else f"on {plan.target.hardware}"
+    machine = "" if plan.target.hardware is None else f"on {plan.target.hardware.title}"
     return Grid(_title(sharding), mesh, outer, down, across, tables, homes, machine)
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from shardspec.diagnostics import SourceFile, Span, words
 from shardspec.diagnostics.lines import columns
+from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import binary_bytes, counted, described, named, percent
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import (
@@ -58,14 +59,7 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
             yield from explain_activation(sharding, plan)
     for axis in spec.logical_axes:
         if _stands_on(axis.span, file, line):
-            grain = axis.unit if axis.parts is None else axis.parts.unit
-            unit = f", unit {grain}" if grain > 1 else ""
-            unit += f", min_shard {axis.min_shard}" if axis.min_shard > 1 else ""
-            yield f"axis `{axis.name}` = {axis.size or 'any size'}{unit}"
-            if axis.parts is not None:
-                parts = ", ".join(f"{name} {size}" for name, size in axis.parts.sizes)
-                groups = f", interleaved in groups of {axis.parts.group} ({axis.parts.group_text})"
-                yield f"  parts {parts}{groups * axis.parts.is_interleaved}"
+            yield from _declared(axis, f"axis `{axis.name}`")
             yield f"  used by {_users(axis.name, plan)}"
     for target in spec.targets:
         if _stands_on(target.span, file, line) or any(
@@ -76,6 +70,37 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
         if _stands_on(level.span, file, line):
             yield f"finding `{level.finding}` is set to {level.severity.name.lower()}"
     yield from _state_and_coverage(file, line, spec)
+    yield from _step_lines(file, line, plan)
+
+
+def _declared(axis: ir.LogicalAxis, name: str) -> Iterator[str]:
+    """Yield what `axes` says of a logical axis: size, unit, parts, and its own words."""
+    grain = axis.unit if axis.parts is None else axis.parts.unit
+    unit = f", unit {grain}" if grain > 1 else ""
+    unit += f", min_shard {axis.min_shard}" if axis.min_shard > 1 else ""
+    yield f"{name} = {axis.size or 'any size'}{unit}"
+    if axis.doc:
+        yield f"  {printable(axis.doc)}"
+    if axis.parts is not None:
+        parts = ", ".join(f"{name} {size}" for name, size in axis.parts.sizes)
+        groups = f", interleaved in groups of {axis.parts.group} ({axis.parts.group_text})"
+        yield f"  parts {parts}{groups * axis.parts.is_interleaved}"
+
+
+def _step_lines(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
+    """Yield the lines of the step that stand here, and the arrays that their patterns read."""
+    step = plan.spec.step
+    if step is not None and _stands_on(step.span, file, line):
+        yield f"step: {step.mode}, {counted(len(step.program), 'line')}"
+    for each in () if step is None else step.program:
+        if each.span is None or not _covers(each.span, file, line):
+            continue
+        yield f"step {' '.join(each.span.text.split())}"
+        for term in (*each.operands, *filter(None, (each.per,))):
+            if term.kind != "value":
+                matcher = PathMatcher((ir.Pattern(term.text, term.kind),))
+                found = [s for s in plan.arrays if matcher.first_match(s.path) is not None]
+                yield f"  reads {_described(found) if found else f'no array: {term.text}'}"
 
 
 def _users(axis: str, plan: ShardingPlan) -> str:
@@ -374,7 +399,9 @@ def explain_mesh_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
     users = [row for row in rows(plan) if name in row.first.partition_spec.mesh_axes]
     others = [row for row in rows(plan) if name not in row.first.partition_spec.mesh_axes]
     total = sum(_bytes(row) for row in (*users, *others))
-    if plan.arrays or not plan.activations:
+    if not (plan.arrays or plan.activations):
+        yield "splits nothing: the spec lists no arrays and no activations"
+    if plan.arrays:
         yield f"splits {percent(sum(map(_bytes, users)), total)} of {binary_bytes(total)} of arrays"
     yield from _row_lines(users, name)
     if others:
@@ -421,7 +448,9 @@ def _dims_of(dims: Sequence[DimSharding], mesh_axis: str | None) -> str:
 
 def explain_logical_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
     """Yield the rules for logical axis `name`, in order, and what has it."""
-    yield f"logical axis {name}"
+    head = f"logical axis {name}"
+    declared = next((axis for axis in plan.spec.logical_axes if axis.name == name), None)
+    yield from [head] if declared is None else _declared(declared, head)
     for rule in plan.spec.axis_rules:
         if rule.logical_axis == name:
             place = rule.span.place if rule.span else ""

@@ -37,7 +37,7 @@ def cost_pieces(cost: Cost) -> str:
     data = cost_data(cost)
     pieces = [tag("p", _heading(cost.plan)), memory_rows([(cost.plan.name, data)])]
     if cost.step is not None:
-        pieces += [time_piece(data), sent_piece(data["collectives"])]
+        pieces += [time_piece(data), sent_piece(data)]
     return _framed(*pieces)
 
 

@@ -18,6 +18,7 @@ from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import counted, seconds_text, tallied
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
+from shardspec.report.cost_json import at_least
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.page_data import Data, embedded, page_data, placed
 from shardspec.report.page_pieces import (
@@ -147,7 +148,8 @@ def _target_row(at: int, shown: Shown, *, has_steps: bool) -> tuple[str, ...]:
     from shardspec.diagnostics.words import binary_bytes
 
     plan, time = shown.plan, shown.cost["time"]
-    step = "" if time is None else f"~ {seconds_text(time['step_s'])}, bound by {time['bound']}"
+    least = at_least(shown.cost, "sends", "flops", "time")
+    step = f"{least}~ {seconds_text(time['step_s'])}, bound by {time['bound']}" if time else ""
     return (
         tag("button", plan.name, type="button", class_="link", data_target=at),
         target_title(plan.target).partition(": ")[2],
@@ -216,6 +218,6 @@ def _step(shown: Shown) -> Html:
         (
             *(tag("p", note, class_="quiet") for note in notes),
             time_piece(cost),
-            sent_piece(cost["collectives"]),
+            sent_piece(cost),
         )
     )

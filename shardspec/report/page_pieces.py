@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from shardspec.analysis.memory import room_text
 from shardspec.analysis.step_memory import MARKS
 from shardspec.analysis.step_time import AxisTime
 from shardspec.analysis.traffic import OTHERS
@@ -24,9 +25,10 @@ from shardspec.diagnostics.words import (
     template,
 )
 from shardspec.ir.step import CauseKind
-from shardspec.report.cost_json import Data
+from shardspec.report.cost_json import Data, at_least
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
+from shardspec.report.saved_cost import bytes_of, operation
 from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement
 
@@ -101,7 +103,7 @@ def _memory_row(name: str, memory: Data) -> Iterator[Html]:
 
 def memory_parts(memory: Data) -> Iterator[tuple[str, Data]]:
     """Yield the parts of the memory of a device that are not empty, by name."""
-    others = ("total", "hbm_bytes", "fits", "host", "largest")
+    others = ("total", "hbm_bytes", "hbm_share", "fits", "host", "largest")
     for name, part in memory.items():
         if name not in others and part is not None and part["bytes"]:
             yield name, part
@@ -113,8 +115,10 @@ def memory_text(memory: Data) -> str:
     if limit is None:
         return f"{amount_text(total)} per device"
     fits = "may fit" if total["basis"] == "floor" else "fits"
-    said = fits if memory["fits"] else "DOES NOT FIT"
-    return f"{amount_text(total)} of {binary_bytes(limit)} per device, {said}"
+    if memory["fits"] is None:
+        fits = "whether it fits is unknown"
+    said = "DOES NOT FIT" if memory["fits"] is False else fits
+    return f"{amount_text(total)} of {room_text(limit, memory.get('hbm_share'))} per device, {said}"
 
 
 def amount_text(amount: Data) -> str:
@@ -144,7 +148,9 @@ def time_piece(cost: Data) -> Html:
         said = "not known: the catalogue has no speeds of this target"
         return tag("p", f"time {said}{_rates(cost)}", class_="figure")
     spread = percent(time["spread"], 1)
-    title = f"~ {seconds_text(time['step_s'])} +- {spread}, bound by {time['bound']}{_rates(cost)}"
+    least = at_least(cost, "sends", "flops", "time")
+    step = f"{least}~ {seconds_text(time['step_s'])}"
+    title = f"{step} +- {spread}, bound by {time['bound']}{_rates(cost)}"
     compute = f"compute ~ {seconds_text(time['compute_s'])}"
     rows = [("part-compute", compute, time["compute_s"] - time["hbm_s"])]
     if time["hbm_s"]:
@@ -164,7 +170,8 @@ def time_piece(cost: Data) -> Html:
 
 
 def _rates(cost: Data) -> str:
-    said = [] if cost["flops"] is None else [f"= {flops_text(cost['flops'])}"]
+    least = at_least(cost, "flops")
+    said = [] if cost["flops"] is None else [f"{least}= {flops_text(cost['flops'])}"]
     if cost["mfu"] is not None:
         said.append(f"MFU ~ {percent(cost['mfu'], 1)}")
     if cost["tokens_per_s"] is not None:
@@ -176,24 +183,38 @@ def _rates(cost: Data) -> str:
 
 #: A table of what is sent: its title, and what a collective counts under.
 _TABLES: dict[str, tuple[str, Callable[[Data], str]]] = {
-    "axis": ("By mesh axis", lambda sent: "+".join(sent["mesh_axes"])),
+    "axis": ("By mesh axis", lambda sent: "+".join(sorted(sent["mesh_axes"]))),
     "rule": ("By rule of the spec", lambda sent: " + ".join(askers(sent))),
     "line": ("By line of the code", lambda sent: place_text(sent["place"])),
 }
 
 
-def sent_piece(sent: Sequence[Data]) -> Html:
+def sent_piece(cost: Data) -> Html:
     """Return what is sent in a step: by mesh axis, rule and line, with the cause behind each."""
-    total = sum(each["wire_bytes"] for each in sent)
+    sent: list[Data] = cost["collectives"]
+    total = bytes_of(sent)
+    least, unknown = at_least(cost, "sends"), _unknown(cost.get("unknown", ()))
     if not sent:
-        return tag("p", "sends nothing", class_="figure")
+        title = f"sends {'unknown' if least else 'nothing'}"
+        return joined((tag("p", title, class_="figure"), unknown))
     times = f"{round(sum(each['count'] for each in sent)):,} collectives"
-    title = f"sends ~ {binary_bytes(total)} per device and step, in {times}"
+    title = f"sends {least}~ {binary_bytes(total)} per device and step, in {times}"
     tables = (
         tag("div", tag("h4", heading), *_sent_rows(sent, by, total), class_="sent", data_by=by)
         for by, (heading, _) in _TABLES.items()
     )
-    return joined((tag("p", title, class_="figure"), *tables))
+    return joined((tag("p", title, class_="figure"), unknown, *tables))
+
+
+def _unknown(unknown: Sequence[Data]) -> Html:
+    """Return what could not be counted, with its lines; nothing where there is none."""
+    rows = []
+    for each in unknown[:_MOST_ROWS]:
+        figures = ", ".join(each["figures"])
+        count = f"x{each['count']:.6g}"
+        rows.append((each["what"], place_text(each["place"]), count, figures, each["reason"]))
+    headings = ("unknown", "at", "times", "at least", "because")
+    return table(headings, rows, (2,)) if rows else Html("")
 
 
 def sent_by(sent: Iterable[Data], by: str) -> list[tuple[str, list[Data]]]:
@@ -204,13 +225,13 @@ def sent_by(sent: Iterable[Data], by: str) -> list[tuple[str, list[Data]]]:
         rows = [(key(found[0]), found) for found in groups.values()]
     else:
         rows = list(grouped(sent, key).items())
-    return sorted(rows, key=lambda row: -sum(each["wire_bytes"] for each in row[1]))
+    return sorted(rows, key=lambda row: -bytes_of(row[1]))
 
 
 def _sent_rows(sent: Sequence[Data], by: str, total: int) -> Iterator[Html]:
     rows = sent_by(sent, by)
     for name, found in rows[:_MOST_ROWS]:
-        size = sum(each["wire_bytes"] for each in found)
+        size = bytes_of(found)
         count = sum(each["count"] for each in found)
         figures = f"{binary_bytes(size)}  {percent(size, total)}  x{count:.6g}"
         line = tag("span", tag("b", name), " ", tag("span", figures, class_="figures"))
@@ -223,15 +244,15 @@ def _sent_rows(sent: Sequence[Data], by: str, total: int) -> Iterator[Html]:
 def _causes(found: Sequence[Data]) -> Html:
     """Return what is sent for one reason, layers that differ in a number as one, and why."""
     rows = []
-    groups = sorted(grouped(found, _operation).values(), key=_bytes, reverse=True)
+    groups = sorted(grouped(found, _operation).values(), key=bytes_of, reverse=True)
     for group in groups[:_MOST_CAUSES]:
         first = group[0]
         count = sum(each["count"] for each in group)
         names = {each["carried"]["name"] or "" for each in group}
         carried = f"{first['carried']['kind']} {as_one(names, ' ..')}" if names != {""} else ""
         why = " + ".join(askers(first)) + _forced(first)
-        size = binary_bytes(_bytes(group))
-        axes = "+".join(first["mesh_axes"])
+        size = binary_bytes(bytes_of(group))
+        axes = "+".join(sorted(first["mesh_axes"]))
         what = carried or first["carries"]
         rows.append((first["kind"], axes, size, f"x{count:.6g}", what, *_where(first), why))
     headings = ("collective", "axes", "bytes", "times", "carries", "at", "because")
@@ -245,20 +266,8 @@ def _where(sent: Data) -> tuple[str]:
     return (f"{place_text(sent['place'])} ({phases})" if phases else place_text(sent["place"]),)
 
 
-def _bytes(found: Iterable[Data]) -> int:
-    return sum(each["wire_bytes"] for each in found)
-
-
 def _operation(sent: Data) -> tuple[object, ...]:
-    carried = sent["carried"]
-    name = carried["name"] or ""
-    alike = sent["carries"] if carried["kind"] == "einsum" else template(name)
-    forced = sent["forced_by"] and (
-        sent["forced_by"]["kind"],
-        place_text(sent["forced_by"]["place"]),
-    )
-    place = place_text(sent["place"])
-    return (sent["kind"], *sent["mesh_axes"], place, carried["kind"], alike, askers(sent), forced)
+    return *operation(sent), frozenset(askers(sent)), _forced(sent)
 
 
 def askers(sent: Data) -> tuple[str, ...]:

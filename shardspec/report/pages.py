@@ -27,27 +27,6 @@ def find_code(text: str) -> Code | None:
     return next((code for code in ALL if wanted in (code.id, code.name)), None)
 
 
-def near_findings(word: str) -> str | None:
-    """Return "findings are called ...", for a word that is part of names or like one.
-
-    >>> near_findings("unmatched"), near_findings("layers/0/wi")
-    ('a finding is called `unmatched-pattern`', None)
-    """
-    from shardspec.diagnostics.suggest import nearest
-    from shardspec.diagnostics.words import listed
-
-    name = re.sub(r"[_\s]+", "-", word.lower())
-    if not re.fullmatch(r"[a-z]{3}[a-z-]*", name):
-        return None
-    names = [code.name for code in ALL]
-    within = [each for each in names if name in each]
-    found = within or nearest(name, names, count=3, cutoff=0.7)
-    if not found:
-        return None
-    called = "a finding is called" if len(found) == 1 else "findings are called"
-    return f"{called} {listed(found, 4)}"
-
-
 def finding_page(code: Code) -> str:
     """Return the page with its heading."""
     from shardspec.lints.registry import page

@@ -26,7 +26,7 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.ir.step import Carried
 from shardspec.language.files import read_argument, read_source
-from shardspec.report.cost_json import Data, read_data
+from shardspec.report.cost_json import Data, at_least, read_data
 
 #: Rows shown of what is sent.
 _MOST = 6
@@ -159,13 +159,14 @@ def axis_lines(saved: SavedCost, name: str, plan: ShardingPlan) -> Iterator[str]
         if name in axes.split("+"):
             step = seconds_text(time["step_s"])
             times = f"{seconds_text(taken['s'])}, {seconds_text(taken['exposed_s'])} exposed"
-            yield f"  {axes} takes ~ {times}, of a step of ~ {step}"
+            least = at_least(saved.data, "sends", "flops", "time")
+            yield f"  {axes} takes ~ {times}, of a step of {least}~ {step}"
 
 
 def line_lines(saved: SavedCost, file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     """Yield what a line of the spec sends; nothing where it sends nothing."""
     found = saved.by_line(file, line, plan.spec)
-    shared = _bytes(each for each in found if len(saved.lines_of(each)) > 1)
+    shared = bytes_of(each for each in found if len(saved.lines_of(each)) > 1)
     if found:
         yield from _lines(saved, found, "this line sends", plan)
     if shared:
@@ -177,9 +178,9 @@ def place_lines(saved: SavedCost, file: str, line: int, plan: ShardingPlan) -> I
     found = saved.by_place(file, line)
     yield from _lines(saved, found, f"{file}:{line} sends", plan)
     rules = grouped(found, lambda each: tuple(sorted(saved.lines_of(each))))
-    for lines, sent in sorted(rules.items(), key=lambda item: -_bytes(item[1])):
+    for lines, sent in sorted(rules.items(), key=lambda item: -bytes_of(item[1])):
         said = " and ".join(f"{name}:{number}" for name, number in lines)
-        yield f"  ~ {binary_bytes(_bytes(sent))} of it for {said or 'no line of the spec'}"
+        yield f"  ~ {binary_bytes(bytes_of(sent))} of it for {said or 'no line of the spec'}"
 
 
 def array_lines(saved: SavedCost, paths: Sequence[str], plan: ShardingPlan) -> Iterator[str]:
@@ -199,25 +200,30 @@ def _lines(saved: SavedCost, found: list[Data], what: str, plan: ShardingPlan) -
         target = saved.data["target"]
         yield f"{saved.title} is of target {target}: --target {target} shows what it says"
         return
-    part = f"~ {binary_bytes(_bytes(found))}" if found else "nothing"
-    yield f"{saved.title}: {what} {part} of ~ {binary_bytes(_bytes(saved.sent))} a device and step"
+    part = f"~ {binary_bytes(bytes_of(found))}" if found else "nothing"
+    least = at_least(saved.data, "sends")
+    part = "unknown" if least and not found else f"{least}{part}"
+    whole = f"{least}~ {binary_bytes(bytes_of(saved.sent))}"
+    yield f"{saved.title}: {what} {part} of {whole} a device and step"
     stale = stale_because(saved, plan.spec, plan.target)
     if stale is not None:
         yield f"  STALE: {stale}; {_ANEW}"
-    groups = list(grouped(found, _alike).values())
-    groups.sort(key=_bytes, reverse=True)
+    groups = list(grouped(found, operation).values())
+    groups.sort(key=bytes_of, reverse=True)
     yield from columns(map(_row, groups[:_MOST]), right=(2, 3), paths=4)
     if len(groups) > _MOST:
         yield f"  and {counted(len(groups) - _MOST, 'row')} more"
 
 
-def _bytes(found: Iterable[Data]) -> int:
+def bytes_of(found: Iterable[Data]) -> int:
+    """Return what some collectives send in a step."""
     return sum(each["wire_bytes"] for each in found)
 
 
-def _alike(sent: Data) -> tuple[object, ...]:
+def operation(sent: Data) -> tuple[object, ...]:
+    """Return what collectives of one row agree in: layers that differ in a number are one."""
     place = sent["place"] and (sent["place"]["file"], sent["place"]["line"])
-    return sent["kind"], tuple(sent["mesh_axes"]), template(sent["carries"]), place
+    return sent["kind"], tuple(sorted(sent["mesh_axes"])), template(sent["carries"]), place
 
 
 def _row(group: list[Data]) -> tuple[str, ...]:
@@ -225,8 +231,15 @@ def _row(group: list[Data]) -> tuple[str, ...]:
     carried: Carried = Carried(first["carried"]["kind"], _named(group))
     place = f"{first['place']['file']}:{first['place']['line']}" if first["place"] else "unknown"
     count = sum(each["count"] for each in group)
-    sent = binary_bytes(_bytes(group))
-    return first["kind"], "+".join(first["mesh_axes"]), sent, f"x{count:.6g}", str(carried), place
+    sent = binary_bytes(bytes_of(group))
+    return (
+        first["kind"],
+        "+".join(sorted(first["mesh_axes"])),
+        sent,
+        f"x{count:.6g}",
+        str(carried),
+        place,
+    )
 
 
 def _named(group: list[Data]) -> str:
@@ -245,9 +258,12 @@ def with_cost(found: Diagnostic, saved: SavedCost, spec: Spec) -> Diagnostic:
         ("these arrays", lambda: saved.by_arrays(found.arrays)),
     )
     for what, sent in by:
-        size = _bytes(sent())
+        size = bytes_of(sent())
         if size:
-            told = f"{what}: ~ {binary_bytes(size)} sent per device and step, by {saved.title}"
+            least = at_least(saved.data, "sends")
+            told = (
+                f"{what}: {least}~ {binary_bytes(size)} sent per device and step, by {saved.title}"
+            )
             return replace(found, notes=(*found.notes, told))
     return found
 

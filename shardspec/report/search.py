@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardspec import pipeline
+from shardspec.analysis.memory import room_text, share_of
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.lines import columns, fitted
 from shardspec.diagnostics.words import (
@@ -25,7 +26,6 @@ from shardspec.ir.spec import Params
 from shardspec.lints.checks import unknown_mesh_axis
 from shardspec.lints.context import Context
 from shardspec.report.cost import seconds_text
-from shardspec.report.table import hardware_title
 from shardspec.search.candidates import Candidate
 from shardspec.search.ranking import SearchRow, Sent, changes, is_tie, pareto, spread
 from shardspec.search.searching import Found
@@ -38,6 +38,8 @@ TOP = 10
 _MOST_CHECKED = 60
 #: What is sent otherwise, in lines of each kind.
 _MOST_SENT = 3
+#: Why a row with an unknown has no rank.
+UNKNOWN_ROWS = "something in the step is unknown, so their times are lower bounds"
 #: The share of a step below which a change is not worth a word.
 _LITTLE = 0.005
 
@@ -83,8 +85,9 @@ class Search:
 
     @property
     def best(self) -> SearchRow | None:
-        """Return the best row that no check has errors about."""
-        return self.shown[0].row if self.shown else None
+        """Return the best row that no check has errors about; None where all have unknowns."""
+        row = self.shown[0].row if self.shown else None
+        return None if row is None or row.unknown else row
 
     def __str__(self) -> str:
         """Return what `shardspec search` prints."""
@@ -152,10 +155,8 @@ def search_lines(table: Search) -> Iterator[str]:
     question = found.question
     target = question.target
     assert target.hardware is not None, "only a target with a machine is searched"
-    yield "   ".join(
-        (question.spec.source.name, f"{target.name}: {hardware_title(target.hardware)}")
-    )
-    yield f"    {_seen(found)}"
+    yield "   ".join((question.spec.source.name, f"{target.name}: {target.hardware.title}"))
+    yield f"    {_seen(found, len(shown))}"
     yield from _calibrated(shown, found)
     if question.wanted.scale.told:
         yield f"    {question.wanted.scale.told}"
@@ -165,11 +166,13 @@ def search_lines(table: Search) -> Iterator[str]:
     if spec.step is not None and spec.step.mode == "train" and spec.state is None:
         yield "  memory is without optimizer state: the spec has no `state:`"
     if passed:
-        yield f"  passed over, since they have errors: {_codes(passed)}"
+        yield f"  skipped, since they have errors: {_codes(passed)}"
     if table.faults:
         told = ", ".join(table.faults)
         yield f"  today's mesh has errors itself, and so may rows: {told} (`shardspec check`)"
-    best = shown[0].row if shown else None
+    best = table.best
+    if shown and best is None:
+        yield f"  no row is the best: {UNKNOWN_ROWS}"
     if best is not None and any(is_tie(best, each.row) for each in shown[1:]):
         share = percent(spread(best, shown[1].row), 1)
         yield f"  = within {share} of the best: the model cannot tell them apart"
@@ -193,10 +196,10 @@ def _codes(passed: Mapping[str, int]) -> str:
     return ", ".join(f"{code} in {count}" for code, count in passed.items())
 
 
-def _seen(found: Found) -> str:
+def _seen(found: Found, shown: int) -> str:
     """Return how many candidates were looked at, and what became of the rest."""
     ranking = found.ranking
-    parts = [f"{counted(ranking.seen, 'candidate')}, {counted(len(found.rows), 'row')}"]
+    parts = [counted(ranking.seen, "candidate")]
     if ranking.too_large:
         do = "does" if ranking.too_large == 1 else "do"
         parts.append(f"{ranking.too_large:,} {do} not fit")
@@ -208,6 +211,7 @@ def _seen(found: Found) -> str:
         parts.append(f"of the links of {ranking.unlinked:,} no speed is known")
     if ranking.untimed:
         parts.append(f"the catalogue has no speeds of {listed(ranking.untimed)}")
+    parts.append(f"{shown} of {counted(len(found.rows), 'row')} shown")
     if found.is_stopped:
         parts.append("stopped before the end")
     elif found.left:
@@ -216,12 +220,13 @@ def _seen(found: Found) -> str:
 
 
 def _table(found: Found, shown: Sequence[Shown]) -> Iterator[str]:
-    rooms = {each.row.hbm_bytes for each in shown} - {None}
+    rooms = {(each.row.hbm_bytes, share_of(each.row.candidate.target)) for each in shown}
     machines = len(found.question.machines) > 1
     is_priced = any(each.row.dollars_per_step is not None for each in shown)
     heads = ["", "mesh", "step", "tokens/s", "MFU", "memory", "bound by", "beside today"]
-    if len(rooms) == 1:
-        heads[5] += f" of {binary_bytes(rooms.pop() or 0)}"
+    size, share = rooms.pop()
+    if size is not None and not rooms:
+        heads[5] += f" of {room_text(size, share)}"
     rows = [_cells(_rank(each, shown[0]), each.row, found.today, each.findings) for each in shown]
     if found.today is not None:
         rows.append(_cells("now", found.today, None))
@@ -240,6 +245,8 @@ def _table(found: Found, shown: Sequence[Shown]) -> Iterator[str]:
 
 
 def _rank(each: Shown, best: Shown) -> str:
+    if each.row.unknown:
+        return "?"
     if each is best:
         return str(each.rank)
     return f"{each.rank}=" if is_tie(best.row, each.row) else str(each.rank)
@@ -252,6 +259,8 @@ def _cells(
     memory = f"{row.memory.mark} {binary_bytes(row.memory.bytes)}"
     if row.fits is False:
         memory += ", DOES NOT FIT"
+    elif row.unknown and row.fits is None:
+        memory += ", unknown whether it fits"
     beside = [] if today is None else [phrase(today, row)]
     if row.share is not None and row.share.copies > 1:
         beside.append(f"{row.share.copies} devices compute the same sequences")
@@ -261,11 +270,11 @@ def _cells(
     return (
         rank,
         str(row.candidate),
-        f"~ {seconds_text(row.seconds)}",
+        f"{'at least ' if row.unknown else ''}~ {seconds_text(row.seconds)}",
         "" if tokens is None else element_count(round(tokens)),
-        percent(row.time.mfu, 1),
+        "unknown" if row.unknown else percent(row.time.mfu, 1),
         memory,
-        row.time.bound,
+        "unknown" if row.unknown else row.time.bound,
         "; ".join(beside),
     )
 
@@ -284,6 +293,8 @@ def phrase(today: SearchRow, row: SearchRow) -> str:
     """Return in a phrase what a layout gains and loses: `-1.8 s tensor, +368 ms fsdp, -15 GiB`."""
     if row.candidate == today.candidate:
         return "this is today's"
+    if row.unknown or today.unknown:
+        return f"unknown: {listed(dict.fromkeys(e.what for e in (*row.unknown, *today.unknown)))}"
     least = _LITTLE * max(today.seconds, row.seconds)
     moved = [each for each in changes(today, row) if abs(each.more) >= least]
     parts = [f"{_signed(each.more)} {each.what}" for each in moved[:3]]
@@ -304,11 +315,16 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
     if best.candidate == today.candidate:
         yield "today's mesh is the best of them"
         return
-    if is_tie(today, best):
-        yield "today's mesh is as good as the best, as far as the model can tell"
+    if today.unknown:
+        yield f"today's mesh is not compared: {UNKNOWN_ROWS}"
+        return
     times = three_figures(today.seconds / best.seconds) if best.seconds else "many"
+    told = f"{times} times as fast"
+    if is_tie(today, best):
+        near = percent(spread(today, best), 1)
+        told = f"within {near} of each other: the model cannot tell which is faster"
     old, new = seconds_text(today.seconds), seconds_text(best.seconds)
-    yield f"best beside today   ~ {old} -> ~ {new}, {times} times as fast"
+    yield f"best beside today   ~ {old} -> ~ {new}, {told}"
     parts = [
         f"{each.what} {seconds_text(each.before)} -> {seconds_text(each.after)}"
         for each in changes(today, best)

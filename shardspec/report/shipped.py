@@ -7,11 +7,13 @@ every figure beside its source; either is read off the file that a spec uses.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardspec import assets
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.codes import ALL
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.source import excerpt_of
 from shardspec.diagnostics.suggest import nearest
@@ -24,7 +26,17 @@ from shardspec.language.loader import bundled_doc
 from shardspec.report.calibration import calibration_lines
 
 #: What `explain --list` can list.
-LISTS = ("findings", "presets", "hardware", "examples")
+LISTS = ("findings", "presets", "hardware", "examples", "steps", "arrays")
+
+#: What stands before the name of a file that comes along -> its folder.
+FILES: dict[str, assets.SpecKind] = {
+    "preset": "presets",
+    "step": "steps",
+    "example": "examples",
+    "arrays": "arrays",
+}
+#: Lines shown around one that is asked for.
+_AROUND = 4
 
 #: Of a figure's name, its end -> what it is divided by, and the unit then.
 _UNITS = {
@@ -47,18 +59,78 @@ def list_lines(kind: str) -> Iterator[str]:
     if kind == "hardware":
         entries = dict.fromkeys(catalogue.hardware_names().values())
         return columns(map(machine_cells, entries), indent=0, is_prose=True)
-    shown: assets.SpecKind = "examples" if kind == "examples" else "presets"
+    shown = next(each for each in FILES.values() if each == kind)
     rows = ((name, bundled_doc(shown, name)) for name in assets.spec_names(shown))
     return columns(rows, indent=0, is_prose=True)
 
 
-def preset_page(name: str) -> Page:
-    """Return a preset as it stands, under its name."""
-    path = assets.spec_path("presets", name)
+def page_of(subject: str) -> Page | None:
+    """Return the page of what comes along; None for a word that means nothing of it.
+
+    With or without what it is: `preset:fsdp` and `fsdp`, `hardware:v6e` and `v6e`; a line of a file
+    as messages name it: `step:moe:13`.
+    """
+    kind, colon, name = subject.partition(":")
+    if colon and kind == "hardware":
+        return hardware_page(name)
+    if colon and kind in FILES:
+        return file_page(kind, name)
+    for kind, folder in FILES.items():
+        if subject in assets.spec_names(folder):
+            return file_page(kind, subject)
+    found = None if "/" in subject else hardware_page(subject)
+    return found if not isinstance(found, str) else None
+
+
+def names() -> Iterator[str]:
+    """Yield the name of everything that comes along, with what it is: `preset:fsdp`."""
+    yield from (f"hardware:{name}" for name in catalogue.hardware_names())
+    for kind, folder in FILES.items():
+        yield from (f"{kind}:{name}" for name in assets.spec_names(folder))
+
+
+def near_names(word: str) -> str | None:
+    """Return "findings are called ...", for a word that is part of names or like one.
+
+    Names of what comes along are proposed as well.
+
+    >>> near_names("unmatched"), near_names("layers/0/wi"), near_names("fsdp-tensr")
+    ('a finding is called `unmatched-pattern`', None, 'there is `preset:fsdp-tensor`')
+    """
+    prefix, _, bare = word.lower().rpartition(":")
+    along = {each.partition(":")[2]: each for each in reversed([*names()])}
+    cutoff = 0.8 if "/" in bare else 0.65
+    near = nearest(bare, along, count=2, cutoff=cutoff) if prefix != "axis" else ()
+    told = [f"there is {listed([along[each] for each in near])}"] if near else []
+    name = re.sub(r"[_\s]+", "-", word.lower())
+    if re.fullmatch(r"[a-z]{3}[a-z-]*", name):
+        called = [code.name for code in ALL]
+        within = [each for each in called if name in each]
+        found = within or nearest(name, called, count=3, cutoff=0.7)
+        are = "a finding is called" if len(found) == 1 else "findings are called"
+        told[:0] = [f"{are} {listed(found, 4)}"] if found else []
+    return "; ".join(told) or None
+
+
+def file_page(kind: str, asked: str) -> Page:
+    """Return a file as it stands, under its name, or the lines around one: `moe:13`."""
+    name, colon, number = asked.rpartition(":")
+    is_line = bool(colon) and number.isdecimal() and len(number) < 9
+    name = name if is_line else asked
+    folder = FILES[kind]
+    path = assets.spec_path(folder, name)
     if path is None:
-        return _near(name, "preset", assets.spec_names("presets"))
-    text = path.read_text(encoding="utf-8").rstrip("\n")
-    return iter((f"preset:{name}   {bundled_doc('presets', name)}", "", *text.split("\n")))
+        return _near(name, folder, assets.spec_names(folder))
+    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    title = f"{kind}:{name}   {bundled_doc(folder, name)}"
+    if not is_line:
+        return iter((title, "", *lines))
+    if not 1 <= int(number) <= len(lines):
+        return f"{kind}:{name} has {counted(len(lines), 'line')}"
+    start = max(int(number) - _AROUND, 1)
+    around = enumerate(lines[start - 1 : int(number) + _AROUND - 1], start)
+    numbered = (f"{'>' if at == int(number) else ' '} {at:>4} | {text}" for at, text in around)
+    return iter((title, "", *numbered))
 
 
 def hardware_page(text: str) -> Page:
@@ -86,9 +158,8 @@ def _file_of(machine: Hardware) -> str:
 
 def _near(name: str, kind: str, names: Mapping[str, str] | tuple[str, ...]) -> str:
     near = nearest(name, names, count=3)
-    plural = kind if kind == "hardware" else f"{kind}s"
     shown = f"did you mean {listed(near)}? " if near else ""
-    return f"{shown}`shardspec explain --list {plural}` shows all"
+    return f"{shown}`shardspec explain --list {kind}` shows all"
 
 
 def machine_cells(file: str) -> tuple[str, str]:

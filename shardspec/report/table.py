@@ -11,7 +11,7 @@ from shardspec.diagnostics import Diagnostic, words
 from shardspec.diagnostics.lines import Tone, Tones, columns
 from shardspec.diagnostics.words import binary_bytes, counted, natural
 from shardspec.ir.plan import DimSharding, ParamSharding, Sharding, ShardingPlan
-from shardspec.ir.spec import Hardware, Mesh, PartitionSpec, Target, shape_text, target_text
+from shardspec.ir.spec import Mesh, PartitionSpec, Target, target_text
 
 if TYPE_CHECKING:
     from shardspec.analysis.step_memory import StepMemory
@@ -141,7 +141,7 @@ def memory_lines(plans: Iterable[ShardingPlan]) -> Iterator[str]:
     tones: Iterable[Tones] = (
         {} if fits is None else {3: "yes" if fits else "no"} for fits in rows.values()
     )
-    yield from columns(rows, right=(1, 2), tones=tones)
+    yield from columns(rows, right=(1,), tones=tones)
 
 
 def _is_bare(memory: StepMemory) -> bool:
@@ -155,6 +155,8 @@ def _memory_cells(memory: StepMemory) -> tuple[str, ...]:
         for name, part in memory.parts.items()
         if part.bytes
     ]
+    from shardspec.analysis.memory import room_text
+
     counted = "parameters alone" if _is_bare(memory) else "   ".join(parts)
     if memory.host is not None:
         counted += f"   in host memory {memory.host.mark} {binary_bytes(memory.host.bytes)}"
@@ -168,7 +170,7 @@ def _memory_cells(memory: StepMemory) -> tuple[str, ...]:
         said = (
             f"{'may fit' if memory.total.basis == 'floor' else 'fits'}, {binary_bytes(left)} left"
         )
-    return (total, f"of {binary_bytes(memory.hbm_bytes)}", said, counted)
+    return (total, f"of {room_text(memory.hbm_bytes, memory.hbm_share)}", said, counted)
 
 
 def _activations(plan: ShardingPlan) -> Iterator[str]:
@@ -217,20 +219,7 @@ def target_title(target: Target) -> str:
     """Return `target v4-512: TPU v4 4x8x8, 256 chips`."""
     if target.hardware is None:
         return f"target {target.name}: {counted(target.mesh.device_count, 'device')}"
-    return f"target {target.name}: {hardware_title(target.hardware)}"
-
-
-def hardware_title(hardware: Hardware) -> str:
-    """Return `2 x TPU v5p 4x4x8, 256 chips`; chips always stand beside a marketing name."""
-    chip = hardware.chip
-    if chip.platform == "cpu":
-        return counted(hardware.device_count, "CPU device")
-    count = f"{hardware.slice_count} x " if hardware.slice_count > 1 else ""
-    shape = shape_text(hardware.topology)
-    topology = f" {shape}" if chip.platform == "tpu" else ""
-    said = f" ({hardware.accelerator_type})" if hardware.accelerator_type else ""
-    devices = f", {hardware.device_count} devices" if chip.devices_per_chip > 1 else ""
-    return f"{count}{chip.title}{topology}{said}, {hardware.chip_count} chips{devices}"
+    return f"target {target.name}: {target.hardware.title}"
 
 
 def _cells(row: Row, plan: ShardingPlan) -> tuple[str, ...]:
@@ -272,6 +261,8 @@ def rules_text(sharding: ParamSharding, plan: ShardingPlan) -> str:
 
 def summary(plan: ShardingPlan) -> str:
     """Return `0 unnamed, 0 uneven, 171 replicated (0.002 % of bytes)`."""
+    if not plan.arrays:
+        return "no arrays"
     found = coverage(plan)
     share = words.percent(found.replicated_bytes, found.total_bytes)
     whole = f"{len(found.replicated)} replicated ({share} of bytes)"

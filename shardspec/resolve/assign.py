@@ -18,16 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from shardspec.diagnostics.budget import spend
 from shardspec.ir.plan import Attempt, Dims, DimSharding, Kind, LeftOut, Outcome, divides
-from shardspec.ir.spec import (
-    Activation,
-    AxisRule,
-    LogicalAxes,
-    LogicalAxis,
-    Mesh,
-    Override,
-    Policy,
-)
+from shardspec.ir.spec import Activation, AxisRule, LogicalAxes, LogicalAxis, Mesh, Override, Policy
 
 #: What may state a partition itself.
 Stating = Override | Activation
@@ -136,6 +129,7 @@ def _candidates(logical_axes: LogicalAxes, table: RuleTable) -> list[_Candidate]
         for attempt in table.by_axis.get(axis, ())
     ]
     candidates.sort(key=_in_turn)
+    spend(10 + 5 * len(candidates))
     return candidates
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+from shardspec.diagnostics.budget import spend
 from shardspec.ir.spec import Pattern
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.glob import compile_glob, glob_literal
@@ -91,7 +92,9 @@ class PathMatcher:
 
     def _all_matches(self, path: str) -> tuple[int, ...]:
         slow = (position for position, regex in self._backtracking if regex.matches(path))
-        return tuple(sorted((*self._literals.get(path, ()), *self._linear_matches(path), *slow)))
+        found = (*self._literals.get(path, ()), *self._linear_matches(path), *slow)
+        spend(20 + len(found))
+        return tuple(sorted(found))
 
     @cached_property
     def _literals(self) -> Mapping[str, tuple[int, ...]]:

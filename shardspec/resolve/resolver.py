@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
+from shardspec.diagnostics.budget import spend
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import ActivationSharding, Dims, Entry, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import (
@@ -226,6 +227,7 @@ class ArrayResolver:
           entry: of the spec, that names the array; None for whatever names it by its path.
           depth: how many arrays derive from this one, one from the other.
         """
+        spend(50)
         found = self._resolve(param, entry, depth)
         training = self.names.trained(param.path)
         return found if training is None else replace(found, training=training)

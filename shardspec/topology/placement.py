@@ -21,14 +21,7 @@ from typing import Literal
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target, divisors
 from shardspec.topology.assignment import Request, assign_digits
-from shardspec.topology.machine import (
-    Coordinate,
-    Digit,
-    Machine,
-    digit_offsets,
-    machine_of,
-    summed,
-)
+from shardspec.topology.machine import Coordinate, Digit, Machine, digit_offsets, machine_of, summed
 from shardspec.topology.sizes import StatedAxis, wrong_product
 from shardspec.topology.submesh import Tile, Tiling, best_submesh, slice_text, tile_fault, tiling_on
 

@@ -231,7 +231,7 @@ def test_search_says_that_it_is_calibrated(here: Any) -> None:
     run("spec.yaml")
     result = CliRunner().invoke(cli, ["search", "spec.yaml"])
     text = " ".join(result.stdout.split())
-    assert "4 candidates, 1 row; of the links of 3 no speed is known" in text
+    assert "4 candidates; of the links of 3 no speed is known; 1 of 1 row shown" in text
     assert (
         "calibrated 2026-11-22 by measuring 8 cpu; collectives on data=4 model=2 of 8 cpu," in text
     )

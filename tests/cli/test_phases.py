@@ -163,4 +163,5 @@ def test_between_two_counts_of_slices_the_figures_are_exact(folder: Path) -> Non
         "total_bytes": 64 * 128 * 2,  # the second slice holds nothing yet
         "most_bytes": 64 * 128 * 2 // 16,
         "exact": True,
+        "compared": 1,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-from shardspec import pipeline
+from shardspec import assets, pipeline
+from shardspec.analysis.spec_step import stated_step
 from shardspec.cli.main import cli
-from shardspec.report.search_json import schema
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.step import Step
 from tests.search.specs import TEXT
 
 
@@ -53,6 +56,11 @@ def test_the_table_names_the_best_and_today() -> None:
     assert "sends less" in text
 
 
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(assets.schema_path("search").read_text("utf-8"))
+    return found
+
+
 def test_json_says_what_the_schema_describes_and_cost_agrees() -> None:
     data = found("--over", "mesh,remat,microbatches=1|2", "--keep", "tensor=2|4")
     assert data["is_complete"]
@@ -86,6 +94,8 @@ def test_what_is_written_is_the_best(form: str, arguments: list[str], folder: Pa
         (folder / "spec.yaml").unlink()
         (folder / "spec.shard").write_text(made.stdout)
     name = next(str(each.name) for each in folder.iterdir())
+    windows = (folder / name).read_bytes().replace(b"\n", b"\r\n")
+    (folder / name).write_bytes(b"\xef\xbb\xbf" + windows)
     before = (folder / name).read_text()
     target = arguments[1:2] if arguments[:1] == ["--target"] else ["slice"]
     result = CliRunner().invoke(
@@ -100,6 +110,9 @@ def test_what_is_written_is_the_best(form: str, arguments: list[str], folder: Pa
         return
     assert result.exit_code == 0, result.output
     after = (folder / name).read_text()
+    raw = (folder / name).read_bytes()
+    assert raw.startswith(b"\xef\xbb\xbf")
+    assert raw.count(b"\n") == raw.count(b"\r\n")
     spec, _ = pipeline.load_path(name)
     assert spec is not None
     (chosen,) = (each for each in spec.targets if each.name == target[0])
@@ -241,3 +254,53 @@ def test_the_table_says_what_it_was_scaled_by() -> None:
     assert "is it this step?" in run("--keep", "fsdp=4", "--measured", "2s").stderr
     assert "is no time of a step" in run("--measured", "2x", code=2).stderr
     assert "no target is called" in run("--measured", "nope=2s", code=2).stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("--top", "2"), ("--pareto",), ("--keep", "fsdp=4")])
+def test_the_head_counts_the_rows_below(arguments: tuple[str, ...]) -> None:
+    text = run(*arguments).stdout
+    head = re.search(r"^ +\d+ candidates?;.* (\d+) of (\d+) rows? shown", text, re.MULTILINE)
+    assert head
+    shown = re.findall(r"^ +\d+=? +data=\d+", text, re.MULTILINE)
+    assert int(head[1]) == len(shown) <= int(head[2])
+
+
+def test_a_tie_is_called_nothing_else() -> None:
+    """Where the model cannot tell two meshes apart, neither is said to be the faster one."""
+    ties = 0
+    for data, fsdp, tensor in ((1, 16, 1), (1, 4, 4), (1, 8, 2), (2, 8, 1), (8, 1, 2)):
+        sizes = (f"mesh.data={data}", f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
+        asked = [word for each in ("policy.order=ring", *sizes) for word in ("--set", each)]
+        text = run(*asked, "--over", "mesh").stdout
+        for line in re.findall(r"^best beside today.*", text, re.MULTILINE):
+            old, new = (_seconds(each) for each in re.findall(r"~ ([\d.]+ \w+)", line))
+            is_tie = old <= new * 1.06
+            ties += is_tie
+            assert ("times as fast" in line) != is_tie, line
+            assert ("cannot tell" in line) == is_tie, line
+    assert ties
+
+
+def _seconds(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit]
+
+
+def test_a_trace_that_takes_another_time_than_stated_is_said_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def traced(name: str, plan: ShardingPlan, request: object) -> Step:
+        stated = stated_step(plan)
+        assert stated is not None
+        ops = stated.step.ops if name == "same:step" else stated.step.ops[:1]
+        return replace(stated.step, ops=ops)
+
+    monkeypatch.setattr("shardspec.cli.search.traced_step", traced)
+    asked = ("--keep", "fsdp=4", "--confirm", "1")
+    assert "NOT CONFIRMED" not in run(*asked, "--step", "same:step").stdout
+    told = run(*asked, "--step", "other:step", code=1).stdout
+    assert re.search(r"^1   NOT CONFIRMED, off by more than 15 %: ", told, re.MULTILINE)
+    before = Path("spec.yaml").read_text(encoding="utf-8")
+    refused = run(*asked, "--step", "other:step", "--write", code=1)
+    assert "the best is not confirmed, and is not written" in refused.stderr
+    assert Path("spec.yaml").read_text(encoding="utf-8") == before

@@ -45,6 +45,28 @@ def _meet(one: Edit, other: Edit) -> bool:
     return one.span.start <= other.span.end and other.span.start <= one.span.end
 
 
+places = st.tuples(st.integers(0, len(TEXT)), st.integers(0, 3)).map(
+    lambda each: Span(SOURCE, each[0], min(each[0] + each[1], len(TEXT)))
+)
+
+
+@given(st.lists(places, max_size=12))
+def test_what_is_left_touches_what_was_taken_before_it(spans: list[Span]) -> None:
+    """One edit a fix, insertions too: each is held against every one that was taken."""
+    fixes = [Fix(f"{at}", (Edit(span, "x"),)) for at, span in enumerate(spans)]
+    taken: list[Span] = []
+    for span in spans:
+        if not any(_touch(span, other) for other in taken):
+            taken.append(span)
+    assert [fix.edits[0].span for fix in apply(fixes).taken] == taken
+
+
+def _touch(one: Span, other: Span) -> bool:
+    first, second = sorted((one, other), key=lambda span: (span.start, span.end))
+    is_empty = one.start == one.end or other.start == other.end
+    return second.start < first.end or (second.start == first.end and is_empty)
+
+
 @given(st.text("a\n", max_size=5), st.booleans())
 def test_line_ends(new: str, has_crlf: bool) -> None:
     source = SourceFile("s.yaml", "a\r\nb" if has_crlf else "a\nb")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Code, Diagnostic, Severity, codes
-from shardspec.diagnostics.levels import UNDENIABLE, Levels, LevelTable, known
+from shardspec.diagnostics.levels import Levels, LevelTable, known
 
 ALLOW, WARNING, ERROR = Severity.ALLOW, Severity.WARNING, Severity.ERROR
 TASTE = Code("SHD999", "taste", WARNING, "a matter of taste", is_pedantic=True)
@@ -84,7 +84,7 @@ stacks = st.lists(tables, max_size=3).map(tuple)
 @given(stacks)
 def test_undeniable(tables: tuple[LevelTable, ...]) -> None:
     for code in codes.ALL:
-        if code.id in UNDENIABLE:
+        if code.is_fault:
             assert level(code, *tables) is code.severity
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.diagnostics.suggest import distance, respelt
+from shardspec.diagnostics.suggest import distance, is_slip, respelt
 
 words = st.text("ab-_1", max_size=6)
 
@@ -62,3 +65,30 @@ def test_one_slip_is_one(word: str, at: int, letter: str) -> None:
     assert distance(word, word[:at] + word[at + 1 :]) == (1 if at < len(word) else 0)
     swapped = word[:at] + word[at : at + 2][::-1] + word[at + 2 :]
     assert distance(word, swapped) == (0 if swapped == word else 1)
+
+
+_ROOT = Path(__file__).parents[2]
+_RULE = re.compile(
+    r"""^\s*-?\s*\[?\s*['"]?([a-z][\w']{2,})['"]?\s*(?:->|,\s*[\['])""", re.MULTILINE
+)
+_FILES = (*_ROOT.glob("tests/data/maxtext/**/*.yml"), *_ROOT.glob("specs/presets/**/*.yaml"))
+#: Real logical axes: of MaxText's rules, and of the presets.
+_REAL = sorted(
+    {name.strip("'") for each in _FILES for name in _RULE.findall(each.read_text("utf-8"))}
+)
+
+
+def test_no_real_name_is_a_slip_for_another() -> None:
+    assert len(_REAL) > 60
+    slips = [(a, b) for a in _REAL for b in _REAL if a < b and is_slip(a, b)]
+    assert slips == [("head", "heads")]  # both real; whoever means the other is right to be asked
+
+
+@given(st.text("abcdefgh_", min_size=12, max_size=40), st.text("ijklmnop_", min_size=12))
+def test_long_names_of_other_letters_are_no_slips(one: str, other: str) -> None:
+    assert not is_slip(one, other) or distance(one, other) < 3
+    assert fix(one, other) is None or distance(one, other) < 3
+
+
+def test_a_longer_name_is_not_respelt_as_its_beginning() -> None:
+    assert fix("kv_lora_up_proj", "kv_lora", "dense_layers") is None

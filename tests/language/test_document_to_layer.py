@@ -146,11 +146,63 @@ def test_a_tuple_in_a_flow_list_is_one_finding_with_quotes(text: str, whole: str
 
 
 @pytest.mark.parametrize(
+    ("text", "whole", "help"),
+    [
+        (
+            "mesh: {data: rest, model: submesh (4, 2, 2, 1)}",
+            "submesh (4, 2, 2, 1)",
+            "write `submesh 4x2x2x1`",
+        ),
+        ("mesh: {model: submesh (4,2, 2,1) , data: rest}", "submesh (4,2, 2,1)", "4x2x2x1"),
+        (
+            "mesh: {model: submesh (4, 2, 2, 1) @ ici, data: rest}",
+            "submesh (4, 2, 2, 1) @ ici",
+            "write `submesh 4x2x2x1 @ ici`",
+        ),
+        ("rules: [{rule: embed -> (data, model), at: first}]", "embed -> (data, model)", "braces"),
+        ("overrides: [{path: k, spec: (none, model)}]", "(none, model)", "between braces, quote"),
+        ("lints: {dead-rule: (a, b, c)}", "(a, b, c)", 'braces, quote what holds a comma: `"(a'),
+    ],
+)
+def test_a_tuple_in_a_flow_is_one_value(text: str, whole: str, help: str) -> None:
+    """Whatever the section: nothing is said of what the commas made of it for YAML."""
+    spec, diagnostics = pipeline.load_text(f"hardware: tpu v5p 4x4x8\n{text}\n", "s.yaml")
+    torn = [d for d in diagnostics if d.message.startswith("the comma ends the")]
+    assert [d.primary.span.text for d in torn if d.primary] == [whole]
+    assert help in (torn[0].help or "")
+    inside = torn[0].primary
+    assert inside is not None
+    for each in diagnostics:
+        place = each.primary.span if each.primary else None
+        assert (
+            each is torn[0]
+            or place is None
+            or place.start <= inside.span.start
+            or (place.start >= inside.span.end)
+        ), each.message
+    if "submesh" in whole and "@" not in whole:
+        assert spec is not None
+        axis = next(axis for axis in spec.targets[0].mesh.axes if axis.name == "model")
+        assert axis.submesh == (4, 2, 2, 1)
+
+
+def test_commas_of_other_tools_are_left_to_them() -> None:
+    from shardspec.diagnostics import SourceFile
+    from shardspec.language.yaml_text.reader import read_yaml_value
+
+    value = read_yaml_value(SourceFile("base.yml", "a: [f (x, y), z]"))
+    assert value.root == {"a": ["f (x", "y)", "z"]}
+    assert not value.faults
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "rules: ['batch -> (data']",
         "rules:\n  - batch -> (data\n  - embed -> fsdp)",
         "rules: [batch -> (data]",
+        "rules: [batch -> (data, embed -> fsdp]",
+        "axes: {a: (1, b: 2}",
     ],
 )
 def test_another_open_parenthesis_is_what_it_was(text: str) -> None:

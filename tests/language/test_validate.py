@@ -93,7 +93,7 @@ def test_an_unquoted_comma_is_explained() -> None:
     assert spec is not None
     (first, *_) = diagnostics
     assert first.primary is not None
-    assert first.primary.span.text == "model)"
+    assert first.primary.span.text == "(none, model)"
     assert "quote what holds a comma" in (first.help or "")
 
 

@@ -106,8 +106,9 @@ def test_another_mistake_is_told_in_the_same_run(edits: dict[str, str], found: s
 
 
 def test_what_is_not_heard_hides_nothing() -> None:
-    text = YAML.replace("- batch -> fsdp", "- [batch, fsdp]") + "lints: {SHD004: allow}\n"
-    assert "SHD203" in codes(text)
+    text = YAML.replace("mlp -> tensor", "mlp -> tenosr")
+    assert codes(text) == ["SHD201"]
+    assert codes(text + "lints: {SHD201: allow}\n") == []
 
 
 def test_a_mesh_of_another_target_is_still_looked_at() -> None:

@@ -106,7 +106,7 @@ def test_a_slip_in_a_pattern_is_told_without_what_follows() -> None:
 
 
 def test_a_pattern_that_is_allowed_hides_nothing() -> None:
-    text = UNNAMED + "params: {haed: _ _}\nlints: {unmatched-pattern: allow}\n"
+    text = UNNAMED + "params: {haed: _ _}\nlints: {unmatched-pattern: allow, SHD205: allow}\n"
     messages = [each.message for each in findings_of(text, only="replicated-large")]
     assert any("`head`" in message for message in messages)
 

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from shardspec import pipeline
+from shardspec.ir.spec import Param
 from tests.lints.findings_of import findings_of, marked
 
 HEAD = "mesh: {x: 2}\nrules: [a -> x, b -> none]\n"
@@ -82,3 +86,29 @@ def test_layers_from_a_manifest_are_one_finding() -> None:
     (found,) = findings_of(f"{HEAD}arrays:\n{lines}", only="unnamed-array")
     assert "`l_{0..3}/j`" in found.message
     assert "4 arrays" in found.notes[0]
+
+
+def test_help_for_a_kernel_that_its_layer_reshapes_can_be_followed() -> None:
+    """Flax's DenseGeneral names a kernel before it reshapes it: two names, three dimensions."""
+    text = (
+        "mesh: {fsdp: 2, tensor: 2}\n"
+        "axes: {embed: 512, heads: 8, kv: 64, joined_kv: 512, mlp: 2048}\n"
+        "rules: [heads -> tensor, embed -> fsdp, kv -> none, mlp -> tensor, joined_kv -> tensor]\n"
+    )
+    named = Param("layers_0/attention/query/kernel", (512, 8, 64), "f32", ("embed", "joined_kv"))
+    spec, faults = pipeline.load_text(text, "spec.yaml")
+    assert spec is not None
+    (found,) = [
+        each
+        for each in pipeline.checked(spec, faults, pipeline.compile_plans(spec, (named,)))
+        if each.code.id == "SHD206"
+    ]
+    entry = re.search(r"`- (\{path: .*? axes: [^`]*\})`", found.help or "")
+    assert entry, found.help
+    assert "unless a layer reshapes" in (found.help or "")
+    mended = text + f"overrides:\n  - {entry[1]}\n"
+    spec, faults = pipeline.load_text(mended, "spec.yaml")
+    assert spec is not None
+    plans = pipeline.compile_plans(spec, (named,))
+    assert "SHD206" not in [each.code.id for each in pipeline.checked(spec, faults, plans)]
+    assert plans[0].arrays[0].partition_spec.dims == (("fsdp",), ("tensor",), ())

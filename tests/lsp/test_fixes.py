@@ -41,9 +41,9 @@ def test_a_sure_fix_is_preferred_and_mends(tmp_path: Path) -> None:
 
 
 def test_an_unsure_fix_is_offered_as_such(tmp_path: Path) -> None:
-    text = SPEC.replace("heads -> model", "heads -> modeling")
+    text = SPEC.replace("heads -> model", "heads -> mdl")
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)
-    where = text.index("modeling")
+    where = text.index("mdl")
     found = [each for each in findings.actions(snapshot, where, where) if "model`" in each.title]
     assert all("(may not be what you mean)" in each.title for each in found)
     assert [each.is_preferred for each in found] == [False]

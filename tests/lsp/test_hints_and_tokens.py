@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shardspec.analysis.memory import memory
 from shardspec.lsp import hints, tokens
 from shardspec.lsp.snapshot import Snapshot
 from tests.lsp.texts import BOTH, SPEC, snapshot_of
@@ -29,8 +30,8 @@ def test_hints_are_the_figures_of_the_plan(tmp_path: Path, name: str, text: str)
     assert found["embed -> data"] == ["64 → 4 (4 arrays)"]
     assert found["heads -> model"] == ["takes nothing"]
     pod = next(labels for line, labels in found.items() if "pod" in line and "4x4x4" in line)
-    held = sum(array.per_device_bytes for array in snapshot.plans[0].arrays)
-    assert pod == [f"{held / 1024:.1f} KiB of 32.0 GiB"]
+    held = memory(snapshot.plans[0]).bytes
+    assert pod == [f"{held / 1024:.1f} KiB of 30.8 GiB"]
     wi = next(labels for line, labels in found.items() if "**/wi/kernel" in line)
     assert wi == ["4 arrays"]
 

@@ -20,7 +20,7 @@ from tests.lsp.texts import BOTH, SPEC, snapshot_of
         ("-> data", ["rule `embed -> data`", "wins: 4 arrays"]),
         ("model", ["4 on pod, 2 on laptop", "mesh axis model = 4", "splits"]),
         ("tp", ["let tp = 4"]),
-        ("pod", ["TPU v4 4x4x4, 64 chips", "mesh data=16 model=4", "of 32.0 GiB per device"]),
+        ("pod", ["TPU v4 4x4x4, 64 chips", "mesh data=16 model=4", "of 30.8 GiB per device"]),
         ("v4 4x4", ["275 TFLOP/s", "link_bytes_per_s", "Google Cloud documentation"]),
         ("**/wi", ["names 4 arrays", "layers_{0..3}/wi/kernel x4   bf16[64, 256]"]),
         ("odd/kernel", ["override", "odd/kernel   bf16[64, 256]   P(None, 'model')"]),

@@ -299,3 +299,13 @@ def test_a_rename_in_a_base_reaches_open_specs_that_extend_it(session: Editor) -
     assert edited(text, changes[child]) == text.replace("mlp", "hidden")
     with pytest.raises(RefusedError, match="`embed` is the name of a logical axis already"):
         session.about("rename", parent, position=at(base, "mlp"), newName="embed")
+
+
+def test_a_file_that_takes_long_keeps_no_other_waiting(session: Editor) -> None:
+    entries = "".join(f"  a{n}/**: mlp_{n}\n" for n in range(12_000))
+    long = session.open("long.yaml", f"shardspec: 1\nmesh: {{data: 2}}\nparams:\n{entries}")
+    short = session.open("short.yaml", "shardspec: 1\nmesh: {data: 2}\nrules: [mlp -> modle]\n")
+    assert session.findings(short)
+    assert long not in session.published
+    session.close(short)
+    session.close(long)

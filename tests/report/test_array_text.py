@@ -44,7 +44,7 @@ def drawn(target: str, name: str) -> str:
 def test_rank_two_with_borders_of_hosts_and_slices() -> None:
     wanted = """\
         h   f32[64, 3, 64]   P(('replica', 'data'), None, 'model')   shard [8, 3, 32], 3.00 KiB per device
-          mesh replica=2 data=4 model=2 on 2 * tpu v4 2x2x2
+          mesh replica=2 data=4 model=2 on 2 x TPU v4 2x2x2, 16 chips
           dim 0 batch=64 over (replica, data), down; dim 2 mlp=64 over model, across
           a cell is a part, held by one device: numbers in mesh order
           `|` and `-`: another host; `||` and `=`: another slice

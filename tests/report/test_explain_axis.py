@@ -77,7 +77,7 @@ def test_a_mesh_axis_that_splits_none_says_so(plan: ShardingPlan) -> None:
 
 def test_a_logical_axis_has_activations(plan: ShardingPlan) -> None:
     assert list(explain_logical_axis("length", plan)) == [
-        "logical axis length",
+        "logical axis length = 128",
         "1 activation",
         "  tokens  (data, expert), -, -",
     ]
@@ -145,8 +145,13 @@ def test_why_not_on_an_activation(
 
 def test_the_verb_takes_activations(spec: str) -> None:
     assert "is on data" in _explain(spec, "--why-not", "dispatched:1=data").output
+    for number, name in (("dispatched:1", "dispatched:batch"), ("moe/wi:1", "moe/wi:embed")):
+        answers = [_explain(spec, "--why-not", f"{each}=data").output for each in (number, name)]
+        assert answers[0] == answers[1]
     for question, said in (
         ("dispatched:7=data", "expert batch _ embed has no dim 7"),
+        ("dispatched:mlp=data", "has no dim `mlp`"),
+        ("moe/wi:bath=data", "has no dim `bath`"),
         ("dispathced:0=data", "did you mean `dispatched`?"),
         ("dispathced", "did you mean `dispatched`?"),
     ):

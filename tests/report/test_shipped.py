@@ -6,14 +6,14 @@ import pytest
 
 from shardspec import assets
 from shardspec.language.catalogue import catalogue_data, hardware_names
-from shardspec.report.shipped import LISTS, hardware_page, list_lines, preset_page
+from shardspec.report.shipped import LISTS, file_page, hardware_page, list_lines
 
 
 @pytest.mark.parametrize("name", assets.spec_names("presets"))
 def test_a_preset_is_shown_as_it_stands(name: str) -> None:
     path = assets.spec_path("presets", name)
     assert path is not None
-    head, _, *lines = preset_page(name)
+    head, _, *lines = file_page("preset", name)
     assert head.startswith(f"preset:{name}   ")
     assert "\n".join(lines) == path.read_text(encoding="utf-8").rstrip("\n")
 
@@ -43,7 +43,7 @@ def test_a_machine_is_counted(text: str, counts: str) -> None:
 @pytest.mark.parametrize(
     ("page", "near"),
     [
-        (preset_page("exprt"), "did you mean `expert`?"),
+        (file_page("preset", "exprt"), "did you mean `expert`?"),
         (hardware_page("h10"), "`h100`"),
         (hardware_page("tpu v5p 3x3x3"), "slices near it"),
         (hardware_page("tpu v5p 4x"), "`shardspec explain --list hardware` shows all"),

@@ -30,7 +30,7 @@ import re
 from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span, codes, point
-from shardspec.diagnostics.levels import known
+from shardspec.diagnostics.levels import fault_found, known
 from shardspec.diagnostics.suggest import respelt
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.language.silencing import marked
@@ -55,6 +55,8 @@ def bad(source: SourceFile) -> Iterator[Diagnostic]:
         for name in suppression.findings:
             if not is_finding(name.text):
                 yield _unknown(name.text, name.span)
+            elif fault := fault_found(name.text, name.span):
+                yield fault
 
 
 def _misplaced(span: Span) -> Diagnostic:
@@ -97,7 +99,7 @@ def _named(span: Span) -> tuple[tuple[str, ...], int] | None:
         return None
     names: list[str] = []
     at = begun.end()
-    while (word := (_NEXT if names else _WORD).match(span.text, at)) and is_finding(word[1]):
+    while (word := (_NEXT.match if names else _WORD.match)(span.text, at)) and is_finding(word[1]):
         names.append(word[1])
         at = word.end()
     closing = re.compile(r"[ \t]*[\])]").match(span.text, at)

@@ -76,12 +76,12 @@ def _findings(plan: ShardingPlan) -> Iterator[Diagnostic]:
     question = asked(plan.spec, params, plan.target, Choice("mesh", most=_MOST))
     found = search(question) if isinstance(question, Question) else None
     today = found.today if found is not None else None
-    if found is None or today is None or not today.seconds:
+    if found is None or today is None or not today.seconds or today.unknown:
         return
     unfired = _unfired(plan)
     for row in found.rows[:_MOST_HELD]:
         slower = today.seconds / row.seconds - 1 if row.seconds else 0.0
-        if row.fits is False or slower <= _SLOWER:
+        if row.fits is False or row.unknown or slower <= _SLOWER:
             return
         if _unfired(found.plan(row)) <= unfired:
             break

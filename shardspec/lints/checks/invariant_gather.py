@@ -84,7 +84,7 @@ def _has_room(cost: Cost, found: Sequence[Collective]) -> bool:
 
 
 def _key(each: Collective) -> tuple[object, ...]:
-    return each.mesh_axes, each.rounds, tuple(str(cause.span) for cause in each.because)
+    return each.axes, each.rounds, tuple(str(cause.span) for cause in each.because)
 
 
 def _saved(found: Sequence[Collective]) -> int:

@@ -57,13 +57,14 @@ Good:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.coverage import is_large_work
+from shardspec.analysis.step_time import op_seconds, step_time, step_work
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import counted, grouped, listed, percent
-from shardspec.ir.step import Step, StepOp
+from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.steps import op_lines, repeats, told_gathers, wasted_flops
 
@@ -78,7 +79,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
             ops = [op for _, op in found]
             ways = math.prod(times for _, times in repeated)
             if step and is_large_work(wasted_flops(ops, ways), step.flops):
-                yield _finding(cost, step, [axis for axis, _ in repeated], ways, ops)
+                yield _finding(cost, step, dict(repeated), ops)
 
 
 def _repeated(cost: Cost) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]]:
@@ -91,31 +92,76 @@ def _repeated(cost: Cost) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]
 
 
 def _finding(
-    cost: Cost, step: Step, axes: Sequence[str], ways: int, ops: Sequence[StepOp]
+    cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[StepOp]
 ) -> Diagnostic:
+    ways = math.prod(repeated.values())
     wasted = wasted_flops(ops, ways)
-    found = [axis for axis in step.mesh.axes if axis.name in axes]
-    spans = [(axis.span, f"{ways} of these {axis.size} compute the same") for axis in found]
+    spans = [
+        (axis.span, f"{_of(repeated[axis.name], axis.size)} compute the same")
+        for axis in step.mesh.axes
+        if axis.name in repeated
+    ]
     return Diagnostic(
         codes.REPEATED_WORK,
         f"{counted(len({op.at for op in ops}), 'product')} of the step"
         f" {'is' if len(ops) == 1 else 'are'} computed {ways} times over, on devices of"
-        f" {listed(axes)}: {percent(wasted, step.flops)} of the step's FLOPs are in vain",
+        f" {listed(repeated)}: {percent(wasted, step.flops)} of the step's FLOPs are in vain",
         labels_at(*spans),
         op_lines(ops, step.flops),
-        _help(axes, ops, ways),
+        _help(cost, step, repeated, ops),
         target=cost.target.name,
     )
 
 
-def _help(axes: Sequence[str], ops: Sequence[StepOp], ways: int) -> str:
-    """Return which sizes of the heaviest product the axes would divide, the largest first."""
+def _of(ways: int, size: int) -> str:
+    """Return `all 4`, or `each 2 of these 16` where parts of a dimension split the rest."""
+    return f"all {size}" if ways == size else f"each {ways} of these {size}"
+
+
+def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[StepOp]) -> str:
+    """Return which sizes of the heaviest product the axes would divide, where that pays."""
     heaviest = max(ops, key=lambda op: op.flops * op.count)
-    result = heaviest.result
+    result, ways = heaviest.result, math.prod(repeated.values())
     pairs = zip(result.shape, result.split.dims, strict=True)
     fitting = {size for size, taken in pairs if not taken and size % ways == 0 and size > ways}
-    what = f"what {heaviest.einsum or heaviest.kind} at {heaviest.place} makes"
+    what = f"the result of {heaviest.einsum or heaviest.kind}"
+    meant = "if that is meant, `lints: {repeated-work: allow}`"
     if not fitting:
-        return f"split what it reads over {listed(axes)}: {what} has no dimension that they divide"
+        return f"{what} has no dimension that {listed(repeated)} divide; {meant}"
+    if not _pays(cost, step, heaviest, ops, repeated):
+        return f"to split {what} over {listed(repeated)} would send more than it saves; {meant}"
     sizes = " or ".join(map(str, sorted(fitting, reverse=True)[:2]))
-    return f"split {what} over {listed(axes)}, in its constraint: its dimension of {sizes} divides"
+    where = f"at {heaviest.place}" if _is_own(heaviest.place) else "where your code has it"
+    over = f"over {listed(repeated)}, in its constraint"
+    return f"split {what} {where} {over}: its dimension of {sizes} divides"
+
+
+def _is_own(place: Place) -> bool:
+    """Say whether a constraint can be put there: it is a known line, of no installed library."""
+    parts = place.file.replace("\\", "/").split("/")
+    return place.is_known and not {"site-packages", "dist-packages"} & set(parts)
+
+
+def _pays(
+    cost: Cost, step: Step, heaviest: StepOp, ops: Sequence[StepOp], repeated: Mapping[str, int]
+) -> bool:
+    """Say whether the step is faster, by its own model, with the result of one line split.
+
+    The result is then gathered for what reads it; in training, its gradient as well.
+    """
+    hardware = cost.target.hardware
+    now = step_work(step, hardware.chip) if hardware is not None else None
+    if hardware is None or now is None:
+        return False
+    ways = math.prod(repeated.values())
+    here = [op for op in ops if (op.place, op.phase) == (heaviest.place, heaviest.phase)]
+    saved = sum(max(op_seconds(op, hardware.chip)) * op.count for op in here) * (1 - 1 / ways)
+    moves = 2 if any(op.phase == "backward" for op in step.ops) else 1
+    sends = dict(now.sends)
+    for op in here:
+        key = CollectiveKind.ALL_GATHER, tuple(repeated), op.result.bytes
+        sends[key] = sends.get(key, 0) + op.count * moves
+    then = now._replace(compute_seconds=now.compute_seconds - saved, sends=sends)
+    times = [step_time(cost.plan, step, work=each) for each in (now, then)]
+    before, after = (None if time is None else time.step_seconds for time in times)
+    return before is not None and after is not None and after < before

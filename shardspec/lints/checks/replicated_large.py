@@ -1,9 +1,9 @@
 """Every device holds a large array whole, and nothing asked for that.
 
-Because no rule was left that fits, because this target lacks the mesh axes, because an axis has no
-rule, or because nothing names the dimensions. Whoever names the array under `replicate:` with a
-reason is not bothered. Where rules say `none` for all of it, that is SHD410. Where a finding of the
-same arrays is shown that says why (such as SHD201, SHD204, SHD301 or SHD313), that one is enough.
+No rule that fits was left, or this target lacks the mesh axes. Arrays under `replicate:` with a
+reason are not reported. Where rules say `none` for all of it, that is SHD410. Where another finding
+about the same arrays gives the cause (such as SHD203, SHD205, SHD301 or SHD313), only that one is
+shown.
 
 Bad:
     shardspec: 1

@@ -38,7 +38,9 @@ from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.language.catalogue import catalogue_entry, hardware_names
 from shardspec.lints.context import Context
 
-_PART = re.compile(r"(?P<chip>[a-z]+[0-9]+[a-z]*|cpu)(?:[-_](?P<size>[0-9]+(?:x[0-9]+)*)(?![\w]))?")
+_PART = re.compile(
+    r"(?P<chip>(?<![a-z])[a-z]++[0-9]+[a-z]*|cpu)(?:[-_](?P<size>[0-9]+(?:x[0-9]+)*)(?![\w]))?"
+)
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

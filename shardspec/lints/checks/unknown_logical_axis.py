@@ -138,13 +138,17 @@ def _fix(
     """Return the fix for a name of arrays; None where the nearest rule is a slip itself, maybe."""
     if axis in context.numbers:
         return None
-    fix = respelt(spans, axis, known, without=_named(beside))
+    fix = respelt(spans, axis, known, without=_not_meant(axis, known, beside, context))
     heard = context.axes_heard_of
     return fix if fix is not None and fix.edits[0].text in heard else None
 
 
-def _named(names: Collection[str | None]) -> frozenset[str]:
-    return frozenset(name for name in names if name)
+def _not_meant(
+    axis: str, known: frozenset[str], beside: Collection[str | None], context: Context
+) -> frozenset[str]:
+    """Return the names that others of the array have, and those of other sizes."""
+    others = frozenset(name for name in known if not context.may_be_same(axis, name))
+    return others | frozenset(name for name in beside if name)
 
 
 def _removed(axis: str) -> str:
@@ -176,7 +180,7 @@ def _way_out(
             " none` leaves it whole"
         )
     rule = f"give it a rule: `{axis} -> none`"
-    near = nearest(axis, known, without=_named(beside))
+    near = nearest(axis, known, without=_not_meant(axis, known, beside, context))
     if near and near[0] not in context.axes_heard_of:
         return f"a rule is for `{near[0]}`, which nothing has: if one is meant, write one name"
     if near:

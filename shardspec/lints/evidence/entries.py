@@ -84,7 +84,7 @@ def _sections(context: Context) -> tuple[Section, ...]:
         [Entry("params", each.pattern, each.logical_axes) for each in spec.path_rules],
         [Entry("scan", each.pattern, each.axes) for each in spec.scans],
         [Entry("replicate", each.pattern, ()) for each in spec.replicate],
-        [Entry("derive", each.pattern, (each.parent, *each.answers)) for each in spec.derives],
+        [Entry("derive", each.pattern, (each.parent, str(each))) for each in spec.derives],
         [Entry("memory", each.pattern, ((each.memory,),)) for each in spec.memory],
         [Entry("training", each.pattern, ((each.training,),)) for each in spec.training],
     )

@@ -26,16 +26,16 @@ _LIKE_A_GLOB = re.compile(r"[*?{]")
 _GLOB_STAR = re.compile(r"(?<!\\)[\w/]\*")
 #: What YAML takes for something else: at the start, or in a flow, or before a blank.
 _NEEDS_QUOTES = re.compile(r"^[*&!%@`|>?\[\]{}#,-]|[\[\]{},]|: | #")
-_LIKE_A_REGEX = re.compile(r"\.[*+?]|\\[dDwWsSb.]|\[[^\]/]+\]|\([^()]*\)|^\^|\$$")
+_LIKE_A_REGEX = re.compile(r"\.[*+?]|\\[dDwWsSb.]|\[[^\[\]/]+\]|\([^()]*\)|^\^|\$$")
 
 #: What no path of a model has, so that a glob with it reads like a regex.
-_REGEX_SIGNS = re.compile(r"\\[dDwWsSbB.]|\[[^\]/]+\]|\([^()]*\|[^()]*\)|\.\+|^\^|\$$")
+_REGEX_SIGNS = re.compile(r"\\[dDwWsSbB.]|\[[^\[\]/]+\]|\([^()|]*+\|[^()]*+\)|\.\+|^\^|\$$")
 #: A star behind a letter or a slash, or glob braces, which a regex takes for repetition.
 _GLOB_SIGNS = re.compile(
-    r"(?<!\\)[\w/]\*|^\*|(?<!\\)\w\{\w*(?:\.\.|,)\w*\}|\{[^{}]*[A-Za-z][^{}]*,"
+    r"(?<!\\)[\w/]\*|^\*|(?<!\\)\w\{\w*(?:\.\.|,)\w*\}|\{[^{}A-Za-z]*+[A-Za-z][^{},]*+,"
 )
 
-_MANY = r"\\d[+*]|\\w[+*]|\[(?:[^\]\\]|\\.)+\][+*]"
+_MANY = r"\\d[+*]|\\w[+*]|\[(?:[^\[\]\\]|\\.)++\][+*]"
 _ONE_DIGIT = r"\\d(?![+*?{])|\[0-9\](?![+*?{])"
 _SET = r"\[[A-Za-z0-9_-]+\](?![+*?{])"
 _GROUP = r"\((?:\?:)?[^()]*\)(?![+*?{])"

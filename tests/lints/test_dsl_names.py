@@ -1,0 +1,86 @@
+"""In findings of a `.shard` file, names of the user are never respelt, whatever they look like."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.ir.spec import Param
+from shardspec.language.formatting import formatted
+from shardspec.language.yaml_text.printer import print_yaml
+from shardspec.lints.dsl_words import in_dsl
+
+_WORDS = (
+    *("policy", "state", "coverage", "lints", "axes", "activations", "targets", "overrides"),
+    *("phases", "mode", "tokens", "over", "at", "unit", "weight", "kv", "kernel", "dead-rule"),
+    *("mlp", "indivisible", "optimizer", "hardware", "let", "SHD301"),
+)
+_KEYS = frozenset(_WORDS[:9])
+words = st.sampled_from(_WORDS)
+#: Paths as checkpoints, NNX and people have them: they may look like settings.
+paths = st.one_of(
+    st.tuples(words, st.sampled_from((".", "/", ": ", "-", "_")), words).map("".join), words
+)
+names = words.filter(lambda word: word != "let")
+
+
+def _said(found: Diagnostic) -> str:
+    labels = (label.text for label in found.labels)
+    return "\n".join((found.message, *labels, *found.notes, found.help or ""))
+
+
+def _both(text: str, params: tuple[Param, ...]) -> list[tuple[str, ...]]:
+    """Return what is said of a spec in either spelling, findings of one kind together."""
+    told = []
+    for spelling, name in (("yaml", "spec.yaml"), ("dsl", "spec.shard")):
+        written, _ = formatted(SourceFile("spec.yaml", text), spelling)
+        assert written is not None
+        spec, faults = pipeline.load_text(written, name)
+        assert spec is not None
+        found = pipeline.checked(spec, faults, pipeline.compile_plans(spec, params))
+        found = pipeline.shown(spec, found)
+        told.append(tuple(sorted(f"{each.code.id} {_said(each)}" for each in found)))
+    return told
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(paths, min_size=1, max_size=3, unique=True),
+    st.lists(names, min_size=3, max_size=3, unique=True),
+    st.lists(names, min_size=2, max_size=2, unique=True),
+)
+def test_names_stand_in_both_spellings_alike(
+    arrays: list[str], axes: list[str], mesh: list[str]
+) -> None:
+    document = {
+        "shardspec": 1,
+        "mesh": {mesh[0]: 2, mesh[1]: 3},
+        "axes": {axes[0]: 64, axes[1]: 65},
+        "rules": [f"{axes[0]} -> {mesh[1]}", f"{axes[1]} -> {mesh[0]}", f"{axes[0]} -> {mesh[0]}"],
+        "activations": {axes[2]: f"{axes[0]} {axes[1]}"},
+    }
+    params = tuple(Param(path, (64, 65), "f32", (axes[0], axes[2])) for path in arrays)
+    of_yaml, of_dsl = _both(print_yaml(document), params)
+    assert len(of_yaml) == len(of_dsl)
+    for first, second in zip(of_yaml, of_dsl, strict=True):
+        assert first[:6] == second[:6]
+        for name in {*arrays, *axes, *mesh}:
+            counts = first.count(f"`{name}`"), second.count(f"`{name}`")
+            # a message may name the key of YAML as well, which the DSL has not
+            assert counts[0] == counts[1] or (name in _KEYS and counts[0] > counts[1]), first
+
+
+@pytest.mark.parametrize("name", ["policy.weight", "state.kv", "coverage.x", "lints.kernel"])
+def test_what_only_begins_like_a_setting_is_none(name: str) -> None:
+    """Even where nothing says that it is a name: keys and findings are known one by one."""
+    text = f"nothing names the dimensions of `{name}` f32[4]"
+    assert in_dsl(text) == text
+
+
+def test_settings_are_respelt_as_before() -> None:
+    assert in_dsl("`policy.indivisible` or `lints.dead-rule`") == (
+        "`policy indivisible` or `lint dead-rule`"
+    )

@@ -1,0 +1,128 @@
+"""Help about a step is followed literally: the finding goes, and the step is predicted cheaper."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shardspec.analysis.cost import Cost
+from shardspec.cli.main import cli
+from shardspec.diagnostics import Diagnostic
+from tests.lints.step_examples import cost, findings
+
+CASE = Path(__file__).parent.parent / "cases" / "SHD507-gate.md"
+HEAD = """\
+shardspec: 1
+hardware: tpu v5e 4x4
+mesh: {data: 4, tensor: 4}
+axes: {batch: 65536, features: 4096}
+rules: [batch -> data, mlp -> tensor, "features, wide -> none"]
+params: {gate: features wide}
+arrays: {gate: "bf16[4096, 1024]"}
+activations: {x: batch features}
+lints: {SHD2: allow, SHD4: allow}
+"""
+GATE = "def step(params, x):\n    return x @ params['gate']"
+
+
+def _example(code: str, spec: str = HEAD) -> str:
+    return "".join(f"# {line}\n" for line in code.splitlines()) + spec
+
+
+def _one(text: str, code: str) -> Diagnostic:
+    return next(each for each in findings(text) if each.code.id == code)
+
+
+def _constrained(code: str, line: int, axis: str) -> str:
+    """Return the code with the product on a line constrained so that `axis` splits its end."""
+    lines = code.splitlines()
+    names = {"tensor": "batch mlp"}[axis]
+    product = r"(\w+ @ params\['\w+'\])"
+    lines[line - 1] = re.sub(product, rf"resolver.constrain(\1, '{names}')", lines[line - 1])
+    return "\n".join(lines)
+
+
+def _seconds(found: Cost) -> float:
+    assert found.time is not None
+    return found.time.step_seconds
+
+
+def test_work_that_is_split_as_help_says_is_done_once_and_faster() -> None:
+    before = _example(GATE)
+    help = _one(before, "SHD507").help or ""
+    said = re.search(
+        r"at model\.py:(\d+) over `(\w+)`, in its constraint: .* of 1024 divides", help
+    )
+    assert said, help
+    after = _example(_constrained(GATE, int(said[1]), said[2]))
+    assert "SHD507" not in [each.code.id for each in findings(after)]
+    assert _seconds(cost(after)) < _seconds(cost(before))
+
+
+def test_what_would_cost_more_than_it_saves_is_not_proposed() -> None:
+    """A thin product with a wide result: to gather that takes longer than to compute it again."""
+    spec = HEAD.replace("features: 4096", "features: 512").replace("[4096, 1024]", "[512, 16384]")
+    code = "def step(params, x):\n    wide = x @ params['gate']\n    return jnp.max(wide, axis=1)"
+    help = _one(_example(code, spec), "SHD507").help or ""
+    assert help.startswith("to split the result of")
+    assert "would send more than it saves" in help
+    assert "`lints: {repeated-work: allow}`" in help
+
+
+def test_a_result_that_nothing_divides_is_not_padded() -> None:
+    spec = HEAD.replace("[4096, 1024]", "[4096, 1023]")
+    help = _one(_example(GATE, spec), "SHD507").help or ""
+    assert "has no dimension that `tensor` divide" in help
+    assert "pad" not in help
+
+
+def test_labels_count_the_devices_of_each_axis() -> None:
+    spec = HEAD.replace("{data: 4, tensor: 4}", "{data: 4, tensor: 2, expert: 2}")
+    found = _one(_example(GATE, spec), "SHD507")
+    assert "computed 4 times over" in found.message
+    assert [label.text for label in found.labels] == ["all 2 compute the same"] * 2
+
+
+def test_room_is_made_where_devices_hold_the_same() -> None:
+    spec = HEAD.replace("batch: 65536", "batch: 131072").replace("[4096, 1024]", "[4096, 524288]")
+    code = (
+        "def step(params, x):\n    wide = x @ params['gate']\n"
+        "    return jnp.sum(wide, axis=1) + jnp.max(wide @ wide.T[:, :8], axis=1)"
+    )
+    before = _example(code, spec)
+    help = _one(before, "SHD510").help or ""
+    said = re.search(r"split bf16\[131072, 524288\], model\.py:(\d+), over `(\w+)`: ", help)
+    assert said, help
+    assert "batch fits" not in help
+    after = _example(_constrained(code, int(said[1]), said[2]), spec)
+    assert "SHD510" not in [each.code.id for each in findings(after)]
+    assert cost(after).memory.total.bytes < cost(before).memory.total.bytes
+
+
+@pytest.mark.nightly
+def test_the_compiled_step_is_cheaper_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libtpu agrees: both programs are as predicted, and the mended one holds less."""
+    pytest.importorskip("libtpu", reason="needs the extra tpu-aot")
+    spec, code = re.findall(r"```(?:yaml|python)\n(.*?)```", CASE.read_text("utf-8"), re.DOTALL)
+    product = 'x @ params["gate"]'
+    mended = code.replace(product, f'resolver.constrain({product}, "batch mlp")')
+    assert mended != code
+    (tmp_path / "spec.yaml").write_text(spec, encoding="utf-8")
+    (tmp_path / "help_before.py").write_text(code, encoding="utf-8")
+    (tmp_path / "help_after.py").write_text(mended, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    held = []
+    for module in ("help_before", "help_after"):
+        arguments = ["verify", "spec.yaml", "--step", f"{module}:train", "--format", "json"]
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exit_code == 0, result.output
+        (target,) = json.loads(result.stdout)["targets"]
+        assert target["proved"]
+        held.append(target["memory"]["compiled_bytes"])
+    assert held[1] < held[0]
