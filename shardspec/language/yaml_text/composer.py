@@ -293,6 +293,12 @@ class Composer:
             self._fault(fault.code, fault.message, excerpt.span, fault.label, fault.help)
         return False
 
+    def refuse_depth(self, at: int, label: str) -> None:
+        """Report nesting that is deeper than any spec needs."""
+        message = f"lists and mappings are nested more than {DEEPEST} levels deep"
+        span = Span(self.source, at, min(at + 1, len(self.text)))
+        self._fault(codes.TOO_DEEP, message, span, label, "a spec needs five or six")
+
     def _open(self, event: Any, is_mapping: bool) -> bool:
         start = event.start_mark.index
         is_flow = bool(event.flow_style)
@@ -301,11 +307,7 @@ class Composer:
         if event.tag is not None:
             self._check_tag(event, is_scalar=False)
         if len(self._stack) >= DEEPEST:
-            message = f"lists and mappings are nested more than {DEEPEST} levels deep"
-            span = Span(self.source, start, min(start + 1, len(self.text)))
-            self._fault(
-                codes.TOO_DEEP, message, span, f"level {DEEPEST + 1}", "a spec needs five or six"
-            )
+            self.refuse_depth(start, f"level {DEEPEST + 1}")
             return False
         self._last_end = start + is_flow
         frame = self._child(is_mapping, is_flow, start)

@@ -77,6 +77,10 @@ def read_yaml_value(source: SourceFile, composer: Composer | None = None) -> Yam
     return YamlValue(composer.root, source_map, tuple(composer.faults))
 
 
+#: How libyaml 0.2.6 and later refuse what they read ahead of the events that we count levels by.
+_TOO_DEEP = "exceeded maximum nesting depth"
+
+
 def _compose(composer: Composer) -> bool:
     """Feed the events to `composer`; return whether the text was read to its end."""
     import yaml
@@ -100,8 +104,11 @@ def _compose(composer: Composer) -> bool:
     except yaml.MarkedYAMLError as error:
         from shardspec.language.yaml_text.faults import explain_yaml_error
 
-        fault = explain_yaml_error(error, composer.source)
         mark = error.problem_mark or error.context_mark
+        if mark is not None and error.problem == _TOO_DEEP:
+            composer.refuse_depth(mark.index, "the YAML parser stops here")
+            return False
+        fault = explain_yaml_error(error, composer.source)
         composer.stopped_at = None if mark is None else mark.index
         composer.faults = [known for known in composer.faults if not _is_part(known, fault)]
         composer.faults.append(fault)
