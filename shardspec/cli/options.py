@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from shardspec.cli import completion
-from shardspec.cli.streams import fail
+from shardspec.cli.streams import STDOUT, fail
 
 EXITS = (
     ("0", "fine, or the same"),
@@ -218,7 +218,7 @@ def _findings(
 def _file_name(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
     if name == "":
         fail("-o names no file", "write the name of a file, or `-` for stdout")
-    return name
+    return "-" if name in STDOUT else name
 
 
 NAMED = file_option("--spec", "spec_name", help="The spec; found when left out.")

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from shardspec.language.loader import Kind
 
 FINE, FINDINGS, FAILED = 0, 1, 2
+_DEVICES = os.path.dirname(os.devnull)
+#: What the system calls stdout, and all streams: they are written to, and no file behind them is
+#: replaced.
+STDOUT = tuple(os.path.join(_DEVICES, name) for name in ("stdout", "fd/1"))
+_STREAMS = tuple(os.path.join(_DEVICES, name) for name in ("std", "fd/"))
 #: How often what is being done is said anew on a terminal.
 _TICK_SECONDS = 0.2
 
@@ -302,18 +307,16 @@ def write_file(path: str, text: str, own: Kind | None = None, *, is_forced: bool
     why = None if is_forced else refusal(path, text, own)
     if why is not None:
         fail(*why)
-    is_device = os.path.exists(path) and not os.path.isfile(path)
+    real = os.path.realpath(path)
+    place = path if os.path.exists(path) else real  # a pipe of the shell has no name
     try:
-        if is_device:
-            write_device(path, text)
+        if _is_stream(path) or (os.path.exists(place) and not os.path.isfile(place)):
+            write_device(place, text)
         else:
-            replace_file(os.path.realpath(path), text)
+            replace_file(real, text)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        fail(
-            f"cannot write {os.path.realpath(path)}: {reason}",
-            "say with -o a file that can be written",
-        )
+        fail(f"cannot write {real}: {reason}", "say with -o a file that can be written")
 
 
 def require_folder(path: str | None) -> None:
@@ -328,8 +331,11 @@ def _leads_out(path: str) -> bool:
     """Say whether a link takes a file out of its folder; the system's own, to streams, do not."""
     folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
     below = os.path.relpath(os.path.realpath(path), folder)
-    is_system = os.path.abspath(path).startswith(os.path.dirname(os.devnull) + os.sep)
-    return below.split(os.sep)[0] == os.pardir and not is_system
+    return below.split(os.sep)[0] == os.pardir and not _is_stream(path)
+
+
+def _is_stream(path: str) -> bool:
+    return os.path.abspath(path).startswith(_STREAMS)
 
 
 def _harmless(text: str) -> str:

@@ -44,6 +44,7 @@ from shardspec.ir.plan import Origin, ShardingPlan
 from shardspec.ir.spec import Hardware, PartitionSpec, Spec
 from shardspec.language.formatting import formatted
 from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.writing import IMPORTED
 from shardspec.language.yaml_text.printer import print_yaml
 from shardspec.pipeline import load_text
 
@@ -448,7 +449,7 @@ def _with_header(
     named = ", ".join(dict.fromkeys(printable(source.name) for source in sources))
     first: Route = (next(iter(data)),)
     own = comments.get(first, Comments())
-    head = Comments((f"imported from {named}", *own.before), own.trailing, own.after)
+    head = Comments((f"{IMPORTED}{named}", *own.before), own.trailing, own.after)
     return {first: head, **{route: each for route, each in comments.items() if route != first}}
 
 

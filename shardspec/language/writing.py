@@ -3,8 +3,8 @@
 A file that was read is what the user has: a spec, a base, a list of arrays, a saved cost, code. No
 verb writes over it, nor over a spec, a list of arrays, a lock or a project with something of
 another kind. The exception is a file that it is the verb's purpose to write anew: `fmt` its spec,
-`lock` its lock. Whether a file was read is asked of the file and not of its name: links, hard links
-and other spellings of a path lead to the same one.
+`lock` its lock, `import` what it made before. Whether a file was read is asked of the file and not
+of its name: links, hard links and other spellings of a path lead to the same one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from shardspec.language.loader import Kind, kind_of
 
 #: Of a file that is written over, what is looked at to tell what it is.
 _LOOKED_AT_BYTES = 2**20
+#: How a spec begins that was made from another tool's rules; it replaces no other spec.
+IMPORTED = "imported from "
 _WAY_OUT = "name another file with -o; --force writes over it"
 
 
@@ -39,28 +41,35 @@ def refusal(path: str, text: str, own: Kind | None = None) -> Refusal | None:
     Args:
       own: of what kind the file is that the verb is there to write anew, though it was read.
     """
+    real = os.path.realpath(path)  # what is written: `there/is/no/such/../../../spec.yaml` too
     try:
-        about = os.stat(path)
+        about = os.stat(real)
     except (OSError, ValueError):
         return None
-    if not os.path.isfile(path):
+    if not os.path.isfile(real):
         return None
-    old = _kind_there(path, about)
-    if old is not None and old not in (own, _kind(path, text)):
+    old, there = _kind_there(real, about)
+    is_lost = old == "spec" and _is_imported(text) and not _is_imported(there)
+    if is_lost or old not in (None, own, _kind(real, text)):
         return Refusal(f"{path} is a {old}, and is not written over", _WAY_OUT)
     if (old is None or old != own) and about.st_size and (files.was_read(about) or _is_code(about)):
         return Refusal(f"{path} was read for this, and is not written over", _WAY_OUT)
     return None
 
 
-def _kind_there(path: str, about: os.stat_result) -> Kind | None:
-    if os.path.basename(path) == "pyproject.toml":
-        return "project file"
+def _kind_there(path: str, about: os.stat_result) -> tuple[Kind | None, str]:
+    """Return what the file at a path is, and how it starts."""
     start = ""
     with suppress(OSError), open(path, "rb", opener=files.open_unnoted) as stream:
         start = stream.read(_LOOKED_AT_BYTES).decode("utf-8-sig", errors="replace")
+    if os.path.basename(path) == "pyproject.toml":
+        return "project file", start
     is_called_so = path.endswith(".shard") or os.path.basename(path) in files.SPEC_NAMES
-    return _kind(path, start) or ("spec" if is_called_so and about.st_size else None)
+    return _kind(path, start) or ("spec" if is_called_so and about.st_size else None), start
+
+
+def _is_imported(text: str) -> bool:
+    return text.startswith(f"# {IMPORTED}")
 
 
 def _kind(path: str, text: str) -> Kind | None:
@@ -100,12 +109,12 @@ def replace_file(path: str, text: str) -> None:
 
 
 def write_device(path: str, text: str) -> None:
-    """Write to a device or a pipe; a pipe that nobody reads is an error, no wait.
+    """Write to a device, a pipe or the end of an open file; a pipe that nobody reads is an error.
 
     Raises:
       OSError: it cannot be written.
     """
-    with open(path, "w", encoding="utf-8", opener=_open_at_once) as stream:
+    with open(path, "a", encoding="utf-8", opener=_open_at_once) as stream:
         stream.write(text)
 
 

@@ -270,6 +270,40 @@ def test_the_systems_own_links_are_streams(folder: Path) -> None:
     assert "# What every device holds." in done.stdout
 
 
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/dev/fd/7"])
+def test_a_stream_is_added_to(folder: Path, name: str) -> None:
+    """The file behind it is neither replaced nor cut."""
+    (folder / "log").write_text("before\n")
+    (folder / "other").hardlink_to(folder / "log")
+    done = shell(f"shardspec lock spec.yaml -o {name} >> log 7>&1 && echo after >> log")
+    assert done.returncode == 0
+    lines = (folder / "other").read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert "# What every device holds." in lines[1]
+
+
+@pytest.mark.parametrize("path", ["none/../spec.yaml", "none/at/all/../../.././spec.yaml"])
+def test_a_folder_that_is_not_there_hides_no_file(folder: Path, path: str) -> None:
+    result = run("compile", "spec.yaml", "-o", path)
+    assert result.exit_code == 2
+    assert f"{path} is a spec, and is not written over" in result.output
+    assert (folder / "spec.yaml").read_text() == SPEC
+
+
+def test_import_writes_over_what_it_made(folder: Path) -> None:
+    words = ("import", "flax", "rules.json", "-o")
+    result = run(*words, "spec.yaml")
+    assert result.exit_code == 2
+    assert "spec.yaml is a spec, and is not written over" in result.output
+    assert (folder / "spec.yaml").read_text() == SPEC
+    for _ in range(2):
+        assert run(*words, "made.yaml").exit_code == 0
+    (folder / "rules.json").write_text('[["embed", "data"]]')
+    assert run(*words, "made.yaml").exit_code == 0
+    assert "mlp" not in (folder / "made.yaml").read_text()
+    assert run(*words, "spec.yaml", "--force").exit_code == 0
+
+
 def test_a_pipe_that_nobody_reads_is_no_place_to_write(folder: Path) -> None:
     os.mkfifo(folder / "spec.lock")
     done = shell("timeout 60 shardspec lock spec.yaml")
