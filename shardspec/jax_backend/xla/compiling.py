@@ -33,7 +33,7 @@ from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.jax_backend.xla.cache import Compiled, keep, kept, key_of
-from shardspec.jax_backend.xla.surroundings import FALLBACK, flags_here, surroundings
+from shardspec.jax_backend.xla.surroundings import FALLBACK, flags_here, stated_flags, surroundings
 from shardspec.programs.memory import memory_of_assignment, memory_of_stats
 from shardspec.topology.placement import Order, place
 
@@ -322,7 +322,8 @@ def child_in(
     """
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
-    more = {name: f"{os.environ.get(name, '')} {value}".strip() for name, value in flags.items()}
+    own = {name: stated_flags(name, os.environ.get(name, "")) for name in flags}
+    more = {name: f"{own[name]} {value}".strip() for name, value in flags.items()}
     given = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     environment = {**os.environ, **TPU_ENVIRONMENT, **given, **more}
     command = [sys.executable, *_CHILD, str(folder)]
@@ -487,12 +488,13 @@ def no_answer(
     if status >= 0:
         message = f"{compiler} ended with {status} and without a program{said}"
         return Diagnostic(codes.NOT_COMPILED, message)
-    held = ""
-    if end.held_bytes and -status == signal.SIGKILL:
+    held, is_memory = "", -status == signal.SIGKILL or bool(_NO_MEMORY.search(words))
+    if end.held_bytes and is_memory:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         held = f", holding {binary_bytes(end.held_bytes)} of this machine's {binary_bytes(whole)}"
     message = f"{compiler} crashed, by {_signal(-status)}{held}{said}"
-    return Diagnostic(codes.NOT_COMPILED, message, help=_WAYS_OUT.get(-status, _A_FAULT_OF_ITS_OWN))
+    number = signal.SIGKILL if is_memory else -status
+    return Diagnostic(codes.NOT_COMPILED, message, help=_WAYS_OUT.get(number, _A_FAULT_OF_ITS_OWN))
 
 
 _A_FAULT_OF_ITS_OWN = (
@@ -521,8 +523,10 @@ def _last_words(log: str) -> str:
     return printable((fatal or lines or [""])[-1])[:_LONGEST]
 
 
+#: What programs say where the system gives them no more memory.
+_NO_MEMORY = re.compile(r"bad_alloc|MemoryError|[Oo]ut of memory|Cannot allocate memory")
 #: How compilers begin the line that says why they end.
-_FATAL = re.compile(r"^F\d{4} |Check failed|^\*\*\* |Fatal Python error|\bFATAL\b")
+_FATAL = re.compile(r"^F\d{4} |Check failed|^\*\*\* |bad_alloc|Fatal Python error|\bFATAL\b")
 
 
 def no_room(error: OSError) -> Diagnostic:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import Distribution
+
+from shardspec.language.files import open_unnoted
 
 Flags = tuple[tuple[str, str], ...]
 
@@ -23,13 +26,15 @@ _SHOWN = (
 )
 #: Flags of XLA that say how it reports, and how many CPUs a host plays.
 _NO_MATTER = ("--xla_force_host_platform_device_count", "--xla_dump_")
+#: What is read of a file of flags.
+_MOST_BYTES = 2**16
 #: What a fallback is called among flags.
 FALLBACK = "fallback"
 
 
 def flags_here(environment: Mapping[str, str] = os.environ) -> Flags:
     """Return the flags that compilers get from the environment, by variable."""
-    found = ((name, _flags(environment.get(name, ""))) for name in _SHOWN)
+    found = ((name, _flags(name, environment.get(name, ""))) for name in _SHOWN)
     return tuple((name, value) for name, value in found if value)
 
 
@@ -44,7 +49,7 @@ def surroundings(
     """
     apart = (*ours, *_NOT_READ)
     read = (n for n in sorted(os.environ) if n.startswith(_READ) and not n.startswith(apart))
-    variables = (f"{name}={_flags(os.environ[name])}" for name in read)
+    variables = (f"{name}={_flags(name, os.environ[name])}" for name in read)
     files = (each for package in packages if package is not None for each in _files(package))
     return {"variables": [each for each in variables if each[-1] != "="], "files": list(files)}
 
@@ -61,5 +66,15 @@ def _files(package: Distribution) -> Iterator[str]:
             yield f"{each} {about.st_size} {about.st_mtime_ns}"
 
 
-def _flags(value: str) -> str:
-    return " ".join(each for each in value.split() if not each.startswith(_NO_MATTER))
+def stated_flags(name: str, value: str) -> str:
+    """Return the flags that a variable states: XLA reads those of a file where it names one."""
+    if not name.endswith("XLA_FLAGS") or value.lstrip().startswith("-"):
+        return value
+    with suppress(OSError, ValueError), open(value.strip(), "rb", opener=open_unnoted) as file:
+        return file.read(_MOST_BYTES).decode("utf-8", "replace")
+    return value
+
+
+def _flags(name: str, value: str) -> str:
+    words = stated_flags(name, value).split()
+    return " ".join(each for each in words if not each.startswith(_NO_MATTER))

@@ -115,6 +115,33 @@ def test_a_process_that_was_killed_is_told_why_it_may_have_been(made: Any) -> No
         assert way_out in help
 
 
+def test_a_process_that_gets_no_memory_is_told_so(made: Any) -> None:
+    script = (
+        "say('terminate called after throwing an instance of \\'std::bad_alloc\\'');"
+        " say('  what():  std::bad_alloc'); say('    @ 0x55 main'); time.sleep(0.5);"
+        " os.kill(os.getpid(), signal.SIGABRT); time.sleep(60)"
+    )
+    message, help = refused(made, script)
+    assert re.match(r"libtpu 1 crashed, by SIGABRT, holding [\d.]+ MiB of this machine's ", message)
+    assert "bad_alloc" in message
+    assert "fewer devices of the same mesh shape" in help
+
+
+def test_flags_in_a_file_are_those_of_the_key(
+    made: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """XLA reads `XLA_FLAGS=FILE`; with another text in the file it is another program."""
+    script = "(folder / 'final.txt').write_text(PROGRAM)"
+    stated = tmp_path / "flags.txt"
+    monkeypatch.setenv("XLA_FLAGS", str(stated))
+    for text in ("--xla_a=1", "--xla_a=2"):
+        stated.write_text(f"{text}\n")
+        for was_kept in (False, True):
+            found = made(script, Compiling(5.0))
+            assert found.was_kept is was_kept
+            assert found.flags == (("XLA_FLAGS", text),)
+
+
 def test_where_triton_has_no_tiles_it_is_compiled_without_and_that_is_kept(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
