@@ -28,7 +28,7 @@ from shardspec.ir.spec import DerivedDims, DeriveRule, Param, ParentDim, derived
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.template import template_of
 from shardspec.resolve.assign import RuleTable, assign_beside
-from shardspec.resolve.factors import by_name
+from shardspec.resolve.factors import by_name, disagreement, other_side
 
 #: Arrays that derive one from the other, at most: more go in a circle.
 DEEPEST = 8
@@ -74,7 +74,30 @@ def derived(resolver: Resolving, param: Param, rule: DeriveRule, depth: int = 0)
     parent = resolver.resolve(found, None, depth + 1)
     if _goes_round(parent, resolver):
         return _alone(param, rule, Derivation(None, wanted=wanted))
+    fault = _of_other_side(resolver, rule, param, parent)
+    if fault:
+        return _alone(param, rule, Derivation(parent, wanted=wanted, fault=fault))
     return laid_out(param, rule, parent, resolver.table, wanted)
+
+
+def _of_other_side(
+    resolver: Resolving, rule: DeriveRule, param: Param, parent: ParamSharding
+) -> str:
+    """Return why the other side of a product keeps this one from being laid out, "" if it does not.
+
+    One of them alone may fit by chance, where sizes are equal.
+    """
+    found = (resolver.arrays.get(path) for path in other_side(rule, param.path))
+    other = next(filter(None, found), None)
+    if other is None or 1 in (param.element_count, other.element_count):
+        return ""
+    if misfit_of(rule, param, parent):
+        return ""
+    shown = f"which is {parent.param}, and this is {param}"
+    if misfit_of(rule, other, parent):
+        return f"{shown}: the other side, `{other.path}`, does not fit"
+    why = disagreement(rule, param, other, parent)
+    return f"{shown}: {why}" if why else ""
 
 
 def _goes_round(parent: ParamSharding, resolver: Resolving) -> bool:

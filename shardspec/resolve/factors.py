@@ -75,6 +75,51 @@ def side_of(rule: DeriveRule, path: str) -> Side | None:
     return next((side for side in (left, right) if texts == (side.text,)), None)
 
 
+def other_side(rule: DeriveRule, path: str) -> tuple[str, ...]:
+    """Return where the other side of the product may be; nothing where the entry has none."""
+    side = None if rule.factors is None else side_of(rule, path)
+    if side is None or rule.factors is None:
+        return ()
+    left, right, _ = rule.factors
+    braces = braces_of(rule.pattern.text, (left.text, right.text)) or ""
+    wanted = rule.pattern.text.replace(braces, (right if side == left else left).text)
+    made = template_of(rule.pattern.text, wanted)
+    return () if isinstance(made, SyntaxFault) else made.paths(path)
+
+
+def disagreement(rule: DeriveRule, param: Param, other: Param, parent: ParamSharding) -> str:
+    """Return in what two sides are none of one product, "" where they are.
+
+    Each fits the weight. They have the same rank, and hold what they share in the same way.
+    """
+    weight, readings = (
+        _weight(rule, parent),
+        [by_name(rule, each, parent) for each in (param, other)],
+    )
+    held = weight if isinstance(weight, str) else _held(rule, weight)
+    if isinstance(weight, str) or isinstance(held, str):
+        return ""
+    shared = {weight.own[at] for at in set(held[0]) & set(held[1])}
+    ranks, ways = [], []
+    for each, reading in zip((param, other), readings, strict=True):
+        if reading is None or isinstance(reading, str):
+            return ""
+        dims = list(zip(each.shape, reading, strict=True))
+        plain = [size for size, dim in dims if not isinstance(dim, ParentDim)]
+        spread = [size for size, dim in dims if isinstance(dim, ParentDim) and _is_spread(dim)]
+        ranks += [*spread, *plain][:1]
+        parts = [dim for _, dim in dims if isinstance(dim, ParentDim) and not _is_spread(dim)]
+        ways.append(shared <= {dim.place for dim in parts})
+    if len(set(ranks)) > 1:
+        return f"the ranks are {ranks[0]} and {ranks[1]}"
+    return "" if len(set(ways)) == 1 else f"`{param}` and `{other}` are no sides of one product"
+
+
+def _is_spread(dim: ParentDim) -> bool:
+    """Say whether a dimension is the rank with what both sides share."""
+    return dim.operator == "*" and dim.by is None
+
+
 def _weight(rule: DeriveRule, parent: ParamSharding) -> _Weight | str:
     """Return the dimensions of a parent with the names that they go by."""
     rank = parent.param.rank
@@ -146,20 +191,28 @@ def _of_dims(rule: DeriveRule, weight: _Weight, rank: int) -> DerivedDims | str:
     return tuple(dims)
 
 
-def _side(rule: DeriveRule, weight: _Weight, param: Param) -> DerivedDims | str:
-    """Return the dimensions of one side of a product."""
+def _held(rule: DeriveRule, weight: _Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | str:
+    """Return which of the weight's own dimensions each side of a product holds."""
     assert rule.factors is not None
-    left, right, rank = rule.factors
-    held = [_places(rule, weight, side.names) for side in (left, right)]
-    first, second = held
+    left, right, _ = rule.factors
+    first, second = (_places(rule, weight, side.names) for side in (left, right))
     if isinstance(first, str) or isinstance(second, str):
         return first if isinstance(first, str) else str(second)
     every = range(len(weight.own))
     first = first if left.names else tuple(at for at in every if at not in second)
     second = second if right.names else tuple(at for at in every if at not in first)
     missing = [at for at in every if at not in (*first, *second)]
-    if missing:
-        return f"neither side has dim {weight.own[missing[0]]}"
+    return f"neither side has dim {weight.own[missing[0]]}" if missing else (first, second)
+
+
+def _side(rule: DeriveRule, weight: _Weight, param: Param) -> DerivedDims | str:
+    """Return the dimensions of one side of a product."""
+    assert rule.factors is not None
+    left, _, rank = rule.factors
+    held = _held(rule, weight)
+    if isinstance(held, str):
+        return held
+    first, second = held
     shared = tuple(at for at in first if at in second)
     side = side_of(rule, param.path)
     mine = tuple(at for at in (first if side == left else second) if at not in shared)

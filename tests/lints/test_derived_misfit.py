@@ -85,6 +85,8 @@ SIDE = {"**/a": "from **/w dims 1 _"}
             None,
             "dims 0/128 1",
         ),
+        # Where no number is said, it may be the side of a LoRA as well.
+        ({"**/a": "from **/w"}, {"x/w": "[1024, 4096]", "x/a": "[8, 4096]"}, None, None),
         (
             {"**/a": "from **/w dims 0/64 1"},
             {"x/w": "[1024, 1024]", "x/a": "[8, 1024]"},

@@ -239,3 +239,65 @@ def test_what_is_not_said_or_does_not_fit_is_refused(
 def test_the_pattern_tells_the_sides_apart(key: str, value: str, message: str) -> None:
     _, faults = pipeline.load_text(f'derive: {{"{key}": "{value}"}}\n')
     assert message in faults[0].message
+
+
+PAIR = """\
+extends: {preset}
+mesh: {{x: 2, y: 2, z: 2}}
+rules: [embed -> x, mlp -> y, expert -> z]
+params: {{"**/kernel": {names}, "*.base_layer.weight": {names}}}
+arrays: {{{weight}: "f32{shapes[0]}", {a}: "f32{shapes[1]}", {b}: "f32{shapes[2]}"}}
+"""
+NNX = ("derive/nnx-lora", "q/base_module/kernel", "q/lora_a", "q/lora_b")
+PEFT = ("derive/peft", "m.up.base_layer.weight", "m.up.lora_A.weight", "m.up.lora_B.weight")
+
+
+@pytest.mark.parametrize(
+    ("paths", "names", "shapes"),
+    [
+        (NNX, "embed mlp expert", ("abc", "ar", "r(bc)")),  # LinearGeneral, read as stacked layers
+        (NNX, "embed mlp expert", ("abc", "ar", "rbc")),
+        (PEFT, "expert mlp embed", ("abc", "(ra)c", "b(ra)")),  # experts, read as a convolution
+        (PEFT, "expert out:mlp in:embed", ("abc", "(ra)c", "b(ra)")),
+    ],
+)
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_a_side_does_not_fit_alone_by_chance(
+    paths: tuple[str, ...], names: str, shapes: tuple[str, ...], is_equal: bool
+) -> None:
+    """pair: a side is refused where the other one is, whatever the sizes."""
+    sizes = (
+        dict.fromkeys("abcr", 8) if is_equal else dict(zip("abcr", (6, 10, 14, 22), strict=True))
+    )
+    found = []
+    for shape in shapes:
+        dims, product, is_joined = [], 1, False
+        for each in shape:
+            is_joined = (is_joined or each == "(") and each != ")"
+            product *= sizes.get(each, 1)
+            if not is_joined:
+                dims.append(product)
+                product = 1
+        found.append(dims)
+    preset, weight, a, b = paths
+    plan = plan_of(PAIR.format(preset=preset, names=names, weight=weight, a=a, b=b, shapes=found))
+    for path in (a, b):
+        assert (derivation := plan[path].derivation) is not None
+        assert derivation.fault
+        assert plan[path].is_replicated
+
+
+def test_the_ranks_of_both_sides_agree() -> None:
+    fault = "the ranks are 16 and 32"
+    text = SPEC.format(
+        names="heads embed",
+        product="[out in] = B @ A[in]",
+        dims="[out in] dims out",
+        weight=[8, 8],
+        a=[16, 8],
+        b=[8, 32],
+        norm=[8],
+    )
+    derivation = plan_of(text)["x/lora_A"].derivation
+    assert derivation is not None
+    assert derivation.fault.endswith(fault)

@@ -212,3 +212,19 @@ def test_nearly_all_are_right() -> None:
         verdict for package in PRESETS for verdict, _ in verdicts(package, equal=False, said=True)
     )
     assert found["right"] >= 0.97 * found.total()
+
+
+def test_the_pages_have_these_numbers() -> None:
+    found = [each for package in PRESETS for each in verdicts(package, equal=False, said=True)]
+    count = Counter(verdict for verdict, _ in found)
+    right = {title.split()[0] for verdict, title in found if verdict == "right"}
+    methods = {model.title.split()[0] for model in models() if model.package == "peft"}
+    others = len(methods & right - {"LORA", "ADALORA", "TRAINABLE_TOKENS"})
+    root = DATA.parents[2]
+    page = (root / "docs" / "derived.md").read_text(encoding="utf-8")
+    assert f"on {len(found):,} arrays" in page
+    assert f"{count['right']:,} lie as" in page
+    assert f"{count['refused']} are an" in page
+    assert f"the arrays of {others} other methods" in page
+    preset = (root / "specs" / "presets" / "derive" / "peft.yaml").read_text(encoding="utf-8")
+    assert f"and {others} other methods" in preset
