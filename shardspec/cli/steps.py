@@ -102,6 +102,7 @@ def with_step(
     name, folder = step_and_folder(name)
     request.remark(f"{name}: importing it, which runs its code")
     started = time.monotonic()
+    found = None
     if not is_here:  # no accelerator is needed, or taken from a run
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     try:
@@ -112,7 +113,6 @@ def with_step(
             from shardspec.jax_backend.resolver import Resolver
 
             with contextlib.ExitStack() as stack:
-                found = None
                 if not is_here:
                     meant = pipeline.sound_target(pipeline.find_target(spec, target))
                     found = stack.enter_context(on_target(meant, spec, has_imports=True))
@@ -120,7 +120,8 @@ def with_step(
                 made = with_call(name, folder, resolver, tell, lambda c: work(resolver, c, tell))
         asked = () if found is None else pipeline.leveled(spec, questions_of(found))
     except ShardspecError as error:
-        request.report(error.diagnostics)
+        asked = () if found is None else pipeline.leveled(spec, questions_of(found))
+        request.report((*asked, *error.diagnostics))
         raise SystemExit(FAILED) from None
     request.report(asked)
     request.remark(f"{name}: {done} in {time.monotonic() - started:.1f} s")

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+from jax._src import config
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
@@ -65,13 +66,29 @@ def _around(own: Any) -> Any:
     mesh: Any = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return None
-    if _same_axes(mesh, own):
-        return own if mesh.axis_types == own.axis_types and not mesh.manual_axes else mesh
+    is_same = _same_axes(mesh, own)
+    if is_same and (mesh.axis_types != own.axis_types or mesh.manual_axes):
+        return mesh
+    if is_same and not _has_other_devices(own):
+        return own
+    other = _OTHER_DEVICES if is_same else _sizes(mesh)
     place = "shard_map over" if mesh.manual_axes else "jax.set_mesh of"
     raise ValueError(
-        f"constrain() for the mesh {_sizes(own)} inside {place} {_sizes(mesh)}: "
+        f"constrain() for the mesh {_sizes(own)} inside {place} {other}: "
         f"call it outside, or give {place.split()[0]} the resolver's mesh"
     )
+
+
+_OTHER_DEVICES = "one with the same axes, and other devices or another order of them"
+
+
+def _has_other_devices(own: Any) -> bool:
+    """Say whether `jax.set_mesh` has another mesh of devices, where `own` has devices, too."""
+    setting = getattr(config, "device_context", None)
+    mesh: Any = None if setting is None else setting.value
+    if not isinstance(own, jax.sharding.Mesh) or mesh is None or mesh.empty:
+        return False
+    return tuple(mesh.devices.flat) != tuple(own.devices.flat)
 
 
 def _typed(x: Any, own: Any) -> Any:

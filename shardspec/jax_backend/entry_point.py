@@ -119,7 +119,7 @@ def with_call(
 def questions_of(found: Here) -> Iterator[Diagnostic]:
     """Yield what code of a step asked for, and only its target could have answered."""
     for each in found.machine.questions:
-        span = _line(each.file, each.line)
+        span = _line(each.file, each.line) if each.file else None
         labels = () if span is None else (Label(span, "asked here", primary=True),)
         message = f"a step for target `{found.target.name}` {each}"
         yield Diagnostic(codes.ASKS_THIS_MACHINE, message, labels, help=_ASKED)

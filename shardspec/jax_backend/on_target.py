@@ -5,8 +5,8 @@ for the target, in the thread that traces and nowhere else: `jax.devices()`, `de
 the counts of devices and processes, and the mesh in context, by whatever name they were imported.
 JAX itself still gets this machine, since arrays that code makes are made here.
 
-What cannot be answered so is reported with its line: what only a device that is there knows, and
-what a module asked when it was imported, before all this.
+What cannot be answered so is reported with its line: what only a device that is there knows, what
+a module asked when it was imported, before all this, and what a thread asks that the code started.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ from shardspec.topology.placement import Order
 
 #: Functions of JAX that ask where they run for the code that calls them, and not for themselves.
 _FOR_USERS = frozenset(
-    ("make_mesh", "create_device_mesh", "create_hybrid_device_mesh", "_gamma_grad")
+    (
+        *("make_mesh", "create_device_mesh", "create_hybrid_device_mesh", "_gamma_grad"),
+        *("get_device_kind", "get_num_device_cores"),  # of `pltpu.get_tpu_info`
+        *("check_compute_capability", "is_cuda_compute_capability_equal"),
+    )
 )
 #: Modules of JAX that ask for themselves.
 _OF_JAX = ("jax._src.", "jax.interpreters.", "jaxlib.")
@@ -46,6 +50,8 @@ _ASKS = frozenset(
     )
 )
 _ALIASES = {"cuda": "gpu", "rocm": "gpu"}
+#: What JAX lists a backend as, where that is not its platform.
+_LISTED = {"gpu": "cuda"}
 
 
 class Here(NamedTuple):
@@ -54,12 +60,14 @@ class Here(NamedTuple):
     Attributes:
       spec: as it was asked for, with what the command line sets; None where nobody said.
       modules: those that were there before, and asked this machine.
+      threads: those that were there before.
     """
 
     target: Target
     machine: TargetMachine
     spec: Spec | None = None
     modules: frozenset[str] = frozenset()
+    threads: frozenset[threading.Thread] = frozenset()
 
     def asked_for(self, own: Spec, name: str, phase: str | None) -> tuple[Spec, str]:
         """Return the spec and the target for a `Resolver` that code makes for itself.
@@ -100,11 +108,16 @@ class _Local(threading.local):
 
 @dataclass
 class _Threads:
-    """How many threads trace for a target, and which modules asked for the last one."""
+    """What threads trace for, and which modules asked for the last target."""
 
     lock: threading.Lock
-    count: int = 0
     asked: tuple[tuple[str, Any], ...] = ()
+    tracing: tuple[Here, ...] = ()
+
+    def started_by(self) -> Iterator[Here]:
+        """Yield what was traced for when this thread started."""
+        thread = threading.current_thread()
+        yield from (each for each in self.tracing if thread not in each.threads)
 
 
 _local = _Local()
@@ -138,7 +151,8 @@ def on_target(
             if sys.modules.get(name) is module:
                 del sys.modules[name]
         _threads.asked = ()
-    found = Here(target, machine_for(target), spec, frozenset(sys.modules))
+    threads = frozenset((threading.current_thread(), *threading.enumerate()))
+    found = Here(target, machine_for(target), spec, frozenset(sys.modules), threads)
     with contextlib.ExitStack() as stack:
         if _context is not None:
             stack.enter_context(_context(("shardspec", target)))
@@ -146,7 +160,10 @@ def on_target(
             setting = getattr(config, name, None)
             if setting is not None:  # what `jax.set_mesh` sets, and code does not take back
                 stack.callback(setting.set_local, setting.get_local())
-        stack.enter_context(_asked_by_name())
+        default = getattr(config, "default_device", None)
+        if default is not None:  # what `jax.config.update` sets to a device of the target
+            stack.callback(default.set_global, default.get_global())
+        stack.enter_context(_asked_by_name(found))
         _local.here = found
         try:
             _prove(found)
@@ -169,18 +186,18 @@ def _prove(found: Here) -> None:
 
 
 @contextlib.contextmanager
-def _asked_by_name() -> Iterator[None]:
+def _asked_by_name(found: Here) -> Iterator[None]:
     """Put our answers where JAX's backends are asked for, in every module that has them by name."""
     with _threads.lock:
-        _threads.count += 1
-        if _threads.count == 1:
+        _threads.tracing += (found,)
+        if len(_threads.tracing) == 1:
             _rebind({id(old): new for old, new in _ours()})
     try:
         yield
     finally:
         with _threads.lock:
-            _threads.count -= 1
-            if not _threads.count:
+            _threads.tracing = tuple(each for each in _threads.tracing if each is not found)
+            if not _threads.tracing:
                 _rebind({id(new): old for old, new in _ours()})
 
 
@@ -200,7 +217,10 @@ _ARGUMENTS = {
     "get_backend": ("platform",),
     "local_devices": ("process_index", "backend", "host_id"),
     "process_count": ("backend",),
+    "backends": (),
 }
+#: What passes a question on outside of the module that has those.
+_PASSED_ON = frozenset(("get_default_device",))
 
 
 @functools.cache
@@ -227,7 +247,12 @@ def _instead(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def asked(*args: Any, **kwargs: Any) -> Any:
         found = _local.here
-        if found is None or not _asks_for_users(sys._getframe(1)):
+        asker = _asker(sys._getframe(1))
+        if asker is None:
+            return of_here(*args, **kwargs)
+        if found is None:
+            for each in _threads.started_by():
+                each.machine.ask(f"jax.{asker}() in another thread")
             return of_here(*args, **kwargs)
         found.machine.answered += 1
         return _answer(name, of_here, found.machine, args, kwargs)
@@ -238,14 +263,24 @@ def _instead(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return asked
 
 
-def _asks_for_users(frame: Any) -> bool:
-    """Say whether code other than JAX's own asks, directly or through what JAX has for that."""
-    while frame is not None and frame.f_globals.get("__name__") == "jax._src.xla_bridge":
-        frame = frame.f_back
+def _asker(frame: Any) -> str | None:
+    """Return the name by which code other than JAX's own asks; None where JAX asks for itself.
+
+    What JAX has for code to ask passes the question on.
+    """
+    name = str(frame.f_code.co_name)
+    while frame is not None and (_is_bridge(frame) or frame.f_code.co_name in _PASSED_ON):
+        name, frame = frame.f_code.co_name, frame.f_back
     if frame is None:
-        return True
+        return name
+    if frame.f_globals is globals() and frame.f_code.co_name == "of_here":
+        return None
     is_jax = str(frame.f_globals.get("__name__")).startswith(_OF_JAX)
-    return not is_jax or frame.f_code.co_name in _FOR_USERS
+    return name if not is_jax or frame.f_code.co_name in _FOR_USERS else None
+
+
+def _is_bridge(frame: Any) -> bool:
+    return bool(frame.f_globals.get("__name__") == "jax._src.xla_bridge")
 
 
 def _answer(
@@ -264,6 +299,9 @@ def _answer(
         return machine
     if name == "process_count":
         return machine.process_count()
+    if name == "backends":
+        own = {_LISTED.get(machine.platform, machine.platform): machine}
+        return own if machine.platform == "cpu" else own | {"cpu": of_here()["cpu"]}
     process = given.get("process_index", given.get("host_id")) or 0
     if not 0 <= process < machine.process_count():
         raise ValueError(f"Unknown process_index {process}")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shardspec.ir.spec import Target
-from shardspec.programs.op_names import is_library
+from shardspec.ir.spec import Chip, Target
+from shardspec.programs.op_names import is_library, shown
 from shardspec.topology.machine import PhysicalAxis, machine_of
 
 #: What only a device or a backend that is there can answer.
@@ -22,6 +22,7 @@ _UNANSWERED = frozenset(
     (
         *("memory_stats", "live_buffers", "live_arrays", "live_executables", "buffer_from_pyval"),
         *("compile", "compile_and_load", "heap_profile", "transfer_to_infeed", "platform_version"),
+        *("defragment", "poison_execution", "get_stream_for_external_ready_events"),
     )
 )
 #: The memories that a device has, its own first, by platform.
@@ -43,6 +44,11 @@ class Question(NamedTuple):
     def __str__(self) -> str:
         """Return what is asked, as a sentence without its place."""
         return f"asks `{self.what}`, which only the target could answer"
+
+    @property
+    def note(self) -> str:
+        """Return the same with its place, where it has one."""
+        return f"{shown(self.file)}:{self.line} {self}" if self.file else f"the step {self}"
 
 
 @dataclass(eq=False)
@@ -85,6 +91,10 @@ class TargetMachine:
         """Return the number of processes, one for each host."""
         return 1 + max((device.process_index for device in self._devices), default=0)
 
+    def make_python_callback_from_host_send_and_recv(self, *args: Any) -> object:
+        """Return something to keep in place of a function that a TPU would call on its host."""
+        return args
+
     def __getattr__(self, name: str) -> Any:
         return self.unanswered("backend", name)
 
@@ -102,14 +112,17 @@ class TargetMachine:
     def ask(self, what: str) -> None:
         """Record a question without an answer, at the innermost line of the user's code.
 
-        What JAX asks while it lowers a step that is traced, no line of the user's asks.
+        What JAX asks while it lowers a step that is traced, no line of the user's asks. In a thread
+        that has none, the question is without its place.
         """
         frame = sys._getframe(1)
         while frame.f_back is not None and is_library(frame.f_code.co_filename):
             if frame.f_globals.get("__name__") == _LOWERS:
                 return
             frame = frame.f_back
-        self.add((Question(frame.f_code.co_filename, frame.f_lineno, what),))
+        file = frame.f_code.co_filename
+        place = ("", 0) if is_library(file) else (file, frame.f_lineno)
+        self.add((Question(*place, what),))
 
     def add(self, questions: Iterable[Question]) -> None:
         """Record questions without an answer, each once."""
@@ -128,12 +141,16 @@ class TargetDevice:
 
     Attributes:
       slice_index: the TPU slice, or the GPU node; none of CPUs.
-      coords: of TPUs alone, as is the core.
+      coords: of TPUs alone, as are the core and the number of cores that are one device.
+      compute_capability: of GPUs alone, as is the number of their cores.
     """
 
     slice_index: int
     coords: list[int]
     core_on_chip: int
+    num_cores: int
+    compute_capability: str
+    core_count: int
 
     def __init__(self, machine: TargetMachine, number: int, kind: str, process: int) -> None:
         """Make a device; where it stands is added by who knows."""
@@ -141,7 +158,13 @@ class TargetDevice:
         self.id = number
         self.platform = machine.platform
         self.device_kind = kind
-        self.process_index = process
+        self.process_index = self.host_id = self.task_id = process
+
+    @property
+    def local_hardware_id(self) -> int:
+        """Return its number among the devices of its process."""
+        alike = (each for each in self.client.devices() if each.host_id == self.host_id)
+        return next(number for number, each in enumerate(alike) if each is self)
 
     def __repr__(self) -> str:
         """Return `TPU v5 lite 3 (of the target)`."""
@@ -196,7 +219,22 @@ def machine_for(target: Target) -> TargetMachine:
     build: Callable[[TargetMachine, tuple[PhysicalAxis, ...], str], Iterator[TargetDevice]]
     build = _of_torus if hardware.chip.platform == "tpu" else _of_nodes
     machine._devices = tuple(build(machine, axes, kind))
+    for device in machine._devices:
+        vars(device).update(_of_chip(hardware.chip))
     return machine
+
+
+def _of_chip(chip: Chip) -> dict[str, Any]:
+    """Return what all devices of a chip say alike."""
+    if chip.platform == "tpu":
+        return {"num_cores": max(1, chip.cores_per_chip // chip.devices_per_chip)}
+    known = dict(chip.compiler)
+    told: dict[str, Any] = {}
+    if "cuda_compute_capability" in known:
+        told["compute_capability"] = known["cuda_compute_capability"]
+    if "core_count" in known:
+        told["core_count"] = int(known["core_count"])
+    return told
 
 
 def _of_nodes(

@@ -137,6 +137,20 @@ def test_a_context_of_another_mesh_is_refused_by_its_name(
             function(X, "batch mlp")
 
 
+def test_a_context_of_the_same_axes_on_other_devices_is_refused(found: Resolver) -> None:
+    """JAX refused it with the numbers of devices, at a line of ours."""
+    turned = jax.sharding.Mesh(found.mesh.devices[::-1], found.mesh.axis_names)
+    message = "inside jax.set_mesh of one with the same axes, and other devices"
+    for function in (
+        found.constrain,
+        jax.jit(lambda x, names: found.constrain(x, names), static_argnums=1),
+    ):
+        with jax.set_mesh(turned), pytest.raises(ValueError, match=message):
+            function(X, "batch mlp")
+        with jax.set_mesh(found.mesh):
+            function(X, "batch mlp")
+
+
 @pytest.mark.parametrize(
     ("names", "code", "text"),
     [

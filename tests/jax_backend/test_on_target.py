@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,13 @@ def test_every_name_answers_for_the_target_and_in_this_thread_alone(
     assert elsewhere == [before]
     assert answers() == before
     assert names == (jax.devices, local_devices, jax.process_count)
+
+
+def test_a_default_device_that_code_sets_is_taken_back() -> None:
+    with on_target(resolver().target):
+        jax.config.update("jax_default_device", jax.devices()[0])
+    assert jax.config.jax_default_device is None
+    assert float(jnp.ones(2).sum()) == 2
 
 
 def lowered(function: Callable[..., Any], target: str = "tpu") -> tuple[str, tuple[str, ...]]:
@@ -206,6 +214,67 @@ def test_what_only_a_device_knows_is_reported_with_its_line() -> None:
     assert f"test_on_target.py:{line} asks `device.memory_stats`" in note
 
 
+def test_what_a_thread_of_the_step_asks_is_reported_with_its_line() -> None:
+    def asking() -> list[str]:
+        found: list[str] = []
+        started = threading.Thread(target=lambda: found.append(jax.devices()[0].platform))
+        started.start()
+        started.join()
+        return found
+
+    def step(params: Any, x: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:  # no line of ours is in its thread
+            asked = [*asking(), pool.submit(default_backend).result()]
+        return x @ params["wi"] if asked else x
+
+    line = inspect.getsourcelines(asking)[1] + 2
+    first, second = lowered(step)[1]
+    assert f"test_on_target.py:{line} asks `jax.devices() in another thread`" in first
+    assert second.startswith("the step asks `jax.default_backend() in another thread`")
+
+
+def test_a_thread_that_was_there_before_is_no_concern_of_the_step() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+
+        def step(params: Any, x: Any) -> Any:
+            return x @ params["wi"] if pool.submit(default_backend).result() else x
+
+        assert lowered(step)[1] == ()
+
+
+@pytest.mark.parametrize("target", ["tpu", "gpu"])
+def test_what_devices_say_of_themselves_is_that_of_the_target(target: str) -> None:
+    from jax.extend import backend
+
+    with on_target(resolver(target).target):
+        assert backend.get_default_device() is jax.devices()[0]
+        assert set(backend.backends()) == {"cpu", {"gpu": "cuda"}.get(target, target)}
+        last = jax.devices()[-1]
+        assert last.local_hardware_id == 7
+        assert last.host_id == last.process_index
+        if target == "gpu":
+            assert (last.compute_capability, last.core_count) == ("9.0", 132)
+        else:
+            assert last.num_cores == 1
+
+
+def test_a_mesh_of_the_step_may_have_another_order_of_devices() -> None:
+    with on_target(resolver().target):
+        here = Resolver(loads(SPEC), "tpu")
+        turned = jax.sharding.Mesh(here.mesh.devices[::-1], here.mesh.axis_names)
+
+        def step(params: Any, x: Any) -> Any:
+            return jax.lax.with_sharding_constraint(x @ params["wi"], _named(turned))
+
+        struct = jax.ShapeDtypeStruct
+        params = {"wi": struct((16, 32), "float32")}
+        found = traced(here, step, (params, struct((8, 16), "float32")), {})
+        (note,) = found.notes
+        assert note.startswith("the step makes a mesh with another order of devices")
+        assert '[{"data"}, {"model"}]' in str(found.module)
+
+
 TRAIN = """
 import jax
 import jax.numpy as jnp
@@ -264,6 +333,18 @@ def test_a_resolver_of_a_module_has_what_the_command_line_sets(folder: Path) -> 
     result = CliRunner().invoke(cli, [*call, "--set", "targets.same.mesh.model=4"])
     assert result.exit_code == 0, result.output
     assert "target same: data=2 model=4" in result.stderr
+
+
+def test_what_is_asked_is_reported_where_the_step_fails_for_it(folder: Path) -> None:
+    (folder / "asking_train.py").write_text(
+        "import jax\ndef step(given):\n    return jax.devices()[0].memory_stats()['bytes_limit']\n"
+    )
+    result = CliRunner().invoke(
+        cli, ["cost", "spec.yaml", "--step", "asking_train:step", "-t", "tpu"]
+    )
+    assert result.exit_code == 2
+    assert "asks `device.memory_stats`" in result.stderr
+    assert "raised TypeError" in result.stderr
 
 
 def test_arrays_are_not_put_on_devices_that_are_not_here(folder: Path) -> None:

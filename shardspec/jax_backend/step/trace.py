@@ -22,7 +22,7 @@ from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory, j
 from shardspec.ir.step import Place, Role
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.constrain import ActivationResolver
-from shardspec.jax_backend.mesh import is_abstract
+from shardspec.jax_backend.mesh import has_target_devices, is_abstract
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step.graph import Split, functions_of
@@ -215,16 +215,17 @@ def traced(
     Raises:
       ShardspecError: an argument cannot be laid out by the spec.
     """
+    function, args, kwargs = _unbound(function, args, kwargs)
     with contextlib.ExitStack() as stack:
         here = None
         if is_abstract(resolver.mesh):
             here = stack.enter_context(on_target(resolver.target, resolver._arrays.spec))
         jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
         with _passed_on(jitted) as leaves:
-            outer, notes = _lowered(resolver, lambda: jitted.trace(*arrays, **named))
+            outer, notes = _lowered(resolver, jitted, (arrays, named))
         if here is not None:
             here.machine.add(asked_at_import(function, here))
-            notes += tuple(f"{shown(q.file)}:{q.line} {q}" for q in here.machine.questions)
+            notes += tuple(each.note for each in here.machine.questions)
     if leaves:
         given = _in_order(given, jax.tree_util.tree_leaves([*arrays, *named.values()]), leaves)
     lowered = getattr(outer, "lowered", outer)  # `nnx.jit` has its own around that of JAX
@@ -239,22 +240,59 @@ def traced(
     )
 
 
-def _lowered(resolver: Resolving, trace: Callable[[], Any]) -> tuple[Any, tuple[str, ...]]:
+def _lowered(
+    resolver: Resolving, jitted: Any, given: tuple[list[Any], dict[str, Any]]
+) -> tuple[Any, tuple[str, ...]]:
     """Return a function traced and lowered for the target, under the target's mesh if it can be.
 
     Code that names logical axes where JAX reads mesh axes runs under no mesh, and so is traced.
+    Code with a mesh of its own may have its devices in another order than the resolver's: then the
+    arguments are given without devices, and lie as they would on that mesh.
+
+    Args:
+      given: the arguments, by place and by name.
     """
     platforms = (_LOWERED_FOR[platform_of(resolver.target)],)
+
+    def lowered(given: tuple[list[Any], dict[str, Any]]) -> Any:
+        return jitted.trace(*given[0], **given[1]).lower(lowering_platforms=platforms)
+
     order = resolver._arrays.spec.policy.order
     with mesh_in_context(resolver.mesh, order) as is_set:
         try:
-            return trace().lower(lowering_platforms=platforms), ()
+            return lowered(given), ()
         except Exception as error:
-            if not is_set:
+            is_other_order = _OTHER_ORDER in str(error) and has_target_devices(resolver.mesh)
+            if not is_set and not is_other_order:
                 raise
             first = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+        if is_other_order:
+            return lowered(_without_devices(given, resolver.mesh)), (_ON_OWN_MESH,)
     note = f"traced without a mesh in context: under the target's, it raises {first}"
-    return trace().lower(lowering_platforms=platforms), (note,)
+    return lowered(given), (note,)
+
+
+#: What JAX says where one function has meshes with their devices in several orders.
+_OTHER_ORDER = "incompatible devices for jitted computation"
+_ON_OWN_MESH = (
+    "the step makes a mesh with another order of devices than the spec's: place its arguments on"
+    " that mesh, or use `resolver.mesh` in the step"
+)
+
+
+def _without_devices(given: Any, mesh: Any) -> Any:
+    """Return arguments whose shardings are of an abstract mesh in place of this one."""
+
+    def abstract(leaf: Any) -> Any:
+        own = _sharding(leaf)
+        if own is None or own.mesh != mesh:
+            return leaf
+        named = jax.sharding.NamedSharding(
+            mesh.abstract_mesh, own.spec, memory_kind=own.memory_kind
+        )
+        return _struct(leaf, leaf.shape, named)
+
+    return jax.tree_util.tree_map(abstract, given)
 
 
 @contextlib.contextmanager
@@ -336,8 +374,33 @@ def lowered_here(
     resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
     """Return the function lowered for the devices of the resolver."""
+    function, args, kwargs = _unbound(function, args, kwargs)
     jitted, arrays, named, _ = _arranged(resolver, function, args, kwargs)
     return jitted.trace(*arrays, **named).lower()
+
+
+def _unbound(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
+    """Return what a partial or a method calls, with all arguments that this is called with.
+
+    What is bound stays bound where nothing inside is jitted and none of it is an array: there it
+    is a setting, and code may branch on it.
+    """
+    found, bound, named = function, [], dict(kwargs)
+    while True:
+        if callable(getattr(found, "func", None)) and hasattr(found, "keywords"):
+            bound[:0] = found.args
+            found, named = found.func, {**found.keywords, **named}
+        elif hasattr(found, "__func__") and hasattr(found, "__self__"):
+            bound.insert(0, found.__self__)
+            found = found.__func__
+        else:
+            break
+    held = jax.tree_util.tree_leaves((bound, [named[each] for each in named.keys() - kwargs]))
+    if hasattr(found, "trace") or any(hasattr(leaf, "dtype") for leaf in held):
+        return found, (*bound, *args), named
+    return function, args, dict(kwargs)
 
 
 def _arranged(
