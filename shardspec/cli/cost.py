@@ -110,7 +110,9 @@ def _found(
     request: Request, step_name: str | None, tokens: int | None, is_told: bool = True
 ) -> Cost:
     """Return the cost on the target that is meant, with the step where there is one."""
-    plan = plan_on_target(request, "no cost is worked out", is_told=is_told)
+    plan = plan_on_target(
+        request, "no cost is worked out", is_told=is_told, has_code=step_name is not None
+    )
     if step_name is not None:
         return cost_of(plan, traced_step(step_name, plan, request), tokens=tokens)
     stated = stated_step(plan)

@@ -38,7 +38,7 @@ def write_step_of(
         fail("--write-step without a step", "name its code: `--step train:step`")
     if request.phase is not None or request.output:
         fail("--write-step writes the spec's own `step:`, in place", "leave --phase and -o out")
-    plan = plan_on_target(request, "no step is written")
+    plan = plan_on_target(request, "no step is written", has_code=True)
     file = request.spec_file()
     if file == "-":
         fail("--write-step writes into a file", "name one: `shardspec cost spec.yaml ...`")

@@ -16,7 +16,7 @@ from shardspec.cli import options
 from shardspec.cli.discovery import project_setting
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, fail, progress, show, width_of
-from shardspec.diagnostics import ShardspecError
+from shardspec.diagnostics import ShardspecError, codes
 
 if TYPE_CHECKING:
     from shardspec.analysis.cost import Cost
@@ -103,17 +103,16 @@ def with_step(
     request.remark(f"{name}: importing it, which runs its code")
     started = time.monotonic()
     found = None
-    if not is_here:  # no accelerator is needed, or taken from a run
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")
     try:
         with progress(is_quiet=request.is_quiet) as tell:
             tell("loading jax")
             from shardspec.jax_backend.entry_point import questions_of, with_call
-            from shardspec.jax_backend.on_target import on_target
+            from shardspec.jax_backend.on_target import on_target, start_on_cpu
             from shardspec.jax_backend.resolver import Resolver
 
             with contextlib.ExitStack() as stack:
                 if not is_here:
+                    start_on_cpu()
                     meant = pipeline.sound_target(pipeline.find_target(spec, target))
                     found = stack.enter_context(on_target(meant, spec, has_imports=True))
                 resolver = Resolver(spec, target, agree_within_s=None)
@@ -209,14 +208,21 @@ def print_proof(proof: Proof) -> None:
     show(fitted(proof_lines(proof), width_of()))
 
 
-def plan_on_target(request: Request, undone: str, *, is_told: bool = True) -> ShardingPlan:
+def plan_on_target(
+    request: Request, undone: str, *, is_told: bool = True, has_code: bool = False
+) -> ShardingPlan:
     """Return the plan on the target that is meant; exit where it has errors.
 
     Args:
       undone: what is not done then, said behind the findings.
       is_told: whether findings that are no errors are said.
+      has_code: whether code of the user runs, which may name axes that no array has.
     """
     plan, found = request.plan()
+    if has_code:
+        known = pipeline.with_axes_of_code(plan).axes_of_code
+        lone = codes.AXIS_WITHOUT_ARRAY
+        found = tuple(each for each in found if each.code is not lone or each.subject not in known)
     spec, chosen = plan.spec, plan.target
     request.require_sound(chosen, found)
     if is_told or has_errors(found):

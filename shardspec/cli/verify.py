@@ -78,7 +78,7 @@ def command(
     is_shown = request.form == "text" and not request.output
 
     def proved(name: str | None) -> Proof:
-        plan = plan_on_target(replace(request, target=name), "nothing is compiled")
+        plan = plan_on_target(replace(request, target=name), "nothing is compiled", has_code=True)
         is_here = backend == "here"
         return proof_of(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
 

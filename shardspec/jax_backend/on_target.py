@@ -131,6 +131,17 @@ def tracing_for() -> Here | None:
     return _local.here
 
 
+def start_on_cpu() -> None:
+    """Start JAX on CPUs where nobody chose: no accelerator is needed, or taken from a run.
+
+    Code that asks finds configuration and environment as the user left them.
+    """
+    if not jax.config.jax_platforms:
+        jax.config.update("jax_platforms", "cpu")
+        jax.devices()
+        jax.config.update("jax_platforms", None)
+
+
 @contextlib.contextmanager
 def on_target(
     target: Target, spec: Spec | None = None, *, has_imports: bool = False

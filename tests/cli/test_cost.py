@@ -632,3 +632,34 @@ def test_what_is_saved_is_shown_without_jax(saved: Path) -> None:
     body = f"from click.testing import CliRunner\nfrom shardspec.cli.main import cli\nresult = \
 CliRunner().invoke(cli, {arguments!r})\nassert 'fsdp sends' in result.stdout"
     assert loaded_by(body) == []
+
+
+def test_code_finds_the_environment_as_it_was(folder: Path) -> None:
+    code = "import os, jax\nprint(os.environ.get('JAX_PLATFORMS'), jax.config.jax_platforms)\n"
+    (folder / "asking.py").write_text(code + "from own_step import step\n")
+    clean = {name: text for name, text in os.environ.items() if name != "JAX_PLATFORMS"}
+    command = [sys.executable, "-m", "shardspec", "cost", "spec.yaml"]
+    for more, said in ({}, "None None"), ({"JAX_PLATFORMS": "cpu"}, "cpu cpu"):
+        done = subprocess.run(
+            [*command, "-t", "pod", "--step", "asking:step"],
+            cwd=folder,
+            env=clean | more | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert said in done.stderr
+
+
+def test_an_axis_that_code_may_name_is_no_finding_beside_the_code(folder: Path) -> None:
+    text = SPEC.replace("  residual: batch _ _\n  hidden: batch _ mlp\n", "  residual: _ _ _\n")
+    text = text.replace("activations:", "axes: {length: 128}\nactivations:")
+    (folder / "spec.yaml").write_text(text)
+    code = "import jax\nfrom own_step import PARAMS\n\n\ndef step(resolver):\n"
+    code += '    return jax.jit(lambda p: p["layers_0"]["wi"] * 2), (PARAMS,)\n'
+    (folder / "naming.py").write_text(code)
+    words = ["cost", "spec.yaml", "-t", "pod"]
+    assert "logical axis `batch`" in CliRunner().invoke(cli, words).output
+    result = CliRunner().invoke(cli, [*words, "--step", "naming:step"])
+    assert "SHD230" not in result.output
+    assert result.exit_code == 0, result.output
