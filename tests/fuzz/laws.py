@@ -22,7 +22,7 @@ from typing import NamedTuple
 from shardspec.cli.main import main
 from tests.fuzz.steps import put_a_program_in_the_compilers_place
 
-MOST_SECONDS = 20.0
+MOST_SECONDS = 5.0
 MOST_CHARACTERS = 4_000_000
 #: A carriage return stands in the diff of a file that holds one, or `patch` would not take it.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
