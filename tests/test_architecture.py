@@ -75,6 +75,7 @@ FOR_ONE_SIBLING = {
     "programs.products": "a part of the text of programs",
     "report.state_text": "plans of state, apart from those of parameters",
     "resolve.factors": "which dimension is which by names, apart from how it lies",
+    "report.page_data": "what the page holds as data, apart from its HTML",
 }
 
 #: Folders of tests that have no folder of the package, each with the reason.

@@ -158,9 +158,7 @@ def arrays_in(folder: str, name: str, depth: int = 0) -> tuple[str, str] | Diagn
         return _unreadable(name, fault, "check its permissions")
     for suffixes in (
         (".index.json",),
-        reading.SAFETENSORS.suffixes,
-        reading.MSGPACK.suffixes,
-        reading.NPZ.suffixes,
+        *(kind.suffixes for kind in reading.KINDS if not kind.is_text),
     ):
         found = [each for each in names if each.endswith(suffixes)]
         if found:

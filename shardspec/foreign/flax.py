@@ -86,9 +86,8 @@ def _document(rules: Sequence[ForeignRule], semantics: str, options: Options) ->
 def answer(reading: FlaxReading, params: Params, mesh: Mesh) -> tuple[formats.Answer, ...]:
     """Return what Flax gives each array; one without names is whole."""
     axes = formats.linen_axes if reading.semantics == "linen" else formats.nnx_axes
-    found = (axes(param.logical_axes or (), reading.rules) for param in params)
     return tuple(
-        formats.placed(dims, param, mesh) for dims, param in zip(found, params, strict=True)
+        formats.placed(axes(each.logical_axes or (), reading.rules), each, mesh) for each in params
     )
 
 

@@ -524,20 +524,13 @@ def losses(request: Request, tool: str, *holds: str) -> Iterator[Diagnostic]:
       tool: what has no place, for messages: "a rule list of Flax".
       holds: the sections that it has a place for.
     """
-    if PARAMS not in holds:
-        yield from _any(request, tool)
-        yield from _params(request, tool)
-    if OVERRIDES not in holds:
-        yield from _overrides(request, tool)
-    if DERIVE not in holds:
-        yield from _derived(request, tool)
-    if ACTIVATIONS not in holds:
-        yield from _activations(request, tool)
-    if AXIS_TYPES not in holds:
-        yield from _axis_types(request, tool)
-    if MEMORY not in holds:
-        yield from _memory(request, tool)
-    yield from _state(request, tool)
+    for section, find in (
+        *((PARAMS, _any), (PARAMS, _params), (OVERRIDES, _overrides), (DERIVE, _derived)),
+        *((ACTIVATIONS, _activations), (AXIS_TYPES, _axis_types), (MEMORY, _memory)),
+        ("state", _state),
+    ):
+        if section not in holds:
+            yield from find(request, tool)
 
 
 def order_by_hand(request: Request, tool: str) -> Iterator[Diagnostic]:

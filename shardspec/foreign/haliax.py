@@ -412,28 +412,23 @@ def _plain(node: Node) -> LevanterMapping:
 def answer(reading: HaliaxReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
     """Return what the mapping gives each array; one without names is whole."""
     mapping = {rule.name: rule.mesh_axes for rule in reading.mapping}
-    answers = _of_class if reading.is_class else _answer
-    return tuple(answers(mapping, param, mesh) for param in params)
+    return tuple(_answer(reading, mapping, param, mesh) for param in params)
 
 
-def _of_class(mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Mesh) -> Answer:
-    names = param.logical_axes or (None,) * param.rank
-    missing = next((name for name in names if name is not None and name not in mapping), None)
-    if missing is not None:
-        return formats.NoAnswer(f"the class has no field `{missing}` (AttributeError)")
-    return formats.placed(tuple(mapping.get(name, ()) for name in names), param, mesh)
-
-
-def _answer(mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Mesh) -> Answer:
+def _answer(
+    reading: HaliaxReading, mapping: dict[str | None, tuple[str, ...]], param: Param, mesh: Mesh
+) -> Answer:
     names = param.logical_axes or (None,) * param.rank
     known = [name for name in names if name is not None]
-    twice = next((name for name in known if known.count(name) > 1), None)
-    if twice is not None:
-        return formats.NoAnswer(
-            f"`{twice}` names two dimensions, which Haliax refuses (ValueError)"
-        )
-    dims: formats.Dims = tuple(mapping.get(name, ()) if name is not None else () for name in names)
-    return formats.placed(dims, param, mesh)
+    if reading.is_class:
+        why = "the class has no field `{}` (AttributeError)"
+        wrong = [name for name in known if name not in mapping]
+    else:
+        why = "`{}` names two dimensions, which Haliax refuses (ValueError)"
+        wrong = [name for name in known if known.count(name) > 1]
+    if wrong:
+        return formats.NoAnswer(why.format(wrong[0]))
+    return formats.placed(tuple(mapping.get(name, ()) for name in names), param, mesh)
 
 
 def write(request: formats.Request) -> formats.Written:

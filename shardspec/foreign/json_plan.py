@@ -6,7 +6,7 @@ No timestamps, hosts or absolute paths; sizes in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardspec.diagnostics.words import natural
@@ -20,17 +20,14 @@ def plan_text(plan: ShardingPlan) -> str:
     """Return the plan as JSON text, one line per array, with a line break at the end."""
     import json
 
+    def mapping(entries: Iterable[tuple[str, Any]]) -> str:
+        ordered = sorted(entries, key=lambda entry: natural(entry[0]))
+        lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in ordered)
+        return f"{{\n{lines}\n  }}" if lines else "{}"
+
     head = json.dumps(_head(plan), indent=2)
-    shardings = sorted(plan.arrays, key=lambda sharding: natural(sharding.param.path))
-    lines = ",\n".join(
-        f"    {json.dumps(s.param.path)}: {json.dumps(_array(s))}" for s in shardings
-    )
-    arrays = f"{{\n{lines}\n  }}" if lines else "{}"
-    lines = ",\n".join(
-        f"    {json.dumps(s.activation.name)}: {json.dumps(_activation(s))}"
-        for s in sorted(plan.activations, key=lambda s: natural(s.activation.name))
-    )
-    activations = f"{{\n{lines}\n  }}" if lines else "{}"
+    arrays = mapping((each.param.path, _array(each)) for each in plan.arrays)
+    activations = mapping((each.activation.name, _activation(each)) for each in plan.activations)
     return f'{head[:-2]},\n  "arrays": {arrays},\n  "activations": {activations}\n}}\n'
 
 

@@ -106,9 +106,8 @@ def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[formats
         reason = f"the files cannot be read as MaxText reads them ({type(fault).__name__}: {text})"
         return (formats.NoAnswer(reason),) * len(params)
     rules = tuple(ForeignRule(name, axes) for name, axes in pairs)
-    found = (linen_axes(param.logical_axes or (), rules) for param in params)
     return tuple(
-        formats.placed(dims, param, mesh) for dims, param in zip(found, params, strict=True)
+        formats.placed(linen_axes(each.logical_axes or (), rules), each, mesh) for each in params
     )
 
 
@@ -260,10 +259,8 @@ def _unknown_axes(
     named_axes = ((axis, rule) for rule in rules for axis in rule.mesh_axes)
     unknown = by_key((axis, rule) for axis, rule in named_axes if axis not in axes)
     for axis, named in unknown.items():
-        where = counted(len(named), "rule")
-        message = f"`{axis}` is no axis of `mesh_axes`, and {where} name it"
-        if len(named) == 1:
-            message = f"`{axis}` is no axis of `mesh_axes`, and a rule names it"
+        who = "a rule names" if len(named) == 1 else f"{counted(len(named), 'rule')} name"
+        message = f"`{axis}` is no axis of `mesh_axes`, and {who} it"
         first = named[0].span
         labels = () if first is None else (Label(first, "MaxText splits nothing over it here"),)
         notes: tuple[str, ...] = (

@@ -6,13 +6,14 @@ coordinate on a TPU, and elsewhere counted slice by slice in order of process an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted, natural
 from shardspec.foreign import formats
 from shardspec.foreign.formats import Request
 from shardspec.foreign.regex import spec_literal
+from shardspec.ir.plan import Sharding
 from shardspec.ir.spec import Hardware
 from shardspec.topology.machine import machine_of
 from shardspec.topology.placement import place
@@ -83,8 +84,7 @@ def write(request: Request) -> formats.Written:
         return None, (order,)
     hardware = request.plan.target.hardware
     title = f"Layouts of {counted(len(request.plan.arrays), 'array')}"
-    specs = (*_specs(request), *_memory(request), *_activations(request))
-    body = (*_head(request, hardware), *order, "", *specs)
+    body = (*_head(request, hardware), *order, "", *_layouts(request))
     text = formats.python_module(request, title, [f"For {request.target_title}."], body)
     is_apart = any(sharding.memory_kind for sharding in request.plan.arrays)
     text += "\n" + _ordered(hardware) + (_WITH_MEMORY if is_apart else _REST)
@@ -146,37 +146,30 @@ def _filled(places: list[str]) -> Iterator[str]:
     yield line
 
 
-def _specs(request: Request) -> Iterator[str]:
-    yield "SPECS = {"
-    for sharding in sorted(request.plan.arrays, key=lambda s: natural(s.param.path)):
-        yield f"    {_key(sharding.param.path)}: {spec_literal(sharding.partition_spec)},"
-    yield "}"
+def _layouts(request: Request) -> Iterator[str]:
+    """Yield the partitions, and the memory of what is not in that of its device."""
+    arrays = sorted(request.plan.arrays, key=lambda s: natural(s.param.path))
+    named = [(each.param.path, each) for each in arrays]
+    activations = [(each.activation.name, each) for each in request.plan.activations]
+    yield from _mapping("SPECS", _specs(named)) or ("SPECS = {", "}")
+    yield from _mapping("MEMORY", _memory(named))
+    yield from _mapping("ACTIVATION_MEMORY", _memory(activations))
+    if any(each.activation.pattern for each in request.plan.activations):
+        yield "# keys with `*`, `?`, `{}` or `re:` are patterns of the names that code uses"
+    yield from _mapping("ACTIVATIONS", _specs(activations))
 
 
-def _memory(request: Request) -> Iterator[str]:
-    """Yield the memory of arrays that are not in that of their device, and of activations."""
-    apart = [sharding for sharding in request.plan.arrays if sharding.memory_kind]
-    if apart:
-        yield "MEMORY = {"
-        for sharding in sorted(apart, key=lambda s: natural(s.param.path)):
-            yield f'    {_key(sharding.param.path)}: "{sharding.memory_kind}",'
-        yield "}"
-    moved = [each for each in request.plan.activations if each.memory_kind]
-    if moved:
-        yield "ACTIVATION_MEMORY = {"
-        for each in moved:
-            yield f'    {_key(each.activation.name)}: "{each.memory_kind}",'
-        yield "}"
+def _mapping(name: str, entries: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    lines = [f"    {_key(key)}: {value}," for key, value in entries]
+    return (f"{name} = {{", *lines, "}") if lines else ()
 
 
-def _activations(request: Request) -> Iterator[str]:
-    if request.plan.activations:
-        if any(each.activation.pattern for each in request.plan.activations):
-            yield "# keys with `*`, `?`, `{}` or `re:` are patterns of the names that code uses"
-        yield "ACTIVATIONS = {"
-        for each in request.plan.activations:
-            yield f"    {_key(each.activation.name)}: {spec_literal(each.partition_spec)},"
-        yield "}"
+def _specs(found: Iterable[tuple[str, Sharding]]) -> Iterator[tuple[str, str]]:
+    return ((name, spec_literal(each.partition_spec)) for name, each in found)
+
+
+def _memory(found: Iterable[tuple[str, Sharding]]) -> Iterator[tuple[str, str]]:
+    return ((name, f'"{each.memory_kind}"') for name, each in found if each.memory_kind)
 
 
 def _key(path: str) -> str:

@@ -83,15 +83,13 @@ class Node:
 
     def described(self) -> str:
         """Return what it is, for messages: "a list of 3", "`data`"."""
-        if self.kind == "text":
-            return f"`{self.text[:40]}`"
-        if self.kind == "list":
-            return f"a list of {len(self.items)}"
-        if self.kind == "nothing":
-            return "nothing"
-        if self.kind == "unreadable":
-            return f"a value that is not known ({self.text})"
-        return f"a {self.kind}"
+        words = {
+            "text": f"`{self.text[:40]}`",
+            "list": f"a list of {len(self.items)}",
+            "nothing": "nothing",
+            "unreadable": f"a value that is not known ({self.text})",
+        }
+        return words.get(self.kind, f"a {self.kind}")
 
 
 def group(

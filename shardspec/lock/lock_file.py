@@ -93,12 +93,12 @@ def _axis_line(placed: AxisLayout) -> str:
 
 def _activation_line(activation: layouts.ActivationLayout) -> str:
     dims = " ".join(map(_dim_text, activation.logical_axes, activation.sizes))
-    answer = partition_text(activation.partition) + _memory_text(activation.memory)
-    return f"activation {name_text(activation.name)} : [{dims}] = {answer}"
+    return f"activation {name_text(activation.name)} : [{dims}] = {_answer_text(activation)}"
 
 
-def _memory_text(memory: MemoryKind | None) -> str:
-    return "" if memory is None else f" memory {memory}"
+def _answer_text(lying: layouts.ActivationLayout | ArrayLayout) -> str:
+    memory = "" if lying.memory is None else f" memory {lying.memory}"
+    return partition_text(lying.partition) + memory
 
 
 def _groups(arrays: Sequence[ArrayLayout]) -> Iterator[tuple[str, str]]:
@@ -126,8 +126,7 @@ def _groups(arrays: Sequence[ArrayLayout]) -> Iterator[tuple[str, str]]:
 
 def _array_text(array: ArrayLayout) -> str:
     dims = " ".join(map(_dim_text, array.logical_axes, array.shape))
-    answer = partition_text(array.partition) + _memory_text(array.memory)
-    return f"{name_text(array.dtype)}[{dims}] = {answer}"
+    return f"{name_text(array.dtype)}[{dims}] = {_answer_text(array)}"
 
 
 def _dim_text(name: str | None, size: int | None) -> str:
@@ -578,9 +577,9 @@ def lock_remark(plan: ShardingPlan, path: str | None) -> str | None:
     array, now = arrays[path], plan[path]
     if (array.partition, array.memory) == (now.partition_spec, now.memory_kind):
         return f"lock: {found.path} agrees"
-    said = partition_text(array.partition) + _memory_text(array.memory)
     return (
-        f"lock: {found.path} says {said}: made by another shardspec; see `shardspec lock --check`"
+        f"lock: {found.path} says {_answer_text(array)}: made by another shardspec; see"
+        " `shardspec lock --check`"
     )
 
 

@@ -37,6 +37,12 @@ _FURTHEST = 500
 _MOST = 2000
 
 
+#: What is read to the end as one word: no expression.
+_OF_FILES_AND_PATHS = frozenset(
+    {"hardware", "extends", "manifest", "step.extends", "drop", "*.path", "*.match"}
+)
+
+
 class Choice(NamedTuple):
     """Something that may stand here.
 
@@ -182,6 +188,7 @@ class _Choices:
             return
         reader = self._readers().get(section)
         if reader is not None:
+            self.is_expression = section not in _OF_FILES_AND_PATHS
             yield from reader()
         yield from _constants(where)
 
@@ -212,25 +219,21 @@ class _Choices:
         }
 
     def _rule(self) -> Iterator[Choice]:
-        self.is_expression = True
         if "->" not in self.place.written:
             yield from self._logical_axes(" -> " if " " not in self.place.written else "")
         else:
             yield from self._partition()
 
     def _partition(self) -> Iterator[Choice]:
-        self.is_expression = True
         yield from self._mesh_axes()
         yield Choice("none", Kind.Keyword, "whole on every device")
 
     def _at(self) -> Iterator[Choice]:
-        self.is_expression = True
         words = {"start": "first", "end": "last", "before": "an axis", "after": "an axis"}
         yield from (Choice(word, Kind.Keyword, detail) for word, detail in words.items())
         yield from self._logical_axes()
 
     def _mesh_size(self) -> Iterator[Choice]:
-        self.is_expression = True
         words = {
             "rest": "what the other axes leave over",
             "submesh": "a tile of the torus: `submesh 4x2x2x1`",
@@ -247,24 +250,20 @@ class _Choices:
             yield from self._logical_axes()
 
     def _sizes(self) -> Iterator[Choice]:
-        self.is_expression = True
         yield from self._numbers()
         yield from self._logical_axes()
 
     def _names(self) -> Iterator[Choice]:
-        self.is_expression = True
         yield from self._logical_axes()
         yield Choice("_", Kind.Keyword, "a dimension without a name")
 
     def _derived(self) -> Iterator[Choice]:
-        self.is_expression = True
         yield Choice("from", Kind.Keyword, "the array that it is laid out from")
         yield Choice("dims", Kind.Keyword, "which of its dimensions each is")
         yield Choice("= A[embed] @ B", Kind.Keyword, "both sides of a product, by what is summed")
         yield from self._logical_axes()
 
     def _array(self) -> Iterator[Choice]:
-        self.is_expression = True
         if "[" in self.place.written:
             yield from self._sizes()
             return

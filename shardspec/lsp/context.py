@@ -57,7 +57,7 @@ def place_at(text: str, offset: int, *, is_dsl: bool) -> Place:
     comment = _COMMENT.search(_without_quoted(line))
     if comment is not None:
         return Place((), False, line[comment.start(1) :], is_comment=True, is_dsl=is_dsl)
-    return _dsl_place(before) if is_dsl else _yaml_place(before)
+    return _dsl_place(before)._replace(is_dsl=True) if is_dsl else _yaml_place(before)
 
 
 def _without_quoted(line: str) -> str:
@@ -230,7 +230,7 @@ def _dsl_place(before: str) -> Place:
     while True:
         last = statements[-1] if statements else None
         if last is None or _is_over(last, before):
-            return Place(route, True, "", is_dsl=True)
+            return Place(route, True, "")
         head = before[last.start : last.end]
         if last.entries is None:
             return _in_statement(head + before[last.end :], route)
@@ -259,14 +259,12 @@ def _in_block(word: str, rest: str, block: Statement, before: str, route: tuple[
     entry = "" if last is None or _is_over(last, before) else before[last.start :]
     if section == "rules":
         rule, _, at = entry.partition(" at ")
-        if at:
-            return Place((*section_route, ITEM, "at"), False, at, is_dsl=True)
-        return Place((*section_route, ITEM), False, rule, is_dsl=True)
+        where = (*section_route, ITEM)
+        return Place((*where, "at"), False, at) if at else Place(where, False, rule)
     mark = "=" if section_route[-1] == "mesh" else ":"
     key, found, value = _cut(entry, mark)
-    if found:
-        return Place((*section_route, key), False, value, is_dsl=True)
-    return Place(section_route, True, entry, is_dsl=True)
+    where = (*section_route, key) if found else section_route
+    return Place(where, not found, value if found else entry)
 
 
 def _cut(entry: str, mark: str) -> tuple[str, bool, str]:
@@ -283,39 +281,33 @@ def _in_statement(text: str, route: tuple[str, ...]) -> Place:
     """Return the place within a statement that has no block."""
     word, blank, rest = text.partition(" ")
     if not blank:
-        return Place(route, True, word, is_dsl=True)
+        return Place(route, True, word)
     section = SECTION_OF.get(word, word)
     if word in ("extends", "manifest", "drop"):
-        return Place((*route, section, ITEM), False, re.split(r",\s*", rest)[-1], is_dsl=True)
+        return Place((*route, section, ITEM), False, re.split(r",\s*", rest)[-1])
     if word in ("hardware", "doc", "shardspec"):
-        return Place((*route, section), False, rest.lstrip(), is_dsl=True)
+        return Place((*route, section), False, rest.lstrip())
     if word in ("mesh", "target"):
         name, _, machine = rest.rpartition("on ") if "on " in rest else (rest, "", None)
         where = (*route, "targets", name.strip()) if word == "target" else route
         if machine is None:
-            return Place(where, True, "", is_dsl=True)
-        return Place((*where, "hardware"), False, machine, is_dsl=True)
+            return Place(where, True, "")
+        return Place((*where, "hardware"), False, machine)
     if word in ("policy", "state", "coverage", "lint"):
         key, blank, value = rest.partition(" ")
         where = (*route, section)
-        return Place((*where, key) if blank else where, not blank, value or key, is_dsl=True)
+        return Place((*where, key) if blank else where, not blank, value or key)
     if word in ("axis", "let"):
         name, found, value = _cut(rest, "=")
-        where = (*route, section, name)
-        return (
-            Place(where, False, value, is_dsl=True)
-            if found
-            else Place(where[:-1], True, name, is_dsl=True)
-        )
+        where = (*route, section)
+        return Place((*where, name), False, value) if found else Place(where, True, name)
     return _in_entry(section, rest, route)
 
 
 def _in_entry(section: str, rest: str, route: tuple[str, ...]) -> Place:
     """Return the place within an override, and what else is about a pattern."""
-    key, found, names = _cut(rest, ":")
-    if found:
-        return Place((*route, section, ITEM, "axes"), False, names, is_dsl=True)
-    key, found, partition = _cut(rest, "=")
-    if found:
-        return Place((*route, section, ITEM, "spec"), False, partition, is_dsl=True)
-    return Place((*route, section, ITEM, "path"), False, key, is_dsl=True)
+    for mark, field in ((":", "axes"), ("=", "spec")):
+        key, found, answer = _cut(rest, mark)
+        if found:
+            return Place((*route, section, ITEM, field), False, answer)
+    return Place((*route, section, ITEM, "path"), False, key)

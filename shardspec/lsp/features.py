@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
@@ -22,10 +22,8 @@ def made() -> SpecServer:
     """Return a server that answers all that it can."""
     server = SpecServer()
     _follow_texts(server)
-    _answer_about_findings(server)
-    _answer_about_shape(server)
-    _answer_about_names(server)
-    _find_places(server)
+    for feature, answer, *options in _ANSWERS:
+        _answer_with(answer, server, feature, *options)
     _rename(server)
     _decorate(server)
     return server
@@ -61,24 +59,33 @@ def _follow_texts(server: SpecServer) -> None:
         server.files_changed()
 
 
-def _answer_about_findings(server: SpecServer) -> None:
-    kinds = [types.CodeActionKind.QuickFix, types.CodeActionKind.SourceFixAll]
+Answer: TypeAlias = Callable[[SpecServer, Snapshot, Any], object]
 
-    @server.feature(
-        types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=kinds)
-    )
-    async def actions(params: types.CodeActionParams) -> list[types.CodeAction] | None:
-        only = params.context.only
 
-        def answer(snapshot: Snapshot) -> list[types.CodeAction]:
-            found = []
-            if _is_asked(types.CodeActionKind.QuickFix, only):
-                found += findings.actions(snapshot, *snapshot.lines.offsets(params.range))
-            if only and _is_asked(types.CodeActionKind.SourceFixAll, only):
-                found += filter(None, [findings.fix_all(snapshot)])
-            return found
+def _answer_with(answer: Answer, server: SpecServer, feature: str, *options: Any) -> None:
+    @server.feature(feature, *options)
+    async def asked(params: Any) -> object:
+        return await _or_refusal(server, params, lambda snapshot: answer(server, snapshot, params))
 
-        return await server.ask(params.text_document.uri, answer)
+
+def _of_text(answer: Callable[[Snapshot], object]) -> Answer:
+    return lambda server, snapshot, params: answer(snapshot)
+
+
+def _at_place(answer: Callable[[Snapshot, int], object]) -> Answer:
+    return lambda server, snapshot, params: answer(snapshot, snapshot.lines.offset(params.position))
+
+
+def _actions(
+    server: SpecServer, snapshot: Snapshot, params: types.CodeActionParams
+) -> list[types.CodeAction]:
+    only = params.context.only
+    found = []
+    if _is_asked(types.CodeActionKind.QuickFix, only):
+        found += findings.actions(snapshot, *snapshot.lines.offsets(params.range))
+    if only and _is_asked(types.CodeActionKind.SourceFixAll, only):
+        found += filter(None, [findings.fix_all(snapshot)])
+    return found
 
 
 def _is_asked(
@@ -93,106 +100,83 @@ def _word(kind: types.CodeActionKind | str) -> str:
     return kind.value if isinstance(kind, types.CodeActionKind) else kind
 
 
-def _answer_about_shape(server: SpecServer) -> None:
-    @server.feature(types.TEXT_DOCUMENT_FORMATTING)
-    async def formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
-        def answer(snapshot: Snapshot) -> list[types.TextEdit] | None:
-            text, _ = formatted(snapshot.source)
-            return None if text is None else snapshot.lines.edits_to(text)
-
-        return await server.ask(params.text_document.uri, answer)
-
-    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
-    async def symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol] | None:
-        return await server.ask(params.text_document.uri, outline.symbols)
-
-    @server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)
-    async def folds(params: types.FoldingRangeParams) -> list[types.FoldingRange] | None:
-        return await server.ask(params.text_document.uri, outline.folds)
+def _formatted(snapshot: Snapshot) -> list[types.TextEdit] | None:
+    text, _ = formatted(snapshot.source)
+    return None if text is None else snapshot.lines.edits_to(text)
 
 
 _TRIGGERS = [" ", "/", "[", "(", ",", ">", "|", ":", '"']
 
 
-def _answer_about_names(server: SpecServer) -> None:
-    @server.feature(types.TEXT_DOCUMENT_HOVER)
-    async def hover(params: types.HoverParams) -> types.Hover | None:
-        def answer(snapshot: Snapshot) -> types.Hover | None:
-            text = hovered(snapshot, snapshot.lines.offset(params.position))
-            markup = types.MarkupContent(types.MarkupKind.Markdown, text or "")
-            return types.Hover(markup) if text else None
+def _hover(snapshot: Snapshot, offset: int) -> types.Hover | None:
+    text = hovered(snapshot, offset)
+    markup = types.MarkupContent(types.MarkupKind.Markdown, text or "")
+    return types.Hover(markup) if text else None
 
-        return await server.ask(params.text_document.uri, answer)
 
-    @server.feature(
+def _completed(
+    server: SpecServer, snapshot: Snapshot, params: types.CompletionParams
+) -> list[types.CompletionItem]:
+    known = server.last_spec(params.text_document.uri)
+    return completion.completions(snapshot, known, snapshot.lines.offset(params.position))
+
+
+def _references(
+    server: SpecServer, snapshot: Snapshot, params: types.ReferenceParams
+) -> list[types.Location]:
+    offset = snapshot.lines.offset(params.position)
+    stated = params.context.include_declaration
+    return navigation.references(snapshot, offset, with_stated=stated)
+
+
+def _hints(
+    server: SpecServer, snapshot: Snapshot, params: types.InlayHintParams
+) -> list[types.InlayHint]:
+    kinds = hints.wanted(server.settings)
+    return hints.hints(snapshot, *snapshot.lines.offsets(params.range), kinds)
+
+
+_ACTIONS = [types.CodeActionKind.QuickFix, types.CodeActionKind.SourceFixAll]
+_ANSWERS: tuple[tuple[Any, ...], ...] = (
+    (
+        types.TEXT_DOCUMENT_CODE_ACTION,
+        _actions,
+        types.CodeActionOptions(code_action_kinds=_ACTIONS),
+    ),
+    (types.TEXT_DOCUMENT_FORMATTING, _of_text(_formatted)),
+    (types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, _of_text(outline.symbols)),
+    (types.TEXT_DOCUMENT_FOLDING_RANGE, _of_text(outline.folds)),
+    (types.TEXT_DOCUMENT_HOVER, _at_place(_hover)),
+    (
         types.TEXT_DOCUMENT_COMPLETION,
+        _completed,
         types.CompletionOptions(trigger_characters=_TRIGGERS, resolve_provider=True),
-    )
-    async def complete(params: types.CompletionParams) -> list[types.CompletionItem] | None:
-        uri = params.text_document.uri
-
-        def answer(snapshot: Snapshot) -> list[types.CompletionItem]:
-            offset = snapshot.lines.offset(params.position)
-            return completion.completions(snapshot, server.last_spec(uri), offset)
-
-        return await server.ask(uri, answer)
-
-    @server.feature(types.COMPLETION_ITEM_RESOLVE)
-    def resolve(item: types.CompletionItem) -> types.CompletionItem:
-        return completion.resolve(item)
-
-
-def _find_places(server: SpecServer) -> None:
-    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
-    async def definition(params: types.DefinitionParams) -> list[types.Location] | None:
-        def answer(snapshot: Snapshot) -> list[types.Location]:
-            return navigation.definitions(snapshot, snapshot.lines.offset(params.position))
-
-        return await server.ask(params.text_document.uri, answer)
-
-    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
-    async def references(params: types.ReferenceParams) -> list[types.Location] | None:
-        def answer(snapshot: Snapshot) -> list[types.Location]:
-            offset = snapshot.lines.offset(params.position)
-            stated = params.context.include_declaration
-            return navigation.references(snapshot, offset, with_stated=stated)
-
-        return await server.ask(params.text_document.uri, answer)
-
-    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
-    async def highlights(
-        params: types.DocumentHighlightParams,
-    ) -> list[types.DocumentHighlight] | None:
-        def answer(snapshot: Snapshot) -> list[types.DocumentHighlight]:
-            return navigation.own_references(snapshot, snapshot.lines.offset(params.position))
-
-        return await server.ask(params.text_document.uri, answer)
+    ),
+    (types.TEXT_DOCUMENT_DEFINITION, _at_place(navigation.definitions)),
+    (types.TEXT_DOCUMENT_REFERENCES, _references),
+    (types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, _at_place(navigation.own_references)),
+    (types.TEXT_DOCUMENT_PREPARE_RENAME, _at_place(navigation.renamed_range)),
+    (types.TEXT_DOCUMENT_INLAY_HINT, _hints),
+    (types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, _of_text(tokens.tokens), tokens.LEGEND),
+)
 
 
 def _rename(server: SpecServer) -> None:
-    @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
-    async def prepare(params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
-        def answer(snapshot: Snapshot) -> types.PrepareRenamePlaceholder:
-            return navigation.renamed_range(snapshot, snapshot.lines.offset(params.position))
-
-        return await _or_refusal(server, params.text_document.uri, answer)
-
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     async def rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
-        uri = params.text_document.uri
-        children = await server.children(uri)
+        children = await server.children(params.text_document.uri)
 
         def answer(snapshot: Snapshot) -> types.WorkspaceEdit:
             offset = snapshot.lines.offset(params.position)
             return navigation.renamed_everywhere(snapshot, children, offset, params.new_name)
 
-        return await _or_refusal(server, uri, answer)
+        return await _or_refusal(server, params, answer)
 
 
-async def _or_refusal(server: SpecServer, uri: str, answer: Callable[[Snapshot], T]) -> T | None:
+async def _or_refusal(server: SpecServer, params: Any, answer: Callable[[Snapshot], T]) -> T | None:
     """Return an answer; a refusal is told to the person who asked."""
     try:
-        return await server.ask(uri, answer)
+        return await server.ask(params.text_document.uri, answer)
     except navigation.RefusedError as refused:
         raise JsonRpcException(str(refused), _REQUEST_FAILED) from None
 
@@ -209,18 +193,7 @@ def _decorate(server: SpecServer) -> None:
         if workspace and workspace.inlay_hint and workspace.inlay_hint.refresh_support:
             server.workspace_inlay_hint_refresh(None)
 
-    @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
-    async def inlay(params: types.InlayHintParams) -> list[types.InlayHint] | None:
-        kinds = hints.wanted(server.settings)
-
-        def answer(snapshot: Snapshot) -> list[types.InlayHint]:
-            return hints.hints(snapshot, *snapshot.lines.offsets(params.range), kinds)
-
-        return await server.ask(params.text_document.uri, answer)
-
-    @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, tokens.LEGEND)
-    async def coloured(params: types.SemanticTokensParams) -> types.SemanticTokens | None:
-        return await server.ask(params.text_document.uri, tokens.tokens)
+    server.feature(types.COMPLETION_ITEM_RESOLVE)(completion.resolve)
 
 
 def _settings(given: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Excerpt, SourceFile, Span
 from shardspec.ir.spec import ANY, Pattern, axis_of
-from shardspec.language.grammar import expressions
-from shardspec.language.grammar.step_lines import parse_step_line
+from shardspec.language.grammar import expressions, syntax
+from shardspec.language.grammar.step_lines import LineExpr, parse_step_line
 from shardspec.language.grammar.syntax import AxisTarget, MeshSize, Name, SizeExpr, SyntaxFault
 from shardspec.language.reading import Reading, Route
 from shardspec.language.silencing import marked
@@ -123,14 +123,14 @@ def _of_key(route: Route, key: Excerpt) -> Iterator[Use]:
     elif inner[2:3] == ("parts",) and len(inner) == 4:
         return
     if kind is Kind.LOGICAL_AXIS:
-        yield _axis_use(key, 0, len(key.text), key.text, route, is_definition=True)
+        yield _axis_use(key, 0, key.text, route, is_definition=True)
         return
     is_definition = kind not in (Kind.WORD, Kind.FINDING, Kind.PATTERN)
     yield Use(kind, key.text, text_of(key), is_definition, route, key)
 
 
 def _axis_use(
-    excerpt: Excerpt, start: int, end: int, name: str, route: Route, *, is_definition: bool = False
+    excerpt: Excerpt, start: int, name: str, route: Route, *, is_definition: bool = False
 ) -> Use:
     """Return the use of a logical axis, without the role that it has: `embed` of `in:embed'`."""
     axis = axis_of(name)
@@ -147,11 +147,6 @@ class _Expression:
         self.route = route
         self.lets = lets
 
-    def parsed(self, parse: Callable[[str], Any]) -> Any:
-        """Return what a parser makes of it; None where it cannot be read."""
-        found = parse(self.excerpt.text)
-        return None if isinstance(found, SyntaxFault) else found
-
     def use(self, kind: Kind, name: Name, *, is_definition: bool = False) -> Use:
         span = self.excerpt.at(name.start, name.end)
         return Use(kind, name.text, span, is_definition, self.route, self.excerpt)
@@ -165,7 +160,7 @@ class _Expression:
         """Yield logical axes."""
         for name in names:
             if name is not None and name.text != ANY:
-                yield _axis_use(self.excerpt, name.start, name.end, name.text, self.route)
+                yield _axis_use(self.excerpt, name.start, name.text, self.route)
 
     def mesh_axes(self, targets: Iterable[AxisTarget]) -> Iterator[Use]:
         """Yield the mesh axes of right sides."""
@@ -202,76 +197,44 @@ def _of_value(route: Route, value: Excerpt, lets: frozenset[str]) -> Iterator[Us
         yield from reader(found)
 
 
-def _rule(found: _Expression) -> Iterator[Use]:
-    rule = found.parsed(expressions.parse_axis_rule)
-    if rule is not None:
-        yield from found.axes(rule.names)
-        yield from found.mesh_axes(rule.targets)
+def _read(
+    parse: Callable[[str], Any], uses_in: Callable[[_Expression, Any], Iterator[Use]]
+) -> Callable[[_Expression], Iterator[Use]]:
+    """Return the reader of one kind of expression; what cannot be read has no names."""
+
+    def read(found: _Expression) -> Iterator[Use]:
+        stated = parse(found.excerpt.text)
+        return iter(()) if isinstance(stated, SyntaxFault) else uses_in(found, stated)
+
+    return read
 
 
-def _place(found: _Expression) -> Iterator[Use]:
-    place = found.parsed(expressions.parse_place)
-    if place is not None:
-        yield from found.axes([place.axis])
+def _rule(found: _Expression, rule: syntax.RuleExpr) -> Iterator[Use]:
+    yield from found.axes(rule.names)
+    yield from found.mesh_axes(rule.targets)
 
 
-def _names(found: _Expression) -> Iterator[Use]:
-    names = found.parsed(expressions.parse_names)
-    if names is not None:
-        yield from found.axes(names.names)
+def _partition(found: _Expression, stated: syntax.PartitionExpr) -> Iterator[Use]:
+    yield from found.mesh_axes(stated.dims)
+    yield from (found.use(Kind.MESH_AXIS, name) for names in stated.sums for name in names)
 
 
-def _scan(found: _Expression) -> Iterator[Use]:
-    scan = found.parsed(expressions.parse_scan)
-    if scan is not None:
-        yield from found.axes(name for name, _ in scan.axes)
-
-
-def _partition(found: _Expression) -> Iterator[Use]:
-    stated = found.parsed(expressions.parse_partition)
-    if stated is not None:
-        yield from found.mesh_axes(stated.dims)
-        yield from (found.use(Kind.MESH_AXIS, name) for names in stated.sums for name in names)
-
-
-def _over(found: _Expression) -> Iterator[Use]:
-    target = found.parsed(expressions.parse_mesh_axes)
-    if target is not None:
-        yield from found.mesh_axes([target])
-
-
-def _size(found: _Expression) -> Iterator[Use]:
-    yield from found.sizes(found.parsed(expressions.parse_size))
-
-
-def _mesh(found: _Expression) -> Iterator[Use]:
-    size = found.parsed(expressions.parse_mesh_size)
-    if size is not None:
-        yield from _mesh_size(size, found)
-
-
-def _mesh_size(size: MeshSize, found: _Expression) -> Iterator[Use]:
+def _mesh_size(found: _Expression, size: MeshSize) -> Iterator[Use]:
     yield from found.sizes(size.named)
     yield from found.axes([size.fits])
     for part, inner in size.parts:
         yield found.use(Kind.MESH_AXIS, part, is_definition=True)
-        yield from _mesh_size(inner, found)
+        yield from _mesh_size(found, inner)
 
 
-def _array(found: _Expression) -> Iterator[Use]:
-    stated = found.parsed(expressions.parse_array_type)
-    if stated is not None:
-        yield found.use(Kind.DTYPE, stated.dtype)
-        for dim in stated.dims:
-            if dim.name is not None:
-                yield from found.axes([dim.name])
-            yield from found.sizes(dim.size)
+def _array(found: _Expression, stated: syntax.ArrayType) -> Iterator[Use]:
+    yield found.use(Kind.DTYPE, stated.dtype)
+    for dim in stated.dims:
+        yield from found.axes([dim.name])
+        yield from found.sizes(dim.size)
 
 
-def _derived(found: _Expression) -> Iterator[Use]:
-    stated = found.parsed(expressions.parse_derived)
-    if stated is None:
-        return
+def _derived(found: _Expression, stated: syntax.DerivedExpr) -> Iterator[Use]:
     if stated.parent is not None:
         yield found.use(Kind.PATTERN, stated.parent)
     own = {"in", "out"}.union(*stated.own) if stated.own is not None else set()
@@ -280,10 +243,7 @@ def _derived(found: _Expression) -> Iterator[Use]:
             yield from found.axes([dim])
 
 
-def _line(found: _Expression) -> Iterator[Use]:
-    line = found.parsed(parse_step_line)
-    if line is None:
-        return
+def _line(found: _Expression, line: LineExpr) -> Iterator[Use]:
     aliases = set[str]()
     for term in (*line.operands, *line.results):
         aliases |= {dim.alias.text for dim in term.dims or () if dim.alias is not None}
@@ -299,29 +259,32 @@ def _whole(kind: Kind) -> Callable[[_Expression], Iterator[Use]]:
     return lambda found: found.whole(kind)
 
 
+_NAMES = _read(expressions.parse_names, lambda found, stated: found.axes(stated.names))
+_ARRAY = _read(expressions.parse_array_type, _array)
+_SIZE = _read(expressions.parse_size, _Expression.sizes)
 _READERS: Mapping[str, Callable[[_Expression], Iterator[Use]]] = {
-    "axes": _size,
-    "let": _size,
-    "rules": _rule,
-    "rules.at": _place,
-    "drop": _names,
-    "params": _names,
-    "scan": _scan,
-    "derive": _derived,
-    "activations": _names,
-    "arrays": _array,
-    "caches": _array,
-    "mesh": _mesh,
+    "axes": _SIZE,
+    "let": _SIZE,
+    "rules": _read(expressions.parse_axis_rule, _rule),
+    "rules.at": _read(expressions.parse_place, lambda found, place: found.axes([place.axis])),
+    "drop": _NAMES,
+    "params": _NAMES,
+    "scan": _read(expressions.parse_scan, lambda found, scan: found.axes(n for n, _ in scan.axes)),
+    "derive": _read(expressions.parse_derived, _derived),
+    "activations": _NAMES,
+    "arrays": _ARRAY,
+    "caches": _ARRAY,
+    "mesh": _read(expressions.parse_mesh_size, _mesh_size),
     "hardware": _whole(Kind.HARDWARE),
     "extends": _whole(Kind.BASE),
     "manifest": _whole(Kind.MANIFEST),
     "step.extends": _whole(Kind.STEP),
-    "step.program": _line,
-    "state.over": _over,
+    "step.program": _read(parse_step_line, _line),
+    "state.over": _read(expressions.parse_mesh_axes, lambda found, axes: found.mesh_axes([axes])),
     "*.path": _whole(Kind.PATTERN),
     "*.match": _whole(Kind.PATTERN),
-    "*.axes": _names,
-    "*.spec": _partition,
+    "*.axes": _NAMES,
+    "*.spec": _read(expressions.parse_partition, _partition),
 }
 
 

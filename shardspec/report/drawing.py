@@ -20,7 +20,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import ActivationSharding, DimSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Mesh
@@ -29,7 +28,7 @@ from shardspec.report.html import table as html_table
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import activation_for
 from shardspec.topology.machine import Machine
-from shardspec.topology.placement import Placement, place
+from shardspec.topology.placement import Placement, placed
 
 Part = tuple[int, ...]
 Devices = tuple[int, ...]
@@ -168,7 +167,7 @@ def grid(sharding: Sharding, plan: ShardingPlan) -> Grid:
         )
         for part in itertools.product(*(range(side.count) for side in outer))
     )
-    placement = _placement(plan)
+    placement = placed(plan.target, plan.spec.policy.order)
     homes = None if placement is None else _homes(placement)
     machine = "" if plan.target.hardware is None else f"on {plan.target.hardware.title}"
     return Grid(_title(sharding), mesh, outer, down, across, tables, homes, machine)
@@ -196,13 +195,6 @@ def _holders(sides: Sequence[Side], mesh: Mesh) -> dict[Part, Devices]:
             part.append(index)
         found.setdefault(tuple(part), []).append(number)
     return {part: tuple(devices) for part, devices in found.items()}
-
-
-def _placement(plan: ShardingPlan) -> Placement | None:
-    if plan.target.hardware is None:
-        return None
-    found = place(plan.target, plan.spec.policy.order)
-    return None if isinstance(found, Diagnostic) else found
 
 
 def _homes(placement: Placement) -> Homes:

@@ -14,9 +14,9 @@ from shardspec.ir.spec import Spec, Target
 from shardspec.report.cost_json import cost_data
 from shardspec.report.drawing import plan_html
 from shardspec.report.html import Html, tag
-from shardspec.report.page_data import placed
 from shardspec.report.page_pieces import axes_piece, memory_rows, sent_piece, time_piece
 from shardspec.report.table import target_title
+from shardspec.topology.placement import placed
 
 _STYLE = Path(__file__).parent / "web" / "notebook.css"
 
@@ -44,7 +44,7 @@ def cost_pieces(cost: Cost) -> str:
 def target_pieces(spec: Spec, target: Target) -> str:
     """Return the mesh of a target: what each mesh axis runs over, and its speed."""
     plan = ShardingPlan(spec, target, ())
-    placement = placed(plan)
+    placement = placed(target, spec.policy.order)
     axes = [] if placement is None else [axes_piece(placement)]
     return _framed(tag("p", _heading(plan)), *axes)
 

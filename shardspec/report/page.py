@@ -20,7 +20,7 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.report.cost_json import at_least
 from shardspec.report.html import Html, joined, table, tag
-from shardspec.report.page_data import Data, embedded, page_data, placed
+from shardspec.report.page_data import Data, embedded, page_data
 from shardspec.report.page_pieces import (
     axes_piece,
     memory_rows,
@@ -30,6 +30,7 @@ from shardspec.report.page_pieces import (
 )
 from shardspec.report.pages import finding_page
 from shardspec.report.table import summary, target_title
+from shardspec.topology.placement import placed
 from shardspec.versions import PACKAGE
 
 _FOLDER = Path(__file__).parent / "web"
@@ -197,7 +198,7 @@ def _finding(found: Diagnostic) -> Html:
 
 
 def _machine(plan: ShardingPlan) -> Html:
-    placement = placed(plan)
+    placement = placed(plan.target, plan.spec.policy.order)
     if placement is None:
         return tag("p", "No hardware is stated for this target.", class_="quiet")
     return axes_piece(placement)

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.source import printable
 from shardspec.ir.plan import ActivationSharding, ParamSharding, Sharding, ShardingPlan
 from shardspec.report.drawing import MOST_DRAWN
@@ -19,7 +18,7 @@ from shardspec.report.explain import dim_rows, facts
 from shardspec.report.mesh import speed_text
 from shardspec.report.table import Row, layout_text, rows, rules_text, target_title
 from shardspec.topology.explanation import explain_axes
-from shardspec.topology.placement import Placement, place
+from shardspec.topology.placement import placed
 
 Data = dict[str, Any]
 
@@ -148,17 +147,9 @@ def _layout(sharding: Sharding) -> Data:
 # the machine
 
 
-def placed(plan: ShardingPlan) -> Placement | None:
-    """Return the mesh of a plan on its machine; None where no hardware is stated."""
-    if plan.target.hardware is None:
-        return None
-    found = place(plan.target, plan.spec.policy.order)
-    return None if isinstance(found, Diagnostic) else found
-
-
 def machine_data(plan: ShardingPlan) -> Data | None:
     """Return physical axes, and for each index of each mesh axis its offset on them."""
-    placement = placed(plan)
+    placement = placed(plan.target, plan.spec.policy.order)
     if placement is None or plan.mesh.device_count > MOST_DRAWN:
         return None
     return {

@@ -8,13 +8,20 @@ devices that differ in nothing but their index on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target
 from shardspec.topology.assignment import AxisScore, is_ring, score_axis
-from shardspec.topology.machine import Coordinate, Digit, Machine, PhysicalAxis, joined_digits
+from shardspec.topology.machine import (
+    Coordinate,
+    Digit,
+    Link,
+    PhysicalAxis,
+    joined_digits,
+    route_hops,
+)
 from shardspec.topology.placement import AxisPlacement, Placement, place
 from shardspec.topology.submesh import Tile, better_submeshes
 
@@ -110,7 +117,8 @@ def _explain(placed: AxisPlacement, placement: Placement) -> AxisExplanation:
     digits = [digit for digit in placed.digits if digit.size > 1]
     asks_dcn = placed.axis.network == "dcn"
     score = score_axis(digits, machine, asks_dcn=asks_dcn)
-    speed, bottleneck = _bandwidth(digits, score, placement)
+    crossed = {machine[digit.axis].link for digit in digits}
+    speed, bottleneck = _bandwidth(crossed, score.links, placement.hardware)
     runs = tuple(_run(digit, machine[digit.axis]) for digit in joined_digits(digits))
     return AxisExplanation(
         name=placed.axis.name,
@@ -143,40 +151,21 @@ def _stretches(axis: MeshAxis, placement: Placement) -> Stretches:
 def _explain_listed(axis: MeshAxis, placement: Placement) -> AxisExplanation:
     """Return what the groups of an axis touch that are no translates of one another."""
     lies = _stretches(axis, placement)
-    kinds: tuple[Literal["dcn", "ici", "nvlink", "chip", "memory"], ...]
-    kinds = ("dcn", "ici", "nvlink", "chip", "memory")
-    slowest: Bottleneck = next((link for link in kinds if lies.ways[link] > 1), "none")
-    chip, links = placement.hardware.chip, 2 / lies.both_ways
-    link_speed = chip.link_bytes_per_s
-    speeds: dict[Bottleneck, float | None] = {
-        "dcn": network_per_device(placement.hardware),
-        "ici": None if link_speed is None else link_speed * links,
-        "nvlink": link_speed,
-        "chip": chip.pair_bytes_per_s,
-    }
+    links = 2 / lies.both_ways
+    crossed = {link for link, ways in lies.ways.items() if ways > 1}
+    speed, slowest = _bandwidth(crossed, links, placement.hardware)
     score = AxisScore(lies.ways["dcn"], 1, 1, -links, lies.diameter, lies.hosts)
     return AxisExplanation(
         axis.name,
         axis.size,
         runs=(),
-        hops=lies.hops if axis.size > 1 else (),
+        hops=lies.hops,
         wrapped=False,
         hosts=lies.hosts,
         slices=lies.ways["dcn"],
-        bytes_per_s=speeds.get(slowest),
+        bytes_per_s=speed,
         bottleneck=slowest,
         score=score,
-    )
-
-
-def route_hops(route: tuple[Coordinate, ...], machine: Machine) -> tuple[int, ...]:
-    """Return the hops from each place of a route to the next, the way back included."""
-    if len(route) < 2:
-        return ()
-    following = (*route[1:], route[0])
-    return tuple(
-        sum(axis.hops(a, b) for axis, a, b in zip(machine, here, there, strict=True))
-        for here, there in zip(route, following, strict=True)
     )
 
 
@@ -188,23 +177,19 @@ def _run(digit: Digit, axis: PhysicalAxis) -> Run:
 
 
 def _bandwidth(
-    digits: list[Digit], score: AxisScore, placement: Placement
+    crossed: Collection[Link], links: float, hardware: Hardware
 ) -> tuple[float | None, Bottleneck]:
-    """Return the slowest part of an axis and its speed for one device, one way."""
-    hardware, machine = placement.hardware, placement.machine
-    links = {machine[digit.axis].link for digit in digits}
-    chip = hardware.chip
-    if "dcn" in links:
-        return network_per_device(hardware), "dcn"
-    if "ici" in links:
-        return (
-            None if chip.link_bytes_per_s is None else chip.link_bytes_per_s * score.links
-        ), "ici"
-    if "nvlink" in links:
-        return chip.link_bytes_per_s, "nvlink"
-    if "chip" in links:
-        return chip.pair_bytes_per_s, "chip"
-    return None, ("memory" if "memory" in links else "none")
+    """Return the slowest part of what an axis crosses and its speed for one device, one way."""
+    link_speed = hardware.chip.link_bytes_per_s
+    speeds: dict[Link, float | None] = {
+        "dcn": network_per_device(hardware),
+        "ici": None if link_speed is None else link_speed * links,
+        "nvlink": link_speed,
+        "chip": hardware.chip.pair_bytes_per_s,
+        "memory": None,
+    }
+    slowest = next((link for link in speeds if link in crossed), None)
+    return (None, "none") if slowest is None else (speeds[slowest], slowest)
 
 
 def network_per_device(hardware: Hardware) -> float | None:

@@ -14,7 +14,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.ir.spec import Mesh
-from shardspec.topology.machine import Coordinate, Digit, Link, Machine, links_between, summed
+from shardspec.topology.machine import (
+    Coordinate,
+    Digit,
+    Link,
+    Machine,
+    links_between,
+    route_hops,
+    summed,
+)
 
 Group = tuple[Coordinate, ...]
 #: Kinds of links, from those between the largest parts of a machine on.
@@ -122,7 +130,7 @@ def stretches(
         for one, other in zip(group, (*group[1:], group[0]), strict=True):
             there.update(_wires(one, other, torus, machine))
             back.update(_wires(other, one, torus, machine))
-    steps = [_hops(group, machine) for group in found]
+    steps = [route_hops(group, machine) for group in found]
     spread = [_spread(group, torus, machine) for group in found]
     return Stretches(
         _ways(found, machine),
@@ -158,14 +166,6 @@ def _wires(
         here, there = (tuple(place[at] for at in torus) for place in (start, end))
         for wire in links_between(here, there, axes):
             yield start[0], wire
-
-
-def _hops(group: Group, machine: Machine) -> tuple[int, ...]:
-    following = (*group[1:], group[0])
-    return tuple(
-        sum(axis.hops(a, b) for axis, a, b in zip(machine, one, other, strict=True))
-        for one, other in zip(group, following, strict=True)
-    )
 
 
 def _host(place: Coordinate, machine: Machine) -> Coordinate:

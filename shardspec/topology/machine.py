@@ -50,6 +50,17 @@ class PhysicalAxis(NamedTuple):
 Machine = tuple[PhysicalAxis, ...]
 
 
+def route_hops(route: Sequence[Coordinate], machine: Machine) -> tuple[int, ...]:
+    """Return the hops from each place of a route to the next, the way back included."""
+    if len(route) < 2:
+        return ()
+    following = (*route[1:], route[0])
+    return tuple(
+        sum(axis.hops(a, b) for axis, a, b in zip(machine, here, there, strict=True))
+        for here, there in zip(route, following, strict=True)
+    )
+
+
 def machine_of(hardware: Hardware) -> Machine:
     """Return the physical axes of a machine, the slowest first."""
     chip = hardware.chip

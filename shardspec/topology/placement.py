@@ -131,6 +131,12 @@ def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
     return _placement(hardware, machine, target.mesh, digits, order, None)
 
 
+def placed(target: Target, order: Order = "t5x") -> Placement | None:
+    """Return how a mesh lies on its hardware; None where it cannot, or there is none."""
+    found = None if target.hardware is None else place(target, order)
+    return found if isinstance(found, Placement) else None
+
+
 def _place_listed(target: Target, hardware: Hardware, machine: Machine) -> Placement:
     """Return the placement of a mesh whose devices are listed, row by row."""
     from shardspec.topology.by_hand import device_coordinates

@@ -20,7 +20,7 @@ from tests.lints.test_help_works import found_in, specs
 
 #: Findings whose ways out are about the spelling itself.
 _ABOUT_SPELLING = {"SHD004", "SHD204", "SHD222"}
-_YAML = re.compile(r'"?[\w.*/{},-]+"?: \S.*|\w+:')
+_YAML = re.compile(r'"?[\w.*/{},-]+"?: \S.*|\w+:|(?:- )?\{\w+: .*')
 _LINE = re.compile(
     r"(?:axis|let|lint|state|coverage|policy|replicate|activation|override|memory) .*", re.DOTALL
 )
@@ -105,6 +105,18 @@ def test_fixes_write_the_dsl(name: str) -> None:
         ('stands in `axes`, as `"in:embed":`, and', 'is declared, as `axis "in:embed"`, and'),
         ('add to `params`: `"**/wi": AXIS`', "add to `params`: `**/wi : AXIS`"),
         (r'add to `params`: `"a \"b\"/c": AXIS`', r'add to `params`: `"a \"b\"/c" : AXIS`'),
+        (
+            'add to `replicate`: `{path: "{a,b}/**", because: small}`; or',
+            'add `replicate {a,b}/** because "small"`; or',
+        ),
+        (
+            'add to `overrides` `- {path: "w/*", axes: embed _}`; or',
+            "add `override w/* : embed _`; or",
+        ),
+        (
+            '`{path: "a", spec: "((a, b), none)", because: ...}`',
+            '`override a = ((a, b), none) because "..."`',
+        ),
         ("`batch`: `heads` has it", "`batch`: `heads` has it"),
         ("`embed -> (fsdp, expert)`: 16 over 8", "`embed -> (fsdp, expert)`: 16 over 8"),
     ],

@@ -25,10 +25,10 @@ from shardspec.report.cost_json import cost_data
 from shardspec.report.explain import explain, explain_activation
 from shardspec.report.mesh import mesh_lines
 from shardspec.report.page import Shown, page_text
-from shardspec.report.page_data import embedded, page_data, placed
+from shardspec.report.page_data import embedded, page_data
 from shardspec.report.page_pieces import axes_piece, memory_rows, sent_by, time_piece
 from shardspec.report.table import table
-from shardspec.topology.placement import place
+from shardspec.topology.placement import place, placed
 from tests.test_wheel import ROOT
 
 EXAMPLES = ROOT / "specs" / "examples"
@@ -155,7 +155,7 @@ def test_every_array_is_in_one_row(plans: tuple[ShardingPlan, ...]) -> None:
 
 def test_offsets_add_up_to_places(plans: tuple[ShardingPlan, ...]) -> None:
     for plan, target in zip(plans, page_data(plans)["targets"], strict=True):
-        placement = placed(plan)
+        placement = placed(plan.target, plan.spec.policy.order)
         if placement is None:
             assert target["machine"] is None
             continue

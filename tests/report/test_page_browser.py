@@ -245,7 +245,7 @@ def test_a_group_is_one_of_the_placement(browser: Browser, tmp_path: Path) -> No
     assert spec is not None
     with opened(browser, written(page_of(LAYOUTS), tmp_path)) as page:
         for plan in pipeline.plans_of_phases(spec):
-            placement = placed(plan)
+            placement = placed(plan.target, plan.spec.policy.order)
             if placement is None:
                 continue
             choose(page, plan)

@@ -25,21 +25,26 @@ _MEMORY = r"(?:\s+memory\s+\w+)?"
 _BECAUSE = rf"(?P<rest>{_MEMORY}(?:\s+because\b.*)?)$"
 
 #: What stands before an expression and after it, and which expression it is.
+_PAIR = rf"(?:{_PATTERN})\s*:(?P<text>.*)$"
+
+
+def _answers(before: str, after: str) -> tuple[tuple[str, _Parse], ...]:
+    """Return how what a pattern is given reads: names behind `:`, a partition behind `=`."""
+    parsers = ((":", expressions.parse_names), ("=", expressions.parse_partition))
+    return tuple(
+        (rf"{before}(?:{_PATTERN})\s*{mark}(?P<text>.*?){after}", parse) for mark, parse in parsers
+    )
+
+
 _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "rules_entry": ((r"(?P<text>.*?)(?:\s+at\b.*)?$", expressions.parse_axis_rule),),
-    "params_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_names),),
-    "activation_entry": (
-        (rf"(?:{_PATTERN})\s*:(?P<text>.*?){_MEMORY}$", expressions.parse_names),
-        (rf"(?:{_PATTERN})\s*=(?P<text>.*?){_MEMORY}$", expressions.parse_partition),
-    ),
-    "activation": (
-        (rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*?){_MEMORY}$", expressions.parse_names),
-        (rf"\w+\s+(?:{_PATTERN})\s*=(?P<text>.*?){_MEMORY}$", expressions.parse_partition),
-    ),
-    "scan_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_scan),),
-    "scan": ((rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_scan),),
-    "derive_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_derived),),
-    "arrays_entry": ((rf"(?:{_PATTERN})\s*:(?P<text>.*)$", expressions.parse_array_type),),
+    "params_entry": ((_PAIR, expressions.parse_names),),
+    "activation_entry": _answers("", f"{_MEMORY}$"),
+    "activation": _answers(r"\w+\s+", f"{_MEMORY}$"),
+    "scan_entry": ((_PAIR, expressions.parse_scan),),
+    "scan": ((rf"\w+\s+{_PAIR}", expressions.parse_scan),),
+    "derive_entry": ((_PAIR, expressions.parse_derived),),
+    "arrays_entry": ((_PAIR, expressions.parse_array_type),),
     "mesh_entry": ((r"[^=]*=(?P<text>.*)$", expressions.parse_mesh_size),),
     "target": ((r"target\s+\S+\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
     "mesh": ((r"mesh\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
@@ -56,10 +61,7 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
             expressions.parse_size,
         ),
     ),
-    "override": (
-        (rf"\w+\s+(?:{_PATTERN})\s*:(?P<text>.*?){_BECAUSE}", expressions.parse_names),
-        (rf"\w+\s+(?:{_PATTERN})\s*=(?P<text>.*?){_BECAUSE}", expressions.parse_partition),
-    ),
+    "override": _answers(r"\w+\s+", _BECAUSE),
 }
 
 _BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate|activation)\s+)?re:(?=[^\s\"])")

@@ -137,11 +137,13 @@ class _Printer:
         inner = any(len(r) > len(route) and r[: len(route)] == route for r in self.comments)
         return inner or any(r[: len(route)] == route for r in self.after)
 
-    def pairs(self, section: str, left: Callable[[str], str], entries: Mapping[str, Any]) -> None:
+    def pairs(self, section: str, entries: Mapping[str, Any]) -> None:
         """Add a block of `left : right`, the colons below each other."""
         self.head(f"{section} {{" if entries else f"{section} {{}}", (section,))
         if entries:
-            self.columns((section,), ":", {key: (left(key), str(v)) for key, v in entries.items()})
+            self.columns(
+                (section,), ":", {key: (_pattern(key), str(v)) for key, v in entries.items()}
+            )
             self.close((section,))
 
     def columns(self, route: Route, mark: str, rows: Mapping[Any, tuple[str, str]]) -> None:
@@ -152,28 +154,9 @@ class _Printer:
             text = f"{left:<{width}} {mark} {right}" if right else left
             self.line(text, (*route, key), indent="  ")
 
-    def version(self, value: Any) -> None:
-        self.line(f"shardspec {value}", ("shardspec",))
-
-    def doc(self, value: Any) -> None:
-        self.line(f"doc {quoted(str(value))}", ("doc",))
-
-    def hardware(self, value: Any) -> None:
-        self.line(f"hardware {value}", ("hardware",))
-
-    def devices(self, value: Any) -> None:
-        self.line(f"devices {value}", ("devices",))
-
-    def extends(self, names: Any) -> None:
-        shown = (name if _REFERENCE.fullmatch(name) else quoted(name) for name in names)
-        self.line(f"extends {', '.join(shown)}", ("extends",))
-
-    def drop(self, names: Any) -> None:
-        self.line(f"drop {', '.join(map(_key, names))}", ("drop",))
-
-    def manifest(self, files: Any) -> None:
-        names = [files] if isinstance(files, str) else files
-        self.line(f"manifest {', '.join(map(quoted, names))}", ("manifest",))
+    def whole(self, section: str, spelt: Callable[[Any], str], value: Any) -> None:
+        """Add a section that is one line."""
+        self.line(f"{section} {spelt(value)}", (section,))
 
     def let(self, numbers: Any) -> None:
         for name, number in numbers.items():
@@ -193,13 +176,10 @@ class _Printer:
             words += [quoted(stated["doc"])] if "doc" in stated else []
             self._sectioned("axes", " ".join(words), name)
 
-    def settings(
-        self, section: str, values: Any, spelt: Callable[[str], str] | None = None
-    ) -> None:
+    def settings(self, section: str, spelt: Callable[[str], str], values: Any) -> None:
         word = {"lints": "lint"}.get(section, section)
         for name, value in values.items():
-            shown = (spelt or _key)(str(value))
-            self._sectioned(section, f"{word} {_key(name)} {shown}", name)
+            self._sectioned(section, f"{word} {_key(name)} {spelt(str(value))}", name)
 
     def _sectioned(self, section: str, text: str, key: str | int) -> None:
         """Add a line of a section that has no head of its own; its comments come first."""
@@ -326,6 +306,14 @@ def _key(text: str) -> str:
     return text if _KEY.fullmatch(text) else quoted(text)
 
 
+def _reference(text: str) -> str:
+    return text if _REFERENCE.fullmatch(text) else quoted(text)
+
+
+def _listed(spelt: Callable[[str], str]) -> Callable[[Any], str]:
+    return lambda names: ", ".join(map(spelt, [names] if isinstance(names, str) else names))
+
+
 def _amount(text: str) -> str:
     return text if _AMOUNT.fullmatch(text) else _key(text)
 
@@ -369,33 +357,30 @@ def _is_balanced(text: str, pair: str = "{}") -> bool:
     return depth == 0
 
 
+def _by(print_as: Callable[..., None], *given: object) -> Callable[[_Printer, Any], None]:
+    return lambda printer, value: print_as(printer, *given, value)
+
+
+_PAIRS = ("params", "derive", "scan", "memory", "training", "arrays", "caches")
 _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
-    "shardspec": _Printer.version,
-    "doc": _Printer.doc,
-    "extends": _Printer.extends,
+    **{each: _by(_Printer.whole, each, str) for each in ("shardspec", "hardware", "devices")},
+    "doc": _by(_Printer.whole, "doc", lambda value: quoted(str(value))),
+    "extends": _by(_Printer.whole, "extends", _listed(_reference)),
+    "drop": _by(_Printer.whole, "drop", _listed(_key)),
+    "manifest": _by(_Printer.whole, "manifest", _listed(quoted)),
+    **{each: _by(_Printer.pairs, each) for each in _PAIRS},
     "let": _Printer.let,
     "axes": _Printer.axes,
-    "hardware": _Printer.hardware,
-    "devices": _Printer.devices,
     "mesh": _Printer.mesh,
     "targets": _Printer.targets,
     "rules": _Printer.rules,
-    "drop": _Printer.drop,
-    "params": lambda printer, value: printer.pairs("params", _pattern, value),
     "overrides": _Printer.overrides,
-    "derive": lambda printer, value: printer.pairs("derive", _pattern, value),
-    "scan": lambda printer, value: printer.pairs("scan", _pattern, value),
-    "memory": lambda printer, value: printer.pairs("memory", _pattern, value),
-    "training": lambda printer, value: printer.pairs("training", _pattern, value),
     "activations": _Printer.activations,
-    "arrays": lambda printer, value: printer.pairs("arrays", _pattern, value),
-    "caches": lambda printer, value: printer.pairs("caches", _pattern, value),
-    "manifest": _Printer.manifest,
-    "policy": lambda printer, value: printer.settings("policy", value, _amount),
-    "state": lambda printer, value: printer.settings("state", value, _to_end),
-    "coverage": lambda printer, value: printer.settings("coverage", value, _to_end),
+    "policy": _by(_Printer.settings, "policy", _amount),
+    "state": _by(_Printer.settings, "state", _to_end),
+    "coverage": _by(_Printer.settings, "coverage", _to_end),
     "replicate": _Printer.replicate,
     "step": _Printer.step,
-    "lints": lambda printer, value: printer.settings("lints", value),
+    "lints": _by(_Printer.settings, "lints", _key),
     "phases": _Printer.phases,
 }

@@ -108,9 +108,7 @@ class _Build:
 
     def pair(self, route: Route, tree: Node, entry: Statement, into: dict[str, Data]) -> None:
         """Take in one entry of name or pattern and expression."""
-        left, right = tree.children
-        assert not isinstance(left, str)
-        assert not isinstance(right, str)
+        left, right = _nodes(tree)
         key, value = self.tokens(left, entry)[0], self.whole(right, entry)
         inner: Route = (*route, key.text)
         if self.is_taken(inner, key):
@@ -329,8 +327,7 @@ class _Build:
         if route is None:
             return
         stated: dict[str, Data] = {}
-        for node in tree.children[1:]:
-            assert not isinstance(node, str)
+        for node in _nodes(tree)[1:]:
             name = {"text": "doc"}.get(str(node.data), str(node.data))
             if name == "parts":
                 self._parts((*route, name), node, statement, stated)
@@ -359,9 +356,7 @@ class _Build:
         stated["parts"] = sizes
         self.values[route] = whole = self.whole(tree, statement)
         self.keys[route] = whole
-        for part in tree.children:
-            if isinstance(part, str):
-                continue
+        for part in _nodes(tree):
             key = self.tokens(child_of(part, "key"), statement)[0]
             inner: Route = (*route, key.text)
             if not self.is_taken(inner, key):
@@ -476,9 +471,7 @@ class _Build:
     def setting(self, tree: Node, statement: Statement) -> None:
         """Take in `policy KEY VALUE`, `lint NAME LEVEL`, `state KEY ...`, `coverage KEY ...`."""
         word = self.keyword(statement).text
-        first, last = tree.children
-        assert not isinstance(first, str)
-        assert not isinstance(last, str)
+        first, last = _nodes(tree)
         key = self.tokens(first, statement)[0]
         route = self.entry(SECTION_OF.get(word, word), key, statement)
         if route is not None:
@@ -489,8 +482,7 @@ class _Build:
     def single(self, tree: Node, statement: Statement) -> None:
         """Take in `scan PATTERN : AXES` and `activation NAME : NAMES`."""
         section = SECTION_OF.get(str(tree.data), str(tree.data))
-        inner = tree.children[0]
-        assert not isinstance(inner, str)
+        (inner,) = _nodes(tree)
         into = self.data.setdefault(section, {})
         assert isinstance(into, dict)
         self.open((section,), statement)
@@ -638,4 +630,8 @@ def child_of(tree: Node, name: str) -> Node:
 
 def maybe_child_of(tree: Node, name: str) -> Node | None:
     """Return the child of this name, or None where it was left out."""
-    return next((c for c in tree.children if not isinstance(c, str) and c.data == name), None)
+    return next((node for node in _nodes(tree) if node.data == name), None)
+
+
+def _nodes(tree: Node) -> list[Node]:
+    return [child for child in tree.children if not isinstance(child, str)]

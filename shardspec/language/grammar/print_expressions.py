@@ -258,33 +258,26 @@ def _fields(**spells: Callable[[Data], Data]) -> Callable[[Data], Data]:
 
 def _axis(value: Data) -> Data:
     """Return the entry of an axis; the size alone where there is no more."""
-    spelt = _number("size")(value)
-    if not isinstance(spelt, dict):
-        return spelt
     number = _number("size")
-    fields = _fields(size=number, unit=number, parts=_each(number))(spelt)
-    assert isinstance(fields, dict)
+    fields = _fields(size=number, unit=number, parts=_each(number))(number(value))
+    if not isinstance(fields, dict):
+        return fields
     if fields.get("interleaved") is False:
         del fields["interleaved"]
     return fields.get("size") if fields.keys() <= {"size"} else fields
 
 
-def _rule(value: Data) -> Data:
-    """Return the entry of a rule; the rule alone where it has no place."""
-    if not isinstance(value, dict):
-        return _expression("axis_rule")(value)
-    fields = _fields(rule=_expression("axis_rule"), at=_expression("place"))(value)
-    assert isinstance(fields, dict)
-    return fields["rule"] if fields.keys() == {"rule"} else fields
+def _short(alone: str, **spells: Callable[[Data], Data]) -> Callable[[Data], Data]:
+    """Return the function that spells an entry; one field alone where it has no more."""
+    fields = _fields(**spells)
 
+    def spell(value: Data) -> Data:
+        found = fields(value)
+        if not isinstance(found, dict):
+            return spells[alone](value)
+        return found[alone] if found.keys() == {alone} else found
 
-def _activation(value: Data) -> Data:
-    """Return the entry of an activation; the names alone where there is no more."""
-    if not isinstance(value, dict):
-        return _expression("names")(value)
-    fields = _fields(axes=_expression("names"), spec=_expression("partition"))(value)
-    assert isinstance(fields, dict)
-    return fields["axes"] if fields.keys() == {"axes"} else fields
+    return spell
 
 
 def _list(value: Data) -> Data:
@@ -321,6 +314,7 @@ def parts_text(parts: Mapping[str, Any]) -> str:
 
 
 _MESH = _each(_mesh_size)
+_ANSWER = {"axes": _expression("names"), "spec": _expression("partition")}
 _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "extends": _list,
     "drop": _list,
@@ -331,13 +325,13 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "mesh": _MESH,
     "devices": _devices,
     "targets": _each(_fields(hardware=_expression("hardware"), mesh=_MESH, devices=_devices)),
-    "rules": _each(_rule),
+    "rules": _each(_short("rule", rule=_expression("axis_rule"), at=_expression("place"))),
     "params": _each(_expression("names")),
-    "overrides": _each(_fields(axes=_expression("names"), spec=_expression("partition"))),
+    "overrides": _each(_fields(**_ANSWER)),
     "replicate": _each(_fields()),
     "derive": _each(_expression("derived")),
     "scan": _each(_expression("scan")),
-    "activations": _each(_activation),
+    "activations": _each(_short("axes", **_ANSWER)),
     "arrays": _each(_expression("array_type")),
     "caches": _each(_expression("array_type")),
     "state": _fields(over=_expression("mesh_axes")),

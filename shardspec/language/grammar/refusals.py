@@ -227,24 +227,21 @@ def before_mesh_size(text: str) -> SyntaxFault | None:
 
 def before_glob(text: str) -> SyntaxFault | None:
     """Return a fault where braces nest deeper than anyone can read."""
-    depth = 0
-    for match in re.finditer(r"\\.|[{}]", text, re.DOTALL):
-        depth += {"{": 1, "}": -1}.get(match.group(), 0)
-        if depth > DEPTH:
-            message = f"braces nest more than {DEPTH} deep"
-            return SyntaxFault(message, match.start(), match.end(), "write several patterns")
-    return None
+    return _too_deep(text, r"\\.|[{}]", "braces", "{}", "write several patterns")
 
 
 def before_size(text: str) -> SyntaxFault | None:
     """Return a fault where parentheses nest deeper than anyone can read, outside of quotes."""
+    help = "give a part a name of its own in `axes`"
+    return _too_deep(text, r'"(?:[^"\\]|\\.)*"|[()]', "parentheses", "()", help)
+
+
+def _too_deep(text: str, lexeme: str, what: str, pair: str, help: str) -> SyntaxFault | None:
     depth = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[()]', text, re.DOTALL):
-        depth += {"(": 1, ")": -1}.get(match.group(), 0)
+    for match in re.finditer(lexeme, text, re.DOTALL):
+        depth += {pair[0]: 1, pair[1]: -1}.get(match.group(), 0)
         if depth > DEPTH:
-            message = f"parentheses nest more than {DEPTH} deep"
-            help = "give a part a name of its own in `axes`"
-            return SyntaxFault(message, match.start(), match.end(), help)
+            return SyntaxFault(f"{what} nest more than {DEPTH} deep", *match.span(), help)
     return None
 
 

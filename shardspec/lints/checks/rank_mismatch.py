@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, Label, Span, codes, labels_at
+from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
 from shardspec.diagnostics.words import counted, grouped, in_quotes, template
 from shardspec.ir.plan import Origin, ParamSharding
 from shardspec.lints.context import Context
@@ -121,11 +121,10 @@ def _no_position(group: list[ParamSharding]) -> Diagnostic:
     """Return the finding for a scan axis beyond the end of the array."""
     param, scan = group[0].param, group[0].scan
     asked = " ".join(f"{axis}@{position}" for axis, position in scan.axes) if scan else ""
-    labels = () if scan is None or scan.span is None else (Label(scan.span),)
     return Diagnostic(
         codes.RANK_MISMATCH,
         f"`{asked}`: `{param.path}` {param} has no such position",
-        labels,
+        labels_at((scan.span if scan else None, "")),
         help=f"positions run from 0 to {param.rank - 1}, or from -{param.rank} to -1",
     )
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from shardspec.diagnostics import Diagnostic, Label, codes
+from shardspec.diagnostics import Diagnostic, Span, codes, point
 from shardspec.ir.spec import Pattern
 from shardspec.language.patterns.backtracking import ran_out, unanswered
 from shardspec.lints.context import Context
@@ -47,8 +47,7 @@ def spent(patterns: Iterable[Pattern]) -> Iterator[Diagnostic]:
     found = ran_out()
     for pattern in patterns:
         if pattern.dialect == "regex" and pattern.text in found:
-            labels = () if pattern.span is None else (Label(pattern.span, "matches nothing here"),)
-            yield _finding(pattern.text, found[pattern.text], labels)
+            yield _finding(pattern.text, found[pattern.text], pattern.span)
 
 
 def spent_elsewhere(patterns: Iterable[Pattern]) -> Iterator[Diagnostic]:
@@ -56,10 +55,10 @@ def spent_elsewhere(patterns: Iterable[Pattern]) -> Iterator[Diagnostic]:
     known = {pattern.text for pattern in patterns}
     for text, path in unanswered().items():
         if text not in known:
-            yield _finding(text, path, ())
+            yield _finding(text, path, None)
 
 
-def _finding(text: str, path: str, labels: tuple[Label, ...]) -> Diagnostic:
+def _finding(text: str, path: str, span: Span | None) -> Diagnostic:
     message = f"regex `{text}` ran out of its time on `{path}`, and is left out"
     help = "write it without what may match in two ways, or as a glob: `*`, `**`, `{a,b}`"
-    return Diagnostic(codes.REGEX_BUDGET, message, labels, help=help)
+    return point(codes.REGEX_BUDGET, message, span, "matches nothing here", help=help)

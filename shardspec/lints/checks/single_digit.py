@@ -38,11 +38,9 @@ from dataclasses import dataclass, field
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Span, codes, point
 from shardspec.diagnostics.words import counted, described, template
 from shardspec.ir.spec import Pattern
-from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.regex import compile_regex
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.entries import Entry, sections
-from shardspec.lints.evidence.spellings import least_widened, single_digits, widened
+from shardspec.lints.evidence.spellings import is_linear, least_widened, single_digits, widened
 from shardspec.resolve.match import PathMatcher, path_matcher
 
 
@@ -58,7 +56,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each regex of the spec itself that misses the higher numbers."""
     for section in sections(context):
         entries = section.entries
-        linear = (at for at in sorted(section.own) if _is_linear(entries[at].pattern))
+        linear = (at for at in sorted(section.own) if is_linear(entries[at].pattern))
         found = {at: single_digits(entries[at].pattern.text) for at in linear}
         places = {at: ends for at, ends in found.items() if ends}
         if not places:
@@ -67,14 +65,6 @@ def check(context: Context) -> Iterator[Diagnostic]:
             missed = tuple(_by_mistake(entries, at, reach, section.matcher))
             if missed:
                 yield _finding(entries[at], places[at], reach.matched, missed)
-
-
-def _is_linear(pattern: Pattern) -> bool:
-    """Say whether a pattern is a regex that more room cannot make slow."""
-    if pattern.dialect != "regex":
-        return False
-    compiled = compile_regex(pattern.text)
-    return not isinstance(compiled, SyntaxFault) and compiled.engine == "re2"
 
 
 def _reaches(

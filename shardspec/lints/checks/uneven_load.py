@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, Label, codes
+from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import Alike, DimSharding, ShardingPlan
 from shardspec.ir.spec import array_bytes
@@ -66,15 +66,12 @@ def _last_size(dim: DimSharding) -> int:
 def _finding(plan: ShardingPlan, groups: tuple[Alike, ...], most: int, least: int) -> Diagnostic:
     worst = max(groups, key=lambda arrays: (arrays.shard_bytes - last_bytes(arrays)) * arrays.count)
     dim = max(worst.dims, key=lambda dim: (dim.shard_size or 0) - _last_size(dim))
-    taken = dim.taken
-    span = taken.span if taken is not None else None
-    labels = () if span is None else (Label(span, "splits unevenly"),)
     name = dim.logical_axis or "the dimension"
     return Diagnostic(
         codes.UNEVEN_LOAD,
         f"the first device of target `{plan.target.name}` holds {binary_bytes(most)}, the last"
         f" {binary_bytes(least)}",
-        labels,
+        labels_at((dim.taken.span if dim.taken else None, "splits unevenly")),
         notes=(
             f"`{worst.first.param.path}` {worst.first.param}: {_lengths(dim)}",
             f"{counted(_uneven(groups), 'array')} of {len(plan.arrays)} uneven",

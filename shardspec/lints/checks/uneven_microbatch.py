@@ -48,9 +48,9 @@ from shardspec.analysis.step_stages import counted, sequences
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
 from shardspec.diagnostics.words import by_key, named
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Mesh, Spec, divisors
+from shardspec.ir.spec import Spec, divisors
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.sizes import refused, set_text
+from shardspec.lints.evidence.sizes import refused, set_text, ways_text
 from shardspec.resolve.resolver import array_resolver
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     if step is None or cut is None or (step.tokens is None and cut.parts == 1):
         return
     if cut.batch % cut.parts:
-        yield _unequal(context, step, cut)
+        yield _unequal(context, cut)
         return
     pairs = ((each, plan) for plan in context.plans for each in _refusals(plan, cut.size))
     for found, plans in by_key(pairs).items():
@@ -128,7 +128,7 @@ def _refusals(plan: ShardingPlan, size: int) -> Iterator[_Refused]:
     yield from found
 
 
-def _unequal(context: Context, step: StepSpec, cut: _Cut) -> Diagnostic:
+def _unequal(context: Context, cut: _Cut) -> Diagnostic:
     options = divisors(cut.batch)[1:]
     return Diagnostic(
         codes.UNEVEN_MICROBATCH,
@@ -141,7 +141,7 @@ def _unequal(context: Context, step: StepSpec, cut: _Cut) -> Diagnostic:
 def _finding(context: Context, found: _Refused, cut: _Cut, plans: list[ShardingPlan]) -> Diagnostic:
     target = plans[0].target
     what = f"a microbatch of {cut.size:,}" if cut.parts > 1 else f"a batch of {cut.size:,}"
-    over = _over(found, plans[0].mesh)
+    over = ways_text(found.mesh_axes, plans[0].mesh)
     note = f"each of {found.ways} devices computes all of it, {found.ways} times over in all"
     if found.is_kept:
         note = "the rule fires all the same, by `policy: {indivisible: keep}`, and JAX will refuse"
@@ -155,14 +155,6 @@ def _finding(context: Context, found: _Refused, cut: _Cut, plans: list[ShardingP
         help=_help(found, cut),
         target=target.name,
     )
-
-
-def _over(found: _Refused, mesh: Mesh) -> str:
-    """Return "`fsdp` = 32", or "`(data, fsdp)` = 2 x 16 = 32"."""
-    if len(found.mesh_axes) == 1:
-        return f"`{found.mesh_axes[0]}` = {found.ways}"
-    sizes = " x ".join(str(mesh.sizes[axis]) for axis in found.mesh_axes)
-    return f"`({', '.join(found.mesh_axes)})` = {sizes} = {found.ways}"
 
 
 def _help(found: _Refused, cut: _Cut) -> str:

@@ -6,7 +6,6 @@ of a span, and the search for a name goes from the end that is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -168,36 +167,21 @@ def _left_side(span: Span | None, axis: str) -> Span | None:
 
 def first_word(span: Span, word: str) -> Span:
     """Return where `word` first stands as a whole word in `span`; all of it if nowhere."""
-    text, at = span.source.text, span.start
-    found = _places(lambda after: text.find(word, after, span.end), lambda hit: hit + 1, at)
-    return _whole(found, span, word)
+    text, start = span.source.text, span.start
+    while word and (start := text.find(word, start, span.end)) >= 0:
+        if _stands_alone(span, start, start + len(word)):
+            return Span(span.source, start, start + len(word))
+        start += 1
+    return span
 
 
 def last_word(span: Span, word: str) -> Span:
     """Return where `word` last stands as a whole word in `span`; all of it if nowhere."""
-    text, at = span.source.text, span.end
-    longer = len(word) - 1
-    found = _places(
-        lambda before: text.rfind(word, span.start, before), lambda hit: hit + longer, at
-    )
-    return _whole(found, span, word)
-
-
-def _places(
-    search: Callable[[int], int], onward: Callable[[int], int], limit: int
-) -> Iterator[int]:
-    """Yield each place that a search finds, the next one within what the last one leaves."""
-    hit = search(limit)
-    while hit >= 0:
-        yield hit
-        hit = search(onward(hit))
-
-
-def _whole(places: Iterator[int], span: Span, word: str) -> Span:
-    """Return the first of some places where `word` is no part of a longer one; else all."""
-    for start in places if word else ():
+    text, end = span.source.text, span.end
+    while word and (start := text.rfind(word, span.start, end)) >= 0:
         if _stands_alone(span, start, start + len(word)):
             return Span(span.source, start, start + len(word))
+        end = start + len(word) - 1
     return span
 
 

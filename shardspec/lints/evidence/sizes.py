@@ -6,7 +6,7 @@ all of them, so that a finding is about the axis, and counts its arrays. All is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -65,12 +65,7 @@ class AxisCase:
     @property
     def mesh_text(self) -> str:
         """Return "`tensor` = 16", or "`(a, b)` = 2 x 8 = 16"."""
-        axes = self.attempt.mesh_axes
-        if len(axes) == 1:
-            return f"`{axes[0]}` = {self.ways}"
-        sizes = next(iter(self.meshes.values())).sizes
-        product = " x ".join(str(sizes[axis]) for axis in axes)
-        return f"`({', '.join(axes)})` = {product} = {self.ways}"
+        return ways_text(self.attempt.mesh_axes, next(iter(self.meshes.values())))
 
     @property
     def targets_text(self) -> str:
@@ -386,8 +381,16 @@ def axis_sizes(size: int, unit: int, others: int) -> tuple[int, ...]:
     return divisors(units // others)
 
 
-def set_text(numbers: Iterable[int], limit: int = 8) -> str:
-    """Return `{1, 2, 4, 8}`, cut after `limit`."""
+def ways_text(axes: Sequence[str], mesh: Mesh) -> str:
+    """Return "`fsdp` = 32", or "`(data, fsdp)` = 2 x 16 = 32"."""
+    if len(axes) == 1:
+        return f"`{axes[0]}` = {mesh.ways(axes)}"
+    product = " x ".join(str(mesh.sizes[axis]) for axis in axes)
+    return f"`({', '.join(axes)})` = {product} = {mesh.ways(axes)}"
+
+
+def set_text(numbers: Iterable[int]) -> str:
+    """Return `{1, 2, 4, 8}`, cut after eight."""
     numbers = list(numbers)
-    more = ", ..." if len(numbers) > limit else ""
-    return f"{{{', '.join(map(str, numbers[:limit]))}{more}}}"
+    more = ", ..." if len(numbers) > 8 else ""
+    return f"{{{', '.join(map(str, numbers[:8]))}{more}}}"

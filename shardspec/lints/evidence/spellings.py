@@ -174,8 +174,13 @@ def _readings(pattern: Pattern) -> Iterator[Spelling]:
 
 
 def _is_safe(pattern: Pattern) -> bool:
-    if pattern.dialect == "glob":
-        return True
+    return pattern.dialect == "glob" or is_linear(pattern)
+
+
+def is_linear(pattern: Pattern) -> bool:
+    """Say whether a pattern is a regex that more room cannot make slow."""
+    if pattern.dialect != "regex":
+        return False
     compiled = compile_regex(pattern.text)
     return not isinstance(compiled, SyntaxFault) and compiled.engine == "re2"
 
