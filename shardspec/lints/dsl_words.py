@@ -12,11 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.ir.plan import Entry
 from shardspec.ir.spec import MemoryRule, Replicate, ScanRule, Spec, TrainingRule
 from shardspec.language.document import ENTRIES
+from shardspec.language.reading import is_dsl
 
 #: The sections whose word in the DSL is of one entry.
 _ENTRIES = {
@@ -49,19 +51,52 @@ def _replicate(found: re.Match[str]) -> str:
     return f'`replicate {found[1]} because "{found[2]}"`'
 
 
-#: A form of YAML, and the same in the DSL; each is tried on what those before it left.
-_FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
+def _added(found: re.Match[str]) -> str:
+    return f"add {_replicate(found)}"
+
+
+def _override(found: re.Match[str]) -> str:
+    """Return `override w : embed mlp because "..."`, or `= (fsdp, none)` for a partition."""
+    path, names, partition, reason = found.groups()
+    says = f": {names}" if partition is None else f"= {partition}"
+    because = "" if reason is None else f' because "{reason}"'
+    return f"`override {path} {says}{because}`"
+
+
+_Forms = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
+
+#: Forms that name a section by the words around it, whatever the user's names are.
+_IN_WORDS: _Forms = tuple(
     (re.compile(pattern), made)
     for pattern, made in (
-        (r'`replicate: \[\{path: "?([^`"]*?)"?, because: ([^`}]*)\}\]`', _replicate),
-        (r"`(lints|state|coverage|policy): \{([^`{}]*)\}`", _settings),
-        (rf"`lints\.({'|'.join(f'{code.name}|{code.id}' for code in codes.ALL)})`", r"`lint \1`"),
-        (rf"`(?:{'|'.join(_keys())})`", lambda found: found[0].replace(".", " ")),
         (r"(add|write) `([\w.'-]+): ([^`]+)` to `axes`", r"\1 `axis \2 = \3`"),
         (r"state it in `axes`: `([\w.'-]+): ([^`]+)`", r"state it, `axis \1 = \2`"),
         (r"stands in `axes`, as `\"([^`\"]+)\":`", r'is declared, as `axis "\1"`'),
         (r"add `(\w+): ([^`]+)` to `let`", r"add `let \1 = \2`"),
         (r"under `activations` \(`(\w+): ([^`]+)`\)", r"by a line `activation \1 : \2`"),
+        (r"add to `overrides` (?=`- \{)", "add "),
+        (r"(say which|say how it lies) in `overrides`", r"\1"),
+        (r"(no|each|every) `axes` entry", r"\1 `axis`"),
+        (r"no entry of `axes`", "no `axis`"),
+        (r" or `axes` entry", " or `axis`"),
+        (r"the sizes in `axes`", "the sizes of each `axis`"),
+    )
+)
+
+#: A form of YAML, and the same in the DSL; each is tried on what those before it left.
+_FORMS: _Forms = tuple(
+    (re.compile(pattern), made)
+    for pattern, made in (
+        (r'add to `replicate`: `\{path: "([^`"]*)", because: ([^`{}]*)\}`', _added),
+        (r'`replicate: \[\{path: "?([^`"]*?)"?, because: ([^`}]*)\}\]`', _replicate),
+        (
+            r'`(?:- )?\{path: "([^`"]*)", (?:axes: ([^`,{}]+)|spec: "([^`"]+)")'
+            r"(?:, because: ([^`{}]*))?\}`",
+            _override,
+        ),
+        (r"`(lints|state|coverage|policy): \{([^`{}]*)\}`", _settings),
+        (rf"`lints\.({'|'.join(f'{code.name}|{code.id}' for code in codes.ALL)})`", r"`lint \1`"),
+        (rf"`(?:{'|'.join(_keys())})`", lambda found: found[0].replace(".", " ")),
         (r"add `(\w+): ([^`]+)`, say", r"add `activation \1 : \2`, say"),
         (r"add `hardware: ([^`]+)`", r"write `on \1` before the `{`"),
         (r"`max_replicated_bytes: ([^`]+)`", r"`coverage max_replicated_bytes \1`"),
@@ -75,15 +110,15 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
         (r"`(\"(?:[^`\"\\]|\\.)+\"): ([^`]+)`", r"`\1 : \2`"),
         (rf"`([\w.'-]+): ({_SIZE})`", r"`\1 = \2`"),
         (r"`([\w.-]+): \{(\w+): ([^`{},]+), (\w+): ([^`{},]+)\}`", r"`\1 = (\2 = \3, \4 = \5)`"),
-        (r"(no|each|every) `axes` entry", r"\1 `axis`"),
-        (r"no entry of `axes`", "no `axis`"),
-        (r" or `axes` entry", " or `axis`"),
-        (r"the sizes in `axes`", "the sizes of each `axis`"),
         (r"`([a-z_]+):`", r"`\1`"),
         (_SECTION, lambda found: f"`{_ENTRIES[found[1]]}`"),
     )
 )
 
+
+#: A word of the DSL, or the `{` of a block.
+_WORDS = re.compile(r"[^\s\"'`{}()\[\],;:=#]+|\{")
+_COMMENT = re.compile(r"#[^\n]*")
 
 #: What stands for a name while the rest of a sentence is respelt.
 _HELD = "\x00"
@@ -104,6 +139,8 @@ def in_dsl(text: str, *names: Container[str]) -> str:
     """
     if _HELD in text:
         return text
+    for pattern, made in _IN_WORDS:
+        text = pattern.sub(made, text)
     pieces = text.split("`")
     held = []
     for at in range(1, len(pieces), 2):
@@ -148,4 +185,16 @@ def names_of(spec: Spec) -> frozenset[str]:
     entries: tuple[Entry | ScanRule | MemoryRule | TrainingRule | Replicate, ...]
     entries = (*spec.path_rules, *spec.derives, *spec.overrides, *spec.scans, *spec.memory)
     names |= {each.pattern.text for each in (*entries, *spec.training, *spec.replicate)}
+    for source in filter(is_dsl, (spec.source, *spec.sources)):
+        names |= _written(source.text)
     return frozenset(names - {"none", "_", "rest"})
+
+
+def _written(text: str) -> set[str]:
+    """Return the words of a text in the DSL but for those before a `{`, which open a block.
+
+    A name may stand where no part of a spec keeps it: as a value of a step, or misspelt. None of
+    the keys that YAML alone has is a word of the DSL.
+    """
+    words = _WORDS.findall(_COMMENT.sub("", text))
+    return {word for word, after in pairwise([*words, ""]) if after != "{"}

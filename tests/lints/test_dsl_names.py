@@ -84,3 +84,43 @@ def test_settings_are_respelt_as_before() -> None:
     assert in_dsl("`policy.indivisible` or `lints.dead-rule`") == (
         "`policy indivisible` or `lint dead-rule`"
     )
+
+
+STEP = """\
+shardspec 1
+mesh on v5e-16 { data = 4; m = 4 }
+axis batch = 64
+axis embed = 4096
+rules {
+  batch -> data # not the targets
+  embed -> none
+}
+arrays {
+  w : bf16[embed 4096]
+}
+activations {
+  x : batch embed
+}
+step {
+  x, w -> axes[batch targets]
+  x, w -> lints[overrides=4, batch]
+  phases -> out[batch embed]
+}
+"""
+
+
+def test_names_of_a_step_stay_as_well() -> None:
+    spec, faults = pipeline.load_text(STEP, "spec.shard")
+    assert spec is not None
+    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    text = "\n".join(map(_said, pipeline.shown(spec, found)))
+    assert "the size of `targets` is not known" in text
+    assert "state it, `axis targets = 128`" in text
+    assert "`lints` has `overrides`, and nothing that is read has it" in text
+    assert "nothing is called `phases`" in text
+
+
+def test_sections_are_respelt_though_a_name_is_as_theirs() -> None:
+    assert in_dsl("no `axes` entry has `axes`: add `mode: SIZE` to `axes`", {"axes"}) == (
+        "no `axis` has `axes`: add `axis mode = SIZE`"
+    )

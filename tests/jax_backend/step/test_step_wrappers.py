@@ -64,6 +64,32 @@ def filtered(p: Any, x: Any) -> Any:
     return step_of(resolver(), eqx.filter_jit(update, donate="all"), p, x)
 
 
+class Trainer:
+    """A loop as a class: `self` is static in one method, and holds no arrays."""
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def train(self, p: Any, x: Any) -> Any:
+        return update(p, x)
+
+
+def by_method(p: Any, x: Any) -> Any:
+    """A model whose method is jitted: the arrays are those of `self`."""
+    import equinox as eqx
+
+    class Model(eqx.Module):
+        bias: Any
+        left: Any
+        unused: Any
+        wi: Any
+        wo: Any
+
+        @eqx.filter_jit
+        def train(self, x: Any) -> Any:
+            return update(vars(self), x)
+
+    return step_of(resolver(), Model(**p).train, x)
+
+
 def resolver() -> Any:
     return small_steps.resolver(spec=SPEC)
 
@@ -100,6 +126,19 @@ WRAPPERS: dict[str, Callable[[Any, Any], Step]] = {
         functools.partial(jax.jit(last, static_argnums=(0, 2)), RATE),
         lambda p, x: ((x, "train", p), {}),
     ),
+    "partial with arrays": lambda p, x: step_of(
+        resolver(), functools.partial(jax.jit(named, static_argnames="rate"), p, rate=RATE), x=x
+    ),
+    "partial without jit": lambda p, x: step_of(resolver(), functools.partial(update, p), x),
+    "jit of a partial": of(
+        jax.jit(functools.partial(named, rate=RATE)), lambda p, x: ((p,), {"x": x})
+    ),
+    "jit in jit": of(
+        jax.jit(lambda x, unused, p: jax.jit(update, donate_argnums=0)(p, x)),
+        lambda p, x: ((x, X, p), {}),
+    ),
+    "method": of(Trainer().train, lambda p, x: ((p, x), {})),
+    "method of a model": by_method,
     "with shardings": placed,
     "filter_jit": filtered,
 }
