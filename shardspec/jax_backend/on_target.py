@@ -136,7 +136,7 @@ def start_on_cpu() -> None:
 
     Code that asks finds configuration and environment as the user left them.
     """
-    if not jax.config.jax_platforms:
+    if not getattr(jax.config, "jax_platforms", None):
         jax.config.update("jax_platforms", "cpu")
         jax.devices()
         jax.config.update("jax_platforms", None)

@@ -387,7 +387,8 @@ def _unbound(
     What is bound stays bound where nothing inside is jitted and none of it is an array: there it
     is a setting, and code may branch on it.
     """
-    found, bound, named = function, [], dict(kwargs)
+    bound: list[Any] = []
+    found, named = function, dict(kwargs)
     while True:
         if callable(getattr(found, "func", None)) and hasattr(found, "keywords"):
             bound[:0] = found.args
