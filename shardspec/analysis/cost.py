@@ -10,24 +10,13 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from shardspec.analysis.step_memory import Amount, Basis, StepMemory, step_memory
-from shardspec.analysis.step_time import AxisTime, Scale, StepTime, scaled, step_time
+from shardspec.analysis.step_memory import StepMemory, step_memory
+from shardspec.analysis.step_time import Scale, StepTime, scaled, step_time
 from shardspec.diagnostics.words import seconds_text, three_figures
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Target
 from shardspec.ir.step import Figure, Step, Unknown
-
-__all__ = [
-    "Amount",
-    "AxisTime",
-    "Basis",
-    "Cost",
-    "StepMemory",
-    "StepTime",
-    "cost_of",
-    "tokens_of",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,10 @@ from functools import cache
 from typing import Any, cast
 
 from shardspec import assets
-from shardspec.analysis.cost import Amount, Cost, StepMemory, StepTime
+from shardspec.analysis.cost import Cost
 from shardspec.analysis.layouts import inputs
+from shardspec.analysis.step_memory import Amount, StepMemory
+from shardspec.analysis.step_time import StepTime
 from shardspec.analysis.traffic import By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_COST

@@ -8,8 +8,8 @@ import pytest
 
 import shardspec
 from shardspec import pipeline
-from shardspec.analysis.cost import Cost, StepTime, cost_of
-from shardspec.analysis.step_time import AxisTime
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.step_time import AxisTime, StepTime
 from shardspec.analysis.traffic import BY, By
 from shardspec.diagnostics.lines import fitted
 from shardspec.ir.spec import PartitionSpec

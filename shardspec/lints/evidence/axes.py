@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import three_figures
 from shardspec.ir.spec import AxisRule, MeshAxis, Spec, Target
 
@@ -53,12 +52,9 @@ def is_stacked(logical_axis: str, stacked: frozenset[str]) -> bool:
 
 def placed(target: Target) -> Placement | None:
     """Return how a mesh lies on its hardware; None where it cannot, or there is none."""
-    if target.hardware is None:
-        return None
-    from shardspec.topology.placement import place
+    from shardspec.topology import placement
 
-    found = place(target)
-    return None if isinstance(found, Diagnostic) else found
+    return placement.placed(target)
 
 
 def crossing_axes(target: Target) -> Iterator[Crossing]:
