@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from shardspec.analysis import cost as figures
 from shardspec.analysis.memory import room_text
 from shardspec.analysis.room import room_lines
-from shardspec.analysis.step_memory import Amount
+from shardspec.analysis.step_memory import Amount, StepMemory
 from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import columns, fitted
@@ -124,7 +124,10 @@ def cost_lines(
 # memory
 
 
-def _memory(memory: figures.StepMemory) -> Iterator[str]:
+def _memory(memory: StepMemory) -> Iterator[str]:
+    if memory.is_empty and not memory.is_partial:
+        yield "memory  nothing to count: there are no arrays"
+        return
     parts = (f"   {name} {_amount(part)}" for name, part in memory.parts.items() if part.bytes)
     yield f"memory  {_amount(memory.total)}{_room(memory)}{''.join(parts)}"
     if memory.host is not None:
@@ -135,7 +138,7 @@ def _memory(memory: figures.StepMemory) -> Iterator[str]:
     yield from columns(rows, right=(1,), indent=8, paths=3)
 
 
-def _room(memory: figures.StepMemory) -> str:
+def _room(memory: StepMemory) -> str:
     """Return ` of 95.7 GiB per device, fits`; a floor promises nothing, and may."""
     if memory.hbm_bytes is None:
         return " per device"
