@@ -52,6 +52,8 @@ FLOOR_S, CEILING_S = 0.002, 1.0
 #: So often in a row a text has to be slow: what runs beside the tests is not.
 TIMES = 3
 GROWTH = 24.0
+#: Of four times as much: four where it is linear, sixteen where it is quadratic.
+AGAIN = 8.0
 
 
 class Use(NamedTuple):
@@ -319,6 +321,7 @@ def is_slow(pattern: re.Pattern[str], method: str, *parts: str) -> bool:
 
 
 def grows(pattern: re.Pattern[str], method: str, *parts: str) -> bool:
+    """Say whether a text takes longer than its length says, and four times as much of it, too."""
     beginning, unit, ending = parts
 
     def text(length: int) -> str:
@@ -328,7 +331,11 @@ def grows(pattern: re.Pattern[str], method: str, *parts: str) -> bool:
         return False
     long = min(seconds_of(pattern, method, text(LONG)) for _ in range(3))
     short = min(seconds_of(pattern, method, text(SHORT)) for _ in range(5))
-    return long > max(FLOOR_S, GROWTH * short)
+    if long <= max(FLOOR_S, GROWTH * short):
+        return False
+    longer = min(seconds_of(pattern, method, text(4 * LONG)) for _ in range(3))
+    again = min(seconds_of(pattern, method, text(LONG)) for _ in range(3))
+    return longer > AGAIN * again
 
 
 USES = all_uses()
