@@ -156,7 +156,12 @@ def uncounted(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     """Return the error that a stated step leaves out much of the model, for verbs that price it."""
     from shardspec.lints.checks.unread_arrays import in_figures
 
-    return tuple(in_figures(plan.spec, plan.arrays))
+    return _as_spelt(plan.spec, tuple(in_figures(plan.spec, plan.arrays)))
+
+
+def without_uncounted(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return findings without the warning that `uncounted` says as an error."""
+    return tuple(each for each in found if each.code is not codes.UNREAD_ARRAYS)
 
 
 def tree_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
@@ -276,12 +281,17 @@ def shown(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ..
         from shardspec.lints.slice_counts import as_families
 
         found = tuple(as_families(found))
-    if found and is_dsl(spec.source):
-        from shardspec.lints.dsl_words import names_of, respelt_for_dsl
+    return _as_spelt(spec, found)
 
-        names = names_of(spec)
-        found = tuple(respelt_for_dsl(each, names) for each in found)
-    return found
+
+def _as_spelt(spec: Spec, found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """Return findings with what they quote in the spelling of the spec."""
+    if not found or not is_dsl(spec.source):
+        return found
+    from shardspec.lints.dsl_words import names_of, respelt_for_dsl
+
+    names = names_of(spec)
+    return tuple(respelt_for_dsl(each, names) for each in found)
 
 
 def everything(

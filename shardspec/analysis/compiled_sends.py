@@ -78,18 +78,19 @@ def is_sliced_whole(shard: Shape, dtype: str) -> bool:
 
     In memory the last dimension is that of the lanes, unless the one before it fills most of them:
     so it is with the gradient of an output projection [heads kv embed] of few lanes, with heads of
-    64, and in 16 bits with an odd number of whole lanes.
+    64, and in 16 bits with an odd number of whole lanes. What has one dimension is always summed.
 
     Source: compiles with libtpu 0.0.52 of the gradients of [heads, kv, embed] for v5e 8x8 and
     16x16 and v5p 4x4x4: whole with kv of 32 and 64 and up to 128 lanes, scattered with 256 and
     more, and with kv of 80, 96 and 128; of [mlp, embed] for v4, v5e, v5p and v6e, with 64 to 1,024
-    lanes: in bf16 whole with 128, 384, 640 and 896, in f32 never.
+    lanes: in bf16 whole with 128, 384, 640 and 896, in f32 never; of [n] for v5e 2x2 and
+    2x4 and v5p 2x2x1, with 256 to 16,384 lanes: always whole.
 
     Args:
       shard: what each device keeps of the sum.
     """
     if len(shard) < 2:
-        return False
+        return True
     is_few = shard[-1] <= _LANES and 2 * shard[-2] <= _LANES
     return is_few or (DTYPE_BITS.get(dtype) == 16 and shard[-1] % (2 * _LANES) == _LANES)
 

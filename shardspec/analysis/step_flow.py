@@ -43,6 +43,8 @@ from shardspec.resolve.match import path_matcher
 
 #: Experts with arrays of their own: no token goes through all of them, as through a layer.
 _APART = re.compile(r"experts?[./_][0-9]")
+#: Arrays of experts, which are not for a line of dense layers; shared experts are dense.
+_EXPERTS = re.compile(r"(?<!shared)(?<!shared_)experts?[./]|experts?_[0-9]")
 
 
 def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
@@ -183,7 +185,8 @@ class _Build:
         if not self._is_own(line):  # what an earlier line multiplies is not for a looser pattern
             own = term.text
             left = (each for each in found if self.taken.get(each.path, own) == own)
-            found = [each for each in left if not _APART.search(each.path)]
+            apart = _APART if "expert" in own else _EXPERTS
+            found = [each for each in left if not apart.search(each.path)]
         if found:
             return found
         if not self._is_own(line):

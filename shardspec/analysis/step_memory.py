@@ -100,11 +100,18 @@ class StepMemory:
         return _sum(self.parts.values())
 
     @property
+    def is_empty(self) -> bool:
+        """Say whether no array is counted, on the device or on its host."""
+        return not self.total.bytes and self.host is None
+
+    @property
     def fits(self) -> bool | None:
         """Say whether a device has room for what is counted here; None where that is unknown.
 
-        Where the total is a floor, only a no is certain.
+        Where the total is a floor, only a no is certain. Nothing counted says nothing.
         """
+        if self.is_empty:
+            return None
         return has_room(self.total.bytes, self.hbm_bytes, is_partial=self.is_partial)
 
 

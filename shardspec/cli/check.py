@@ -297,7 +297,7 @@ def _checked(
     is_whole = not any(each is not None for each in asked) and not request.settings
     told = pipeline.check(spec, faults, params, request.target, is_whole=is_whole)
     if step_name is not None and has_errors(told.shown):
-        request.remark(f"no step is traced: {spec.source.name} has errors")
+        request.undone(f"no step is traced: {spec.source.name} has errors")
     elif step_name is not None:
         from shardspec.cli.steps import step_costs
 

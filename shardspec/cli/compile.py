@@ -51,7 +51,7 @@ def command(request: Request, *, list_presets: bool, list_targets: bool) -> None
     plans, found = plans_and_findings(spec, diagnostics, params, targets)
     is_broken = not chosen.is_sound or has_errors(found)
     if request.output and is_broken:
-        request.remark(f"{request.output} is not written: the plan has errors")
+        request.undone(f"{request.output} is not written: the plan has errors")
     request.require_sound(chosen, found)
     plan = plans[0]
     if request.only is not None:

@@ -111,7 +111,11 @@ def _found(
 ) -> Cost:
     """Return the cost on the target that is meant, with the step where there is one."""
     plan = plan_on_target(
-        request, "no cost is worked out", is_told=is_told, has_code=step_name is not None
+        request,
+        "no cost is worked out",
+        is_told=is_told,
+        has_code=step_name is not None,
+        is_priced=step_name is None,
     )
     if step_name is not None:
         return cost_of(plan, traced_step(step_name, plan, request), tokens=tokens)

@@ -97,7 +97,7 @@ def command(
         diffs = _of_target(diffs, request.target)
     costs: tuple[CostDiff, ...] = ()
     if step_name is not None and (before.errors or after.errors):
-        request.remark("no step is traced under a spec with errors")
+        request.undone("no step is traced under a spec with errors")
     elif step_name is not None:
         costs = _cost_diffs(step_name, plans, diffs, request)
     tripped = (_tripped(limit, diffs, costs) for limit in parsed or [_limit("change")])

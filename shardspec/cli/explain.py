@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>[0-9]{1,9})")
 _WHY_NOT = re.compile(r"(?P<path>.+):(?P<dim>[^:=]+)=(?P<axes>[^=]+)")
-
+#: A place as findings print it, with its column: `spec.yaml:3:9`, `preset:t5x/2d:3:5`.
+_PLACE = re.compile(
+    r"(?P<line>(?:.+\.(?:ya?ml|shard|py)|(?:preset|step|example|arrays):.+):[0-9]{1,9}):[0-9]{1,9}"
+)
+#: What a message says before a name, where the name alone might be another's.
+_KINDS = ("array", "activation", "target", "phase", "rule")
 
 #: Rows that a part of a path may stand for: of more, one is asked for.
 _MOST_MEANT = 4
@@ -77,13 +82,14 @@ def command(
     """Explain why an array is sharded the way it is, or what a name means.
 
     SUBJECT is the path of an array, a part of it, a glob over paths, a line (`spec.yaml:15`),
-    a mesh axis or a logical axis (`axis:NAME`), an activation, a target, a finding (`SHD301`,
-    `indivisible`), a field of the language (`rules`, `policy.indivisible`), or what comes along
-    (`preset:expert`, `step:moe`, `hardware:v5p`). The word before `:` may be left out.
-    With a saved cost, also a line of code (`train.py:71`).
+    a mesh axis or a logical axis (`axis:NAME`), an activation, a target, a phase, a rule
+    (`embed -> data`), a finding (`SHD301`, `indivisible`), a field of the language (`rules`,
+    `policy.indivisible`), or what comes along (`preset:expert`, `step:moe`, `hardware:v5p`).
+    The word before `:` may be left out. With a saved cost, also a line of code (`train.py:71`).
     """
     subject, first = _spec_and_subject(subjects, request)
     _one_question(subject, why_not, listed=listed, porcelain=porcelain, draw=draw)
+    subject = _place(subject)
     if listed:
         from shardspec.report.shipped import list_lines
 
@@ -100,7 +106,7 @@ def command(
         subject = _whole(subject, plan, request)
         _one_question(subject, None, listed=None, porcelain=porcelain, draw=draw)
     if why_not is not None:
-        lines = _why_not(why_not, plan)
+        lines = _why_not(why_not, plan, request)
     else:
         lines = _answer(subject or "", plan, match, porcelain=porcelain, draw=draw)
     if porcelain:
@@ -112,6 +118,21 @@ def command(
     if not porcelain:
         _name_target(plan, request)
     raise SystemExit(FINDINGS if has_errors(diagnostics) else 0)
+
+
+def _place(subject: str | None) -> str | None:
+    """Return a place without its column; that in a file that comes along with what the file is."""
+    if subject is None:
+        return None
+    place = _PLACE.fullmatch(subject)
+    subject = subject if place is None else place["line"]
+    line = _LINE.fullmatch(subject)
+    if line is None or os.path.exists(line["file"]):
+        return subject
+    from shardspec.report.shipped import kind_of
+
+    kind = kind_of(line["file"])
+    return subject if kind is None else f"{kind}:{subject}"
 
 
 def _is_told(subject: str, spec_name: str | None) -> bool:
@@ -337,13 +358,11 @@ def _explain_words(subject: str) -> bool:
 
 
 def _stands_in_spec(word: str, spec_name: str | None) -> bool:
-    """Say whether a word of the language is also an array or an activation of the spec."""
+    """Say whether a word of the language is also a name of the spec."""
     spec = quiet_spec(spec_name)
     if spec is None or not spec.targets:
         return False
-    return any(array.path == word for array in spec.params) or any(
-        activation.name == word for activation in spec.activations
-    )
+    return word in _names(spec) or any(array.path == word for array in spec.params)
 
 
 def _explain_shipped(subject: str, spec_name: str | None) -> bool:
@@ -364,13 +383,18 @@ def _explain_shipped(subject: str, spec_name: str | None) -> bool:
 
 
 def _has(spec: Spec, word: str) -> bool:
-    """Say whether an array, an activation, an axis or a target of a spec is called so."""
+    """Say whether an array, an activation, an axis, a target or a phase of a spec is called so."""
     from shardspec.cli.request import parts_of
 
+    return word in _names(spec) or bool(parts_of(word, [each.path for each in spec.params]))
+
+
+def _names(spec: Spec) -> set[str]:
+    """Return the names of activations, axes, targets and phases."""
     names = {*spec.mesh_axis_names, *(rule.logical_axis for rule in spec.axis_rules)}
     names |= {axis.name for axis in spec.logical_axes} | {each.name for each in spec.targets}
     names |= {each.name for each in spec.activations}
-    return word in names or bool(parts_of(word, [each.path for each in spec.params]))
+    return names | {each.phase for each in spec.phases}
 
 
 def _print_family(start: str) -> None:
@@ -429,6 +453,8 @@ def _line(file: str, line: int, plan: ShardingPlan) -> list[str]:
 
 
 def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[str]:
+    from shardspec.cli.request import matching
+
     if subject.startswith("axis:"):
         yield from _axis(subject[5:], plan)
         return
@@ -439,6 +465,8 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
                 fail(*_ARRAYS_ONLY)
             yield from lines
             return
+        if not matching(subject, [each.path for each in plan.arrays]):
+            _nearest(subject, plan)
     found = select(subject, plan)
     if porcelain:
         from shardspec.report.explain import porcelain as lines_of
@@ -467,7 +495,10 @@ def _whole(subject: str, plan: ShardingPlan, request: Request) -> str:
     from shardspec.cli.request import glob_of_part, matching, parts_of
 
     paths = [each.param.path for each in plan.arrays]
-    is_something = subject.startswith("axis:") or _activation(subject, plan)
+    kind, colon, name = subject.partition(":")
+    if kind == "array" and colon and subject not in paths:
+        return _whole(name, plan, request)
+    is_something = subject.startswith("axis:") or _named(subject, plan) is not None
     if is_something or matching(subject, paths):
         return subject
     found = parts_of(subject, paths)
@@ -489,19 +520,57 @@ def _whole(subject: str, plan: ShardingPlan, request: Request) -> str:
 
 
 def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:
-    """Return the explanation of an activation, or of a target; None for any other name."""
-    activation = _activation(name, plan)
+    """Return the explanation of an activation, a target, a phase or a rule; None for other names.
+
+    With or without what it is: `target:slice` and `slice`.
+    """
+    kind, colon, bare = name.partition(":")
+    if not colon or kind not in _KINDS:
+        kind, bare = "", name
+    activation = _activation(bare, plan) if kind in ("", "activation") else None
     if activation is not None:
         from shardspec.report.explain import explain_activation
 
-        return explain_activation(activation, plan, name)
-    called = name.removeprefix("target:")
-    target = next((each for each in plan.spec.targets if each.name == called), None)
-    if target is None:
-        return None
-    from shardspec.report.table import target_title
+        return explain_activation(activation, plan, bare)
+    spec = plan.spec
+    target = next((each for each in spec.targets if each.name == bare), None)
+    if target is not None and kind in ("", "target"):
+        from shardspec.report.table import target_title
 
-    return iter((target_title(target), f"mesh {target.mesh}"))
+        return iter((target_title(target), f"mesh {target.mesh}"))
+    phase = next((each for each in spec.phases if each.phase == bare), None)
+    if phase is not None and kind in ("", "phase"):
+        from shardspec.report.explain_line import explain_phase
+
+        return explain_phase(phase)
+    if "->" not in bare or kind not in ("", "rule"):
+        return None
+    from shardspec.report.explain_line import explain_rules
+
+    return explain_rules(bare, plan)
+
+
+def _nearest(subject: str, plan: ShardingPlan) -> None:
+    """Fail with the nearest name of its kind, where the subject says which kind it is of."""
+    from shardspec.diagnostics.suggest import nearest
+    from shardspec.diagnostics.words import listed
+
+    kind, colon, name = subject.partition(":")
+    kind = "rule" if "->" in subject else kind if colon else ""
+    spec = plan.spec
+    known = {
+        "activation": [each.activation.name for each in plan.activations],
+        "target": [each.name for each in spec.targets],
+        "phase": [each.phase for each in spec.phases],
+        "rule": list(dict.fromkeys(map(str, (*spec.axis_rules, *spec.any_rules)))),
+    }.get(kind)
+    if known is None:
+        return
+    name = subject.removeprefix(f"{kind}:")
+    near = nearest(name, known)
+    help = f"did you mean `{kind}:{near[0]}`?" if near else None
+    help = help or (f"there is {listed(known, 8)}" if known else f"the spec has no {kind}")
+    fail(f"no {kind} is called `{name}`", help)
 
 
 def _activation(name: str, plan: ShardingPlan) -> ActivationSharding | None:
@@ -538,7 +607,7 @@ def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
     return fail(f"no mesh axis and no logical axis is called `{name}`", hint or axes)
 
 
-def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
+def _why_not(question: str, plan: ShardingPlan, request: Request) -> Iterator[str]:
     from shardspec.report.explain import why_not
 
     match = _WHY_NOT.fullmatch(question)
@@ -547,12 +616,13 @@ def _why_not(question: str, plan: ShardingPlan) -> Iterator[str]:
         fail(f"--why-not wants PATH:DIM=AXIS: {question}", help)
     wanted = tuple(re.findall(r"[^\s,()]+", match["axes"]))
     wanted = () if wanted == ("none",) else wanted
-    activation = _activation(match["path"], plan)
+    activation = _activation(match["path"].removeprefix("activation:"), plan)
     if activation is not None and not has_path(plan, match["path"]):
         named = f"activation {activation.activation.name}"
         yield from why_not(activation, _dimension(match["dim"], activation, named), wanted, plan)
         return
-    found = select(match["path"], plan)
+    path = _whole(match["path"], plan, request)
+    found = select(match["path"] if path.startswith("axis:") else path, plan)
     at = {each.path: _dimension(match["dim"], each, f"{each.path} {each.param}") for each in found}
     from shardspec.report.table import rows
 

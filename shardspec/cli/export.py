@@ -60,7 +60,7 @@ def _plan(entry: Export, request: Request) -> ShardingPlan:
     errors = [each for each in found if each.is_error]
     if errors:
         request.report(errors)
-        request.remark("nothing is written: the plan has errors")
+        request.undone("nothing is written: the plan has errors")
         raise SystemExit(FINDINGS)
     return plan
 
@@ -75,10 +75,10 @@ def _finish(
 ) -> int:
     """Write the text where it may be; return the exit code."""
     if text is None:
-        request.remark("nothing is written")
+        request.undone("nothing is written")
         return FAILED
     if has_errors(found):
-        request.remark("nothing is written; --lossy writes it all the same")
+        request.undone("nothing is written; --lossy writes it all the same")
         return FINDINGS
     request.write(text)
     if request.output not in (None, "-"):

@@ -39,7 +39,7 @@ def _format(file: str, spelling: str | None, request: Request, *, check: bool, d
     text, diagnostics = formatted(source, spelling)
     request.report(request.heard(diagnostics))
     if text is None:
-        request.remark(f"{file} is left as it is: it cannot be read without loss")
+        request.undone(f"{file} is left as it is: it cannot be read without loss")
         return FINDINGS
     if check or diff:
         return _compare(file, source.text, text, request, diff=diff)

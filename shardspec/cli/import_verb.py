@@ -127,7 +127,7 @@ def command(
         diagnostics += request.heard(faults)
     request.report(diagnostics)
     if imported is None or text is None:
-        request.remark("nothing is written")
+        request.undone("nothing is written")
         raise SystemExit(FAILED)
     plans = [] if options.params is None else _plans(text, name, options, imported)
     request.write(text)

@@ -79,7 +79,7 @@ def _write(
     found = draft(asked, "dsl" if output.endswith(".shard") else "yaml")
     if not isinstance(found, Draft):
         request.report(found)
-        request.remark("nothing is written")
+        request.undone("nothing is written")
         raise SystemExit(FAILED)
     if listing is not None:
         from shardspec.report.manifest_text import manifest_yaml

@@ -117,7 +117,7 @@ def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool)
         return FINE
     plans = _plans(spec, diagnostics, params, request)
     if not plans:
-        request.remark(f"{path} is not {'compared' if check else 'written'}: the plan has errors")
+        request.undone(f"{path} is not {'compared' if check else 'written'}: the plan has errors")
         return FINDINGS
     if check:
         return _check(path, plans, request)
@@ -127,7 +127,7 @@ def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool)
     if proving is not None:
         made = _prove(layout, os.path.dirname(held), plans, request, proving)
         if made is None:
-            request.remark(f"{path} is not written: the promise of the plan is broken")
+            request.undone(f"{path} is not written: the promise of the plan is broken")
             return FINDINGS
         proofs |= made
     layout = with_proofs(layout, proofs)

@@ -225,6 +225,11 @@ class Request:
         if not self.is_quiet and streams.has_reader():
             show(text.split("\n"), err=True)
 
+    def undone(self, text: str) -> None:
+        """Say what was asked for and is not done; `--quiet` does not silence that."""
+        if streams.has_reader():
+            show(text.split("\n"), err=True)
+
     def error(self, message: str, help: str) -> None:
         """Say what is wrong, and the way out, where the verb itself ends otherwise."""
         streams.show_failure(Failure(message, help))
@@ -399,7 +404,7 @@ def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ())
         _with_numbers(subject, templates[key], paths)
         for key in nearest(template(subject), templates, count=3)
     ]
-    near += nearest(subject, others, count=1)
+    near += nearest(subject, [each for each in others if each != subject], count=1)
     meant = f"did you mean {' or '.join(f'`{path}`' for path in near)}?" if near else None
     all_of_them = None if named or meant else "`shardspec compile` lists them"
     help = "; ".join(filter(None, (named, meant, all_of_them)))

@@ -203,7 +203,7 @@ def command(
     is_off = partial(_is_off, question, step_name or "", request, verify)
     off = [is_off(each) for each in table.shown[: max(confirm, verify)]]
     if write and any(off[:1]):
-        request.remark("the best is not confirmed, and is not written")
+        request.undone("the best is not confirmed, and is not written")
     elif write:
         _write(found, best, request)
     raise SystemExit(FINDINGS if best.fits is False or table.best is None or any(off) else FINE)
@@ -220,7 +220,7 @@ def _question(request: Request, choice: Choice, wanted: Wanted) -> Question:
     request.require_sound(target, told)
     request.report(told)
     if has_errors(told):
-        request.remark(f"nothing is searched: {spec.source.name} has errors")
+        request.undone(f"nothing is searched: {spec.source.name} has errors")
         raise SystemExit(FINDINGS)
     if request.target is None and len(spec.targets) > 1:
         request.remark(f"target {target.name}; --target searches another of {len(spec.targets)}")

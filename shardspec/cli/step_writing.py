@@ -96,11 +96,11 @@ def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost 
     )  # fmt: skip
     if has_errors(faults):
         request.report(faults)
-        request.remark(f"{file} is left as it is: the lines cannot be read")
+        request.undone(f"{file} is left as it is: the lines cannot be read")
         raise SystemExit(FINDINGS)
     assert spec is not None
     if not plan.arrays:
-        request.remark("without code, the lines need arrays: list them in `arrays:` or `manifest:`")
+        request.undone("without code, the lines need arrays: list them in `arrays:` or `manifest:`")
         return None
     targets = [each for each in spec.targets if each.name == plan.target.name]
     (again,) = pipeline.compile_plans(spec, request.params(spec), targets)
@@ -109,7 +109,7 @@ def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost 
     stated = stated_step(again)
     request.report(odd)
     if stated is None or has_errors(odd):
-        request.remark(f"{file} is left as it is: names do not say what the code does")
+        request.undone(f"{file} is left as it is: names do not say what the code does")
         raise SystemExit(FINDINGS)
     return cost_of(again, stated.step, tokens=stated.tokens)
 

@@ -209,7 +209,12 @@ def print_proof(proof: Proof) -> None:
 
 
 def plan_on_target(
-    request: Request, undone: str, *, is_told: bool = True, has_code: bool = False
+    request: Request,
+    undone: str,
+    *,
+    is_told: bool = True,
+    has_code: bool = False,
+    is_priced: bool = False,
 ) -> ShardingPlan:
     """Return the plan on the target that is meant; exit where it has errors.
 
@@ -217,6 +222,8 @@ def plan_on_target(
       undone: what is not done then, said behind the findings.
       is_told: whether findings that are no errors are said.
       has_code: whether code of the user runs, which may name axes that no array has.
+      is_priced: whether the step that the spec states is priced, and what it leaves out is said
+        with that.
     """
     plan, found = request.plan()
     if has_code:
@@ -226,9 +233,9 @@ def plan_on_target(
     spec, chosen = plan.spec, plan.target
     request.require_sound(chosen, found)
     if is_told or has_errors(found):
-        request.report(found)
+        request.report(pipeline.without_uncounted(found) if is_priced else found)
     if has_errors(found):
-        request.remark(f"{undone}: {spec.source.name} has errors")
+        request.undone(f"{undone}: {spec.source.name} has errors")
         raise SystemExit(FINDINGS)
     count = len(spec.targets)
     if request.target is None and count > 1 and is_told:

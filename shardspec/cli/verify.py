@@ -132,7 +132,7 @@ def _close(proofs: Sequence[Proof | str], request: Request, *, is_shown: bool) -
     }
     text = forms[request.form]()
     if request.output not in (None, "-") and any(isinstance(each, str) for each in proofs):
-        request.remark(f"{request.output} is not written: there is a target without a program")
+        request.undone(f"{request.output} is not written: there is a target without a program")
     elif request.output:
         request.write_to(request.output, f"{text}\n")
     else:

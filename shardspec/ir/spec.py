@@ -426,13 +426,25 @@ class Hardware:
         said = f" ({self.accelerator_type})" if self.accelerator_type else ""
         devices = f", {self.device_count} devices" if chip.devices_per_chip > 1 else ""
         if chip.platform == "gpu":
-            node = "node" if self.host_shape == self.topology else "NVLink domain"
-            nodes = f"{counted(self.slice_count, node)} of {self.topology[0]} "
+            nodes = f"{counted(self.slice_count, self.slice_name)} of {self.topology[0]} "
             several = nodes if self.slice_count > 1 else ""
             return f"{several}{chip.title}{said}, {counted(self.chip_count, 'GPU')}{devices}"
         count = f"{self.slice_count} x " if self.slice_count > 1 else ""
         name = f"{count}{chip.title} {shape_text(self.topology)}{said}"
         return f"{name}, {counted(self.chip_count, 'chip')}{devices}"
+
+    @property
+    def slice_name(self) -> str:
+        """Return what one of `slice_count` is: a slice, a node, an NVLink domain of many hosts."""
+        if self.chip.platform != "gpu":
+            return {"tpu": "slice"}.get(self.chip.platform, "machine")
+        return "node" if self.host_shape == self.topology else "NVLink domain"
+
+    @property
+    def with_count(self) -> str:
+        """Return it as a spec writes it; of several nodes, with all GPUs: `4 * h100 (32 GPUs)`."""
+        is_several = self.chip.platform == "gpu" and self.slice_count > 1
+        return f"{self} ({counted(self.chip_count, 'GPU')})" if is_several else str(self)
 
     def __str__(self) -> str:
         """Return it as a spec writes it: `2 * tpu v5p 4x4x8`, `4 * h100 memory 0.9`, `8 cpu`."""

@@ -38,6 +38,7 @@ _FOR_USERS = frozenset(
         *("make_mesh", "create_device_mesh", "create_hybrid_device_mesh", "_gamma_grad"),
         *("get_device_kind", "get_num_device_cores"),  # of `pltpu.get_tpu_info`
         *("check_compute_capability", "is_cuda_compute_capability_equal"),
+        "get_backend",  # of what JAX lowers, for a callback: the target has that of the devices
     )
 )
 #: Modules of JAX that ask for themselves.

@@ -210,6 +210,17 @@ _FORMS = (
 _LONGEST_MEANT = 80
 
 
+def with_count(text: str) -> str:
+    """Return a machine as a spec writes it; of several nodes, with all GPUs: `4 * h100 (32 GPUs)`.
+
+    >>> with_count("4 * h100"), with_count("tpu v5p 4x4x8")
+    ('4 * h100 (32 GPUs)', 'tpu v5p 4x4x8')
+    """
+    parsed = expressions.parse_hardware(text)
+    found = None if isinstance(parsed, SyntaxFault) else find_hardware(parsed, excerpt_of(text))
+    return found.with_count if isinstance(found, Hardware) else text
+
+
 def find_hardware(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
     """Return the machine that `expr` names, or what is wrong with it.
 

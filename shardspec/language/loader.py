@@ -289,7 +289,13 @@ def read(
 
 
 def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return diagnostics in reading order; a word that YAML misreads has no further faults."""
+    """Return diagnostics in reading order; a word that YAML misreads has no further faults.
+
+    Of a value that was torn at its commas, what is wrong with all of it alone is reported: quotes
+    would not help.
+    """
+    moot = set(map(id, _moot(diagnostics)))
+    diagnostics = [d for d in diagnostics if id(d) not in moot]
     trapped = {d.primary.span for d in diagnostics if d.primary and d.code is codes.YAML_TRAP}
     kept = (
         d
@@ -297,6 +303,36 @@ def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
         if d.code is codes.YAML_TRAP or d.primary is None or d.primary.span not in trapped
     )
     return tuple(dict.fromkeys(sorted(map(placed, kept), key=sort_key)))
+
+
+def _moot(diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """Yield the faults whose sure fix writes anew what another fault finds wrong."""
+    before: Diagnostic | None = None
+    by_place = sorted((each for each in diagnostics if each.primary), key=_outermost)
+    for each in by_place:
+        if before is not None and _is_within(each, before):
+            yield before
+        before = each if _is_rewritten(each) else None
+
+
+def _outermost(fault: Diagnostic) -> tuple[str, int, int, bool]:
+    assert fault.primary is not None
+    span = fault.primary.span
+    return span.source.name, span.start, -span.end, not _is_rewritten(fault)
+
+
+def _is_rewritten(fault: Diagnostic) -> bool:
+    """Say whether a fault of spelling is mended by other words for all that it is about."""
+    if fault.code is not codes.SYNTAX or fault.fix is None or fault.primary is None:
+        return False
+    return fault.fix.is_sure and [edit.span for edit in fault.fix.edits] == [fault.primary.span]
+
+
+def _is_within(fault: Diagnostic, other: Diagnostic) -> bool:
+    assert fault.primary is not None
+    assert other.primary is not None
+    inner, outer = fault.primary.span, other.primary.span
+    return inner.source is outer.source and inner.end <= outer.end and fault != other
 
 
 def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:

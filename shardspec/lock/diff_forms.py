@@ -16,6 +16,7 @@ from shardspec.diagnostics import words
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, natural, percent
 from shardspec.ir.spec import override_text, target_text
+from shardspec.language.catalogue import with_count
 from shardspec.versions import DIFF_JSON
 
 #: What a mark means, said once under a diff that uses it.
@@ -172,7 +173,8 @@ def array_text(array: ArrayLayout | None, mark: Mark) -> str:
 
 def machine(target: TargetLayout) -> str:
     """Return `tpu v4 4x8x8, mesh data=16 model=16`."""
-    return f"{target.hardware}, mesh {target.mesh}" if target.hardware else f"mesh {target.mesh}"
+    on = f"{with_count(target.hardware)}, " if target.hardware else ""
+    return f"{on}mesh {target.mesh}"
 
 
 def machine_change(before: TargetLayout, after: TargetLayout) -> str:

@@ -37,7 +37,7 @@ from shardspec.ir.spec import (
     target_text,
 )
 from shardspec.report.explain import explain_activation, outcome_text
-from shardspec.report.table import Row, rows, spec_text
+from shardspec.report.table import Row, rows, spec_text, target_title
 from shardspec.resolve.match import PathMatcher
 from shardspec.resolve.state import moment_name
 
@@ -51,7 +51,7 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     spec = plan.spec
     for rule in (*spec.axis_rules, *spec.any_rules):
         if _stands_on(rule.span, file, line):
-            yield from _rule(rule, plan)
+            yield from explain_rule(rule, plan)
     yield from _entries(file, line, plan)
     yield from _arrays(file, line, plan)
     for sharding in plan.activations:
@@ -65,7 +65,7 @@ def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
         if _stands_on(target.span, file, line) or any(
             _stands_on(member.span, file, line) for member in target.mesh.axes
         ):
-            yield f"target `{target.name}`: mesh {target.mesh}"
+            yield f"{target_title(target)}: mesh {target.mesh}"
     for level in spec.lint_levels:
         if _stands_on(level.span, file, line):
             yield f"finding `{level.finding}` is set to {level.severity.name.lower()}"
@@ -207,7 +207,28 @@ def _arrays(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
         yield f"  {row.name}   {row.first.param}   {said}   {size} per device"
 
 
-def _rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
+def explain_phase(phase: Spec) -> Iterator[str]:
+    """Yield the targets of a phase, and how to ask what is in it."""
+    yield f"phase {phase.phase}"
+    for target in phase.targets:
+        yield f"  {target_title(target)}: mesh {target.mesh}"
+    yield f"--phase {phase.phase} explains an array in it"
+
+
+def explain_rules(text: str, plan: ShardingPlan) -> Iterator[str] | None:
+    """Return what the rules of this text do, as messages quote them; None where there is none.
+
+    Args:
+      text: one or several alternatives: `embed -> model | data`.
+    """
+    axis, _, places = text.partition("->")
+    wanted = {f"{axis.strip()} -> {' '.join(each.split())}" for each in places.split("|")}
+    rules = (*plan.spec.axis_rules, *plan.spec.any_rules)
+    found = [rule for rule in rules if str(rule) in wanted]
+    return (line for rule in found for line in explain_rule(rule, plan)) if found else None
+
+
+def explain_rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
     """Yield how a rule ended over all arrays and activations, by outcome."""
     yield f"rule `{rule}`"
     arrays = _outcomes(rule, plan.arrays, plan)

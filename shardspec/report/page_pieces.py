@@ -111,6 +111,8 @@ def memory_parts(memory: Data) -> Iterator[tuple[str, Data]]:
 
 def memory_text(memory: Data) -> str:
     """Return `= 4.12 GiB of 15.8 GiB per device, fits`, as `cost` says it."""
+    if not memory["total"]["bytes"] and memory["fits"] is None and "host" not in memory:
+        return "nothing to count: there are no arrays"
     total, limit = memory["total"], memory["hbm_bytes"]
     if limit is None:
         return f"{amount_text(total)} per device"

@@ -13,14 +13,14 @@ _NUMBER = re.compile(r"\[?(?:shd[-_ ]?)?([0-9]{3})\]?", re.IGNORECASE)
 
 
 def find_code(text: str) -> Code | None:
-    """Return the finding that a person means: `SHD301`, `shd301`, `301`, `Cut_Unit`, `cut unit`.
+    """Return the finding that a person means: `SHD301`, `301`, `Cut_Unit`, `lint cut-unit`.
 
     >>> [find_code(text).name for text in ("shd312", "[SHD312]", "312", "Cut_Unit", "`cut-unit`")]
     ['cut-unit', 'cut-unit', 'cut-unit', 'cut-unit', 'cut-unit']
     >>> find_code("SHD999"), find_code("rules")
     (None, None)
     """
-    text = text.strip("` ")
+    text = re.sub(r"^(?:lints?|finding)[.: ]\s*", "", text.strip("` "))
     number = _NUMBER.fullmatch(text)
     name = re.sub(r"[_\s]+", "-", text.lower())
     wanted = f"SHD{number[1]}" if number else name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardspec import assets
@@ -75,11 +75,16 @@ def page_of(subject: str) -> Page | None:
         return hardware_page(name)
     if colon and kind in FILES:
         return file_page(kind, name)
-    for kind, folder in FILES.items():
-        if subject in assets.spec_names(folder):
-            return file_page(kind, subject)
+    known = kind_of(re.sub(r":[0-9]+$", "", subject))
+    if known is not None:
+        return file_page(known, subject)
     found = None if "/" in subject else hardware_page(subject)
     return found if not isinstance(found, str) else None
+
+
+def kind_of(name: str) -> str | None:
+    """Return what a file that comes along is: `preset` for `fsdp`; None for other names."""
+    return next((kind for kind, folder in FILES.items() if name in assets.spec_names(folder)), None)
 
 
 def names() -> Iterator[str]:
@@ -135,18 +140,28 @@ def file_page(kind: str, asked: str) -> Page:
 
 def hardware_page(text: str) -> Page:
     """Return what the catalogue knows of a chip, or of a machine: `v5p`, `tpu v5p 4x4x8`."""
-    file = catalogue.hardware_names().get(text.lower())
+    file = _chips().get(" ".join(text.lower().split()))
     if file is not None:
         return _chip_lines(file, None)
     machine = _machine(text)
     return machine if isinstance(machine, str) else _chip_lines(_file_of(machine), machine)
 
 
+def _chips() -> dict[str, str]:
+    """Return the file of each chip by all that it is called: names, its title, JAX's kinds."""
+    called: dict[str, str] = {}
+    for file in dict.fromkeys(catalogue.hardware_names().values()):
+        chip = catalogue.catalogue_entry(file).chip
+        for name in (file, chip.title, chip.title.partition(" (")[0], *chip.device_kinds):
+            called.setdefault(name.lower(), file)
+    return {**called, **catalogue.hardware_names()}
+
+
 def _machine(text: str) -> Hardware | str:
     """Return the machine that a spec's `hardware:` would be; else what is wrong with it."""
     parsed = expressions.parse_hardware(text)
     if isinstance(parsed, SyntaxFault):
-        return _near(text, "hardware", catalogue.hardware_names())
+        return _near(text, "hardware", catalogue.hardware_names(), catalogue.hardware_meant(text))
     found = catalogue.find_hardware(parsed, excerpt_of(text))
     return (found.help or found.message) if isinstance(found, Diagnostic) else found
 
@@ -156,8 +171,10 @@ def _file_of(machine: Hardware) -> str:
     return next(each for each in files if catalogue.catalogue_entry(each).chip == machine.chip)
 
 
-def _near(name: str, kind: str, names: Mapping[str, str] | tuple[str, ...]) -> str:
-    near = nearest(name, names, count=3)
+def _near(
+    name: str, kind: str, names: Mapping[str, str] | tuple[str, ...], meant: Sequence[str] = ()
+) -> str:
+    near = meant or nearest(name, names, count=3)
     shown = f"did you mean {listed(near)}? " if near else ""
     return f"{shown}`shardspec explain --list {kind}` shows all"
 
@@ -191,9 +208,9 @@ def _chip_lines(file: str, machine: Hardware | None) -> Iterator[str]:
 def _slice_lines(machine: Hardware) -> Iterator[str]:
     """Yield how many of everything a machine has, and how its chips are joined."""
     hosts = math.prod(machine.topology) // math.prod(machine.host_shape) * machine.slice_count
-    counts = ((machine.chip_count, "chip"), (machine.device_count, "device"), (hosts, "host"))
-    kind = {"tpu": "slice", "gpu": "NVLink domain"}.get(machine.chip.platform, "machine")
-    shape = f"{counted(machine.slice_count, kind)} of {shape_text(machine.topology)}"
+    chip = "GPU" if machine.chip.platform == "gpu" else "chip"
+    counts = ((machine.chip_count, chip), (machine.device_count, "device"), (hosts, "host"))
+    shape = f"{counted(machine.slice_count, machine.slice_name)} of {shape_text(machine.topology)}"
     yield f"{shape}: {', '.join(counted(*each) for each in counts)}"
     if machine.chip.torus_rank:
         wraps = machine.chip.wraps(machine.topology)

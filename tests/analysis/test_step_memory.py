@@ -158,3 +158,8 @@ def test_one_floor_makes_the_sum_a_floor() -> None:
     assert found.total == Amount(12, "floor")
     assert found.fits
     assert StepMemory(Amount(3), batch=Amount(4), hbm_bytes=6).fits is False
+
+
+def test_no_arrays_neither_fit_nor_do_not() -> None:
+    assert StepMemory(Amount(0), hbm_bytes=6).fits is None
+    assert StepMemory(Amount(0), host=Amount(9), hbm_bytes=6).fits

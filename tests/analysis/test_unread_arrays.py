@@ -36,6 +36,7 @@ def test_check_warns_and_verbs_that_price_a_step_fail(tmp_path: Path) -> None:
     assert (checked.exit_code, priced.exit_code, searched.exit_code) == (0, 1, 1)
     assert "warning[SHD243]" in checked.output
     assert "error[SHD243]" in priced.output
+    assert "warning[SHD243]" not in priced.output
     assert "error[SHD243]" in searched.output
     assert "no row is the best" in searched.output
     data = json.loads(run("cost", "--format", "json").stdout)

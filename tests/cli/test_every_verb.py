@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardspec import __version__
-from shardspec.cli import options
+from shardspec.cli import options, request
 from shardspec.cli.main import VERBS, cli
 from shardspec.ir.calibration import Calibration
 from shardspec.jax_backend.xla.cache import Compiled
@@ -234,6 +234,30 @@ def test_quiet_keeps_findings(name: str, folder: Path) -> None:
     result = run(name, *RUNS[name], "-q")
     assert result.exit_code in (1, 2)
     assert "error[SHD" in result.output
+
+
+def test_quiet_keeps_what_is_not_done() -> None:
+    """A remark that `-q` drops says what was done, not what was left undone."""
+    undone = re.compile(r"remark\([^)\n]*(?:not written|nothing is written|left as it is)")
+    files = Path(request.__file__).parent.glob("*.py")
+    assert not [each.name for each in files if undone.search(each.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        (("compile", "spec.yaml", "-o", "plan.txt"), "plan.txt is not written"),
+        (("export", "flax", "spec.yaml"), "nothing is written"),
+        (("fmt", "spec.yaml", "--to", "dsl"), "spec.yaml is left as it is"),
+        (("lock", "spec.yaml"), "is not written"),
+        (("search", "spec.yaml"), "nothing is searched"),
+    ],
+)
+def test_quiet_says_what_is_left_undone(verb: tuple[str, ...], said: str, folder: Path) -> None:
+    (folder / "spec.yaml").write_text(SPEC + "unheard: 3\n")
+    result = run(*verb, "-q")
+    assert result.exit_code == 1
+    assert said in result.stderr
 
 
 # files and folders

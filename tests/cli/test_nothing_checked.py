@@ -100,3 +100,19 @@ def test_of_several_files_those_without_arrays_are_counted(tmp_path: Path) -> No
         "No findings in 2 files (1 array, 1 target); 1 of them lists no arrays: only the text was"
         " checked.\n"
     )
+
+
+@pytest.mark.parametrize(
+    "verb", ["compile", "cost", "mesh", "report -o -", "diff none.yaml", "cost --format json"]
+)
+def test_no_arrays_neither_fit_nor_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hardware = "hardware: tpu v5e 2x4\n"
+    Path("none.yaml").write_text(f"shardspec: 1\n{hardware}{_MESH}{_RULES}axes: {{embed: 64}}\n")
+    name, *more = verb.split()
+    result = CliRunner().invoke(cli, [name, "none.yaml", *more])
+    assert result.exit_code == 0
+    for claim in (", fits", '"fits": true', "nothing moves", "100 %"):
+        assert claim not in result.stdout

@@ -146,7 +146,7 @@ def test_lines_that_the_reader_refuses_are_not_written(
     bad = writing.WrittenStep({"program": ["a[_ as] -> b"]}, ())
     monkeypatch.setattr(writing, "written_step", lambda *_: bad)
     before = (folder / "spec.yaml").read_text()
-    found = cost("--step", "written_step:step", "--write-step", "--replace")
+    found = cost("--step", "written_step:step", "--write-step", "--replace", "-q")
     assert found.exit_code == 1
-    assert "the lines cannot be read" in found.stderr
+    assert "spec.yaml is left as it is: the lines cannot be read" in found.stderr
     assert (folder / "spec.yaml").read_text() == before

@@ -161,7 +161,6 @@ def test_a_tuple_in_a_flow_list_is_one_finding_with_quotes(text: str, whole: str
         ),
         ("rules: [{rule: embed -> (data, model), at: first}]", "embed -> (data, model)", "braces"),
         ("overrides: [{path: k, spec: (none, model)}]", "(none, model)", "between braces, quote"),
-        ("lints: {dead-rule: (a, b, c)}", "(a, b, c)", 'braces, quote what holds a comma: `"(a'),
     ],
 )
 def test_a_tuple_in_a_flow_is_one_value(text: str, whole: str, help: str) -> None:
@@ -184,6 +183,27 @@ def test_a_tuple_in_a_flow_is_one_value(text: str, whole: str, help: str) -> Non
         assert spec is not None
         axis = next(axis for axis in spec.targets[0].mesh.axes if axis.name == "model")
         assert axis.submesh == (4, 2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lints: {dead-rule: (a, b, c)}", "`lints.dead-rule`: this should be `allow`"),
+        ("mesh: {model: submesh (2, 2, 1), data: rest}", "`submesh 2x2x1` has 3 numbers"),
+        ("params: {k: (embed, mlp)}", "expected a logical axis or `_`"),
+        ("axes: {embed: (8, 8)}", "after `8`"),
+        ("step: {mode: (a, b), program: []}", "`step.mode`: this should be `train`"),
+        ("phases: {d: {rules: [{rule: a -> b, at: (start, end)}]}}", "expected `start`"),
+    ],
+)
+def test_of_a_tuple_that_quotes_do_not_help_the_fault_alone_is_reported(
+    text: str, message: str
+) -> None:
+    mesh = "" if text.startswith("mesh") else "mesh: {data: rest}\n"
+    _, diagnostics = pipeline.load_text(f"hardware: tpu v5p 4x4x8\n{mesh}{text}\n", "s.yaml")
+    faults = [d for d in diagnostics if "SHD0" in d.code.id or d.code.id == "SHD105"]
+    assert len(faults) == 1
+    assert message in faults[0].message
 
 
 def test_commas_of_other_tools_are_left_to_them() -> None:

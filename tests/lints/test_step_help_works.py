@@ -63,6 +63,26 @@ def test_work_that_is_split_as_help_says_is_done_once_and_faster() -> None:
     assert _seconds(cost(after)) < _seconds(cost(before))
 
 
+def test_a_result_that_is_summed_over_next_is_split_with_what_reads_it() -> None:
+    """Two products in a row: the second sums over what splits the first, nothing is gathered."""
+    spec = HEAD.replace("{gate: features wide}", "{up: features wide, down: wide features}")
+    spec = spec.replace(
+        'gate: "bf16[4096, 1024]"', 'up: "bf16[4096, 12288]", down: "bf16[12288, 4096]"'
+    )
+    code = (
+        "def step(params, x):\n    hidden = x @ params['up']\n"
+        "    return jnp.max(jnp.tanh(hidden) @ params['down'], axis=1)"
+    )
+    before = _example(code, spec)
+    help = _one(before, "SHD507").help or ""
+    said = re.search(r"at model\.py:(\d+) over `(\w+)`, in its constraint: .* 12288 divides", help)
+    assert said, help
+    assert help.endswith("the product at model.py:3 sums over it")
+    after = _example(_constrained(code, int(said[1]), said[2]), spec)
+    assert "SHD507" not in [each.code.id for each in findings(after)]
+    assert _seconds(cost(after)) < _seconds(cost(before))
+
+
 def test_what_would_cost_more_than_it_saves_is_not_proposed() -> None:
     """A thin product with a wide result: to gather that takes longer than to compute it again."""
     spec = HEAD.replace("features: 4096", "features: 512").replace("[4096, 1024]", "[512, 16384]")

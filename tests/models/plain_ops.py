@@ -77,6 +77,8 @@ both("flip", lambda x: jnp.flip(x, axis=1))
 both("sort", lambda x: jnp.sort(x, axis=1))
 both("sort, then take", lambda x: jnp.take_along_axis(x, jnp.argsort(x, axis=1), axis=1))
 both("top k", lambda x: lax.top_k(x, 16))
+both("top k, of them the places", lambda x: lax.top_k(x, 16)[1])
+both("top k, many", lambda x: lax.top_k(x, 64))
 both("approximate top k", lambda x: lax.approx_max_k(x, 16, reduction_dimension=1))
 both("sum", lambda x: jnp.sum(x, axis=1))
 both("argmax", lambda x: jnp.argmax(x, axis=1))
@@ -123,6 +125,27 @@ both("scan", lambda x: lax.scan(lambda c, y: (c + y, c), jnp.zeros(ROWS), x.T)[0
 both("median", lambda x: jnp.median(x, axis=1))
 both("random numbers", lambda x: x * jax.random.uniform(jax.random.key(0), x.shape))
 both("triangle", jnp.tril)
+for _name, _given in {
+    "numbers": Array(SHAPE, (None, "x"), jnp.int32),
+    "half precision": Array(SHAPE, (None, "x"), jnp.bfloat16),
+    "a stack": Array((8, 128, COLUMNS), (None, None, "x")),
+    "a list": Array((65536,), ("x",)),
+}.items():
+    one(f"top k of {_name}", lambda x: lax.top_k(x, 16), _given)
+one("flip both", lambda x: x[::-1, ::-1], SAME)
+LIST = Array((65536,), ("x",))
+one("take of a list", lambda x, at: x[at], LIST, Array((8192,), ("x",), jnp.int32))
+TURNED = {"wide": 4096, "as wide": 2048, "narrow": 2000}
+for _name, _size in TURNED.items():
+    one(f"product, {_name}", jnp.matmul, Array((1024, 2048), (None, "x")), Array((2048, _size)))
+one("product with a vector", jnp.matmul, Array((1, 2048), (None, "x")), Array((2048, 4096)))
+one("product with rows", jnp.matmul, Array((1024, 2048)), Array((2048, 512), ("x",)))
+one(
+    "product backward",
+    jax.grad(lambda w, x: jnp.sum((x @ w) ** 2)),
+    Array((2048, 4096)),
+    SAME._replace(shape=(1024, 2048)),
+)
 SQUARE = Array((256, 256), ("x", None))
 STACK = Array((8, 256, 256), ("x", None, None))
 for _name, _function in {

@@ -179,6 +179,54 @@ def test_dense_shared_and_expert_layers_stand_side_by_side() -> None:
     assert found == 2 * tokens * 64 * (dense + experts + shared + router)
 
 
+@pytest.mark.parametrize(
+    "router", ["router", "router/w", "router/kernel", "block_sparse_moe/gate", "gate/wg"]
+)
+def test_routers_that_init_names_route(router: str) -> None:
+    text = f"""
+params:
+  blocks/*/{router}: embed router
+  blocks/*/experts/up: expert embed own
+  blocks/*/experts/down: expert own embed
+  blocks/*/ffn/up: embed mlp
+  blocks/*/ffn/down: mlp embed
+arrays:
+  blocks/1/{router}: f32[64, 8]
+  blocks/1/experts/up: f32[8, 64, 32]
+  blocks/1/experts/down: f32[8, 32, 64]
+  blocks/0/ffn/up: f32[64, 256]
+  blocks/0/ffn/down: f32[256, 64]
+step: {{extends: moe, experts: top 2 capacity 1}}
+"""
+    spec, faults = pipeline.load_text(HEAD + text)
+    assert spec is not None, faults
+    (plan,) = pipeline.compile_plans(spec)
+    flow = flow_of(spec, plan.arrays)
+    assert not flow.faults
+    assert not unread(spec, flow, plan.arrays).arrays
+
+
+def test_experts_without_a_router_that_is_known_are_left_out() -> None:
+    """A line of dense layers does not read them for want of one that is theirs."""
+    text = """
+params:
+  experts/up: expert embed own
+  blocks/ffn/up: embed mlp
+  blocks/ffn/down: mlp embed
+arrays:
+  experts/up: f32[8, 64, 32]
+  blocks/ffn/up: f32[64, 256]
+  blocks/ffn/down: f32[256, 64]
+step: {extends: moe, experts: top 2 capacity 1}
+"""
+    spec, faults = pipeline.load_text(HEAD + text)
+    assert spec is not None, faults
+    (plan,) = pipeline.compile_plans(spec)
+    flow = flow_of(spec, plan.arrays)
+    assert not flow.faults
+    assert [each.path for each in unread(spec, flow, plan.arrays).arrays] == ["experts/up"]
+
+
 def test_experts_with_arrays_of_their_own_are_not_taken_for_dense_layers() -> None:
     text = (HEAD + MIXED).replace("extends: moe, experts: top 2 capacity 1", "extends: decoder")
     for part, one in (("experts.{", "experts.{0..7}.{"), ("experts.down", "experts.{0..7}.down")):

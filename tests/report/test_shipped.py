@@ -33,7 +33,7 @@ def test_every_name_of_hardware_has_a_page_with_all_sources(name: str) -> None:
         ("2 * tpu v5p 4x4x8", "2 slices of 4x4x8: 256 chips, 256 devices, 64 hosts"),
         ("tpu v3 4x4", "1 slice of 4x4: 16 chips, 32 devices, 4 hosts"),
         ("v4-512", "1 slice of 4x8x8: 256 chips, 256 devices, 64 hosts"),
-        ("4 * h100", "4 NVLink domains of 8: 32 chips, 32 devices, 4 hosts"),
+        ("4 * h100", "4 nodes of 8: 32 GPUs, 32 devices, 4 hosts"),
     ],
 )
 def test_a_machine_is_counted(text: str, counts: str) -> None:
@@ -45,6 +45,7 @@ def test_a_machine_is_counted(text: str, counts: str) -> None:
     [
         (file_page("preset", "exprt"), "did you mean `expert`?"),
         (hardware_page("h10"), "`h100`"),
+        (hardware_page("8xH100"), "did you mean `8 h100`?"),
         (hardware_page("tpu v5p 3x3x3"), "slices near it"),
         (hardware_page("tpu v5p 4x"), "`shardspec explain --list hardware` shows all"),
     ],

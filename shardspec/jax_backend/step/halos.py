@@ -21,6 +21,8 @@ from shardspec.jax_backend.step.trace import Result
 from shardspec.jax_backend.step.unknown import before, gathers_features, is_plain, numbers_of
 
 _PERMUTE = CollectiveKind.COLLECTIVE_PERMUTE
+#: How many of the greatest XLA surely looks for in each shard by itself.
+_FEW = 16
 _WINDOWED = frozenset(
     f"stablehlo.{name}" for name in ("slice", "pad", "reduce_window", "convolution")
 )
@@ -48,7 +50,7 @@ def halos_of(graph: Graph, platform: str, asked: Container[Any]) -> dict[Node, l
     """
     found: dict[Node, list[Send]] = {}
     for node in graph.nodes():
-        sent = _sent(node, platform == "tpu", asked)
+        sent = _sent(node, graph, platform == "tpu", asked)
         if sent is not None:
             found[node] = sent
             if node.name == "stablehlo.concatenate":
@@ -85,19 +87,16 @@ def _send(
     return Send(kind, tuple(axes), node, source, payload, wire)
 
 
-def _sent(node: Node, is_tpu: bool, asked: Container[Any]) -> list[Send] | None:
+def _sent(node: Node, graph: Graph, is_tpu: bool, asked: Container[Any]) -> list[Send] | None:
     """Return the collectives of an operation; None where they are not certain, or not counted."""
     own = node.operands[0] if node.operands else None
     if own is None or before(own, asked) is not own or gathers_features(node):
         return None
     if node.name == "stablehlo.reverse":
-        dims = [dim for dim in numbers_of(node, "dimensions") if node.result.split[dim]]
-        return [_passed(node, dim, node.result.shard_shape[dim]) for dim in dims]
+        axes = [axis for dim in numbers_of(node, "dimensions") for axis in node.result.split[dim]]
+        return [_send(_PERMUTE, axes, node, own, own.bytes)] if axes else []
     if node.name == "chlo.top_k":
-        axes = own.split[-1]
-        used = [each for each in node.results if each.users or each.yielded]
-        kind = CollectiveKind.ALL_GATHER
-        return [_send(kind, axes, node, each, each.bytes * _ways(axes)) for each in used if axes]
+        return _found_in_parts(node, graph)
     if node.name == "stablehlo.concatenate":
         return _rolled(node)
     if node.name == "stablehlo.slice":
@@ -113,6 +112,23 @@ def _sent(node: Node, is_tpu: bool, asked: Container[Any]) -> list[Send] | None:
         return None
     found = [_halos(node, window, is_tpu) for window in windows]
     return None if None in found else [each for group in found for each in group or ()]
+
+
+def _found_in_parts(node: Node, graph: Graph) -> list[Send] | None:
+    """Return the gathers of what each device finds as the greatest of its own shard.
+
+    XLA does so for few of a matrix of f32 that all mesh axes split, and merges values by their
+    places: both go. It sorts or gathers all of any other array.
+    """
+    own = node.operands[0]
+    axes, kind = own.split[-1], CollectiveKind.ALL_GATHER
+    if not axes:
+        return []
+    ways = math.prod(size for name, size in graph.sizes.items() if name not in own.axes)
+    few = node.result.shape[-1] <= _FEW
+    if (own.dtype, len(own.shape), ways) != ("f32", 2, 1) or not few:
+        return None
+    return [_send(kind, axes, node, each, each.bytes * _ways(axes)) for each in node.results]
 
 
 def _passed(node: Node, dim: int, rows: int, width: int = 1) -> Send:

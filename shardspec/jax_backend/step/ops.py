@@ -83,7 +83,7 @@ def ops_of(graph: Graph, names: dict[Value, str]) -> Iterator[StepOp]:
     """
     for node in graph.nodes():
         kind = _KINDS.get(node.name)
-        if kind is not None and not is_mark(node):
+        if kind is not None and node.results and not is_mark(node):
             yield _op(node, kind, names)
 
 

@@ -24,6 +24,7 @@ from shardspec.jax_backend.step.passes import NAMED_AFTER, copy_of, prepared, pr
 from shardspec.jax_backend.step.reshards import reshard_of
 from shardspec.jax_backend.step.rewrites import corrected
 from shardspec.jax_backend.step.sends import VIEWS, Send, sends_of
+from shardspec.jax_backend.step.summands import gather_summands
 from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, platform_of, traced
 from shardspec.jax_backend.step.unknown import unknown_of
 
@@ -69,6 +70,7 @@ def _read(
     resolver: Resolving, found: Traced, graph: Graph, constraints: dict[str, Constraint]
 ) -> Step:
     set_phases(graph)
+    gather_summands(graph)
     notes = [*found.notes, *_unnamed(resolver, found)]
     for loop in count_rounds(graph):
         place = loop.where.place

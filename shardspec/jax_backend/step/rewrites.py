@@ -20,7 +20,7 @@ from shardspec.ir.spec import Hardware, Target, array_bytes
 from shardspec.ir.step import CollectiveKind, ring_bytes
 from shardspec.jax_backend.step.graph import Node, Value
 from shardspec.jax_backend.step.ops import dimensions
-from shardspec.jax_backend.step.sends import VIEWS, Send
+from shardspec.jax_backend.step.sends import INSERTED, VIEWS, Send
 from shardspec.jax_backend.step.trace import platform_of
 
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
@@ -32,6 +32,12 @@ _COPIES = frozenset(("stablehlo.convert", "stablehlo.transpose"))
 _INDEXED = re.compile(r"scatter_dims_to_operand_dims = \[([\d, ]+)\]")
 _SUMS = frozenset(("stablehlo.add", "stablehlo.subtract"))
 _REDUCES = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
+#: Collectives that give the elements that they are given.
+_MOVES = (
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.ALL_TO_ALL,
+    CollectiveKind.COLLECTIVE_PERMUTE,
+)
 
 
 def corrected(sends: list[Send], target: Target) -> list[Send]:
@@ -194,10 +200,13 @@ def narrow_gathers(sends: list[Send], is_tpu: bool = False) -> list[Send]:
     """Gather in the narrower dtype what is made narrower as soon as it is gathered.
 
     Matrix units of TPUs take f32 as bf16, unless a product is asked for in a higher precision.
-    Source: compiles of gathered f32 weights with libtpu 0.0.52 for v4, v5e, v5p and v6e.
+    libtpu narrows what is exchanged or passed on, too. Source: compiles of f32 weights and
+    activations with libtpu 0.0.52 for v4, v5e, v5p and v6e.
     """
+    kinds = _MOVES if is_tpu else _MOVES[:1]
     for send in sends:
-        if send.kind is not CollectiveKind.ALL_GATHER or not send.result.users:
+        is_moved = send.kind in kinds and send.source is send.node.operands[0]
+        if not is_moved or not send.result.users:
             continue
         values = [value for result in (send.result, *send.merged) for value in _read_as(result)]
         widest = max(_read_bytes(value, is_tpu) for value in values)
@@ -223,6 +232,9 @@ def _read_bytes(value: Value, is_tpu: bool) -> int:
 
 
 def _is_quick_product(node: Node) -> bool:
+    """Say whether an operation takes f32 as bf16, or moves it for such operations alone."""
+    if INSERTED.get(node.name) in _MOVES:
+        return bool(node.result.users) and all(map(_is_quick_product, node.result.users))
     if node.name != "stablehlo.dot_general":
         return False
     asked = node.op.attributes
@@ -432,7 +444,8 @@ def windowed_products(sends: list[Send], ring_devices: int) -> list[Send]:
     A weight that one product reads is not gathered: its shards go around in both directions, each
     multiplied as it comes, and the sum of a gradient is built up so. Over n devices that moves
     n + 1 shards where a gather or a reduce-scatter moves n - 1. A product whose result is a
-    partial sum itself gathers first. A ring of four gathers as ever.
+    partial sum itself gathers first, and so does one that all devices compute. A ring of four
+    gathers as ever.
 
     Args:
       ring_devices: how many devices there are; 0 where no product is computed so, as on GPUs.
@@ -460,6 +473,7 @@ def _is_windowed(send: Send) -> bool:
         len(readers) == 1
         and readers[0].name == "stablehlo.dot_general"
         and not any(user.name in _SUMMED for user in readers[0].result.users)
+        and set(send.names) <= readers[0].result.axes.keys()
     )
 
 

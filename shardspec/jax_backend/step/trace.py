@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step.graph import Split, functions_of
 from shardspec.jax_backend.train_state import contents_of
-from shardspec.jax_backend.trees import leaves_of, path_of, shape_of
+from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, shape_of
 from shardspec.programs.op_names import is_library, shown
 from shardspec.report.plan import Plan
 from shardspec.resolve.resolver import ArrayResolver
@@ -411,7 +412,8 @@ def _arranged(
     trees = [*args, *kwargs.values()]
     names = _argument_names(function, len(args), list(kwargs))
     plans = _plans(resolver, trees, names)
-    structs = [_placed(tree, plan) for tree, plan in zip(trees, plans, strict=True)]
+    seen: dict[int, Any] = {}
+    structs = [_placed(tree, plan, seen) for tree, plan in zip(trees, plans, strict=True)]
     given = [each for plan in plans for each in plan.given]
     if not hasattr(function, "trace"):
         donated = _donated(function, len(args))
@@ -566,22 +568,26 @@ def _of_params(
 
 
 def _owners(arrays: list[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
-    """Return the parameter of each array that has the path of another, below one more name.
+    """Return the parameter of each array of state that stands beside the parameters.
 
-    So it is with `{"params": ..., "mu": ..., "nu": ...}` of someone's own optimizer.
+    So it is with `{"params": ..., "mu": ..., "nu": ...}` of someone's own optimizer: all that is
+    below `mu` is below `params`, too, and is most of that. One array of a name that another part
+    of the model has as well is no state.
     """
-    shapes = dict(arrays)
-    tails: dict[str, list[str]] = {}
-    for path, _ in arrays:
-        head, _, tail = path.partition("/")
-        tails.setdefault(tail if head in _PARAMS and tail else path, []).append(path)
-    owners = {}
+    parts: dict[str, dict[str, tuple[int, ...]]] = {}
     for path, shape in arrays:
-        tail = path.partition("/")[2]
-        found = [each for each in tails.get(tail, ()) if each != path and shapes[each] == shape]
-        if tail and found:
-            owners[path] = found[0]
-    return owners
+        head, _, tail = path.partition("/")
+        parts.setdefault(head, {})[tail] = shape
+    owned = next((head for head in parts if head in _PARAMS and "" not in parts[head]), None)
+    if owned is None:
+        return {}
+    params = parts[owned]
+    return {
+        f"{head}/{tail}": f"{owned}/{tail}"
+        for head, part in parts.items()
+        if head != owned and part.items() <= params.items() and 2 * len(part) > len(params)
+        for tail in part
+    }
 
 
 def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, name: str) -> _Plan:
@@ -611,20 +617,29 @@ def _batch_dims(layouts: Layouts, value: Any) -> tuple[DimSharding, ...]:
     return layouts.dims(" ".join((_BATCH, *("_" for _ in shape[1:]))), shape)
 
 
-def _placed(tree: Any, plan: _Plan) -> Any:
-    """Return a tree of structs in place of arrays, each with its sharding."""
+def _placed(tree: Any, plan: _Plan, seen: dict[int, Any]) -> Any:
+    """Return a tree of structs in place of arrays, each with its sharding.
+
+    Args:
+      seen: the boxes that were made, by the `id` of those that they stand for. `nnx.jit` passes on
+        a Variable that two modules share once, if both still hold the same one.
+    """
     treedef: Any
-    leaves, treedef = jax.tree_util.tree_flatten(tree)
-    at = 0
-    for place, leaf in enumerate(leaves):
+    nodes, treedef = jax.tree_util.tree_flatten(tree, is_leaf=box_test())
+    places = iter(plan.shardings or itertools.repeat(None))
+
+    def struct(leaf: Any) -> Any:
         shape = shape_of(leaf)
         if shape is None:
-            continue
-        own = _sharding(leaf)
-        wanted = own if own is not None or plan.shardings is None else plan.shardings[at]
-        leaves[place] = _struct(leaf, shape, wanted)
-        at += 1
-    return treedef.unflatten(leaves)
+            return leaf
+        wanted = next(places)
+        return _struct(leaf, shape, _sharding(leaf) or wanted)
+
+    made = [jax.tree_util.tree_map(struct, node) for node in nodes]
+    return treedef.unflatten(
+        seen.setdefault(id(node), each) if is_box(type(node)) else each
+        for node, each in zip(nodes, made, strict=True)
+    )
 
 
 def _struct(leaf: Any, shape: tuple[int, ...], sharding: Any) -> Any:

@@ -21,6 +21,7 @@ from shardspec.jax_backend.step.graph import WITH_BODIES, Axis, Graph, Node, Val
 from shardspec.jax_backend.step.ops import backend_config, is_mark, target_of
 from shardspec.jax_backend.step.rewrites import indexed_dims, is_constant
 from shardspec.jax_backend.step.sends import INSERTED, WRITTEN
+from shardspec.jax_backend.step.summands import sliced_summands
 from shardspec.programs.census import SENDS, unknown_call
 
 #: What is unknown may be left out where all of it together cannot exceed this share of the bytes.
@@ -48,7 +49,8 @@ def unknown_of(
     found = [
         node
         for node in graph.nodes()
-        if node not in known and (_is_foreign(node) or _is_sharded(node, asked))
+        if node not in known
+        and (_is_foreign(node) or _is_from_host(node) or _is_sharded(node, asked))
     ]
     left = _NEGLIGIBLE * wire_bytes
     small: set[Node] = set()
@@ -67,7 +69,9 @@ def _unknown(node: Node) -> Unknown:
         "it works along a sharded dimension, and how XLA partitions it is not known",
         SENDS,
     )
-    if _is_exchange(node):
+    if _is_from_host(node):
+        reason = "one device gets it from its host, and how the others get it is not known"
+    elif _is_exchange(node):
         what, reason = (
             (name or what).replace("_", "-"),
             "how much each device sends is in its operands",
@@ -103,6 +107,13 @@ def _is_foreign(node: Node) -> bool:
     name = target_of(node)
     is_local = not name or is_mark(node) or unknown_call(name, backend_config(node)) is None
     return _is_exchange(node) or not is_local
+
+
+def _is_from_host(node: Node) -> bool:
+    """Say whether a function of Python makes an array, which runs once, for one device."""
+    is_call = node.name == "stablehlo.recv" or target_of(node).startswith("xla_ffi_python_")
+    is_read = any(each.bytes and (each.users or each.yielded) for each in node.results)
+    return is_call and is_read and not node.body.all_manual
 
 
 def _is_sharded(node: Node, asked: Container[Any]) -> bool:
@@ -292,6 +303,7 @@ _WORKS: dict[str, Callable[[Node], Works]] = {
     "stablehlo.concatenate": _joined,
     "stablehlo.fft": _transformed,
     **dict.fromkeys(_MATRICES, lambda node: _last(node, 2)),
+    "stablehlo.dot_general": sliced_summands,
     "chlo.top_k": lambda node: _last(node, 1),
     "chlo.ragged_dot": _ragged,
     "stablehlo.slice": _cut,
@@ -307,7 +319,7 @@ _WORKS: dict[str, Callable[[Node], Works]] = {
 #: Operations that send nothing, or what Shardy inserts: elements, views, products, sums, bodies.
 _FREE_NAMES = """
 abs add after_all and atan2 bitcast_convert broadcast broadcast_in_dim cbrt ceil clamp compare
-complex constant convert cosine count_leading_zeros create_token divide dot dot_general exponential
+complex constant convert cosine count_leading_zeros create_token divide dot exponential
 exponential_minus_one floor gather get_tuple_element imag iota is_finite log log_plus_one logistic
 map maximum minimum multiply negate not optimization_barrier or partition_id popcnt power real
 reduce reduce_precision remainder replica_id return rng rng_bit_generator round_nearest_afz

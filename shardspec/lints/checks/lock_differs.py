@@ -23,6 +23,7 @@ from shardspec.analysis.layout_diff import ArrayMove, Mark, TargetDiff
 from shardspec.analysis.layouts import ArrayLayout, TargetLayout
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import counted
+from shardspec.language.catalogue import with_count
 from shardspec.lints.evidence.arrays import cut, rows
 
 _HELP = "`shardspec lock --check` compares with the arrays that the spec lists; `shardspec lock` \
@@ -71,7 +72,7 @@ def _machine(before: TargetLayout, after: TargetLayout, lock: str) -> Diagnostic
 def _machine_text(target: TargetLayout) -> str:
     axes = target.mesh.axes
     kinds = ", ".join(f"{a.name} {a.axis_type}" for a in axes if a.axis_type != "auto")
-    on = f" on {target.hardware}" if target.hardware else ""
+    on = f" on {with_count(target.hardware)}" if target.hardware else ""
     return f"{target.mesh}{f' ({kinds})' if kinds else ''}{on}"
 
 

@@ -57,7 +57,8 @@ Good:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.coverage import is_large_work
@@ -69,6 +70,9 @@ from shardspec.lints.context import Context
 from shardspec.lints.evidence.steps import op_lines, repeats, told_gathers, wasted_flops
 
 _PRODUCTS = ("einsum", "convolution")
+
+#: Products for which a way out is looked for.
+_TRIED = 8
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -119,21 +123,72 @@ def _of(ways: int, size: int) -> str:
 
 
 def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[StepOp]) -> str:
-    """Return which sizes of the heaviest product the axes would divide, where that pays."""
-    heaviest = max(ops, key=lambda op: op.flops * op.count)
-    result, ways = heaviest.result, math.prod(repeated.values())
-    pairs = zip(result.shape, result.split.dims, strict=True)
-    fitting = {size for size, taken in pairs if not taken and size % ways == 0 and size > ways}
-    what = f"the result of {heaviest.einsum or heaviest.kind}"
-    meant = "if that is meant, `lints: {repeated-work: allow}`"
-    if not fitting:
-        return f"{what} has no dimension that {listed(repeated)} divide; {meant}"
-    if not _pays(cost, step, heaviest, ops, repeated):
-        return f"to split {what} over {listed(repeated)} would send more than it saves; {meant}"
+    """Return which sizes of which product the axes would divide, where that pays."""
+    ways = math.prod(repeated.values())
+    heaviest = sorted(ops, key=lambda op: (op.phase == "backward", -op.flops * op.count))
+    allow = "`lints: {repeated-work: allow}`"
+    if not any(_fitting(op, ways) for op in heaviest):
+        what = f"the result of {heaviest[0].einsum or heaviest[0].kind}"
+        has_none = f"{what} has no dimension that {listed(repeated)} divide"
+        return f"{has_none}; if that is meant, {allow}"
+    for op in heaviest[:_TRIED]:
+        fitting = _fitting(op, ways)
+        readers = list(islice(_readers(op, fitting, ops), 1))
+        if heaviest[0] not in (op, *readers):
+            continue
+        if readers and _pays(cost, step, repeated, _at(ops, op, *readers), _summed(op, readers[0])):
+            summed = _summing(op, readers[0], fitting)
+            return f"{_split(op, repeated, summed)}; the product {_where(readers[0])} sums over it"
+        here = [each for each in ops if (each.place, each.phase) == (op.place, op.phase)]
+        if fitting and op is heaviest[0] and _pays(cost, step, repeated, here, _gathered(here)):
+            return _split(op, repeated, fitting)
+    what = f"the result of {heaviest[0].einsum or heaviest[0].kind}"
+    return (
+        f"to split {what} over {listed(repeated)} and gather it for what reads it would send more"
+        f" than it saves; split its readers as well, or where repeating it is meant, {allow}"
+    )
+
+
+def _fitting(op: StepOp, ways: int) -> set[int]:
+    """Return the sizes of whole dimensions of a result that so many devices divide."""
+    pairs = zip(op.result.shape, op.result.split.dims, strict=True)
+    return {size for size, taken in pairs if not taken and size % ways == 0 and size > ways}
+
+
+def _split(op: StepOp, repeated: Mapping[str, int], fitting: Collection[int]) -> str:
     sizes = " or ".join(map(str, sorted(fitting, reverse=True)[:2]))
-    where = f"at {heaviest.place}" if _is_own(heaviest.place) else "where your code has it"
     over = f"over {listed(repeated)}, in its constraint"
-    return f"split {what} {where} {over}: its dimension of {sizes} divides"
+    what = f"the result of {op.einsum or op.kind}"
+    return f"split {what} {_where(op)} {over}: its dimension of {sizes} divides"
+
+
+def _where(op: StepOp) -> str:
+    return f"at {op.place}" if _is_own(op.place) else "where your code has it"
+
+
+def _readers(op: StepOp, fitting: Collection[int], ops: Iterable[StepOp]) -> Iterator[StepOp]:
+    """Yield the next products that sum over a dimension of a result, as their shapes say."""
+    later = (each for each in ops if each.at > op.at and each.phase == op.phase)
+    for each in sorted(later, key=lambda each: each.at):
+        if op.phase != "backward" and _summing(op, each, fitting):
+            yield each
+
+
+def _summing(op: StepOp, reader: StepOp, fitting: Collection[int]) -> set[int]:
+    """Return the sizes of a result over which a product that reads it would sum."""
+    inputs, _, result = reader.einsum.partition("->")
+    summed: set[int] = set()
+    for letters, operand in zip(inputs.split(","), reader.operands, strict=False):
+        if operand.shape == op.result.shape and len(letters) == len(operand.shape):
+            own = dict(zip(letters, operand.shape, strict=True))
+            summed |= {size for letter, size in own.items() if letter not in result}
+    return summed & set(fitting)
+
+
+def _at(ops: Iterable[StepOp], *lines: StepOp) -> list[StepOp]:
+    """Return the products of some lines, of their backward pass as well."""
+    places = {op.place for op in lines}
+    return [op for op in ops if op.place in places]
 
 
 def _is_own(place: Place) -> bool:
@@ -142,25 +197,44 @@ def _is_own(place: Place) -> bool:
     return place.is_known and not {"site-packages", "dist-packages"} & set(parts)
 
 
-def _pays(
-    cost: Cost, step: Step, heaviest: StepOp, ops: Sequence[StepOp], repeated: Mapping[str, int]
-) -> bool:
-    """Say whether the step is faster, by its own model, with the result of one line split.
+def _gathered(ops: Iterable[StepOp]) -> Iterator[tuple[CollectiveKind, int, float]]:
+    """Yield what is sent where results are gathered for what reads them."""
+    yield from ((CollectiveKind.ALL_GATHER, op.result.bytes, op.count) for op in ops)
 
-    The result is then gathered for what reads it; in training, its gradient as well.
+
+def _summed(op: StepOp, reader: StepOp) -> Iterator[tuple[CollectiveKind, int, float]]:
+    """Yield what is sent where a product sums over what is split: its result, once summed.
+
+    In training, the gradient of what the first product reads is summed alike: `_pays` doubles all.
+    """
+    largest = max(op.operands, key=lambda operand: operand.bytes)
+    sent = max(reader.result.bytes, largest.bytes)
+    yield CollectiveKind.ALL_REDUCE, sent, max(op.count, reader.count)
+
+
+def _pays(
+    cost: Cost,
+    step: Step,
+    repeated: Mapping[str, int],
+    ops: Sequence[StepOp],
+    sent: Iterable[tuple[CollectiveKind, int, float]],
+) -> bool:
+    """Say whether the step is faster, by its own model, with some products split.
+
+    Args:
+      sent: what is sent for that, forward; in training, as much again for gradients.
     """
     hardware = cost.target.hardware
     now = step_work(step, hardware.chip) if hardware is not None else None
     if hardware is None or now is None:
         return False
     ways = math.prod(repeated.values())
-    here = [op for op in ops if (op.place, op.phase) == (heaviest.place, heaviest.phase)]
-    saved = sum(max(op_seconds(op, hardware.chip)) * op.count for op in here) * (1 - 1 / ways)
+    saved = sum(max(op_seconds(op, hardware.chip)) * op.count for op in ops) * (1 - 1 / ways)
     moves = 2 if any(op.phase == "backward" for op in step.ops) else 1
     sends = dict(now.sends)
-    for op in here:
-        key = CollectiveKind.ALL_GATHER, tuple(repeated), op.result.bytes
-        sends[key] = sends.get(key, 0) + op.count * moves
+    for kind, size, count in sent:
+        key = kind, tuple(repeated), size
+        sends[key] = sends.get(key, 0) + count * moves
     then = now._replace(compute_seconds=now.compute_seconds - saved, sends=sends)
     times = [step_time(cost.plan, step, work=each) for each in (now, then)]
     before, after = (None if time is None else time.step_seconds for time in times)

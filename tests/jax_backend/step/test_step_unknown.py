@@ -14,9 +14,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import shardspec
 from shardspec.ir.step import Step
+from shardspec.jax_backend.on_target import on_target
 from shardspec.jax_backend.step.reading import step_of
 from shardspec.jax_backend.xla.compiling import TPU_ENVIRONMENT
-from shardspec.programs.reading import Program, read_program
+from shardspec.programs.reading import ReadProgram, read_program
 from tests.models.plain_ops import OPS, SPEC
 
 SENT: dict[str, int] = json.loads(
@@ -147,6 +148,100 @@ def test_what_cannot_matter_is_left_out() -> None:
     assert found.what == "reduce-window"
 
 
+def on_two_axes(function: Any, *arrays: tuple[tuple[int, ...], Any]) -> Step:
+    """Return the step of a function of f32 arrays, each of a shape and sharded by names."""
+    spec = shardspec.loads(SPEC.replace("x: 8", "x: 4, y: 2"))
+    own = shardspec.Resolver(spec, "pod", devices="abstract")
+    structs = (
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(own.mesh, split))
+        for shape, split in arrays
+    )
+    return step_of(own, lambda *args: function(own.mesh, *args), *structs)
+
+
+def laid(mesh: Any, array: Any, *split: str | None) -> Any:
+    return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec(*split)))
+
+
+COLUMNS, BOTH = PartitionSpec(None, "x"), PartitionSpec("y", "x")
+WIDE, WEIGHT = (1024, 2048), (2048, 400)
+
+
+def test_what_is_replicated_over_an_axis_is_gathered_for_a_product() -> None:
+    """XLA computes whole groups of devices then, and sums what all axes split. Source: libtpu."""
+    for split, sent in ((COLUMNS, 2 * 3 * 1024 * 512), (BOTH, 2 * 3 * 512 * 400)):
+        step = on_two_axes(lambda _, x, w: x @ w, (WIDE, split), (WEIGHT, PartitionSpec()))
+        assert (step.wire_bytes, step.unknown) == ({("x",): sent}, ())
+    (product,) = step.ops
+    assert product.flops == 2 * 512 * 512 * 400
+
+
+def test_a_gathered_product_is_computed_by_every_device() -> None:
+    step = on_two_axes(lambda _, x, w: x @ w, (WIDE, COLUMNS), (WEIGHT, PartitionSpec()))
+    assert [op.flops for op in step.ops] == [2 * 1024 * 2048 * 400]
+
+
+def test_a_product_of_operands_split_apart_is_unknown() -> None:
+    weight = ((2048, 4096), PartitionSpec(None, "y"))
+    (found,) = on_two_axes(lambda _, x, w: x @ w, (WIDE, BOTH), weight).unknown
+    assert found.what == "dot-general"
+
+
+def test_the_top_of_what_is_replicated_over_an_axis_is_unknown() -> None:
+    def top(_: Any, x: Any) -> Any:
+        return jax.lax.top_k(x, 16)
+
+    (found,) = on_two_axes(top, (WIDE, COLUMNS)).unknown
+    assert found.what == "top-k"
+    assert on_two_axes(top, (WIDE, BOTH)).wire_bytes == {("x",): 2 * 3 * 512 * 16 * 4}
+
+
+@pytest.mark.parametrize("split", [(None, "x"), (None, "y", "x")[::2], ("y", None)])
+def test_what_a_product_alone_reads_moves_as_the_product_reads_it(split: Any) -> None:
+    def moved(mesh: Any, x: Any, w: Any) -> Any:
+        return laid(mesh, x, *split) @ w
+
+    def taken(mesh: Any, x: Any, _: Any) -> Any:
+        return jnp.tanh(laid(mesh, x, *split))
+
+    arrays = (WIDE, PartitionSpec("x")), (WEIGHT, PartitionSpec(split[1]))
+    narrow, wide = (on_two_axes(each, *arrays).collectives[0] for each in (moved, taken))
+    assert 2 * narrow.wire_bytes_per_run == wide.wire_bytes_per_run
+
+
+def test_a_sum_of_one_dimension_is_whole_before_it_is_sliced() -> None:
+    """So it is with the gradient of a bias whose state is split."""
+
+    def summed(mesh: Any, x: Any) -> Any:
+        return laid(mesh, jnp.sum(x, axis=0), "x")
+
+    step = on_two_axes(summed, ((64, 8192), PartitionSpec("x")))
+    assert step.wire_bytes == {("x",): 2 * 3 * 8192 * 4 // 4}
+
+
+@pytest.mark.parametrize("hardware", ["tpu v5e 2x4", "8 h100"])
+def test_what_python_makes_on_the_host_is_unknown(hardware: str) -> None:
+    """One device gets it, and the others from that; what is only printed sends nothing."""
+    spec = shardspec.loads(SPEC.replace("tpu v5e 2x4", hardware))
+
+    def loaded(x: Any) -> Any:
+        made = jax.ShapeDtypeStruct((1024, 128), jnp.float32)
+        return jax.pure_callback(lambda x: np.full(made.shape, x), made, x)
+
+    def printed(x: Any) -> Any:
+        jax.debug.print("loss {x}", x=x)
+        return x * 2
+
+    asked = shardspec.Resolver(spec, "pod", devices="abstract").target
+    with on_target(asked):
+        own = shardspec.Resolver(spec, "pod")
+        place = NamedSharding(own.mesh, PartitionSpec())
+        number = jax.ShapeDtypeStruct((), jnp.float32, sharding=place)
+        (found,) = step_of(own, loaded, number).unknown
+        assert "host" in str(found)
+        assert step_of(own, printed, number).unknown == ()
+
+
 @pytest.mark.nightly
 def test_the_figures_are_those_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("libtpu")
@@ -160,6 +255,6 @@ def test_the_figures_are_those_of_the_compiler(monkeypatch: pytest.MonkeyPatch) 
     for name, op in OPS.items():
         text = jax.jit(op.function).lower(*op.structs(mesh)).compile().as_text()
         program = read_program(text, resolver().target.mesh, ())
-        assert isinstance(program, Program)
+        assert isinstance(program, ReadProgram)
         found[name] = sum(program.step.wire_bytes.values())
     assert found == pytest.approx(SENT, rel=0.01)

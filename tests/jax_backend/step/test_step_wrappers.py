@@ -218,3 +218,57 @@ def test_nnx_may_group_the_arrays_of_a_module() -> None:
         check_names(step)
         assert {each.path for each in step.arguments if each.role == "parameter"} >= set(SHAPES)
     assert rows(steps[0]) == rows(steps[1])
+
+
+def test_a_part_of_the_model_is_no_state_of_another() -> None:
+    names = ("block", "model", "lm_head")
+    p: dict[str, Any] = {name: {"wi": struct((1024, 1024))} for name in names}
+    p["wi"] = struct((1024, 1024))
+    p["model"] |= {"wo": struct((1024, 1024)), "whole": struct((1024, 1024))}
+
+    def train(p: Any, x: Any) -> Any:
+        def of(p: Any) -> Any:
+            for weight in jax.tree.leaves(p):
+                x_ = jnp.tanh(x @ weight)
+            return jnp.sum(functools.reduce(jnp.matmul, jax.tree.leaves(p), x_))
+
+        return jax.tree.map(lambda w, g: w - RATE * g, p, jax.grad(of)(p))
+
+    step = step_of(resolver(), train, p, X)
+    paths = {"block/wi", "lm_head/wi", "model/wi", "model/wo", "model/whole", "wi"}
+    assert {each.path for each in step.arguments if each.role == "parameter"} == paths
+    moments = {"weights": p["model"], "a": p["model"], "b": p["model"]}
+    step = step_of(resolver(), lambda s, x: train(s, x)["weights"], moments, X)
+    paths = {f"weights/{name}" for name in p["model"]}
+    assert {each.path for each in step.arguments if each.role == "parameter"} == paths
+
+
+def test_nnx_passes_a_shared_array_on_once() -> None:
+    import optax
+    from flax import nnx
+
+    class Part(nnx.Module):
+        def __init__(self) -> None:
+            self.wi = nnx.Param(jnp.zeros(SHAPES["wi"]))
+            self.wo = nnx.Param(jnp.zeros(SHAPES["wo"]))
+
+    class Tied(nnx.Module):
+        def __init__(self) -> None:
+            self.first = Part()
+            self.second = self.first
+            self.wo = self.first.wo
+
+    def made() -> Any:
+        model = Tied()
+        return model, nnx.ModelAndOptimizer(model, optax.adam(RATE))
+
+    def train(model: Any, optimizer: Any, x: Any) -> Any:
+        def of_model(model: Any) -> Any:
+            return jnp.sum((jax.nn.relu(x @ model.second.wi[...]) @ model.wo[...]) ** 2)
+
+        optimizer.update(nnx.grad(of_model)(model))
+
+    step = step_of(resolver(), nnx.jit(train), *nnx.eval_shape(made), X)
+    params = [each.path for each in step.arguments if each.role == "parameter"]
+    assert params == ["first/wi", "first/wo"]
+    assert {each.carries.name for each in step.collectives} >= set(params)
