@@ -323,13 +323,15 @@ def _write(found: Found, best: SearchRow, request: Request) -> None:
 def _is_off(question: Question, step: str, request: Request, verify: int, each: Shown) -> bool:
     """Trace the step of a layout, or compile it; say whether it is not what is stated of it.
 
-    It may take another time, one that is unknown, or not fit where it is stated to.
+    It may take another time, one that is unknown, or not fit where it is stated to. Where stdout
+    has JSON, it is said on stderr.
     """
+    is_data = request.form == "json" or request.output == "-"
     (plan,) = pipeline.compile_plans(each.row.candidate.spec, question.params)
     if each.rank <= verify:
-        show(["", f"{each.rank}   {each.row.candidate}   compiled"])
+        show(["", f"{each.rank}   {each.row.candidate}   compiled"], err=is_data)
         proof = proof_of(step, plan, request, {}, tolerance=0.1)
-        print_proof(proof)
+        print_proof(proof, err=is_data)
         return proof.fits is False and each.row.fits is not False
     traced = cost_of(plan, traced_step(step, plan, request), tokens=each.row.tokens)
     stated, spread = each.row.seconds, each.row.time.spread
@@ -344,5 +346,5 @@ def _is_off(question: Question, step: str, request: Request, verify: int, each: 
     if traced.memory.fits is False and each.row.fits is not False:
         why = "it does not fit"
     head = f"NOT CONFIRMED, {why}: " if why else ""
-    show([f"{each.rank}   {head}{each.row.candidate}   {told}"])
+    show([f"{each.rank}   {head}{each.row.candidate}   {told}"], err=is_data)
     return bool(why)

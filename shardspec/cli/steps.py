@@ -200,12 +200,12 @@ def proof_of(
     return with_step(name, plan.spec, target, request, proved, done="compiled", is_here=is_here)
 
 
-def print_proof(proof: Proof) -> None:
+def print_proof(proof: Proof, *, err: bool = False) -> None:
     """Print a prediction beside the program."""
     from shardspec.diagnostics.lines import fitted
     from shardspec.programs.proof import proof_lines
 
-    show(fitted(proof_lines(proof), width_of()))
+    show(fitted(proof_lines(proof), width_of(2 if err else 1)), err=err)
 
 
 def plan_on_target(

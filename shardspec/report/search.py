@@ -239,7 +239,7 @@ def _table(found: Found, shown: Sequence[Shown]) -> Iterator[str]:
     if machines:
         heads.insert(1, "machine")
         own = [*(each.row for each in shown), found.today]
-        titles = [str(row.candidate.hardware) for row in own if row is not None]
+        titles = [row.candidate.hardware.with_count for row in own if row is not None]
         rows = [(*cells[:1], title, *cells[1:]) for cells, title in zip(rows, titles, strict=True)]
     yield from columns((tuple(heads), *rows), right=(0,), is_prose=True)
 

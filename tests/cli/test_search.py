@@ -300,6 +300,9 @@ def test_a_trace_that_takes_another_time_than_stated_is_said_first(
     assert "NOT CONFIRMED" not in run(*asked, "--step", "same:step").stdout
     told = run(*asked, "--step", "other:step", code=1).stdout
     assert re.search(r"^1   NOT CONFIRMED, off by more than 15 %: ", told, re.MULTILINE)
+    apart = run(*asked, "--step", "other:step", "--format", "json", code=1)
+    assert json.loads(apart.stdout)["rows"]
+    assert "NOT CONFIRMED" in apart.stderr
     before = Path("spec.yaml").read_text(encoding="utf-8")
     refused = run(*asked, "--step", "other:step", "--write", code=1)
     assert "the best is not confirmed, and is not written" in refused.stderr

@@ -50,3 +50,18 @@ def test_what_is_compared_is_counted(diff: Diff) -> None:
     assert "1 new or of another shape not counted" in told
     found = json.loads(diff(_ONE, f"{_ONE}, {_OTHER}", "--format", "json"))
     assert found["targets"][0]["restore"]["compared"] == 1
+
+
+def test_machines_of_several_nodes_say_their_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, nodes in (("old", 2), ("new", 4)):
+        mesh = f"{{hardware: {nodes} * h100, mesh: {{data: {nodes} @ dcn, model: 8}}}}"
+        text = _SPEC.replace("{hardware: 8 cpu, mesh: {data: 2, model: 4}}", mesh)
+        Path(f"{name}.yaml").write_text(text.replace("ARRAYS", _ONE), encoding="utf-8")
+    told = CliRunner().invoke(cli, ["diff", "old.yaml", "new.yaml"]).stdout
+    assert "target t   4 * h100 (32 GPUs), mesh" in told
+    assert "was 2 * h100 (16 GPUs), mesh" in told
+    line = CliRunner().invoke(cli, ["explain", "new.yaml:2"]).stdout
+    assert "target t: 4 nodes of 8 NVIDIA H100 SXM, 32 GPUs: mesh " in line
