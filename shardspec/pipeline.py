@@ -374,6 +374,14 @@ def about(diagnostics: Iterable[Diagnostic], target: str | None) -> tuple[Diagno
     )
 
 
+def without_faults(
+    plans: Iterable[ShardingPlan], diagnostics: Iterable[Diagnostic]
+) -> list[ShardingPlan]:
+    """Return the plans on targets for which nothing of the spec was left out as unreadable."""
+    faults = [each for each in diagnostics if each.code.is_fault and each.is_error]
+    return [plan for plan in plans if not about(faults, plan.target.name)]
+
+
 def find_phase(spec: Spec, name: str | None) -> Spec | Diagnostic:
     """Return the phase called `name`, as a spec; the spec itself for None."""
     if name is None or name == spec.phase:

@@ -79,7 +79,8 @@ def _print_plan(
         from shardspec.report.table import memory_lines, table
 
         is_whole = request.only is None
-        sound = (each for each in plans if is_whole and each.target.is_sound)
+        whole = pipeline.without_faults(plans, found) if is_whole else []
+        sound = [each for each in whole if each.target.is_sound]
         lines = chain(table(plan, is_whole=is_whole, findings=found), memory_lines(sound))
         show(lines, color=wants_color(request.color))
 

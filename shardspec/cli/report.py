@@ -89,7 +89,7 @@ def command(
     sound = [plan for plan in plans if plan.target.is_sound]
     from shardspec.report.page import page_text
 
-    shown = list(_shown(sound, step_name, request))
+    shown = list(_shown(sound, step_name, found, request))
     request.write_to(path, page_text(spec, shown, found, title=title, changes=changes))
     _finish(path, request, is_opened=open)
     raise SystemExit(FINDINGS if has_errors(found) else FINE)
@@ -147,14 +147,24 @@ def _findings(
 
 
 def _shown(
-    plans: Sequence[ShardingPlan], step_name: str | None, request: Request
+    plans: Sequence[ShardingPlan],
+    step_name: str | None,
+    found: Sequence[Diagnostic],
+    request: Request,
 ) -> Iterator[Shown]:
-    """Yield each target with its cost."""
+    """Yield each target with its cost: without a step where a part of the spec is left out."""
+    from shardspec.report.cost_json import cost_data
     from shardspec.report.page import Shown
 
     saved = request.saved_cost(is_asked=False)
+    whole = pipeline.without_faults(plans, found)
     for plan in plans:
-        cost, note = _cost(plan, step_name, saved, request)
+        if plan in whole:
+            cost, note = _cost(plan, step_name, saved, request)
+        else:
+            bare = cost_of(plan)
+            bare = replace(bare, memory=replace(bare.memory, is_partial=True))
+            cost, note = cost_data(bare), "no step is counted: a part of the spec cannot be read"
         yield Shown(plan, cost, note)
 
 

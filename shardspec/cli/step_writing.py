@@ -9,7 +9,7 @@ from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
 from shardspec.analysis.step_time import SPREAD
-from shardspec.cli.request import Request, has_errors
+from shardspec.cli.request import NO_ARRAYS, Request, has_errors
 from shardspec.cli.steps import Tell, plan_on_target, with_step
 from shardspec.cli.streams import FINDINGS, echo_data, fail, show
 from shardspec.diagnostics.words import counted
@@ -39,6 +39,11 @@ def write_step_of(
     if request.phase is not None or request.output:
         fail("--write-step writes the spec's own `step:`, in place", "leave --phase and -o out")
     plan = plan_on_target(request, "no step is written", has_code=True)
+    if not plan.arrays:
+        fail(
+            "no step is written: lines are held to the code by arrays, and there are none",
+            NO_ARRAYS,
+        )
     file = request.spec_file()
     if file == "-":
         fail("--write-step writes into a file", "name one: `shardspec cost spec.yaml ...`")
@@ -88,7 +93,7 @@ def _with_defaults(fields: dict[str, Any], plan: ShardingPlan) -> dict[str, Any]
     return fields if is_own else {**_DEFAULTS, **fields}
 
 
-def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost | None:
+def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost:
     """Return what the new text costs without the code; exit where its step has faults."""
     spec, faults = pipeline.load_path(
         file, request.settings, with_manifests=request.arrays is None,
@@ -99,9 +104,6 @@ def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost 
         request.undone(f"{file} is left as it is: the lines cannot be read")
         raise SystemExit(FINDINGS)
     assert spec is not None
-    if not plan.arrays:
-        request.undone("without code, the lines need arrays: list them in `arrays:` or `manifest:`")
-        return None
     targets = [each for each in spec.targets if each.name == plan.target.name]
     (again,) = pipeline.compile_plans(spec, request.params(spec), targets)
     found = pipeline.about(pipeline.findings(spec, [again]), plan.target.name)
@@ -114,12 +116,10 @@ def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost 
     return cost_of(again, stated.step, tokens=stated.tokens)
 
 
-def _compare(request: Request, traced: Cost, stated: Cost | None, file: str) -> None:
+def _compare(request: Request, traced: Cost, stated: Cost, file: str) -> None:
     """Show both sides; exit where the lines are not what was traced."""
     from shardspec.report.cost_diff import off_by, written_lines
 
-    if stated is None:
-        return
     show(written_lines(traced, stated))
     off, error = off_by(traced, stated), SPREAD["tpu"]
     if off > error:

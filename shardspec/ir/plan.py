@@ -575,7 +575,10 @@ class ShardingPlan:
     def _served(self) -> dict[tuple[Entry, Span | None], int]:
         counts = Counter(id(each.matched) for each in self.arrays)
         entries = {id(each.matched): each.matched for each in self.arrays if each.matched}
-        return {(entry, entry.span): counts[at] for at, entry in entries.items()}
+        found: Counter[tuple[Entry, Span | None]] = Counter()
+        for at, entry in entries.items():  # copies of one entry are many objects
+            found[entry, entry.span] += counts[at]
+        return found
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lsprotocol import types
 
+from shardspec import pipeline
 from shardspec.analysis.memory import memory, room_text
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, counted, tallied
@@ -143,7 +144,7 @@ def _targets(snapshot: Snapshot) -> Iterator[Hint]:
     for use in snapshot.uses:
         plans = [
             plan
-            for plan in snapshot.plans
+            for plan in pipeline.without_faults(snapshot.plans, snapshot.found)
             if use.kind is Kind.TARGET
             and plan.target.is_called(use.name)
             and (plan.spec.phase == (use.route[1] if use.route[0] == "phases" else ""))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from shardspec import pipeline
 from shardspec.analysis.memory import memory
 from shardspec.diagnostics.words import binary_bytes, counted, described, listed
 from shardspec.ir.plan import ShardingPlan
@@ -100,7 +101,7 @@ def _about(use: Use, snapshot: Snapshot, plan: ShardingPlan | None) -> Iterator[
     elif plan is None:
         return
     elif use.kind is Kind.TARGET:
-        yield _target(plan)
+        yield _target(plan, snapshot)
     elif use.kind is Kind.PHASE:
         yield (f"phase {use.name} on {listed(_targets_of(use.name, snapshot.spec))}",)
     else:
@@ -172,10 +173,11 @@ def _targets_of(phase: str, spec: Spec | None) -> list[str]:
     return [t.name for each in phases if each.phase == phase for t in each.targets]
 
 
-def _target(plan: ShardingPlan) -> Lines:
+def _target(plan: ShardingPlan, snapshot: Snapshot) -> Lines:
     yield target_title(plan.target)
     yield f"mesh {plan.mesh}"
-    yield f"{memory(plan)}"
+    if pipeline.without_faults([plan], snapshot.found):
+        yield f"{memory(plan)}"
 
 
 def _line(use: Use, snapshot: Snapshot, plan: ShardingPlan) -> Lines:

@@ -275,6 +275,8 @@ def verdict(proof: Proof) -> str:
     if proof.faults:
         return f"not proved: {'; '.join(proof.faults)}"
     room = "it fits" if proof.fits else "whether it fits is not known"
+    if not (proof.predicted_bytes or proof.compiled_bytes):
+        return f"proved: {room}, and nothing is sent, as predicted"
     return f"proved: {room}, and {percent(proof.difference, 1)} of the bytes differ"
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.memory import has_room
@@ -139,6 +139,11 @@ class Ranking:
     untimed: dict[str, None] = field(default_factory=dict)
     _evaluators: dict[int, Evaluator] = field(default_factory=dict)
     _best: dict[object, SearchRow] = field(default_factory=dict)
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """Return what a copy has: not what was worked out of specs by their `id`."""
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        return None, {**state, "_evaluators": {}}
 
     def row(self, candidate: Candidate) -> SearchRow | None:
         """Return what a candidate costs; None where that is not known."""

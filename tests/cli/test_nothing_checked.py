@@ -116,3 +116,24 @@ def test_no_arrays_neither_fit_nor_stay(
     assert result.exit_code == 0
     for claim in (", fits", '"fits": true', "nothing moves", "100 %"):
         assert claim not in result.stdout
+
+
+_DROPPED = [
+    "state: {optimizer: zero9}\n",
+    "step: {pipeline: 1f1b, program: ['x[embed], \"w\" -> y']}\n",
+]
+
+
+@pytest.mark.parametrize("dropped", _DROPPED)
+@pytest.mark.parametrize("verb", ["compile", "report -o -"])
+def test_no_figure_depends_on_what_was_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, dropped: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = f"shardspec: 1\nhardware: tpu v5e 2x4\n{_MESH}{_RULES}{_ARRAYS}{dropped}"
+    Path("s.yaml").write_text(spec + "lints: {SHD: allow}\n")
+    name, *more = verb.split()
+    result = CliRunner().invoke(cli, [name, "s.yaml", *more])
+    assert result.exit_code == 1
+    for figure in ("fits,", "per device, fits", "may fit", "bound by"):
+        assert figure not in result.stdout

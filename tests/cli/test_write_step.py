@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +115,16 @@ def test_what_is_missing_is_said(arguments: tuple[str, ...], said: str, folder: 
     assert found.exit_code == 2
     assert said in found.output
     assert (folder / "spec.yaml").read_text() == before
+
+
+def test_lines_that_nothing_can_hold_to_the_code_are_not_written(folder: Path) -> None:
+    spec = folder / "spec.yaml"
+    text = re.sub(r"(?m)^(arrays|manifest):.*\n(  .*\n)*", "", spec.read_text())
+    spec.write_text(text)
+    found = cost("--step", "written_step:step", "--write-step", "--replace")
+    assert found.exit_code == 2
+    assert "lines are held to the code by arrays, and there are none" in found.stderr
+    assert spec.read_text() == text
 
 
 def test_lines_that_are_off_are_not_written_and_q_hides_nothing(

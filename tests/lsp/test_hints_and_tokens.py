@@ -52,6 +52,12 @@ def test_hints_can_be_switched_off(tmp_path: Path) -> None:
     assert hints.wanted({}) == frozenset(hints.KINDS)
 
 
+def test_no_target_holds_a_figure_of_a_spec_of_which_a_part_was_left_out(tmp_path: Path) -> None:
+    snapshot = snapshot_of(tmp_path, "spec.yaml", SPEC + "state: {optimizer: zero9}\n")
+    assert [each.code.id for each in snapshot.found if each.is_error] == ["SHD004"]
+    assert not shown(snapshot, "targets")
+
+
 @both
 def test_tokens_lie_side_by_side(tmp_path: Path, name: str, text: str) -> None:
     wide = text.replace("measured", "🧊 measured").replace("odd/kernel", "o🧊d/kernel")

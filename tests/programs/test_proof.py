@@ -78,6 +78,10 @@ def test_a_promise_that_is_kept() -> None:
     assert verdict(found) == "proved: it fits, and 0.1 % of the bytes differ"
 
 
+def test_where_nothing_is_sent_no_share_of_it_is_told() -> None:
+    assert verdict(proof(step(), step())) == "proved: it fits, and nothing is sent, as predicted"
+
+
 @pytest.mark.parametrize(
     ("compiled", "held", "fault"),
     [
@@ -94,6 +98,13 @@ def test_a_promise_that_is_broken_says_why(compiled: Step, held: int, fault: str
     found = proof(step(sent(("fsdp",), 1000)), compiled, held)
     assert found.faults == (fault,)
     assert verdict(found) == f"not proved: {fault}"
+
+
+def test_axes_in_another_order_are_one_row() -> None:
+    """`fsdp + expert` and `expert + fsdp` are the same devices."""
+    found = proof(step(sent(("fsdp", "tensor"), 1000)), step(sent(("tensor", "fsdp"), 1000)))
+    assert [row.mesh_axes for row in found.rows] == [("fsdp", "tensor")]
+    assert found.faults == ()
 
 
 def test_little_over_unpredicted_axes_is_told_and_breaks_nothing() -> None:

@@ -19,6 +19,7 @@ _FAR = 200
 _NEAR = 8
 _SUMS = frozenset((CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER))
 _FILLS = frozenset(("stablehlo.dynamic_update_slice", "stablehlo.concatenate"))
+_SPREADS = "stablehlo.broadcast_in_dim"
 _EXCHANGES = frozenset(("sdy.all_reduce", "sdy.all_to_all"))
 
 
@@ -150,7 +151,12 @@ def _of_argument(given: Given) -> Carried:
 
 
 def _onward(user: Node, value: Value) -> list[Value]:
-    """Return what a gradient becomes in an operation that reads it."""
+    """Return what a gradient becomes in an operation that reads it.
+
+    A norm that is spread over all elements of a gradient is none itself.
+    """
+    if user.name == _SPREADS and math.prod(user.result.shape) > math.prod(value.shape):
+        return []
     passes = user.name in VIEWS or user.name in _FILLS or user.name.startswith("sdy.")
     if passes and user.results and not user.bodies:
         return [user.results[user.operands.index(value) if len(user.results) > 1 else 0]]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from shardspec.analysis.step_arguments import transfers
+from shardspec.diagnostics.words import counted
 from shardspec.ir.step import Cause, CauseKind, Collective, Place, Step, StepArgument
 from shardspec.jax_backend.step.blame import Blame, Constraint, constraints_of, root_of
 from shardspec.jax_backend.step.carries import Carries
@@ -208,9 +209,19 @@ def _is_fixed(value: Value, loop: Body) -> bool:
 
 
 def _unnamed(resolver: Resolving, found: Traced) -> Iterator[str]:
-    """Yield that nothing was taken for parameters, where the spec has names for some."""
-    roles = {each.role for each in found.arguments if each is not None}
-    if Layouts(resolver).spec.path_rules and roles == {"batch"}:
+    """Yield that arrays of the spec were not taken for parameters, or that nothing was."""
+    given = [each for each in found.arguments if each is not None]
+    spec = Layouts(resolver).spec
+    listed = {(each.path, each.shape) for each in spec.params}
+    batches = [each for each in given if each.role == "batch"]
+    missed = [each for each in batches if (each.path.partition("/")[2], each.shape) in listed]
+    if missed:
+        yield (
+            f"{counted(len(missed), 'array')} of the spec, first `{missed[0].path}`, taken for a"
+            " batch and split by the first dimension: names that `arrays` states are not those of"
+            " code; write a pattern of `params`"
+        )
+    elif spec.path_rules and {each.role for each in given} == {"batch"}:
         yield (
             "no pattern of `params` matches what the function reads: all of it is taken for a"
             " batch, and split by its first dimension"

@@ -220,6 +220,30 @@ def test_nnx_may_group_the_arrays_of_a_module() -> None:
     assert rows(steps[0]) == rows(steps[1])
 
 
+def test_a_norm_of_all_gradients_is_none_of_them() -> None:
+    import optax
+
+    tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(RATE))
+
+    def train(p: Any, state: Any, x: Any) -> Any:
+        updates, state = tx.update(jax.grad(loss)(p, x), state, p)
+        return optax.apply_updates(p, updates), state
+
+    step = step_of(resolver(), train, plain(), jax.eval_shape(tx.init, plain()), X)
+    scalars = [each for each in step.collectives if not each.array.shape]
+    assert scalars
+    assert {each.carries.kind for each in scalars}.isdisjoint({"gradient", "weight"})
+    check_names(step)
+
+
+def test_arrays_that_only_the_list_names_are_said_to_be_a_batch() -> None:
+    named = SPEC.partition("params:")[0] + "arrays: {wi: 'f32[embed=1024 mlp=4096]'}\n"
+    own = small_steps.resolver(spec=named + "axes: {batch: 64}\n")
+    step = step_of(own, lambda p, x: x @ p["wi"], {"wi": struct((1024, 4096))}, X)
+    (note,) = step.notes
+    assert note.startswith("1 array of the spec, first `p/wi`, taken for a batch")
+
+
 def test_a_part_of_the_model_is_no_state_of_another() -> None:
     names = ("block", "model", "lm_head")
     p: dict[str, Any] = {name: {"wi": struct((1024, 1024))} for name in names}
