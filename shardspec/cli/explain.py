@@ -89,7 +89,6 @@ def command(
     """
     subject, first = _spec_and_subject(subjects, request)
     _one_question(subject, why_not, listed=listed, porcelain=porcelain, draw=draw)
-    subject = _place(subject)
     if listed:
         from shardspec.report.shipped import list_lines
 
@@ -301,7 +300,7 @@ def _spec_and_subject(subjects: tuple[str, ...], request: Request) -> tuple[str 
                 f"`{subject}` is a spec",
                 f"name what to explain: `shardspec explain {subject} PATH`",
             )
-        return subject, None
+        return _place(subject), None
     *specs, subject = subjects
     if len(specs) > 1 or not os.path.exists(specs[0]):
         fail(
@@ -309,7 +308,7 @@ def _spec_and_subject(subjects: tuple[str, ...], request: Request) -> tuple[str 
         )
     if request.named:
         fail(f"two specs: {specs[0]} and --spec {request.named[0]}", "name the spec once")
-    return subject, specs[0]
+    return _place(subject), specs[0]
 
 
 def _one_question(

@@ -34,16 +34,7 @@ def write_step_of(
     if not is_asked:
         given = "--diff" if is_diff else "--replace"
         fail(f"{given} says how --write-step goes about it", "say --write-step as well")
-    if step_name is None:
-        fail("--write-step without a step", "name its code: `--step train:step`")
-    if request.phase is not None or request.output:
-        fail("--write-step writes the spec's own `step:`, in place", "leave --phase and -o out")
-    plan = plan_on_target(request, "no step is written", has_code=True)
-    if not plan.arrays:
-        fail(
-            "no step is written: lines are held to the code by arrays, and there are none",
-            NO_ARRAYS,
-        )
+    step_name, plan = _step_and_plan(step_name, request)
     file = request.spec_file()
     if file == "-":
         fail("--write-step writes into a file", "name one: `shardspec cost spec.yaml ...`")
@@ -69,6 +60,19 @@ def write_step_of(
     else:
         write(changed)
         request.remark(f"{file}: `step:` written, {counted(len(fields['program']), 'line')}")
+
+
+def _step_and_plan(step_name: str | None, request: Request) -> tuple[str, ShardingPlan]:
+    """Return the step that is asked for, and the plan whose arrays its lines are held to."""
+    if step_name is None:
+        fail("--write-step without a step", "name its code: `--step train:step`")
+    if request.phase is not None or request.output:
+        fail("--write-step writes the spec's own `step:`, in place", "leave --phase and -o out")
+    plan = plan_on_target(request, "no step is written", has_code=True)
+    if not plan.arrays:
+        message = "no step is written: lines are held to the code by arrays, and there are none"
+        fail(message, NO_ARRAYS)
+    return step_name, plan
 
 
 def _traced(name: str, plan: ShardingPlan, request: Request) -> tuple[WrittenStep, Step]:

@@ -78,7 +78,8 @@ def page_of(subject: str) -> Page | None:
     known = kind_of(re.sub(r":[0-9]+$", "", subject))
     if known is not None:
         return file_page(known, subject)
-    found = None if "/" in subject else hardware_page(subject)
+    is_path = "/" in subject or ("." in subject and " " not in subject)
+    found = None if is_path else hardware_page(subject)  # reads the whole catalogue
     return found if not isinstance(found, str) else None
 
 
