@@ -31,9 +31,14 @@ _EXPERTS = re.compile(r"(?:^|[/_])(?:experts?|moe)(?:[/_\d]|$)")
 _STACKS = re.compile(
     r"(?:^|/)(?:\w*layers?|\w*blocks?|h|stack|scan\w*|encoder\w*|decoder\w*)(?:/|$)"
 )
+_OWN_EXPERT = re.compile(r"experts?[./_](?:\w{1,40}\.weight)?(\d+)(?:[./]|$)")
+#: How the names of a row begin that knows how many experts there are.
+_ROUTER = "embed -> router"
 _NUMBER = re.compile(r"(?:^|[/_])\d+(?:/|$)")
 #: Dimensions as short as this need no name where the others have one.
 _SHORT = 8
+#: How often all arrays are looked at: names of weights say what those of others are, then of biases.
+_ROUNDS = 3
 _DEEPEST = 16
 #: What it weighs against a form that it is of a later answer of its row.
 _SECOND_CHOICE = 0.5
@@ -150,14 +155,11 @@ def guess(params: Params) -> Guesses:
     """
     kinds = list(_kinds(params))
     evidence = _Evidence(kinds)
-    for kind in kinds:
-        if kind.own is None:
-            kind.names = evidence.best(kind)
-    evidence.add_support(kinds)
-    for kind in kinds:
-        if kind.own is None:
-            kind.names = evidence.best(kind)
-    evidence.add_support(kinds)
+    for _ in range(_ROUNDS):
+        for kind in kinds:
+            if kind.own is None:
+                kind.names = evidence.best(kind)
+        evidence.add_support(kinds)
     for kind in kinds:
         kind.names = evidence.settled(kind)
     named = _final_names(kinds)
@@ -179,10 +181,20 @@ def _kinds(params: Params) -> Iterator[Kind]:
         if known is not None:
             known.params += group
             continue
-        parts = template(place.module).split("/")[:-1][:_DEEPEST]
-        prefixes = tuple("/".join(parts[:end]) for end in range(len(parts), -1, -1))
+        prefixes = _prefixes(place.module)
         kinds[path, shape, own, role, forms] = Kind(group, place, own, prefixes, role, forms, own)
     yield from kinds.values()
+
+
+def _prefixes(module: str) -> tuple[str, ...]:
+    """Return the modules around a module, innermost first: in its own layer, then in any.
+
+    >>> _prefixes("layers/3/mlp/up")
+    ('layers/3/mlp', 'layers/3', 'layers/#/mlp', 'layers/#', 'layers', '')
+    """
+    parts = module.split("/")[:-1][:_DEEPEST]
+    every = ["/".join(parts[:end]) for end in range(len(parts), -1, -1)]
+    return (*(each for each in every if each != template(each)), *map(template, every))
 
 
 def _ends_alike(param: Param) -> tuple[str, tuple[str, ...], Shape, LogicalAxes | None]:
@@ -210,8 +222,9 @@ def forms_of(role: Role, place: Place, rank: int) -> Iterator[Form]:
     is_expert = _EXPERTS.search(place.module) is not None
     may_stack = not is_expert or _STACKS.search(place.module) is not None
     for choice, names in enumerate(role.names.split(" | ")):
+        has_expert = (is_expert or "mlp" in names) and "router" not in names
         for names_stored, order in _stored(names, place.leaf, rank):
-            for stacked in _stacked(names_stored, rank, is_expert, may_stack):
+            for stacked in _stacked(names_stored, rank, has_expert, may_stack):
                 yield Form(stacked, choice, order)
 
 
@@ -244,6 +257,7 @@ def _stored(names: str, leaf: str, rank: int) -> Iterator[tuple[Names, str]]:
     if leaf in roles.VECTORS or leaf in roles.SCALES or (is_conv and not space):
         return
     flax = [((*space, *i, *o), INPUTS_FIRST) for i in ins for o in outs]
+    flax += [((*o[:1], *i, *o[1:]), INPUTS_FIRST) for i in ins for o in outs if len(o) == 2]
     torch = [((*o, *i, *space), OUTPUTS_FIRST) for i in ins for o in outs]
     yield from (*torch, *flax) if leaf in roles.OUTPUTS_FIRST else (*flax, *torch)
 
@@ -263,7 +277,9 @@ def _sides(text: str) -> Iterator[Names]:
 def _tells_width(kind: Kind) -> bool:
     """Say whether an array has the width of the model: norms, and weights at one end of a block."""
     names = {name for form in kind.forms for name in form.names}
-    return "norm" in names or ("embed" in names and len(kind.shape) > 1)
+    is_shift = kind.place.leaf in (*roles.VECTORS, "offset", "beta")
+    is_norm = bool(kind.forms) and "norm" in kind.forms[0].names and not is_shift
+    return is_norm or ("embed" in names and len(kind.shape) > 1)
 
 
 class _Evidence:
@@ -274,7 +290,10 @@ class _Evidence:
         self.stacks: dict[str, set[int]] = {}
         self.support: dict[str, dict[str, Counter[int]]] = {}
         self.orders: dict[str, Counter[str]] = {}
+        self.routed: dict[str, set[int]] = {}
+        self.separate: dict[str, set[int]] = {}
         for kind in kinds:
+            self._add_experts(kind)
             if _tells_width(kind):
                 self._add_width(kind)
         self.add_support([kind for kind in kinds if kind.own is not None])
@@ -287,11 +306,24 @@ class _Evidence:
                 sizes = set(kind.shape)
                 self.stacks[prefix] = self.stacks.get(prefix, sizes) & sizes
 
+    def _add_experts(self, kind: Kind) -> None:
+        """Count the experts around an array: what a router tells apart, or arrays of their own."""
+        numbers = [found[1] for param in kind.params if (found := _OWN_EXPERT.search(param.path))]
+        if numbers:
+            self._note(self.separate, kind, {max(map(int, numbers)) + 1})
+        elif kind.role and kind.role.names.startswith(_ROUTER):
+            self._note(self.routed, kind, set(kind.shape))
+
+    @staticmethod
+    def _note(found: dict[str, set[int]], kind: Kind, counts: set[int]) -> None:
+        for prefix in kind.prefixes:
+            found.setdefault(prefix, set()).update(counts)
+
     def add_support(self, kinds: Iterable[Kind]) -> None:
         """Take what arrays are named now for evidence about others, by their bytes."""
         self.support, self.orders = {}, {}
         for kind in kinds:
-            if len(set(kind.shape)) > 1:
+            if len({size for name, size in kind.sized if name not in ("layers", "expert")}) > 1:
                 orders = {form.order for form in kind.forms if form.names == kind.names}
                 self.orders.setdefault(kind.place.leaf, Counter()).update(orders)
             for name, size in kind.sized:
@@ -302,14 +334,17 @@ class _Evidence:
     def width(self, kind: Kind) -> int | None:
         """Return the width of the model where an array is; None where sizes do not say."""
         layers = self.stack(kind)
+        close: int | None = None
         for prefix in kind.prefixes:
             votes = Counter(self.widths.get(prefix, {}))
             if layers is not None:
                 votes.pop(layers, None)
             (first, most), (_, second) = (*votes.most_common(2), (0, 0), (0, 0))[:2]
-            if most > max(second, 1):
+            if most > second + 1:
                 return first
-        return None
+            if most > second and most > 1 and close is None:
+                close = first
+        return close
 
     def stack(self, kind: Kind) -> int | None:
         """Return how many layers are stacked where an array is."""
@@ -334,12 +369,32 @@ class _Evidence:
             if name in ("embed", "norm"):
                 score += 0 if width is None else 3 if size == width else -3
             elif name == "layers":
-                score += -1 if layers is None else 4 if size == layers else -8
+                is_known = layers is not None or _NUMBER.search(kind.place.module)
+                score += 4 if size == layers else -8 if is_known else -1
+            elif name == "expert":
+                score += self._as_expert(kind, size)
+            elif name == "router":
+                score += self._as_router(kind, size)
+            elif name == "gate_up":
+                score += max(self._told(kind, name, size), self._told(kind, "mlp", size / 2))
             elif name is None:
                 score += 0 if size <= _SHORT or kind.role is None else -0.5
             else:
                 score += self._told(kind, name, size)
         return score
+
+    def _as_expert(self, kind: Kind, size: int) -> float:
+        """Return what the routers nearby, and the path, say of so many stacked experts."""
+        known = _nearest(self.routed, kind)
+        if known:
+            return 4 if size in known - {self.width(kind), self.stack(kind)} else -8
+        return 1 if _EXPERTS.search(kind.place.module) else -8
+
+    def _as_router(self, kind: Kind, size: int) -> float:
+        """Return what the experts nearby say of scores for so many."""
+        if size in _nearest(self.separate, kind) or self._told(kind, "expert", size) > 0:
+            return 3
+        return self._told(kind, "router", size)
 
     def _usual_order(self, leaf: str) -> str:
         """Return how arrays of one leaf are stored here, as far as sizes tell; else as usual."""
@@ -347,7 +402,7 @@ class _Evidence:
         votes = self.orders.get(leaf, Counter())
         return max((usual, INPUTS_FIRST, OUTPUTS_FIRST), key=lambda order: votes[order])
 
-    def _told(self, kind: Kind, name: str, size: int) -> float:
+    def _told(self, kind: Kind, name: str, size: float) -> float:
         """Return what other arrays near an array say of an axis and its size."""
         for prefix in kind.prefixes:
             known = self._others(kind, prefix, name)
@@ -395,6 +450,11 @@ class _Evidence:
             return name
         known = (self.support.get(prefix, {}).get(query) for prefix in kind.prefixes)
         return query if size in next(filter(None, known), ()) else name
+
+
+def _nearest(found: Mapping[str, set[int]], kind: Kind) -> set[int]:
+    """Return the sizes that are known of the innermost module for which some are."""
+    return next(filter(None, map(found.get, kind.prefixes)), set())
 
 
 def _final_names(kinds: Sequence[Kind]) -> dict[Sized, str]:

@@ -4,7 +4,8 @@ One table, `specs/naming/roles.yaml`, is read from top to bottom; the first row 
 path of an array decides. Paths are compared in one form: `/` between components, small letters,
 words of CamelCase apart, so that `model.layers.3.self_attn.q_proj.weight` and
 `MlpBlock_0/Dense_0/kernel` are `model/layers/3/self_attn/q_proj` and `mlp_block_0/dense_0`, with
-`weight` and `kernel` as leaves.
+`weight` and `kernel` as leaves. What GGUF, Megatron-Core and KerasHub say in the last component
+alone is spelt as other libraries do: `ffn_gate_exps` is `ffn/experts/gate`.
 
 A row says what an array is for, not how a library stores it. `embed -> heads kv` is a linear map
 from its inputs to its outputs: torch stores `[out, in]`, Flax `[in, out]`, either may keep heads
@@ -29,7 +30,10 @@ JOINED: Mapping[tuple[str, ...], str] = {
 }
 
 #: Last components of paths that say which array of a module it is, and nothing of what it is for.
-MATRICES = ("weight", "kernel", "w", "embedding", "input_embedding", "qweight", "weight_v")
+MATRICES = (
+    *("weight", "kernel", "w", "embedding", "embeddings", "input_embedding"),
+    *("qweight", "weight_v"),
+)
 VECTORS = ("bias", "b")
 SCALES = ("scale", "offset", "gamma", "beta", "g", "mean", "var", "running_mean", "running_var")
 #: Those of a module whose array they only wrap: NNX's variables, Haiku's parameters.
@@ -69,6 +73,8 @@ class Role(NamedTuple):
 
 
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+#: A leaf that is part of a name, `in_proj_weight`, or one of several, `weight3`.
+_LEAF = re.compile(r"((?!rel|dt_)[a-z]\w*?)_(weight|bias)|(weight|bias)\d+")
 _MOST_CHARACTERS = 2000
 _TABLE = "specs/naming/roles.yaml"
 
@@ -92,14 +98,28 @@ def place_of(path: str) -> Place:
     Place(module='model/layers/3/self_attn/q_proj', leaf='weight')
     >>> place_of("MlpBlock_0/Dense_0/kernel"), place_of("experts/w1")
     (Place(module='mlp_block_0/dense_0', leaf='kernel'), Place(module='experts/w1', leaf=''))
+    >>> place_of("blk.0.ffn_gate_exps.weight").module, place_of("attn/in_proj_bias")
+    ('blk/0/ffn/experts/gate', Place(module='attn/in_proj', leaf='bias'))
     """
     plain = _WORDS.sub("_", path[-_MOST_CHARACTERS:].replace(".", "/")).lower()
+    plain = plain.replace("/parametrizations/weight/original1", "/weight_v")
     parts = [part.replace("__", "_") for part in plain.split("/") if part]
     if len(parts) > 1 and parts[-1] in WRAPPERS:
         parts.pop()
+    leaf = ""
     if len(parts) > 1 and parts[-1] in (*MATRICES, *VECTORS, *SCALES):
-        return Place("/".join(parts[:-1]), parts[-1])
-    return Place("/".join(parts), "")
+        leaf = parts.pop()
+    elif parts and (found := _LEAF.fullmatch(parts[-1])):
+        leaf = found[2] or found[3]
+        parts[-1:] = [found[1]] if found[1] else []
+    for pattern, spelt in _spellings() if parts else ():
+        parts[-1] = pattern.sub(spelt, parts[-1])
+    return Place("/".join(parts), leaf)
+
+
+@cache
+def _spellings() -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(left), right) for left, right in data_of(_TABLE)["spellings"])
 
 
 @cache
