@@ -6,18 +6,22 @@ are whole by entries of `replicate:` that say so, so the spec is sound and they 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import NamedTuple
 
 from shardspec import pipeline
+from shardspec.analysis import coverage
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.source import printable
-from shardspec.diagnostics.words import binary_bytes, by_key, counted, listed, percent
+from shardspec.diagnostics.words import binary_bytes, by_key, counted, listed, percent, template
 from shardspec.drafting import machines as choices
 from shardspec.drafting.machines import Base, Machine
+from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import AxisRule, Hardware, Params, Spec, axis_of, target_text
 from shardspec.language.formatting import formatted
 from shardspec.language.loader import known_derives
@@ -89,21 +93,71 @@ def draft(asked: Asked, spelling: str = "yaml") -> Draft | tuple[Diagnostic, ...
     plans = pipeline.compile_plans(spec, asked.params)
     cases = [each.case for each in uneven(Context(spec, plans))]
     whole.uneven = {case.axis: (case.size, case.mesh_text) for case in cases}
+    whole.used = frozenset(name for plan in plans for name in _used(plan))
+    whole.lost = frozenset(name for plan in plans for name in _lost(plan))
     spec, faults = _loaded(whole, asked)
     if spec is None:
         return faults
     found = pipeline.check(spec, faults, asked.params).shown
     whole.too_loud = {each.code.name: each.message for each in found if each.is_error}
+    whole.proposed = _proposed(whole, asked)
     text, faults = formatted(SourceFile("spec.yaml", whole.text(spelling)), spelling)
     if text is None:
         return faults
     return Draft(text, whole.guesses.arrays, tuple(whole.remarks()))
 
 
-def _loaded(whole: _Whole, asked: Asked) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
-    """Return the spec without its arrays, which are there already."""
+def _loaded(
+    whole: _Whole, asked: Asked, **more: Data
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """Return the spec without its arrays, which are there already, and with more of it."""
     data = {key: value for key, value in whole.data().items() if key not in ("arrays", "manifest")}
+    own, added = data.get("axes"), more.get("axes")
+    if isinstance(own, dict) and isinstance(added, dict):
+        more["axes"] = {**own, **added}
+    data |= more
     return pipeline.load_text(print_yaml(data), "spec.yaml")
+
+
+def _used(plan: ShardingPlan) -> Iterator[str]:
+    """Yield the axes that some mesh axis splits in some array."""
+    dims = (dim for group in plan.alike for dim in group.dims if dim.mesh_axes)
+    yield from (axis_of(dim.logical_axis) for dim in dims if dim.logical_axis is not None)
+
+
+def _lost(plan: ShardingPlan) -> Iterator[str]:
+    """Yield the axes of large arrays that every device holds whole."""
+    held = coverage.held_bytes(plan)
+    groups = by_key(
+        (template(each.param.path), each) for each in coverage.coverage(plan).replicated
+    )
+    for alike in groups.values():
+        if coverage.is_large(sum(each.param.bytes for each in alike), held):
+            yield from (axis_of(name) for name in alike[0].logical_axes if name is not None)
+
+
+def _proposed(whole: _Whole, asked: Asked) -> dict[str, dict[str, Data]]:
+    """Return what arrays do not tell, by section, so that taking it brings no error.
+
+    The first step of the library that reads the arrays is part of it, and training where a machine
+    has room for it.
+    """
+    sections = whole.usual()
+    if any(each.is_error for each in _findings(whole, asked, sections)):
+        del sections["state"]
+    for words in whole.steps():
+        found = _findings(whole, asked, {**sections, "step": {**words}})
+        if not any(each.is_error or each.code.id.startswith("SHD24") for each in found):
+            return {**sections, "step": {**words}}
+    return sections
+
+
+def _findings(
+    whole: _Whole, asked: Asked, more: Mapping[str, dict[str, Data]]
+) -> tuple[Diagnostic, ...]:
+    """Return what `check` finds where the sections of the last question are taken."""
+    spec, faults = _loaded(whole, asked, **more)
+    return faults if spec is None else pipeline.check(spec, faults, asked.params).shown
 
 
 def _whole(asked: Asked) -> _Whole:
@@ -117,10 +171,13 @@ def _whole(asked: Asked) -> _Whole:
     if asked.presets:
         base = choices.base_of(asked.presets)
     else:
-        base = choices.usual_base(asked.params, [each for each, _ in hardware], "expert" in names)
+        has_tensor = any(choices.part_of(name) == "tensor" for name in _own(guesses))
+        has_experts = any("expert" in (name, choices.part_of(name)) for name in names)
+        every = [each for each, _ in hardware]
+        base = choices.usual_base(asked.params, every, has_experts, has_tensor)
     base = base._replace(presets=(*base.presets, *derives))
-    units = dict(_units(guesses.axes))
-    widths = _widths(guesses.axes, units)
+    units = dict(_units(guesses))
+    widths = _widths(guesses, units)
     found = [choices.machine(each, why, base, asked.params, widths) for each, why in hardware]
     return _Whole(asked, guesses, base, tuple(choices.distinct(found)), units, derived)
 
@@ -142,26 +199,53 @@ def _derived(params: Params) -> tuple[tuple[str, ...], frozenset[str]]:
     return (best,), frozenset(found[best])
 
 
-def _units(axes: Sequence[GuessedAxis]) -> Iterator[tuple[str, tuple[int, bool]]]:
-    """Yield how wide one head is where heads stand side by side, and whether that is known."""
-    known = [axis.size for axis in axes if axis.kind == "kv"]
-    width = max((axis.size for axis in axes if axis.kind == "embed"), default=0)
-    for axis in axes:
-        if axis.kind not in roles.JOINED.values():
-            continue
-        sure = next((size for size in known if size and axis.size % size == 0), None)
+def _own(guesses: Guesses) -> Iterator[str]:
+    """Yield the names of arrays that are none of the table."""
+    yield from (axis.name for axis in guesses.axes if axis.kind not in roles.axes())
+
+
+def _units(guesses: Guesses) -> Iterator[tuple[str, tuple[int, bool]]]:
+    """Yield how wide one head is where heads stand side by side, and whether that is known.
+
+    It is known where an array of the same module has an axis of that width: towers differ.
+    """
+    kinds = {axis.name: axis for axis in guesses.axes}
+    heads: dict[str, set[int]] = {}
+    modules: dict[str, set[str]] = {}
+    for each in guesses.arrays:
+        for name, path in product(each.names or (), {_module(each.params[0].path)}):
+            if name in kinds and kinds[name].kind == "kv":
+                heads.setdefault(path, set()).add(kinds[name].size)
+            elif name in kinds and kinds[name].kind in roles.JOINED.values():
+                modules.setdefault(name, set()).add(path)
+    width = max((axis.size for axis in guesses.axes if axis.kind == "embed"), default=0)
+    for name, paths in modules.items():
+        size = kinds[name].size
+        known = sorted({each for path in paths for each in heads.get(path, ())})
         usual = _HEAD_WIDTHS if width >= _WIDE_MODEL else _HEAD_WIDTHS[1:]
-        unit = sure or next((size for size in usual if axis.size and axis.size % size == 0), None)
+        sure = next((each for each in known if each and size % each == 0), None)
+        unit = sure or next((each for each in usual if size and size % each == 0), None)
         if unit is not None:
-            yield axis.name, (unit, sure is not None)
+            yield name, (unit, sure is not None)
 
 
-def _widths(axes: Sequence[GuessedAxis], units: Mapping[str, tuple[int, bool]]) -> dict[str, int]:
+def _module(path: str) -> str:
+    """Return the module around that of an array, in any layer: `attn` of `attn/query/kernel`."""
+    return template(roles.place_of(path).module).rpartition("/")[0]
+
+
+def _widths(guesses: Guesses, units: Mapping[str, tuple[int, bool]]) -> dict[str, int]:
     """Return of how many pieces the axes are that mesh axes split: heads, experts."""
+    axes = guesses.axes
     heads = [axis.size for axis in axes if axis.kind in ("heads", "kv_heads")]
     heads += [axis.size // units[axis.name][0] for axis in axes if axis.name in units]
     mlp = [axis.size for axis in axes if axis.kind == "mlp"]
-    widths = {"tensor": min((*heads, *mlp), default=0)}
+    own: Counter[int] = Counter()
+    for each in guesses.arrays:
+        for name, size in zip(each.names or (), each.params[0].shape, strict=bool(each.names)):
+            if each.is_own and name is not None and choices.part_of(name) == "tensor":
+                own[size] += each.bytes
+    widths = {"tensor": choices.ways_for(own) if own else min((*heads, *mlp), default=0)}
     experts = [axis.size for axis in axes if axis.kind == "expert"]
     return widths | ({"expert": min(experts)} if experts else {})
 
@@ -176,6 +260,9 @@ class _Whole:
     Attributes:
       units: by axis; how wide one head is, and whether that is known.
       derived: the paths of arrays that lie as others do.
+      used: the axes that some mesh axis splits; None where that is not known yet.
+      lost: the axes of large arrays that every device holds whole.
+      proposed: what arrays do not tell, by section.
       uneven: axes that a mesh does not divide; their size, and the mesh axis with its own.
       too_loud: findings that are errors and cannot be helped here, with what they say.
       params: the names of arrays by pattern, with the reasons.
@@ -189,7 +276,10 @@ class _Whole:
     units: Mapping[str, tuple[int, bool]]
     derived: frozenset[str]
     uneven: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    used: frozenset[str] | None = None
+    lost: frozenset[str] = frozenset()
     too_loud: Mapping[str, str] = field(default_factory=dict)
+    proposed: Mapping[str, dict[str, Data]] = field(default_factory=dict)
     params: tuple[Line, ...] = ()
     questions: tuple[Line, ...] = ()
 
@@ -241,22 +331,51 @@ class _Whole:
         for name, message in self.too_loud.items():
             why = f"{QUESTION}: only a warning here: {message}"
             comments["lints", name] = Comments(trailing=why)
-        comments[()] = Comments((*_TAIL[spelling], *self._step(spelling)))
+        comments[()] = Comments(tuple(self._tail(spelling)))
         return comments
 
-    def _step(self, spelling: str) -> Iterator[str]:
-        """Yield the step that such a model has: with experts, or with one table for both ends."""
+    def usual(self) -> dict[str, dict[str, Data]]:
+        """Return what a spec usually says of activations and training, by section."""
+        devices = math.lcm(*(each.hardware.device_count for each in self.machines))
+        batch = devices * math.ceil(_LEAST_BATCH / devices)
+        return {
+            "axes": {"batch": batch, "length": 2048},
+            "activations": {"residual": "batch length embed"},
+            "state": {"optimizer": "same", "moments": 2, "dtype": "f32"},
+        }
+
+    def steps(self) -> Iterator[dict[str, str]]:
+        """Yield the steps that such a model may have: with experts, one table for both ends."""
+        kinds = {axis.kind for axis in self.guesses.axes}
+        if "expert" in kinds or "router" in kinds:
+            yield {"extends": "moe", "experts": "top 2 capacity 1.25"}
+            return
         tables = [each for each in self.guesses.arrays if "vocab" in (each.names or ())]
-        name = "decoder-tied" if sum(len(each.params) for each in tables) == 1 else "decoder"
-        words = {"extends": name}
-        if any(axis.kind == "expert" for axis in self.guesses.axes):
-            words = {"extends": "moe", "experts": "top 2 capacity 1.25"}
-        if spelling == "yaml":
-            said = ", ".join(f"{key}: {value}" for key, value in words.items())
-            yield f"step: {{{said}}}  {_STEPS}"
-        else:
-            yield from ("step {", *(f"  {key} {value}" for key, value in words.items()))
-            yield f"}}  {_STEPS}"
+        is_tied = sum(len(each.params) for each in tables) == 1
+        yield from ({"extends": name} for name in (*_STEPS[is_tied], *_STEPS[2]))
+
+    def _tail(self, spelling: str) -> Iterator[str]:
+        """Yield what arrays do not tell, as lines that can be taken as they stand."""
+        sections = dict(self.proposed)
+        ask = f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers"
+        if "step" not in sections:
+            yield "No step of the library reads all these arrays: see `shardspec explain step`."
+        yield f"{ask}:" if spelling == "dsl" else f"{ask}, in `axes:`"
+        front = "axis {} = {}" if spelling == "dsl" else "  {}: {}"
+        yield from (front.format(*each) for each in sections.pop("axes", {}).items())
+        if spelling == "dsl":
+            yield "activation residual : batch length embed"
+            for name, value in sections.get("state", {}).items():
+                yield f"state {name} {value}{_TRAINING if name == 'optimizer' else ''}"
+            if step := sections.get("step"):
+                lines = (f"  {name} {value}" for name, value in step.items())
+                yield from ("step {", *lines, f"}}  {_COUNTED}")
+            return
+        yield "and at the end:"
+        notes = {"state": _TRAINING, "step": f"  {_COUNTED}"}
+        for key, value in sections.items():
+            inside = ", ".join(f"{name}: {each}" for name, each in value.items())
+            yield f"{key}: {{{inside}}}{notes.get(key, '')}"
 
     def _axes(self) -> Iterator[Line]:
         """Yield the axes of arrays that carry no names, with what they are."""
@@ -267,6 +386,7 @@ class _Whole:
             if name is not None
             for _ in each.params
         )
+        yield from self._heads()
         for axis in self.guesses.axes:
             if not axis.has_one_size or not _NAME.fullmatch(axis.name):
                 continue
@@ -279,8 +399,22 @@ class _Whole:
             ask = "" if is_known else f"; {QUESTION}: is one head {self.units[axis.name][0]} wide?"
             yield axis.name, value, f"{why}{ask}"
 
+    def _heads(self) -> Iterator[Line]:
+        """Yield the axes that query, key and value in one array are split into by a step."""
+        sizes = {axis.name: axis.size for axis in self.guesses.axes}
+        if not {"joined_kv", "joined_qkv"} <= sizes.keys() or "joined_kv" not in self.units:
+            return
+        width = self.units["joined_kv"][0]
+        keys = (sizes["joined_qkv"] - sizes["joined_kv"]) // 2
+        counts = {"heads": sizes["joined_kv"] // width, "kv_heads": keys // width, "kv": width}
+        if counts["kv_heads"] > 0 and keys % width == 0:
+            found = ((name, size) for name, size in counts.items() if name not in sizes)
+            yield from ((name, size, roles.axes()[name].doc) for name, size in found)
+
     def _axis(self, axis: GuessedAxis) -> Data:
         """Return the size of an axis, with its unit, or with the two halves that it is made of."""
+        if axis.name == "joined_kv" and any(name == "kv" for name, _, _ in self._heads()):
+            return {"size": "heads * kv", "unit": "kv"}
         if axis.name in self.units:
             return {"size": axis.size, "unit": self.units[axis.name][0]}
         halves = roles.axes()[axis.kind].halves if axis.kind in roles.axes() else ()
@@ -300,7 +434,7 @@ class _Whole:
             if "replica" not in first:
                 text = f"batch -> {target_text(('replica', *first))}"
                 yield "", text, "guess: slices or nodes have examples of their own"
-        whole = []
+        whole: dict[str, list[str]] = {}
         for axis in self.guesses.axes:
             if not _NAME.fullmatch(axis.name):
                 continue
@@ -309,13 +443,26 @@ class _Whole:
             rules: Sequence[AxisRule] = known[like] if like is not None else ()
             if like == axis.name and axis.name not in self.uneven:
                 continue
-            if like is None or rules[0].is_none:
-                whole.append(axis.name)
+            is_own = axis.kind not in roles.axes()
+            mesh_axis = choices.mesh_axis_for(axis.name, self.base.mesh_axes) if is_own else None
+            if like is None and mesh_axis is not None:
+                none = " | none" if axis.name in self.uneven else ""
+                why = f"guess: arrays name the mesh axis `{axis.name}`"
+                why += ", and are whole where it does not divide" if none else ""
+                yield "", f"{axis.name} -> {mesh_axis}{none}", why
+            elif like is None or rules[0].is_none or self._is_idle(axis.name):
+                usual = _WHOLE if like is None or rules[0].is_none else _IDLE
+                why = _OWN_WHOLE if is_own else _LOST if axis.name in self.lost else usual
+                whole.setdefault(why, []).append(axis.name)
             else:
                 rule, why = self._rule(axis.name, like, rules)
                 yield "", rule, why
-        if whole:
-            yield "", f"{', '.join(whole)} -> none", "guess: the presets have no rule for these"
+        for why, names in whole.items():
+            yield "", f"{', '.join(names)} -> none", why
+
+    def _is_idle(self, axis: str) -> bool:
+        """Say whether no mesh axis splits an axis, though each would divide it."""
+        return self.used is not None and axis not in self.used and axis not in self.uneven
 
     def _rule(self, axis: str, like: str, rules: Sequence[AxisRule]) -> tuple[Data, str]:
         """Return the rule of an axis, as those of `like` are, and why it is there."""
@@ -355,7 +502,9 @@ class _Whole:
         for group, names in patterns_for(wanted, others):
             found = [reasons[path] for path in group.paths]
             text = " ".join(name or "_" for name in names)
-            yield group.pattern, text, f"guess: {_reason(found)}; {counted(len(found), 'array')}"
+            why = f"guess: {_reason(found)}; {counted(len(found), 'array')}"
+            ask = "" if all(each.what for each in found) else f"; {QUESTION}: are these the names?"
+            yield group.pattern, text, why + ask
 
     def _find_questions(self) -> Iterator[Line]:
         """Yield entries for the arrays that nothing is known of, by shape."""
@@ -412,26 +561,15 @@ _HEAD = (
     f"{QUESTION} marks what could not be guessed.",
 )
 _SIZES = "guess: the axes that the presets name, in sizes that divide"
-_STEPS = "# what `cost` and `search` count; others: `shardspec explain --list steps`"
-_TAIL = {
-    "yaml": (
-        f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers, in `axes:`",
-        "  batch: 64",
-        "  length: 2048",
-        "and at the end:",
-        "activations: {residual: batch length embed}",
-        "state: {optimizer: same, moments: 2, dtype: f32}  # training with Adam",
-    ),
-    "dsl": (
-        f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers:",
-        "axis batch = 64",
-        "axis length = 2048",
-        "activation residual : batch length embed",
-        "state optimizer same  # training with Adam",
-        "state moments 2",
-        "state dtype f32",
-    ),
-}
+_TRAINING = "  # training with Adam"
+_COUNTED = "# what `cost` and `search` count"
+#: Steps of the library to try: of two tables for tokens, of one, of any.
+_STEPS = (("decoder",), ("decoder-tied", "decoder"), ("t5", "t5-tied", "vit"))
+_LEAST_BATCH = 64
+_IDLE = "guess: other dimensions of these arrays take the mesh axes before them"
+_WHOLE = "guess: the presets have no rule for these"
+_LOST = f"{QUESTION}: which mesh axis takes these? Large arrays have no other, so are whole"
+_OWN_WHOLE = f"{QUESTION}: which mesh axes take these? Arrays name them, and no preset does"
 
 
 def _target(machine: Machine) -> Data:

@@ -33,6 +33,12 @@ _USUAL_CHIPS = ("v5e", "v5p")
 _REST_AXES = ("fsdp", "data")
 _TENSOR_AXES = ("tensor", "model")
 _TENSOR_WAYS = (8, 4, 2)
+#: What mesh axes that split weights are called, by what they do; axes of presets among them.
+_PARTS: Mapping[str, Sequence[str]] = {
+    "rest": (*_REST_AXES, "dp", "zero", "dp_shard", "data_parallel"),
+    "tensor": (*_TENSOR_AXES, "tp", "mdl", "mp", "tensor_parallel", "model_parallel"),
+    "expert": ("expert", "ep", "experts", "expert_parallel"),
+}
 #: Of any other mesh axis of a preset: enough to show what it does.
 _FEW = 2
 _REPLICA = "replica"
@@ -116,12 +122,45 @@ def base_of(presets: Sequence[str], why: str = "") -> Base:
     return Base(tuple(presets), spec, why)
 
 
-def usual_base(params: Params, machines: Sequence[Hardware], has_experts: bool) -> Base:
-    """Return the presets that suit the largest of some machines."""
+def part_of(name: str) -> str | None:
+    """Return what a mesh axis of this name does: `rest`, `tensor`, `expert`; None for no such."""
+    return next((part for part, names in _PARTS.items() if name in names), None)
+
+
+def mesh_axis_for(name: str, mesh_axes: Sequence[str]) -> str | None:
+    """Return the mesh axis of presets that does what the name says; None where none does.
+
+    >>> mesh_axis_for("tp", ("fsdp", "tensor")), mesh_axis_for("sp", ("fsdp", "tensor"))
+    ('tensor', None)
+    """
+    if name in mesh_axes:
+        return name
+    part = part_of(name)
+    return next((axis for axis in mesh_axes if part and axis in _PARTS[part]), None)
+
+
+def ways_for(sizes: Mapping[int, int]) -> int:
+    """Return into how many pieces most bytes divide, of dimensions by size with their bytes."""
+    total = sum(sizes.values())
+    shares = ((ways, sum(sizes[n] for n in sizes if n % ways == 0)) for ways in _TENSOR_WAYS)
+    return next((ways for ways, share in shares if 2 * share > total), 1)
+
+
+def usual_base(
+    params: Params, machines: Sequence[Hardware], has_experts: bool, has_tensor: bool = False
+) -> Base:
+    """Return the presets that suit the largest of some machines.
+
+    Args:
+      has_tensor: whether arrays name a mesh axis that splits heads and width.
+    """
     largest = max(machines, key=lambda each: each.device_count)
     more = ("expert",) if has_experts else ()
     also = "; `expert` for the arrays that have experts" if has_experts else ""
     devices = largest.devices_per_slice
+    if has_tensor:
+        why = "arrays name a mesh axis that splits heads and width"
+        return base_of(("fsdp-tensor", *more), why + also)
     if devices > _MOST_ON_ONE_AXIS:
         why = f"{devices} devices: over one mesh axis each would have too few examples"
         return base_of(("fsdp-tensor", *more), why + also)

@@ -37,7 +37,7 @@ _ROUTER = "embed -> router"
 _NUMBER = re.compile(r"(?:^|[/_])\d+(?:/|$)")
 #: Dimensions as short as this need no name where the others have one.
 _SHORT = 8
-#: How often all arrays are looked at: names of weights say what those of others are, then of biases.
+#: How often each array is named: weights say what other weights are, and then what biases are.
 _ROUNDS = 3
 _DEEPEST = 16
 #: What it weighs against a form that it is of a later answer of its row.
@@ -375,6 +375,8 @@ class _Evidence:
                 score += self._as_expert(kind, size)
             elif name == "router":
                 score += self._as_router(kind, size)
+            elif name == "kv" and len(form.names) == 1 and self._told(kind, "joined_kv", size) > 0:
+                score -= 3  # a norm of all heads at once
             elif name == "gate_up":
                 score += max(self._told(kind, name, size), self._told(kind, "mlp", size / 2))
             elif name is None:

@@ -5,7 +5,7 @@ path of an array decides. Paths are compared in one form: `/` between components
 words of CamelCase apart, so that `model.layers.3.self_attn.q_proj.weight` and
 `MlpBlock_0/Dense_0/kernel` are `model/layers/3/self_attn/q_proj` and `mlp_block_0/dense_0`, with
 `weight` and `kernel` as leaves. What GGUF, Megatron-Core and KerasHub say in the last component
-alone is spelt as other libraries do: `ffn_gate_exps` is `ffn/experts/gate`.
+alone is spelt as other libraries do: `ffn_gate_exps` is `ffn/experts/gate_proj`.
 
 A row says what an array is for, not how a library stores it. `embed -> heads kv` is a linear map
 from its inputs to its outputs: torch stores `[out, in]`, Flax `[in, out]`, either may keep heads
@@ -99,13 +99,14 @@ def place_of(path: str) -> Place:
     >>> place_of("MlpBlock_0/Dense_0/kernel"), place_of("experts/w1")
     (Place(module='mlp_block_0/dense_0', leaf='kernel'), Place(module='experts/w1', leaf=''))
     >>> place_of("blk.0.ffn_gate_exps.weight").module, place_of("attn/in_proj_bias")
-    ('blk/0/ffn/experts/gate', Place(module='attn/in_proj', leaf='bias'))
+    ('blk/0/ffn/experts/gate_proj', Place(module='attn/in_proj', leaf='bias'))
     """
     plain = _WORDS.sub("_", path[-_MOST_CHARACTERS:].replace(".", "/")).lower()
-    plain = plain.replace("/parametrizations/weight/original1", "/weight_v")
     parts = [part.replace("__", "_") for part in plain.split("/") if part]
     if len(parts) > 1 and parts[-1] in WRAPPERS:
         parts.pop()
+    if parts[-3:] == ["parametrizations", "weight", "original1"]:
+        parts[-3:] = ["weight_v"]
     leaf = ""
     if len(parts) > 1 and parts[-1] in (*MATRICES, *VECTORS, *SCALES):
         leaf = parts.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -58,23 +59,146 @@ EXPERTS = (
 )
 
 
-@pytest.mark.parametrize("to", ["yaml", "dsl"])
-@pytest.mark.parametrize("params", [LLAMA, EXPERTS], ids=["dense", "experts"])
-def test_what_the_last_question_proposes_can_be_taken_as_it_stands(to: str, params: Params) -> None:
-    made = drafted(params, "tpu v5e 4x4", to=to)
+#: Query, key and value in one array, and gate and up: defaults of transformers, small.
+FUSED = (
+    Param("wte.weight", (50257, 768)),
+    *(Param(f"h.{at}.attn.c_attn.weight", (768, 2304)) for at in range(4)),
+    *(Param(f"h.{at}.attn.c_proj.weight", (768, 768)) for at in range(4)),
+    *(Param(f"h.{at}.mlp.gate_up_proj.weight", (768, 6144)) for at in range(4)),
+    *(Param(f"h.{at}.mlp.c_proj.weight", (3072, 768)) for at in range(4)),
+    Param("ln_f.weight", (768,)),
+)
+#: Experts that are arrays of their own, as checkpoints of Qwen and DeepSeek on the Hub have them.
+SEPARATE = (
+    *(each for each in LLAMA if "mlp" not in each.path),
+    Param("lm_head.weight", (32000, 4096)),
+    *(Param(f"layers.{at}.mlp.gate.weight", (16, 4096)) for at in range(4)),
+    *(
+        Param(f"layers.{at}.mlp.experts.{to}.{name}_proj.weight", shape)
+        for at, to in product(range(4), range(16))
+        for name, shape in (("gate", (1024, 4096)), ("up", (1024, 4096)), ("down", (4096, 1024)))
+    ),
+)
+#: Names that no step of the library reads.
+GGUF = (
+    Param("token_embd.weight", (32000, 4096)),
+    *(Param(f"blk.{at}.attn_q.weight", (4096, 4096)) for at in range(4)),
+    *(Param(f"blk.{at}.ffn_up.weight", (14336, 4096)) for at in range(4)),
+    *(Param(f"blk.{at}.ffn_down.weight", (4096, 14336)) for at in range(4)),
+)
+#: Arrays that carry axes of a mesh, as Tunix names its Gemma.
+PLACED = (
+    Param("embedder/input_embedding", (256128, 2048), "bf16", ("tp", "fsdp")),
+    *(Param(f"l_{at}/q/w", (8, 2048, 256), "bf16", ("tp", "fsdp", None)) for at in range(4)),
+    *(
+        Param(f"l_{at}/kv/w", (2, 1, 2048, 256), "bf16", (None, "tp", "fsdp", None))
+        for at in (0, 1)
+    ),
+    *(Param(f"l_{at}/up/w", (2048, 16384), "bf16", ("fsdp", "tp")) for at in range(4)),
+    *(Param(f"l_{at}/norm/scale", (2048,), "bf16") for at in range(4)),
+)
+MODELS = {
+    "dense": (LLAMA, {"decoder-tied"}),
+    "experts": (EXPERTS, {"moe"}),
+    "fused": (FUSED, {"decoder-tied"}),
+    "separate": (SEPARATE, {"moe", None}),
+    "gguf": (GGUF, {None}),
+    "placed": (PLACED, {None}),
+}
+
+
+def taken(made: Draft, to: str) -> str:
+    """Return the text with all that its last question proposes."""
     head, _, tail = made.text.rpartition("QUESTION: what is in a step?")
     lines = [line.removeprefix("# ") for line in tail.splitlines()[1:] if "at the end" not in line]
     inside = [line for line in lines if to == "yaml" and line.startswith("  ")]
     assert (to == "yaml") == bool(inside)
     below = "\n".join(line for line in lines if line not in inside)
-    text = head.replace("\naxes:\n", "\n".join(["\naxes:", *inside, ""])) + "\n" + below
-    spec, plans = loaded(made._replace(text=f"{text}\n"), params)
-    assert spec.step is not None
-    assert ("moe" in below) == (params is EXPERTS)
+    return head.replace("\naxes:\n", "\n".join(["\naxes:", *inside, ""])) + f"\n{below}\n"
+
+
+@pytest.mark.parametrize("machine", ["tpu v5e 4x4", "3 * h100", "tpu v5e 1x1"])
+@pytest.mark.parametrize("to", ["yaml", "dsl"])
+@pytest.mark.parametrize("model", MODELS)
+def test_what_the_last_question_proposes_can_be_taken_as_it_stands(
+    to: str, model: str, machine: str
+) -> None:
+    params, steps = MODELS[model]
+    made = drafted(params, machine, to=to)
+    before, _ = loaded(made, params)
+    text = taken(made, to)
+    spec, plans = loaded(made._replace(text=text), params)
+    step = re.search(r"extends:? ([\w-]+)", text.rpartition("activation")[2])
+    assert (step and step[1]) in steps
+    assert (spec.step is None) == (step is None)
+    old = {each.code.id for each in pipeline.check(before, (), params).shown}
     told = pipeline.check(spec, (), params).shown
-    assert [each.code.id for each in told if each.code.id.startswith("SHD24")] == []
+    assert [each.message for each in told if each.code.id not in old] == []
     assert len(spec.activations) == 1
-    assert "fsdp" in plans[0].activations[0].partition_spec.mesh_axes
+    assert plans[0].activations[0].partition_spec.mesh_axes or plans[0].mesh.size == 1
+
+
+def test_a_step_that_reads_no_array_is_not_proposed() -> None:
+    for params in (GGUF, PLACED):
+        text = drafted(params).text
+        assert "step: {" not in text
+        assert "No step of the library reads all these arrays" in text
+
+
+def test_mesh_axes_that_arrays_name_stay_theirs() -> None:
+    made = drafted(PLACED, "tpu v5e 4x4")
+    assert "extends: [fsdp-tensor]  # guess: arrays name a mesh axis" in made.text
+    assert "arrays name the mesh axis `tp`" in made.text
+    _, (plan,) = loaded(made, PLACED)
+    assert plan.mesh.sizes == {"fsdp": 2, "tensor": 8}
+    assert plan["l_0/q/w"].partition_spec.mesh_axes == ("tensor", "fsdp")
+    assert plan["l_1/up/w"].partition_spec.mesh_axes == ("fsdp", "tensor")
+    assert plan["l_1/kv/w"].partition_spec.mesh_axes == ("fsdp",)
+
+
+@pytest.mark.parametrize(
+    ("mesh_axes", "presets", "rules"),
+    [
+        (("data", "model"), (), ["data -> fsdp", "model -> tensor"]),
+        (("data", "model"), ("megatron",), ["data -> data", "model -> model"]),
+        (("ep", "mdl"), (), ["ep -> expert", "mdl -> tensor"]),
+        (("fsdp", "tp"), ("fsdp",), ["fsdp -> fsdp", "tp -> none"]),
+    ],
+)
+def test_names_of_mesh_axes_go_to_those_of_the_preset(
+    mesh_axes: tuple[str, str], presets: tuple[str, ...], rules: list[str]
+) -> None:
+    params = tuple(Param(f"m/{at}/w", (4096, 8192), "bf16", mesh_axes) for at in range(4))
+    text = drafted(params, "tpu v5e 4x4", presets=presets).text
+    assert re.findall(r"- (\w+ -> \w+)\n", text) == rules
+    assert ("QUESTION: which mesh axes take these?" in text) == (rules[1] == "tp -> none")
+
+
+def test_names_without_a_rule_are_asked_for() -> None:
+    params = tuple(Param(f"m/{at}/w", (4096, 8192), "bf16", ("sp", "mine")) for at in range(4))
+    made = drafted(params, "tpu v5e 4x4")
+    assert "# QUESTION: which mesh axes take these? Arrays name them" in made.text
+    assert "- sp, mine -> none" in made.text or "- mine, sp -> none" in made.text
+    loaded(made, params)
+
+
+def test_a_head_is_as_wide_as_those_of_its_own_tower() -> None:
+    """Gemma 3: heads of 256 in the text tower, of 64 in the other, whose arrays do not tell."""
+    params = (
+        *(Param(f"text.layers.{at}.self_attn.q_proj.weight", (1024, 640)) for at in range(2)),
+        *(Param(f"text.layers.{at}.self_attn.q_norm.weight", (256,)) for at in range(2)),
+        *(Param(f"vision.layers.{at}.self_attn.q_proj.weight", (768, 768)) for at in range(2)),
+        Param("text.norm.weight", (640,)),
+        Param("vision.norm.weight", (768,)),
+    )
+    spec, _ = loaded(drafted(params), params)
+    units = {axis.size: axis.unit for axis in spec.logical_axes if "joined" in axis.name}
+    assert units == {1024: 256, 768: 64}
+
+
+def test_names_by_size_alone_are_a_question() -> None:
+    params = (*LLAMA, Param("odd/thing", (14336, 3)))
+    assert "mlp _  # guess: by size alone; 1 array; QUESTION: are these" in drafted(params).text
 
 
 def test_every_line_that_is_guessed_says_so() -> None:

@@ -99,6 +99,30 @@ def test_experts_stack_before_inputs_and_behind_layers() -> None:
     assert found["layers/moe/router/kernel"] == "layers embed router"
 
 
+def test_experts_are_known_by_their_number() -> None:
+    """No path says `expert`: as many as the router tells apart are stacked."""
+    found = named(
+        layers__0__ffn_norm__weight=(2048,),
+        layers__0__attention__wq__weight=(2048, 2048),
+        layers__0__ffn__router__weight=(8, 2048),
+        layers__0__ffn__w1=(8, 2048, 5632),
+        layers__0__ffn__w2=(8, 5632, 2048),
+        layers__0__ffn__shared__w1__weight=(5632, 2048),
+        layers__0__ffn__unknown=(8, 5632),
+    )
+    assert found["layers.0.ffn.w1"] == "expert embed mlp"
+    assert found["layers.0.ffn.w2"] == "expert mlp embed"
+    assert found["layers.0.ffn.router.weight"] == "router embed"
+    assert found["layers.0.ffn.unknown"] == "?"
+
+
+@pytest.mark.parametrize("count", [4, 64])
+def test_a_gate_beside_so_many_separate_experts_is_a_router(count: int) -> None:
+    experts = {f"mlp__experts__{at}__up_proj__weight": (64, 32) for at in range(count)}
+    found = named(norm__weight=(32,), mlp__gate__weight=(64, 32), **experts)
+    assert found["mlp.gate.weight"] == ("router embed" if count == 64 else "mlp embed")
+
+
 #: What libraries call arrays: shape and names of one of each kind, by family.
 FAMILIES: dict[str, dict[str, tuple[tuple[int, ...], str]]] = {
     "Llama as Meta stores it": {
@@ -185,6 +209,104 @@ FAMILIES: dict[str, dict[str, tuple[tuple[int, ...], str]]] = {
         "single_transformer_blocks.0.attn.to_q.weight": ((96, 96), "joined_kv embed"),
         "single_transformer_blocks.0.attn.norm_q.weight": ((24,), "kv"),
         "proj_out.weight": ((64, 96), "channels embed"),
+    },
+    # Names: llama.cpp, gguf-py/gguf/constants.py; shapes of a small Mixtral and DeepSeek, as GGUF's
+    # reader has them.
+    "GGUF": {
+        "token_embd.weight": ((1000, 64), "vocab embed"),
+        "blk.0.attn_norm.weight": ((64,), "norm"),
+        "blk.0.attn_q.weight": ((96, 64), "joined_kv embed"),
+        "blk.0.attn_k.weight": ((16, 64), "joined_kv_heads embed"),
+        "blk.0.attn_output.weight": ((64, 96), "embed joined_kv"),
+        "blk.0.attn_q_norm.weight": ((16,), "kv"),
+        "blk.0.ffn_gate.weight": ((160, 64), "mlp_160 embed"),
+        "blk.0.ffn_down.weight": ((64, 160), "embed mlp_160"),
+        "blk.1.attn_kv_a_mqa.weight": ((24, 64), "low_rank embed"),
+        "blk.1.attn_kv_b.weight": ((96, 24), "joined_kv low_rank"),
+        "blk.1.ffn_gate_inp.weight": ((40, 64), "router embed"),
+        "blk.1.ffn_gate_exps.weight": ((40, 40, 64), "expert mlp embed"),
+        "blk.1.ffn_up_exps.weight": ((40, 40, 64), "expert mlp embed"),
+        "blk.1.ffn_down_exps.weight": ((40, 64, 40), "expert embed mlp"),
+        "blk.1.ffn_down_shexp.weight": ((64, 80), "embed shared_expert_mlp"),
+        "output_norm.weight": ((64,), "norm"),
+        "output.weight": ((1000, 64), "vocab embed"),
+    },
+    # Names: NVIDIA-NeMo/Megatron-Bridge, qwen3_moe_bridge.py; a dense layer has gate and up in
+    # `linear_fc1`, experts of Transformer Engine have a number behind the leaf.
+    "Megatron-Core": {
+        "embedding.word_embeddings.weight": ((1000, 64), "vocab embed"),
+        "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight": ((64,), "norm"),
+        "decoder.layers.0.self_attention.linear_qkv.weight": ((128, 64), "joined_qkv embed"),
+        "decoder.layers.0.self_attention.linear_proj.weight": ((64, 96), "embed joined_kv"),
+        "decoder.layers.0.mlp.linear_fc1.layer_norm_weight": ((64,), "norm"),
+        "decoder.layers.0.mlp.linear_fc1.weight": ((320, 64), "gate_up embed"),
+        "decoder.layers.0.mlp.linear_fc2.weight": ((64, 160), "embed mlp"),
+        "decoder.layers.1.pre_mlp_layernorm.weight": ((64,), "norm"),
+        "decoder.layers.1.mlp.router.weight": ((2, 64), "router embed"),
+        "decoder.layers.1.mlp.experts.linear_fc1.weight0": ((96, 64), "experts_gate_up embed"),
+        "decoder.layers.1.mlp.experts.linear_fc1.weight1": ((96, 64), "experts_gate_up embed"),
+        "decoder.layers.1.mlp.experts.linear_fc2.weight0": ((64, 48), "embed experts_mlp"),
+        "decoder.layers.1.mlp.experts.linear_fc2.weight1": ((64, 48), "embed experts_mlp"),
+        "output_layer.weight": ((1000, 64), "vocab embed"),
+    },
+    # Names: keras-hub 0.32, `weight.path` of MixtralBackbone, GemmaBackbone, BertBackbone.
+    "KerasHub": {
+        "token_embedding/embeddings": ((1000, 64), "vocab embed"),
+        "token_embedding/reverse_embeddings": ((64, 1000), "embed vocab"),
+        "transformer_layer_0/self_attention/query/kernel": ((64, 4, 24), "embed heads kv"),
+        "transformer_layer_0/self_attention/attention_output/kernel": (
+            (4, 24, 64),
+            "heads kv embed",
+        ),
+        "transformer_layer_0/self_attention_layernorm/scale": ((64,), "norm"),
+        "transformer_layer_0/feedforward_gate_dense/kernel": ((64, 160), "embed mlp"),
+        "transformer_layer_0/feedforward_intermediate_dense/kernel": ((64, 160), "embed mlp"),
+        "transformer_layer_0/feedforward_output_dense/kernel": ((160, 64), "mlp embed"),
+        "transformer_layer_0/feedforward_layernorm/scale": ((64,), "norm"),
+    },
+    "KerasHub Gemma": {
+        "token_embedding/embeddings": ((1000, 64), "vocab embed"),
+        "decoder_block_0/pre_attention_norm/scale": ((64,), "norm"),
+        "decoder_block_0/attention/query/kernel": ((4, 64, 32), "heads embed kv"),
+        "decoder_block_0/attention/attention_output/kernel": ((4, 32, 64), "heads kv embed"),
+        "decoder_block_0/ffw_gating/kernel": ((64, 256), "embed mlp"),
+        "decoder_block_0/ffw_gating_2/kernel": ((64, 256), "embed mlp"),
+        "decoder_block_0/ffw_linear/kernel": ((256, 64), "mlp embed"),
+    },
+    # OLMo 2 has norms of all heads at once; one head of keys is as wide as one of queries.
+    "OLMo 2": {
+        "model.embed_tokens.weight": ((1000, 64), "vocab embed"),
+        "model.norm.weight": ((64,), "norm"),
+        "model.layers.0.self_attn.q_proj.weight": ((96, 64), "joined_kv embed"),
+        "model.layers.0.self_attn.k_proj.weight": ((96, 64), "joined_kv embed"),
+        "model.layers.0.self_attn.q_norm.weight": ((96,), "joined_kv"),
+        "model.layers.0.self_attn.k_norm.weight": ((96,), "joined_kv"),
+    },
+    # Sizes of the defaults of transformers 5.24, config classes of the same names.
+    "ModernBERT: gate and up in one matrix": {
+        "model.embeddings.tok_embeddings.weight": ((50368, 768), "vocab embed"),
+        "model.layers.0.attn.Wqkv.weight": ((2304, 768), "joined_qkv embed"),
+        "model.layers.0.attn.Wo.weight": ((768, 768), "embed joined_kv"),
+        "model.layers.0.mlp.Wi.weight": ((2304, 768), "gate_up embed"),
+        "model.layers.0.mlp.Wo.weight": ((768, 1152), "embed mlp"),
+        "model.layers.0.mlp_norm.weight": ((768,), "norm"),
+    },
+    "Qwen3-Next: as many experts as they are wide": {
+        "model.embed_tokens.weight": ((151936, 2048), "vocab embed"),
+        "model.layers.0.mlp.gate.weight": ((512, 2048), "router embed"),
+        "model.layers.0.mlp.experts.gate_up_proj": ((512, 1024, 2048), "expert gate_up embed"),
+        "model.layers.0.mlp.experts.down_proj": ((512, 2048, 512), "expert embed mlp"),
+        "model.layers.0.mlp.shared_expert.up_proj.weight": ((512, 2048), "mlp embed"),
+        "model.layers.0.linear_attn.in_proj_qkvz.weight": ((12288, 2048), "inner_parts embed"),
+        "model.layers.0.input_layernorm.weight": ((2048,), "norm"),
+    },
+    "Kosmos-2: a norm inside the feed-forward block": {
+        "text_model.model.embed_tokens.weight": ((65037, 2048), "vocab embed"),
+        "text_model.model.layers.0.self_attn.q_proj.weight": ((2048, 2048), "joined_kv embed"),
+        "text_model.model.layers.0.self_attn_layer_norm.weight": ((2048,), "self_attn_norm"),
+        "text_model.model.layers.0.ffn.fc1.weight": ((8192, 2048), "mlp embed"),
+        "text_model.model.layers.0.ffn.fc2.weight": ((2048, 8192), "embed mlp"),
+        "text_model.model.layers.0.ffn.ffn_layernorm.weight": ((8192,), "norm"),
     },
     "Haiku": {
         "transformer/embed/embeddings": ((1000, 64), "vocab embed"),
