@@ -51,7 +51,7 @@ MAY: dict[str, tuple[set[str], set[str]]] = {
 }
 _OUTPUT = re.compile(
     r"(?i)(?:^|[./])(?:o_proj|out_proj|o|out|dense|c_proj|wo|proj|to_out(?:\.0)?|output|out_lin"
-    r"|linear_proj|attn_output|projection|attention_output)[./](?:weight|kernel|w)$"
+    r"|linear_proj|attn_output|projection|linear_out|linear|attention_output)[./](?:weight|kernel|w)$"
 )
 
 

@@ -222,7 +222,7 @@ def forms_of(role: Role, place: Place, rank: int) -> Iterator[Form]:
     is_expert = _EXPERTS.search(place.module) is not None
     may_stack = not is_expert or _STACKS.search(place.module) is not None
     for choice, names in enumerate(role.names.split(" | ")):
-        has_expert = (is_expert or "mlp" in names) and "router" not in names
+        has_expert = (is_expert or "mlp" in role.names) and "router" not in names
         for names_stored, order in _stored(names, place.leaf, rank):
             for stacked in _stacked(names_stored, rank, has_expert, may_stack):
                 yield Form(stacked, choice, order)
@@ -541,6 +541,8 @@ def _guess(
     if kind.own is not None:
         return Guess(params, kind.own, "", True, True)
     if kind.names is None:
+        if max(kind.shape) <= _SHORT:
+            return Guess(params, (None,) * len(kind.shape), "too short to split", True)
         return Guess(params, names_by_size(kind.shape, by_size), "", True)
     sized = zip(kind.names, kind.shape, strict=True)
     names = tuple(None if name is None else named[name, size] for name, size in sized)

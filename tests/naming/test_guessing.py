@@ -109,11 +109,15 @@ def test_experts_are_known_by_their_number() -> None:
         layers__0__ffn__w2=(8, 5632, 2048),
         layers__0__ffn__shared__w1__weight=(5632, 2048),
         layers__0__ffn__unknown=(8, 5632),
+        layers__1__ffn__router__weight=(8, 2048),
+        layers__1__ffn__w1=(8, 11264, 2048),
+        layers__1__ffn__w2=(8, 2048, 5632),
     )
     assert found["layers.0.ffn.w1"] == "expert embed mlp"
     assert found["layers.0.ffn.w2"] == "expert mlp embed"
     assert found["layers.0.ffn.router.weight"] == "router embed"
     assert found["layers.0.ffn.unknown"] == "?"
+    assert found["layers.1.ffn.w1"] == "expert gate_up embed"
 
 
 @pytest.mark.parametrize("count", [4, 64])
